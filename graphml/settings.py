@@ -1,0 +1,33 @@
+"""The only reader of the process environment: every `GRAPHML_*` variable, its type and its default.
+
+Knows nothing of what the settings are used for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """Where downloads and compiled kernels are kept: `GRAPHML_CACHE`, else the platform's cache folder."""
+    chosen = os.environ.get("GRAPHML_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "graphml"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "graphml"
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "graphml"
+
+
+def cpu_level() -> str | None:
+    """`GRAPHML_CPU_LEVEL`: the instruction set to compile for (`avx512`, `avx2`, `plain`); unset: the best."""
+    return os.environ.get("GRAPHML_CPU_LEVEL") or None
+
+
+def threads() -> int | None:
+    """`GRAPHML_THREADS`: worker threads of the CPU backend; unset: the physical cores."""
+    value = os.environ.get("GRAPHML_THREADS")
+    return int(value) if value else None
