@@ -1,0 +1,226 @@
+"""Kernels -> machine code: compiled once per machine, kept on disk, loaded without numba.
+
+Writing a kernel
+----------------
+A kernel is made by a factory, a function in a module of `graphml_cpu.kernels` (or of any package):
+
+    from graphml_cpu.compiler import Address, Dim, Float, Int
+    from graphml_cpu.simd import F32, WIDTH, load, store, splat   # this module may import numba: it is only
+                                                                  # imported when something must be compiled
+    def make_scale() -> Kernel:
+        def scale(ith: Int, nth: Int, x: Address, out: Address, n: Int, factor: Float, rows: Dim) -> None:
+            for row in range(ith, rows, nth):
+                for i in range(0, n, WIDTH): ...
+        return scale
+
+and named by a value that needs neither the module nor numba:
+
+    KernelRef("scale", module="graphml_cpu.kernels.scale", factory="make_scale", arguments=())
+
+`arguments` (strings, numbers, booleans, None) specialise it: the factory is called as `factory(*arguments)`.
+The first two parameters are always `ith: Int` and `nth: Int`, the number of this thread and of all threads.
+Each further parameter is an 8-byte slot of the call's parameter block, in order; its annotation says how
+the slot is read:
+
+    Address      the slot is an address; the kernel gets it as an int64
+    Int          the slot is an int64
+    Float        the slot's first four bytes are a float32
+    Dim          the slot is the address of an int64 that is read at each call (the step's tokens)
+    RunAddress   the slot is the address of an int64 that holds the address (state that a session rebinds)
+
+A kernel returns nothing, raises nothing, allocates nothing and uses no arrays: addresses, numbers, vectors
+(`graphml_cpu.simd`). Division follows NumPy (by zero: inf), nothing is contracted or reordered, NaN and
+infinity survive. Helper functions carry `graphml_cpu.frontend.inline`. Numba's typing applies: `x * 0.5` is
+float64 for a float32 x, so write `x * f32(0.5)` (`f32` from `graphml_cpu.simd`); a vector times 0.5 keeps its
+own type. A variable that is a vector in one place must be one everywhere in its function.
+All threads run the same call at once with their own `ith`: split the work, write disjoint memory.
+
+Using a kernel
+--------------
+    kernel = compile_kernels([ref])["scale"]
+    block = kernel.block(x=address, out=address, n=64, factor=0.5, rows=address_of_rows)
+    kernel(block, ith=0, nth=1)      # in tests; the block is an int64 array, to be kept while it is in use
+`kernel.address` is a C function `void entry(int64 block_address, int64 ith, int64 nth)`: what a tape holds.
+
+The cache
+---------
+`<cache folder>/kernels/<hash>/<kernel>.kernel`, where the hash covers every source file of this package, the
+versions of numba, llvmlite and Python, and the level. A file carries its parameters, so that a warm process
+imports neither numba nor the kernel's module. Damaged files are compiled anew; an unwritable folder
+costs the caching only. (A kernel of another package is covered by the hash of its own module.)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import threading
+import typing
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml.errors import BackendError
+from graphml_cpu import kernel_cache, machine_code
+from graphml_cpu.kernel_cache import Artifact, KernelRef
+
+__all__ = [
+    "Address",
+    "Dim",
+    "Float",
+    "Int",
+    "Kernel",
+    "KernelRef",
+    "RunAddress",
+    "assembly",
+    "compile_kernels",
+]
+
+Address = Annotated[int, "address"]
+Int = Annotated[int, "int"]
+Float = Annotated[float, "float"]
+Dim = Annotated[int, "dim"]
+RunAddress = Annotated[int, "run_address"]
+
+_KINDS = ("address", "int", "float", "dim", "run_address")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel in memory: `address` of its entry, `parameters` as (name, kind) in the order of the slots."""
+
+    name: str
+    address: int
+    parameters: tuple[tuple[str, str], ...]
+
+    def block(self, **values: float) -> NDArray[np.int64]:
+        """The parameter block of one call, a value per parameter. Keep the array while it is in use.
+
+        Raises `BackendError` for a missing or unknown name.
+        """
+        names = [name for name, _ in self.parameters]
+        if set(names) != set(values):
+            missing, unknown = sorted(set(names) - set(values)), sorted(set(values) - set(names))
+            raise BackendError(f"kernel {self.name}: parameters missing {missing}, unknown {unknown}")
+        block = np.zeros(max(len(names), 1), np.int64)
+        for slot, (name, kind) in enumerate(self.parameters):
+            if kind == "float":
+                block[slot : slot + 1].view(np.float32)[0] = values[name]
+            else:
+                block[slot] = values[name]
+        return block
+
+    def __call__(self, block: NDArray[np.int64], ith: int = 0, nth: int = 1) -> None:
+        """Run it here and now on one thread's share; for tests and measurements."""
+        _entry_type(self.address)(block.ctypes.data, ith, nth)
+
+
+_entry_type = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+_lock = threading.RLock()
+_loaded: dict[KernelRef, Kernel] = {}
+
+
+def compile_kernels(
+    refs: Iterable[KernelRef], progress: Callable[[int, int], None] | None = None
+) -> dict[str, Kernel]:
+    """Every kernel of `refs` by name, from the cache or compiled; `progress(done, total)` after each compile.
+
+    Raises `BackendError` for two different kernels of one name, a kernel that does not compile, and code that
+    needs a function which this process does not have.
+    """
+    wanted: dict[str, KernelRef] = {}
+    for ref in refs:
+        if wanted.setdefault(ref.name, ref) != ref:
+            raise BackendError(f"two kernels are called {ref.name}: {wanted[ref.name]} and {ref}")
+    with _lock:
+        folder = kernel_cache.folder()
+        found = {ref: kernel_cache.read(folder, ref) for ref in wanted.values() if ref not in _loaded}
+        missing = [ref for ref, artifact in found.items() if artifact is None]
+        for done, ref in enumerate(missing, 1):
+            compiled = _compile(ref)
+            found[ref] = compiled
+            kernel_cache.write(folder, ref, compiled)
+            if progress is not None:
+                progress(done, len(missing))
+        for ref, artifact in found.items():
+            if artifact is not None:
+                address = machine_code.load(artifact.code, artifact.symbol, artifact.externals)
+                _loaded[ref] = Kernel(ref.name, address, artifact.parameters)
+        return {name: _loaded[ref] for name, ref in wanted.items()}
+
+
+def assembly(ref: KernelRef) -> str:
+    """The assembly text of a kernel, compiled afresh for the level of this process."""
+    with _lock:
+        return machine_code.assembly(_module_text(ref)[0])
+
+
+def _compile(ref: KernelRef) -> Artifact:
+    text, symbol, parameters = _module_text(ref)
+    code, externals = machine_code.compile_text(text, ref.name)
+    return Artifact(symbol=symbol, parameters=parameters, externals=externals, code=code)
+
+
+def _module_text(ref: KernelRef) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+    """LLVM IR of the kernel and its entry, the entry's symbol, the parameters."""
+    from graphml_cpu import frontend  # brings numba, which the warm path does without
+
+    try:
+        factory = getattr(importlib.import_module(ref.module), ref.factory)
+    except (ImportError, AttributeError) as error:
+        raise BackendError(f"kernel {ref.name}: no {ref.factory} in {ref.module}: {error}") from error
+    function = factory(*ref.arguments)
+    parameters = _parameters(ref, function)
+    kinds = ["int", "int", *(kind for _, kind in parameters)]
+    text, inner = frontend.lower(function, tuple("float32" if kind == "float" else "int64" for kind in kinds))
+    symbol = f"graphml_{kernel_cache.file_stem(ref)}".replace("-", "_")
+    return text + _entry(symbol, inner, [kind for _, kind in parameters]), symbol, parameters
+
+
+def _parameters(ref: KernelRef, function: Any) -> tuple[tuple[str, str], ...]:
+    """(name, kind) of every parameter after `ith` and `nth`, from the annotations."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    hints.pop("return", None)
+    names = list(function.__code__.co_varnames[: function.__code__.co_argcount])
+    if names[:2] != ["ith", "nth"]:
+        raise BackendError(f"kernel {ref.name}: its first parameters must be ith and nth, not {names[:2]}")
+    parameters = []
+    for name in names[2:]:
+        kind = getattr(hints.get(name), "__metadata__", (None,))[0]
+        if kind not in _KINDS:
+            raise BackendError(
+                f"kernel {ref.name}: parameter {name} needs one of the annotations Address, Int, Float, Dim, "
+                f"RunAddress; it has {hints.get(name)}"
+            )
+        parameters.append((name, str(kind)))
+    return tuple(parameters)
+
+
+def _entry(symbol: str, inner: str, kinds: list[str]) -> str:
+    """LLVM IR of `void symbol(i64 block, i64 ith, i64 nth)`: reads the slots, calls the kernel's function."""
+    quoted = f'"{inner}"'
+    # What numba's calling convention puts before the arguments: a place for the result, one for an exception.
+    lines = [
+        "  %result = alloca ptr",
+        "  %exception = alloca ptr",
+        "  %block = inttoptr i64 %block_address to ptr",
+    ]
+    arguments = ["ptr %result", "ptr %exception", "i64 %ith", "i64 %nth"]
+    for slot, kind in enumerate(kinds):
+        at, value = f"%slot{slot}", f"%value{slot}"
+        lines.append(f"  {at} = getelementptr i64, ptr %block, i64 {slot}")
+        if kind == "float":
+            lines.append(f"  {value} = load float, ptr {at}, align 8")
+        elif kind in ("dim", "run_address"):
+            lines.append(f"  %where{slot} = load ptr, ptr {at}, align 8")
+            lines.append(f"  {value} = load i64, ptr %where{slot}, align 8")
+        else:
+            lines.append(f"  {value} = load i64, ptr {at}, align 8")
+        arguments.append(f"{'float' if kind == 'float' else 'i64'} {value}")
+    body = "\n".join(lines)
+    call = f"  %status = call i32 @{quoted}({', '.join(arguments)})"
+    head = f"define void @{symbol}(i64 %block_address, i64 %ith, i64 %nth)"
+    return f"\n{head} {{\nentry:\n{body}\n{call}\n  ret void\n}}\n"

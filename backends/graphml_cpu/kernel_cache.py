@@ -1,0 +1,145 @@
+"""Compiled kernels on disk: where they lie, what makes them stale, and reading and writing them safely.
+
+Knows files and hashes; knows neither LLVM nor numba. Everything here may fail without harm: then the caller
+compiles.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphml import settings
+from graphml_cpu import target
+
+# Folders of earlier sources and versions that are left beside the newest.
+KEPT_FOLDERS = 4
+_MAGIC = "graphml-kernel-1"
+
+
+@dataclass(frozen=True)
+class KernelRef:
+    """Which kernel: `module`.`factory`(*arguments) makes its function; `name` is what programs call it.
+
+    Arguments are strings, numbers, booleans or None, and part of the kernel's identity.
+    """
+
+    name: str
+    module: str
+    factory: str
+    arguments: tuple[str | int | float | bool | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A compiled kernel: its entry's symbol, (name, kind) per parameter, symbols needed, object code."""
+
+    symbol: str
+    parameters: tuple[tuple[str, str], ...]
+    externals: tuple[str, ...]
+    code: bytes
+
+
+def _package_folder() -> Path:
+    return Path(__file__).parent
+
+
+@functools.cache
+def sources_hash() -> str:
+    """Hash of this package's sources, the versions that make code, and the level: the name of the folder."""
+    digest = hashlib.sha256()
+    level = target.current()
+    versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite")]
+    digest.update(repr([_MAGIC, sys.version, versions, level]).encode())
+    root = _package_folder()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0")
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return f"{level.name}-{digest.hexdigest()[:24]}"
+
+
+@functools.cache
+def _foreign_source(module: str) -> bytes:
+    """The source of a kernel module outside this package, which the folder's hash does not cover."""
+    if module.split(".")[0] == __name__.split(".")[0]:
+        return b""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        spec = importlib.util.find_spec(module)
+        if spec is not None and spec.origin is not None:
+            return Path(spec.origin).read_bytes()
+    return b""
+
+
+@functools.cache
+def file_stem(ref: KernelRef) -> str:
+    """A file name (without ending) for `ref`, unique to its identity."""
+    identity = repr((ref.name, ref.module, ref.factory, ref.arguments)).encode() + _foreign_source(ref.module)
+    readable = re.sub(r"[^A-Za-z0-9]+", "_", ref.name)[:60]
+    return f"{readable}-{hashlib.sha256(identity).hexdigest()[:12]}"
+
+
+def folder() -> Path:
+    """The folder of the kernels of these sources and this level; it need not exist."""
+    return settings.cache_folder() / "kernels" / sources_hash()
+
+
+def read(where: Path, ref: KernelRef) -> Artifact | None:
+    """The kernel from the folder, or None if it is not there or not whole."""
+    try:
+        content = (where / f"{file_stem(ref)}.kernel").read_bytes()
+        header_line, code = content.split(b"\n", 1)
+        header = json.loads(header_line)
+        if header["magic"] != _MAGIC or header["sha256"] != hashlib.sha256(code).hexdigest():
+            return None
+        return Artifact(
+            symbol=str(header["symbol"]),
+            parameters=tuple((str(name), str(kind)) for name, kind in header["parameters"]),
+            externals=tuple(str(symbol) for symbol in header["externals"]),
+            code=code,
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write(where: Path, ref: KernelRef, artifact: Artifact) -> None:
+    """Keep the kernel; a reader sees all of it or nothing. A folder that cannot be written is left alone."""
+    header = {
+        "magic": _MAGIC,
+        "symbol": artifact.symbol,
+        "parameters": artifact.parameters,
+        "externals": artifact.externals,
+        "sha256": hashlib.sha256(artifact.code).hexdigest(),
+    }
+    content = json.dumps(header).encode() + b"\n" + artifact.code
+    temporary: str | None = None
+    with contextlib.suppress(OSError):
+        if not where.exists():
+            where.mkdir(parents=True, exist_ok=True)
+            _prune(where)
+        handle, temporary = tempfile.mkstemp(dir=where, prefix=".writing-")
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(temporary).replace(where / f"{file_stem(ref)}.kernel")
+        temporary = None
+    if temporary is not None:
+        with contextlib.suppress(OSError):
+            Path(temporary).unlink()
+
+
+def _prune(newest: Path) -> None:
+    """Remove the folders of earlier sources, but for the few newest: two checkouts may share one cache."""
+    others = [path for path in newest.parent.iterdir() if path.is_dir() and path != newest]
+    others.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in others[KEPT_FOLDERS - 1 :]:
+        shutil.rmtree(path, ignore_errors=True)

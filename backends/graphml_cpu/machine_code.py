@@ -1,0 +1,139 @@
+"""LLVM IR text -> object code for the level of this process -> addresses of functions in memory.
+
+Knows llvmlite only: no numba, no cache, no kernels. One execution engine serves the process.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import struct
+import threading
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from graphml.errors import BackendError
+from graphml_cpu import target
+
+_lock = threading.Lock()
+_loaded: dict[str, tuple[int, Any]] = {}
+
+
+@functools.cache
+def _initialise() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+def _target_machine() -> Any:
+    """A new target machine for the level (an execution engine takes ownership of its own)."""
+    _initialise()
+    level = target.current()
+    # Code and its constants are loaded side by side, so relative addresses of 32 bits reach; Windows' loader
+    # only takes ELF objects, which LLVM makes for the large model.
+    windows = os.name == "nt"
+    return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
+        cpu=level.cpu,
+        features=level.features,
+        opt=3,
+        reloc="default" if windows else "pic",
+        codemodel="jitdefault" if windows else "small",
+        jit=windows,
+    )
+
+
+@functools.cache
+def _compiling_machine() -> Any:
+    return _target_machine()
+
+
+def _optimised(text: str, keep: str | None = None) -> Any:
+    machine = _compiling_machine()
+    module = llvm.parse_assembly(text)
+    module.data_layout = str(machine.target_data)
+    module.triple = machine.triple
+    for function in module.functions:
+        # Only the entry is called from outside; what is inlined everywhere need not be kept.
+        if not function.is_declaration and not function.name.startswith("graphml_"):
+            function.linkage = "internal"
+    for variable in module.global_variables:
+        # Numba's per-function environment is for exceptions and printing, which kernels have not.
+        if variable.name.startswith("_ZN08NumbaEnv"):
+            variable.linkage = "internal"
+    module.verify()
+    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+    tuning.loop_vectorization = True
+    tuning.slp_vectorization = True
+    builder = llvm.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+def compile_text(text: str, name: str) -> tuple[bytes, tuple[str, ...]]:
+    """Object code of an IR module, and the external symbols that it needs; `name` is for errors only.
+
+    Raises `BackendError` if one of those symbols does not exist in this process.
+    """
+    module = _optimised(text)
+    code = bytes(_compiling_machine().emit_object(module))
+    declared = {f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")}
+    externals = tuple(sorted(declared | set(_undefined_symbols(code))))
+    _check_externals(externals, name)
+    return code, externals
+
+
+def assembly(text: str) -> str:
+    """The assembly of an IR module, optimised for the level."""
+    return str(_compiling_machine().emit_assembly(_optimised(text)))
+
+
+def _check_externals(externals: tuple[str, ...], name: str) -> None:
+    _initialise()
+    unknown = [symbol for symbol in externals if not llvm.address_of_symbol(symbol)]
+    if unknown:
+        raise BackendError(f"kernel {name} calls {', '.join(unknown)}, which this process does not have")
+
+
+@functools.cache
+def _engine() -> Any:
+    module = llvm.parse_assembly("")
+    # llvmlite's memory manager keeps the sections of one object together, as the small code model needs.
+    return llvm.create_mcjit_compiler(module, _target_machine(), use_lmm=os.name != "nt")
+
+
+def load(code: bytes, symbol: str, externals: tuple[str, ...]) -> int:
+    """Put an object into memory; the address of its function `symbol`. The same symbol is loaded once."""
+    with _lock:
+        if symbol in _loaded:
+            return _loaded[symbol][0]
+        # An unresolved symbol would end the process inside LLVM.
+        _check_externals(externals, symbol)
+        engine = _engine()
+        reference = llvm.ObjectFileRef.from_data(code)
+        engine.add_object_file(reference)
+        engine.finalize_object()
+        address = int(engine.get_function_address(symbol))
+        if not address:
+            raise BackendError(f"the compiled object has no function {symbol}")
+        _loaded[symbol] = (address, code)
+        return address
+
+
+def _undefined_symbols(code: bytes) -> list[str]:
+    """Names that an ELF object of 64 bits leaves to others; other kinds of object give none."""
+    if code[:5] != b"\x7fELF\x02":
+        return []
+    table, entry_size, count = struct.unpack_from("<Q", code, 40)[0], *struct.unpack_from("<HH", code, 58)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", code, table + entry_size * i) for i in range(count)]
+    found = []
+    for _, kind, _, _, offset, size, link, *_ in sections:
+        if kind != 2:  # the symbol table
+            continue
+        names = sections[link][4]
+        for at in range(offset, offset + size, 24):
+            name, _, _, section = struct.unpack_from("<IBBH", code, at)
+            if name and section == 0:
+                found.append(code[names + name : code.index(b"\0", names + name)].decode())
+    # What position-independent code calls its own table of addresses is no function.
+    return [name for name in found if name != "_GLOBAL_OFFSET_TABLE_"]

@@ -1,0 +1,76 @@
+"""Atomic int64 and int32 operations at addresses, and the processor's pause.
+
+Knows nothing of what they synchronise. Addresses must be aligned to the size of the integer.
+"""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import llvmlite.ir as ir
+from numba import types
+
+from graphml_cpu.simd import build
+from graphml_cpu.simd.operation import operation
+
+_I64 = ir.IntType(64)
+
+
+@operation
+def atomic_load(typingctx: Any, address: Any) -> Any:
+    """The int64 at an address, with acquire ordering: what its writer stored before is seen after."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        return builder.load_atomic(build.pointer(builder, args[0], _I64), ordering="acquire", align=8)
+
+    return types.int64(types.int64), codegen
+
+
+@operation
+def atomic_store(typingctx: Any, address: Any, value: Any) -> Any:
+    """Store an int64 with release ordering."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        builder.store_atomic(args[1], build.pointer(builder, args[0], _I64), ordering="release", align=8)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64), codegen
+
+
+@operation
+def atomic_add(typingctx: Any, address: Any, value: Any) -> Any:
+    """Add to the int64 at an address (acquire and release); returns what was there before."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        where = build.pointer(builder, args[0], _I64)
+        return builder.atomic_rmw("add", where, args[1], "acq_rel")
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@operation
+def pause(typingctx: Any) -> Any:
+    """Tell the processor that this is a spin loop."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        machine = platform.machine().lower()
+        if machine in ("x86_64", "amd64"):
+            build.call(builder, "llvm.x86.sse2.pause", ir.VoidType(), [])
+        elif machine in ("arm64", "aarch64"):
+            build.call(builder, "llvm.aarch64.hint", ir.VoidType(), [build.I32(1)])
+        return context.get_dummy_value()
+
+    return types.none(), codegen
+
+
+@operation
+def call_address_i64(typingctx: Any, function: Any, a: Any, b: Any, c: Any) -> Any:
+    """Call the C function `void f(int64, int64, int64)` at an address."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        function_type = ir.FunctionType(ir.VoidType(), [_I64, _I64, _I64])
+        builder.call(builder.inttoptr(args[0], function_type.as_pointer()), args[1:])
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, types.int64, types.int64), codegen

@@ -1,0 +1,217 @@
+"""Loads and stores at addresses: vectors, partial vectors, scalars, prefetch, atomics.
+
+An address is an int64. Nothing is assumed about alignment, except that atomics are aligned to their size.
+The compiler does not know which addresses overlap: a load stays behind every earlier store, so load first.
+Integers narrower than 64 bits come back as int64, halves and bfloats as float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.ir as ir
+from numba import types
+
+from graphml_cpu import target
+from graphml_cpu.simd import build
+from graphml_cpu.simd.operation import operation
+from graphml_cpu.simd.types import VectorType
+
+
+@operation
+def load(typingctx: Any, vector: Any, address: Any) -> Any:
+    """`load(F32, address)`: one vector of the given type."""
+    result = vector.instance_type
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        return builder.load(build.pointer(builder, args[1], result.llvm_type), align=1)
+
+    return result(vector, types.int64), codegen
+
+
+@operation
+def store(typingctx: Any, address: Any, value: Any) -> Any:
+    """`store(address, vector)`."""
+    if not isinstance(value, VectorType):
+        return None
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        builder.store(args[1], build.pointer(builder, args[0], value.llvm_type), align=1)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, value), codegen
+
+
+def _first_lanes(builder: ir.IRBuilder, count: ir.Value, lanes: int, bits: int) -> ir.Value:
+    """Mask whose lanes below `count` (not negative) are set."""
+    # Compared in integers as narrow as the elements (lanes <= 64 fit in 8 bits): one comparison, one mask.
+    narrow = ir.IntType(bits)
+    full = ir.IntType(64)(lanes)
+    bounded = builder.select(builder.icmp_signed("<", count, full), count, full)
+    kind = ir.VectorType(narrow, lanes)
+    one = builder.insert_element(
+        ir.Constant(kind, ir.Undefined), builder.trunc(bounded, narrow), build.I32(0)
+    )
+    return builder.icmp_signed(
+        "<", ir.Constant(kind, list(range(lanes))), build.shuffle(builder, one, None, [0] * lanes)
+    )
+
+
+@operation
+def load_partial(typingctx: Any, vector: Any, address: Any, count: Any) -> Any:
+    """`load_partial(F32, address, count)`: the first `count` lanes, zero in the others.
+
+    Memory past them is not read; `count` may be 0 and may exceed the lanes.
+    """
+    result = vector.instance_type
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        llvm_type = result.llvm_type
+        source = build.pointer(builder, args[1], llvm_type)
+        mask = _first_lanes(builder, args[2], result.lanes, result.bits)
+        name = f"llvm.masked.load.{build.suffix(llvm_type)}.p0"
+        zero = build.constant(llvm_type, 0)
+        return build.call(builder, name, llvm_type, [source, build.I32(1), mask, zero])
+
+    return result(vector, types.int64, types.int64), codegen
+
+
+@operation
+def store_partial(typingctx: Any, address: Any, value: Any, count: Any) -> Any:
+    """`store_partial(address, vector, count)`: the first `count` lanes; memory past them is not touched."""
+    if not isinstance(value, VectorType):
+        return None
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        llvm_type = value.llvm_type
+        destination = build.pointer(builder, args[0], llvm_type)
+        mask = _first_lanes(builder, args[2], value.lanes, value.bits)
+        name = f"llvm.masked.store.{build.suffix(llvm_type)}.p0"
+        build.call(builder, name, ir.VoidType(), [args[1], destination, build.I32(1), mask])
+        return context.get_dummy_value()
+
+    return types.none(types.int64, value, types.int64), codegen
+
+
+def _integer_load(bits: int, signed: bool, doc: str) -> Callable[[int], int]:
+    def scalar_load(typingctx: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+            value = builder.load(build.pointer(builder, args[0], ir.IntType(bits)), align=1)
+            return (builder.sext if signed else builder.zext)(value, ir.IntType(64)) if bits < 64 else value
+
+        return types.int64(types.int64), codegen
+
+    scalar_load.__doc__ = doc
+    return operation(scalar_load)
+
+
+load_i8 = _integer_load(8, True, "The int8 at an address, as int64.")
+load_u8 = _integer_load(8, False, "The uint8 at an address, as int64.")
+load_i16 = _integer_load(16, True, "The int16 at an address, as int64.")
+load_u16 = _integer_load(16, False, "The uint16 at an address, as int64.")
+load_i32 = _integer_load(32, True, "The int32 at an address, as int64.")
+load_u32 = _integer_load(32, False, "The uint32 at an address, as int64.")
+load_i64 = _integer_load(64, True, "The int64 at an address.")
+
+
+def _integer_store(bits: int, doc: str) -> Callable[[int, int], None]:
+    def scalar_store(typingctx: Any, address: Any, value: Any) -> Any:
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+            narrow = builder.trunc(args[1], ir.IntType(bits)) if bits < 64 else args[1]
+            builder.store(narrow, build.pointer(builder, args[0], narrow.type), align=1)
+            return context.get_dummy_value()
+
+        return types.none(types.int64, types.int64), codegen
+
+    scalar_store.__doc__ = doc
+    return operation(scalar_store)
+
+
+store_i8 = _integer_store(8, "Store the low 8 bits of an integer.")
+store_i16 = _integer_store(16, "Store the low 16 bits of an integer.")
+store_i32 = _integer_store(32, "Store the low 32 bits of an integer.")
+store_i64 = _integer_store(64, "Store an int64.")
+
+
+@operation
+def load_f32(typingctx: Any, address: Any) -> Any:
+    """The float32 at an address."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        return builder.load(build.pointer(builder, args[0], ir.FloatType()), align=1)
+
+    return types.float32(types.int64), codegen
+
+
+@operation
+def store_f32(typingctx: Any, address: Any, value: Any) -> Any:
+    """Store a number as float32."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        builder.store(args[1], build.pointer(builder, args[0], ir.FloatType()), align=1)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.float32), codegen
+
+
+@operation
+def load_f16(typingctx: Any, address: Any) -> Any:
+    """The IEEE half at an address, as float32."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        if target.current().has_f16c:
+            half = builder.load(build.pointer(builder, args[0], ir.HalfType()), align=1)
+            return builder.fpext(half, ir.FloatType())
+        bits = builder.load(build.pointer(builder, args[0], ir.IntType(16)), align=1)
+        return build.half_to_single(builder, builder.zext(bits, build.I32))
+
+    return types.float32(types.int64), codegen
+
+
+@operation
+def store_f16(typingctx: Any, address: Any, value: Any) -> Any:
+    """Store a number as an IEEE half, rounded to nearest even."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        if target.current().has_f16c:
+            half = builder.fptrunc(args[1], ir.HalfType())
+        else:
+            half = builder.trunc(build.single_to_half(builder, args[1]), ir.IntType(16))
+        builder.store(half, build.pointer(builder, args[0], half.type), align=1)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.float32), codegen
+
+
+@operation
+def load_bf16(typingctx: Any, address: Any) -> Any:
+    """The bfloat16 at an address, as float32."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        bits = builder.load(build.pointer(builder, args[0], ir.IntType(16)), align=1)
+        return builder.bitcast(builder.shl(builder.zext(bits, build.I32), build.I32(16)), ir.FloatType())
+
+    return types.float32(types.int64), codegen
+
+
+def _prefetch(locality: int, doc: str) -> Callable[[int], None]:
+    def prefetch_intrinsic(typingctx: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+            where = build.pointer(builder, args[0], ir.IntType(8))
+            build.call(
+                builder,
+                "llvm.prefetch.p0",
+                ir.VoidType(),
+                [where, build.I32(0), build.I32(locality), build.I32(1)],
+            )
+            return context.get_dummy_value()
+
+        return types.none(types.int64), codegen
+
+    prefetch_intrinsic.__doc__ = doc
+    return operation(prefetch_intrinsic)
+
+
+prefetch = _prefetch(3, "Fetch the cache line of an address for reading, into every level of cache.")
+prefetch_once = _prefetch(0, "Fetch the cache line of an address that will be read once.")
