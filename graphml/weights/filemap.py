@@ -1,0 +1,61 @@
+"""A file mapped read-only into memory, with one way to look at it and one way to let go.
+
+Knows nothing of what the file holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml.errors import WeightsError
+
+Bytes = NDArray[np.uint8]
+
+
+class FileMap:
+    """The bytes of one file as a read-only uint8 array on a memory map; WeightsError where that fails."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._view: Bytes | None = None
+        try:
+            # A pipe or a device would block or never end, so only plain files are opened.
+            if not path.is_file():
+                what = (
+                    "is a folder"
+                    if path.is_dir()
+                    else "is not a plain file"
+                    if path.exists()
+                    else "is not there"
+                )
+                raise WeightsError(f"{path}: wanted a model file, but it {what}")
+            with path.open("rb") as file:
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError as error:  # mmap's way to say that the file is empty
+            raise WeightsError(f"{path}: wanted a model file, but it is empty") from error
+        except OSError as error:
+            raise WeightsError(f"{path}: cannot be opened: {error.strerror or error}") from error
+        self._view = np.frombuffer(self._map, np.uint8)
+
+    @property
+    def data(self) -> Bytes:
+        """Every byte of the file, uint8 [n_bytes], read-only; WeightsError after `close`."""
+        if self._view is None:
+            raise WeightsError(f"{self.path}: the file was closed, its values can no longer be read")
+        return self._view
+
+    def will_need(self) -> None:
+        """Ask the system to read the whole file ahead (madvise WILLNEED); nothing where that is unknown."""
+        if self._view is not None and hasattr(self._map, "madvise"):
+            self._map.madvise(mmap.MADV_WILLNEED)
+
+    def close(self) -> None:
+        """Let the map go; where tensors of it are still in use, it goes with the last of them."""
+        self._view = None
+        with contextlib.suppress(BufferError):  # arrays still look at the map: they keep it alive and valid
+            self._map.close()

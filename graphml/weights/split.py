@@ -1,0 +1,90 @@
+"""Models split over several GGUF files: from one part to the whole.
+
+The parts are named `model-00001-of-00003.gguf` and say in `split.no`, `split.count` and `split.tensors.count`
+what they are; the metadata of the model stands in the first. Knows of GGUF only these names and keys.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from graphml.errors import WeightsError
+from graphml.weights.filemap import FileMap
+from graphml.weights.gguf import read_part
+from graphml.weights.metadata import Metadata
+from graphml.weights.model_file import ModelFile
+from graphml.weights.tensor import Tensor
+
+PART_NAME = re.compile(r"(?P<model>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
+
+
+def open_gguf(file: FileMap, opened: list[FileMap]) -> ModelFile:
+    """Read a GGUF model from one file or, if it is part of a split one, from all parts.
+
+    Every further file that gets mapped is appended to `opened`, so that the caller can close all on an error.
+    """
+    metadata, tensors = read_part(file)
+    if _split(metadata) == (0, 1):
+        return ModelFile(file.path, metadata, tensors, [file])
+    return _open_all(file, metadata, tensors, opened)
+
+
+def part_paths(path: Path, number: int, count: int) -> list[Path]:
+    """Return the paths of all `count` parts beside `path`, which says it is part `number` (from 0)."""
+    match = PART_NAME.fullmatch(path.name)
+    wanted = f"-{number + 1:05}-of-{count:05}.gguf"
+    if match is None or not path.name.endswith(wanted):
+        raise WeightsError(
+            f"{path}: key 'split.no': the file is part {number + 1} of {count} of a model and must be named "
+            f"like model{wanted} for the other parts to be found"
+        )
+    return [path.with_name(f"{match['model']}-{index + 1:05}-of-{count:05}.gguf") for index in range(count)]
+
+
+def _split(metadata: Metadata) -> tuple[int, int]:
+    """Return the number of this part, from 0, and how many there are."""
+    count, number = metadata.integer("split.count", 1), metadata.integer("split.no", 0)
+    count = count or 1  # gguf-split writes 0 for a model merged back into one file
+    if not 0 <= number < count <= 99999:
+        raise WeightsError(
+            f"{metadata.path}: key 'split.no': {number} of {count} parts, wanted 0 to {count - 1}"
+        )
+    return number, count
+
+
+def _open_all(
+    file: FileMap, metadata: Metadata, tensors: dict[str, Tensor], opened: list[FileMap]
+) -> ModelFile:
+    number, count = _split(metadata)
+    maps: list[FileMap] = []
+    first_metadata = metadata
+    merged: dict[str, Tensor] = {}
+    for index, path in enumerate(part_paths(file.path, number, count)):
+        if not path.is_file():
+            raise WeightsError(f"{file.path}: part {index + 1} of {count} is missing: no file {path}")
+        if index == number:
+            part, part_metadata, part_tensors = file, metadata, tensors
+        else:
+            part = FileMap(path)
+            opened.append(part)
+            part_metadata, part_tensors = read_part(part)
+            if _split(part_metadata) != (index, count):
+                came = _split(part_metadata)
+                raise WeightsError(
+                    f"{path}: key 'split.no': wanted part {index + 1} of {count}, "
+                    f"got {came[0] + 1} of {came[1]}"
+                )
+        if index == 0:
+            first_metadata = part_metadata
+        for name in part_tensors.keys() & merged.keys():
+            raise WeightsError(f"{path}: tensor {name!r} is also in another part of the model")
+        maps.append(part)
+        merged |= part_tensors
+    total = first_metadata.integer("split.tensors.count", len(merged))
+    if total != len(merged):
+        raise WeightsError(
+            f"{first_metadata.path}: key 'split.tensors.count': wanted {total} tensors, "
+            f"the parts hold {len(merged)}"
+        )
+    return ModelFile(file.path, first_metadata, merged, maps)

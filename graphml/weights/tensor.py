@@ -1,0 +1,76 @@
+"""A tensor of a model file: its name, type and shape, and its bytes where they lie in the map.
+
+Also the table of the types a tensor may have: the formats of graphml_quant and the plain numbers that are no
+formats. Knows nothing of file layouts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import graphml_quant
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml.weights.filemap import Bytes
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """How the elements of a tensor are stored: `block_elements` of them take `block_bytes` bytes."""
+
+    name: str
+    block_elements: int
+    block_bytes: int
+
+
+# ggml's numbers of the types that are plain little-endian numbers.
+PLAIN_TYPES = MappingProxyType({24: "i8", 25: "i16", 26: "i32", 27: "i64", 28: "f64"})
+PLAIN_DTYPES = MappingProxyType({"i8": "<i1", "i16": "<i2", "i32": "<i4", "i64": "<i8", "f64": "<f8"})
+
+
+def tensor_type(ggml_type: int) -> TensorType:
+    """Return the type of a ggml number; graphml_quant.FormatError, with the known formats, for another."""
+    if ggml_type in PLAIN_TYPES:
+        name = PLAIN_TYPES[ggml_type]
+        return TensorType(name, 1, np.dtype(PLAIN_DTYPES[name]).itemsize)
+    format = graphml_quant.by_ggml_type(ggml_type)
+    return TensorType(format.name, format.block_elements, format.block_bytes)
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """One tensor of a model file.
+
+    `dtype` is ggml's name in lower case ("q4_1", "f32", "i32"). `shape` is in NumPy order, the reverse of
+    GGUF's: a weight is [out, in]. `data` is a read-only uint8 [n_bytes] view on the mapped file, never a
+    copy.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    data: Bytes
+
+    @property
+    def n_bytes(self) -> int:
+        """The size in the file, in bytes."""
+        return self.data.nbytes
+
+    @property
+    def n_elements(self) -> int:
+        """The product of the shape."""
+        return math.prod(self.shape)
+
+    def numpy(self) -> NDArray[Any]:
+        """Decode into an array of `shape`.
+
+        float32 for f32, f16, bf16 and every quantised format, a new array each time; for the plain types
+        (i8 i16 i32 i64 f64) an array of that type, a read-only view on the map.
+        """
+        if self.dtype in PLAIN_DTYPES:
+            return self.data.view(PLAIN_DTYPES[self.dtype]).reshape(self.shape)
+        return graphml_quant.dequantize(graphml_quant.by_name(self.dtype), self.data, self.shape)
