@@ -1,0 +1,115 @@
+"""Candidate tokens of one step as a value, and the two things that every filter asks of them.
+
+Knows ids, logits and order; knows no filter and no setting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids: TypeAlias = NDArray[np.int32]
+Floats: TypeAlias = NDArray[np.float32]
+Indices: TypeAlias = NDArray[np.int64]
+
+# Few tokens hold nearly all the probability: sorting this many first mostly spares sorting a vocabulary.
+FIRST_LOOK = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Tokens that may still be drawn: ids int32 [n] and logits float32 [n].
+
+    is_sorted says that the logits are known to fall. The arrays are never written to: filters make new ones.
+    """
+
+    ids: Ids
+    logits: Floats
+    is_sorted: bool = False
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, indices: Indices, is_sorted: bool) -> Candidates:
+        """Return the candidates at these positions, in this order."""
+        return Candidates(self.ids[indices], self.logits[indices], is_sorted)
+
+    def head(self, count: int) -> Candidates:
+        """Return the first `count` candidates."""
+        return Candidates(self.ids[:count], self.logits[:count], self.is_sorted)
+
+    def with_logits(self, logits: Floats, is_sorted: bool) -> Candidates:
+        """Return the same tokens with other logits."""
+        return replace(self, logits=logits, is_sorted=is_sorted)
+
+
+def all_candidates(logits: Floats) -> Candidates:
+    """Return every token of the vocabulary as a candidate; logits float32 [n_vocab] are not copied."""
+    return Candidates(_every_id(len(logits)), logits)
+
+
+@lru_cache(maxsize=8)
+def _every_id(count: int) -> Ids:
+    ids = np.arange(count, dtype=np.int32)
+    ids.setflags(write=False)
+    return ids
+
+
+def softmax(candidates: Candidates) -> Floats:
+    """Return the probabilities, float32 [n], in the candidates' order."""
+    logits = candidates.logits
+    highest = logits[0] if candidates.is_sorted else logits.max()
+    weights: Floats = np.exp(logits - highest)
+    weights /= weights.sum(dtype=np.float32)
+    return weights
+
+
+def leading(scores: Floats, count: int) -> Indices:
+    """Return the positions of the `count` >= 1 highest scores, highest first, equal ones by position.
+
+    Takes float32 [n] without NaN. Selects before it sorts, and sorts integers that hold the score and the
+    position, because NumPy sorts integers with SIMD and its stable sort of floats is ten times slower.
+    """
+    size = len(scores)
+    if count >= size:
+        return _descending(scores, np.arange(size, dtype=np.int64))
+    threshold = np.partition(scores, size - count)[size - count]
+    above = np.flatnonzero(scores > threshold)
+    equal = np.flatnonzero(scores == threshold)[: count - len(above)]
+    return _descending(scores, np.concatenate((above, equal)))
+
+
+def _descending(scores: Floats, positions: Indices) -> Indices:
+    # Adding 0.0 makes -0.0 equal to 0.0 bit by bit. Flipping the bits below the sign of a negative float
+    # makes the integer order the float order; the complement turns it round.
+    bits = (scores[positions] + np.float32(0.0)).view(np.int32).astype(np.int64)
+    rising = np.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    keys = (~rising << 32) | positions
+    keys.sort()
+    return keys & 0xFFFFFFFF
+
+
+def shortest_prefix(
+    scores: Floats, probabilities: Floats, mass: float, min_keep: int, beyond: bool = False
+) -> Indices:
+    """Return positions, highest score first, of the fewest candidates whose probabilities reach `mass`.
+
+    scores and probabilities are float32 [n]. At least `min_keep` and at least one are kept, all when the mass
+    is never reached. With `beyond` the sum has to exceed the mass, not only to reach it.
+    """
+    side: Literal["left", "right"] = "right" if beyond else "left"
+    size = len(scores)
+    look = min(FIRST_LOOK, size)
+    while True:
+        order = leading(scores, look)
+        # float32 running sums, one after the other, as llama.cpp has them: a tie at the edge falls alike
+        running = np.cumsum(probabilities[order], dtype=np.float32)
+        needed = int(np.searchsorted(running, np.float32(mass), side=side)) + 1
+        needed = max(needed, min_keep)
+        if needed <= look or look == size:
+            return order[: min(needed, size)]
+        look = min(look * 16, size)
