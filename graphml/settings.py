@@ -31,3 +31,8 @@ def threads() -> int | None:
     """`GRAPHML_THREADS`: worker threads of the CPU backend; unset: the physical cores."""
     value = os.environ.get("GRAPHML_THREADS")
     return int(value) if value else None
+
+
+def verify() -> bool:
+    """`GRAPHML_VERIFY`: check the graph after every pass."""
+    return os.environ.get("GRAPHML_VERIFY", "") not in ("", "0")

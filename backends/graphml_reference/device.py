@@ -1,0 +1,98 @@
+"""The reference backend: every op has its meaning as kernel; no plan, no threads, no fused ops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from graphml.backend import Backend, Plan, Progress
+from graphml.ir.graph import Graph
+from graphml.ir.interpreter import evaluate
+from graphml.ir.node import Node
+from graphml.ir.op import Array
+from graphml.ir.shape import Shape, bounds, resolve
+
+
+def allocate(node: Node, shape: Shape, dims: Mapping[str, int]) -> Array:
+    """Zeros for a state leaf or an input, as its dtype is held in NumPy."""
+    sizes = resolve(shape, dims)
+    if node.dtype.numpy is not None:
+        return np.zeros(sizes, node.dtype.numpy)
+    return np.zeros((*sizes[:-1], node.dtype.bytes_for(sizes[-1])), np.uint8)
+
+
+class ReferenceState:
+    """State leaves as NumPy arrays."""
+
+    def __init__(self, graph: Graph, dims: Mapping[str, int]) -> None:
+        self.arrays = {name: allocate(node, node.shape, dims) for name, node in graph.leaves("state").items()}
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all states."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+    def array(self, name: str) -> Array:
+        """The array of one state."""
+        return self.arrays[name]
+
+
+class ReferenceProgram:
+    """Interprets the graph; values that depend on weights alone are computed once and kept."""
+
+    def __init__(self, graph: Graph, weights: Mapping[str, Array]) -> None:
+        self._graph = graph
+        self.inputs: dict[str, Array] = {
+            name: np.zeros(bounds(node.shape), node.dtype.numpy) for name, node in graph.leaves("input").items()
+        }
+        self._constants: dict[Node, Array] = {
+            node: weights[name] for name, node in graph.leaves("weight").items()
+        }
+
+    def run(self, dims: Mapping[str, int], state: ReferenceState) -> dict[str, Array]:
+        """Run one step; see `graphml.backend.Program`."""
+        values: dict[Node, Array] = {}
+        for node in self._graph.nodes:
+            if node in self._constants:
+                values[node] = self._constants[node]
+            elif node.op.name == "input":
+                sizes = resolve(node.shape, dims)
+                values[node] = self.inputs[node.name][tuple(slice(size) for size in sizes)]
+            elif node.op.name == "state":
+                values[node] = state.arrays[node.name]
+            else:
+                values[node] = evaluate(node, values)
+                if all(source in self._constants for source in node.inputs):
+                    self._constants[node] = values[node]
+        return {name: values[node] for name, node in self._graph.outputs.items()}
+
+
+class ReferenceDevice:
+    """NumPy. Sizes are given for plans although none is followed."""
+
+    def storage(self, node: Node) -> int:
+        """Bytes of the value as NumPy holds it."""
+        *lead, last = bounds(node.shape)
+        rows = int(np.prod(lead, dtype=np.int64))
+        return rows * node.dtype.bytes_for(last)
+
+    def workspace(self, node: Node) -> int:
+        """None is asked for."""
+        return 0
+
+    def lower(
+        self, graph: Graph, plan: Plan, weights: Mapping[str, Array], progress: Progress
+    ) -> ReferenceProgram:
+        """The graph as it is."""
+        return ReferenceProgram(graph, weights)
+
+    def state(self, graph: Graph, dims: Mapping[str, int]) -> ReferenceState:
+        """Zeroed arrays."""
+        return ReferenceState(graph, dims)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+BACKEND = Backend("reference", open=lambda threads: ReferenceDevice(), refuses=lambda node: None)

@@ -1,0 +1,100 @@
+"""The contract that a backend fulfils. A backend is a value found through the entry point `graphml.backends`.
+
+It says what it can do, opens a device, and the device turns a planned graph into a program. Knows nothing of
+models, files or tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from graphml.ir.dtype import DType
+from graphml.ir.graph import Graph
+from graphml.ir.node import Node
+from graphml.ir.op import Array
+
+Progress = Callable[[str, int, int], None]
+"""Called as progress(what, done, total) during long work."""
+
+
+def no_progress(what: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where the values of a graph lie in the arena of a device.
+
+    offsets: node -> byte offset; views and written states have none. workspaces: node -> offset of the scratch
+    that its kernels asked for. peak: the arena's bytes. lower_bound: bytes of the largest set of values alive
+    at one time, which no plan can go below.
+    """
+
+    offsets: Mapping[Node, int]
+    workspaces: Mapping[Node, int]
+    peak: int
+    lower_bound: int
+
+
+class State(Protocol):
+    """What a session keeps between steps on a device: the arrays of the graph's state leaves."""
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the whole state."""
+
+    def array(self, name: str) -> Array:
+        """The state as a NumPy array, to read, save or restore."""
+
+
+class Program(Protocol):
+    """A graph made ready to run."""
+
+    @property
+    def inputs(self) -> Mapping[str, Array]:
+        """Arrays of the inputs' largest shapes; the caller fills the leading part before a run."""
+
+    def run(self, dims: Mapping[str, int], state: State) -> Mapping[str, Array]:
+        """Run one step; dims are the values of the symbols. The outputs are valid until the next run."""
+
+
+class Device(Protocol):
+    """A backend opened: threads started or a GPU acquired."""
+
+    def storage(self, node: Node) -> int:
+        """Bytes of the node's value at its bounds, as this device lays it out."""
+
+    def workspace(self, node: Node) -> int:
+        """Bytes of scratch that the node's kernels need beside their output."""
+
+    def lower(self, graph: Graph, plan: Plan, weights: Mapping[str, Array], progress: Progress) -> Program:
+        """Make the program. weights: name -> array as the graph's dtype holds it; kept, never copied."""
+
+    def state(self, graph: Graph, dims: Mapping[str, int]) -> State:
+        """Zeroed arrays of the graph's states for the given values of their symbols."""
+
+    def close(self) -> None:
+        """Give everything back; programs of this device can no longer run."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What a backend can do, before anything is opened.
+
+    name: as the user writes it.
+    open: threads (None: the backend chooses) -> a device; `BackendError` where it cannot be used.
+    refuses: why a node has no kernel here; None where it has one. Refused nodes run in NumPy.
+    Optional, with defaults: fused (names of fused ops that have kernels), activation (dtype that the other
+    operand of a product with weights of a dtype is converted to; None: f32), unavailable (why the backend
+    cannot be used on this machine), describe (facts for `graphml doctor`).
+    """
+
+    name: str
+    open: Callable[[int | None], Device]
+    refuses: Callable[[Node], str | None]
+    fused: frozenset[str] = frozenset()
+    activation: Callable[[DType], DType | None] = lambda weight: None
+    unavailable: Callable[[], str | None] = lambda: None
+    describe: Callable[[], Mapping[str, Any]] = dict

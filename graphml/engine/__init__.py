@@ -1,0 +1,1 @@
+"""From a model file to programs that run: discovery, compilation, loading, caches."""

@@ -1,0 +1,126 @@
+"""What an architecture is, and what its `build` gets to work with: the file's metadata and tensors by name.
+
+An architecture is a module with `Config` (a frozen dataclass with `read(keys)`), `build(g, config, weights)`
+that returns the logits node, and optionally `sample()`: the metadata and tensors of a tiny model for tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from graphml.errors import ArchitectureError
+from graphml.ir.dtype import dtype
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml.weights import Metadata, Tensor
+
+
+class Config(Protocol):
+    """What every architecture's configuration has; the rest is its own."""
+
+    n_ctx: int
+    n_vocab: int
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A known architecture; see the module's docstring."""
+
+    name: str
+    read: Callable[[Keys], Any]
+    build: Callable[[Builder, Any, Tensors], Node]
+    sample: Callable[[], tuple[Mapping[str, Any], Mapping[str, tuple[int, ...]]]] | None = None
+
+
+class Keys:
+    """Typed reads of an architecture's metadata: `keys.integer("block_count")` reads `llama.block_count`."""
+
+    def __init__(self, metadata: Metadata, prefix: str) -> None:
+        self.metadata = metadata
+        self._prefix = prefix
+
+    def has(self, key: str) -> bool:
+        """Whether the file has the key."""
+        return self.metadata.has(f"{self._prefix}.{key}")
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        """An integer; without a default the key must be there."""
+        name = f"{self._prefix}.{key}"
+        return self.metadata.integer(name) if default is None else self.metadata.integer(name, default)
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """A floating-point number; without a default the key must be there."""
+        name = f"{self._prefix}.{key}"
+        return self.metadata.number(name) if default is None else self.metadata.number(name, default)
+
+    def text(self, key: str, default: str) -> str:
+        """A string."""
+        return self.metadata.text(f"{self._prefix}.{key}", default)
+
+    def n_vocab(self) -> int:
+        """`vocab_size`, else the length of the token list."""
+        if self.has("vocab_size"):
+            return self.integer("vocab_size")
+        return self.metadata.describe("tokenizer.ggml.tokens").count or 0
+
+
+class Tensors:
+    """The file's tensors as weight nodes, by GGUF name without `.weight`; remembers which were used."""
+
+    def __init__(self, g: Builder, tensors: Mapping[str, Tensor], prefix: str = "", used: set[str] | None = None):
+        self.g = g
+        self._tensors = tensors
+        self._prefix = prefix
+        self._used: set[str] = set() if used is None else used
+
+    def get(self, *names: str) -> Node | None:
+        """The first of the named tensors that the file has."""
+        for name in names:
+            for full in (f"{self._prefix}{name}", f"{self._prefix}{name}.weight"):
+                tensor = self._tensors.get(full)
+                if tensor is not None:
+                    self._used.add(full)
+                    return self.g.weight(full, dtype(tensor.dtype), tensor.shape)
+        return None
+
+    def __getitem__(self, name: str) -> Node:
+        """The tensor; an `ArchitectureError` says which is missing."""
+        node = self.get(name)
+        if node is None:
+            raise ArchitectureError(f"tensor {self._prefix}{name}.weight is wanted and not in the file")
+        return node
+
+    def linear(self, x: Node, name: str, out: str | None = None, scale_last: bool = False) -> Node:
+        """X times the tensor, times its `.scale`, plus its `.bias`, as far as the file has them.
+
+        scale_last: the scale multiplies the sum with the bias, as llama.cpp has it in feed-forwards.
+        """
+        extras = [(self.g.mul, self.get(f"{name}.scale")), (self.g.add, self.get(f"{name}.bias"))]
+        todo = [(apply, node) for apply, node in extras if node is not None]
+        y = self.g.mul_mat(self[name], x, name=None if todo else out)
+        for i, (apply, node) in enumerate(reversed(todo) if scale_last else todo, 1):
+            y = apply(y, node, name=out if i == len(todo) else None)
+        return y
+
+    def layers(self, count: int) -> Iterator[Layer]:
+        """The tensors of `blk.0`, `blk.1`, ...; nodes built meanwhile are named `layers.0. ...`."""
+        for index in range(count):
+            with self.g.scope(f"layers.{index}"):
+                yield Layer(self.g, self._tensors, f"blk.{index}.", self._used, index, index == count - 1)
+
+    def unused(self) -> list[str]:
+        """Tensors of the file that nobody asked for."""
+        return sorted(set(self._tensors) - self._used)
+
+
+class Layer(Tensors):
+    """The tensors of one layer."""
+
+    def __init__(
+        self, g: Builder, tensors: Mapping[str, Tensor], prefix: str, used: set[str], index: int, is_last: bool
+    ) -> None:
+        super().__init__(g, tensors, prefix, used)
+        self.index = index
+        self.is_last = is_last

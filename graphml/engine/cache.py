@@ -1,0 +1,54 @@
+"""The paged cache of a session or a batch: which cells hold which positions of which sequences.
+
+Knows numbers only; the arrays themselves are a device's `State`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphml.errors import ContextFullError
+from graphml.ir.op import Array
+
+
+class PagedCache:
+    """Blocks of `block_size` cells, given to sequences as they grow and taken back as they shrink.
+
+    table: int32 [n_sequences, blocks per sequence], what the graph's `block_table` input wants; lengths: the
+    tokens that each sequence holds.
+    """
+
+    def __init__(self, n_ctx: int, block_size: int, n_sequences: int = 1) -> None:
+        per_sequence = -(-n_ctx // block_size)
+        self.n_ctx = n_ctx
+        self.block_size = block_size
+        self.n_cells = per_sequence * block_size * n_sequences
+        self.table: Array = np.zeros((n_sequences, per_sequence), np.int32)
+        self.lengths = [0] * n_sequences
+        self._held: list[list[int]] = [[] for _ in range(n_sequences)]
+        self._free = list(range(per_sequence * n_sequences - 1, -1, -1))
+
+    def append(self, sequence: int, count: int) -> tuple[Array, Array]:
+        """Room for `count` more tokens: their positions and cells, int32 [count]."""
+        start = self.lengths[sequence]
+        end = start + count
+        if end > self.n_ctx:
+            raise ContextFullError(
+                f"the context holds {self.n_ctx} tokens and has {start}; got {count} more (see n_ctx, rewind)"
+            )
+        held = self._held[sequence]
+        while len(held) * self.block_size < end:
+            block = self._free.pop()
+            self.table[sequence, len(held)] = block
+            held.append(block)
+        positions = np.arange(start, end, dtype=np.int32)
+        self.lengths[sequence] = end
+        blocks = self.table[sequence, positions // self.block_size]
+        return positions, blocks * np.int32(self.block_size) + positions % np.int32(self.block_size)
+
+    def rewind(self, sequence: int, length: int) -> None:
+        """Forget the tokens from `length` on."""
+        held = self._held[sequence]
+        while len(held) > -(-length // self.block_size):
+            self._free.append(held.pop())
+        self.lengths[sequence] = length

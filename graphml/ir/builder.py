@@ -1,0 +1,109 @@
+"""Builds graphs: makes nodes, infers their types, names them by scope and remembers the user's source line.
+
+The thin methods for the single ops stand in `language.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Self
+
+from graphml.errors import GraphError, ShapeError
+from graphml.ir.dtype import DType
+from graphml.ir.graph import Graph, make_graph
+from graphml.ir.node import Node, Source
+from graphml.ir.op import Attribute, Op, Type
+from graphml.ir.ops.leaf import input_leaf, state_leaf, weight_leaf
+from graphml.ir.shape import Shape
+
+_OWN_FOLDER = str(Path(__file__).parent)
+
+
+def caller() -> Source | None:
+    """The innermost line of code outside this room: the user's."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN_FOLDER):
+        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
+    return Source(frame.f_code.co_filename, frame.f_lineno) if frame is not None else None
+
+
+def complete(op: Op, given: Mapping[str, Attribute]) -> Mapping[str, Attribute]:
+    """The attributes of an op: the given ones and the defaults; unknown or missing ones are a `GraphError`."""
+    unknown = sorted(set(given) - set(op.attributes))
+    if unknown:
+        raise GraphError(f"[{op.name}] has no attribute {unknown[0]!r}; it has {sorted(op.attributes)}")
+    full = {name: given.get(name, default) for name, default in op.attributes.items()}
+    missing = [name for name, value in full.items() if value is None]
+    if missing:
+        raise GraphError(f"[{op.name}] wanted attribute {missing[0]!r}; got {sorted(given)}")
+    return MappingProxyType(full)  # type: ignore[arg-type]  # no None is left
+
+
+class BaseBuilder:
+    """Collects nodes in the order in which they are made."""
+
+    def __init__(self) -> None:
+        self._nodes: list[Node] = []
+        self._names: dict[str, int] = {}
+        self._scopes: list[str] = []
+        self._leaves: dict[str, Node] = {}
+        self._current_states: dict[str, Node] = {}
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[Self]:
+        """Put `name.` before the names of all nodes made within."""
+        self._scopes.append(name)
+        try:
+            yield self
+        finally:
+            self._scopes.pop()
+
+    def make(self, op: Op, *inputs: Node, name: str | None = None, **attributes: Attribute) -> Node:
+        """A new node. A `ShapeError` names the op, what was wanted and what came, and the caller's line."""
+        source = caller()
+        full = complete(op, attributes)
+        try:
+            made = op.infer([node.type for node in inputs], full)
+        except ShapeError as error:
+            where = f" (at {source})" if source else ""
+            scope = ".".join(self._scopes)
+            raise ShapeError(f"[{op.name}] {error}{f' in {scope}' if scope else ''}{where}") from None
+        node = Node(op, inputs, made, self._unique(name or op.name), full, source)
+        self._nodes.append(node)
+        return node
+
+    def input(self, name: str, dtype: DType, shape: Shape) -> Node:
+        """A value given at every step; asked for again by its name, it is the same node."""
+        return self._leaf(input_leaf, name, Type(dtype, shape))
+
+    def weight(self, name: str, dtype: DType, shape: Shape) -> Node:
+        """A tensor of the model file, by the file's name of it."""
+        return self._leaf(weight_leaf, name, Type(dtype, shape))
+
+    def state(self, name: str, dtype: DType, shape: Shape) -> Node:
+        """A value kept between steps; zeros at first."""
+        return self._leaf(state_leaf, name, Type(dtype, shape))
+
+    def finish(self, **outputs: Node) -> Graph:
+        """The graph of the named outputs and of every change of state."""
+        return make_graph(self._nodes, outputs)
+
+    def _leaf(self, op: Op, name: str, kind: Type) -> Node:
+        known = self._leaves.get(name)
+        if known is None:
+            known = Node(op, (), kind, self._unique(name, scoped=False), source=caller())
+            self._leaves[name] = known
+            self._nodes.append(known)
+        if known.op is not op or known.type != kind:
+            raise GraphError(f"{name!r} is {known.op.name} {known.type} already; got {op.name} {kind}")
+        return known
+
+    def _unique(self, name: str, scoped: bool = True) -> str:
+        full = ".".join([*self._scopes, name]) if scoped else name
+        count = self._names.get(full, 0)
+        self._names[full] = count + 1
+        return full if count == 0 else self._unique(f"{full}_{count}", scoped=False)

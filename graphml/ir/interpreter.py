@@ -1,0 +1,45 @@
+"""Runs a graph in NumPy, node by node: the meaning of graphs, against which everything else is tested.
+
+Slow and plain on purpose; knows no backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from graphml.errors import GraphError
+from graphml.ir.fused import decomposition
+from graphml.ir.graph import Graph
+from graphml.ir.node import Node
+from graphml.ir.op import Array
+from graphml.ir.ops.leaf import LEAVES
+
+Observer = Callable[[Node, Array], None]
+
+
+def evaluate(node: Node, values: Mapping[Node, Array]) -> Array:
+    """The value of one node from those of its inputs; a fused op is evaluated through its decomposition."""
+    arrays = [values[source] for source in node.inputs]
+    if node.op.reference is not None:
+        return node.op.reference(arrays, node.attributes)
+    plain = decomposition(node.op, [source.type for source in node.inputs], node.attributes)
+    return interpret(plain, {f"operand_{i}": array for i, array in enumerate(arrays)})["result"]
+
+
+def interpret(graph: Graph, leaves: Mapping[str, Array], observe: Observer | None = None) -> dict[str, Array]:
+    """Output name -> array.
+
+    leaves: name -> array of every input, weight and state; states are changed in place.
+    observe: called with every node and its value, in order.
+    """
+    values: dict[Node, Array] = {}
+    for node in graph.nodes:
+        if node.op in LEAVES:
+            if node.name not in leaves:
+                raise GraphError(f"no value for {node.op.name} {node.name!r}")
+            values[node] = leaves[node.name]
+        else:
+            values[node] = evaluate(node, values)
+        if observe is not None:
+            observe(node, values[node])
+    return {name: values[node] for name, node in graph.outputs.items()}

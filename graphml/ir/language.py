@@ -1,0 +1,231 @@
+"""The language that architectures are written in: one typed method for each op and the step's inputs.
+
+Legend of shapes: T tokens of this step, O rows whose logits are wanted, S sequences, B cache blocks of a
+sequence, C cache cells, N out, K in.
+"""
+
+from __future__ import annotations
+
+from graphml.ir.builder import BaseBuilder
+from graphml.ir.dtype import F32, I32, DType, dtype
+from graphml.ir.node import Node
+from graphml.ir.ops import attention as attention_ops
+from graphml.ir.ops import elementwise, index, layout, linear, norm, position, reduce
+from graphml.ir.shape import Symbol
+
+
+class Builder(BaseBuilder):
+    """Builds the graph of one step of at most `max_tokens` tokens.
+
+    max_outputs: rows whose logits may be asked for; max_sequences, max_cells, block_size: of the cache;
+    cache_dtype: how keys and values are kept (`f16`, `f32` or `bf16`).
+    """
+
+    def __init__(
+        self,
+        max_tokens: int = 512,
+        max_outputs: int = 512,
+        max_sequences: int = 1,
+        max_cells: int = 1 << 20,
+        block_size: int = 32,
+        cache_dtype: str = "f16",
+    ) -> None:
+        super().__init__()
+        self.n_tokens = Symbol("T", max_tokens)
+        self.n_outputs = Symbol("O", max_outputs)
+        self.n_sequences = Symbol("S", max_sequences)
+        self.n_cells = Symbol("C", max_cells)
+        self.n_blocks = Symbol("B", -(-max_cells // block_size))
+        self.block_size = block_size
+        self.cache_dtype = dtype(cache_dtype)
+
+    # the inputs of a step
+    @property
+    def tokens(self) -> Node:
+        """Token ids, i32 [T]."""
+        return self.input("tokens", I32, (self.n_tokens,))
+
+    @property
+    def positions(self) -> Node:
+        """Position of each token in its sequence, i32 [T]."""
+        return self.input("positions", I32, (self.n_tokens,))
+
+    @property
+    def sequences(self) -> Node:
+        """Row of each token in the block table, i32 [T]."""
+        return self.input("sequences", I32, (self.n_tokens,))
+
+    @property
+    def cells(self) -> Node:
+        """Cache cell that each token's key and value go to, i32 [T]."""
+        return self.input("cells", I32, (self.n_tokens,))
+
+    @property
+    def block_table(self) -> Node:
+        """Cache blocks of each sequence, i32 [S, B]."""
+        return self.input("block_table", I32, (self.n_sequences, self.n_blocks))
+
+    @property
+    def wanted(self) -> Node:
+        """Rows whose logits are wanted, i32 [O]."""
+        return self.input("wanted", I32, (self.n_outputs,))
+
+    # elementwise
+    def add(self, a: Node, b: Node, name: str | None = None) -> Node:
+        """A + b, b stretched."""
+        return self.make(elementwise.add, a, b, name=name)
+
+    def sub(self, a: Node, b: Node, name: str | None = None) -> Node:
+        """A - b, b stretched."""
+        return self.make(elementwise.sub, a, b, name=name)
+
+    def mul(self, a: Node, b: Node, name: str | None = None) -> Node:
+        """A * b, b stretched."""
+        return self.make(elementwise.mul, a, b, name=name)
+
+    def div(self, a: Node, b: Node, name: str | None = None) -> Node:
+        """A / b, b stretched."""
+        return self.make(elementwise.div, a, b, name=name)
+
+    def scale(self, x: Node, factor: float, offset: float = 0.0, name: str | None = None) -> Node:
+        """X * factor + offset."""
+        return self.make(elementwise.scale, x, name=name, factor=factor, offset=offset)
+
+    def clamp(self, x: Node, low: float, high: float, name: str | None = None) -> Node:
+        """X limited to [low, high]."""
+        return self.make(elementwise.clamp, x, name=name, low=low, high=high)
+
+    def silu(self, x: Node, name: str | None = None) -> Node:
+        """X * sigmoid(x)."""
+        return self.make(elementwise.silu, x, name=name)
+
+    def gelu(self, x: Node, name: str | None = None) -> Node:
+        """GELU in its tanh form."""
+        return self.make(elementwise.gelu, x, name=name)
+
+    def sigmoid(self, x: Node, name: str | None = None) -> Node:
+        """1 / (1 + exp(-x))."""
+        return self.make(elementwise.sigmoid, x, name=name)
+
+    def tanh(self, x: Node, name: str | None = None) -> Node:
+        """Hyperbolic tangent."""
+        return self.make(elementwise.tanh, x, name=name)
+
+    # norms and reductions
+    def rms_norm(self, x: Node, weight: Node | None, eps: float, name: str | None = None) -> Node:
+        """Root-mean-square norm over the last dimension, times the weight."""
+        y = self.make(norm.rms_norm, x, name=name if weight is None else None, eps=eps)
+        return y if weight is None else self.mul(y, weight, name=name)
+
+    def layer_norm(self, x: Node, weight: Node | None, bias: Node | None, eps: float, name: str | None = None) -> Node:
+        """Mean-and-variance norm over the last dimension, times the weight, plus the bias."""
+        y = self.make(norm.layer_norm, x, eps=eps)
+        y = y if weight is None else self.mul(y, weight)
+        return y if bias is None else self.add(y, bias, name=name)
+
+    def softmax(self, x: Node, name: str | None = None) -> Node:
+        """Softmax over the last dimension."""
+        return self.make(reduce.softmax, x, name=name)
+
+    def sum_rows(self, x: Node, name: str | None = None) -> Node:
+        """Sum over the last dimension, which becomes 1."""
+        return self.make(reduce.sum_rows, x, name=name)
+
+    # matrices
+    def dequantize(self, weight: Node) -> Node:
+        """The weight as f32; itself where it is f32."""
+        if weight.dtype is F32:
+            return weight
+        return self.make(linear.dequantize, weight, name=f"{weight.name}.f32", from_dtype=weight.dtype.name)
+
+    def mul_mat(self, weight: Node, x: Node, name: str | None = None) -> Node:
+        """Weight [N, K] of any dtype and x [..., K] -> [..., N]."""
+        return self.make(linear.mul_mat, self.dequantize(weight), x, name=name)
+
+    def mul_mat_id(self, weight: Node, x: Node, ids: Node, name: str | None = None) -> Node:
+        """Weight [E, N, K], x [T, K] or [T, used, K], ids [T, used] -> [T, used, N]."""
+        return self.make(linear.mul_mat_id, self.dequantize(weight), x, ids, name=name)
+
+    # position and attention
+    def rope_table(self, n_rot: int, factors: Node | None = None, **attributes: float) -> Node:
+        """Cosines and sines of this step's positions, [T, n_rot / 2, 2]; attributes as of `rope_table`."""
+        inputs = (self.positions,) if factors is None else (self.positions, factors)
+        return self.make(position.rope_table, *inputs, n_rot=n_rot, **attributes)
+
+    def rope(self, x: Node, table: Node, mode: str, name: str | None = None) -> Node:
+        """Rotate x [T, head, d]: pairs of neighbours (`norm`) or of halves (`neox`)."""
+        return self.make(position.rope, x, table, name=name, mode=mode)
+
+    def attend(
+        self,
+        q: Node,
+        k: Node,
+        v: Node,
+        layer: int,
+        scale: float,
+        window: int = 0,
+        softcap: float = 0.0,
+        max_bias: float = 0.0,
+        sinks: Node | None = None,
+    ) -> Node:
+        """Write k and v [T, head_kv, d] to the layer's cache and attend with q [T, head, d] -> [T, head * d_v]."""
+        k_cache = self._cache(f"cache.{layer}.k", k)
+        v_cache = self._cache(f"cache.{layer}.v", v)
+        extra = () if sinks is None else (sinks,)
+        y = self.make(
+            attention_ops.attention,
+            *(q, k_cache, v_cache, self.positions, self.sequences, self.block_table, *extra),
+            scale=scale,
+            block_size=self.block_size,
+            window=window,
+            softcap=softcap,
+            max_bias=max_bias,
+            cache_dtype=self.cache_dtype.name,
+        )
+        return self.flatten(y)
+
+    def _cache(self, name: str, x: Node) -> Node:
+        state = self.state(name, self.cache_dtype, (self.n_cells, *x.shape[1:]))
+        return self.make(index.set_rows, state, x, self.cells, name="cache_write")
+
+    # layout and index
+    def heads(self, x: Node, n_head: int, name: str | None = None) -> Node:
+        """[T, n_head * d] -> [T, n_head, d]."""
+        width = x.shape[-1]
+        assert isinstance(width, int)
+        return self.reshape(x, n_head, width // n_head, name=name)
+
+    def flatten(self, x: Node, name: str | None = None) -> Node:
+        """[T, a, b] -> [T, a * b]."""
+        size = 1
+        for dim in x.shape[1:]:
+            assert isinstance(dim, int)
+            size *= dim
+        return self.reshape(x, size, name=name)
+
+    def reshape(self, x: Node, *tail: int, keep: int = 1, name: str | None = None) -> Node:
+        """Everything after the first `keep` dimensions gets the shape `tail`."""
+        return self.make(layout.reshape, x, name=name, tail=tail, keep=keep)
+
+    def permute(self, x: Node, *axes: int, name: str | None = None) -> Node:
+        """The dimensions in another order."""
+        return self.make(layout.permute, x, name=name, axes=axes)
+
+    def rows(self, table: Node, indices: Node, name: str | None = None) -> Node:
+        """Rows of a table of any dtype, as f32."""
+        return self.make(index.get_rows, table, indices, name=name, from_dtype=table.dtype.name)
+
+    def embed(self, table: Node, tokens: Node) -> Node:
+        """Embeddings [T, d] of the tokens."""
+        return self.rows(table, tokens, name="embedding")
+
+    def top_k(self, x: Node, k: int, name: str | None = None) -> Node:
+        """Indices of the k largest of the last dimension, largest first, i32."""
+        return self.make(index.top_k, x, name=name, k=k)
+
+    def gather(self, x: Node, ids: Node, name: str | None = None) -> Node:
+        """X [T, n] at ids [T, k] -> [T, k]."""
+        return self.make(index.gather, x, ids, name=name)
+
+
+__all__ = ["Builder", "DType"]

@@ -1,0 +1,53 @@
+"""A node of the graph: an op applied to nodes, with a type, a name and where it came from. Immutable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from graphml.ir.dtype import DType
+from graphml.ir.op import Attribute, Op, Type
+from graphml.ir.shape import Shape
+
+_NO_ATTRIBUTES: Mapping[str, Attribute] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Source:
+    """A line of the user's code."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One value of a graph and how it is computed. Two nodes are equal when they are the same object.
+
+    origin: names of the nodes that a pass made this one from; empty for a node as it was built.
+    """
+
+    op: Op
+    inputs: tuple[Node, ...]
+    type: Type
+    name: str
+    attributes: Mapping[str, Attribute] = field(default_factory=lambda: _NO_ATTRIBUTES)
+    source: Source | None = None
+    origin: tuple[str, ...] = ()
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.type.dtype
+
+    @property
+    def shape(self) -> Shape:
+        """The shape in NumPy order."""
+        return self.type.shape
+
+    def __repr__(self) -> str:
+        return f"%{self.name}: {self.type} = {self.op.name}({', '.join('%' + i.name for i in self.inputs)})"

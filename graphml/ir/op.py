@@ -1,0 +1,98 @@
+"""What an op is: one value with its name, shape rule, NumPy meaning, samples and in-place facts.
+
+Everything that a pass or a backend may ask about an op stands here, once; nothing lists ops by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml.ir.dtype import DType
+from graphml.ir.shape import Shape, show
+
+if TYPE_CHECKING:
+    from graphml.ir.node import Node
+
+Array = NDArray[Any]
+Attribute = int | float | str | bool | tuple[int, ...] | tuple[float, ...]
+Attributes = Mapping[str, Attribute]
+
+
+@dataclass(frozen=True)
+class Type:
+    """Element type and shape of a value."""
+
+    dtype: DType
+    shape: Shape
+
+    def __repr__(self) -> str:
+        return f"{self.dtype.name}{show(self.shape)}"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One way to call an op in a test: input types, how to fill them, attributes.
+
+    `fill[i]` makes input i from a generator and its shape; missing: normal numbers.
+    """
+
+    inputs: tuple[Type, ...]
+    attributes: Attributes = field(default_factory=dict)
+    fill: Mapping[int, Callable[[np.random.Generator, tuple[int, ...]], Array]] = field(default_factory=dict)
+
+
+Infer = Callable[[Sequence[Type], Attributes], Type]
+Reference = Callable[[Sequence[Array], Attributes], Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """An operation of the graph.
+
+    infer: types of the inputs and attributes -> type of the output; raises `ShapeError`.
+    reference: the meaning, in NumPy: arrays and attributes -> array. Values of a block format are uint8
+        arrays (see `DType`). For an op with `writes`, changes that array and returns it. None for a fused op,
+        which means what its decomposition means.
+    samples: inputs to test every backend with.
+    attributes: name -> default; None marks a required attribute.
+    inplace: inputs whose storage the output may take over when nobody needs them afterwards.
+    view: the output is input 0 seen differently; it has no storage of its own.
+    writes: the input (a state) that the op changes; the output stands for the changed state.
+    decompose: for a fused op: builds the same from plain ops.
+    commutative: the first two inputs may be swapped.
+    """
+
+    name: str
+    family: str
+    infer: Infer
+    reference: Reference | None
+    samples: Callable[[], list[Sample]]
+    attributes: Mapping[str, Attribute | None] = field(default_factory=dict)
+    inplace: tuple[int, ...] = ()
+    view: bool = False
+    writes: int | None = None
+    decompose: Callable[..., Node] | None = None
+    commutative: bool = False
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __call__(self, *arguments: Term | str) -> Term:
+        """A term over variables, which is what patterns are written in: `mul(silu(gate), up)`."""
+        return Term(self, arguments)
+
+
+@dataclass(frozen=True)
+class Term:
+    """An op applied to terms and variables (strings): the left side of a rewriting rule."""
+
+    op: Op
+    arguments: tuple[Term | str, ...]
+
+    def __repr__(self) -> str:
+        return f"{self.op.name}({', '.join(map(str, self.arguments))})"

@@ -1,0 +1,84 @@
+"""Reading and writing rows by index. State is written by index, so that the graph stays static."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphml.errors import ShapeError
+from graphml.ir.dtype import F32, I32, dtype
+from graphml.ir.op import Array, Attributes, Op, Sample, Type
+from graphml.ir.ops.linear import decode
+from graphml.ir.ops.rules import ROWS, below, f32, i32, want_dtype
+
+
+def _infer_get_rows(inputs: Sequence[Type], attributes: Attributes) -> Type:
+    table, rows = inputs
+    want_dtype(rows, I32, "row indices")
+    if len(table.shape) < 2:
+        raise ShapeError(f"wanted a table [rows, ...]; got {table} and indices {rows}")
+    return Type(F32, (*rows.shape, *table.shape[1:]))
+
+
+def _get_rows(inputs: Sequence[Array], attributes: Attributes) -> Array:
+    return decode(inputs[0][inputs[1]], dtype(str(attributes["from_dtype"])))
+
+
+def _infer_set_rows(inputs: Sequence[Type], attributes: Attributes) -> Type:
+    state, x, rows = inputs
+    want_dtype(x, F32, "x")
+    want_dtype(rows, I32, "row indices")
+    if state.shape[1:] != x.shape[1:] or rows.shape != x.shape[:1]:
+        raise ShapeError(f"wanted a state [cell, ...], x [T, ...] alike and indices [T]; got {state}, {x}, {rows}")
+    return state
+
+
+def _set_rows(inputs: Sequence[Array], attributes: Attributes) -> Array:
+    state, x, rows = inputs
+    if state.dtype == np.uint8:  # bf16, the only cache type without a NumPy type: keep the nearest upper half
+        bits = x.view(np.uint32).astype(np.uint64)
+        rounded = (bits + 0x7FFF + ((bits >> np.uint64(16)) & np.uint64(1))) >> np.uint64(16)
+        state[rows] = rounded.astype(np.uint16).view(np.uint8).reshape(*x.shape[:-1], -1)
+    else:
+        state[rows] = x
+    return state
+
+
+def _infer_gather(inputs: Sequence[Type], attributes: Attributes) -> Type:
+    x, ids = inputs
+    want_dtype(ids, I32, "ids")
+    if len(x.shape) != 2 or len(ids.shape) != 2 or x.shape[0] != ids.shape[0]:
+        raise ShapeError(f"wanted x [T, n] and ids [T, k]; got {x} and {ids}")
+    return Type(x.dtype, ids.shape)
+
+
+def _infer_top_k(inputs: Sequence[Type], attributes: Attributes) -> Type:
+    x, k = inputs[0], attributes["k"]
+    want_dtype(x, F32, "x")
+    if not isinstance(k, int) or not isinstance(x.shape[-1], int) or not 0 < k <= x.shape[-1]:
+        raise ShapeError(f"wanted k between 1 and the last dimension of {x}; got {k}")
+    return Type(I32, (*x.shape[:-1], k))
+
+
+def _top_k(inputs: Sequence[Array], attributes: Attributes) -> Array:
+    order = np.argsort(-inputs[0], axis=-1, kind="stable")
+    return np.ascontiguousarray(order[..., : attributes["k"]]).astype(np.int32)  # type: ignore[misc]
+
+
+def _distinct(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return generator.permutation(shape[0] * 3)[: shape[0]].astype(np.int32)
+
+
+get_rows = Op("get_rows", "index", infer=_infer_get_rows, reference=_get_rows,
+              samples=lambda: [Sample((f32(11, n), i32(ROWS)), {"from_dtype": "f32"}, {1: below(11)}) for n in (8, 65)],
+              attributes={"from_dtype": "f32"})  # fmt: skip
+set_rows = Op("set_rows", "index", infer=_infer_set_rows, reference=_set_rows,
+              samples=lambda: [Sample((f32(15, 3, 16), f32(ROWS, 3, 16), i32(ROWS)), {}, {2: _distinct})],
+              writes=0)  # fmt: skip
+gather = Op("gather", "index", infer=_infer_gather,
+            reference=lambda inputs, at: np.take_along_axis(inputs[0], inputs[1], axis=-1),
+            samples=lambda: [Sample((f32(ROWS, 12), i32(ROWS, 3)), {}, {1: below(12)})])  # fmt: skip
+top_k = Op("top_k", "index", infer=_infer_top_k, reference=_top_k,
+           samples=lambda: [Sample((f32(ROWS, 12),), {"k": 3}), Sample((f32(ROWS, 128),), {"k": 8})],
+           attributes={"k": None})  # fmt: skip

@@ -1,0 +1,35 @@
+"""Normalisations over the last dimension, without weights: a weight is a `mul`, a bias an `add`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphml.ir.op import Array, Attributes, Op
+from graphml.ir.ops.rules import same_shape, singles
+
+
+def _rms_norm(inputs: Sequence[Array], attributes: Attributes) -> Array:
+    x = inputs[0].astype(np.float64)
+    return (x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + attributes["eps"])).astype(np.float32)
+
+
+def _layer_norm(inputs: Sequence[Array], attributes: Attributes) -> Array:
+    x = inputs[0].astype(np.float64)
+    x = x - np.mean(x, axis=-1, keepdims=True)
+    return (x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + attributes["eps"])).astype(np.float32)
+
+
+def _l2_norm(inputs: Sequence[Array], attributes: Attributes) -> Array:
+    x = inputs[0].astype(np.float64)
+    length = np.sqrt(np.sum(x * x, axis=-1, keepdims=True))
+    return (x / np.maximum(length, attributes["eps"])).astype(np.float32)
+
+
+rms_norm = Op("rms_norm", "norm", infer=same_shape, reference=_rms_norm, samples=singles,
+              attributes={"eps": 1e-5}, inplace=(0,))  # fmt: skip
+layer_norm = Op("layer_norm", "norm", infer=same_shape, reference=_layer_norm, samples=singles,
+                attributes={"eps": 1e-5}, inplace=(0,))  # fmt: skip
+l2_norm = Op("l2_norm", "norm", infer=same_shape, reference=_l2_norm, samples=singles,
+             attributes={"eps": 1e-6}, inplace=(0,))  # fmt: skip

@@ -1,0 +1,81 @@
+"""Shape rules and sample makers that several families of ops share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from graphml.errors import ShapeError
+from graphml.ir.dtype import F32, I32, DType
+from graphml.ir.op import Array, Attributes, Sample, Type
+from graphml.ir.shape import Dim, Symbol, bound
+
+ROWS = Symbol("T", 5)
+
+
+def want_dtype(value: Type, wanted: DType, role: str) -> None:
+    """Raise a `ShapeError` unless the operand has the wanted element type."""
+    if value.dtype is not wanted:
+        raise ShapeError(f"wanted {role} of {wanted.name}; got {value}")
+
+
+def want_float(values: Sequence[Type]) -> None:
+    """Raise a `ShapeError` unless all operands are f32."""
+    for i, value in enumerate(values):
+        want_dtype(value, F32, f"operand {i}")
+
+
+def same_shape(inputs: Sequence[Type], attributes: Attributes) -> Type:
+    """One f32 operand; the output is like it."""
+    want_float(inputs)
+    return inputs[0]
+
+
+def broadcast(inputs: Sequence[Type], attributes: Attributes) -> Type:
+    """Two f32 operands; the second is stretched along its dimensions of 1 and its missing leading ones."""
+    want_float(inputs)
+    a, b = inputs[0].shape, inputs[1].shape
+    padded: tuple[Dim, ...] = (1,) * (len(a) - len(b)) + b
+    if len(b) > len(a) or any(y not in (1, x) for x, y in zip(a, padded, strict=True)):
+        raise ShapeError(f"wanted a second operand that stretches to {inputs[0]}; got {inputs[1]}")
+    return inputs[0]
+
+
+def f32(*shape: Dim) -> Type:
+    """An f32 type."""
+    return Type(F32, shape)
+
+
+def i32(*shape: Dim) -> Type:
+    """An i32 type."""
+    return Type(I32, shape)
+
+
+def singles() -> list[Sample]:
+    """Sample inputs of an op with one operand."""
+    return [Sample((f32(ROWS, n),)) for n in (1, 7, 64, 130)] + [Sample((f32(2, 3, 33),))]
+
+
+def pairs() -> list[Sample]:
+    """Sample inputs of an op with two operands of one shape."""
+    return [Sample((f32(ROWS, n), f32(ROWS, n))) for n in (1, 7, 64, 130)]
+
+
+def stretched_pairs() -> list[Sample]:
+    """Sample inputs of an op whose second operand may be stretched."""
+    return [*pairs(), Sample((f32(ROWS, 64), f32(64))), Sample((f32(ROWS, 70), f32(1))),
+            Sample((f32(ROWS, 33), f32(ROWS, 1))), Sample((f32(ROWS, 3, 16), f32(16)))]  # fmt: skip
+
+
+def below(limit: int) -> Callable[[np.random.Generator, tuple[int, ...]], Array]:
+    """How to fill an index operand: random numbers below `limit`."""
+    return lambda generator, shape: generator.integers(0, limit, shape, dtype=np.int32)
+
+
+def rows_of(value: Type) -> int:
+    """The largest number of rows: the product of all dimensions but the last."""
+    count = 1
+    for dim in value.shape[:-1]:
+        count *= bound(dim)
+    return count

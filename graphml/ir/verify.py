@@ -1,0 +1,58 @@
+"""Checks that a graph is well formed. Runs between passes in tests, or when `GRAPHML_VERIFY` is set."""
+
+from __future__ import annotations
+
+from graphml.errors import GraphError
+from graphml.ir.builder import complete
+from graphml.ir.graph import Graph
+from graphml.ir.node import Node
+from graphml.ir.ops.leaf import LEAVES
+from graphml.ir.shape import Symbol
+
+
+def verify(graph: Graph) -> Graph:
+    """The graph itself; a `GraphError` names the first node that breaks a rule.
+
+    Rules: inputs come before their users; names are unique; types are what the op infers; attributes are
+    known; a symbol has one bound; a state is changed at most once and not read in its old form after that;
+    outputs are nodes of the graph.
+    """
+    seen: set[Node] = set()
+    names: set[str] = set()
+    symbols: dict[str, int] = {}
+    changed: set[Node] = set()
+    for node in graph.nodes:
+        _check_inputs(node, seen, changed)
+        _check_type(node)
+        if node.name in names:
+            raise GraphError(f"two nodes are called {node.name!r}")
+        for dim in node.shape:
+            if isinstance(dim, Symbol) and symbols.setdefault(dim.name, dim.bound) != dim.bound:
+                raise GraphError(f"{node.name}: symbol {dim} was bounded by {symbols[dim.name]} before")
+        names.add(node.name)
+        seen.add(node)
+    for name, node in graph.outputs.items():
+        if node not in seen:
+            raise GraphError(f"output {name!r} is not a node of the graph: {node}")
+    return graph
+
+
+def _check_inputs(node: Node, seen: set[Node], changed: set[Node]) -> None:
+    for i, source in enumerate(node.inputs):
+        if source not in seen:
+            raise GraphError(f"{node.name}: input {source.name!r} does not come before it")
+        if source in changed:
+            raise GraphError(f"{node.name}: reads {source.name!r} after it was changed")
+        if node.op.writes == i:
+            changed.add(source)
+
+
+def _check_type(node: Node) -> None:
+    if node.op in LEAVES:
+        if node.inputs:
+            raise GraphError(f"{node.name}: a leaf has no inputs")
+        return
+    complete(node.op, node.attributes)
+    wanted = node.op.infer([source.type for source in node.inputs], node.attributes)
+    if wanted != node.type:
+        raise GraphError(f"{node.name}: [{node.op.name}] gives {wanted}; the node says {node.type}")

@@ -1,0 +1,42 @@
+"""Converts activations to the dtype that a backend multiplies weights with, once for all products that share them."""
+
+from __future__ import annotations
+
+from graphml.backend import Backend
+from graphml.ir.builder import complete
+from graphml.ir.graph import Graph
+from graphml.ir.node import Node
+from graphml.ir.op import Type
+from graphml.ir.ops.linear import quantize
+from graphml.ir.shape import bound
+from graphml.passes.fusions.linear import linear
+from graphml.passes.rewrite import rebuild
+
+
+def quantize_activations(graph: Graph, backend: Backend) -> Graph:
+    """Put a `quantize` before the x of every `linear` whose weights the backend multiplies with blocks."""
+    made: dict[tuple[Node, str], Node] = {}
+
+    def change(node: Node) -> Node | tuple[Node, ...]:
+        if node.op is not linear:
+            return node
+        weight, x = node.inputs[:2]
+        wanted = backend.activation(weight.dtype)
+        if wanted is None or x.dtype is wanted or bound(x.shape[-1]) % wanted.block_elements:
+            return node
+        known = made.get((x, wanted.name))
+        converted = known or _quantized(x, wanted.name)
+        made[x, wanted.name] = converted
+        rest = node.inputs[2:]
+        product = Node(
+            node.op, (weight, converted, *rest), node.type, node.name, node.attributes, node.source, node.origin
+        )
+        return product if known else (converted, product)
+
+    return rebuild(graph, change)
+
+
+def _quantized(x: Node, dtype_name: str) -> Node:
+    attributes = complete(quantize, {"dtype": dtype_name})
+    kind: Type = quantize.infer([x.type], attributes)
+    return Node(quantize, (x,), kind, f"{x.name}.{dtype_name}", attributes, x.source, (x.name,))

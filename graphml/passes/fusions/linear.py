@@ -1,0 +1,88 @@
+"""`linear`: a product with a weight as the file stores it, with bias and residual added on the way out."""
+
+from __future__ import annotations
+
+from graphml.ir.fused import fused_op
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml.ir.op import Sample
+from graphml.ir.ops.elementwise import add
+from graphml.ir.ops.leaf import weight_leaf
+from graphml.ir.ops.linear import dequantize, mul_mat
+from graphml.ir.ops.rules import ROWS, f32
+from graphml.passes.fusion import Fusion
+from graphml.passes.rewrite import Match
+
+
+def _decompose(g: Builder, weight: Node, x: Node, *extra: Node, bias: bool, residual: bool) -> Node:
+    """Weight [N, K] and x [..., K], both of any dtype; extra: the bias [N], the residual [..., N]."""
+    y = g.mul_mat(weight, g.dequantize(x))
+    if bias:
+        y = g.add(y, extra[0])
+    return g.add(extra[-1], y) if residual else y
+
+
+def _samples() -> list[Sample]:
+    w, x, b, r = f32(33, 64), f32(ROWS, 64), f32(33), f32(ROWS, 33)
+    return [
+        Sample((w, x)),
+        Sample((w, x, b), {"bias": True}),
+        Sample((w, x, r), {"residual": True}),
+        Sample((w, x, b, r), {"bias": True, "residual": True}),
+    ]
+
+
+linear = fused_op("linear", _decompose, _samples, {"bias": False, "residual": False})
+
+
+def _weight_is_a_tensor(match: Match) -> str | None:
+    weight = match.variables["weight"]
+    return None if weight.op is weight_leaf else f"{weight.name} is not a tensor of the file"
+
+
+def _bias_fits(match: Match) -> str | None:
+    bias, y = match.variables["bias"], match.root
+    if match.covered[-1].attributes["residual"] or match.covered[-1].attributes["bias"]:
+        return "a bias or residual is added already"
+    return None if bias.op is weight_leaf and bias.shape == y.shape[-1:] else f"{bias.name} is not one row of weights"
+
+
+def _residual_fits(match: Match) -> str | None:
+    residual = match.variables["residual"]
+    if match.covered[-1].attributes["residual"]:
+        return "a residual is added already"
+    return None if residual.shape == match.root.shape else f"{residual.name} has another shape"
+
+
+def _has_bias(match: Match) -> str | None:
+    return None if match.covered[-1].attributes["bias"] else "the product's third operand is no bias"
+
+
+WEIGHT = Fusion(
+    "dequant_mul_mat",
+    find=(lambda weight, x: mul_mat(dequantize(weight), x), lambda weight, x: mul_mat(weight, x)),
+    replace=linear,
+    when=_weight_is_a_tensor,
+    attributes=lambda match: {},
+)
+BIAS = Fusion(
+    "mul_mat_bias",
+    find=lambda weight, x, bias: add(linear(weight, x), bias),
+    replace=linear,
+    when=_bias_fits,
+    attributes=lambda match: {"bias": True},
+)
+RESIDUAL = Fusion(
+    "mul_mat_residual",
+    find=lambda weight, x, residual: add(residual, linear(weight, x)),
+    replace=linear,
+    when=_residual_fits,
+    attributes=lambda match: {"residual": True},
+)
+BIAS_RESIDUAL = Fusion(
+    "mul_mat_bias_residual",
+    find=lambda weight, x, bias, residual: add(residual, linear(weight, x, bias)),
+    replace=linear,
+    when=lambda match: _residual_fits(match) or _has_bias(match),
+    attributes=lambda match: {"bias": True, "residual": True},
+)

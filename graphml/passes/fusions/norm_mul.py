@@ -1,0 +1,36 @@
+"""`rms_norm_mul`: a root-mean-square norm and its weight in one."""
+
+from __future__ import annotations
+
+from graphml.ir.fused import fused_op
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml.ir.op import Sample
+from graphml.ir.ops.elementwise import mul
+from graphml.ir.ops.norm import rms_norm
+from graphml.ir.ops.rules import ROWS, f32
+from graphml.passes.fusion import Fusion
+from graphml.passes.rewrite import Match
+
+
+def _decompose(g: Builder, x: Node, weight: Node, eps: float) -> Node:
+    return g.rms_norm(x, weight, eps)
+
+
+rms_norm_mul = fused_op(
+    "rms_norm_mul",
+    _decompose,
+    lambda: [Sample((f32(ROWS, n), f32(n))) for n in (7, 64, 576)],
+    {"eps": 1e-5},
+    inplace=(0,),
+)
+
+
+def _one_row(match: Match) -> str | None:
+    weight, x = match.variables["weight"], match.variables["x"]
+    return None if weight.shape == x.shape[-1:] else f"{weight.name} is not one row as wide as {x.name}"
+
+
+FUSION = Fusion(
+    "rms_norm_mul", find=lambda x, weight: mul(rms_norm(x), weight), replace=rms_norm_mul, when=_one_row
+)

@@ -1,0 +1,127 @@
+"""Memory plan: lifetimes -> offsets in one arena, in-place reuse, views without storage.
+
+Knows sizes only through the device. Buffers are placed largest first at the lowest offset that is free during
+their whole life (greedy by size, Pisarchyk and Lee 2020, arXiv:2001.03288).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from graphml.backend import Device, Plan
+from graphml.ir.graph import Graph
+from graphml.ir.node import Node
+
+ALIGNMENT = 64  # a cache line, and the widest vector
+
+
+@dataclass
+class _Buffer:
+    """Storage that one value, or several that follow each other in place, live in."""
+
+    size: int
+    first: int
+    last: int
+    values: list[Node] = field(default_factory=list)
+    offset: int = -1
+
+
+def plan_memory(graph: Graph, device: Device, slack: int = 0) -> Plan:
+    """Place every value of the graph.
+
+    slack: steps for which a buffer stays taken after its last reader; a device that runs neighbouring steps
+    at once without waiting gains from a few. Inputs live through the whole program, outputs to its end.
+    """
+    position = {node: i for i, node in enumerate(graph.nodes)}
+    last = _last_reads(graph, position)
+    buffers: dict[Node, _Buffer] = {}
+    scratch: dict[Node, _Buffer] = {}
+    for i, node in enumerate(graph.nodes):
+        if node.op.view:
+            if node.inputs[0] in buffers:
+                buffers[node] = buffers[node.inputs[0]]
+            continue
+        if node.op.name in ("weight", "state") or node.op.writes is not None:
+            continue
+        size = -(-device.storage(node) // ALIGNMENT) * ALIGNMENT
+        taken = _take_over(node, size, i, buffers, last, position)
+        buffer = taken or _Buffer(size, 0 if node.op.name == "input" else i, last[node])
+        buffer.last = max(buffer.last, last[node])
+        buffer.values.append(node)
+        buffers[node] = buffer
+        work = device.workspace(node)
+        if work:
+            scratch[node] = _Buffer(-(-work // ALIGNMENT) * ALIGNMENT, i, i)
+    every = list({id(b): b for b in (*buffers.values(), *scratch.values())}.values())
+    bound = _largest_live_set(every, len(graph.nodes))
+    _place(every, slack)
+    return Plan(
+        {node: buffer.offset for node, buffer in buffers.items()},
+        {node: buffer.offset for node, buffer in scratch.items()},
+        max((b.offset + b.size for b in every), default=0),
+        bound,
+    )
+
+
+def _last_reads(graph: Graph, position: dict[Node, int]) -> dict[Node, int]:
+    """The last step at which a value's storage is needed; a view's readers count for what it views."""
+    end = len(graph.nodes)
+    last = dict(position)
+    for i, node in enumerate(graph.nodes):
+        for source in node.inputs:
+            last[source] = i
+        if node.op.name == "input":
+            last[node] = end
+    for node in graph.outputs.values():
+        last[node] = end
+    for node in reversed(graph.nodes):
+        if node.op.view:
+            last[node.inputs[0]] = max(last[node.inputs[0]], last[node])
+    return last
+
+
+def _take_over(
+    node: Node,
+    size: int,
+    step: int,
+    buffers: dict[Node, _Buffer],
+    last: dict[Node, int],
+    position: dict[Node, int],
+) -> _Buffer | None:
+    """The buffer of an input that dies here and may be written in place."""
+    candidates: Sequence[int] = node.op.inplace
+    for i in candidates:
+        source = node.inputs[i]
+        buffer = buffers.get(source)
+        if buffer is not None and buffer.size == size and buffer.last == step and node.inputs.count(source) == 1:
+            return buffer
+    return None
+
+
+def _largest_live_set(buffers: list[_Buffer], steps: int) -> int:
+    change = [0] * (steps + 2)
+    for buffer in buffers:
+        change[buffer.first] += buffer.size
+        change[buffer.last + 1] -= buffer.size
+    live = best = 0
+    for delta in change:
+        live += delta
+        best = max(best, live)
+    return best
+
+
+def _place(buffers: list[_Buffer], slack: int) -> None:
+    placed: list[_Buffer] = []
+    for buffer in sorted(buffers, key=lambda b: (-b.size, b.first)):
+        overlapping = sorted(
+            (b for b in placed if b.first <= buffer.last + slack and buffer.first <= b.last + slack),
+            key=lambda b: b.offset,
+        )
+        offset = 0
+        for other in overlapping:
+            if other.offset - offset >= buffer.size:
+                break
+            offset = max(offset, other.offset + other.size)
+        buffer.offset = offset
+        placed.append(buffer)

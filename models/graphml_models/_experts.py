@@ -1,0 +1,49 @@
+"""Mixture of experts: products with the chosen experts' matrices and their weighted sum.
+
+T tokens, U experts used per token, E experts, D model width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphml.engine.architecture import Layer
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The experts of each token, i32 [T, U], and the weights of their outputs, f32 [T, U]."""
+
+    g: Builder
+    layer: Layer
+    ids_TU: Node
+    weights_TU: Node
+
+    def linear(self, x: Node, name: str) -> Node:
+        """X [T, D] or [T, U, D] times the chosen experts' matrices, their `.scale` and `.bias`: [T, U, out]."""
+        y = self.g.mul_mat_id(self.layer[name], x, self.ids_TU)
+        scale, bias = self.layer.get(f"{name}.scale"), self.layer.get(f"{name}.bias")
+        if scale is not None:
+            y = self.g.mul(y, self.g.rows(self.g.reshape(scale, int(scale.type.shape[0]), 1, keep=0), self.ids_TU))
+        return y if bias is None else self.g.add(y, self.g.rows(bias, self.ids_TU))
+
+    def combine(self, y_TUD: Node) -> Node:
+        """The weighted sum over the experts, [T, D]."""
+        g, width = self.g, y_TUD.shape[2]
+        used = self.ids_TU.shape[1]
+        assert isinstance(width, int)
+        assert isinstance(used, int)
+        weighted = g.mul(y_TUD, g.reshape(self.weights_TU, used, 1))
+        return g.reshape(g.sum_rows(g.permute(weighted, 0, 2, 1)), width)
+
+
+def route(g: Builder, layer: Layer, probabilities_TE: Node, n_used: int, normalise: bool = True) -> Chosen:
+    """The `n_used` most probable experts of each token, their weights summing to 1 if `normalise`."""
+    ids_TU = g.top_k(probabilities_TE, n_used, "experts")
+    weights_TU = g.gather(probabilities_TE, ids_TU, "expert_weights")
+    if normalise:
+        # ggml keeps the sum away from 0 by the smallest normal half-precision number
+        weights_TU = g.div(weights_TU, g.clamp(g.sum_rows(weights_TU), 6.103515625e-5, float("inf")))
+    return Chosen(g, layer, ids_TU, weights_TU)

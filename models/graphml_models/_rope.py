@@ -1,0 +1,42 @@
+"""Rope settings as GGUF metadata states them, shared by every architecture with rotary positions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from graphml.engine.architecture import Keys, Layer, Tensors
+from graphml.errors import ArchitectureError
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+
+
+@dataclass(frozen=True)
+class Rope:
+    """n_rot: dimensions that rotate; scaling: attributes of the `rope_table` op."""
+
+    n_rot: int
+    scaling: dict[str, float] = field(default_factory=dict)
+
+    def table(self, g: Builder, weights: Tensors | Layer) -> Node:
+        """The step's table, with the file's frequency factors (llama 3) where it has them."""
+        return g.rope_table(self.n_rot, weights.get("rope_freqs"), **self.scaling)
+
+
+def read_rope(keys: Keys, head_dim: int, n_ctx: int) -> Rope:
+    """Base, scaling (`none`, `linear`, `yarn`) and number of rotating dimensions."""
+    kind = keys.text("rope.scaling.type", "none" if not keys.has("rope.scale_linear") else "linear")
+    factor = keys.number("rope.scaling.factor", keys.number("rope.scale_linear", 0.0))
+    scaling = {"freq_base": keys.number("rope.freq_base", 10000.0)}
+    if kind not in ("none", "linear", "yarn"):
+        raise ArchitectureError(f"rope.scaling.type: wanted none, linear or yarn; got {kind!r}")
+    if kind != "none" and factor:
+        scaling["freq_scale"] = 1.0 / factor
+    if kind == "yarn":
+        scaling |= {
+            "ext_factor": 1.0,
+            "n_ctx_orig": keys.integer("rope.scaling.original_context_length", n_ctx),
+            "attn_factor": keys.number("rope.scaling.attn_factor", 1.0),
+            "beta_fast": keys.number("rope.scaling.yarn_beta_fast", 32.0),
+            "beta_slow": keys.number("rope.scaling.yarn_beta_slow", 1.0),
+        }
+    return Rope(keys.integer("rope.dimension_count", head_dim), scaling)
