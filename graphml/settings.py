@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -36,3 +37,8 @@ def threads() -> int | None:
 def verify() -> bool:
     """`GRAPHML_VERIFY`: check the graph after every pass."""
     return os.environ.get("GRAPHML_VERIFY", "") not in ("", "0")
+
+
+def child_environment(changes: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for a child process: ours with `changes`."""
+    return {**os.environ, **changes}
