@@ -36,7 +36,7 @@ class Executor:
     """The programs of one model on one device.
 
     n_batch: tokens of the longest step; cache_dtype: how keys and values are kept. Several sessions may share
-    an executor from several threads; their steps take turns.
+    an executor from several threads; their steps take turns: who reads the logits of a step holds `lock`.
     """
 
     def __init__(
@@ -59,7 +59,8 @@ class Executor:
         self._progress = progress
         self._weights = {name: as_graph_array(tensor) for name, tensor in file.tensors.items()}
         self._programs: dict[tuple[int, int], Compiled] = {}
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
+        self.closed = False
 
     def build(self, max_tokens: int, max_outputs: int) -> Graph:
         """The graph of one step, as the architecture builds it."""
@@ -77,7 +78,7 @@ class Executor:
 
     def compiled(self, max_tokens: int, max_outputs: int) -> Compiled:
         """The program for these bounds, compiled when first asked for."""
-        with self._lock:
+        with self.lock:
             key = max_tokens, max_outputs
             if key not in self._programs:
                 graph = self.build(max_tokens, max_outputs)
@@ -99,11 +100,11 @@ class Executor:
         return self.device.state(graph, {"C": cache.n_cells})
 
     def step(self, ids: Array, cache: PagedCache, state: State, all_logits: bool, sequence: int = 0) -> Array:
-        """Append at most n_batch ids to a sequence: logits of the last, or of all; valid until the next step."""
+        """Append at most n_batch ids to a sequence: the last one's or all logits, good until the next."""
         count = len(ids)
         outputs = count if all_logits else 1
         max_tokens = 1 if count == 1 else self.n_batch
-        with self._lock:
+        with self.lock:
             program = self.compiled(max_tokens, 1 if outputs == 1 else self.n_batch).program
             positions, cells = cache.append(sequence, count)
             feed = program.inputs
@@ -122,4 +123,12 @@ class Executor:
                 cache.rewind(sequence, int(positions[0]))
                 raise
 
-
+    def close(self) -> None:
+        """Give the device and the file back; no program can run any more. A second call does nothing."""
+        with self.lock:
+            if not self.closed:
+                self.closed = True
+                self._programs.clear()
+                self._weights.clear()
+                self.device.close()
+                self.file.close()
