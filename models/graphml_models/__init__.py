@@ -1,1 +1,1 @@
-"""One file per architecture, named as GGUF names it (`-` becomes `_`); files that begin with `_` are shared."""
+"""One file per architecture, named as GGUF names it (`-` becomes `_`); `_` begins shared ones."""

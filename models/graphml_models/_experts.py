@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from graphml.engine.architecture import Layer
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.ir.shape import fixed
 
 
 @dataclass(frozen=True)
@@ -22,19 +23,17 @@ class Chosen:
     weights_TU: Node
 
     def linear(self, x: Node, name: str) -> Node:
-        """X [T, D] or [T, U, D] times the chosen experts' matrices, their `.scale` and `.bias`: [T, U, out]."""
+        """X [T, D] or [T, U, D] times the chosen matrices and `.scale`, plus `.bias`: [T, U, out]."""
         y = self.g.mul_mat_id(self.layer[name], x, self.ids_TU)
         scale, bias = self.layer.get(f"{name}.scale"), self.layer.get(f"{name}.bias")
         if scale is not None:
-            y = self.g.mul(y, self.g.rows(self.g.reshape(scale, int(scale.type.shape[0]), 1, keep=0), self.ids_TU))
+            scale_E1 = self.g.reshape(scale, fixed(scale.shape[0]), 1, keep=0)
+            y = self.g.mul(y, self.g.rows(scale_E1, self.ids_TU))
         return y if bias is None else self.g.add(y, self.g.rows(bias, self.ids_TU))
 
     def combine(self, y_TUD: Node) -> Node:
         """The weighted sum over the experts, [T, D]."""
-        g, width = self.g, y_TUD.shape[2]
-        used = self.ids_TU.shape[1]
-        assert isinstance(width, int)
-        assert isinstance(used, int)
+        g, used, width = self.g, fixed(self.ids_TU.shape[1]), fixed(y_TUD.shape[2])
         weighted = g.mul(y_TUD, g.reshape(self.weights_TU, used, 1))
         return g.reshape(g.sum_rows(g.permute(weighted, 0, 2, 1)), width)
 
@@ -47,3 +46,11 @@ def route(g: Builder, layer: Layer, probabilities_TE: Node, n_used: int, normali
         # ggml keeps the sum away from 0 by the smallest normal half-precision number
         weights_TU = g.div(weights_TU, g.clamp(g.sum_rows(weights_TU), 6.103515625e-5, float("inf")))
     return Chosen(g, layer, ids_TU, weights_TU)
+
+
+def swiglu_experts(g: Builder, layer: Layer, x_TD: Node, n_used: int) -> Node:
+    """SwiGLU experts weighted by the renormalised softmax of the router, [T, D]."""
+    probabilities_TE = g.softmax(layer.linear(x_TD, "ffn_gate_inp", "router"))
+    chosen = route(g, layer, probabilities_TE, n_used)
+    gate_TUF, up_TUF = chosen.linear(x_TD, "ffn_gate_exps"), chosen.linear(x_TD, "ffn_up_exps")
+    return chosen.combine(chosen.linear(g.mul(g.silu(gate_TUF), up_TUF), "ffn_down_exps"))

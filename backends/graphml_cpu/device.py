@@ -1,0 +1,48 @@
+"""The CPU as a device: how it lays values out, what it runs, and the program it makes of a planned graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphml.backend import Plan, Progress
+from graphml.ir.graph import Graph
+from graphml.ir.node import Node
+from graphml.ir.op import Array
+from graphml_cpu.lowering import table
+from graphml_cpu.placement import one_copy_bytes, refuses, replicated
+from graphml_cpu.program import CpuProgram
+from graphml_cpu.state import CpuState, zeros
+from graphml_cpu.workers import Team
+
+
+class CpuDevice:
+    """A team of worker threads and the programs that it walks."""
+
+    def __init__(self, threads: int | None) -> None:
+        self.team = Team(threads)
+
+    @property
+    def n_threads(self) -> int:
+        """Threads that walk each program."""
+        return self.team.n_threads
+
+    def storage(self, node: Node) -> int:
+        """Bytes of a value; one copy per thread where each computes it for itself."""
+        return one_copy_bytes(node) * (self.n_threads if replicated(node) else 1)
+
+    def workspace(self, node: Node) -> int:
+        """Bytes of scratch that the node's kernels share."""
+        lowering = table().get(node.op.name)
+        return lowering.workspace(node, self.n_threads) if lowering and refuses(node) is None else 0
+
+    def lower(self, graph: Graph, plan: Plan, weights: Mapping[str, Array], progress: Progress) -> CpuProgram:
+        """Compile or load the kernels and lay out the tape."""
+        return CpuProgram(graph, plan, weights, self.team, zeros(plan.peak), progress)
+
+    def state(self, graph: Graph, dims: Mapping[str, int]) -> CpuState:
+        """Zeroed arrays, whose pages come as they are touched."""
+        return CpuState(graph, dims)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self.team.close()

@@ -1,0 +1,75 @@
+"""Elementwise ops, gates among them."""
+
+from __future__ import annotations
+
+from graphml.ir.node import Node
+from graphml.ir.shape import max_elements
+from graphml_cpu.compiler import KernelRef
+from graphml_cpu.lowering.step import Argument, Lowering, Step, leading, number, one_symbol, row_bytes, width
+
+_MODULE = "graphml_cpu.kernels.elementwise"
+
+
+def _rows_of(node: Node) -> dict[str, Argument]:
+    return {"n": width(node), "rows": leading(node)}
+
+
+def _lower_unary(node: Node, threads: int) -> list[Step]:
+    x, op = node.inputs[0], node.op.name
+    arguments = {"x": x, "out": node, "x_stride": row_bytes(x), "out_stride": row_bytes(node), **_rows_of(x)}
+    return [Step(KernelRef(f"unary-{op}", _MODULE, "make_unary", (op,)), arguments)]
+
+
+def _lower_scale(node: Node, threads: int) -> list[Step]:
+    x = node.inputs[0]
+    names = ("factor", "offset") if node.op.name == "scale" else ("low", "high")
+    arguments = {"x": x, "out": node, "x_stride": row_bytes(x), "out_stride": row_bytes(node), **_rows_of(x)}
+    arguments |= {name: number(node, name) for name in names}
+    return [Step(KernelRef(node.op.name, _MODULE, f"make_{node.op.name}"), arguments)]
+
+
+def _refuses_binary(node: Node) -> str | None:
+    a, b = node.inputs
+    if b.shape == a.shape or max_elements(b.shape) == width(a) == width(b):
+        return one_symbol(a)
+    return f"{b.name} is stretched in a way that has no kernel"
+
+
+def _lower_binary(node: Node, threads: int) -> list[Step]:
+    a, b = node.inputs
+    op = node.op.name
+    arguments = {
+        "a": a,
+        "b": b,
+        "out": node,
+        "a_stride": row_bytes(a),
+        "b_stride": row_bytes(b) if b.shape == a.shape else 0,
+        "out_stride": row_bytes(node),
+        **_rows_of(a),
+    }
+    return [Step(KernelRef(f"binary-{op}", _MODULE, "make_binary", (op,)), arguments)]
+
+
+def _lower_swiglu(node: Node, threads: int) -> list[Step]:
+    gate, up = node.inputs
+    arguments = {
+        "gate": gate,
+        "up": up,
+        "out": node,
+        "gate_stride": row_bytes(gate),
+        "up_stride": row_bytes(up),
+        "out_stride": row_bytes(node),
+        **_rows_of(gate),
+    }
+    return [Step(KernelRef("glu-swiglu", _MODULE, "make_glu", ("swiglu",)), arguments)]
+
+
+UNARY = Lowering(
+    ("neg", "abs", "sqr", "sqrt", "exp", "tanh", "sigmoid", "relu", "silu", "gelu", "gelu_erf", "gelu_quick", "softplus"),
+    _lower_unary,
+    refuses=one_symbol,
+    replicable=True,
+)
+SCALE = Lowering(("scale", "clamp"), _lower_scale, refuses=one_symbol, replicable=True)
+BINARY = Lowering(("add", "sub", "mul", "div"), _lower_binary, refuses=_refuses_binary, replicable=True)
+SWIGLU = Lowering(("swiglu",), _lower_swiglu, refuses=one_symbol, replicable=True)

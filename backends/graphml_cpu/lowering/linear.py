@@ -1,0 +1,82 @@
+"""Products with weights and the conversion of activations.
+
+Native kernels read F32, F16 and BF16 weights against float32 rows and Q4_0, Q4_1 and Q8_0 against rows packed
+to int8; every other format is decoded panel by panel.
+"""
+
+from __future__ import annotations
+
+from graphml.ir.dtype import DType, dtype
+from graphml.ir.node import Node
+from graphml.ir.shape import bounds
+from graphml_cpu.compiler import KernelRef
+from graphml_cpu.layouts import packed_bytes, panel_scratch_bytes, scratch_bytes
+from graphml_cpu.lowering.step import (
+    Argument,
+    Lowering,
+    Scratch,
+    Step,
+    leading,
+    one_symbol,
+    row_bytes,
+    rows,
+    width,
+)
+
+FLOAT_WEIGHTS = frozenset({"f32", "f16", "bf16"})
+INTEGER_WEIGHTS = frozenset({"q4_0", "q4_1", "q8_0"})
+ACTIVATION = dtype("q8_1")
+
+
+def activation(weight: DType) -> DType | None:
+    """What rows are converted to before they meet weights of a dtype; None: they stay float32."""
+    return None
+    return ACTIVATION if weight.name in INTEGER_WEIGHTS else None
+
+
+def stored_row_bytes(node: Node) -> int:
+    """Bytes of one row as this backend lays it out; converted activations have a layout of their own."""
+    return packed_bytes(width(node)) if node.dtype is ACTIVATION else row_bytes(node)
+
+
+def _refuses_quantize(node: Node) -> str | None:
+    return one_symbol(node) if node.dtype is ACTIVATION else f"no kernel converts to {node.dtype.name}"
+
+
+def _lower_quantize(node: Node, threads: int) -> list[Step]:
+    x = node.inputs[0]
+    arguments = {"x": x, "out": node, "k": width(x), "rows": leading(x)}
+    return [Step(KernelRef("quantize_q8", "graphml_cpu.kernels.quantize", "make_quantize_q8"), arguments)]
+
+
+def _lower_linear(node: Node, threads: int) -> list[Step]:
+    weight, x = node.inputs[:2]
+    kind = weight.dtype.name
+    n, k = bounds(weight.shape)
+    arguments: dict[str, Argument] = {
+        "w": weight,
+        "x": x,
+        "y": node,
+        "residual": node.inputs[-1] if node.attributes["residual"] else 0,
+        "bias": node.inputs[2] if node.attributes["bias"] else 0,
+        "n": n,
+        "k": k,
+        "x_stride": stored_row_bytes(x),
+        "y_stride": 4 * n,
+        "rows": leading(x),
+    }
+    native = kind in FLOAT_WEIGHTS or x.dtype is ACTIVATION
+    if not native:
+        arguments |= {"row_bytes": row_bytes(weight), "scratch": Scratch(panel_scratch_bytes(k))}
+        ref = KernelRef(f"mul_mat_panels-{kind}", "graphml_cpu.kernels.mul_mat_panels", "make_mul_mat_panels", (kind,))
+    elif rows(x.shape[:-1]).symbol is None or max(bounds(x.shape[:-1])) == 1:
+        arguments["scratch"] = Scratch(64)
+        ref = KernelRef(f"mul_mat_vec-{kind}", "graphml_cpu.kernels.mul_mat", "make_mul_mat_vec", (kind,))
+    else:
+        arguments["scratch"] = Scratch(scratch_bytes(kind, k))
+        ref = KernelRef(f"mul_mat-{kind}", "graphml_cpu.kernels.mul_mat", "make_mul_mat", (kind,))
+    return [Step(ref, arguments, writes=("y",))]
+
+
+QUANTIZE = Lowering(("quantize",), _lower_quantize, refuses=_refuses_quantize, replicable=True)
+LINEAR = Lowering(("linear",), _lower_linear, refuses=lambda node: "TEMP")

@@ -1,0 +1,58 @@
+"""Rotary positions: the step's table and its application."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphml.ir.node import Node
+from graphml.ir.op import Array
+from graphml.ir.ops.leaf import weight_leaf
+from graphml.ir.ops.position import frequencies, magnitude
+from graphml.ir.shape import bounds
+from graphml_cpu.compiler import KernelRef
+from graphml_cpu.lowering.step import Constant, Lowering, Step, rows
+
+_MODULE = "graphml_cpu.kernels.rope"
+
+
+def _refuses_table(node: Node) -> str | None:
+    if len(node.inputs) > 1 and node.inputs[1].op is not weight_leaf:
+        return f"the factors {node.inputs[1].name} are computed in the graph"
+    return None
+
+
+def _lower_table(node: Node, threads: int) -> list[Step]:
+    def angles(weights: Mapping[str, Array]) -> Array:
+        return frequencies(node.attributes, weights[node.inputs[1].name] if len(node.inputs) > 1 else None)
+
+    arguments = {
+        "positions": node.inputs[0],
+        "frequencies": Constant(angles),
+        "scale": magnitude(node.attributes),
+        "out": node,
+        "n_half": bounds(node.shape)[1],
+        "rows": rows(node.shape[:1]),
+    }
+    return [Step(KernelRef("rope_table", _MODULE, "make_rope_table"), arguments)]
+
+
+def _lower_rope(node: Node, threads: int) -> list[Step]:
+    x, table = node.inputs
+    mode = str(node.attributes["mode"])
+    _, n_head, head_dim = bounds(x.shape)
+    arguments = {
+        "x": x,
+        "table": table,
+        "out": node,
+        "n_head": n_head,
+        "head_dim": head_dim,
+        "n_rot": 2 * bounds(table.shape)[1],
+        "x_stride": 4 * n_head * head_dim,
+        "out_stride": 4 * n_head * head_dim,
+        "rows": rows(x.shape[:1]),
+    }
+    return [Step(KernelRef(f"rope-{mode}", _MODULE, "make_rope", (mode,)), arguments)]
+
+
+TABLE = Lowering(("rope_table",), _lower_table, refuses=_refuses_table, replicable=True)
+ROPE = Lowering(("rope",), _lower_rope, replicable=True)

@@ -1,0 +1,108 @@
+"""What a lowering makes: kernel calls whose arguments are graph values, sizes and numbers, no addresses yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from graphml.ir.node import Node
+from graphml.ir.op import Array
+from graphml.ir.shape import Dim, Symbol, bounds
+from graphml_cpu.compiler import KernelRef
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A count known at run time: the value of a symbol (1 where there is none) times a number."""
+
+    symbol: str | None
+    factor: int
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Bytes that each thread has for itself during one call."""
+
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The scratch that a node asked for in the plan, shared by all threads and by the node's calls."""
+
+    node: Node
+
+
+@dataclass(frozen=True)
+class Constant:
+    """An array worked out on the host from the model's weights when the program is made."""
+
+    make: Callable[[Mapping[str, Array]], Array]
+
+
+Argument = Constant | Node | Rows | Scratch | Workspace | int | float
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel call. `writes` names the arguments that the kernel writes; it reads all others.
+
+    split: always shared among the threads, even where the node's value is made by each for itself.
+    """
+
+    kernel: KernelRef
+    arguments: Mapping[str, Argument]
+    writes: tuple[str, ...] = ("out",)
+    split: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Lowering:
+    """How some ops become kernel calls.
+
+    refuses: why a node of these ops has no kernel; None where it has. workspace: bytes of shared scratch for a
+    node on a number of threads. replicable: so cheap for one row that each thread may do it for itself
+    rather than wait for another.
+    """
+
+    ops: tuple[str, ...]
+    lower: Callable[[Node, int], list[Step]]
+    refuses: Callable[[Node], str | None] = lambda node: None
+    workspace: Callable[[Node, int], int] = lambda node, threads: 0
+    replicable: bool = False
+
+
+def number(node: Node, name: str) -> float:
+    """A numeric attribute."""
+    value = node.attributes[name]
+    assert isinstance(value, int | float)
+    return float(value)
+
+
+def rows(shape: tuple[Dim, ...]) -> Rows:
+    """The product of some dimensions, of which at most one is symbolic."""
+    symbols = [dim for dim in shape if isinstance(dim, Symbol)]
+    factor = prod(dim for dim in shape if isinstance(dim, int))
+    return Rows(symbols[0].name if symbols else None, factor)
+
+
+def leading(node: Node) -> Rows:
+    """How many rows a value has: all dimensions but the last."""
+    return rows(node.shape[:-1])
+
+
+def width(node: Node) -> int:
+    """Elements of one row."""
+    return bounds(node.shape)[-1]
+
+
+def row_bytes(node: Node) -> int:
+    """Bytes of one row of a plain value."""
+    return node.dtype.bytes_for(width(node))
+
+
+def one_symbol(node: Node) -> str | None:
+    """Refuse a value with more than one symbolic dimension among its rows."""
+    symbolic = sum(isinstance(dim, Symbol) for dim in node.shape[:-1])
+    return f"{node.name} has several symbolic dimensions" if symbolic > 1 else None

@@ -1,0 +1,43 @@
+"""Which nodes have kernels here, how values are laid out, and which of them every thread makes for itself."""
+
+from __future__ import annotations
+
+from math import prod
+
+from graphml.ir.node import Node
+from graphml.ir.shape import bounds
+from graphml_cpu.lowering import table
+from graphml_cpu.lowering.linear import stored_row_bytes
+
+CACHE_LINE = 64
+_REPLICATE_LIMIT = 1 << 16  # bytes: a longer row is shared among the threads, a barrier is cheaper then
+
+
+def refuses(node: Node) -> str | None:
+    """Why a node has no kernel here; such a node runs in NumPy between the kernels."""
+    if node.op.family == "leaf" or node.op.view:
+        return None
+    lowering = table().get(node.op.name)
+    return lowering.refuses(node) if lowering else f"no kernel for {node.op.name}"
+
+
+def one_copy_bytes(node: Node) -> int:
+    """Bytes of a value at its bounds, a multiple of the cache line."""
+    size = prod(bounds(node.shape)[:-1]) * stored_row_bytes(node)
+    return -(-size // CACHE_LINE) * CACHE_LINE
+
+
+def viewed(node: Node) -> Node:
+    """The node whose storage a view shows; the node itself where it is no view."""
+    while node.op.view:
+        node = node.inputs[0]
+    return node
+
+
+def replicated(node: Node) -> bool:
+    """Whether every thread computes this value for itself: cheap single rows, to save a barrier."""
+    node = viewed(node)
+    lowering = table().get(node.op.name)
+    if lowering is None or not lowering.replicable or refuses(node) is not None:
+        return False
+    return prod(bounds(node.shape[:1])) == 1 and one_copy_bytes(node) <= _REPLICATE_LIMIT

@@ -1,0 +1,114 @@
+"""A planned graph -> a tape: addresses, parameter blocks, barriers only where threads depend on each other.
+
+Nodes without a kernel run in NumPy between two stretches of tape.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from graphml.backend import Plan, Progress
+from graphml.ir.graph import Graph
+from graphml.ir.interpreter import evaluate
+from graphml.ir.node import Node
+from graphml.ir.op import Array
+from graphml.ir.ops.leaf import weight_leaf
+from graphml.ir.shape import bounds, resolve
+from graphml_cpu.blocks import Places, fill_blocks
+from graphml_cpu.compiler import Kernel, compile_kernels
+from graphml_cpu.hazards import barriers
+from graphml_cpu.lowering import table
+from graphml_cpu.lowering.step import Step
+from graphml_cpu.placement import refuses, replicated
+from graphml_cpu.state import CpuState
+from graphml_cpu.tape import Step as TapeStep
+from graphml_cpu.tape import Tape
+from graphml_cpu.workers import Team
+
+
+class CpuProgram:
+    """See `graphml.backend.Program`. One run at a time; several states (sessions) may take turns."""
+
+    def __init__(
+        self, graph: Graph, plan: Plan, weights: Mapping[str, Array], team: Team, arena: Array, progress: Progress
+    ) -> None:
+        self._graph, self._team, self._arena = graph, team, arena
+        constants = _fold(graph, weights)
+        self.places = Places(graph, plan, weights, constants, arena, team.n_threads)
+        self.fallbacks: list[Node] = []
+        self._lock = threading.Lock()
+        self._parts: list[Callable[[Mapping[str, int]], None]] = []
+        self._keep: list[object] = [constants, weights]
+        self.inputs: dict[str, Array] = {
+            name: self.places.view(node, bounds(node.shape)) for name, node in graph.leaves("input").items()
+        }
+        self._lower(graph, constants, progress)
+
+    def run(self, dims: Mapping[str, int], state: CpuState) -> dict[str, Array]:
+        """Run one step; see `graphml.backend.Program`."""
+        with self._lock:
+            self.places.bind(dims, state)
+            for part in self._parts:
+                part(dims)
+            return {
+                name: self.places.view(node, resolve(node.shape, dims)) for name, node in self._graph.outputs.items()
+            }
+
+    def _lower(self, graph: Graph, constants: Mapping[Node, Array], progress: Progress) -> None:
+        pending: list[tuple[Node, Step]] = []
+        stretches: list[list[tuple[Node, Step]] | Node] = []
+        for node in graph.nodes:
+            if node.op.family == "leaf" or node.op.view or node in constants:
+                continue
+            if refuses(node) is None:
+                pending += [(node, step) for step in table()[node.op.name].lower(node, self._team.n_threads)]
+                continue
+            stretches += [pending, node]
+            pending = []
+        stretches.append(pending)
+        refs = {step.kernel for part in stretches if isinstance(part, list) for _, step in part}
+        self.places.reserve_scratch([step for part in stretches if isinstance(part, list) for _, step in part])
+        kernels = compile_kernels(refs, lambda done, total: progress("compiling kernels", done, total))
+        for part in stretches:
+            if isinstance(part, Node):
+                self.fallbacks.append(part)
+                self._parts.append(self._fallback(part))
+            elif part:
+                self._parts.append(self._stretch(part, kernels))
+
+    def _stretch(self, steps: list[tuple[Node, Step]], kernels: Mapping[str, Kernel]) -> Callable[..., None]:
+        after = barriers([step for _, step in steps], self.places)
+        taped = []
+        for (node, step), barrier in zip(steps, after, strict=True):
+            kernel = kernels[step.kernel.name]
+            blocks = fill_blocks(kernel, step, self.places)
+            self._keep.append(blocks)
+            addresses = tuple(block.ctypes.data for block in blocks)
+            alone = replicated(node) and not step.split
+            taped.append(TapeStep(kernel.address, addresses, barrier, replicated=alone, name=node.name))
+        tape = Tape(taped, self._team.n_threads)
+        return lambda dims: self._team.run(tape)
+
+    def _fallback(self, node: Node) -> Callable[[Mapping[str, int]], None]:
+        def run(dims: Mapping[str, int]) -> None:
+            values = {source: self.places.view(source, resolve(source.shape, dims)) for source in node.inputs}
+            result = evaluate(node, values)
+            if node.op.writes is None:
+                self.places.view(node, resolve(node.shape, dims))[...] = result
+
+        return run
+
+
+def _fold(graph: Graph, weights: Mapping[str, Array]) -> dict[Node, Array]:
+    """Values that weights alone decide and no kernel makes, computed once: dequantised weights, unfused."""
+    folded: dict[Node, Array] = {}
+    for node in graph.nodes:
+        if node.op.family == "leaf" or node.op.view or refuses(node) is None:
+            continue
+        if all(source.op is weight_leaf or source in folded for source in node.inputs):
+            values = {s: folded[s] if s in folded else weights[s.name] for s in node.inputs}
+            folded[node] = np.ascontiguousarray(evaluate(node, values))
+    return folded

@@ -1,0 +1,40 @@
+"""A session's state on the CPU: one array per state leaf, its pages taken as they are touched."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Mapping
+from math import prod
+
+import numpy as np
+
+from graphml.ir.graph import Graph
+from graphml.ir.op import Array
+from graphml.ir.shape import resolve
+
+
+def zeros(n_bytes: int) -> Array:
+    """uint8 zeros on fresh pages: what is never touched takes no memory."""
+    return np.frombuffer(mmap.mmap(-1, max(n_bytes, 1)), np.uint8)[:n_bytes]
+
+
+class CpuState:
+    """See `graphml.backend.State`."""
+
+    def __init__(self, graph: Graph, dims: Mapping[str, int]) -> None:
+        self._arrays: dict[str, Array] = {}
+        for name, node in graph.leaves("state").items():
+            sizes = resolve(node.shape, dims)
+            raw = zeros(prod(sizes[:-1]) * node.dtype.bytes_for(sizes[-1]))
+            plain = raw if node.dtype.numpy is None else raw.view(node.dtype.numpy)
+            self._arrays[name] = plain.reshape(*sizes[:-1], -1)
+        self.addresses: dict[str, int] = {name: array.ctypes.data for name, array in self._arrays.items()}
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all states."""
+        return sum(array.nbytes for array in self._arrays.values())
+
+    def array(self, name: str) -> Array:
+        """The array of one state."""
+        return self._arrays[name]
