@@ -27,9 +27,9 @@ def no_progress(what: str, done: int, total: int) -> None:
 class Plan:
     """Where the values of a graph lie in the arena of a device.
 
-    offsets: node -> byte offset; views and written states have none. workspaces: node -> offset of the scratch
-    that its kernels asked for. peak: the arena's bytes. lower_bound: bytes of the largest set of values alive
-    at one time, which no plan can go below.
+    offsets: node -> byte offset; weights and states, written or not, have none. workspaces: node -> offset of
+    the scratch that its kernels asked for. peak: the arena's bytes. lower_bound: bytes of the largest set of
+    values alive at one time, which no plan can go below.
     """
 
     offsets: Mapping[Node, int]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from graphml.backend import Backend, Plan, Progress
+from graphml.backend import Backend, Plan, Progress, State
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import evaluate
 from graphml.ir.node import Node
@@ -44,13 +44,14 @@ class ReferenceProgram:
     def __init__(self, graph: Graph, weights: Mapping[str, Array]) -> None:
         self._graph = graph
         self.inputs: dict[str, Array] = {
-            name: np.zeros(bounds(node.shape), node.dtype.numpy) for name, node in graph.leaves("input").items()
+            name: np.zeros(bounds(node.shape), node.dtype.numpy)
+            for name, node in graph.leaves("input").items()
         }
         self._constants: dict[Node, Array] = {
             node: weights[name] for name, node in graph.leaves("weight").items()
         }
 
-    def run(self, dims: Mapping[str, int], state: ReferenceState) -> dict[str, Array]:
+    def run(self, dims: Mapping[str, int], state: State) -> dict[str, Array]:
         """Run one step; see `graphml.backend.Program`."""
         values: dict[Node, Array] = {}
         for node in self._graph.nodes:
@@ -60,7 +61,7 @@ class ReferenceProgram:
                 sizes = resolve(node.shape, dims)
                 values[node] = self.inputs[node.name][tuple(slice(size) for size in sizes)]
             elif node.op.name == "state":
-                values[node] = state.arrays[node.name]
+                values[node] = state.array(node.name)
             else:
                 values[node] = evaluate(node, values)
                 if all(source in self._constants for source in node.inputs):

@@ -69,7 +69,9 @@ class Keys:
 class Tensors:
     """The file's tensors as weight nodes, by GGUF name without `.weight`; remembers which were used."""
 
-    def __init__(self, g: Builder, tensors: Mapping[str, Tensor], prefix: str = "", used: set[str] | None = None):
+    def __init__(
+        self, g: Builder, tensors: Mapping[str, Tensor], prefix: str = "", used: set[str] | None = None
+    ):
         self.g = g
         self._tensors = tensors
         self._prefix = prefix
@@ -119,7 +121,13 @@ class Layer(Tensors):
     """The tensors of one layer."""
 
     def __init__(
-        self, g: Builder, tensors: Mapping[str, Tensor], prefix: str, used: set[str], index: int, is_last: bool
+        self,
+        g: Builder,
+        tensors: Mapping[str, Tensor],
+        prefix: str,
+        used: set[str],
+        index: int,
+        is_last: bool,
     ) -> None:
         super().__init__(g, tensors, prefix, used)
         self.index = index

@@ -1,4 +1,4 @@
-"""Finds backends and architectures through entry points, the built-in ones through the same door as a stranger's.
+"""Finds backends and architectures through entry points: the built-in ones by the same door as a stranger's.
 
 Groups: `graphml.backends` (each entry a `graphml.backend.Backend`), `graphml.architectures` (each entry a
 package with one module per architecture, or one such module).
@@ -44,7 +44,9 @@ def _architecture_modules() -> Mapping[str, str]:
     for entry in entry_points(group="graphml.architectures"):
         spec = importlib.util.find_spec(entry.value)
         if spec is None:
-            raise ArchitectureError(f"entry point {entry.name!r} names {entry.value!r}, which cannot be imported")
+            raise ArchitectureError(
+                f"entry point {entry.name!r} names {entry.value!r}, which cannot be imported"
+            )
         if spec.submodule_search_locations is None:
             found[entry.name] = entry.value
             continue
@@ -66,8 +68,8 @@ def architecture(name: str) -> Architecture:
         nearest = difflib.get_close_matches(name, modules, 1, 0.5)
         hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
         raise ArchitectureError(
-            f"unknown architecture {name!r}.{hint} Known: {', '.join(architecture_names())}. To add one, write a "
-            "file with Config and build (see docs/architectures.md) and give it with --arch FILE.py."
+            f"unknown architecture {name!r}.{hint} Known: {', '.join(architecture_names())}. To add one, "
+            "write a file with Config and build (see docs/architectures.md) and give it with --arch FILE.py."
         )
     return _from_module(name, importlib.import_module(modules[name]))
 

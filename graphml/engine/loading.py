@@ -20,7 +20,9 @@ def read_architecture(file: ModelFile, arch_file: Path | None = None) -> tuple[A
     try:
         return architecture, architecture.read(Keys(file.metadata, name))
     except (TypeError, ZeroDivisionError, OverflowError) as error:
-        raise WeightsError(f"{file.path}: the metadata of architecture {name!r} make no sense: {error}") from None
+        raise WeightsError(
+            f"{file.path}: the metadata of architecture {name!r} make no sense: {error}"
+        ) from None
 
 
 def open_executor(
@@ -40,7 +42,9 @@ def open_executor(
     file = open_model(path)
     try:
         architecture, config = read_architecture(file, arch_file)
-        return Executor(file, architecture, config, chosen, chosen.open(threads), n_batch, cache_dtype, progress)
+        return Executor(
+            file, architecture, config, chosen, chosen.open(threads), n_batch, cache_dtype, progress
+        )
     except ArchitectureError as error:
         file.close()
         raise ArchitectureError(f"{path}: {error}") from None

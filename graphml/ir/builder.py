@@ -5,14 +5,15 @@ The thin methods for the single ops stand in `language.py`.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 from typing import Self
 
-from graphml.errors import GraphError, ShapeError
+from graphml.errors import GraphError
 from graphml.ir.dtype import DType
 from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node, Source
@@ -20,27 +21,28 @@ from graphml.ir.op import Attribute, Op, Type
 from graphml.ir.ops.leaf import input_leaf, state_leaf, weight_leaf
 from graphml.ir.shape import Shape
 
-_OWN_FOLDER = str(Path(__file__).parent)
+_OWN_FOLDER = str(Path(__file__).parents[1]) + os.sep
 
 
 def caller() -> Source | None:
-    """The innermost line of code outside this room: the user's."""
-    frame = sys._getframe(1)
+    """The innermost line of code outside the package `graphml`: an architecture's, or the user's."""
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_OWN_FOLDER):
-        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
+        frame = frame.f_back
     return Source(frame.f_code.co_filename, frame.f_lineno) if frame is not None else None
 
 
 def complete(op: Op, given: Mapping[str, Attribute]) -> Mapping[str, Attribute]:
-    """The attributes of an op: the given ones and the defaults; unknown or missing ones are a `GraphError`."""
+    """The attributes of an op, defaults filled in; unknown or missing ones are a `GraphError`."""
     unknown = sorted(set(given) - set(op.attributes))
     if unknown:
         raise GraphError(f"[{op.name}] has no attribute {unknown[0]!r}; it has {sorted(op.attributes)}")
     full = {name: given.get(name, default) for name, default in op.attributes.items()}
-    missing = [name for name, value in full.items() if value is None]
+    known = {name: value for name, value in full.items() if value is not None}
+    missing = [name for name in full if name not in known]
     if missing:
         raise GraphError(f"[{op.name}] wanted attribute {missing[0]!r}; got {sorted(given)}")
-    return MappingProxyType(full)  # type: ignore[arg-type]  # no None is left
+    return MappingProxyType(known)
 
 
 class BaseBuilder:
@@ -63,15 +65,15 @@ class BaseBuilder:
             self._scopes.pop()
 
     def make(self, op: Op, *inputs: Node, name: str | None = None, **attributes: Attribute) -> Node:
-        """A new node. A `ShapeError` names the op, what was wanted and what came, and the caller's line."""
+        """A new node. An error (`ShapeError`) names the op, the types and the caller's line."""
         source = caller()
         full = complete(op, attributes)
         try:
             made = op.infer([node.type for node in inputs], full)
-        except ShapeError as error:
+        except GraphError as error:
             where = f" (at {source})" if source else ""
             scope = ".".join(self._scopes)
-            raise ShapeError(f"[{op.name}] {error}{f' in {scope}' if scope else ''}{where}") from None
+            raise type(error)(f"[{op.name}] {error}{f' in {scope}' if scope else ''}{where}") from None
         node = Node(op, inputs, made, self._unique(name or op.name), full, source)
         self._nodes.append(node)
         return node
@@ -95,6 +97,8 @@ class BaseBuilder:
     def _leaf(self, op: Op, name: str, kind: Type) -> Node:
         known = self._leaves.get(name)
         if known is None:
+            if name in self._names:  # a leaf is found by its name alone, so it cannot get another
+                raise GraphError(f"{op.name} {name!r} is asked for after a node was called so")
             known = Node(op, (), kind, self._unique(name, scoped=False), source=caller())
             self._leaves[name] = known
             self._nodes.append(known)

@@ -27,7 +27,7 @@ def fused_op(
     attributes: Mapping[str, Attribute | None] | None = None,
     inplace: tuple[int, ...] = (),
 ) -> Op:
-    """A fused op. `decompose(g, *inputs, **attributes)` builds the same from plain ops and returns the node."""
+    """A fused op; `decompose(g, *inputs, **attributes)` builds the same from plain ops."""
 
     def infer(inputs: Sequence[Type], at: Attributes) -> Type:
         return decomposition(op, inputs, at).outputs["result"].type

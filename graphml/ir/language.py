@@ -6,12 +6,14 @@ sequence, C cache cells, N out, K in.
 
 from __future__ import annotations
 
+from math import prod
+
 from graphml.ir.builder import BaseBuilder
 from graphml.ir.dtype import F32, I32, DType, dtype
 from graphml.ir.node import Node
 from graphml.ir.ops import attention as attention_ops
 from graphml.ir.ops import elementwise, index, layout, linear, norm, position, reduce
-from graphml.ir.shape import Symbol
+from graphml.ir.shape import Symbol, fixed
 
 
 class Builder(BaseBuilder):
@@ -117,11 +119,16 @@ class Builder(BaseBuilder):
         y = self.make(norm.rms_norm, x, name=name if weight is None else None, eps=eps)
         return y if weight is None else self.mul(y, weight, name=name)
 
-    def layer_norm(self, x: Node, weight: Node | None, bias: Node | None, eps: float, name: str | None = None) -> Node:
+    def layer_norm(
+        self, x: Node, weight: Node | None, bias: Node | None, eps: float, name: str | None = None
+    ) -> Node:
         """Mean-and-variance norm over the last dimension, times the weight, plus the bias."""
-        y = self.make(norm.layer_norm, x, eps=eps)
-        y = y if weight is None else self.mul(y, weight)
-        return y if bias is None else self.add(y, bias, name=name)
+        factors = [(self.mul, weight), (self.add, bias)]
+        todo = [(apply, node) for apply, node in factors if node is not None]
+        y = self.make(norm.layer_norm, x, name=None if todo else name, eps=eps)
+        for i, (apply, node) in enumerate(todo, 1):
+            y = apply(y, node, name=name if i == len(todo) else None)
+        return y
 
     def softmax(self, x: Node, name: str | None = None) -> Node:
         """Softmax over the last dimension."""
@@ -150,7 +157,7 @@ class Builder(BaseBuilder):
     def rope_table(self, n_rot: int, factors: Node | None = None, **attributes: float) -> Node:
         """Cosines and sines of this step's positions, [T, n_rot / 2, 2]; attributes as of `rope_table`."""
         inputs = (self.positions,) if factors is None else (self.positions, factors)
-        return self.make(position.rope_table, *inputs, n_rot=n_rot, **attributes)
+        return self.make(position.rope_table, *inputs, name=None, n_rot=n_rot, **attributes)
 
     def rope(self, x: Node, table: Node, mode: str, name: str | None = None) -> Node:
         """Rotate x [T, head, d]: pairs of neighbours (`norm`) or of halves (`neox`)."""
@@ -168,7 +175,7 @@ class Builder(BaseBuilder):
         max_bias: float = 0.0,
         sinks: Node | None = None,
     ) -> Node:
-        """Write k and v [T, head_kv, d] to the layer's cache and attend with q [T, head, d] -> [T, head * d_v]."""
+        """Write k and v [T, head_kv, d] to the cache, attend with q [T, head, d]; gives [T, head * d_v]."""
         k_cache = self._cache(f"cache.{layer}.k", k)
         v_cache = self._cache(f"cache.{layer}.v", v)
         extra = () if sinks is None else (sinks,)
@@ -191,17 +198,11 @@ class Builder(BaseBuilder):
     # layout and index
     def heads(self, x: Node, n_head: int, name: str | None = None) -> Node:
         """[T, n_head * d] -> [T, n_head, d]."""
-        width = x.shape[-1]
-        assert isinstance(width, int)
-        return self.reshape(x, n_head, width // n_head, name=name)
+        return self.reshape(x, n_head, fixed(x.shape[-1]) // n_head, name=name)
 
     def flatten(self, x: Node, name: str | None = None) -> Node:
         """[T, a, b] -> [T, a * b]."""
-        size = 1
-        for dim in x.shape[1:]:
-            assert isinstance(dim, int)
-            size *= dim
-        return self.reshape(x, size, name=name)
+        return self.reshape(x, prod(map(fixed, x.shape[1:])), name=name)
 
     def reshape(self, x: Node, *tail: int, keep: int = 1, name: str | None = None) -> Node:
         """Everything after the first `keep` dimensions gets the shape `tail`."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graphml.errors import GraphError
 from graphml.ir.dtype import DType
 from graphml.ir.shape import Shape, show
 
@@ -21,6 +22,38 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 Attribute = int | float | str | bool | tuple[int, ...] | tuple[float, ...]
 Attributes = Mapping[str, Attribute]
+
+
+def number(attributes: Attributes, name: str) -> float:
+    """A numeric attribute; a `GraphError` where it is something else."""
+    value = attributes[name]
+    if not isinstance(value, int | float):
+        raise GraphError(f"attribute {name!r}: wanted a number; got {value!r}")
+    return float(value)
+
+
+def integer(attributes: Attributes, name: str) -> int:
+    """A whole-number attribute; a `GraphError` where it is something else."""
+    value = attributes[name]
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise GraphError(f"attribute {name!r}: wanted a whole number; got {value!r}")
+    return int(value)
+
+
+def integers(attributes: Attributes, name: str) -> tuple[int, ...]:
+    """An attribute that is a tuple of whole numbers; a `GraphError` where it is something else."""
+    value = attributes[name]
+    if not isinstance(value, tuple) or not all(isinstance(item, int) for item in value):
+        raise GraphError(f"attribute {name!r}: wanted whole numbers; got {value!r}")
+    return tuple(int(item) for item in value)
+
+
+def text(attributes: Attributes, name: str) -> str:
+    """A text attribute; a `GraphError` where it is something else."""
+    value = attributes[name]
+    if not isinstance(value, str):
+        raise GraphError(f"attribute {name!r}: wanted a text; got {value!r}")
+    return value
 
 
 @dataclass(frozen=True)

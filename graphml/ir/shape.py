@@ -32,6 +32,13 @@ def bound(dim: Dim) -> int:
     return dim.bound if isinstance(dim, Symbol) else dim
 
 
+def fixed(dim: Dim) -> int:
+    """The dimension, which must be a number; a symbol is a `ShapeError`."""
+    if isinstance(dim, Symbol):
+        raise ShapeError(f"wanted a dimension known when the graph is built; got {dim}")
+    return dim
+
+
 def bounds(shape: Shape) -> tuple[int, ...]:
     """The largest shape."""
     return tuple(bound(dim) for dim in shape)

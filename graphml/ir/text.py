@@ -1,7 +1,9 @@
 """The text form of a graph: one node a line; it parses back to the same graph.
 
-    output logits = %lm_head
-    %x: f32[T<=512, 576] = mul_mat(%w.f32, %h) {} from [] at "llama.py":31
+Lines look like these; what came from where (`from`, `at`) is left out where it is not known:
+
+output logits = %lm_head
+%lm_head: f32[T<=512, 576] = mul_mat(%w.f32, %h) {} from ["w", "x"] at "llama.py":31
 """
 
 from __future__ import annotations
@@ -20,26 +22,45 @@ from graphml.ir.node import Node, Source
 from graphml.ir.op import Attribute, Op, Type
 from graphml.ir.shape import Dim, Symbol
 
+_STRING = r'"(?:[^"\\]|\\.)*"'
 _LINE = re.compile(
-    r"%(?P<name>\S+): (?P<dtype>\w+)\[(?P<shape>[^\]]*)\] = (?P<op>\w+)\((?P<inputs>[^)]*)\)"
-    r" (?P<attributes>\{.*?\})(?: from (?P<origin>\[[^\]]*\]))?(?: at (?P<file>\"(?:[^\"\\]|\\.)*\"):(?P<line>\d+))?"
+    r"%(?P<name>\S*): (?P<dtype>\w+)\[(?P<shape>[^\]]*)\] = (?P<op>\w+)\((?P<inputs>[^)]*)\)"
+    r" (?P<attributes>\{.*?\})"
+    rf"(?: from (?P<origin>\[(?:{_STRING}(?:, )?)*\]))?"
+    rf"(?: at (?P<file>{_STRING}):(?P<line>\d+))?"
 )
+_OUTPUT = re.compile(r"output (?P<name>\S*) = %(?P<node>\S*)")
 _NUMBERS = {"inf": float("inf"), "nan": float("nan")}
 
 
 def write(graph: Graph) -> str:
     """The graph as text."""
-    lines = [f"output {name} = {_show(node.name)}" for name, node in graph.outputs.items()]
+    lines = [f"output {_encode(name)} = {_show(node.name)}" for name, node in graph.outputs.items()]
     return "\n".join([*lines, *map(_write_node, graph.nodes)]) + "\n"
 
 
-def _show(name: str) -> str:
+def _encode(name: str) -> str:
     """A tensor's name may hold anything; what would end a name here is percent-encoded."""
-    return "%" + quote(name, safe="./-_")
+    return quote(name, safe="./-_", errors="surrogatepass")
+
+
+def _decode(name: str) -> str:
+    return unquote(name, errors="surrogatepass")
+
+
+def _show(name: str) -> str:
+    return "%" + _encode(name)
+
+
+def _literal(value: Attribute) -> str:
+    """As Python writes it; NumPy's floats, which are floats too, as plain ones."""
+    return repr(float(value)) if isinstance(value, float) else repr(value)
 
 
 def _write_node(node: Node) -> str:
-    attributes = "{" + ", ".join(f"{name!r}: {value!r}" for name, value in node.attributes.items()) + "}"
+    attributes = (
+        "{" + ", ".join(f"{name!r}: {_literal(value)}" for name, value in node.attributes.items()) + "}"
+    )
     origin = f" from {json.dumps(node.origin)}" if node.origin else ""
     source = f" at {json.dumps(node.source.file)}:{node.source.line}" if node.source else ""
     inputs = ", ".join(_show(source.name) for source in node.inputs)
@@ -49,23 +70,31 @@ def _write_node(node: Node) -> str:
 def parse(text: str, ops: Mapping[str, Op]) -> Graph:
     """The graph of a text; `ops` are the known ops by name. A `GraphError` names the bad line."""
     nodes: dict[str, Node] = {}
-    outputs: dict[str, str] = {}
+    outputs: dict[str, tuple[str, int]] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
-        if line.startswith("output "):
-            name, _, target = line.removeprefix("output ").partition(" = %")
-            outputs[name] = unquote(target)
-            continue
-        try:
-            node = _parse_node(line, nodes, ops)
-        except (KeyError, ValueError, SyntaxError, GraphError) as error:
-            raise GraphError(f"line {number} is not a node ({error}): {line[:200]}") from None
-        nodes[node.name] = node
-    missing = [target for target in outputs.values() if target not in nodes]
-    if missing:
-        raise GraphError(f"output of an unknown node {missing[0]!r}")
-    return Graph(tuple(nodes.values()), {name: nodes[target] for name, target in outputs.items()})
+        output = _OUTPUT.fullmatch(line)
+        if output is not None:
+            outputs[_decode(output["name"])] = _decode(output["node"]), number
+        elif line.strip():
+            node = _parse_line(line, number, nodes, ops)
+            nodes[node.name] = node
+    for name, (target, number) in outputs.items():
+        if target not in nodes:
+            raise GraphError(f"line {number}: output {name!r} is of an unknown node {target!r}")
+    return Graph(tuple(nodes.values()), {name: nodes[target] for name, (target, _) in outputs.items()})
+
+
+def _parse_line(line: str, number: int, nodes: Mapping[str, Node], ops: Mapping[str, Op]) -> Node:
+    try:
+        node = _parse_node(line, nodes, ops)
+        if node.name in nodes:
+            raise ValueError(f"a node is called {node.name!r} already")
+    except KeyError as error:
+        raise GraphError(f"line {number} is not a node (unknown name {error}): {line[:200]}") from None
+    # Deep nesting ends Python's parser with one of the last two.
+    except (ValueError, TypeError, SyntaxError, GraphError, RecursionError, MemoryError) as error:
+        raise GraphError(f"line {number} is not a node ({error}): {line[:200]}") from None
+    return node
 
 
 def _parse_node(line: str, nodes: Mapping[str, Node], ops: Mapping[str, Op]) -> Node:
@@ -74,14 +103,14 @@ def _parse_node(line: str, nodes: Mapping[str, Node], ops: Mapping[str, Op]) -> 
         raise ValueError("wanted '%name: dtype[shape] = op(inputs) {attributes}'")
     if match["op"] not in ops:
         raise ValueError(f"unknown op {match['op']!r}")
-    inputs = [nodes[unquote(name.strip().removeprefix("%"))] for name in match["inputs"].split(",") if name.strip()]
+    inputs = [name.strip().removeprefix("%") for name in match["inputs"].split(",") if name.strip()]
     source = Source(json.loads(match["file"]), int(match["line"])) if match["file"] else None
     shape = tuple(_parse_dim(dim) for dim in match["shape"].split(",") if dim.strip())
     return Node(
         ops[match["op"]],
-        tuple(inputs),
+        tuple(nodes[_decode(name)] for name in inputs),
         Type(dtype(match["dtype"]), shape),
-        unquote(match["name"]),
+        _decode(match["name"]),
         _parse_attributes(match["attributes"]),
         source,
         tuple(json.loads(match["origin"] or "[]")),
@@ -90,20 +119,39 @@ def _parse_node(line: str, nodes: Mapping[str, Node], ops: Mapping[str, Op]) -> 
 
 def _parse_dim(text: str) -> Dim:
     name, symbolic, bound = text.strip().partition("<=")
-    return Symbol(name, int(bound)) if symbolic else int(name)
+    size = int(bound if symbolic else name)
+    if size < 0:
+        raise ValueError(f"wanted a dimension of at least 0; got {size}")
+    return Symbol(name, size) if symbolic else size
 
 
 def _parse_attributes(text: str) -> Mapping[str, Attribute]:
-    def number(node: ast.expr) -> Attribute:
-        if isinstance(node, ast.Name):
-            return _NUMBERS[node.id]
-        if isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Name):
-            return -_NUMBERS[node.operand.id]
-        value: Attribute = ast.literal_eval(node)
-        return value
-
     body = ast.parse(text, mode="eval").body
     if not isinstance(body, ast.Dict):
         raise ValueError("wanted {name: value}")
-    pairs = zip(body.keys, body.values, strict=True)
-    return MappingProxyType({str(ast.literal_eval(key)): number(value) for key, value in pairs if key})
+    pairs = [
+        (_parse_value(key), _parse_value(value)) for key, value in zip(body.keys, body.values, strict=True)
+    ]
+    if not all(isinstance(name, str) for name, _ in pairs):
+        raise ValueError("wanted texts as names of attributes")
+    return MappingProxyType({str(name): value for name, value in pairs})
+
+
+def _parse_value(node: ast.expr | None) -> Attribute:
+    """A number (`inf` and `nan` too), text, truth value or tuple of numbers; nothing is evaluated."""
+    match node:
+        case ast.Constant(value=int() | float() | str() as value):
+            return value
+        case ast.Name(id="inf" | "nan" as name):
+            return _NUMBERS[name]
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            positive = _parse_value(operand)
+            if isinstance(positive, int | float):
+                return -positive
+        case ast.Tuple(elts=elements):
+            values = [_parse_value(element) for element in elements]
+            whole = tuple(value for value in values if isinstance(value, int))
+            numbers = tuple(value for value in values if isinstance(value, int | float))
+            if len(numbers) == len(values):
+                return whole if len(whole) == len(values) else numbers
+    raise ValueError(f"wanted a number, text or tuple of numbers; got {ast.unparse(node) if node else '**'}")

@@ -52,7 +52,10 @@ def _check_type(node: Node) -> None:
         if node.inputs:
             raise GraphError(f"{node.name}: a leaf has no inputs")
         return
-    complete(node.op, node.attributes)
-    wanted = node.op.infer([source.type for source in node.inputs], node.attributes)
+    try:
+        complete(node.op, node.attributes)
+        wanted = node.op.infer([source.type for source in node.inputs], node.attributes)
+    except GraphError as error:
+        raise type(error)(f"{node.name}: [{node.op.name}] {error}") from None
     if wanted != node.type:
         raise GraphError(f"{node.name}: [{node.op.name}] gives {wanted}; the node says {node.type}")

@@ -1,4 +1,4 @@
-"""Converts activations to the dtype that a backend multiplies weights with, once for all products that share them."""
+"""Converts activations to the dtype that a backend multiplies weights with, once for all products of one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,13 @@ def quantize_activations(graph: Graph, backend: Backend) -> Graph:
         made[x, wanted.name] = converted
         rest = node.inputs[2:]
         product = Node(
-            node.op, (weight, converted, *rest), node.type, node.name, node.attributes, node.source, node.origin
+            node.op,
+            (weight, converted, *rest),
+            node.type,
+            node.name,
+            node.attributes,
+            node.source,
+            node.origin,
         )
         return product if known else (converted, product)
 

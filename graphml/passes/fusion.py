@@ -14,12 +14,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
-from graphml.errors import UsageError
 from graphml.ir import ops as plain_ops
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Op, Term
 from graphml.passes.rewrite import Match, find, fuse_node, rebuild
+
 
 @dataclass(frozen=True)
 class Fusion:
@@ -80,9 +80,9 @@ def fuse(graph: Graph, wanted: Collection[Op]) -> tuple[Graph, FusionCount]:
     """
     known = [fusion for fusion in fusions().values() if fusion.replace in wanted]
     applied: dict[str, int] = {}
-    refused: dict[str, list[tuple[str, str]]] = {}
     while True:
         before = sum(applied.values())
+        refused: dict[str, list[tuple[str, str]]] = {}  # what is refused at last: the near misses
         graph = _sweep(graph, known, applied, refused)
         if sum(applied.values()) == before:
             return graph, FusionCount(applied, refused)
@@ -108,7 +108,9 @@ def _sweep(
                 refused.setdefault(fusion.name, []).append((node.name, reason))
                 continue
             applied[fusion.name] = applied.get(fusion.name, 0) + 1
-            return fuse_node(fusion.replace, match, [match.variables[n] for n in names], _attributes(fusion, match))
+            return fuse_node(
+                fusion.replace, match, [match.variables[n] for n in names], _attributes(fusion, match)
+            )
         return node
 
     return rebuild(graph, change)

@@ -6,7 +6,6 @@ their whole life (greedy by size, Pisarchyk and Lee 2020, arXiv:2001.03288).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from graphml.backend import Device, Plan
@@ -45,7 +44,7 @@ def plan_memory(graph: Graph, device: Device, slack: int = 0) -> Plan:
         if node.op.name in ("weight", "state") or node.op.writes is not None:
             continue
         size = -(-device.storage(node) // ALIGNMENT) * ALIGNMENT
-        taken = _take_over(node, size, i, buffers, last, position)
+        taken = _take_over(node, size, i, buffers)
         buffer = taken or _Buffer(size, 0 if node.op.name == "input" else i, last[node])
         buffer.last = max(buffer.last, last[node])
         buffer.values.append(node)
@@ -71,9 +70,7 @@ def _last_reads(graph: Graph, position: dict[Node, int]) -> dict[Node, int]:
     for i, node in enumerate(graph.nodes):
         for source in node.inputs:
             last[source] = i
-        if node.op.name == "input":
-            last[node] = end
-    for node in graph.outputs.values():
+    for node in (*graph.leaves("input").values(), *graph.outputs.values()):
         last[node] = end
     for node in reversed(graph.nodes):
         if node.op.view:
@@ -81,20 +78,12 @@ def _last_reads(graph: Graph, position: dict[Node, int]) -> dict[Node, int]:
     return last
 
 
-def _take_over(
-    node: Node,
-    size: int,
-    step: int,
-    buffers: dict[Node, _Buffer],
-    last: dict[Node, int],
-    position: dict[Node, int],
-) -> _Buffer | None:
-    """The buffer of an input that dies here and may be written in place."""
-    candidates: Sequence[int] = node.op.inplace
-    for i in candidates:
-        source = node.inputs[i]
-        buffer = buffers.get(source)
-        if buffer is not None and buffer.size == size and buffer.last == step and node.inputs.count(source) == 1:
+def _take_over(node: Node, size: int, step: int, buffers: dict[Node, _Buffer]) -> _Buffer | None:
+    """The buffer of an input that dies here and may be written in place; no other input may lie in it."""
+    for i in node.op.inplace:
+        buffer = buffers.get(node.inputs[i])
+        alone = sum(buffers.get(other) is buffer for other in node.inputs) == 1
+        if buffer is not None and alone and buffer.size == size and buffer.last == step:
             return buffer
     return None
 

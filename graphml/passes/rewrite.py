@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from graphml.ir.builder import complete
 from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Op, Term, Type
-from graphml.ir.builder import complete
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def _match(term: Term | str, node: Node, variables: dict[str, Node], covered: li
 
 
 def fuse_node(op: Op, match: Match, inputs: Sequence[Node], attributes: Mapping[str, Attribute]) -> Node:
-    """The node of a fused op that stands for a match; it keeps the root's name and knows where it came from."""
+    """The fused node that stands for a match; it keeps the root's name and knows where it came from."""
     full = complete(op, attributes)
     kind: Type = op.infer([node.type for node in inputs], full)
     origin = tuple(name for node in match.covered for name in (node.origin or (node.name,)))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from graphml.ir.op import Array, Attributes, Op
+from graphml.ir.op import Array, Attributes, Op, number
 from graphml.ir.ops.rules import broadcast, same_shape, singles, stretched_pairs
 
 
@@ -23,14 +23,15 @@ def _binary(name: str, meaning: Callable[[Array, Array], Array], commutative: bo
     def reference(inputs: Sequence[Array], attributes: Attributes) -> Array:
         a, b = inputs
         with np.errstate(divide="ignore", invalid="ignore"):
-            return meaning(a, b)
+            return np.asarray(meaning(a, b), dtype=np.float32)
 
     return Op(name, "elementwise", infer=broadcast, reference=reference, samples=stretched_pairs,
               inplace=(0,), commutative=commutative)  # fmt: skip
 
 
 def _sigmoid(x: Array) -> Array:
-    return 1.0 / (1.0 + np.exp(-x.astype(np.float64)))
+    with np.errstate(over="ignore"):
+        return np.asarray(1.0 / (1.0 + np.exp(-x.astype(np.float64))))
 
 
 def _erf(x: Array) -> Array:
@@ -46,12 +47,22 @@ def _erf(x: Array) -> Array:
     for n in range(60, 0, -1):
         fraction = far + n / 2 / fraction
     tail = np.sign(x) * (1.0 - np.exp(-far * far) / (fraction * np.sqrt(np.pi)))
-    return np.where(np.abs(x) < 2.5, total * 2.0 / np.sqrt(np.pi), tail)
+    return np.asarray(np.where(np.abs(x) < 2.5, total * 2.0 / np.sqrt(np.pi), tail))
 
 
 def _gelu(x: Array) -> Array:
     x = x.astype(np.float64)
-    return 0.5 * x * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * x * (1.0 + 0.044715 * x * x)))
+    return np.asarray(0.5 * x * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * x * (1.0 + 0.044715 * x * x))))
+
+
+def _scale(inputs: Sequence[Array], attributes: Attributes) -> Array:
+    factor, offset = np.float32(number(attributes, "factor")), np.float32(number(attributes, "offset"))
+    return np.asarray(inputs[0] * factor + offset)
+
+
+def _clamp(inputs: Sequence[Array], attributes: Attributes) -> Array:
+    low, high = np.float32(number(attributes, "low")), np.float32(number(attributes, "high"))
+    return np.asarray(np.clip(inputs[0], low, high))
 
 
 add = _binary("add", np.add, commutative=True)
@@ -77,7 +88,7 @@ scale = Op(
     "scale",
     "elementwise",
     infer=same_shape,
-    reference=lambda inputs, at: np.float32(at["factor"]) * inputs[0] + np.float32(at["offset"]),
+    reference=_scale,
     samples=singles,
     attributes={"factor": 1.0, "offset": 0.0},
     inplace=(0,),
@@ -86,7 +97,7 @@ clamp = Op(
     "clamp",
     "elementwise",
     infer=same_shape,
-    reference=lambda inputs, at: np.clip(inputs[0], np.float32(at["low"]), np.float32(at["high"])),
+    reference=_clamp,
     samples=singles,
     attributes={"low": float("-inf"), "high": float("inf")},
     inplace=(0,),

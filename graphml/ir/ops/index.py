@@ -8,9 +8,10 @@ import numpy as np
 
 from graphml.errors import ShapeError
 from graphml.ir.dtype import F32, I32, dtype
-from graphml.ir.op import Array, Attributes, Op, Sample, Type
+from graphml.ir.op import Array, Attributes, Op, Sample, Type, integer, text
 from graphml.ir.ops.linear import decode
 from graphml.ir.ops.rules import ROWS, below, f32, i32, want_dtype
+from graphml.ir.shape import fixed
 
 
 def _infer_get_rows(inputs: Sequence[Type], attributes: Attributes) -> Type:
@@ -22,7 +23,7 @@ def _infer_get_rows(inputs: Sequence[Type], attributes: Attributes) -> Type:
 
 
 def _get_rows(inputs: Sequence[Array], attributes: Attributes) -> Array:
-    return decode(inputs[0][inputs[1]], dtype(str(attributes["from_dtype"])))
+    return decode(inputs[0][inputs[1]], dtype(text(attributes, "from_dtype")))
 
 
 def _infer_set_rows(inputs: Sequence[Type], attributes: Attributes) -> Type:
@@ -30,7 +31,9 @@ def _infer_set_rows(inputs: Sequence[Type], attributes: Attributes) -> Type:
     want_dtype(x, F32, "x")
     want_dtype(rows, I32, "row indices")
     if state.shape[1:] != x.shape[1:] or rows.shape != x.shape[:1]:
-        raise ShapeError(f"wanted a state [cell, ...], x [T, ...] alike and indices [T]; got {state}, {x}, {rows}")
+        raise ShapeError(
+            f"wanted a state [cell, ...], x [T, ...] alike and indices [T]; got {state}, {x}, {rows}"
+        )
     return state
 
 
@@ -54,16 +57,16 @@ def _infer_gather(inputs: Sequence[Type], attributes: Attributes) -> Type:
 
 
 def _infer_top_k(inputs: Sequence[Type], attributes: Attributes) -> Type:
-    x, k = inputs[0], attributes["k"]
+    x, k = inputs[0], integer(attributes, "k")
     want_dtype(x, F32, "x")
-    if not isinstance(k, int) or not isinstance(x.shape[-1], int) or not 0 < k <= x.shape[-1]:
+    if not 0 < k <= fixed(x.shape[-1]):
         raise ShapeError(f"wanted k between 1 and the last dimension of {x}; got {k}")
     return Type(I32, (*x.shape[:-1], k))
 
 
 def _top_k(inputs: Sequence[Array], attributes: Attributes) -> Array:
     order = np.argsort(-inputs[0], axis=-1, kind="stable")
-    return np.ascontiguousarray(order[..., : attributes["k"]]).astype(np.int32)  # type: ignore[misc]
+    return np.ascontiguousarray(order[..., : integer(attributes, "k")], dtype=np.int32)
 
 
 def _distinct(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -71,7 +74,7 @@ def _distinct(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 
 get_rows = Op("get_rows", "index", infer=_infer_get_rows, reference=_get_rows,
-              samples=lambda: [Sample((f32(11, n), i32(ROWS)), {"from_dtype": "f32"}, {1: below(11)}) for n in (8, 65)],
+              samples=lambda: [Sample((f32(11, n), i32(ROWS)), {}, {1: below(11)}) for n in (8, 65)],
               attributes={"from_dtype": "f32"})  # fmt: skip
 set_rows = Op("set_rows", "index", infer=_infer_set_rows, reference=_set_rows,
               samples=lambda: [Sample((f32(15, 3, 16), f32(ROWS, 3, 16), i32(ROWS)), {}, {2: _distinct})],

@@ -8,34 +8,29 @@ from math import prod
 import numpy as np
 
 from graphml.errors import ShapeError
-from graphml.ir.op import Array, Attributes, Op, Sample, Type
+from graphml.ir.op import Array, Attributes, Op, Sample, Type, integer, integers
 from graphml.ir.ops.rules import ROWS, f32
-from graphml.ir.shape import Dim, Symbol
-
-
-def _ints(value: object) -> tuple[int, ...]:
-    return tuple(value)  # type: ignore[arg-type]  # a tuple attribute
+from graphml.ir.shape import Symbol, bounds, fixed
 
 
 def _infer_reshape(inputs: Sequence[Type], attributes: Attributes) -> Type:
-    x = inputs[0]
-    tail = _ints(attributes["tail"])
-    kept = int(attributes["keep"])  # type: ignore[call-overload]  # an int attribute
+    x, tail, kept = inputs[0], integers(attributes, "tail"), integer(attributes, "keep")
     head, rest = x.shape[:kept], x.shape[kept:]
-    if any(isinstance(dim, Symbol) for dim in rest) or prod(rest) != prod(tail):  # type: ignore[type-var]
-        raise ShapeError(f"wanted {prod(tail)} elements after the first {kept} dimensions for {tail}; got {x}")
+    known = kept >= 0 and not any(isinstance(dim, Symbol) for dim in rest) and all(dim > 0 for dim in tail)
+    if not known or prod(bounds(rest)) != prod(tail):
+        raise ShapeError(f"wanted elements for {tail} after the first {kept} dimensions; got {x}")
     if x.dtype.is_format:
         raise ShapeError(f"wanted plain numbers to reshape; got {x}")
     return Type(x.dtype, (*head, *tail))
 
 
 def _reshape(inputs: Sequence[Array], attributes: Attributes) -> Array:
-    kept = int(attributes["keep"])  # type: ignore[call-overload]  # an int attribute
-    return inputs[0].reshape(*inputs[0].shape[:kept], *_ints(attributes["tail"]))
+    kept = integer(attributes, "keep")
+    return inputs[0].reshape(*inputs[0].shape[:kept], *integers(attributes, "tail"))
 
 
 def _infer_permute(inputs: Sequence[Type], attributes: Attributes) -> Type:
-    axes = _ints(attributes["axes"])
+    axes = integers(attributes, "axes")
     if sorted(axes) != list(range(len(inputs[0].shape))):
         raise ShapeError(f"wanted a permutation of the dimensions of {inputs[0]}; got {axes}")
     return Type(inputs[0].dtype, tuple(inputs[0].shape[axis] for axis in axes))
@@ -45,16 +40,19 @@ def _infer_concat(inputs: Sequence[Type], attributes: Attributes) -> Type:
     a, b = inputs
     if a.dtype is not b.dtype or a.shape[:-1] != b.shape[:-1]:
         raise ShapeError(f"wanted two values alike but for the last dimension; got {a} and {b}")
-    last: Dim = a.shape[-1] + b.shape[-1]  # type: ignore[operator]  # last dimensions are numbers
-    return Type(a.dtype, (*a.shape[:-1], last))
+    return Type(a.dtype, (*a.shape[:-1], fixed(a.shape[-1]) + fixed(b.shape[-1])))
 
 
 def _infer_columns(inputs: Sequence[Type], attributes: Attributes) -> Type:
-    x, start, stop = inputs[0], attributes["start"], attributes["stop"]
-    last = x.shape[-1]
-    if not (isinstance(start, int) and isinstance(stop, int) and isinstance(last, int)) or not 0 <= start < stop <= last:
+    x, start, stop = inputs[0], integer(attributes, "start"), integer(attributes, "stop")
+    if not 0 <= start < stop <= fixed(x.shape[-1]):
         raise ShapeError(f"wanted columns within {x}; got {start} to {stop}")
     return Type(x.dtype, (*x.shape[:-1], stop - start))
+
+
+def _columns(inputs: Sequence[Array], attributes: Attributes) -> Array:
+    start, stop = integer(attributes, "start"), integer(attributes, "stop")
+    return np.ascontiguousarray(inputs[0][..., start:stop])
 
 
 reshape = Op("reshape", "layout", infer=_infer_reshape, reference=_reshape,
@@ -62,13 +60,13 @@ reshape = Op("reshape", "layout", infer=_infer_reshape, reference=_reshape,
                               Sample((f32(ROWS, 4, 6),), {"tail": (24,)})],
              attributes={"tail": None, "keep": 1}, view=True)  # fmt: skip
 permute = Op("permute", "layout", infer=_infer_permute,
-             reference=lambda inputs, at: np.ascontiguousarray(np.transpose(inputs[0], _ints(at["axes"]))),
-             samples=lambda: [Sample((f32(ROWS, 4, 6),), {"axes": (1, 0, 2)}), Sample((f32(3, 5),), {"axes": (1, 0)})],
+             reference=lambda inputs, at: np.ascontiguousarray(np.transpose(inputs[0], integers(at, "axes"))),
+             samples=lambda: [Sample((f32(ROWS, 4, 6),), {"axes": (1, 0, 2)}),
+                              Sample((f32(3, 5),), {"axes": (1, 0)})],
              attributes={"axes": None})  # fmt: skip
 concat = Op("concat", "layout", infer=_infer_concat,
             reference=lambda inputs, at: np.concatenate(inputs, axis=-1),
             samples=lambda: [Sample((f32(ROWS, 5), f32(ROWS, 9)))])  # fmt: skip
-columns = Op("columns", "layout", infer=_infer_columns,
-             reference=lambda inputs, at: np.ascontiguousarray(inputs[0][..., at["start"] : at["stop"]]),
+columns = Op("columns", "layout", infer=_infer_columns, reference=_columns,
              samples=lambda: [Sample((f32(ROWS, 40),), {"start": 8, "stop": 24})],
              attributes={"start": None, "stop": None})  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 
 from graphml.errors import ShapeError
 from graphml.ir.dtype import F32, I32, DType, dtype
-from graphml.ir.op import Array, Attributes, Op, Sample, Type
+from graphml.ir.op import Array, Attributes, Op, Sample, Type, text
 from graphml.ir.ops.rules import ROWS, below, f32, i32, want_dtype
 from graphml.ir.shape import bound
 
@@ -28,14 +28,16 @@ def _infer_dequantize(inputs: Sequence[Type], attributes: Attributes) -> Type:
 
 def _infer_quantize(inputs: Sequence[Type], attributes: Attributes) -> Type:
     want_dtype(inputs[0], F32, "x")
-    kind = dtype(str(attributes["dtype"]))
+    kind = dtype(text(attributes, "dtype"))
     if bound(inputs[0].shape[-1]) % kind.block_elements:
-        raise ShapeError(f"wanted rows of a multiple of {kind.block_elements} for {kind.name}; got {inputs[0]}")
+        raise ShapeError(
+            f"wanted rows of a multiple of {kind.block_elements} for {kind.name}; got {inputs[0]}"
+        )
     return Type(kind, inputs[0].shape)
 
 
 def _quantize(inputs: Sequence[Array], attributes: Attributes) -> Array:
-    kind = dtype(str(attributes["dtype"]))
+    kind = dtype(text(attributes, "dtype"))
     if kind.numpy is not None:
         return inputs[0].astype(kind.numpy)
     return graphml_quant.quantize(graphml_quant.by_name(kind.name), inputs[0])
@@ -94,7 +96,7 @@ def _experts() -> list[Sample]:
 
 # An array of a block format does not know its format, so `from_dtype` says it; the builder fills it in.
 dequantize = Op("dequantize", "linear", infer=_infer_dequantize,
-                reference=lambda inputs, at: decode(inputs[0], dtype(str(at["from_dtype"]))),
+                reference=lambda inputs, at: decode(inputs[0], dtype(text(at, "from_dtype"))),
                 samples=lambda: [Sample(s.inputs, {"from_dtype": "f32"}) for s in _conversions()],
                 attributes={"from_dtype": None})  # fmt: skip
 quantize = Op("quantize", "linear", infer=_infer_quantize, reference=_quantize,

@@ -6,25 +6,29 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graphml.ir.op import Array, Attributes, Op
+from graphml.ir.op import Array, Attributes, Op, number
 from graphml.ir.ops.rules import same_shape, singles
+
+
+def _divided(x: Array, length: Array) -> Array:
+    return np.asarray(x / length, dtype=np.float32)
 
 
 def _rms_norm(inputs: Sequence[Array], attributes: Attributes) -> Array:
     x = inputs[0].astype(np.float64)
-    return (x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + attributes["eps"])).astype(np.float32)
+    return _divided(x, np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + number(attributes, "eps")))
 
 
 def _layer_norm(inputs: Sequence[Array], attributes: Attributes) -> Array:
     x = inputs[0].astype(np.float64)
     x = x - np.mean(x, axis=-1, keepdims=True)
-    return (x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + attributes["eps"])).astype(np.float32)
+    return _divided(x, np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + number(attributes, "eps")))
 
 
 def _l2_norm(inputs: Sequence[Array], attributes: Attributes) -> Array:
     x = inputs[0].astype(np.float64)
     length = np.sqrt(np.sum(x * x, axis=-1, keepdims=True))
-    return (x / np.maximum(length, attributes["eps"])).astype(np.float32)
+    return _divided(x, np.maximum(length, number(attributes, "eps")))
 
 
 rms_norm = Op("rms_norm", "norm", infer=same_shape, reference=_rms_norm, samples=singles,

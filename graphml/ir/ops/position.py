@@ -11,14 +11,14 @@ import numpy as np
 
 from graphml.errors import ShapeError
 from graphml.ir.dtype import F32, I32
-from graphml.ir.op import Array, Attributes, Op, Sample, Type
+from graphml.ir.op import Array, Attributes, Op, Sample, Type, integer, number
 from graphml.ir.ops.rules import ROWS, below, f32, i32, want_dtype
 from graphml.ir.shape import bound
 
 
 def _infer_table(inputs: Sequence[Type], attributes: Attributes) -> Type:
     want_dtype(inputs[0], I32, "positions")
-    n_rot = int(attributes["n_rot"])  # type: ignore[arg-type]  # an int attribute
+    n_rot = integer(attributes, "n_rot")
     half = n_rot // 2
     if n_rot % 2 or half < 1:
         raise ShapeError(f"wanted an even n_rot; got {n_rot}")
@@ -32,9 +32,9 @@ def frequencies(attributes: Attributes, factors: Array | None) -> Array:
 
     `factors` divide them (llama 3), then `freq_scale` and YaRN (Peng et al. 2023, arXiv:2309.00071) apply.
     """
-    at = {name: float(value) for name, value in attributes.items()}  # type: ignore[arg-type]
-    n_rot = int(at["n_rot"])
-    plain = at["freq_base"] ** (-np.arange(0, n_rot, 2, dtype=np.float64) / n_rot)
+    at = {name: number(attributes, name) for name in attributes}
+    n_rot = integer(attributes, "n_rot")
+    plain: Array = at["freq_base"] ** (-np.arange(0, n_rot, 2, dtype=np.float64) / n_rot)
     if factors is not None:
         plain = plain / factors.astype(np.float64)
     if at["ext_factor"] == 0.0:
@@ -49,12 +49,12 @@ def frequencies(attributes: Attributes, factors: Array | None) -> Array:
     pair = np.arange(n_rot // 2, dtype=np.float64)
     ramp = 1.0 - np.clip((pair - low) / max(0.001, high - low), 0.0, 1.0)
     mix = ramp * at["ext_factor"]
-    return plain * at["freq_scale"] * (1.0 - mix) + plain * mix
+    return np.asarray(plain * at["freq_scale"] * (1.0 - mix) + plain * mix)
 
 
 def magnitude(attributes: Attributes) -> float:
     """What YaRN multiplies cosine and sine with."""
-    at = {name: float(value) for name, value in attributes.items()}  # type: ignore[arg-type]
+    at = {name: number(attributes, name) for name in attributes}
     if at["ext_factor"] == 0.0:
         return at["attn_factor"]
     return at["attn_factor"] * (1.0 + 0.1 * float(np.log(1.0 / at["freq_scale"])))
@@ -63,7 +63,7 @@ def magnitude(attributes: Attributes) -> float:
 def _table(inputs: Sequence[Array], attributes: Attributes) -> Array:
     factors = inputs[1] if len(inputs) > 1 else None
     angle = inputs[0][:, None].astype(np.float64) * frequencies(attributes, factors)
-    return (np.stack([np.cos(angle), np.sin(angle)], -1) * magnitude(attributes)).astype(np.float32)
+    return np.asarray(np.stack([np.cos(angle), np.sin(angle)], -1) * magnitude(attributes), dtype=np.float32)
 
 
 def _infer_rope(inputs: Sequence[Type], attributes: Attributes) -> Type:
@@ -99,7 +99,11 @@ def _table_samples() -> list[Sample]:
     return [
         Sample((i32(ROWS),), {"n_rot": 64}, {0: below(8192)}),
         Sample((i32(ROWS),), yarn, {0: below(512)}),
-        Sample((i32(ROWS), f32(16)), {"n_rot": 32}, {0: below(100), 1: lambda g, s: g.uniform(1, 8, s).astype("f4")}),
+        Sample(
+            (i32(ROWS), f32(16)),
+            {"n_rot": 32},
+            {0: below(100), 1: lambda g, s: g.uniform(1, 8, s).astype("f4")},
+        ),
     ]
 
 

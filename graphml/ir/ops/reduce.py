@@ -15,13 +15,15 @@ def _infer_sum(inputs: Sequence[Type], attributes: Attributes) -> Type:
     return Type(inputs[0].dtype, (*inputs[0].shape[:-1], 1))
 
 
+def _sum(inputs: Sequence[Array], attributes: Attributes) -> Array:
+    return np.asarray(inputs[0].astype(np.float64).sum(-1, keepdims=True), dtype=np.float32)
+
+
 def _softmax(inputs: Sequence[Array], attributes: Attributes) -> Array:
     x = inputs[0].astype(np.float64)
     weight = np.exp(x - x.max(axis=-1, keepdims=True))
-    return (weight / weight.sum(axis=-1, keepdims=True)).astype(np.float32)
+    return np.asarray(weight / weight.sum(axis=-1, keepdims=True), dtype=np.float32)
 
 
 softmax = Op("softmax", "reduce", infer=same_shape, reference=_softmax, samples=singles, inplace=(0,))
-sum_rows = Op("sum_rows", "reduce", infer=_infer_sum,
-              reference=lambda inputs, at: inputs[0].astype(np.float64).sum(-1, keepdims=True).astype(np.float32),
-              samples=singles)  # fmt: skip
+sum_rows = Op("sum_rows", "reduce", infer=_infer_sum, reference=_sum, samples=singles)

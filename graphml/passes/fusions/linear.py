@@ -44,7 +44,11 @@ def _bias_fits(match: Match) -> str | None:
     bias, y = match.variables["bias"], match.root
     if match.covered[-1].attributes["residual"] or match.covered[-1].attributes["bias"]:
         return "a bias or residual is added already"
-    return None if bias.op is weight_leaf and bias.shape == y.shape[-1:] else f"{bias.name} is not one row of weights"
+    return (
+        None
+        if bias.op is weight_leaf and bias.shape == y.shape[-1:]
+        else f"{bias.name} is not one row of weights"
+    )
 
 
 def _residual_fits(match: Match) -> str | None:

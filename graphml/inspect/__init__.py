@@ -1,0 +1,1 @@
+"""Looking at graphs and runs: dumps, diffs, traces. Reads what the engine keeps and changes nothing."""
