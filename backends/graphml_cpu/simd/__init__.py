@@ -83,6 +83,7 @@ from graphml_cpu.simd.memory import (
     store_i64,
     store_partial,
 )
+from graphml_cpu.simd.tables import constant_table
 from graphml_cpu.simd.types import VectorType, vector
 
 __all__ = [
@@ -102,6 +103,7 @@ __all__ = [
     "bf16_to_f32",
     "bitcast",
     "concatenate",
+    "constant_table",
     "convert",
     "copy_sign",
     "dot4",

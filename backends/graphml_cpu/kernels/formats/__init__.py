@@ -1,0 +1,34 @@
+"""Decoders of weight formats for kernels: one file per format, named as the format, found by its name.
+
+A file holds `make_decode()`, which returns an inline function `decode(src, dst, k)`: the k elements (whole
+blocks) of one row at address `src` become float32 at address `dst`, with the bits of `graphml_quant`'s
+decoder (a NaN's payload aside). Nothing past the k elements is read or written. Formats whose product has a
+kernel of its own stand here like all others: every format can be multiplied and looked up through these.
+
+Knows which formats there are; importing this package imports neither numba nor a decoder.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from typing import Any
+
+from graphml.errors import BackendError
+
+
+@functools.cache
+def names() -> tuple[str, ...]:
+    """The formats that have a decoder here, in alphabetical order."""
+    return tuple(sorted(entry.name for entry in pkgutil.iter_modules(__path__) if entry.name[0] != "_"))
+
+
+def make_decode(format: str) -> Any:
+    """The inline function `decode(src, dst, k)` of a format ("q4_k"), for use inside a kernel.
+
+    Raises `BackendError` listing the known formats if there is none of this name.
+    """
+    if format not in names():
+        raise BackendError(f"kernels cannot decode the format {format!r}; known are {', '.join(names())}")
+    return importlib.import_module(f"{__name__}.{format}").make_decode()

@@ -1,0 +1,68 @@
+"""Moves that the decoders share: bits, nibbles and codebook rows to vectors, vectors of integers to float32.
+
+Vectors here have 16 or 32 lanes whatever the level: LLVM splits them into registers. Knows no format.
+"""
+
+from __future__ import annotations
+
+from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.share import Number, Vector
+from graphml_cpu.simd import bitcast, concatenate, convert, extract, load, splat, vector
+
+F32x8, F32x16, F32x32 = vector("f32", 8), vector("f32", 16), vector("f32", 32)
+I8x4, I8x8, I8x16, I8x32 = vector("i8", 4), vector("i8", 8), vector("i8", 16), vector("i8", 32)
+U8x4, U8x8, U8x16, U8x32 = vector("u8", 4), vector("u8", 8), vector("u8", 16), vector("u8", 32)
+_MASK32 = vector("i1", 32)
+_WORD = vector("u32", 1)
+
+
+@inline
+def floats(numbers: Vector) -> Vector:
+    """32 integers as float32."""
+    return convert(F32x32, numbers)
+
+
+@inline
+def signed(numbers: Vector) -> Vector:
+    """32 unsigned bytes as signed ones."""
+    return bitcast(I8x32, numbers)
+
+
+@inline
+def nibbles(packed: Vector) -> Vector:
+    """The low nibbles of all bytes, then the high ones: twice as many lanes."""
+    return concatenate(packed & 15, packed >> 4)
+
+
+@inline
+def bits(address: int) -> Vector:
+    """The 32 bits at an address as a mask, the lowest bit first."""
+    return bitcast(_MASK32, load(_WORD, address))
+
+
+@inline
+def pair(values: Vector, lane: int) -> Vector:
+    """Lane `lane` of float32 values 16 times, then the next lane 16 times."""
+    return concatenate(splat(F32x16, extract(values, lane)), splat(F32x16, extract(values, lane + 1)))
+
+
+@inline
+def pair_of(first: Number, second: Number) -> Vector:
+    """A float32 16 times, then another 16 times."""
+    return concatenate(splat(F32x16, first), splat(F32x16, second))
+
+
+@inline
+def rows_of_8(table: int, a: int, b: int, c: int, d: int) -> Vector:
+    """Four rows of a table int8 [any, 8], one after the other: 32 lanes."""
+    left = concatenate(load(I8x8, table + a * 8), load(I8x8, table + b * 8))
+    right = concatenate(load(I8x8, table + c * 8), load(I8x8, table + d * 8))
+    return concatenate(left, right)
+
+
+@inline
+def rows_of_4(table: int, a: int, b: int, c: int, d: int) -> Vector:
+    """Four rows of a table int8 [any, 4], one after the other: 16 lanes."""
+    left = concatenate(load(I8x4, table + a * 4), load(I8x4, table + b * 4))
+    right = concatenate(load(I8x4, table + c * 4), load(I8x4, table + d * 4))
+    return concatenate(left, right)

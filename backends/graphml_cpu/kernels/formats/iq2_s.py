@@ -1,0 +1,43 @@
+"""IQ2_S: blocks of 256 in 82 bytes.
+
+d, 32 indices, 32 bytes of signs, 8 of upper index bits, 8 of s; x = d (s + 1/2) / 4 c.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphml_quant.codebooks import iq2_s_codebook
+
+from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.formats._unpack import bits, floats, pair_of, rows_of_8
+from graphml_cpu.simd import constant_table, f32, load_f16, load_u8, select, store
+
+_codes = constant_table(iq2_s_codebook().tobytes())
+
+
+def make_decode() -> Any:
+    """`decode(src, dst, k)`."""
+
+    @inline
+    def decode(src: int, dst: int, k: int) -> None:
+        codes = _codes()
+        for block in range(k // 256):
+            at, to = src + block * 82, dst + block * 1024
+            d = load_f16(at)
+            for two_groups in range(8):
+                index = at + 2 + two_groups * 4
+                upper, scales = load_u8(at + 66 + two_groups), load_u8(at + 74 + two_groups)
+                numbers = rows_of_8(
+                    codes,
+                    load_u8(index) | ((upper & 3) << 8),
+                    load_u8(index + 1) | ((upper & 12) << 6),
+                    load_u8(index + 2) | ((upper & 48) << 4),
+                    load_u8(index + 3) | ((upper & 192) << 2),
+                )
+                numbers = select(bits(index + 32), -numbers, numbers)
+                first = d * (f32(0.5) + f32(scales & 15)) * f32(0.25)
+                second = d * (f32(0.5) + f32(scales >> 4)) * f32(0.25)
+                store(to + two_groups * 128, floats(numbers) * pair_of(first, second))
+
+    return decode

@@ -1,0 +1,50 @@
+"""IQ3_S: blocks of 256 in 110 bytes.
+
+d, 64 indices, 8 bytes of ninth bits, 32 of signs, 4 of s; x = d (2s + 1) c.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphml_quant.codebooks import iq3_s_codebook
+
+from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.formats._unpack import bits, floats, rows_of_4
+from graphml_cpu.kernels.share import Vector
+from graphml_cpu.simd import concatenate, constant_table, f32, load_f16, load_u8, select, store
+
+_codes = constant_table(iq3_s_codebook().tobytes())
+
+
+@inline
+def _four_codes(codes: int, index: int, ninth: int) -> Vector:
+    """Four codebook vectors; the low four bits of `ninth` belong to the four index bytes at `index`."""
+    return rows_of_4(
+        codes,
+        load_u8(index) | ((ninth & 1) << 8),
+        load_u8(index + 1) | ((ninth & 2) << 7),
+        load_u8(index + 2) | ((ninth & 4) << 6),
+        load_u8(index + 3) | ((ninth & 8) << 5),
+    )
+
+
+def make_decode() -> Any:
+    """`decode(src, dst, k)`."""
+
+    @inline
+    def decode(src: int, dst: int, k: int) -> None:
+        codes = _codes()
+        for block in range(k // 256):
+            at, to = src + block * 110, dst + block * 1024
+            d = load_f16(at)
+            for group in range(8):
+                index, ninth = at + 2 + group * 8, load_u8(at + 66 + group)
+                numbers = concatenate(
+                    _four_codes(codes, index, ninth), _four_codes(codes, index + 4, ninth >> 4)
+                )
+                numbers = select(bits(at + 74 + group * 4), -numbers, numbers)
+                number = (load_u8(at + 106 + group // 2) >> (4 * (group & 1))) & 15
+                store(to + group * 128, floats(numbers) * (f32(2 * number + 1) * d))
+
+    return decode

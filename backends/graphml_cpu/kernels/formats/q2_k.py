@@ -1,0 +1,34 @@
+"""Q2_K: blocks of 256 in 84 bytes: 16 bytes of s (low) and m, 2 x 32 of q, d, e; x = d s q - e m."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.formats._unpack import F32x16, U8x16, U8x32, floats, pair
+from graphml_cpu.kernels.share import Vector
+from graphml_cpu.simd import convert, high_half, load, load_f16, low_half, store
+
+
+@inline
+def _half_block(dst: int, packed: Vector, scales: Vector, minima: Vector) -> None:
+    store(dst, floats(packed & 3) * pair(scales, 0) - pair(minima, 0))
+    store(dst + 128, floats((packed >> 2) & 3) * pair(scales, 2) - pair(minima, 2))
+    store(dst + 256, floats((packed >> 4) & 3) * pair(scales, 4) - pair(minima, 4))
+    store(dst + 384, floats(packed >> 6) * pair(scales, 6) - pair(minima, 6))
+
+
+def make_decode() -> Any:
+    """`decode(src, dst, k)`."""
+
+    @inline
+    def decode(src: int, dst: int, k: int) -> None:
+        for block in range(k // 256):
+            at, to = src + block * 84, dst + block * 1024
+            groups = load(U8x16, at)
+            scales = convert(F32x16, groups & 15) * load_f16(at + 80)
+            minima = convert(F32x16, groups >> 4) * load_f16(at + 82)
+            _half_block(to, load(U8x32, at + 16), low_half(scales), low_half(minima))
+            _half_block(to + 512, load(U8x32, at + 48), high_half(scales), high_half(minima))
+
+    return decode

@@ -1,0 +1,23 @@
+"""Q5_0: blocks of 32 in 22 bytes: d, 32 fifth bits, 16 bytes of nibbles; x = d (q - 16)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.formats._unpack import U8x16, bits, floats, nibbles, signed
+from graphml_cpu.simd import load, load_f16, select, store
+
+
+def make_decode() -> Any:
+    """`decode(src, dst, k)`."""
+
+    @inline
+    def decode(src: int, dst: int, k: int) -> None:
+        for block in range(k // 32):
+            at = src + block * 22
+            low = signed(nibbles(load(U8x16, at + 6)))
+            numbers = select(bits(at + 2), low, low - 16)
+            store(dst + block * 128, floats(numbers) * load_f16(at))
+
+    return decode

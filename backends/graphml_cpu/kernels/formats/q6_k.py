@@ -1,0 +1,36 @@
+"""Q6_K: blocks of 256 in 210 bytes.
+
+2 x 64 bytes of nibbles, 2 x 32 of upper bit pairs, 16 s, d; x = d s (q - 32).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.formats._unpack import F32x16, I8x16, U8x32, floats, pair, signed
+from graphml_cpu.kernels.share import Vector
+from graphml_cpu.simd import convert, high_half, load, load_f16, low_half, store
+
+
+@inline
+def _half_block(dst: int, low: int, upper: int, scales: Vector) -> None:
+    first, second, pairs = load(U8x32, low), load(U8x32, low + 32), load(U8x32, upper)
+    store(dst, floats(signed((first & 15) | ((pairs << 4) & 48)) - 32) * pair(scales, 0))
+    store(dst + 128, floats(signed((second & 15) | ((pairs << 2) & 48)) - 32) * pair(scales, 2))
+    store(dst + 256, floats(signed((first >> 4) | (pairs & 48)) - 32) * pair(scales, 4))
+    store(dst + 384, floats(signed((second >> 4) | ((pairs >> 2) & 48)) - 32) * pair(scales, 6))
+
+
+def make_decode() -> Any:
+    """`decode(src, dst, k)`."""
+
+    @inline
+    def decode(src: int, dst: int, k: int) -> None:
+        for block in range(k // 256):
+            at, to = src + block * 210, dst + block * 1024
+            scales = convert(F32x16, load(I8x16, at + 192)) * load_f16(at + 208)
+            _half_block(to, at, at + 128, low_half(scales))
+            _half_block(to + 512, at + 64, at + 160, high_half(scales))
+
+    return decode
