@@ -21,11 +21,11 @@ def _lower_get_rows(node: Node, threads: int) -> list[Step]:
         "out": node,
         "k": width(table),
         "row_bytes": row_bytes(table),
-        "n_table_rows": rows(table.shape[:1]),
+        "n_table_rows": bounds(table.shape)[0],
         "out_stride": row_bytes(node),
         "rows": rows(indices.shape),
     }
-    return [Step(KernelRef(f"get_rows-{kind}", "graphml_cpu.kernels.index", "make_get_rows", (kind,)), arguments)]
+    return [Step(KernelRef(f"get_rows-{kind}", "graphml_cpu.kernels.get_rows", "make_get_rows", (kind,)), arguments)]
 
 
 def _lower_set_rows(node: Node, threads: int) -> list[Step]:

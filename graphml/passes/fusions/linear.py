@@ -32,7 +32,8 @@ def _samples() -> list[Sample]:
     ]
 
 
-linear = fused_op("linear", _decompose, _samples, {"bias": False, "residual": False})
+# The residual is read just before the same element is written.
+linear = fused_op("linear", _decompose, _samples, {"bias": False, "residual": False}, inplace=(2, 3))
 
 
 def _weight_is_a_tensor(match: Match) -> str | None:

@@ -1,0 +1,61 @@
+"""Barriers stand exactly where one thread may touch what another wrote or still reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from graphml_cpu.compiler import KernelRef
+from graphml_cpu.hazards import Region, barriers
+from graphml_cpu.lowering.step import Argument, Step
+
+KERNEL = KernelRef("k", module="m", factory="f")
+
+
+@dataclass
+class Named:
+    """Arguments are numbers here; each stands for a region."""
+
+    regions: dict[int, Region]
+
+    def region(self, argument: Argument) -> Region | None:
+        assert isinstance(argument, int)
+        return self.regions.get(argument)
+
+
+A, B, C = (Region("arena", 64 * i, 64 * i + 64) for i in range(3))
+OVER_A = Region("arena", 32, 48)
+MINE = Region("arena", 256, 512, private=True)
+STATE = Region("cache", 0, 1)
+PLACES = Named({1: A, 2: B, 3: C, 4: OVER_A, 5: MINE, 6: STATE, 7: Region("arena", 256, 384)})
+
+
+def step(reads: tuple[int, ...], writes: tuple[int, ...]) -> Step:
+    arguments = {f"r{i}": value for i, value in enumerate(reads)}
+    arguments |= {f"w{i}": value for i, value in enumerate(writes)}
+    return Step(KERNEL, arguments, writes=tuple(f"w{i}" for i in range(len(writes))))
+
+
+@pytest.mark.parametrize(
+    ("steps", "waits"),
+    [
+        pytest.param([((1,), (2,)), ((1,), (3,))], [False, True], id="both only read"),
+        pytest.param([((1,), (2,)), ((2,), (3,))], [True, True], id="read after write"),
+        pytest.param([((1,), (2,)), ((3,), (1,))], [True, True], id="write after read"),
+        pytest.param([((), (1,)), ((), (1,))], [True, True], id="write after write"),
+        pytest.param([((), (1,)), ((4,), (2,))], [True, True], id="part of it"),
+        pytest.param([((), (5,)), ((5,), (1,))], [False, True], id="each thread its own"),
+        pytest.param([((), (5,)), ((7,), (1,))], [True, True], id="own memory under another name"),
+        pytest.param([((), (6,)), ((6,), (1,))], [True, True], id="state"),
+        pytest.param([((0,), (1,)), ((0,), (2,)), ((1, 2), (3,))], [False, True, True], id="weights never"),
+        pytest.param(
+            [((), (1,)), ((1,), (2,)), ((1,), (3,))], [True, False, True], id="one barrier serves two"
+        ),
+    ],
+)
+def test_barriers(steps: list[tuple[tuple[int, ...], tuple[int, ...]]], waits: list[bool]) -> None:
+    assert barriers([step(reads, writes) for reads, writes in steps], PLACES) == waits
+
+
+def test_no_steps() -> None:
+    assert barriers([], PLACES) == []

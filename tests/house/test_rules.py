@@ -1,0 +1,55 @@
+"""The rules of the house, held by the tools that know them: style, types, directions of imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param([sys.executable, "-m", "ruff", "check", "."], id="ruff"),
+        pytest.param([sys.executable, "-m", "ruff", "format", "--check", "."], id="format"),
+        pytest.param([sys.executable, "-m", "mypy"], id="mypy"),
+        pytest.param([str(Path(sys.executable).with_name("lint-imports"))], id="imports"),
+    ],
+)
+def test_the_tool_finds_nothing(command: list[str]) -> None:
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_files_stay_small() -> None:
+    long = {
+        str(path.relative_to(ROOT)): lines
+        for root in ("graphml", "quant", "backends", "models")
+        for path in (ROOT / root).rglob("*.py")
+        if (lines := len(path.read_text().splitlines())) > 350 and path.name != "codebooks.py"
+    }
+    assert not long
+
+
+def test_every_module_says_what_it_is() -> None:
+    bare = [
+        str(path.relative_to(ROOT))
+        for root in ("graphml", "quant", "backends", "models", "benchmarks")
+        for path in (ROOT / root).rglob("*.py")
+        if not path.read_text().startswith('"""')
+    ]
+    assert not bare
+
+
+def test_only_settings_reads_the_environment() -> None:
+    readers = [
+        str(path.relative_to(ROOT))
+        for root in ("graphml", "quant", "backends", "models")
+        for path in (ROOT / root).rglob("*.py")
+        if "os.environ" in path.read_text() or "getenv" in path.read_text()
+    ]
+    assert readers == ["graphml/settings.py"]
