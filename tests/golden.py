@@ -1,0 +1,141 @@
+"""Golden models: tiny random models and the logits that llama.cpp computed for them.
+
+`tests/data/goldens/NAME.json` holds the GGUF metadata and the tensors' shapes, `NAME.npz` the logits of
+llama.cpp 0.5.0 (CPU, weights and KV cache in f32, flash attention off). Weights are not stored: a formula
+makes them from the tensor's name, by a counter-based generator whose raw output NumPy keeps stable.
+
+`python tests/golden.py SPEC.json` brings a spec with every array written out into the compact form on stdout.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+
+FOLDER = Path(__file__).parent / "data" / "goldens"
+Floats = NDArray[np.float32]
+Metadata = Mapping[str, tuple[str, Any]]
+
+
+@dataclass(frozen=True)
+class Golden:
+    """A model: metadata (key -> type, value), tensors (name -> shape in GGUF order), tokens, logits."""
+
+    name: str
+    seed: int
+    tokens: list[int]
+    metadata: Metadata
+    tensors: Mapping[str, tuple[int, ...]]
+    logits: Floats
+
+    @property
+    def architecture(self) -> str:
+        """As GGUF calls it."""
+        return str(self.metadata["general.architecture"][1])
+
+
+def names() -> list[str]:
+    """The goldens in the repository."""
+    return sorted(path.stem for path in FOLDER.glob("*.json"))
+
+
+def read(name: str) -> Golden:
+    """A golden of the repository."""
+    spec = json.loads((FOLDER / f"{name}.json").read_text())
+    with np.load(FOLDER / f"{name}.npz") as arrays:
+        logits = arrays["logits"]
+    metadata = {key: (kind, _expand(value)) for key, (kind, value) in spec["metadata"].items()}
+    tensors = {tensor: tuple(sizes) for tensor, sizes in spec["tensors"].items()}
+    return Golden(name, spec["seed"], spec["tokens"], metadata, tensors, logits)
+
+
+def weights(name: str, sizes: tuple[int, ...], seed: int) -> Floats:
+    """The weights of the tensor `name`; `sizes` in GGUF order (the first is contiguous)."""
+    normal = _normal(name, prod(sizes), seed)
+    if "rope_f" in name:
+        values = np.abs(1 + 0.1 * normal)
+    elif "ssm_a" in name and "norm" not in name:
+        values = -np.abs(0.5 + 0.5 * normal) - 0.05
+    elif ("norm" in name and name.endswith(".weight")) or name.endswith((".scale", ".scales")):
+        values = 1 + 0.1 * normal
+    elif name.endswith(".bias") or len(sizes) == 1:
+        values = 0.1 * normal
+    elif "embd" in name:
+        values = normal
+    else:
+        values = normal / np.sqrt(sizes[0])
+    return values.astype(np.float32).reshape(sizes[::-1])
+
+
+def _normal(name: str, count: int, seed: int) -> Floats:
+    """About normal numbers, each the sum of the four 16-bit parts of one raw number of the generator."""
+    key = int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:16], "little")
+    parts = np.random.Philox(key=key).random_raw(count).astype("<u8").view("<u2").reshape(count, 4)
+    return ((parts.sum(axis=1, dtype=np.float64) / 65536.0 - 2.0) * np.sqrt(3.0)).astype(np.float32)
+
+
+def write_gguf(
+    path: Path, architecture: str, metadata: Metadata, tensors: Mapping[str, NDArray[Any]]
+) -> Path:
+    """A GGUF file without a vocabulary. metadata: key -> type (`UINT32`, `ARRAY FLOAT32`, ...) and value."""
+    writer = gguf.GGUFWriter(path, architecture)
+    for key, (kind, value) in metadata.items():
+        if key != "general.architecture":
+            types = [gguf.GGUFValueType[part] for part in kind.split()]
+            writer.add_key_value(key, value, types[0], sub_type=types[-1] if len(types) > 1 else None)
+    writer.add_tokenizer_model("no_vocab")
+    for name, array in tensors.items():
+        writer.add_tensor(name, array)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def build(golden: Golden, path: Path, poison: str | None = None) -> Path:
+    """Write the golden as GGUF; `poison` names a tensor of which one number is changed."""
+    tensors = {name: weights(name, sizes, golden.seed) for name, sizes in golden.tensors.items()}
+    if poison is not None:
+        tensors[poison].flat[0] += 1.0
+    return write_gguf(path, golden.architecture, golden.metadata, tensors)
+
+
+def nmse(got: NDArray[Any], wanted: NDArray[Any]) -> float:
+    """Squared error in proportion to the wanted values' squares, in float64."""
+    a, b = np.asarray(got, np.float64), np.asarray(wanted, np.float64)
+    return float(np.sum((a - b) ** 2) / np.sum(b**2))
+
+
+def compact(spec: Mapping[str, Any]) -> str:
+    """The compact form of a spec: one line a key or tensor, long arrays of one value as value and count."""
+    metadata = {key: [" ".join(kv["types"]), _shorten(kv["value"])] for key, kv in spec["kv"].items()}
+    tensors = {tensor["name"]: tensor["ne"] for tensor in spec["tensors"]}
+    parts = [f'"seed": {spec["seed"]}', f'"tokens": {json.dumps(spec["tokens"])}']
+    for title, entries in (("metadata", metadata), ("tensors", tensors)):
+        lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in entries.items())
+        parts.append(f'"{title}": {{\n{lines}\n}}')
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def _shorten(value: Any) -> Any:
+    same = isinstance(value, list) and len(value) > 8 and len(set(value)) == 1
+    return {"value": value[0], "count": len(value)} if same else value
+
+
+def _expand(value: Any) -> Any:
+    return [value["value"]] * value["count"] if isinstance(value, dict) else value
+
+
+if __name__ == "__main__":
+    sys.stdout.write(compact(json.loads(Path(sys.argv[1]).read_text())))
