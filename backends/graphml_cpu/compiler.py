@@ -44,7 +44,7 @@ Using a kernel
 
 The cache
 ---------
-`<cache folder>/kernels/<hash>/<kernel>.kernel`, where the hash covers every source file of this package, the
+`<cache folder>/kernels/<hash>/<kernel>.kernel`, where the hash covers `kernel_cache.KERNEL_SOURCES`, the
 versions of numba, llvmlite and Python, and the level. A file carries its parameters, so that a warm process
 imports neither numba nor the kernel's module. Damaged files are compiled anew; an unwritable folder
 costs the caching only. (A kernel of another package is covered by the hash of its own module.)

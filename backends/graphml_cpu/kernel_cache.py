@@ -20,9 +20,28 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import graphml_quant
+
 from graphml import settings
 from graphml_cpu import target
 
+# What decides about the code of a kernel, and all that kernel modules may import from this package. A change in
+# any of it, or in the formats of graphml_quant, makes the cache start anew; no other change does.
+KERNEL_SOURCES = (
+    "simd",
+    "kernels",
+    "compiler.py",
+    "frontend.py",
+    "kernel_cache.py",
+    "layouts.py",
+    "machine_code.py",
+    "packed.py",
+    "panels.py",
+    "sync.py",
+    "tape.py",
+    "tape_walker.py",
+    "target.py",
+)
 # Folders of earlier sources and versions that are left beside the newest.
 KEPT_FOLDERS = 4
 _MAGIC = "graphml-kernel-1"
@@ -55,16 +74,22 @@ def _package_folder() -> Path:
     return Path(__file__).parent
 
 
+def _covered_files() -> list[Path]:
+    root = _package_folder()
+    named = [path for name in KERNEL_SOURCES for path in (root / name, *(root / name).rglob("*.py"))]
+    formats = Path(graphml_quant.__file__).parent.rglob("*.py")
+    return sorted(path for path in (*named, *formats) if path.is_file())
+
+
 @functools.cache
 def sources_hash() -> str:
-    """Hash of this package's sources, the versions that make code, and the level: the name of the folder."""
+    """Hash of the kernels' sources, the versions that make code, and the level: the name of the folder."""
     digest = hashlib.sha256()
     level = target.current()
     versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite")]
     digest.update(repr([_MAGIC, sys.version, versions, level]).encode())
-    root = _package_folder()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0")
+    for path in _covered_files():
+        digest.update(path.name.encode() + b"\0")
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return f"{level.name}-{digest.hexdigest()[:24]}"
 

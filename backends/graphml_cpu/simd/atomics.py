@@ -40,11 +40,11 @@ def atomic_store(typingctx: Any, address: Any, value: Any) -> Any:
 
 @operation
 def atomic_add(typingctx: Any, address: Any, value: Any) -> Any:
-    """Add to the int64 at an address (acquire and release); returns what was there before."""
+    """Add to the int64 at an address, sequentially consistent; returns what was there before."""
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
         where = build.pointer(builder, args[0], _I64)
-        return builder.atomic_rmw("add", where, args[1], "acq_rel")
+        return builder.atomic_rmw("add", where, args[1], "seq_cst")
 
     return types.int64(types.int64, types.int64), codegen
 
@@ -65,12 +65,26 @@ def pause(typingctx: Any) -> Any:
 
 
 @operation
-def call_address_i64(typingctx: Any, function: Any, a: Any, b: Any, c: Any) -> Any:
-    """Call the C function `void f(int64, int64, int64)` at an address."""
+def cycle_counter(typingctx: Any) -> Any:
+    """The processor's counter of cycles or fixed ticks; 0 where it cannot be read."""
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        function_type = ir.FunctionType(ir.VoidType(), [_I64, _I64, _I64])
-        builder.call(builder.inttoptr(args[0], function_type.as_pointer()), args[1:])
+        return build.call(builder, "llvm.readcyclecounter", _I64, [])
+
+    return types.int64(), codegen
+
+
+@operation
+def call_address(typingctx: Any, function: Any, arguments: Any) -> Any:
+    """`call_address(f, (a, b, c))`: call the C function at address f with int64 arguments; no result."""
+    if not isinstance(arguments, types.BaseTuple):
+        return None
+    count = len(arguments)
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        function_type = ir.FunctionType(ir.VoidType(), [_I64] * count)
+        values = [builder.extract_value(args[1], index) for index in range(count)]
+        builder.call(builder.inttoptr(args[0], function_type.as_pointer()), values)
         return context.get_dummy_value()
 
-    return types.none(types.int64, types.int64, types.int64, types.int64), codegen
+    return types.none(types.int64, types.UniTuple(types.int64, count)), codegen

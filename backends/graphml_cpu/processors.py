@@ -1,0 +1,58 @@
+"""How many physical cores this process may use.
+
+Knows the operating systems' ways of telling; knows nothing of threads or kernels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+
+def usable_processors() -> list[int]:
+    """Numbers of the logical processors that this process may run on."""
+    if sys.platform == "linux":
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def physical_cores() -> int:
+    """Physical cores that this process may run on, at least 1; a container's CPU quota counts too."""
+    if sys.platform == "linux":
+        return max(1, min(_linux_cores(usable_processors()), _linux_quota()))
+    if sys.platform == "darwin":
+        # Threads that wait for each other at barriers are as slow as the slowest core: the fast ones only.
+        return _sysctl("hw.perflevel0.physicalcpu") or _sysctl("hw.physicalcpu") or (os.cpu_count() or 1)
+    return max(1, (os.cpu_count() or 2) // 2)
+
+
+def _linux_cores(processors: list[int], root: Path = Path("/sys/devices/system/cpu")) -> int:
+    """Distinct sets of sibling threads among `processors`; every processor if the system does not tell."""
+    siblings = set()
+    for number in processors:
+        topology = root / f"cpu{number}" / "topology"
+        try:
+            siblings.add((topology / "thread_siblings_list").read_text().strip())
+        except OSError:
+            return len(processors)
+    return len(siblings)
+
+
+def _linux_quota(path: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Cores that the control group's quota allows, rounded up; many if there is none."""
+    with contextlib.suppress(OSError, ValueError):
+        match = re.match(r"(\d+) (\d+)", path.read_text())
+        if match:
+            return max(1, -(-int(match[1]) // int(match[2])))
+    return 1 << 16
+
+
+def _sysctl(name: str) -> int:
+    with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
+        found = subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, timeout=5, check=True)
+        return int(found.stdout)
+    return 0

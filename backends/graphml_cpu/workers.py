@@ -1,0 +1,133 @@
+"""A team of worker threads that walk tapes together.
+
+Knows Python's threads and the compiled walker; knows nothing of kernels or graphs. Between runs the workers
+stay in compiled code: they spin for a while, then sleep in the system; no run needs the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import threading
+import weakref
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml import settings
+from graphml.errors import BackendError, UsageError
+from graphml_cpu import sync
+from graphml_cpu.compiler import Kernel, KernelRef, compile_kernels
+from graphml_cpu.processors import physical_cores, usable_processors
+from graphml_cpu.tape import Tape
+
+MAX_THREADS = 256
+
+_REFS = [
+    KernelRef(f"tape-{name}", module="graphml_cpu.tape_walker", factory=f"make_{name}")
+    for name in ("lead", "serve", "close")
+]
+_entry_type = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+def _serve(address: int, block: NDArray[np.int64], words: NDArray[np.int64], ith: int, nth: int) -> None:
+    """A worker thread: it keeps the shared memory alive, not the team, which may be collected meanwhile."""
+    _entry_type(address)(block.ctypes.data, ith, nth)
+    del words
+
+
+def _shut_down(
+    close: Kernel, words: NDArray[np.int64], threads: list[threading.Thread], process: int
+) -> None:
+    if os.getpid() == process and threads:
+        close(close.block(words=words.ctypes.data))
+        for thread in threads:
+            thread.join(timeout=1.0)
+        threads.clear()
+
+
+class Team:
+    """`n_threads` threads: the caller's own and n_threads - 1 workers.
+
+    Default: `GRAPHML_THREADS`, else the physical cores that this process may use. Threads that run tapes on
+    one team take turns. A team does not survive a fork: `run` then raises `BackendError`.
+    """
+
+    def __init__(self, n_threads: int | None = None) -> None:
+        wanted = n_threads or settings.threads() or physical_cores()
+        if not 1 <= wanted <= MAX_THREADS:
+            raise UsageError(f"threads: {wanted} is not between 1 and {MAX_THREADS}")
+        self.n_threads = wanted
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._words = sync.new_sync_memory(crowded=wanted > len(usable_processors()))
+        kernels = compile_kernels(_REFS)
+        self._lead_block = kernels["tape-lead"].block(words=self._words.ctypes.data, table=0)
+        self._lead = _entry_type(kernels["tape-lead"].address)
+        serve = kernels["tape-serve"]
+        block = serve.block(words=self._words.ctypes.data)
+        self._threads = [
+            threading.Thread(
+                target=_serve,
+                args=(serve.address, block, self._words, ith, wanted),
+                name=f"graphml-worker-{ith}",
+                daemon=True,
+            )
+            for ith in range(1, wanted)
+        ]
+        for thread in self._threads:
+            thread.start()
+        self._finalizer = weakref.finalize(
+            self, _shut_down, kernels["tape-close"], self._words, self._threads, self._process
+        )
+
+    def run(self, tape: Tape) -> bool:
+        """Walk `tape` with all threads and return when it is finished; False if `stop` ended it early.
+
+        Raises `BackendError` if the team is closed, is another process's, or has not the tape's threads.
+        """
+        if tape.n_threads != self.n_threads:
+            raise BackendError(f"a tape for {tape.n_threads} threads on a team of {self.n_threads}")
+        with self._lock:
+            if os.getpid() != self._process:
+                raise BackendError(
+                    "this team's threads stayed in the parent process: create it after the fork"
+                )
+            if not self._finalizer.alive:
+                raise BackendError("this team is closed")
+            self._words[sync.STOP // 8] = 0
+            self._lead_block[1] = tape.table.ctypes.data
+            # One call does it all: an interrupt (Ctrl-C) waits until it is back; no worker is left waiting.
+            self._lead(self._lead_block.ctypes.data, 0, self.n_threads)
+            return not self._words[sync.STOPPED // 8]
+
+    def stop(self) -> None:
+        """Ask the run of another thread to end at its next barrier; without effect between runs."""
+        self._words[sync.STOP // 8] = 1
+
+    def close(self) -> None:
+        """End the worker threads. Also happens when the team is collected and when the interpreter exits."""
+        with self._lock:
+            self._finalizer()
+
+
+_shared_lock = threading.Lock()
+_shared: dict[tuple[int, int], Team] = {}
+
+
+def shared_team(n_threads: int | None = None) -> Team:
+    """The process's one team of that many threads, created when first asked for (anew after a fork)."""
+    wanted = n_threads or settings.threads() or physical_cores()
+    with _shared_lock:
+        key = (os.getpid(), wanted)
+        if key not in _shared:
+            _shared[key] = Team(wanted)
+        return _shared[key]
+
+
+@atexit.register
+def _close_shared() -> None:
+    for team in _shared.values():
+        if team._process == os.getpid():
+            team.close()

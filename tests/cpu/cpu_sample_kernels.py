@@ -1,0 +1,223 @@
+"""Kernels that the tests of the CPU backend compile: one operation each, over whole arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graphml_cpu import simd
+from graphml_cpu.compiler import Address, Dim, Float, Int, RunAddress
+from graphml_cpu.simd import (
+    F16,
+    F32,
+    I32,
+    WIDTH,
+    load,
+    load_f16,
+    load_f32,
+    load_partial,
+    store,
+    store_f16,
+    store_f32,
+    store_i64,
+    store_partial,
+    vector,
+)
+
+
+def make_unary(name: str) -> Callable[..., None]:
+    function = getattr(simd, name)
+
+    def unary(ith: Int, nth: Int, x: Address, out: Address, n: Int) -> None:
+        for i in range(0, n, WIDTH):
+            store_partial(out + i * 4, function(load_partial(F32, x + i * 4, n - i)), n - i)
+
+    return unary
+
+
+def make_slots() -> Callable[..., None]:
+    """Writes down what it was given."""
+
+    def slots(
+        ith: Int, nth: Int, out: Address, number: Int, factor: Float, rows: Dim, state: RunAddress
+    ) -> None:
+        store_i64(out, ith)
+        store_i64(out + 8, nth)
+        store_i64(out + 16, number)
+        store_f32(out + 24, factor)
+        store_i64(out + 32, rows)
+        store_i64(out + 40, state)
+
+    return slots
+
+
+def make_binary(symbol: str, element: str) -> Callable[..., None]:
+    kind = vector(element, 8)
+    size = kind.bits
+    scope: dict[str, Callable[..., object]] = {}
+    exec(f"def operator(a, b):\n    return a {symbol} b", scope)
+    from graphml_cpu.frontend import inline
+
+    apply = inline(scope["operator"])
+
+    def binary(ith: Int, nth: Int, a: Address, b: Address, out: Address) -> None:
+        store(out, apply(load(kind, a), load(kind, b)))
+
+    assert size
+    return binary
+
+
+def make_compare(symbol: str, element: str) -> Callable[..., None]:
+    kind = vector(element, 8)
+    scope: dict[str, Callable[..., object]] = {}
+    exec(f"def operator(a, b):\n    return a {symbol} b", scope)
+    from graphml_cpu.frontend import inline
+
+    apply = inline(scope["operator"])
+
+    def compare(ith: Int, nth: Int, a: Address, b: Address, out: Address) -> None:
+        x = load(kind, a)
+        y = load(kind, b)
+        store(out, simd.select(apply(x, y), simd.splat(kind, 1), simd.zero(kind)))
+
+    return compare
+
+
+def make_convert(source: str, result: str, lanes: int) -> Callable[..., None]:
+    given = vector(source, lanes)
+    wanted = vector(result, lanes)
+    step_in, step_out = given.bits * lanes // 8, wanted.bits * lanes // 8
+
+    def convert(ith: Int, nth: Int, x: Address, out: Address, n: Int) -> None:
+        for i in range(n // lanes):
+            store(out + i * step_out, simd.convert(wanted, load(given, x + i * step_in)))
+
+    return convert
+
+
+def make_narrow(result: str) -> Callable[..., None]:
+    kind = vector(result, WIDTH)
+    size = kind.bits // 8
+
+    def narrow(ith: Int, nth: Int, x: Address, out: Address, n: Int) -> None:
+        for i in range(0, n, WIDTH):
+            store(out + i * size, simd.narrow_saturated(kind, load(I32, x + i * 4)))
+
+    return narrow
+
+
+def make_bf16() -> Callable[..., None]:
+    def bf16(ith: Int, nth: Int, x: Address, bits: Address, back: Address, n: Int) -> None:
+        for i in range(0, n, WIDTH):
+            narrow = simd.f32_to_bf16(load(F32, x + i * 4))
+            store(bits + i * 2, narrow)
+            store(back + i * 4, simd.bf16_to_f32(narrow))
+
+    return bf16
+
+
+def make_scalar_halves() -> Callable[..., None]:
+    def scalar_halves(ith: Int, nth: Int, halves: Address, singles: Address, back: Address, n: Int) -> None:
+        for i in range(n):
+            store_f32(singles + i * 4, load_f16(halves + i * 2))
+            store_f16(back + i * 2, load_f32(singles + i * 4))
+
+    return scalar_halves
+
+
+def make_halves() -> Callable[..., None]:
+    def halves(ith: Int, nth: Int, halves: Address, singles: Address, n: Int) -> None:
+        for i in range(0, n, WIDTH):
+            store(singles + i * 4, simd.convert(F32, load(F16, halves + i * 2)))
+
+    return halves
+
+
+def make_dot(name: str, lanes: int) -> Callable[..., None]:
+    dot = getattr(simd, name)
+    total = vector("i32", lanes)
+    first = vector("u8" if name == "dot4" else "i8", lanes * 4)
+    second = vector("i8", lanes * 4)
+
+    def dot_kernel(ith: Int, nth: Int, a: Address, b: Address, out: Address, n: Int) -> None:
+        for i in range(n):
+            at = i * lanes * 4
+            store(out + at, dot(load(total, out + at), load(first, a + at), load(second, b + at)))
+
+    return dot_kernel
+
+
+def make_lookup(lanes: int) -> Callable[..., None]:
+    table_type = vector("i8", 16)
+    index_type = vector("u8", lanes)
+
+    def lookup(ith: Int, nth: Int, table: Address, index: Address, out: Address) -> None:
+        store(out, simd.lookup16(load(table_type, table), load(index_type, index)))
+
+    return lookup
+
+
+def make_lanes() -> Callable[..., None]:
+    eight = vector("f32", 8)
+    reverse = simd.shuffle_by((7, 6, 5, 4, 3, 2, 1, 0))
+    interleave = simd.shuffle_pair_by((0, 8, 1, 9))
+
+    def lanes(ith: Int, nth: Int, x: Address, out: Address) -> None:
+        v = load(eight, x)
+        store(out, reverse(v))
+        store(out + 32, simd.concatenate(simd.high_half(v), simd.low_half(v)))
+        store(out + 64, interleave(v, reverse(v)))
+        store_f32(out + 80, simd.sum_lanes(v))
+        store_f32(out + 84, simd.max_lanes(v))
+        store_f32(out + 88, simd.min_lanes(v))
+        store_f32(out + 92, simd.extract(v, 3))
+        store(out + 96, simd.insert(v, 2, simd.f32(99.0)))
+
+    return lanes
+
+
+def make_wrong() -> Callable[..., None]:
+    def wrong(ith: Int, nth: Int, x: Address) -> None:
+        store(x, undefined_name)  # type: ignore[name-defined]  # noqa: F821  # the mistake under test
+
+    return wrong
+
+
+def make_unannotated() -> Callable[..., None]:
+    def unannotated(ith: Int, nth: Int, x) -> None:  # type: ignore[no-untyped-def]  # the mistake under test
+        store_i64(x, 1)
+
+    return unannotated
+
+
+def make_count() -> Callable[..., None]:
+    """Adds up (step number) * (thread + 1): shows who ran what, and in which order."""
+    from graphml_cpu.simd import load_i64
+
+    def count(ith: Int, nth: Int, log: Address, code: Int) -> None:
+        mine = log + ith * 1024 * 8
+        used = load_i64(mine)
+        store_i64(mine + 8 + used * 8, code * 100 + nth)
+        store_i64(mine, used + 1)
+
+    return count
+
+
+def make_sum_neighbours() -> Callable[..., None]:
+    """Each thread writes its part of `out` from all of `x`: wrong at once if a barrier does not hold."""
+    from graphml_cpu.simd import load_i64
+
+    def sum_neighbours(ith: Int, nth: Int, x: Address, out: Address, n: Int) -> None:
+        for i in range(n * ith // nth, n * (ith + 1) // nth):
+            store_i64(out + i * 8, load_i64(x + i * 8) + load_i64(x + (n - 1 - i) * 8) + 1)
+
+    return sum_neighbours
+
+
+def make_wait() -> Callable[..., None]:
+    """Waits until a word is no longer 0."""
+
+    def wait(ith: Int, nth: Int, word: Address) -> None:
+        while simd.atomic_load(word) == 0:
+            simd.pause()
+
+    return wait

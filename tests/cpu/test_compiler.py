@@ -1,0 +1,184 @@
+"""The kernel compiler: parameter blocks, errors, and the cache on disk."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graphml_cpu import compiler, kernel_cache, machine_code
+from graphml_cpu.compiler import KernelRef, compile_kernels
+
+from graphml.errors import BackendError
+
+MODULE = "cpu_sample_kernels"
+ABSOLUTE = KernelRef("absolute", MODULE, "make_unary", ("absolute",))
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder and a process that has nothing loaded."""
+    monkeypatch.setenv("GRAPHML_CACHE", str(tmp_path))
+    monkeypatch.setattr(compiler, "_loaded", {})
+    monkeypatch.setattr(machine_code, "_loaded", {})
+    return tmp_path
+
+
+def run_absolute(found: compiler.Kernel) -> None:
+    x = np.linspace(-1, 1, 37, dtype=np.float32)
+    out = np.zeros_like(x)
+    found(found.block(x=x.ctypes.data, out=out.ctypes.data, n=37))
+    np.testing.assert_array_equal(out, np.abs(x))
+
+
+def test_every_kind_of_slot() -> None:
+    found = compile_kernels([KernelRef("slots", MODULE, "make_slots")])["slots"]
+    kinds = dict(found.parameters)
+    assert kinds == {
+        "out": "address",
+        "number": "int",
+        "factor": "float",
+        "rows": "dim",
+        "state": "run_address",
+    }
+    out, rows, state = np.zeros(6, np.int64), np.array([12]), np.array([1234567890123])
+    addresses = {"out": out.ctypes.data, "rows": rows.ctypes.data, "state": state.ctypes.data}
+    block = found.block(number=-5, factor=0.1, **addresses)
+    found(block, 3, 7)
+    assert list(out[[0, 1, 2, 4, 5]]) == [3, 7, -5, 12, 1234567890123]
+    assert out[3:4].view(np.float32)[0] == np.float32(0.1)
+    rows[0], state[0] = 13, 99
+    found(block, 3, 7)
+    assert list(out[4:]) == [13, 99]
+
+
+def test_blocks_need_every_parameter() -> None:
+    found = compile_kernels([ABSOLUTE])["absolute"]
+    with pytest.raises(BackendError, match=r"missing \['n', 'out'\], unknown \['m'\]"):
+        found.block(x=0, m=1)
+
+
+@pytest.mark.parametrize(
+    ("factory", "arguments", "text"),
+    [
+        ("make_wrong", (), "undefined_name"),
+        ("make_unannotated", (), "parameter x needs one of"),
+        ("make_missing", (), "no make_missing"),
+    ],
+)
+def test_what_does_not_compile_says_why(factory: str, arguments: tuple[str, ...], text: str) -> None:
+    with pytest.raises(BackendError, match=text):
+        compile_kernels([KernelRef("bad", MODULE, factory, arguments)])
+
+
+def test_one_name_cannot_mean_two_kernels() -> None:
+    with pytest.raises(BackendError, match="two kernels are called absolute"):
+        compile_kernels([ABSOLUTE, KernelRef("absolute", MODULE, "make_unary", ("exp",))])
+
+
+def test_missing_symbols_are_errors_not_crashes() -> None:
+    text = "declare void @no_such()\ndefine void @graphml_x() {\n call void @no_such()\n ret void\n}"
+    with pytest.raises(BackendError, match="kernel x calls no_such"):
+        machine_code.compile_text(text, "x")
+
+
+def test_progress_counts_what_is_compiled(fresh: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    refs = [ABSOLUTE, KernelRef("slots", MODULE, "make_slots")]
+    compile_kernels(refs, lambda done, total: seen.append((done, total)))
+    compile_kernels(refs, lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 2), (2, 2)]
+
+
+def test_damaged_entries_are_compiled_anew(fresh: Path) -> None:
+    compile_kernels([ABSOLUTE])
+    (entry,) = kernel_cache.folder().glob("*.kernel")
+    whole = entry.read_bytes()
+    for damaged in (
+        b"",
+        whole[:100],
+        whole[:-7],
+        b"{}\n",
+        whole.replace(b"sha256", b"sha255"),
+        b"\xff" * 4000,
+    ):
+        entry.write_bytes(damaged)
+        assert kernel_cache.read(kernel_cache.folder(), ABSOLUTE) is None
+        compiler._loaded.clear()
+        machine_code._loaded.clear()
+        run_absolute(compile_kernels([ABSOLUTE])["absolute"])
+        assert kernel_cache.read(kernel_cache.folder(), ABSOLUTE) is not None
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHML_CACHE", str(fresh / "file" / "below"))
+    (fresh / "file").write_text("not a folder")
+    run_absolute(compile_kernels([ABSOLUTE])["absolute"])
+
+
+def test_old_folders_are_pruned(fresh: Path) -> None:
+    for age in range(8):
+        folder = fresh / "kernels" / f"old-{age}"
+        folder.mkdir(parents=True)
+        os.utime(folder, (1000 + age, 1000 + age))
+    compile_kernels([ABSOLUTE])
+    left = {path.name for path in (fresh / "kernels").iterdir()}
+    assert len(left) == kernel_cache.KEPT_FOLDERS
+    assert {"old-7", "old-6", kernel_cache.sources_hash()} <= left
+
+
+def test_the_folder_changes_with_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kernels").mkdir()
+    source = tmp_path / "kernels" / "a.py"
+    source.write_text("x = 1")
+    monkeypatch.setattr(kernel_cache, "_package_folder", lambda: tmp_path)
+    before = kernel_cache.sources_hash.__wrapped__()
+    (tmp_path / "lowering.py").write_text("no kernel")
+    assert kernel_cache.sources_hash.__wrapped__() == before
+    source.write_text("x = 2")
+    assert kernel_cache.sources_hash.__wrapped__() != before
+
+
+def test_kernels_import_only_what_the_hash_covers() -> None:
+    root = Path(kernel_cache.__file__).parent
+    covered = {name.removesuffix(".py") for name in kernel_cache.KERNEL_SOURCES}
+    for name in kernel_cache.KERNEL_SOURCES:
+        assert (root / name).exists(), name
+        for path in [root / name, *(root / name).rglob("*.py")]:
+            if path.suffix == ".py":
+                for module in re.findall(
+                    r"^\s*(?:from|import) graphml_cpu\.?([\w.]*)", path.read_text(), re.M
+                ):
+                    assert not module or module.split(".")[0] in covered, f"{path.name} imports {module}"
+
+
+def test_a_warm_process_needs_no_numba(fresh: Path) -> None:
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from graphml_cpu.compiler import KernelRef, compile_kernels
+from graphml_cpu.workers import Team
+compile_kernels([KernelRef("absolute", {MODULE!r}, "make_unary", ("absolute",))])
+Team(2).close()
+print("numba" in sys.modules)
+"""
+    runs = [
+        subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, text=True)
+        for _ in range(2)
+    ]
+    assert [run.stdout.strip() for run in runs] == ["True", "False"], [run.stderr for run in runs]
+
+
+def test_processes_share_a_cache(fresh: Path) -> None:
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_compiler import ABSOLUTE, run_absolute
+from graphml_cpu.compiler import compile_kernels
+run_absolute(compile_kernels([ABSOLUTE])["absolute"])
+"""
+    started = [subprocess.Popen([sys.executable, "-c", code], env=os.environ) for _ in range(3)]
+    assert [process.wait(timeout=120) for process in started] == [0, 0, 0]
+    assert not list(kernel_cache.folder().glob(".writing-*"))

@@ -1,0 +1,212 @@
+"""Tapes and worker teams: order, barriers, flags, stopping, closing, forking."""
+
+import gc
+import os
+import threading
+import time
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graphml_cpu import processors
+from graphml_cpu.compiler import Kernel, KernelRef, compile_kernels
+from graphml_cpu.tape import Step, Tape
+from graphml_cpu.workers import Team, shared_team
+
+from graphml.errors import BackendError, UsageError
+
+MODULE = "cpu_sample_kernels"
+
+
+def kernel(name: str) -> Kernel:
+    return compile_kernels([KernelRef(name, MODULE, f"make_{name}")])[name]
+
+
+@pytest.fixture(params=[1, 2, 3, 5])
+def team(request: pytest.FixtureRequest):  # type: ignore[no-untyped-def]
+    made = Team(request.param)
+    yield made
+    made.close()
+
+
+def test_steps_run_in_order_on_the_right_threads(team: Team) -> None:
+    count, n = kernel("count"), team.n_threads
+    log = np.zeros((n, 1024), np.int64)
+    mine = [[count.block(log=log.ctypes.data + 8192 * t, code=c) for t in range(n)] for c in range(5)]
+    shared = [count.block(log=log.ctypes.data, code=c) for c in range(5)]
+
+    def addresses(blocks: list[np.ndarray]) -> tuple[int, ...]:
+        return tuple(block.ctypes.data for block in blocks)
+
+    steps = [
+        Step(count.address, (shared[1].ctypes.data,)),
+        Step(count.address, (shared[2].ctypes.data,), serial=True),
+        Step(count.address, addresses(mine[3]), replicated=True, barrier=False),
+        Step(count.address, (shared[4].ctypes.data,), barrier=False),
+    ]
+    tape = Tape(steps, n)
+    for _ in range(20):
+        log[:] = 0
+        assert team.run(tape)
+        for thread in range(n):
+            wanted = [100 + n, *([201] if thread == 0 else []), 301, 400 + n]
+            assert list(log[thread, 1 : 1 + log[thread, 0]]) == wanted
+
+
+def test_barriers_hold(team: Team) -> None:
+    add = kernel("sum_neighbours")
+    n = 64
+    a, b = np.arange(n), np.zeros(n, np.int64)
+    forth = add.block(x=a.ctypes.data, out=b.ctypes.data, n=n)
+    back = add.block(x=b.ctypes.data, out=a.ctypes.data, n=n)
+    steps = [Step(add.address, (block.ctypes.data,)) for _ in range(500) for block in (forth, back)]
+    assert team.run(Tape(steps, team.n_threads))
+    wanted = np.arange(n)
+    for _ in steps:
+        wanted = wanted + wanted[::-1] + 1
+    np.testing.assert_array_equal(a, wanted)
+
+
+def test_stop_ends_a_run_at_a_barrier(team: Team) -> None:
+    wait, count = kernel("wait"), kernel("count")
+    log, word = np.zeros((team.n_threads, 1024), np.int64), np.zeros(1, np.int64)
+    waiting, counting = wait.block(word=word.ctypes.data), count.block(log=log.ctypes.data, code=1)
+    steps = [Step(wait.address, (waiting.ctypes.data,)), Step(count.address, (counting.ctypes.data,))]
+    finished: list[bool] = []
+    runner = threading.Thread(target=lambda: finished.append(team.run(Tape(steps, team.n_threads))))
+    runner.start()
+    time.sleep(0.05)
+    team.stop()
+    word[0] = 1
+    runner.join(10)
+    assert finished == [False]
+    assert (log[:, 0] == 0).all()
+    assert team.run(Tape(steps, team.n_threads))  # the next run is not stopped
+    assert (log[:, 0] == 1).all()
+
+
+def test_callers_take_turns() -> None:
+    team = Team(2)
+    add = kernel("sum_neighbours")
+    n = 16
+
+    def work() -> None:
+        a, b = np.arange(n), np.zeros(n, np.int64)
+        forth = add.block(x=a.ctypes.data, out=b.ctypes.data, n=n)
+        tape = Tape([Step(add.address, (forth.ctypes.data,))], 2)
+        for _ in range(300):
+            team.run(tape)
+        np.testing.assert_array_equal(b, a + a[::-1] + 1)
+        passed.append(True)
+
+    passed: list[bool] = []
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert passed == [True] * 4
+    team.close()
+
+
+def test_workers_wake_from_sleep() -> None:
+    team = Team(2)
+    count = kernel("count")
+    log = np.zeros((2, 1024), np.int64)
+    block = count.block(log=log.ctypes.data, code=1)
+    tape = Tape([Step(count.address, (block.ctypes.data,))], 2)
+    for pause in (0, 0.001, 0.01, 0.05):
+        time.sleep(pause)
+        team.run(tape)
+    assert list(log[:, 0]) == [4, 4]
+    team.close()
+
+
+def test_timed_tapes_measure_each_step() -> None:
+    team = Team(2)
+    add = kernel("sum_neighbours")
+    blocks = []
+    for n in (8, 100_000):
+        x, out = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        blocks.append((add.block(x=x.ctypes.data, out=out.ctypes.data, n=n), x, out))
+    tape = Tape([Step(add.address, (block.ctypes.data,)) for block, *_ in blocks], 2, timed=True)
+    for _ in range(3):
+        team.run(tape)
+    ticks = tape.ticks()
+    assert ticks.shape == (2, 2, 2)
+    assert (ticks >= 0).all()
+    assert (ticks[:, 1, 0] > 20 * ticks[:, 0, 0]).all()
+    team.close()
+
+
+def test_wrong_use_is_told() -> None:
+    team = Team(2)
+    with pytest.raises(BackendError, match="a tape for 3 threads on a team of 2"):
+        team.run(Tape([], 3))
+    with pytest.raises(BackendError, match=r"step 0 \(norm\): 3 parameter blocks for 2 threads"):
+        Tape([Step(0, (1, 2, 3), name="norm")], 2)
+    with pytest.raises(BackendError, match="1 parameter blocks"):
+        Tape([Step(0, (1,), replicated=True)], 2)
+    team.close()
+    team.close()
+    with pytest.raises(BackendError, match="closed"):
+        team.run(Tape([], 2))
+    with pytest.raises(UsageError, match="threads: 1000"):
+        Team(1000)
+
+
+def test_closing_ends_the_threads() -> None:
+    team = Team(3)
+    workers = list(team._threads)
+    assert all(thread.is_alive() for thread in workers)
+    team.close()
+    assert not any(thread.is_alive() for thread in workers)
+
+
+def test_a_forgotten_team_is_collected() -> None:
+    team = Team(2)
+    worker, seen = team._threads[0], weakref.ref(team)
+    del team
+    gc.collect()
+    assert seen() is None
+    assert not worker.is_alive()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_leaves_the_team_behind() -> None:
+    team = shared_team(2)
+    team.run(Tape([], 2))
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            team.run(Tape([], 2))
+        except BackendError as error:
+            code = 0 if "fork" in str(error) else 2
+        if code == 0 and shared_team(2) is team:
+            code = 3
+        os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert team.run(Tape([], 2))
+    assert shared_team(2) is team
+
+
+def test_siblings_count_once(tmp_path: Path) -> None:
+    for number, siblings in enumerate(["0,2", "1,3", "0,2", "1,3"]):
+        folder = tmp_path / f"cpu{number}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(siblings + "\n")
+    assert processors._linux_cores([0, 1, 2, 3], tmp_path) == 2
+    assert processors._linux_cores([0, 2], tmp_path) == 1
+    assert processors._linux_cores([0, 7], tmp_path) == 2  # the system does not tell: as many as processors
+
+
+def test_quotas_limit_the_cores(tmp_path: Path) -> None:
+    limit = tmp_path / "cpu.max"
+    limit.write_text("150000 100000\n")
+    assert processors._linux_quota(limit) == 2
+    limit.write_text("max 100000\n")
+    assert processors._linux_quota(limit) > 1000
+    assert 1 <= processors.physical_cores() <= (os.cpu_count() or 1)
