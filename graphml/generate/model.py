@@ -1,0 +1,216 @@
+"""An open model: its tokenizer, configuration and chat template, and the sessions that run on it.
+
+The door of the whole: `load`. Knows how the parts fit together; does none of their work.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+from threading import RLock
+from types import TracebackType
+from typing import Any
+
+from graphml.backend import Progress, no_progress
+from graphml.engine import fetch
+from graphml.engine.executor import Executor
+from graphml.engine.loading import open_executor
+from graphml.errors import TemplateError, TokenizerError, UsageError
+from graphml.generate.chat import Chat
+from graphml.generate.chat_template import ChatTemplate, template_source
+from graphml.generate.session import Session
+from graphml.generate.tokenizer import Tokenizer
+from graphml.generate.tokenizer import load_tokenizer as tokenizer_of
+from graphml.weights import Metadata, open_model
+
+LARGEST_TEMPLATE_BYTES = 1 << 20
+VOCABULARY_KEY = "tokenizer.ggml.model"
+
+AnyPath = str | os.PathLike[str]
+
+
+def load(
+    path: AnyPath,
+    backend: str = "cpu",
+    threads: int | None = None,
+    *,
+    kv: str = "f16",
+    n_batch: int = 512,
+    arch: AnyPath | None = None,
+    pre: str | None = None,
+    template: AnyPath | None = None,
+    progress: Progress | None = None,
+) -> Model:
+    """Open a model: a GGUF file (of a split one any part), a llama2.c checkpoint, or a known short name.
+
+    A short name such as "smollm2" is downloaded once. Weights stay in the mapped file.
+
+    backend: "cpu", "reference", or any other installed one. threads: worker threads; None: the physical
+    cores. kv: dtype of the key and value cache (f16, f32, bf16). n_batch: most tokens of one evaluation.
+    arch: a Python file that defines the architecture, in place of the known one (it is run, so it must be
+    trusted). pre: name of the pre-tokenizer, in place of the file's. template: Jinja text of a chat template, or as a
+    `Path` a file of it, in place of the file's. progress: called as progress(what, done, total).
+
+    Raises a GraphmlError: WeightsError for a bad file, ArchitectureError, BackendError, UsageError for an
+    argument, DownloadError.
+    """
+    report = progress or no_progress
+    _check_count("threads", threads)
+    _check_count("n_batch", n_batch)
+    found = fetch.resolve(path, lambda done, total: report("download", done, total or 0))
+    arch_file = None if arch is None else Path(arch)
+    executor = open_executor(found, backend, threads, arch_file, kv, n_batch, report)
+    try:
+        return Model(executor, found, pre, _template_text(template), report)
+    except BaseException:
+        executor.close()
+        raise
+
+
+def load_tokenizer(path: AnyPath, pre: str | None = None) -> Tokenizer:
+    """Open the tokenizer of a model file, which needs no weights; `path` and `pre` as of `load`.
+
+    Raises TokenizerError for a vocabulary that is unknown, damaged or not there.
+    """
+    with open_model(fetch.resolve(path)) as file:
+        tokenizer = _tokenizer(file.metadata, pre)
+        if tokenizer is None:
+            raise TokenizerError(f"{file.path}: {_no_tokenizer(file.metadata)}")
+        return tokenizer
+
+
+class Model:
+    """An open model. Made by `load`; close it, or use it in a `with`, to give threads and file back.
+
+    arch: name of the architecture. config: its configuration, a frozen dataclass. n_ctx: the context that it
+    was trained for. n_vocab: how many ids it knows. path: the file. executor: what runs it.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        path: Path,
+        pre: str | None = None,
+        template: str | None = None,
+        progress: Progress = no_progress,
+    ) -> None:
+        self.executor, self.path = executor, path
+        self.arch: str = executor.architecture.name
+        self.config: Any = executor.config
+        self.n_ctx: int = executor.config.n_ctx
+        embedding = executor.file.tensors.get("token_embd.weight")
+        self.n_vocab: int = executor.config.n_vocab if embedding is None else embedding.shape[0]
+        self._pre, self._template_text, self._progress = pre, template, progress
+        self._making = RLock()
+        if pre is not None:
+            _ = self.tokenizer  # a wrong name is told at once
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer | None:
+        """The tokenizer, read when first asked for; None if the file has no vocabulary."""
+        with self._making:
+            return _tokenizer(self.executor.file.metadata, self._pre)
+
+    @cached_property
+    def template(self) -> ChatTemplate:
+        """The chat template; TemplateError if the file has none and none was given."""
+        tokenizer = self._needed()
+        source = self._template_text
+        if source is None:
+            source = template_source(self.executor.file.metadata)
+        return ChatTemplate(source, _spelled(tokenizer, tokenizer.bos), _spelled(tokenizer, tokenizer.eos))
+
+    def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        """Return the ids of a text; see `Tokenizer.encode`. TokenizerError without a vocabulary."""
+        return self._needed().encode(text, add_special, parse_special)
+
+    def decode(self, ids: Any, skip_special: bool = False) -> str:
+        """Return the text of ids; skip_special leaves control tokens out."""
+        return self._needed().decode(ids, skip_special)
+
+    def piece(self, id: int) -> str:
+        """Return the text of one token; bytes that make no character become U+FFFD."""
+        return self._needed().piece(id)
+
+    def session(self, n_ctx: int | None = None, seed: int | None = None) -> Session:
+        """Begin a session of at most `n_ctx` tokens (None: all that the model was trained for).
+
+        seed: of its random generator; None draws one. Sessions are independent of one another; they may run
+        in several threads and take turns then.
+        """
+        if self.executor.closed:
+            raise UsageError(f"{self.path}: the model was closed")
+        limit = min(self.n_ctx, self.executor.max_cells)
+        size = limit if n_ctx is None else n_ctx
+        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= limit:
+            raise UsageError(
+                f"n_ctx: wanted 1 to {limit}, the context the model was trained for; got {size!r}"
+            )
+        return Session(self.executor, self.tokenizer, self.n_vocab, size, seed, self._progress)
+
+    def chat(
+        self,
+        system: str = "",
+        max_new: int | None = 256,
+        *,
+        n_ctx: int | None = None,
+        seed: int | None = None,
+        variables: dict[str, Any] | None = None,
+    ) -> Chat:
+        """Begin a conversation in a session of its own; see `Chat`."""
+        template, tokenizer = self.template, self._needed()
+        return Chat(self.session(n_ctx, seed), tokenizer, template, system, max_new, variables)
+
+    def close(self) -> None:
+        """Give threads, programs and file back; its sessions end. A second call does nothing."""
+        self.executor.close()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Model({str(self.path)!r}, {self.arch}, backend {self.executor.backend.name})"
+
+    def _needed(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise TokenizerError(f"{self.path}: {_no_tokenizer(self.executor.file.metadata)}")
+        return self.tokenizer
+
+
+def _tokenizer(metadata: Metadata, pre: str | None) -> Tokenizer | None:
+    if not metadata.has(VOCABULARY_KEY):
+        return None
+    tokenizer = tokenizer_of(metadata, pre)
+    return tokenizer if tokenizer.n_vocab else None
+
+
+def _no_tokenizer(metadata: Metadata) -> str:
+    said = metadata.describe(VOCABULARY_KEY).preview if metadata.has(VOCABULARY_KEY) else "missing"
+    return f"the file has no vocabulary ({VOCABULARY_KEY} is {said}), so text cannot be encoded or decoded"
+
+
+def _spelled(tokenizer: Tokenizer, token: int | None) -> str | None:
+    return None if token is None else tokenizer.piece(token)
+
+
+def _template_text(template: AnyPath | None) -> str | None:
+    if template is None or isinstance(template, str):
+        return template
+    path = Path(template)
+    try:
+        if path.stat().st_size > LARGEST_TEMPLATE_BYTES:
+            raise TemplateError(f"{path}: wanted a template of at most {LARGEST_TEMPLATE_BYTES} bytes")
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TemplateError(f"{path}: cannot be read as a chat template: {error}") from error
+
+
+def _check_count(name: str, value: int | None) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise UsageError(f"{name}: wanted a whole number of at least 1, got {value!r}")

@@ -1,0 +1,279 @@
+"""A session: one sequence of tokens on a model, evaluated, continued, rewound.
+
+Knows ids, logits and, where the model has a tokenizer, the text of single tokens. Knows nothing of files,
+chat templates or architectures.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator
+from functools import lru_cache
+from types import TracebackType
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml.backend import Progress, no_progress
+from graphml.engine.cache import PagedCache
+from graphml.engine.executor import BLOCK_SIZE, Executor
+from graphml.errors import BackendError, ContextFullError, UsageError
+from graphml.generate.sampling import Sampler, SamplingParams, make_sampler
+from graphml.generate.stats import Meter, Stats
+from graphml.generate.tokenizer import Tokenizer
+from graphml.generate.tokens import GeneratedText, Ids, Token, checked_ids
+
+Floats: TypeAlias = NDArray[np.float32]
+StopReason: TypeAlias = Literal["end", "stop", "length", "context", "cancel"]
+
+
+@lru_cache(maxsize=64)
+def _sampler(params: SamplingParams) -> Sampler:
+    return make_sampler(params)
+
+
+class Session:
+    """A sequence of tokens and the model's memory of it. Made by `Model.session`; for one thread at a time.
+
+    `n_ctx`: how many tokens it holds at most. `seed`: what the generator was seeded with, also where it was
+    drawn. `tokens`: the ids it holds. `stop_reason`: why the latest generation ended: "end" (an
+    end-of-generation token), "stop" (a stop string or token), "length" (max_tokens), "context" (n_ctx) or
+    "cancel"; None while it runs or if its loop was left.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        tokenizer: Tokenizer | None,
+        n_vocab: int,
+        n_ctx: int,
+        seed: int | None = None,
+        progress: Progress = no_progress,
+    ) -> None:
+        self.n_ctx, self.n_vocab = n_ctx, n_vocab
+        self.stop_reason: StopReason | None = None
+        self._executor, self._tokenizer, self._progress = executor, tokenizer, progress
+        self._tokens: list[int] = []  # the cache may lack the last: it is evaluated when something follows
+        self._logits: Floats | None = None  # after the last token, if all are evaluated
+        self._cancelled = threading.Event()
+        self._turn = 0
+        self._meter = Meter()
+        self.set_seed(seed)
+        self._cache = PagedCache(n_ctx, BLOCK_SIZE)
+        try:
+            self._state = executor.state(self._cache)
+        except MemoryError:
+            raise BackendError(
+                f"n_ctx = {n_ctx}: not enough memory for the keys and values of so many tokens; give less"
+            ) from None
+
+    @property
+    def n_past(self) -> int:
+        """How many tokens the session holds: all that were evaluated or given out."""
+        return len(self._tokens)
+
+    @property
+    def tokens(self) -> list[int]:
+        """The ids that the session holds, in order."""
+        return list(self._tokens)
+
+    @property
+    def stats(self) -> Stats:
+        """Counts and speed of the latest `generate`, or of the latest `eval`."""
+        return self._meter.stats()
+
+    def set_seed(self, seed: int | None) -> None:
+        """Start the random generator anew; None draws a seed, which `seed` then tells."""
+        if seed is None:
+            seed = secrets.randbits(32)
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+            raise UsageError(f"seed: wanted a whole number of at least 0, or None; got {seed!r}")
+        self.seed = int(seed)
+        self._generator = np.random.default_rng(self.seed)
+
+    def eval(self, ids: Ids, all_logits: bool = False) -> Floats:
+        """Append ids and return the logits after the last one, float32 [n_vocab].
+
+        With all_logits, those after each: float32 [len(ids), n_vocab]. The array is the caller's own. A
+        prompt and a single token are the same to it. Raises UsageError for ids that are none and
+        ContextFullError without room; after an error the session is as it was.
+        """
+        checked = checked_ids(ids, self.n_vocab)
+        if not checked:
+            raise UsageError("ids: wanted at least one token id, got none")
+        self._begin()
+        with self._meter.prompt(len(checked)):
+            return self._evaluate(checked, all_logits)
+
+    def rewind(self, n_past: int) -> None:
+        """Forget all tokens but the first `n_past`; UsageError unless the session holds as many."""
+        if isinstance(n_past, bool) or not isinstance(n_past, (int, np.integer)):
+            raise UsageError(f"n_past: wanted a whole number, got {n_past!r}")
+        if not 0 <= n_past <= len(self._tokens):
+            raise UsageError(f"n_past: wanted 0 to {len(self._tokens)}, what the session holds; got {n_past}")
+        self._turn += 1
+        if n_past == len(self._tokens):
+            return
+        if n_past < self._cache.lengths[0]:
+            self._cache.rewind(0, int(n_past))
+            self._logits = None
+        del self._tokens[n_past:]
+
+    def sample(self, params: SamplingParams | None = None) -> int:
+        """Choose the id that follows the session's tokens; it is not appended (see `eval`).
+
+        Penalties look at the session's tokens. UsageError for a session that holds none.
+        """
+        self._check_open()
+        if not self._tokens:
+            raise UsageError("sample: wanted a session that holds tokens; evaluate some first")
+        if self._logits is None or self._cache.lengths[0] < len(self._tokens):
+            if self._cache.lengths[0] == len(self._tokens):
+                self._cache.rewind(0, len(self._tokens) - 1)  # its logits are gone: once more
+            self._evaluate([])
+        assert self._logits is not None
+        return _sampler(params or SamplingParams()).sample(self._logits, self._tokens, self._generator)
+
+    def generate(
+        self, ids: Ids = (), params: SamplingParams | None = None, max_tokens: int | None = None
+    ) -> Iterator[Token]:
+        """Append ids, then give tokens one by one, each appended too, until something ends it.
+
+        What ends it: an end-of-generation token or one of `params.stop_tokens`, neither of which is appended
+        (it is given only if text was still held back, as its piece); a stop string, which is not shown;
+        max_tokens; a full context; `cancel`; leaving the loop. See `stop_reason`. Without ids it goes on
+        where the session is. Any other use of the session ends the generation with a UsageError.
+        """
+        params = params or SamplingParams()
+        checked = checked_ids(ids, self.n_vocab)
+        if not checked and not self._tokens:
+            raise UsageError("ids: wanted at least one token id, got none, and the session holds none")
+        if max_tokens is not None and (isinstance(max_tokens, bool) or max_tokens < 0):
+            raise UsageError(f"max_tokens: wanted a whole number of at least 0, or None; got {max_tokens!r}")
+        if params.stop and self._tokenizer is None:
+            raise UsageError("stop: wanted a model with a tokenizer, whose text could be compared")
+        self._check_room(len(checked))
+        self._begin()
+        return self._generate(checked, params, max_tokens, self._turn)
+
+    def cancel(self) -> None:
+        """End the running generation at its next token, or its prompt at the next batch; from any thread."""
+        self._cancelled.set()
+
+    def close(self) -> None:
+        """Give the memory back; a second call does nothing."""
+        self._turn += 1
+        self._cancelled.set()
+        self._state = None  # type: ignore[assignment]  # every use is checked by _check_open
+        self._logits = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Session({self.n_past} of {self.n_ctx} tokens)"
+
+    def _generate(
+        self, ids: list[int], params: SamplingParams, max_tokens: int | None, turn: int
+    ) -> Iterator[Token]:
+        text = GeneratedText(self._tokenizer, params)
+        ends = self._tokenizer.end_tokens if self._tokenizer is not None else frozenset()
+        if ids:
+            with self._meter.prompt(len(ids)):
+                self._evaluate(ids, cancellable=True)
+        while True:
+            self.stop_reason = self._reason_to_end(max_tokens)
+            if self.stop_reason is not None:
+                return
+            with self._meter.token():
+                token = self.sample(params)
+                if token in ends or token in params.stop_tokens:
+                    self.stop_reason = "end" if token in ends else "stop"
+                    piece = text.flush()
+                else:
+                    self._tokens.append(token)
+                    piece, stopped = text.push(token)
+                    if stopped:
+                        self.stop_reason = "stop"
+                    elif self._reason_to_end(max_tokens, self._meter.n_gen + 1) is not None:
+                        piece += text.flush()
+            if token in ends or token in params.stop_tokens:
+                if piece:
+                    yield Token(token, piece)
+                return
+            self._meter.n_gen += 1
+            yield Token(token, piece)
+            if self.stop_reason is not None:
+                return
+            if self._turn != turn:
+                raise UsageError("generate: the session was used for something else meanwhile; begin anew")
+
+    def _reason_to_end(self, max_tokens: int | None, n_gen: int | None = None) -> StopReason | None:
+        if self._cancelled.is_set():
+            return "cancel"
+        if max_tokens is not None and (self._meter.n_gen if n_gen is None else n_gen) >= max_tokens:
+            return "length"
+        return "context" if len(self._tokens) >= self.n_ctx else None
+
+    def _begin(self) -> None:
+        """A new use: what ran before is over, figures and reasons start anew."""
+        self._check_open()
+        self._turn += 1
+        self._cancelled.clear()
+        self._meter = Meter()
+        self.stop_reason = None
+
+    def _evaluate(self, ids: list[int], all_logits: bool = False, cancellable: bool = False) -> Floats:
+        """Evaluate the tokens not evaluated yet and `ids`; see `eval` for what comes back.
+
+        A cancelled one evaluates nothing and gives an empty array.
+        """
+        self._check_open()
+        self._check_room(len(ids))
+        before = self._cache.lengths[0]
+        waiting = len(self._tokens) - before
+        whole = np.asarray(self._tokens[before:] + ids, np.int32)
+        out = np.empty((len(ids), self.n_vocab) if all_logits else (1, self.n_vocab), np.float32)
+        n_batch, executor = self._executor.n_batch, self._executor
+        try:
+            for start in range(0, len(whole), n_batch):
+                if cancellable and self._cancelled.is_set():
+                    self._cache.rewind(0, before)
+                    return np.empty(0, np.float32)
+                if len(whole) > n_batch:
+                    self._progress("prefill", start, len(whole))
+                chunk = whole[start : start + n_batch]
+                end = start + len(chunk)
+                with executor.lock:  # the logits are the executor's until the next step
+                    logits = executor.step(chunk, self._cache, self._state, all_logits)
+                    if all_logits:
+                        first = max(start, waiting)
+                        out[first - waiting : end - waiting] = logits[first - start : len(chunk)]
+                    elif end == len(whole):
+                        out[0] = logits[0]
+        except BaseException:
+            self._cache.rewind(0, before)
+            raise
+        if len(whole) > n_batch:
+            self._progress("prefill", len(whole), len(whole))
+        self._tokens += ids
+        self._logits = out[-1].copy()
+        return out if all_logits else out[0]
+
+    def _check_room(self, count: int) -> None:
+        if len(self._tokens) + count > self.n_ctx:
+            raise ContextFullError(
+                f"the session holds at most n_ctx = {self.n_ctx} tokens and has {len(self._tokens)}; "
+                f"got {count} more: rewind it, or make one with a larger n_ctx if the model allows"
+            )
+
+    def _check_open(self) -> None:
+        if self._state is None or self._executor.closed:
+            raise UsageError("the session, or its model, was closed")

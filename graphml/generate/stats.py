@@ -1,0 +1,73 @@
+"""How long a generation took: a meter that runs along, and the figures read off it.
+
+Knows the clock and counts; nothing of models, tokens or text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Figures of the latest `generate` or `eval` of a session; `dict(stats)` gives them by name.
+
+    n_prompt: ids evaluated before the first token; n_gen: tokens given out; ttft_s: seconds to the first of
+    them, prompt included; prefill_tps, gen_tps: tokens per second of the prompt, and of the tokens after the
+    first. What was not measured is 0. Time that the caller spends between tokens does not count.
+    """
+
+    n_prompt: int = 0
+    n_gen: int = 0
+    ttft_s: float = 0.0
+    prefill_tps: float = 0.0
+    gen_tps: float = 0.0
+
+    def keys(self) -> list[str]:
+        """The names of the figures."""
+        return [one.name for one in dataclasses.fields(self)]
+
+    def __getitem__(self, name: str) -> float:
+        if name not in self.keys():
+            raise KeyError(name)
+        return float(getattr(self, name)) if name.endswith(("_s", "_tps")) else int(getattr(self, name))
+
+
+@dataclass
+class Meter:
+    """Counts tokens and the seconds spent in `prompt()` and `token()` blocks."""
+
+    n_prompt: int = 0
+    n_gen: int = 0
+    _prompt_s: float = 0.0
+    _token_s: list[float] = field(default_factory=lambda: [0.0, 0.0])
+
+    @contextmanager
+    def prompt(self, count: int) -> Iterator[None]:
+        """Time the evaluation of `count` ids of the prompt; one that fails does not count."""
+        start = time.perf_counter()
+        yield
+        self._prompt_s += time.perf_counter() - start
+        self.n_prompt += count
+
+    @contextmanager
+    def token(self) -> Iterator[None]:
+        """Time the making of one token, the first apart from the others."""
+        start = time.perf_counter()
+        yield
+        self._token_s[min(self.n_gen, 1)] += time.perf_counter() - start
+
+    def stats(self) -> Stats:
+        """Return the figures so far."""
+        first, later = self._token_s
+        return Stats(
+            n_prompt=self.n_prompt,
+            n_gen=self.n_gen,
+            ttft_s=self._prompt_s + first if self.n_gen else 0.0,
+            prefill_tps=self.n_prompt / self._prompt_s if self._prompt_s else 0.0,
+            gen_tps=(self.n_gen - 1) / later if later and self.n_gen > 1 else 0.0,
+        )
