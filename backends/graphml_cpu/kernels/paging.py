@@ -1,0 +1,83 @@
+"""What a token sees in a paged cache, and what the kernels of attention share: bounds, cells, biases, chunks.
+
+Knows positions, sequences and block tables; knows nothing of queries, keys or softmax.
+"""
+
+from __future__ import annotations
+
+import math
+
+from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.share import Number, Vector
+from graphml_cpu.simd import F32, exp, extract, f32, load_i32, splat, tanh
+
+_SMALLEST_CHUNK = 64
+
+
+@inline
+def visible(
+    row: int, positions: int, sequences: int, lengths: int, window: int, causal: int
+) -> tuple[int, int]:
+    """The positions [first, end) that token `row` attends to: int32 arrays, window 0 = no limit."""
+    position = load_i32(positions + row * 4)
+    end = position + 1
+    if causal == 0:
+        end = load_i32(lengths + load_i32(sequences + row * 4) * 4)
+    first = 0
+    if window > 0:
+        first = max(0, position - window + 1)
+    return min(first, max(end, 0)), max(end, 0)
+
+
+@inline
+def log2_of(power: int) -> int:
+    """The exponent of a power of two."""
+    shift = 0
+    while (1 << shift) < power:
+        shift += 1
+    return shift
+
+
+@inline
+def cell_of(position: int, table: int, shift: int) -> int:
+    """The cell of a position; `table` is the sequence's row of the block table, blocks of 2**shift cells."""
+    block = load_i32(table + (position >> shift) * 4)
+    return (block << shift) + (position & ((1 << shift) - 1))
+
+
+@inline
+def chunk_size(length: int, max_chunks: int) -> int:
+    """Positions per chunk of a token that sees `length`: of the length alone, so threads change nothing."""
+    size = _SMALLEST_CHUNK
+    while size * max_chunks < length:
+        size *= 2
+    return size
+
+
+@inline
+def exp_of(x: Number) -> Number:
+    """e**x of one number."""
+    return extract(exp(splat(F32, x)), 0)
+
+
+@inline
+def slope_of(head: int, n_head: int, max_bias: Number) -> Number:
+    """ALiBi's slope of a head, as ggml takes it from `max_bias`; 0 without."""
+    if max_bias <= f32(0.0):
+        return f32(0.0)
+    power = 1
+    while power * 2 <= n_head:
+        power *= 2
+    exponent = max_bias / f32(power) * f32(head + 1)
+    if head >= power:
+        exponent = max_bias / f32(power) * f32(0.5) * f32(2 * (head - power) + 1)
+    return exp_of(exponent * f32(-math.log(2)))
+
+
+@inline
+def capped(scores: Vector, scale: Number, softcap: Number) -> Vector:
+    """Scores times `scale`, bent below `softcap` unless that is 0."""
+    scores = scores * scale
+    if softcap > f32(0.0):
+        scores = tanh(scores * (f32(1.0) / softcap)) * softcap
+    return scores

@@ -1,0 +1,115 @@
+"""Attention for decoding and for prefill against float64, and against itself: batches, threads, splits."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from graphml_cpu.layouts import attention_partial_bytes
+
+from tests.cpu.kernels.attention_reference import Case, Inputs, make_inputs, reference
+from tests.cpu.kernels.running import THREADS, kernel, run
+
+# Relative to the largest value: float32 sums over some hundred positions, exp within 2 ulp.
+TOLERANCE = 3e-6
+
+
+def decode(case: Case, inputs: Inputs, nth: int = 1, max_chunks: int = 16) -> np.ndarray:
+    partial = np.full(
+        attention_partial_bytes(case.rows, case.n_head, case.d_v, max_chunks) // 4, np.nan, np.float32
+    )
+    seen = {
+        "positions": inputs.positions,
+        "sequences": inputs.sequences,
+        "lengths": 0 if case.causal else inputs.lengths,
+        "window": case.window,
+        "causal": int(case.causal),
+        "n_head": case.n_head,
+        "rows": case.rows,
+    }
+    first = kernel("attention", "make_attention_partial", case.kv_dtype, case.d_k, case.d_v, max_chunks)
+    run(first, nth, q=inputs.q, k_cache=inputs.k, v_cache=inputs.v, block_table=inputs.block_table,
+        partial=partial, n_head_kv=case.n_head_kv, block_size=case.block_size, table_stride=inputs.block_table.shape[1],
+        scale=inputs.scale, softcap=case.softcap, max_bias=case.max_bias, q_stride=inputs.q.strides[0],
+        **seen)  # fmt: skip
+    out = np.full((case.rows, case.n_head, case.d_v), np.nan, np.float32)
+    second = kernel("attention", "make_attention_combine", case.d_v, max_chunks)
+    sinks = 0 if inputs.sinks is None else inputs.sinks
+    run(second, nth, partial=partial, sinks=sinks, out=out, out_stride=out.strides[0], **seen)
+    return out
+
+
+BASE = Case(n_head=6, n_head_kv=2, d_k=64, d_v=64, positions=(40, 130, 131, 7), sequences=(0, 2, 2, 1))
+CASES = {
+    "plain": BASE,
+    "one position": dataclasses.replace(BASE, positions=(0,), sequences=(0,)),
+    "one head per group": dataclasses.replace(BASE, n_head=2),
+    "four heads per group": dataclasses.replace(BASE, n_head=4, n_head_kv=1),
+    "eight heads per group": dataclasses.replace(BASE, n_head=16),
+    "seven heads, one group": dataclasses.replace(BASE, n_head=7, n_head_kv=1),
+    "d 16": dataclasses.replace(BASE, d_k=16, d_v=16),
+    "d 20": dataclasses.replace(BASE, d_k=20, d_v=20),
+    "d 6 and 10": dataclasses.replace(BASE, d_k=6, d_v=10),
+    "d 80": dataclasses.replace(BASE, d_k=80, d_v=80),
+    "d 128": dataclasses.replace(BASE, d_k=128, d_v=128),
+    "d 256 and 64": dataclasses.replace(BASE, d_k=256, d_v=64),
+    "d 48 and 112": dataclasses.replace(BASE, d_k=48, d_v=112),
+    "f32": dataclasses.replace(BASE, kv_dtype="f32"),
+    "bf16": dataclasses.replace(BASE, kv_dtype="bf16"),
+    "bf16, d 20": dataclasses.replace(BASE, kv_dtype="bf16", d_k=20, d_v=20),
+    "window": dataclasses.replace(BASE, window=33),
+    "window of one": dataclasses.replace(BASE, window=1),
+    "softcap": dataclasses.replace(BASE, softcap=5.0),
+    "alibi": dataclasses.replace(BASE, max_bias=8.0),
+    "alibi, heads no power of two": dataclasses.replace(BASE, n_head=12, n_head_kv=4, max_bias=4.0),
+    "sinks": dataclasses.replace(BASE, sinks=True),
+    "all of it": dataclasses.replace(BASE, window=50, softcap=20.0, max_bias=8.0, sinks=True),
+    "blocks of 1": dataclasses.replace(BASE, block_size=1),
+    "blocks of 16": dataclasses.replace(BASE, block_size=16),
+    "blocks of 256": dataclasses.replace(BASE, block_size=256),
+    "not causal": dataclasses.replace(BASE, causal=False, lengths=(41, 9, 140)),
+    "not causal, alibi": dataclasses.replace(BASE, causal=False, lengths=(60, 9, 140), max_bias=8.0),
+    "nothing to see": dataclasses.replace(BASE, causal=False, lengths=(0, 9, 140), sinks=True),
+    "long": dataclasses.replace(BASE, positions=(1999, 1200), sequences=(0, 1)),
+}
+
+
+def close(got: np.ndarray, wanted: np.ndarray) -> None:
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=TOLERANCE * max(1.0, np.abs(wanted).max()))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_decode_is_float64s_within_rounding(name: str) -> None:
+    inputs = make_inputs(CASES[name])
+    close(decode(CASES[name], inputs), reference(CASES[name], inputs))
+
+
+@pytest.mark.parametrize("name", ["plain", "long", "window", "all of it"])
+def test_decode_is_the_same_on_any_number_of_threads(name: str) -> None:
+    inputs = make_inputs(CASES[name])
+    one = decode(CASES[name], inputs)
+    for nth in THREADS[1:]:
+        np.testing.assert_array_equal(decode(CASES[name], inputs, nth), one)
+    np.testing.assert_array_equal(decode(CASES[name], inputs, 16), one)
+
+
+def test_decode_of_a_batch_is_each_token_by_itself() -> None:
+    case = CASES["all of it"]
+    inputs = make_inputs(case)
+    together = decode(case, inputs)
+    for row in range(case.rows):
+        alone = dataclasses.replace(case, positions=(case.positions[row],), sequences=(case.sequences[row],))
+        at = dataclasses.replace(
+            inputs,
+            q=inputs.q[row : row + 1],
+            positions=inputs.positions[row : row + 1],
+            sequences=inputs.sequences[row : row + 1],
+        )
+        np.testing.assert_array_equal(decode(alone, at), together[row : row + 1])
+
+
+@pytest.mark.parametrize("max_chunks", [1, 4])
+def test_decode_with_fewer_chunks(max_chunks: int) -> None:
+    inputs = make_inputs(CASES["long"])
+    close(decode(CASES["long"], inputs, 2, max_chunks), reference(CASES["long"], inputs))

@@ -1,0 +1,155 @@
+"""Elementwise kernels against float64: every op, any length, strides, in place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cpu.kernels.running import THREADS, kernel, run
+
+LENGTHS = [1, 7, 16, 33, 256, 257, 1536]
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+# Formula in float64 and the error allowed: (relative, absolute). What `graphml_cpu.simd.math` says, plus a
+# rounding of what goes in and out; gelu's argument of exp has a rounding of its own, as large as the
+# argument.
+UNARY: dict[str, tuple[Callable[[Any], Any], float, float]] = {
+    "neg": (np.negative, 0, 0),
+    "abs": (np.abs, 0, 0),
+    "sqr": (np.square, 6e-8, 0),
+    "sqrt": (lambda x: np.sqrt(np.maximum(x, 0)), 6e-8, 0),
+    "exp": (np.exp, 2.4e-7, 1e-44),
+    "tanh": (np.tanh, 3.6e-7, 0),
+    "sigmoid": (sigmoid, 5e-7, 1e-38),
+    "relu": (lambda x: np.maximum(x, 0), 0, 0),
+    "silu": (lambda x: x * sigmoid(x), 5e-7, 1e-36),
+    "gelu": (lambda x: x * sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)), 4e-6, 1e-7),
+    "gelu_erf": (lambda x: 0.5 * x * (1 + _erf(x / math.sqrt(2))), 3e-7, 4e-7),
+    "gelu_quick": (lambda x: x * sigmoid(1.702 * x), 4e-6, 1e-7),
+    "softplus": (lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))), 5e-7, 1e-7),
+    "erf": (_erf, 2.4e-7, 0),
+}
+BINARY = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
+GLU: dict[str, Callable[[Any], Any]] = {
+    "swiglu": UNARY["silu"][0],
+    "geglu": UNARY["gelu"][0],
+    "geglu_erf": UNARY["gelu_erf"][0],
+    "geglu_quick": UNARY["gelu_quick"][0],
+    "reglu": UNARY["relu"][0],
+}
+
+
+def rows_of(n: int, rows: int, seed: int = 0) -> np.ndarray:
+    return (np.random.default_rng(seed).standard_normal((rows, n)) * 4).astype(np.float32)
+
+
+def unary(op: str, x: np.ndarray, nth: int = 1) -> np.ndarray:
+    rows, n = x.shape
+    out = np.full((rows, n + 2), 5, np.float32)
+    run(kernel("elementwise", "make_unary", op), nth, x=x, out=out, n=n, x_stride=n * 4, out_stride=(n + 2)
+    * 4,
+        rows=rows)  # fmt: skip
+    assert (out[:, n:] == 5).all()
+    return out[:, :n]
+
+
+@pytest.mark.parametrize("op", UNARY)
+def test_unary_is_float64s_within_its_error(op: str) -> None:
+    function, relative, absolute = UNARY[op]
+    for n in LENGTHS:
+        x = rows_of(n, 3, n)
+        if op == "sqrt":
+            x = np.abs(x)
+        for nth in THREADS:
+            np.testing.assert_allclose(unary(op, x, nth), function(x.astype(np.float64)), relative, absolute)
+
+
+@pytest.mark.parametrize("op", UNARY)
+def test_unary_over_the_whole_range(op: str) -> None:
+    function, relative, absolute = UNARY[op]
+    x = np.linspace(-100, 88, 40001, dtype=np.float32)[None]
+    if op == "sqrt":
+        x = np.abs(x)
+    with np.errstate(over="ignore"):
+        wanted = function(x.astype(np.float64))
+    np.testing.assert_allclose(unary(op, x), wanted, relative, absolute)
+
+
+@pytest.mark.parametrize("op", UNARY)
+def test_unary_keeps_nan_and_takes_infinity(op: str) -> None:
+    x = np.array([[np.nan, np.inf, 200.0, -200.0, 0.0]], np.float32)
+    got = unary(op, np.abs(x) if op == "sqrt" else x)[0]
+    assert np.isnan(got[0]) or op == "relu"
+    limits = {"neg": -np.inf, "tanh": 1, "sigmoid": 1, "erf": 1}
+    assert got[1] == limits.get(op, np.inf)
+    assert not np.isnan(got[2:]).any()
+
+
+@pytest.mark.parametrize("op", BINARY)
+@pytest.mark.parametrize("n", LENGTHS)
+def test_binary_with_a_row_for_each_and_one_for_all(op: str, n: int) -> None:
+    a, b = rows_of(n, 5), rows_of(n, 5, 1)
+    made = kernel("elementwise", "make_binary", op)
+    values = {"a": a, "n": n, "a_stride": n * 4, "rows": 5}
+    for nth in THREADS:
+        out = np.empty_like(a)
+        run(made, nth, b=b, b_stride=n * 4, out=out, out_stride=n * 4, **values)
+        np.testing.assert_array_equal(out, BINARY[op](a, b))
+        run(made, nth, b=b, b_stride=0, out=out, out_stride=n * 4, **values)
+        np.testing.assert_array_equal(out, BINARY[op](a, b[:1]))
+    wanted = BINARY[op](a, b)
+    run(made, 1, b=b, b_stride=n * 4, out=a, out_stride=n * 4, **values)
+    np.testing.assert_array_equal(a, wanted)
+
+
+@pytest.mark.parametrize("op", BINARY)
+@pytest.mark.parametrize("n", LENGTHS)
+def test_binary_with_one_number_per_row(op: str, n: int) -> None:
+    a, b = rows_of(n, 5), rows_of(1, 5, 1)
+    for nth in THREADS:
+        out = np.empty_like(a)
+        run(kernel("elementwise", "make_binary_scalar", op), nth, a=a, b=b, out=out, n=n, a_stride=n * 4,
+            b_stride=4, out_stride=n * 4, rows=5)  # fmt: skip
+        np.testing.assert_array_equal(out, BINARY[op](a, b))
+
+
+@pytest.mark.parametrize("op", [*GLU, "swiglu_oai"])
+def test_glu_of_two_tensors_and_of_one(op: str) -> None:
+    for n in LENGTHS:
+        both = rows_of(2 * n, 4, n)
+        gate, up = both[:, :n].astype(np.float64), both[:, n:].astype(np.float64)
+        if op == "swiglu_oai":
+            low = np.minimum(gate, 7)
+            wanted = low * sigmoid(1.702 * low) * (np.clip(up, -7, 7) + 1)
+        else:
+            wanted = GLU[op](gate) * up
+        made = kernel("elementwise", "make_glu", op)
+        for nth in THREADS:
+            out = np.empty((4, n), np.float32)
+            run(made, nth, gate=both, up=both.ctypes.data + n * 4, out=out, n=n, gate_stride=n * 8,
+                up_stride=n * 8, out_stride=n * 4, rows=4)  # fmt: skip
+            np.testing.assert_allclose(out, wanted, 4e-6, 2e-6)
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_scale_and_clamp(n: int) -> None:
+    x = rows_of(n, 3)
+    x[0, 0] = np.nan
+    values = {"x": x, "n": n, "x_stride": n * 4, "out_stride": n * 4, "rows": 3}
+    for nth in THREADS:
+        out = np.empty_like(x)
+        run(kernel("elementwise", "make_scale"), nth, out=out, factor=0.3, offset=-2.0, **values)
+        np.testing.assert_array_equal(out, x * np.float32(0.3) + np.float32(-2.0))
+        run(kernel("elementwise", "make_clamp"), nth, out=out, low=-1.5, high=2.5, **values)
+        np.testing.assert_array_equal(out, np.clip(x, np.float32(-1.5), np.float32(2.5)))
+        run(kernel("elementwise", "make_clamp"), nth, out=out, low=-math.inf, high=math.inf, **values)
+        np.testing.assert_array_equal(out, x)
