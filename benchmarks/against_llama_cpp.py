@@ -2,9 +2,9 @@
 
     python benchmarks/against_llama_cpp.py [MODEL.gguf] [--threads 1,2] [--json OUT.json]
 
-MODEL is SmolLM2-135M-Instruct unless given. Needs the extra `peers` (llama-cpp-python, built from its sdist so
-that llama.cpp is compiled for this CPU: `pip install --no-binary llama-cpp-python 'graphml-engine[peers]'`), here or
-in the environment whose Python is named with --peer-python.
+MODEL is SmolLM2-135M-Instruct unless given. Needs llama-cpp-python built from its sdist, so that llama.cpp is
+compiled for this CPU (`pip install --no-binary llama-cpp-python 'graphml-engine[peers]'`), here or in the
+environment whose Python is named with --peer-python.
 
 Each side lives in a process of its own and works only when told to, A B A B ..., so that neither runs while
 the other is timed. As llama-bench does it: pp evaluates N random tokens in an empty context, tg evaluates N

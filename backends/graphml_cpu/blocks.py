@@ -12,13 +12,15 @@ from graphml.errors import BackendError
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
-from graphml.ir.ops.leaf import weight_leaf
+from graphml.ir.ops.leaf import state_leaf, weight_leaf
 from graphml_cpu.compiler import Kernel
 from graphml_cpu.hazards import Region
 from graphml_cpu.lowering import table
 from graphml_cpu.lowering.step import Argument, Constant, Rows, Scratch, Step, Workspace
 from graphml_cpu.placement import CACHE_LINE, one_copy_bytes, replicated, viewed
 from graphml_cpu.state import CpuState
+
+_SLOTS = 1 << 14  # kernels hold addresses of slots, so their arrays never grow; ample for any graph
 
 
 class Places:
@@ -42,11 +44,11 @@ class Places:
         self._made: dict[Constant, Array] = {}
         self._scratch: Array = np.zeros((n_threads, CACHE_LINE), np.uint8)
         self._states = {name: i for i, name in enumerate(graph.leaves("state"))}
-        self._state_slots = np.zeros(max(len(self._states), 1), np.int64)
+        self._n_fixed = 0
+        self._state_slots = np.zeros(_SLOTS, np.int64)
         self._state: CpuState | None = None
         self._rows: dict[Rows, int] = {}
-        # Kernels hold addresses of these slots, so there are enough from the start: one a symbol and factor.
-        self._row_slots = np.zeros(4096, np.int64)
+        self._row_slots = np.zeros(_SLOTS, np.int64)
 
     def reserve_scratch(self, steps: list[Step]) -> None:
         """Make room for the largest scratch of any step; before any block is filled."""
@@ -74,11 +76,13 @@ class Places:
         fixed = self._fixed(base)
         if fixed is not None:
             return fixed
-        if base.op.name == "state":
+        if base.op is state_leaf:
             assert self._state is not None
             return self._state.array(base.name)
         if node.dtype.numpy is None:
-            raise BackendError(f"{node.name}: values of {node.dtype.name} have no NumPy form on the CPU backend")
+            raise BackendError(
+                f"{node.name}: values of {node.dtype.name} have no NumPy form on the CPU backend"
+            )
         start = self._plan.offsets[base]
         n_bytes = prod(shape) * node.dtype.numpy.itemsize
         return self._arena[start : start + n_bytes].view(node.dtype.numpy).reshape(shape)
@@ -94,10 +98,12 @@ class Places:
         base = _stored(argument)
         if self._fixed(base) is not None:
             return None
-        if base.op.name == "state":
+        if base.op is state_leaf:
             return Region(base.name, 0, 1)
         start, size = self._plan.offsets[base], one_copy_bytes(base)
-        return Region("arena", start, start + size * (self.n_threads if replicated(base) else 1), replicated(base))
+        return Region(
+            "arena", start, start + size * (self.n_threads if replicated(base) else 1), replicated(base)
+        )
 
     def slot(self, kind: str, argument: Argument, thread: int) -> float:
         """What stands in a parameter block for an argument of a kernel's parameter kind."""
@@ -107,11 +113,21 @@ class Places:
             assert isinstance(argument, Rows)
             return self._row_slots.ctypes.data + 8 * self._rows.setdefault(argument, len(self._rows))
         if kind == "run_address":
-            assert isinstance(argument, Node)
-            return self._state_slots.ctypes.data + 8 * self._states[_stored(argument).name]
+            return self._run_address(argument, thread)
         if isinstance(argument, int | float):
             return argument
         return self._address(argument, thread)
+
+    def _run_address(self, argument: Argument, thread: int) -> int:
+        """The slot of a state's address, which `bind` fills; of what never moves, a slot filled here."""
+        base = _stored(argument) if isinstance(argument, Node) else None
+        if base is not None and base.op is state_leaf:
+            slot = self._states[base.name]
+        else:
+            slot = len(self._states) + self._n_fixed
+            self._n_fixed += 1
+            self._state_slots[slot] = self._address(argument, thread)
+        return int(self._state_slots.ctypes.data) + 8 * slot
 
     def _address(self, argument: Argument, thread: int) -> int:
         if isinstance(argument, Scratch):
@@ -143,7 +159,8 @@ def _stored(node: Node) -> Node:
 def fill_blocks(kernel: Kernel, step: Step, places: Places) -> list[Array]:
     """The parameter block of each thread for one kernel call."""
     return [
-        kernel.block(**{name: places.slot(kind, step.arguments[name], thread) for name, kind in kernel.parameters})
+        kernel.block(
+            **{name: places.slot(kind, step.arguments[name], thread) for name, kind in kernel.parameters}
+        )
         for thread in range(places.n_threads)
     ]
-

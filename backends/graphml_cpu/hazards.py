@@ -1,4 +1,4 @@
-"""Where threads must wait for each other: only between a step and an earlier one that touches the same memory."""
+"""Where threads must wait for each other: only where a step touches memory that an earlier one touches too."""
 
 from __future__ import annotations
 

@@ -33,7 +33,13 @@ class CpuProgram:
     """See `graphml.backend.Program`. One run at a time; several states (sessions) may take turns."""
 
     def __init__(
-        self, graph: Graph, plan: Plan, weights: Mapping[str, Array], team: Team, arena: Array, progress: Progress
+        self,
+        graph: Graph,
+        plan: Plan,
+        weights: Mapping[str, Array],
+        team: Team,
+        arena: Array,
+        progress: Progress,
     ) -> None:
         self._graph, self._team, self._arena = graph, team, arena
         constants = _fold(graph, weights)
@@ -54,7 +60,8 @@ class CpuProgram:
             for part in self._parts:
                 part(dims)
             return {
-                name: self.places.view(node, resolve(node.shape, dims)) for name, node in self._graph.outputs.items()
+                name: self.places.view(node, resolve(node.shape, dims))
+                for name, node in self._graph.outputs.items()
             }
 
     def _lower(self, graph: Graph, constants: Mapping[Node, Array], progress: Progress) -> None:
@@ -70,7 +77,9 @@ class CpuProgram:
             pending = []
         stretches.append(pending)
         refs = {step.kernel for part in stretches if isinstance(part, list) for _, step in part}
-        self.places.reserve_scratch([step for part in stretches if isinstance(part, list) for _, step in part])
+        self.places.reserve_scratch(
+            [step for part in stretches if isinstance(part, list) for _, step in part]
+        )
         kernels = compile_kernels(refs, lambda done, total: progress("compiling kernels", done, total))
         for part in stretches:
             if isinstance(part, Node):

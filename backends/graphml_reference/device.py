@@ -1,17 +1,24 @@
-"""The reference backend: every op has its meaning as kernel; no plan, no threads, no fused ops."""
+"""The reference backend: every op has its meaning as kernel; no plan, no threads.
+
+Like llama.cpp it multiplies quantised weights with activations converted to the format's partner.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+import graphml_quant
 import numpy as np
 
 from graphml.backend import Backend, Plan, Progress, State
+from graphml.ir.dtype import DType, dtype
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import evaluate
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.shape import Shape, bounds, resolve
+from graphml.passes.expand import expand
+from graphml.passes.fusion import fusions
 
 
 def allocate(node: Node, shape: Shape, dims: Mapping[str, int]) -> Array:
@@ -85,8 +92,8 @@ class ReferenceDevice:
     def lower(
         self, graph: Graph, plan: Plan, weights: Mapping[str, Array], progress: Progress
     ) -> ReferenceProgram:
-        """The graph as it is."""
-        return ReferenceProgram(graph, weights)
+        """The graph with its fused ops taken apart again, so that dequantised weights are found and kept."""
+        return ReferenceProgram(expand(graph), weights)
 
     def state(self, graph: Graph, dims: Mapping[str, int]) -> ReferenceState:
         """Zeroed arrays."""
@@ -96,4 +103,16 @@ class ReferenceDevice:
         """Nothing is held."""
 
 
-BACKEND = Backend("reference", open=lambda threads: ReferenceDevice(), refuses=lambda node: None)
+def _activation(weight: DType) -> DType | None:
+    """What ggml multiplies weights of a format with, so that this backend says what llama.cpp would."""
+    pair = graphml_quant.by_name(weight.name).activation if weight.is_format else None
+    return dtype(pair) if pair else None
+
+
+BACKEND = Backend(
+    "reference",
+    open=lambda threads: ReferenceDevice(),
+    refuses=lambda node: None,
+    fused=frozenset(fusion.replace.name for fusion in fusions().values()),
+    activation=_activation,
+)

@@ -66,7 +66,11 @@ def prepare(graph: Graph, backend: Backend, device: Device) -> tuple[Graph, Plan
 
     graph = trail.graph("fuse", fused)
     graph = trail.graph("quantize_activations", lambda: quantize_activations(graph, backend))
-    slack = _DECODE_SLACK if graph.symbols()["T"].bound == 1 else 0
+    slack = (
+        _DECODE_SLACK
+        if all(symbol.bound == 1 for symbol in graph.symbols().values() if symbol.name == "T")
+        else 0
+    )
     plan = trail.run("plan", lambda: plan_memory(graph, device, slack))
     return graph, plan, counts, trail
 

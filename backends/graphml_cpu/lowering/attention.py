@@ -53,7 +53,9 @@ def _lower(node: Node, threads: int) -> list[Step]:
         "out": node,
         "out_stride": 4 * n_head * d_v,
     }
-    first = KernelRef(f"attention_partial-{kind}-{d_k}-{d_v}", _MODULE, "make_attention_partial", (kind, d_k, d_v))
+    first = KernelRef(
+        f"attention_partial-{kind}-{d_k}-{d_v}", _MODULE, "make_attention_partial", (kind, d_k, d_v)
+    )
     second = KernelRef(f"attention_combine-{d_v}", _MODULE, "make_attention_combine", (d_v,))
     return [Step(first, chunks, writes=("partial",), split=True), Step(second, combined)]
 

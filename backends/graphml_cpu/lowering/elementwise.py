@@ -28,26 +28,37 @@ def _lower_scale(node: Node, threads: int) -> list[Step]:
     return [Step(KernelRef(node.op.name, _MODULE, f"make_{node.op.name}"), arguments)]
 
 
-def _refuses_binary(node: Node) -> str | None:
+def _stretch(node: Node) -> str | None:
+    """How b is stretched along a: `same` shape, one `row` for all rows, one `number` per row or for all."""
     a, b = node.inputs
-    if b.shape == a.shape or max_elements(b.shape) == width(a) == width(b):
-        return one_symbol(a)
-    return f"{b.name} is stretched in a way that has no kernel"
+    if b.shape == a.shape:
+        return "same"
+    if max_elements(b.shape) == 1 or (b.shape[:-1] == a.shape[:-1] and b.shape[-1] == 1):
+        return "number"
+    return "row" if max_elements(b.shape) == width(b) == width(a) else None
+
+
+def _refuses_binary(node: Node) -> str | None:
+    if _stretch(node) is None:
+        return f"{node.inputs[1].name} is stretched in a way that has no kernel"
+    return one_symbol(node.inputs[0])
 
 
 def _lower_binary(node: Node, threads: int) -> list[Step]:
     a, b = node.inputs
-    op = node.op.name
+    op, stretch = node.op.name, _stretch(node)
+    one_for_all = stretch == "row" or (stretch == "number" and max_elements(b.shape) == 1)
     arguments = {
         "a": a,
         "b": b,
         "out": node,
         "a_stride": row_bytes(a),
-        "b_stride": row_bytes(b) if b.shape == a.shape else 0,
+        "b_stride": 0 if one_for_all else row_bytes(b),
         "out_stride": row_bytes(node),
         **_rows_of(a),
     }
-    return [Step(KernelRef(f"binary-{op}", _MODULE, "make_binary", (op,)), arguments)]
+    kind = "binary_scalar" if stretch == "number" else "binary"
+    return [Step(KernelRef(f"{kind}-{op}", _MODULE, f"make_{kind}", (op,)), arguments)]
 
 
 def _lower_swiglu(node: Node, threads: int) -> list[Step]:
@@ -65,7 +76,21 @@ def _lower_swiglu(node: Node, threads: int) -> list[Step]:
 
 
 UNARY = Lowering(
-    ("neg", "abs", "sqr", "sqrt", "exp", "tanh", "sigmoid", "relu", "silu", "gelu", "gelu_erf", "gelu_quick", "softplus"),
+    (
+        "neg",
+        "abs",
+        "sqr",
+        "sqrt",
+        "exp",
+        "tanh",
+        "sigmoid",
+        "relu",
+        "silu",
+        "gelu",
+        "gelu_erf",
+        "gelu_quick",
+        "softplus",
+    ),
     _lower_unary,
     refuses=one_symbol,
     replicable=True,

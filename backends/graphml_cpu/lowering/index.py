@@ -25,7 +25,11 @@ def _lower_get_rows(node: Node, threads: int) -> list[Step]:
         "out_stride": row_bytes(node),
         "rows": rows(indices.shape),
     }
-    return [Step(KernelRef(f"get_rows-{kind}", "graphml_cpu.kernels.get_rows", "make_get_rows", (kind,)), arguments)]
+    return [
+        Step(
+            KernelRef(f"get_rows-{kind}", "graphml_cpu.kernels.get_rows", "make_get_rows", (kind,)), arguments
+        )
+    ]
 
 
 def _lower_set_rows(node: Node, threads: int) -> list[Step]:

@@ -10,7 +10,7 @@ from graphml.ir.dtype import DType, dtype
 from graphml.ir.node import Node
 from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.layouts import packed_bytes, panel_scratch_bytes, scratch_bytes
+from graphml_cpu.layouts import panel_scratch_bytes
 from graphml_cpu.lowering.step import (
     Argument,
     Lowering,
@@ -22,15 +22,15 @@ from graphml_cpu.lowering.step import (
     rows,
     width,
 )
+from graphml_cpu.packed import packed_bytes, scratch_bytes
 
-FLOAT_WEIGHTS = frozenset({"f32", "f16", "bf16"})
-INTEGER_WEIGHTS = frozenset({"q4_0", "q4_1", "q8_0"})
+FLOAT_WEIGHTS = frozenset({})
+INTEGER_WEIGHTS = frozenset({})
 ACTIVATION = dtype("q8_1")
 
 
 def activation(weight: DType) -> DType | None:
     """What rows are converted to before they meet weights of a dtype; None: they stay float32."""
-    return None
     return ACTIVATION if weight.name in INTEGER_WEIGHTS else None
 
 
@@ -68,7 +68,9 @@ def _lower_linear(node: Node, threads: int) -> list[Step]:
     native = kind in FLOAT_WEIGHTS or x.dtype is ACTIVATION
     if not native:
         arguments |= {"row_bytes": row_bytes(weight), "scratch": Scratch(panel_scratch_bytes(k))}
-        ref = KernelRef(f"mul_mat_panels-{kind}", "graphml_cpu.kernels.mul_mat_panels", "make_mul_mat_panels", (kind,))
+        ref = KernelRef(
+            f"mul_mat_panels-{kind}", "graphml_cpu.kernels.mul_mat_panels", "make_mul_mat_panels", (kind,)
+        )
     elif rows(x.shape[:-1]).symbol is None or max(bounds(x.shape[:-1])) == 1:
         arguments["scratch"] = Scratch(64)
         ref = KernelRef(f"mul_mat_vec-{kind}", "graphml_cpu.kernels.mul_mat", "make_mul_mat_vec", (kind,))
@@ -79,4 +81,4 @@ def _lower_linear(node: Node, threads: int) -> list[Step]:
 
 
 QUANTIZE = Lowering(("quantize",), _lower_quantize, refuses=_refuses_quantize, replicable=True)
-LINEAR = Lowering(("linear",), _lower_linear, refuses=lambda node: "TEMP")
+LINEAR = Lowering(("linear",), _lower_linear, refuses=lambda node: one_symbol(node.inputs[1]))

@@ -1,4 +1,4 @@
-"""What a lowering makes: kernel calls whose arguments are graph values, sizes and numbers, no addresses yet."""
+"""What a lowering makes: kernel calls on graph values, sizes and numbers, without addresses yet."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Step:
 class Lowering:
     """How some ops become kernel calls.
 
-    refuses: why a node of these ops has no kernel; None where it has. workspace: bytes of shared scratch for a
+    refuses: why a node of these ops has no kernel; None where it has. workspace: bytes of shared scratch of a
     node on a number of threads. replicable: so cheap for one row that each thread may do it for itself
     rather than wait for another.
     """
