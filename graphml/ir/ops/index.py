@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import graphml_quant
 import numpy as np
 
 from graphml.errors import ShapeError
@@ -39,10 +40,8 @@ def _infer_set_rows(inputs: Sequence[Type], attributes: Attributes) -> Type:
 
 def _set_rows(inputs: Sequence[Array], attributes: Attributes) -> Array:
     state, x, rows = inputs
-    if state.dtype == np.uint8:  # bf16, the only cache type without a NumPy type: keep the nearest upper half
-        bits = x.view(np.uint32).astype(np.uint64)
-        rounded = (bits + 0x7FFF + ((bits >> np.uint64(16)) & np.uint64(1))) >> np.uint64(16)
-        state[rows] = rounded.astype(np.uint16).view(np.uint8).reshape(*x.shape[:-1], -1)
+    if state.dtype == np.uint8:  # bf16, the only cache type without a NumPy type
+        state[rows] = graphml_quant.quantize(graphml_quant.by_name("bf16"), x)
     else:
         state[rows] = x
     return state

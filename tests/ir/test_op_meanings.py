@@ -1,0 +1,328 @@
+"""The references of the ops against formulas written down a second time, in plain Python and float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import graphml_quant
+import numpy as np
+import pytest
+
+from graphml.ir.builder import complete
+from graphml.ir.op import Array, Attribute
+from graphml.ir.ops import table
+from graphml.ir.ops.attention import alibi_slopes
+from graphml.ir.ops.elementwise import _erf
+
+
+def run(name: str, *arrays: Array, **attributes: Attribute) -> Array:
+    op = table()[name]
+    assert op.reference is not None
+    return op.reference(arrays, complete(op, attributes))
+
+
+def normal(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
+
+
+FORMULAS: dict[str, Callable[[float], float]] = {
+    "neg": lambda x: -x,
+    "abs": abs,
+    "sqr": lambda x: x * x,
+    "exp": math.exp,
+    "tanh": math.tanh,
+    "sigmoid": sigmoid,
+    "relu": lambda x: max(x, 0.0),
+    "silu": lambda x: x * sigmoid(x),
+    "gelu": lambda x: x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "gelu_erf": lambda x: x / 2 * math.erfc(-x / math.sqrt(2)),
+    "gelu_quick": lambda x: x * sigmoid(1.702 * x),
+    "softplus": lambda x: max(x, 0) + math.log1p(math.exp(-abs(x))),
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_elementwise(name: str) -> None:
+    x = np.concatenate([np.linspace(-30, 30, 4001), np.linspace(-1e-3, 1e-3, 101)]).astype(np.float32)
+    wanted = np.array([FORMULAS[name](float(value)) for value in x])
+    np.testing.assert_allclose(run(name, x[None])[0], wanted, rtol=3e-6, atol=1e-7)
+
+
+def test_sqrt_and_division() -> None:
+    x = np.abs(normal(3, 40)) + 1e-3
+    np.testing.assert_allclose(run("sqrt", x), [[math.sqrt(v) for v in row] for row in x], rtol=1e-6)
+    np.testing.assert_allclose(run("div", x, x[:1]), x.astype(np.float64) / x[0], rtol=1e-6)
+
+
+def test_far_out_nothing_overflows() -> None:
+    x = np.array([[-1e4, -100.0, 100.0, 1e4]], np.float32)
+    np.testing.assert_allclose(run("silu", x), [[0, -100 * sigmoid(-100), 100, 1e4]], rtol=1e-3)
+    np.testing.assert_array_equal(run("sigmoid", x)[0, [0, 3]], [0, 1])
+    np.testing.assert_array_equal(run("gelu_erf", x)[0], [0, 0, 100, 1e4])
+    np.testing.assert_array_equal(run("softplus", x)[0, 2:], [100, 1e4])
+
+
+def test_erf_has_the_digits_of_float64() -> None:
+    x = np.linspace(-7, 7, 5001)
+    np.testing.assert_allclose(_erf(x), [math.erf(value) for value in x], rtol=0, atol=2e-13)
+
+
+def test_scale_and_clamp() -> None:
+    x = normal(4, 9)
+    np.testing.assert_allclose(run("scale", x, factor=2.5, offset=-1.0), x * 2.5 - 1, rtol=1e-6, atol=1e-7)
+    np.testing.assert_array_equal(run("clamp", x, low=-0.5), np.maximum(x, -0.5))
+    np.testing.assert_array_equal(run("clamp", x, low=-0.5, high=0.25), np.clip(x, -0.5, 0.25))
+
+
+def test_norms() -> None:
+    x = normal(3, 65) * 10
+    for row, rms, layer, l2 in zip(
+        x,
+        run("rms_norm", x, eps=1e-3),
+        run("layer_norm", x, eps=1e-3),
+        run("l2_norm", x, eps=1e-3),
+        strict=True,
+    ):
+        values = [float(v) for v in row]
+        square = math.fsum(v * v for v in values)
+        mean = math.fsum(values) / len(values)
+        variance = math.fsum((v - mean) ** 2 for v in values) / len(values)
+        np.testing.assert_allclose(
+            rms, [v / math.sqrt(square / len(values) + 1e-3) for v in values], rtol=1e-6
+        )
+        np.testing.assert_allclose(
+            layer, [(v - mean) / math.sqrt(variance + 1e-3) for v in values], rtol=2e-6
+        )
+        np.testing.assert_allclose(l2, [v / math.sqrt(square) for v in values], rtol=1e-6)
+    tiny = np.full((1, 4), 1e-6, np.float32)
+    np.testing.assert_allclose(run("l2_norm", tiny, eps=1e-3), [[1e-3] * 4], rtol=1e-6)
+
+
+def test_softmax_and_sums() -> None:
+    x = normal(3, 50) * 30
+    x[0] += 1e4
+    for row, soft, total in zip(x, run("softmax", x), run("sum_rows", x), strict=True):
+        top = max(float(v) for v in row)
+        weights = [math.exp(float(v) - top) for v in row]
+        np.testing.assert_allclose(soft, np.array(weights) / math.fsum(weights), rtol=1e-6, atol=1e-12)
+        assert total[0] == pytest.approx(math.fsum(map(float, row)), rel=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["norm", "neox"])
+@pytest.mark.parametrize(("d", "n_rot"), [(64, 64), (80, 32), (6, 6)])
+def test_rope_turns_pairs_as_complex_numbers(mode: str, d: int, n_rot: int) -> None:
+    positions = np.array([0, 1, 7, 4000], np.int32)
+    x = normal(4, 3, d)
+    got = run("rope", x, run("rope_table", positions, n_rot=n_rot, freq_base=5000.0), mode=mode)
+    pairs = [(2 * j, 2 * j + 1) if mode == "norm" else (j, j + n_rot // 2) for j in range(n_rot // 2)]
+    wanted = x.astype(np.float64)
+    for t, position in enumerate(positions):
+        for j, (a, b) in enumerate(pairs):
+            turn = complex(0, int(position) * 5000.0 ** (-2 * j / n_rot))
+            turned = (x[t, :, a] + 1j * x[t, :, b].astype(np.complex128)) * np.exp(turn)
+            wanted[t, :, a], wanted[t, :, b] = turned.real, turned.imag
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(got[..., n_rot:], x[..., n_rot:])
+    np.testing.assert_allclose(np.linalg.norm(got, axis=-1), np.linalg.norm(x, axis=-1), rtol=1e-5)
+
+
+def test_rope_factors_divide_and_linear_scaling_multiplies_the_angles() -> None:
+    positions, factors = np.array([0, 5], np.int32), np.array([1, 2, 4, 8], np.float32)
+    plain = run("rope_table", positions, n_rot=8)
+    np.testing.assert_allclose(plain[1, :, 0], np.cos(5 * 10000.0 ** (-np.arange(4) / 4)), rtol=1e-6)
+    got = run("rope_table", positions, factors, n_rot=8, freq_scale=0.5)
+    np.testing.assert_allclose(
+        got[1, :, 1], np.sin(2.5 * 10000.0 ** (-np.arange(4) / 4) / factors), rtol=1e-5
+    )
+    np.testing.assert_allclose(run("rope_table", positions, n_rot=8, attn_factor=1.5), 1.5 * plain, rtol=1e-6)
+
+
+def test_yarn_is_that_of_the_paper() -> None:
+    """Appendix A.2 and section 3.4 of arXiv:2309.00071; ramp in dimensions as its published code has it."""
+    dim, base, trained, s, fast, slow = 64, 10000.0, 4096, 4.0, 32.0, 1.0
+
+    def dimension_with(rotations: float) -> float:
+        return dim * math.log(trained / (rotations * 2 * math.pi)) / (2 * math.log(base))
+
+    low, high = max(math.floor(dimension_with(fast)), 0), min(math.ceil(dimension_with(slow)), dim - 1)
+    attributes = {"n_rot": dim, "freq_scale": 1 / s, "ext_factor": 1.0, "n_ctx_orig": trained}
+    got = run("rope_table", np.array([1], np.int32), **attributes)[0].astype(np.float64)
+    strength = 0.1 * math.log(s) + 1
+    kinds = set()
+    for j in range(dim // 2):
+        frequency = base ** (-2 * j / dim)
+        own = 1 - min(max((j - low) / (high - low), 0.0), 1.0)  # the share that is not interpolated
+        kinds.add(own if own in (0, 1) else "between")
+        angle = frequency * own + frequency / s * (1 - own)
+        assert got[j, 0] == pytest.approx(strength * math.cos(angle), rel=1e-5)
+        assert got[j, 1] == pytest.approx(strength * math.sin(angle), rel=1e-5, abs=1e-7)
+    assert kinds == {0, 1, "between"}
+
+
+def paper_slopes(n: int) -> list[float]:
+    """As the code of Press et al. (2021) has it."""
+    if math.log2(n).is_integer():
+        start = 2 ** -(2 ** -(math.log2(n) - 3))
+        return [start * start**i for i in range(n)]
+    nearest = 2 ** math.floor(math.log2(n))
+    return paper_slopes(nearest) + paper_slopes(2 * nearest)[0::2][: n - nearest]
+
+
+@pytest.mark.parametrize("n_head", [1, 2, 6, 8, 12, 16, 40, 71])
+def test_alibi_slopes_are_those_of_the_paper_and_of_ggml(n_head: int) -> None:
+    np.testing.assert_allclose(alibi_slopes(n_head, 8.0), paper_slopes(n_head), rtol=1e-9)
+    lower = 2 ** math.floor(math.log2(n_head))
+    m0, m1 = 2 ** (-4.0 / lower), 2 ** (-4.0 / 2 / lower)
+    wanted = [m0 ** (h + 1) if h < lower else m1 ** (2 * (h - lower) + 1) for h in range(n_head)]
+    np.testing.assert_allclose(alibi_slopes(n_head, 4.0), wanted, rtol=1e-9)
+    assert not alibi_slopes(n_head, 0.0).any()
+
+
+def dense_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    positions: Array,
+    *,
+    scale: float,
+    window: int,
+    softcap: float,
+    max_bias: float,
+    sinks: Array | None,
+) -> Array:
+    """One sequence whose keys lie in order of position, every score computed, the unseen ones masked."""
+    n_tokens, n_head, _ = q.shape
+    out = np.zeros((n_tokens, n_head, v.shape[2]))
+    for h in range(n_head):
+        kv = h // (n_head // k.shape[1])
+        scores = q[:, h].astype(np.float64) @ k[:, kv].astype(np.float64).T * scale
+        if softcap:
+            scores = softcap * np.tanh(scores / softcap)
+        distance = positions[:, None].astype(np.int64) - np.arange(len(k))[None, :]
+        scores = scores - alibi_slopes(n_head, max_bias)[h] * distance
+        scores[(distance < 0) | ((distance >= window) if window else False)] = -np.inf
+        if sinks is not None:
+            scores = np.concatenate([scores, np.full((n_tokens, 1), float(sinks[h]))], axis=1)
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        weights /= weights.sum(axis=1, keepdims=True)
+        out[:, h] = weights[:, : len(k)] @ v[:, kv].astype(np.float64)
+    return out
+
+
+@pytest.mark.parametrize("cache_dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize(
+    "extra",
+    [{}, {"window": 5}, {"softcap": 2.0}, {"max_bias": 8.0}, {"sinks": True},
+     {"window": 3, "softcap": 4.0, "max_bias": 4.0, "sinks": True}],
+    ids=str,
+)  # fmt: skip
+def test_paged_attention_is_dense_attention(extra: dict[str, float], cache_dtype: str) -> None:
+    n_head, n_head_kv, d, d_v, block, length = 6, 2, 16, 12, 4, 23
+    n_blocks = -(-length // block)
+    keys = [normal(length, n_head_kv, d, seed=seed) for seed in (1, 2)]
+    values = [normal(length, n_head_kv, d_v, seed=seed) for seed in (3, 4)]
+    table_SB = (
+        np.random.default_rng(5).permutation(2 * n_blocks + 3)[: 2 * n_blocks].reshape(2, -1).astype(np.int32)
+    )
+    caches = []
+    for parts, width in ((keys, d), (values, d_v)):
+        cache = np.full(((2 * n_blocks + 3) * block, n_head_kv, width), 1e3, np.float32)  # loud where unused
+        for sequence, part in enumerate(parts):
+            for position, row in enumerate(part):
+                cache[table_SB[sequence, position // block] * block + position % block] = row
+        caches.append(cache)
+    if cache_dtype == "f16":
+        caches = [cache.astype(np.float16) for cache in caches]
+    elif cache_dtype == "bf16":
+        caches = [graphml_quant.quantize(graphml_quant.by_name("bf16"), cache) for cache in caches]
+    positions = np.array([22, 0, 7, 8, 21, 3], np.int32)
+    sequences = np.array([0, 0, 1, 0, 1, 1], np.int32)
+    q = normal(6, n_head, d, seed=6)
+    attributes = {"window": 0, "softcap": 0.0, "max_bias": 0.0, **extra}
+    sinks = normal(n_head, seed=7) if attributes.pop("sinks", False) else None
+    more = () if sinks is None else (sinks,)
+    got = run("attention", q, *caches, positions, sequences, table_SB, *more, scale=0.3, block_size=block,
+              cache_dtype=cache_dtype, **attributes)  # fmt: skip
+    for sequence in (0, 1):
+        mine = sequences == sequence
+        wanted = dense_attention(
+            q[mine], keys[sequence], values[sequence], positions[mine], scale=0.3, sinks=sinks, **attributes
+        )
+        tolerance = {"f32": 1e-5, "f16": 4e-3, "bf16": 3e-2}[cache_dtype]
+        np.testing.assert_allclose(got[mine], wanted, rtol=tolerance, atol=tolerance)
+
+
+def test_top_k_takes_the_first_of_equals() -> None:
+    x = np.array([[1, 3, 3, 2, 3], [0, 0, 0, 0, 0], [-1, -2, -3, -4, -5]], np.float32)
+    np.testing.assert_array_equal(run("top_k", x, k=3), [[1, 2, 4], [0, 1, 2], [0, 1, 2]])
+    np.testing.assert_array_equal(run("gather", x, run("top_k", x, k=2)), [[3, 3], [0, 0], [-1, -2]])
+
+
+def test_set_rows_rounds_bf16_to_the_nearest_and_ties_to_even() -> None:
+    step = 2.0**-7  # of bf16 at 1
+    x = np.array(
+        [1, 1 + step / 2, 1 + step * 1.5, 1 + step * 0.51, -1 - step * 0.49, np.inf, 2.0**-133], np.float32
+    )
+    wanted = np.array([1, 1, 1 + 2 * step, 1 + step, -1, np.inf, 2.0**-133], np.float32)
+    state = np.zeros((4, 1, 2 * len(x)), np.uint8)
+    run("set_rows", state, x[None, None], np.array([2], np.int32))
+    got = graphml_quant.dequantize(graphml_quant.by_name("bf16"), state, (4, 1, len(x)))
+    np.testing.assert_array_equal(got[2, 0], wanted)
+    assert not got[[0, 1, 3]].any()
+
+
+def test_set_rows_keeps_nan_in_bf16() -> None:
+    x = np.array([0x7FFFFFFF, 0xFF800001], np.uint32).view(np.float32)
+    state = np.zeros((1, 4), np.uint8)
+    run("set_rows", state, x[None], np.array([0], np.int32))
+    assert np.isnan(graphml_quant.dequantize(graphml_quant.by_name("bf16"), state, (1, 2))).all()
+
+
+def test_set_rows_and_get_rows() -> None:
+    state, x = np.zeros((5, 3), np.float16), normal(2, 3)
+    run("set_rows", state, x, np.array([4, 1], np.int32))
+    np.testing.assert_array_equal(run("get_rows", state, np.array([[1], [4]], np.int32), from_dtype="f16")[:, 0],
+                                  x[::-1].astype(np.float16))  # fmt: skip
+
+
+def test_rows_of_a_quantised_table_are_rows_of_the_decoded_one() -> None:
+    blocks = run("quantize", normal(7, 64), dtype="q8_0")
+    rows = np.array([6, 0, 6], np.int32)
+    decoded = run("dequantize", blocks, from_dtype="q8_0")
+    assert decoded.shape == (7, 64)
+    np.testing.assert_array_equal(run("get_rows", blocks, rows, from_dtype="q8_0"), decoded[rows])
+    np.testing.assert_allclose(decoded, normal(7, 64), atol=0.02)
+
+
+def test_products() -> None:
+    weight, x = normal(7, 5), normal(2, 3, 5, seed=1)
+    got = run("mul_mat", weight, x)
+    for place in np.ndindex(2, 3, 7):
+        row, column = x[place[:2]], weight[place[2]]
+        wanted = math.fsum(float(a) * float(b) for a, b in zip(row, column, strict=True))
+        assert got[place] == pytest.approx(wanted, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["shared x", "x per expert"])
+def test_products_with_chosen_experts(own: bool) -> None:
+    weight, x = normal(4, 6, 5), normal(3, 2, 5, seed=1) if own else normal(3, 5, seed=1)
+    ids = np.array([[0, 3], [3, 3], [1, 0]], np.int32)
+    got = run("mul_mat_id", weight, x, ids)
+    for t in range(3):
+        for u in range(2):
+            np.testing.assert_allclose(
+                got[t, u], weight[ids[t, u]] @ (x[t, u] if own else x[t]), rtol=1e-5, atol=1e-6
+            )
+
+
+def test_layout() -> None:
+    x = normal(2, 3, 4)
+    np.testing.assert_array_equal(run("reshape", x, tail=(2, 6), keep=1), x.reshape(2, 2, 6))
+    np.testing.assert_array_equal(run("permute", x, axes=(2, 0, 1))[3, 1], x[1, :, 3])
+    np.testing.assert_array_equal(run("columns", x, start=1, stop=3), x[..., 1:3])
+    np.testing.assert_array_equal(run("concat", x, x[..., :1])[..., 4], x[..., 0])
