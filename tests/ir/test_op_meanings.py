@@ -286,8 +286,8 @@ def test_set_rows_keeps_nan_in_bf16() -> None:
 def test_set_rows_and_get_rows() -> None:
     state, x = np.zeros((5, 3), np.float16), normal(2, 3)
     run("set_rows", state, x, np.array([4, 1], np.int32))
-    np.testing.assert_array_equal(run("get_rows", state, np.array([[1], [4]], np.int32), from_dtype="f16")[:, 0],
-                                  x[::-1].astype(np.float16))  # fmt: skip
+    got = run("get_rows", state, np.array([[1], [4]], np.int32), from_dtype="f16")
+    np.testing.assert_array_equal(got[:, 0], x[::-1].astype(np.float16))
 
 
 def test_rows_of_a_quantised_table_are_rows_of_the_decoded_one() -> None:
