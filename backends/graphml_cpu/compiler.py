@@ -129,7 +129,7 @@ def compile_kernels(
     """Every kernel of `refs` by name, from the cache or compiled; `progress(done, total)` after each compile.
 
     Raises `BackendError` for two different kernels of one name, a kernel that does not compile, and code that
-    needs a function which this process does not have.
+    calls a function outside itself, such as one of the C library.
     """
     wanted: dict[str, KernelRef] = {}
     for ref in refs:

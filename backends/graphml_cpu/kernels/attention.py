@@ -171,7 +171,7 @@ def _soften(
 
 
 def _make_attend_chunk(dtype: str, d_k: int, d_v: int, max_chunks: int) -> Any:
-    """`attend_chunk(...)`: one token and key-value head, positions [first, end) -> their part of the records."""
+    """`attend_chunk(...)`: one token and key-value head at positions [first, end) -> the records."""
     record_bytes = attention_record_bytes(d_v, max_chunks)
     item_bytes = ITEM_BYTES[dtype]
     scores_of, weigh = _make_scores(d_k, dtype), _make_weigh(d_v, dtype, record_bytes)
@@ -289,8 +289,9 @@ def make_attention_partial(
 def make_attention_combine(d_v: int, max_chunks: int = MAX_CHUNKS) -> Callable[..., None]:
     """out float32 [rows, n_head, d_v] from what `attention_partial` left.
 
-    A token that sees nothing gets zeros. positions, sequences, lengths, window and causal as there; sinks float32 [n_head] or address 0: a score
-    per head that takes part in the softmax and has no value. Rows of out are `out_stride` bytes apart.
+    A token that sees nothing gets zeros. positions, sequences, lengths, window and causal as there; sinks
+    float32 [n_head] or address 0: a score per head that takes part in the softmax and has no value. Rows of
+    out are `out_stride` bytes apart.
     """
     record_bytes = attention_record_bytes(d_v, max_chunks)
     lanes = math.gcd(d_v, WIDTH)

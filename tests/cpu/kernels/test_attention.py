@@ -30,9 +30,9 @@ def decode(case: Case, inputs: Inputs, nth: int = 1, max_chunks: int = 16) -> np
     }
     first = kernel("attention", "make_attention_partial", case.kv_dtype, case.d_k, case.d_v, max_chunks)
     run(first, nth, q=inputs.q, k_cache=inputs.k, v_cache=inputs.v, block_table=inputs.block_table,
-        partial=partial, n_head_kv=case.n_head_kv, block_size=case.block_size, table_stride=inputs.block_table.shape[1],
-        scale=inputs.scale, softcap=case.softcap, max_bias=case.max_bias, q_stride=inputs.q.strides[0],
-        **seen)  # fmt: skip
+        partial=partial, n_head_kv=case.n_head_kv, block_size=case.block_size,
+        table_stride=inputs.block_table.shape[1], scale=inputs.scale, softcap=case.softcap,
+        max_bias=case.max_bias, q_stride=inputs.q.strides[0], **seen)  # fmt: skip
     out = np.full((case.rows, case.n_head, case.d_v), np.nan, np.float32)
     second = kernel("attention", "make_attention_combine", case.d_v, max_chunks)
     sinks = 0 if inputs.sinks is None else inputs.sinks
