@@ -39,6 +39,11 @@ def verify() -> bool:
     return os.environ.get("GRAPHML_VERIFY", "") not in ("", "0")
 
 
+def debug() -> bool:
+    """`GRAPHML_DEBUG`: the command line shows the traceback of an error."""
+    return os.environ.get("GRAPHML_DEBUG", "") not in ("", "0")
+
+
 def child_environment(changes: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a child process: ours with `changes`."""
     return {**os.environ, **changes}

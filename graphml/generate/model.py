@@ -18,7 +18,7 @@ from graphml.engine.executor import Executor
 from graphml.engine.loading import open_executor
 from graphml.errors import TemplateError, TokenizerError, UsageError
 from graphml.generate.chat import Chat
-from graphml.generate.chat_template import ChatTemplate, template_source
+from graphml.generate.chat_template import ChatTemplate, template_names, template_source
 from graphml.generate.session import Session
 from graphml.generate.tokenizer import Tokenizer
 from graphml.generate.tokenizer import load_tokenizer as tokenizer_of
@@ -49,8 +49,8 @@ def load(
     backend: "cpu", "reference", or any other installed one. threads: worker threads; None: the physical
     cores. kv: dtype of the key and value cache (f16, f32, bf16). n_batch: most tokens of one evaluation.
     arch: a Python file that defines the architecture, in place of the known one (it is run, so it must be
-    trusted). pre: name of the pre-tokenizer, in place of the file's. template: Jinja text of a chat template, or as a
-    `Path` a file of it, in place of the file's. progress: called as progress(what, done, total).
+    trusted). pre: name of the pre-tokenizer, in place of the file's. template: Jinja text of a chat template,
+    or as a `Path` a file of it, in place of the file's. progress: called as progress(what, done, total).
 
     Raises a GraphmlError: WeightsError for a bad file, ArchitectureError, BackendError, UsageError for an
     argument, DownloadError.
@@ -111,6 +111,11 @@ class Model:
         """The tokenizer, read when first asked for; None if the file has no vocabulary."""
         with self._making:
             return _tokenizer(self.executor.file.metadata, self._pre)
+
+    @property
+    def has_template(self) -> bool:
+        """Whether a chat template was given or is in the file."""
+        return self._template_text is not None or bool(template_names(self.executor.file.metadata))
 
     @cached_property
     def template(self) -> ChatTemplate:

@@ -1,0 +1,6 @@
+"""`python -m graphml` is the same as the command `graphml`."""
+
+from graphml.app.cli import main
+
+if __name__ == "__main__":
+    main()

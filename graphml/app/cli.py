@@ -1,0 +1,89 @@
+"""The command `graphml`: finds the command's file, imports that alone, and turns errors into one line.
+
+Exit codes: 0, 1 for an error that graphml raised, 2 for wrong arguments, 130 for Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import graphml
+from graphml import settings
+from graphml.errors import GraphmlError
+
+COMMANDS = ("run", "chat", "info", "plan", "doctor", "pull", "perplexity")
+
+
+class Commands(TyperGroup):
+    """The commands by name, each imported when it is asked for, and the end of all errors."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name, from the file of that name; None if there is none."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"graphml.app.{cmd_name}")
+        single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        single.command(cmd_name)(getattr(module, cmd_name))
+        return typer.main.get_command(single)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; an error of graphml becomes one line on stderr."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except GraphmlError as error:
+            if settings.debug():
+                raise
+            print(f"graphml: {' '.join(str(error).splitlines())}", file=sys.stderr)
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
+            raise typer.Exit(130) from None
+        except BrokenPipeError:
+            # The reader of stdout went away; Python would complain once more when it flushes at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(1) from None
+        return result
+
+
+app = typer.Typer(
+    cls=Commands,
+    name="graphml",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"graphml {graphml.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def graphml_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Run language models as static op graphs. Without MODEL, the commands use SmolLM2-135M-Instruct."""
+
+
+def main() -> None:
+    """Run the command line."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a model may say what the terminal's encoding lacks
+    app()

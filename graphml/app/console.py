@@ -1,0 +1,121 @@
+"""What commands print: data on stdout, progress bars and remarks on stderr, those only on a terminal.
+
+Knows terminals; nothing of models. rich is imported only where a bar is really drawn.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+LABELS = {
+    "download": "Downloading",
+    "mapping": "Mapping the file",
+    "compile": "Compiling kernels",
+    "prefill": "Reading the prompt",
+    "perplexity": "Perplexity",
+}
+IN_BYTES = ("download", "mapping")
+PATIENCE_S = 0.3  # work that is over sooner shows no bar
+# A model could steer the terminal that shows its answer.
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class Bars:
+    """Progress bars on stderr that vanish when their work is done. `report` is what makes and moves them."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._drawn = self._stream.isatty()
+        self._since: dict[str, float] = {}
+        self._progress: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
+
+    def report(self, what: str, done: int, total: int) -> None:
+        """Take a report of long work: `done` of `total` (0: unknown). Draws nothing off a terminal."""
+        if not self._drawn:
+            return
+        since = self._since.setdefault(what, time.monotonic())
+        if total and done >= total:
+            self._remove(what)
+        elif what in self._tasks or time.monotonic() - since > PATIENCE_S:
+            self._draw(what, done, total)
+
+    def close(self) -> None:
+        """Remove all bars."""
+        self._tasks.clear()
+        self._since.clear()
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+    def __enter__(self) -> Bars:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _draw(self, what: str, done: int, total: int) -> None:
+        if self._progress is None:
+            self._progress = _progress(self._stream)
+            self._progress.start()
+        if what not in self._tasks:
+            self._tasks[what] = self._progress.add_task(
+                LABELS.get(what, what), total=total or None, amount=""
+            )
+        unit = size if what in IN_BYTES else str
+        amount = f"{unit(done)} of {unit(total)}" if total else unit(done)
+        self._progress.update(self._tasks[what], completed=done, total=total or None, amount=amount)
+
+    def _remove(self, what: str) -> None:
+        self._since.pop(what, None)
+        task = self._tasks.pop(what, None)
+        if task is not None and self._progress is not None:
+            self._progress.remove_task(task)
+            if not self._tasks:
+                self.close()
+
+
+def _progress(stream: TextIO) -> Progress:
+    from rich.console import Console  # 30 ms that most runs do not need
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[amount]}"))
+    return Progress(*columns, TimeRemainingColumn(), console=Console(file=stream), transient=True)
+
+
+def size(n_bytes: float) -> str:
+    """Return a size to read: "93.8 MiB"."""
+    value = float(n_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def remark(text: str) -> None:
+    """Say something beside the data: on stderr, if that is a terminal."""
+    if sys.stderr.isatty():
+        print(f"\x1b[2m{text}\x1b[0m", file=sys.stderr)
+
+
+def write(text: str) -> None:
+    """Write generated text to stdout at once; to a terminal without the characters that could steer it."""
+    sys.stdout.write(CONTROL.sub("", text) if sys.stdout.isatty() else text)
+    sys.stdout.flush()
+
+
+def write_json(value: Mapping[str, Any]) -> None:
+    """Print one JSON object."""
+    print(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None, default=str))

@@ -1,0 +1,84 @@
+"""What this machine is and how fast its memory is, for `graphml doctor`. Knows no models and no backends."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+# What of a processor's features matters for products of vectors.
+SIMD = re.compile(
+    r"sse4_?[12]|ssse3|avx|avx2|fma|f16c|avx_vnni|avxvnni|avx512\w*|amx_\w+|bmi2|neon|asimd\w*|fphp|sve\w*|i8mm|bf16"
+)
+BANDWIDTH_BYTES = 256 << 20  # larger than the caches of any desktop processor
+BANDWIDTH_ROUNDS = 4
+
+
+def cpu_name() -> str:
+    """The processor's name, as far as the system tells it."""
+    if sys.platform == "linux":
+        found = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
+        if found:
+            return found[1].strip()
+    if sys.platform == "darwin":
+        return _sysctl("machdep.cpu.brand_string") or platform.processor()
+    return platform.processor() or platform.machine()
+
+
+def cpu_features() -> list[str]:
+    """The processor's SIMD features by the system's names; empty where the system does not tell."""
+    if sys.platform == "linux":
+        found = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
+        words = found[1].split() if found else []
+    elif sys.platform == "darwin":
+        words = f"{_sysctl('machdep.cpu.features')} {_sysctl('machdep.cpu.leaf7_features')}".lower().split()
+    else:
+        words = []
+    return sorted(word for word in words if SIMD.fullmatch(word))
+
+
+def total_memory() -> int | None:
+    """Bytes of main memory; None where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def read_bandwidth(threads: int, n_bytes: int = BANDWIDTH_BYTES) -> float:
+    """Bytes per second at which so many threads together read memory: the best of a few rounds.
+
+    Generating a token reads every weight once, so this bounds its speed.
+    """
+    data = np.ones(n_bytes // 8, np.int64)
+    parts = np.array_split(data, threads)
+    best = 0.0
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(BANDWIDTH_ROUNDS):
+            start = time.perf_counter()
+            list(pool.map(np.bitwise_or.reduce, parts))  # releases the lock, and is not bound by arithmetic
+            best = max(best, data.nbytes / (time.perf_counter() - start))
+    return best
+
+
+def _cpuinfo() -> str:
+    try:
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _sysctl(name: str) -> str:
+    try:
+        return subprocess.run(
+            ["/usr/sbin/sysctl", "-n", name], capture_output=True, text=True, timeout=5, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""

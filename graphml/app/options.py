@@ -1,0 +1,93 @@
+"""The options that several commands share: their names, help and ranges, once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Model = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        help="A GGUF file, a llama2.c checkpoint or a short name such as smollm2, which is the default.",
+        show_default=False,
+    ),
+]
+Hub = Annotated[
+    str | None,
+    typer.Option(
+        "-hf",
+        "--hf",
+        metavar="USER/REPO:QUANT",
+        help="A model of the Hugging Face hub instead.",
+        show_default=False,
+    ),
+]
+Backend = Annotated[str, typer.Option(help="What computes: cpu, reference or another installed backend.")]
+Threads = Annotated[
+    int | None, typer.Option("--threads", "-t", min=1, help="Worker threads; by default the physical cores.")
+]
+CacheType = Annotated[str, typer.Option("--kv", help="How keys and values are kept: f16, f32 or bf16.")]
+Context = Annotated[
+    int | None,
+    typer.Option("--ctx", "-c", min=1, help="Tokens of context; by default as the model was trained."),
+]
+BatchSize = Annotated[int, typer.Option("--batch", "-b", min=1, help="Most tokens of one evaluation.")]
+Architecture = Annotated[
+    Path | None,
+    typer.Option("--arch", metavar="FILE.py", help="A Python file that defines the architecture; it is run."),
+]
+PreTokenizer = Annotated[
+    str | None, typer.Option("--pre", help="A pre-tokenizer's name, in place of the file's.")
+]
+Template = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A Jinja chat template in place of the model's own."),
+]
+System = Annotated[str, typer.Option("--system", help="What the system message says.")]
+MaxTokens = Annotated[
+    int, typer.Option("--max-tokens", "-n", min=-1, help="Most tokens to generate; -1: until the model ends.")
+]
+Seed = Annotated[
+    int, typer.Option("--seed", "-s", min=-1, help="Seed of the random generator; -1 draws one.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+Temperature = Annotated[
+    float, typer.Option("--temp", min=0.0, help="Temperature; 0 takes the most likely token.")
+]
+TopK = Annotated[int, typer.Option("--top-k", min=0, help="Keep the k most likely tokens; 0 is off.")]
+TopP = Annotated[
+    float,
+    typer.Option("--top-p", min=0.0, max=1.0, help="Keep the likeliest that reach p together; 1 is off."),
+]
+MinP = Annotated[
+    float,
+    typer.Option("--min-p", min=0.0, max=1.0, help="Keep those at least p times as likely as the likeliest."),
+]
+TypicalP = Annotated[
+    float, typer.Option("--typical-p", min=0.0, max=1.0, help="Locally typical sampling; 1 is off.")
+]
+RepeatPenalty = Annotated[
+    float, typer.Option("--repeat-penalty", help="Makes tokens of the window less likely; 1 is off.")
+]
+PresencePenalty = Annotated[
+    float, typer.Option("--presence-penalty", help="Taken off the logits of tokens in the window.")
+]
+FrequencyPenalty = Annotated[
+    float, typer.Option("--frequency-penalty", help="Taken off once per occurrence in the window.")
+]
+RepeatLastN = Annotated[
+    int, typer.Option("--repeat-last-n", min=-1, help="Length of the penalties' window; -1: everything.")
+]
+DynatempRange = Annotated[
+    float, typer.Option("--dynatemp-range", min=0.0, help="The temperature moves by this with the entropy.")
+]
+DynatempExponent = Annotated[
+    float, typer.Option("--dynatemp-exp", min=0.0, help="Exponent of the dynamic temperature.")
+]
+Stop = Annotated[
+    list[str] | None, typer.Option("--stop", help="A text that ends the generation; may be given again.")
+]

@@ -1,0 +1,142 @@
+"""`graphml run`: answer one prompt, or continue a text."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+import graphml
+from graphml.app import options
+from graphml.app.console import Bars, remark, write, write_json
+from graphml.app.opening import find, sampling, seed_of
+from graphml.errors import UsageError
+
+
+def run(
+    model: options.Model = None,
+    prompt: Annotated[
+        str | None,
+        typer.Option(
+            "--prompt", "-p", help="What to answer; without it, what comes on stdin.", show_default=False
+        ),
+    ] = None,
+    max_tokens: options.MaxTokens = 256,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Continue the text as it is, without the model's chat template.")
+    ] = False,
+    system: options.System = "",
+    show_prompt: Annotated[
+        bool, typer.Option("--show-prompt", help="Print the text that the model is given, before its answer.")
+    ] = False,
+    json: options.Json = False,
+    temp: options.Temperature = 0.0,
+    top_k: options.TopK = 0,
+    top_p: options.TopP = 1.0,
+    min_p: options.MinP = 0.0,
+    typical_p: options.TypicalP = 1.0,
+    repeat_penalty: options.RepeatPenalty = 1.0,
+    presence_penalty: options.PresencePenalty = 0.0,
+    frequency_penalty: options.FrequencyPenalty = 0.0,
+    repeat_last_n: options.RepeatLastN = 64,
+    dynatemp_range: options.DynatempRange = 0.0,
+    dynatemp_exp: options.DynatempExponent = 1.0,
+    stop: options.Stop = None,
+    seed: options.Seed = -1,
+    ctx: options.Context = None,
+    backend: options.Backend = "cpu",
+    threads: options.Threads = None,
+    kv: options.CacheType = "f16",
+    batch: options.BatchSize = 512,
+    template: options.Template = None,
+    arch: options.Architecture = None,
+    pre: options.PreTokenizer = None,
+    hf: options.Hub = None,
+) -> None:
+    """Answer a prompt with the model's chat template; models without one, and --raw, continue the text."""
+    params = sampling(
+        temp, top_k, top_p, min_p, typical_p, repeat_penalty, presence_penalty, frequency_penalty,
+        repeat_last_n, dynatemp_range, dynatemp_exp, stop,
+    )  # fmt: skip
+    text = _prompt(prompt)
+    limit = None if max_tokens < 0 else max_tokens
+    with (
+        Bars() as bars,
+        graphml.load(
+            find(model, hf, bars), backend, threads, kv=kv, n_batch=batch, arch=arch, pre=pre,
+            template=template, progress=bars.report,
+        ) as opened,
+    ):  # fmt: skip
+        session, given, pieces = _begin(opened, text, system, raw, params, limit, ctx, seed)
+        if show_prompt and not json:
+            write(given)
+        answer = _shown(pieces, bars, silent=json)
+        stats = session.stats
+        if json:
+            ids = session.tokens
+            write_json(
+                {
+                    "model": str(opened.path),
+                    "arch": opened.arch,
+                    "backend": backend,
+                    "prompt": given,
+                    "text": answer,
+                    "prompt_ids": ids[: stats.n_prompt],
+                    "ids": ids[stats.n_prompt :],
+                    "stop_reason": session.stop_reason,
+                    "seed": session.seed,
+                    "stats": dict(stats),
+                }
+            )
+        elif session.stop_reason == "context":
+            print(f"graphml: the context of {session.n_ctx} tokens is full", file=sys.stderr)
+        remark(
+            f"prompt {stats.n_prompt} tokens, {stats.prefill_tps:.1f}/s; answer {stats.n_gen} tokens, "
+            f"{stats.gen_tps:.1f}/s; {stats.ttft_s:.2f} s to the first"
+        )
+
+
+def _prompt(prompt: str | None) -> str:
+    if prompt is not None:
+        return prompt
+    if sys.stdin.isatty():
+        raise UsageError("prompt: wanted -p TEXT, or a text on stdin")
+    return sys.stdin.read()
+
+
+def _begin(
+    model: graphml.Model,
+    text: str,
+    system: str,
+    raw: bool,
+    params: graphml.SamplingParams,
+    limit: int | None,
+    ctx: int | None,
+    seed: int,
+) -> tuple[graphml.Session, str, Iterator[str]]:
+    """The session, the text that the model is given, and the pieces of its answer."""
+    if raw or not model.has_template:
+        if system:
+            raise UsageError("--system: wanted a model with a chat template and no --raw")
+        session = model.session(ctx, seed_of(seed))
+        ids = model.encode(text, parse_special=True)
+        return session, text, (token.piece for token in session.generate(ids, params, limit))
+    chat = model.chat(system, limit, n_ctx=ctx, seed=seed_of(seed))
+    chat.add_user(text)
+    return chat.session, chat.render_turn(), chat.stream(params)
+
+
+def _shown(pieces: Iterator[str], bars: Bars, silent: bool) -> str:
+    """Write the pieces as they come, and a line's end after them; return them all."""
+    answer: list[str] = []
+    for piece in pieces:
+        answer.append(piece)
+        bars.close()
+        if not silent:
+            write(piece)
+    text = "".join(answer)
+    if not silent and not text.endswith("\n"):
+        write("\n")
+    return text

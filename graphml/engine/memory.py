@@ -1,0 +1,56 @@
+"""How much memory a model needs on a device, from shapes alone: no weight is read, nothing is compiled."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from graphml.engine.cache import PagedCache
+from graphml.engine.executor import BLOCK_SIZE, Executor
+from graphml.ir.shape import resolve
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """Bytes. cache: keys and values of n_ctx tokens; arena_decode, arena_prefill: intermediate results."""
+
+    n_ctx: int
+    weights: int
+    cache: int
+    cache_per_token: int
+    arena_decode: int
+    arena_prefill: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.cache + self.arena_decode + self.arena_prefill
+
+    def as_dict(self) -> dict[str, int]:
+        """The figures by name."""
+        return {**dataclasses.asdict(self), "total": self.total}
+
+
+def memory_need(executor: Executor, n_ctx: int) -> MemoryNeed:
+    """Return what one session of `n_ctx` tokens needs on the executor's device, weights included."""
+    arena = executor.arena_bytes()
+    cells = PagedCache(n_ctx, BLOCK_SIZE).n_cells
+    return MemoryNeed(
+        n_ctx=n_ctx,
+        weights=executor.file.n_weight_bytes,
+        cache=_state_bytes(executor, cells),
+        cache_per_token=_state_bytes(executor, 1),
+        arena_decode=arena["decode"],
+        arena_prefill=arena["prefill"],
+    )
+
+
+def _state_bytes(executor: Executor, cells: int) -> int:
+    total = 0
+    for node in executor.build(1, 1).leaves("state").values():
+        *lead, last = resolve(node.shape, {"C": cells})
+        rows = 1
+        for dim in lead:
+            rows *= dim
+        total += rows * node.dtype.bytes_for(last)
+    return total
