@@ -1,1 +1,1 @@
-"""Ids to text and back: tokenizer, sampling, chat templates, sessions. Knows no command line and no server."""
+"""Ids to text and back: tokenizer, sampling, chat templates, sessions. Knows no command line, no server."""

@@ -1,0 +1,207 @@
+"""What one rendering may still use: CPU time, and text and lists created.
+
+Every operation that a template can ask for reports here, so that no template runs on after its limit: single
+operations are bounded by the size of their operands, sizes by `room`, and the clock is read in between.
+Knows sizes and the clock; knows nothing of Jinja.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Collection, Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import GeneratorType
+from typing import Any
+
+from graphml.errors import TemplateError
+
+
+@dataclass(frozen=True)
+class TemplateLimits:
+    """How much one rendering may use: a fixed part, and a part for each character of the conversation.
+
+    seconds: CPU time of the rendering thread. characters: text created and kept, intermediate results
+    included; lists and mappings count by the size of their parts. output: the same for one single value, as
+    the result is.
+
+    The parts per character leave room for templates that build the text anew with every message, or look at
+    all messages for each.
+    """
+
+    seconds: float = 0.5
+    seconds_per_input: float = 5e-6
+    characters: int = 16_000_000
+    characters_per_input: int = 32
+    output: int = 4_000_000
+    output_per_input: int = 4
+
+
+# Memory of a container and of each of its places, in the unit of a text's character.
+CONTAINER, PLACE, OBJECT = 64, 8, 16
+LONG_TEXT = 1000
+LARGEST_INTEGER_BITS = 4096
+WORK_BETWEEN_CLOCK_READINGS = 20_000
+WORK_OF_A_STEP = 16
+LARGEST_WORK = 200_000_000
+
+
+class Budget:
+    """Counts down what a rendering uses and raises TemplateError at the limit.
+
+    `data` is what the caller hands to the template: its size widens the limits and is not charged.
+    """
+
+    def __init__(self, limits: TemplateLimits, data: Mapping[str, Any]) -> None:
+        self._weights: dict[int, tuple[object, int]] = {}
+        self._work = 0
+        self._largest, self._end = sys.maxsize, math.inf
+        given = self.weigh(data)
+        self._left = limits.characters + limits.characters_per_input * given
+        self._largest = limits.output + limits.output_per_input * given
+        self._seconds = limits.seconds + limits.seconds_per_input * given
+        self._end = time.thread_time() + self._seconds
+
+    def step(self, work: int = WORK_OF_A_STEP) -> None:
+        """Count an operation; reads the clock once enough work has come together."""
+        self._work += work
+        if self._work >= WORK_BETWEEN_CLOCK_READINGS:
+            self._work = 0
+            if time.thread_time() > self._end:
+                raise TemplateError(f"the template takes longer than {self._seconds:.3g} s")
+
+    def labour(self, work: int) -> None:
+        """Count one operation whose time grows faster than its operands, before it is done."""
+        if work > LARGEST_WORK:
+            raise TemplateError("the template asks for an operation that would take too long")
+        self.step(WORK_OF_A_STEP + (work >> 3))
+
+    def room(self, characters: int) -> None:
+        """Check, before a text of this size is made, that it may be made."""
+        self.step()
+        if characters > min(self._left, self._largest):
+            raise TemplateError(f"the template creates too much text: {characters:,} characters at once")
+
+    def places(self, count: int, each: int = PLACE) -> None:
+        """Check, before a list of this many items is made, that it may be made."""
+        self.step()
+        if count > self.free_places(each):
+            raise TemplateError(f"the template creates too long a list: {count:,} items")
+
+    def free_places(self, each: int = PLACE) -> int:
+        """Return how many items a list made now may have."""
+        return max(0, self._left) // each
+
+    @property
+    def largest(self) -> int:
+        """How many characters one value, such as the result, may have."""
+        return self._largest
+
+    def spend(self, characters: int) -> None:
+        """Count text that was created."""
+        self.step(WORK_OF_A_STEP + (characters >> 3))
+        self._left -= characters
+        if self._left < 0:
+            raise TemplateError("the template creates too much text, intermediate results included")
+
+    def give_back(self, characters: int) -> None:
+        """Count text that is no longer kept."""
+        self._left += characters
+
+    def read(self, *values: object) -> None:
+        """Count an operation that looks at these values whole, such as a comparison."""
+        self.step(WORK_OF_A_STEP + (sum(map(self.weigh, values)) >> 3))
+
+    def weigh(self, value: object) -> int:
+        """Return the size of a value written out, in characters; of shared parts each occurrence counts.
+
+        A list that holds one list twice, which holds another one twice, and so on, is small in memory and
+        endless when written or compared: that is why sizes are kept for every container.
+        """
+        if isinstance(value, str):
+            return len(value)
+        if isinstance(value, (list, tuple, dict)):
+            known = self._weights.get(id(value))
+            return known[1] if known is not None else self._weigh_container(value)
+        if isinstance(value, int):
+            return OBJECT + value.bit_length() // 3
+        if isinstance(value, range):
+            return PLACE * len(value)
+        if isinstance(value, _VIEWS):
+            return CONTAINER + sum(self.weigh(part) for part in value)
+        return OBJECT
+
+    def _weigh_container(self, value: list[Any] | tuple[Any, ...] | dict[Any, Any]) -> int:
+        self.step()
+        total = CONTAINER + PLACE * len(value) + sum(map(self.weigh, value))
+        if isinstance(value, dict):
+            total += PLACE * len(value) + sum(map(self.weigh, value.values()))
+        if total > self._largest:
+            raise TemplateError(
+                f"the template builds a list or mapping of more than {self._largest:,} characters"
+            )
+        self._weights[id(value)] = (value, total)  # held, so that the id stays its own
+        return total
+
+    def admit(self, value: Any) -> Any:
+        """Count a value that was just made, and return it; a generator is run and its items handed on.
+
+        Run at once, generators cannot pile up into chains that nobody counted; as an iterator the result is
+        still true, has no length and can be read once, like the generator.
+        """
+        if isinstance(value, str):
+            self.spend(len(value))
+            if type(value) is str and len(value) >= LONG_TEXT:
+                return _LongText(value, self)
+        elif isinstance(value, bool) or value is None:
+            self.step()
+        elif isinstance(value, int):
+            self.step()
+            check_integer_bits(value.bit_length())
+        elif isinstance(value, (list, tuple, dict)):
+            self.weigh(value)
+            self.spend(CONTAINER + OBJECT * len(value))
+        elif isinstance(value, GeneratorType):
+            return iter(self.admit(list(self._counted(value))))
+        else:
+            self.spend(CONTAINER)
+        return value
+
+    def _counted(self, items: Iterable[Any]) -> Iterable[Any]:
+        for item in items:
+            self.spend(OBJECT)
+            yield item
+
+
+class _LongText(str):
+    """A text that gives its size back to the budget when it is let go.
+
+    Many templates build the whole conversation as one text that grows with each message: all the texts
+    together are then far larger than what is ever kept.
+    """
+
+    __slots__ = ("_budget",)
+    _budget: Budget
+
+    def __new__(cls, text: str, budget: Budget) -> _LongText:
+        counted = super().__new__(cls, text)
+        counted._budget = budget
+        return counted
+
+    def __del__(self) -> None:
+        self._budget.give_back(len(self))
+
+
+_VIEWS: tuple[type[Collection[Any]], ...] = (type({}.keys()), type({}.values()), type({}.items()))
+
+
+def check_integer_bits(bits: int) -> None:
+    """Refuse numbers so long that counting with them takes noticeable time."""
+    if bits > LARGEST_INTEGER_BITS:
+        raise TemplateError(f"the template counts with a number of more than {LARGEST_INTEGER_BITS} bits")
+
+
+# Jinja hands no state of ours to most of its hooks, and several threads may render at once.
+CURRENT: ContextVar[Budget] = ContextVar("budget of the template being rendered")
