@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import Self
 
-from graphml.errors import GraphError
+from graphml.errors import GraphError, ShapeError
 from graphml.ir.dtype import DType
 from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node, Source
-from graphml.ir.op import Attribute, Op, Type
+from graphml.ir.op import Attribute, Attributes, Op, Type
 from graphml.ir.ops.leaf import input_leaf, state_leaf, weight_leaf
 from graphml.ir.shape import Shape
 
@@ -45,6 +45,18 @@ def complete(op: Op, given: Mapping[str, Attribute]) -> Mapping[str, Attribute]:
     return MappingProxyType(known)
 
 
+def infer_type(op: Op, inputs: Sequence[Type], attributes: Attributes) -> Type:
+    """The type of an op's output; an error (`ShapeError`) names the op, what was wanted and what came."""
+    try:
+        return op.infer(inputs, attributes)
+    except GraphError as error:
+        raise type(error)(f"[{op.name}] {error}") from None
+    except (ValueError, IndexError):  # a shape rule unpacks its operands and looks at their dimensions
+        raise ShapeError(
+            f"[{op.name}] takes operands of another number or rank; got {list(inputs)}"
+        ) from None
+
+
 class BaseBuilder:
     """Collects nodes in the order in which they are made."""
 
@@ -69,11 +81,11 @@ class BaseBuilder:
         source = caller()
         full = complete(op, attributes)
         try:
-            made = op.infer([node.type for node in inputs], full)
+            made = infer_type(op, [node.type for node in inputs], full)
         except GraphError as error:
             where = f" (at {source})" if source else ""
             scope = ".".join(self._scopes)
-            raise type(error)(f"[{op.name}] {error}{f' in {scope}' if scope else ''}{where}") from None
+            raise type(error)(f"{error}{f' in {scope}' if scope else ''}{where}") from None
         node = Node(op, inputs, made, self._unique(name or op.name), full, source)
         self._nodes.append(node)
         return node

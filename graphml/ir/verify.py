@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphml.errors import GraphError
-from graphml.ir.builder import complete
+from graphml.ir.builder import complete, infer_type
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.ops.leaf import LEAVES
@@ -54,8 +54,8 @@ def _check_type(node: Node) -> None:
         return
     try:
         complete(node.op, node.attributes)
-        wanted = node.op.infer([source.type for source in node.inputs], node.attributes)
+        wanted = infer_type(node.op, [source.type for source in node.inputs], node.attributes)
     except GraphError as error:
-        raise type(error)(f"{node.name}: [{node.op.name}] {error}") from None
+        raise type(error)(f"{node.name}: {error}") from None
     if wanted != node.type:
         raise GraphError(f"{node.name}: [{node.op.name}] gives {wanted}; the node says {node.type}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphml.errors import ShapeError
 from graphml.ir.fused import fused_op
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -16,6 +17,8 @@ from graphml.passes.rewrite import Match
 
 def _decompose(g: Builder, weight: Node, x: Node, *extra: Node, bias: bool, residual: bool) -> Node:
     """Weight [N, K] and x [..., K], both of any dtype; extra: the bias [N], the residual [..., N]."""
+    if len(extra) != bias + residual:
+        raise ShapeError(f"wanted {bias + residual} operands after x; got {list(extra)}")
     y = g.mul_mat(weight, g.dequantize(x))
     if bias:
         y = g.add(y, extra[0])

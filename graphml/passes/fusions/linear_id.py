@@ -1,4 +1,4 @@
-"""`linear_id`: products with the chosen experts' matrices as the file stores them; others are never decoded."""
+"""`linear_id`: products with the chosen experts' matrices as the file stores them; no other is decoded."""
 
 from __future__ import annotations
 

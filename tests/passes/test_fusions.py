@@ -1,0 +1,225 @@
+"""Every fusion, found by itself: it rewrites its terms, keeps the meaning and where things came from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import chain, combinations, product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from graphml.errors import GraphError
+from graphml.ir.dtype import F32, dtype
+from graphml.ir.graph import Graph
+from graphml.ir.interpreter import interpret
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml.ir.op import Attribute, Op, Sample, Term
+from graphml.ir.ops.leaf import LEAVES
+from graphml.ir.text import write
+from graphml.ir.verify import verify
+from graphml.passes.expand import expand
+from graphml.passes.fusion import FusionCount, fuse, fusions
+from tests.graphs import Recipe, random_graphs, sample_ids
+
+TEXTS = Path(__file__).parents[1] / "data" / "fusions"
+FUSIONS = fusions()
+TERMS = [(fusion.name, i) for fusion in FUSIONS.values() for i in range(len(fusion.terms()))]
+FUSED = {fusion.replace for fusion in FUSIONS.values()}
+SAMPLES = [(op, sample) for op in FUSED for sample in op.samples()]
+
+
+def weights_of(g: Builder, sample: Sample, names: tuple[str, ...]) -> dict[str, Node]:
+    return {
+        name: g.weight(name, kind.dtype, kind.shape) for name, kind in zip(names, sample.inputs, strict=True)
+    }
+
+
+def inner(graph: Graph) -> list[Node]:
+    return [node for node in graph.nodes if node.op not in LEAVES]
+
+
+def subsets(attributes: Mapping[str, Attribute]) -> Iterator[dict[str, Attribute]]:
+    items = list(attributes.items())
+    every = chain.from_iterable(combinations(items, n) for n in range(len(items), -1, -1))
+    return (dict(chosen) for chosen in every)
+
+
+def build_term(
+    g: Builder, term: Term, leaves: Mapping[str, Node], chosen: Iterator[dict[str, Attribute]]
+) -> Node:
+    """The nodes of a term, each with the next chosen attributes that its op knows."""
+    operands = [
+        leaves[part] if isinstance(part, str) else build_term(g, part, leaves, chosen)
+        for part in term.arguments
+    ]
+    attributes = {name: value for name, value in next(chosen).items() if name in term.op.attributes}
+    if "from_dtype" in term.op.attributes:
+        attributes["from_dtype"] = operands[0].dtype.name
+    return g.make(term.op, *operands, **attributes)
+
+
+def n_nodes(term: Term) -> int:
+    return 1 + sum(n_nodes(part) for part in term.arguments if isinstance(part, Term))
+
+
+def candidates(name: str, i: int) -> Iterator[Recipe]:
+    """Graphs of a fusion's term, for every sample and every way to share out the sample's attributes."""
+    fusion = FUSIONS[name]
+    term, variables = fusion.terms()[i]
+    for sample in fusion.replace.samples():
+        if len(sample.inputs) != len(variables):
+            continue
+        for chosen in product(list(subsets(sample.attributes)), repeat=n_nodes(term)):
+            g = Builder()
+            leaves = weights_of(g, sample, variables)
+            try:
+                with g.scope("layers.0"):
+                    root = build_term(g, term, leaves, iter(chosen))
+            except GraphError:  # these attributes do not fit these operands
+                continue
+            fills = {variable: (sample, j) for j, variable in enumerate(variables)}
+            yield Recipe(g.finish(result=root), fills)
+
+
+def term_graph(name: str, i: int) -> Recipe:
+    """A graph of a fusion's term that the fusion accepts."""
+    for recipe in candidates(name, i):
+        if fuse(recipe.graph, {FUSIONS[name].replace})[1].applied == {name: 1}:
+            return recipe
+    raise AssertionError(f"no sample of {FUSIONS[name].replace} makes a graph that fusion {name} accepts")
+
+
+def with_outputs(graph: Graph, **more: Node) -> Graph:
+    return Graph(graph.nodes, {**graph.outputs, **more})
+
+
+def assert_same_meaning(before: Graph, after: Graph, recipe: Recipe) -> None:
+    with np.errstate(all="ignore"):
+        wanted, got = interpret(before, recipe.arrays()), interpret(after, recipe.arrays())
+    assert wanted.keys() == got.keys()
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(got[name], value)
+
+
+def test_fusions_are_found() -> None:
+    assert {"rms_norm_mul", "swiglu", "dequant_mul_mat", "mul_mat_bias", "mul_mat_residual"} <= set(FUSIONS)
+
+
+@pytest.mark.parametrize(("op", "sample"), SAMPLES, ids=sample_ids(SAMPLES))
+def test_a_decomposition_is_fused_again(op: Op, sample: Sample) -> None:
+    g = Builder()
+    names = tuple(f"operand_{i}" for i in range(len(sample.inputs)))
+    operands = weights_of(g, sample, names)
+    assert op.decompose is not None
+    attributes = {**op.attributes, **sample.attributes}
+    plain = g.finish(result=op.decompose(g, *operands.values(), **attributes))
+    fused, counts = fuse(plain, {op})
+    (node,) = inner(verify(fused))
+    assert node.op is op
+    assert node.inputs == tuple(operands.values())
+    assert sum(counts.applied.values()) >= 1
+    fills = {name: (sample, i) for i, name in enumerate(names)}
+    assert_same_meaning(plain, fused, Recipe(fused, fills))
+    assert_same_meaning(plain, expand(fused), Recipe(fused, fills))
+
+
+@pytest.mark.parametrize(("name", "i"), TERMS)
+def test_a_term_is_rewritten_once_and_keeps_its_provenance(name: str, i: int) -> None:
+    recipe = term_graph(name, i)
+    root = recipe.graph.outputs["result"]
+    fused, counts = fuse(recipe.graph, {FUSIONS[name].replace})
+    assert counts == FusionCount({name: 1}, {})
+    (node,) = inner(verify(fused))
+    assert node.op is FUSIONS[name].replace
+    assert (node.name, node.source, node.type) == (root.name, root.source, root.type)
+    assert sorted(node.origin) == sorted(part.name for part in inner(recipe.graph))
+    assert node.origin[0] == root.name
+    assert_same_meaning(recipe.graph, fused, recipe)
+
+
+@pytest.mark.parametrize(("name", "i"), TERMS)
+@pytest.mark.parametrize("reader", ["output", "node"])
+def test_a_term_with_another_reader_inside_is_refused_with_the_reason(name: str, i: int, reader: str) -> None:
+    recipe = term_graph(name, i)
+    *covered, root = inner(recipe.graph)
+    for part in covered:
+        if reader == "output":
+            graph = with_outputs(recipe.graph, extra=part)
+        else:
+            g = Builder()
+            other = g.scale(g.input("y", part.dtype, part.shape), 2.0, name="other")
+            other = Node(other.op, (part,), other.type, other.name, other.attributes)
+            graph = Graph((*recipe.graph.nodes, other), {**recipe.graph.outputs, "extra": other})
+        fused, counts = fuse(verify(graph), {FUSIONS[name].replace})
+        assert name not in counts.applied
+        assert (root.name, f"{part.name} is read by others too") in counts.refused[name]
+        assert_same_meaning(graph, verify(fused), recipe)
+
+
+@pytest.mark.parametrize(("name", "i"), TERMS)
+def test_a_fusion_that_nobody_wants_is_not_applied(name: str, i: int) -> None:
+    graph = term_graph(name, i).graph
+    assert fuse(graph, FUSED - {FUSIONS[name].replace})[1].applied.get(name) is None
+    assert inner(fuse(graph, ())[0]) == inner(graph)
+
+
+def test_quantised_weights_are_taken_as_the_file_has_them() -> None:
+    g = Builder(max_tokens=4)
+    y = g.mul_mat(g.weight("w", dtype("q4_1"), (8, 32)), g.input("x", F32, (g.n_tokens, 32)))
+    fused, counts = fuse(g.finish(y=y), FUSED)
+    (node,) = inner(fused)
+    assert [source.name for source in node.inputs] == ["w", "x"]
+    assert counts.applied == {"dequant_mul_mat": 1}
+
+
+def row(g: Builder) -> Node:
+    return g.weight("bias", F32, (1, 8))
+
+
+REFUSALS = {
+    "swiglu": (lambda g, x, w: g.mul(g.silu(x), w), "w has another shape than x"),
+    "rms_norm_mul": (lambda g, x, w: g.rms_norm(x, w, 1e-5), "w is not one row as wide as x"),
+    "dequant_mul_mat": (lambda g, x, w: g.mul_mat(g.tanh(w), x), "tanh is not a tensor of the file"),
+    "mul_mat_bias": (lambda g, x, w: g.add(g.mul_mat(w, x), row(g)), "bias is not one row of weights"),
+    "mul_mat_residual": (lambda g, x, w: g.add(g.mul_mat(w, x), row(g)), "bias has another shape"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_near_misses_are_told(name: str) -> None:
+    build, reason = REFUSALS[name]
+    g = Builder(max_tokens=4)
+    x = g.input("x", F32, (g.n_tokens, 8))
+    w = g.weight("w", F32, (8, 8) if "mat" in name else (1, 8))
+    _, counts = fuse(g.finish(y=build(g, x, w)), {FUSIONS[name].replace})
+    assert name not in counts.applied
+    assert any(reason in why for _, why in counts.refused[name])
+
+
+@settings(deadline=None)
+@given(random_graphs(without=("quantize",)))
+def test_random_graphs_keep_their_meaning(recipe: Recipe) -> None:
+    fused, _ = fuse(recipe.graph, FUSED)
+    assert_same_meaning(recipe.graph, verify(fused), recipe)
+
+
+def without_sources(text: str) -> str:
+    return re.sub(r' at "[^"]*":\d+', "", text)
+
+
+def test_golden_text_of_a_gated_feed_forward() -> None:
+    g = Builder(max_tokens=3)
+    x = g.input("x", F32, (g.n_tokens, 32))
+    gate, up, down = (g.weight(f"{name}.weight", dtype("q8_0"), shape) for name, shape in
+                      (("gate", (64, 32)), ("up", (64, 32)), ("down", (32, 64))))  # fmt: skip
+    with g.scope("layers.0"):
+        hidden = g.mul(g.silu(g.mul_mat(gate, x, "gate")), g.mul_mat(up, x, "up"), "swiglu")
+        graph = g.finish(y=g.add(x, g.mul_mat(down, hidden, "down"), "residual"))
+    assert without_sources(write(graph)) == (TEXTS / "gated_ffn.before.txt").read_text()
+    fused, counts = fuse(graph, FUSED)
+    assert without_sources(write(fused)) == (TEXTS / "gated_ffn.after.txt").read_text()
+    assert counts == FusionCount({"dequant_mul_mat": 3, "swiglu": 1, "mul_mat_residual": 1}, {})
