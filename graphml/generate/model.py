@@ -22,6 +22,7 @@ from graphml.generate.chat_template import ChatTemplate, template_names, templat
 from graphml.generate.session import Session
 from graphml.generate.tokenizer import Tokenizer
 from graphml.generate.tokenizer import load_tokenizer as tokenizer_of
+from graphml.generate.tokenizer.vocabulary import NO_VOCABULARY
 from graphml.weights import Metadata, open_model
 
 LARGEST_TEMPLATE_BYTES = 1 << 20
@@ -189,10 +190,9 @@ class Model:
 
 
 def _tokenizer(metadata: Metadata, pre: str | None) -> Tokenizer | None:
-    if not metadata.has(VOCABULARY_KEY):
+    if metadata.text(VOCABULARY_KEY, NO_VOCABULARY[0]) in NO_VOCABULARY:
         return None
-    tokenizer = tokenizer_of(metadata, pre)
-    return tokenizer if tokenizer.n_vocab else None
+    return tokenizer_of(metadata, pre)
 
 
 def _no_tokenizer(metadata: Metadata) -> str:
