@@ -25,8 +25,8 @@ import graphml_quant
 from graphml import settings
 from graphml_cpu import target
 
-# What decides about the code of a kernel, and all that kernel modules may import from this package. A change in
-# any of it, or in the formats of graphml_quant, makes the cache start anew; no other change does.
+# What decides about the code of a kernel, and all that kernel modules may import from this package. A change
+# in any of it, or in the formats of graphml_quant, makes the cache start anew; no other change does.
 KERNEL_SOURCES = (
     "simd",
     "kernels",
@@ -36,7 +36,6 @@ KERNEL_SOURCES = (
     "layouts.py",
     "machine_code.py",
     "packed.py",
-    "panels.py",
     "sync.py",
     "tape.py",
     "tape_walker.py",

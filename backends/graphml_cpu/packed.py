@@ -1,4 +1,4 @@
-"""The int8 layout of activations that meet quantised weights, and the scratch memory of those products.
+"""The int8 layout of activations that meet quantised weights, and the scratch memory of the products.
 
 Knows sizes and offsets only, without numba: the lowering and the kernels both read them here.
 
@@ -12,15 +12,14 @@ Every block has a scale of its own, max |x| / 127, and values q = round(x / scal
     160  -8 * sum of the block's q, four int32             (takes the 8 off an unsigned 4-bit weight)
     176  -128 * sum of the block's q, four int32           (takes the 128 off an unsigned 8-bit weight)
 
-The two halves of a block lie apart as the low and high nibbles of GGUF's 4-bit blocks do, so that one to four
-blocks fill a register in the order of the weights. A block with a NaN or an infinity gets q = 0 and NaN scales:
-its products are NaN.
+The two halves of a block lie apart as the low and high nibbles of GGUF's 4-bit blocks do, so that one to
+four blocks fill a register in the order of the weights. A block with a NaN or an infinity gets q = 0 and NaN
+scales: its products are NaN.
 """
 
 from __future__ import annotations
 
 from graphml_cpu import target
-from graphml_cpu.panels import panel_scratch_bytes
 
 BLOCK = 32
 GROUP = 128
@@ -44,10 +43,16 @@ def panel_block_bytes() -> int:
 
 # Panels of W rows that are unpacked together, so that activations are read half as often.
 PANELS = 2
+# Columns of a panel of float weights: its 2 W rows of 1024 columns are 128 KiB, well inside the second cache.
+FLOAT_COLUMNS = 1024
+_TILE_TOKENS = 8
 
 
 def scratch_bytes(kind: str, k: int) -> int:
     """Bytes of scratch memory that each thread needs in `mul_mat-<kind>` (many rows of activations)."""
+    vector_bytes = target.current().vector_bytes
     if kind in ("f32", "f16", "bf16"):
-        return panel_scratch_bytes(k)
-    return PANELS * -(-k // BLOCK) * panel_block_bytes() + 64
+        columns = min(-(-k // 256) * 256, FLOAT_COLUMNS)
+        square = vector_bytes // 4 * vector_bytes
+        return 2 * vector_bytes * columns + max(square, 2 * _TILE_TOKENS * vector_bytes)
+    return PANELS * -(-k // BLOCK) * panel_block_bytes() + _TILE_TOKENS * vector_bytes

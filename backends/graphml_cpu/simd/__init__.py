@@ -60,6 +60,7 @@ from graphml_cpu.simd.math import (
     tanh,
 )
 from graphml_cpu.simd.memory import (
+    gather_f16,
     load,
     load_bf16,
     load_f16,
@@ -116,6 +117,7 @@ __all__ = [
     "float_bits",
     "float_from_bits",
     "fma",
+    "gather_f16",
     "gelu_erf",
     "gelu_quick",
     "gelu_tanh",

@@ -12,6 +12,7 @@ import llvmlite.ir as ir
 from graphml_cpu.simd.types import VectorType
 
 I32 = ir.IntType(32)
+I64 = ir.IntType(64)
 
 
 def call(builder: ir.IRBuilder, name: str, result: ir.Type, arguments: Sequence[ir.Value]) -> ir.Value:

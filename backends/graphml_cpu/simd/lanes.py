@@ -203,7 +203,7 @@ def dot4(typingctx: Any, total: Any, unsigned: Any, signed: Any) -> Any:
         return None
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        return _dot4(builder, *args)
+        return emit_dot4(builder, *args)
 
     return total(total, unsigned, signed), codegen
 
@@ -221,14 +221,21 @@ def dot4_signed(typingctx: Any, total: Any, a: Any, b: Any) -> Any:
         total_value, a_value, b_value = args
         # |a| * (b with a's sign); -128 becomes 128, which the unsigned operand holds.
         magnitude = build.overloaded(builder, "abs", [a_value, ir.IntType(1)(0)])
-        negative = builder.icmp_signed("<", a_value, build.constant(a_value.type, 0))
-        flipped = builder.select(negative, builder.neg(b_value), b_value)
-        return _dot4(builder, total_value, magnitude, flipped)
+        return emit_dot4(builder, total_value, magnitude, emit_with_sign(builder, b_value, a_value))
 
     return total(total, a, b), codegen
 
 
-def _dot4(builder: ir.IRBuilder, total: ir.Value, unsigned: ir.Value, signed: ir.Value) -> ir.Value:
+def emit_with_sign(builder: ir.IRBuilder, value: ir.Value, sign: ir.Value) -> ir.Value:
+    """IR: the bytes of `value` (not -128), negated where `sign` is negative; where it is zero, anything."""
+    if target.current().vector_bytes == 32 and value.type.count == 32:
+        return build.call(builder, "llvm.x86.avx2.psign.b", value.type, [value, sign])
+    negative = builder.icmp_signed("<", sign, build.constant(sign.type, 0))
+    return builder.select(negative, builder.neg(value), value)
+
+
+def emit_dot4(builder: ir.IRBuilder, total: ir.Value, unsigned: ir.Value, signed: ir.Value) -> ir.Value:
+    """IR of `dot4`."""
     level = target.current()
     lanes = total.type.count
     bits = lanes * 32

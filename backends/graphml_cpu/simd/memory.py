@@ -185,6 +185,29 @@ def store_f16(typingctx: Any, address: Any, value: Any) -> Any:
 
 
 @operation
+def gather_f16(typingctx: Any, address: Any, offsets: Any) -> Any:
+    """`gather_f16(address, (a, b, ...))`: a float32 vector of the IEEE halves at address + each offset."""
+    if not isinstance(offsets, types.UniTuple):
+        return None
+    result = VectorType("f32", len(offsets))
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        narrow = ir.VectorType(ir.IntType(16), result.lanes)
+        bits = ir.Constant(narrow, ir.Undefined)
+        for lane in range(result.lanes):
+            at = builder.add(args[0], builder.extract_value(args[1], lane))
+            half = builder.load(build.pointer(builder, at, ir.IntType(16)), align=1)
+            bits = builder.insert_element(bits, half, build.I32(lane))
+        if target.current().has_f16c:
+            return builder.fpext(
+                builder.bitcast(bits, ir.VectorType(ir.HalfType(), result.lanes)), result.llvm_type
+            )
+        return build.half_to_single(builder, builder.zext(bits, result.like("u32").llvm_type))
+
+    return result(types.int64, types.UniTuple(types.int64, len(offsets))), codegen
+
+
+@operation
 def load_bf16(typingctx: Any, address: Any) -> Any:
     """The bfloat16 at an address, as float32."""
 

@@ -1,0 +1,86 @@
+"""The kernels of products with weights: y = x @ w.T (+ bias) (+ residual), float32 results.
+
+`w` is [n, k] in the file's own layout, row after row; `x` is [rows, k], its rows `x_stride` bytes apart:
+packed int8 rows (`graphml_cpu.packed`) for Q4_0, Q4_1 and Q8_0, float32 for F32, F16 and BF16. `bias` is
+float32 [n], `residual` float32 [rows, n] with the stride of y and perhaps y itself; address 0: none.
+`scratch` is each thread's own, `packed.scratch_bytes(kind, k)` of it, aligned to 64 bytes (`mul_mat_vec`
+needs none). Threads share the weight rows. Knows which of the other modules multiplies what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from graphml_cpu.compiler import Address, Dim, Int
+from graphml_cpu.kernels.float_rows import make_float_rows
+from graphml_cpu.kernels.float_tiles import make_float_tiles
+from graphml_cpu.kernels.integer_blocks import FORMATS
+from graphml_cpu.kernels.integer_rows import make_integer_rows
+from graphml_cpu.kernels.integer_tiles import make_integer_tiles
+from graphml_cpu.kernels.share import share
+from graphml_cpu.simd import WIDTH
+
+# Up to this many rows, unpacking a panel costs more than it saves.
+_FEW_ROWS = 4
+
+
+def _make_rows(kind: str) -> Callable[..., Any]:
+    return make_integer_rows(kind) if kind in FORMATS else make_float_rows(kind)
+
+
+def make_mul_mat_vec(kind: str) -> Callable[..., None]:
+    """For one row of activations, or a few: the weights are read once in file order."""
+    multiply = _make_rows(kind)
+
+    def mul_mat_vec(
+        ith: Int,
+        nth: Int,
+        w: Address,
+        x: Address,
+        y: Address,
+        residual: Address,
+        bias: Address,
+        n: Int,
+        k: Int,
+        x_stride: Int,
+        y_stride: Int,
+        scratch: Address,
+        rows: Dim,
+    ) -> None:
+        begin, end = share(ith, nth, n)
+        multiply(begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows)
+
+    return mul_mat_vec
+
+
+def make_mul_mat(kind: str) -> Callable[..., None]:
+    """For any number of rows of activations: panels of weights are unpacked and used for all rows."""
+    integer = kind in FORMATS
+    multiply_few = _make_rows(kind)
+    multiply_many = make_integer_tiles(kind) if integer else make_float_tiles(kind)
+    panel_rows = WIDTH if integer else 2 * WIDTH
+
+    def mul_mat(
+        ith: Int,
+        nth: Int,
+        w: Address,
+        x: Address,
+        y: Address,
+        residual: Address,
+        bias: Address,
+        n: Int,
+        k: Int,
+        x_stride: Int,
+        y_stride: Int,
+        scratch: Address,
+        rows: Dim,
+    ) -> None:
+        if rows <= _FEW_ROWS:
+            begin, end = share(ith, nth, n)
+            multiply_few(begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows)
+        else:
+            begin, end = share(ith, nth, (n + panel_rows - 1) // panel_rows)
+            multiply_many(begin, end, w, x, y, residual, bias, n, k, x_stride, y_stride, rows, scratch)
+
+    return mul_mat

@@ -1,0 +1,32 @@
+"""What every product with weights does with a result: add the bias and the residual, and store it.
+
+Knows addresses only.
+"""
+
+from __future__ import annotations
+
+from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.share import Number, Vector
+from graphml_cpu.simd import F32, load_f32, load_partial, store_f32, store_partial
+
+
+@inline
+def store_output(value: Number, y: int, residual: int, bias: int, column: int, row_offset: int) -> None:
+    """One result in `column` of the row at byte `row_offset` of y (and of the residual; address 0: none)."""
+    if bias != 0:
+        value += load_f32(bias + column * 4)
+    if residual != 0:
+        value += load_f32(residual + row_offset + column * 4)
+    store_f32(y + row_offset + column * 4, value)
+
+
+@inline
+def store_outputs(
+    values: Vector, count: int, y: int, residual: int, bias: int, column: int, row_offset: int
+) -> None:
+    """The first `count` lanes as neighbouring results, from `column` on."""
+    if bias != 0:
+        values += load_partial(F32, bias + column * 4, count)
+    if residual != 0:
+        values += load_partial(F32, residual + row_offset + column * 4, count)
+    store_partial(y + row_offset + column * 4, values, count)

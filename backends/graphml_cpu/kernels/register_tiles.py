@@ -1,0 +1,118 @@
+"""What the register tiles of matrix products share: rows of addresses, tuples of sums, transposition.
+
+A tile is W weight rows, the lanes of a vector, times a handful of tokens, one sum vector each. Knows no
+format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.ir as ir
+from numba import types
+
+from graphml_cpu import target
+from graphml_cpu.simd import F32, WIDTH, build
+from graphml_cpu.simd.operation import operation
+
+VECTOR_BYTES = WIDTH * 4
+
+
+def row_addresses(builder: ir.IRBuilder, at: ir.Value, row_bytes: ir.Value, last: ir.Value) -> list[ir.Value]:
+    """IR: addresses of W rows, `row_bytes` apart, but none further than `last` bytes behind the first."""
+    found = []
+    for row in range(WIDTH):
+        offset = builder.mul(row_bytes, build.I64(row))
+        bounded = builder.select(builder.icmp_signed("<", offset, last), offset, last)
+        found.append(builder.add(at, bounded))
+    return found
+
+
+def join(builder: ir.IRBuilder, parts: list[ir.Value]) -> ir.Value:
+    """IR: the lanes of all parts in one vector; the number of parts is a power of two."""
+    while len(parts) > 1:
+        parts = [build.concatenate(builder, parts[i], parts[i + 1]) for i in range(0, len(parts), 2)]
+    return parts[0]
+
+
+def emit_fma(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+    """IR: a * b + c, rounded once where the level can."""
+    if target.current().has_fma:
+        return build.overloaded(builder, "fma", [a, b, c])
+    return builder.fadd(builder.fmul(a, b), c)
+
+
+@operation
+def store_tuple(typingctx: Any, address: Any, vectors: Any) -> Any:
+    """Store the vectors of a tuple one after the other."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        for index in range(len(vectors)):
+            value = builder.extract_value(args[1], index)
+            at = builder.add(args[0], build.I64(index * VECTOR_BYTES))
+            builder.store(value, build.pointer(builder, at, value.type), align=4)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, vectors), codegen
+
+
+def make_token_addresses(tokens: int) -> Callable[..., Any]:
+    """An operation `(x, stride, last)` -> addresses of `tokens` rows, none further than `last` behind x."""
+
+    def token_addresses(typingctx: Any, x: Any, stride: Any, last: Any) -> Any:
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+            result = []
+            for token in range(tokens):
+                offset = builder.mul(args[1], build.I64(token))
+                bounded = builder.select(builder.icmp_signed("<", offset, args[2]), offset, args[2])
+                result.append(builder.add(args[0], bounded))
+            return context.make_tuple(builder, signature.return_type, result)
+
+        return types.UniTuple(types.int64, tokens)(types.int64, types.int64, types.int64), codegen
+
+    return operation(token_addresses)
+
+
+def make_zeros(count: int) -> Callable[..., Any]:
+    """An operation `()` -> `count` F32 vectors of zeros."""
+
+    def zeros(typingctx: Any) -> Any:
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+            zero_value = build.constant(F32.llvm_type, 0)
+            return context.make_tuple(builder, signature.return_type, [zero_value] * count)
+
+        return types.UniTuple(F32, count)(), codegen
+
+    return operation(zeros)
+
+
+@operation
+def transpose(typingctx: Any, source: Any, destination: Any, distance: Any) -> Any:
+    """`transpose(source, destination, distance)`: W x W float32, rows side by side at `source`.
+
+    Column c is stored at `destination` + c * `distance` bytes.
+    """
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        found = []
+        for row in range(WIDTH):
+            at = builder.add(args[0], build.I64(row * VECTOR_BYTES))
+            found.append(builder.load(build.pointer(builder, at, F32.llvm_type), align=4))
+        step = 1
+        while step < WIDTH:
+            # Swap the off-diagonal halves of every square of 2 * step rows and lanes.
+            upper = [WIDTH + lane - step if lane & step else lane for lane in range(WIDTH)]
+            lower = [WIDTH + lane if lane & step else lane + step for lane in range(WIDTH)]
+            for row in range(WIDTH):
+                if not row & step:
+                    a, b = found[row], found[row + step]
+                    found[row] = build.shuffle(builder, a, b, upper)
+                    found[row + step] = build.shuffle(builder, a, b, lower)
+            step *= 2
+        for column, value in enumerate(found):
+            at = builder.add(args[1], builder.mul(args[2], build.I64(column)))
+            builder.store(value, build.pointer(builder, at, value.type), align=4)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, types.int64), codegen

@@ -1,0 +1,252 @@
+"""Products with weights and the packing of activations, against NumPy."""
+
+import ctypes
+import math
+import mmap
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from graphml_cpu import packed, target
+from graphml_cpu.compiler import Kernel, KernelRef, assembly, compile_kernels
+from graphml_quant import by_name
+
+INTEGER = ("q4_0", "q4_1", "q8_0")
+FLOATS = ("f32", "f16", "bf16")
+
+
+def kernel_ref(factory: str, kind: str) -> KernelRef:
+    return KernelRef(f"{factory}-{kind}", "graphml_cpu.kernels.mul_mat", f"make_{factory}", (kind,))
+
+
+def quantize_kernel() -> Kernel:
+    ref = KernelRef("quantize_q8", "graphml_cpu.kernels.quantize", "make_quantize_q8")
+    return compile_kernels([ref])["quantize_q8"]
+
+
+def guarded(content: np.ndarray) -> np.ndarray:
+    """A copy that ends where forbidden memory begins: reading or writing past it is a crash."""
+    data = np.ascontiguousarray(content)
+    if sys.platform != "linux":
+        return data.copy()
+    page = mmap.PAGESIZE
+    room = -(-data.nbytes // page) * page
+    area = mmap.mmap(-1, room + page)
+    base = np.frombuffer(area, np.uint8).ctypes.data
+    protect = ctypes.CDLL(None).mprotect
+    protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    assert protect(base + room, page, 0) == 0
+    found = np.frombuffer(area, data.dtype, data.size, room - data.nbytes).reshape(data.shape)
+    found[...] = data
+    return found
+
+
+def make_weights(kind: str, n: int, k: int, rng: np.random.Generator) -> Any:
+    """[n, bytes of a row]; every bit pattern of the values, tame scales."""
+    if kind in FLOATS:
+        values = rng.normal(size=(n, k)).astype(np.float32)
+        if kind == "bf16":
+            return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+        return values.astype(np.float16 if kind == "f16" else np.float32).view(np.uint8)
+    raw = rng.integers(0, 256, (n * k // 32, by_name(kind).block_bytes), dtype=np.uint8)
+    raw[:, :2] = rng.uniform(-1.5, 1.5, (len(raw), 1)).astype(np.float16).view(np.uint8)
+    if kind == "q4_1":
+        raw[:, 2:4] = rng.uniform(-8, 8, (len(raw), 1)).astype(np.float16).view(np.uint8)
+    return raw.reshape(n, -1)
+
+
+def decoded(kind: str, weights: np.ndarray, k: int) -> Any:
+    blocks = weights.reshape(-1, by_name(kind).block_bytes)
+    return np.asarray(by_name(kind).decode(blocks), np.float64).reshape(-1, k)
+
+
+def pack(x: np.ndarray) -> np.ndarray:
+    rows, k = x.shape
+    out = np.full((rows, packed.packed_bytes(k)), 0xAA, np.uint8)
+    kernel, count = quantize_kernel(), np.array([rows])
+    block = kernel.block(x=x.ctypes.data, out=out.ctypes.data, k=k, rows=count.ctypes.data)
+    for ith in range(2):
+        kernel(block, ith, 2)
+    return out
+
+
+def unpack(rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """(q [rows, blocks, 32], scale [rows, blocks], the sums by name) of packed rows, padding included."""
+    groups = rows.reshape(len(rows), -1, packed.GROUP_BYTES)
+    low = groups[:, :, :64].view(np.int8).reshape(len(rows), -1, 16)
+    high = groups[:, :, 64:128].view(np.int8).reshape(len(rows), -1, 16)
+
+    def numbers(at: int, kind: Any) -> np.ndarray:
+        return groups[:, :, at : at + 16].copy().view(kind).reshape(len(rows), -1)
+
+    sums = {
+        "scaled": numbers(packed.SCALED_SUM, np.float32),
+        "8": numbers(packed.SEED_8, np.int32),
+        "128": numbers(packed.SEED_128, np.int32),
+    }
+    return np.concatenate([low, high], -1), numbers(packed.SCALE, np.float32), sums
+
+
+def multiply(
+    kernel: Kernel,
+    kind: str,
+    weights: np.ndarray,
+    x: np.ndarray,
+    threads: int = 1,
+    residual: np.ndarray | None = None,
+    bias: np.ndarray | None = None,
+    in_place: bool = False,
+) -> np.ndarray:
+    """y [rows, n]; checks that nothing is written outside of y and of the scratch memory it asked for."""
+    (rows, k), n = x.shape, len(weights)
+    given = guarded(pack(x) if kind in INTEGER else x)
+    stored = guarded(weights)
+    stride = n + 3  # rows of y further apart than they are long
+    y = np.full((rows, stride), 7.0, np.float32)
+    if residual is not None:
+        wide = np.zeros((rows, stride), np.float32)
+        wide[:, :n] = residual
+        residual = wide
+        if in_place:
+            y[:, :n] = wide[:, :n]
+    size = packed.scratch_bytes(kind, k)
+    scratch = [guarded(np.zeros(-(-size // 64) * 64, np.uint8)) for _ in range(threads)]
+    count = np.array([rows])
+    for ith in range(threads):
+        block = kernel.block(
+            w=stored.ctypes.data,
+            x=given.ctypes.data,
+            y=y.ctypes.data,
+            residual=0 if residual is None else (y if in_place else residual).ctypes.data,
+            bias=0 if bias is None else bias.ctypes.data,
+            n=n,
+            k=k,
+            x_stride=given.strides[0],
+            y_stride=y.strides[0],
+            scratch=scratch[ith].ctypes.data,
+            rows=count.ctypes.data,
+        )
+        kernel(block, ith, threads)
+    assert (y[:, n:] == 7).all(), "wrote past the end of a row"
+    return y[:, :n]
+
+
+def expected(kind: str, weights: np.ndarray, x: np.ndarray) -> np.ndarray:
+    k = x.shape[1]
+    values = x.astype(np.float64)
+    if kind in INTEGER:
+        q, scale, _ = unpack(pack(x), k)
+        values = (q * scale[..., None].astype(np.float64)).reshape(len(x), -1)[:, :k]
+    return np.asarray(values @ decoded(kind, weights, k).T)
+
+
+def tolerance(kind: str, weights: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """What rounding may cost: a few units in the last place of the sum of the terms' magnitudes."""
+    terms = np.abs(x).astype(np.float64) @ np.abs(decoded(kind, weights, x.shape[1])).T
+    return np.asarray(2e-6 * (terms + 1))
+
+
+@pytest.mark.parametrize("k", [32, 96, 128, 576])
+def test_packing(k: int) -> None:
+    rng = np.random.default_rng(k)
+    x = (rng.normal(size=(5, k)) * 10.0 ** rng.integers(-20, 20, (5, 1))).astype(np.float32)
+    x[1, :32] = 0
+    q, scale, sums = unpack(pack(guarded(x)), k)
+    blocks = x.reshape(5, -1, 32)
+    wanted = (np.abs(blocks).max(-1) / np.float32(127)).astype(np.float32)
+    count = blocks.shape[1]
+    np.testing.assert_array_equal(scale[:, :count], wanted)
+    assert (np.abs(q[:, :count] * scale[:, :count, None] - blocks) <= 0.5001 * wanted[..., None]).all()
+    assert (q[:, count:] == 0).all()
+    assert (scale[:, count:] == 0).all()
+    total = q.sum(-1, dtype=np.int32)
+    np.testing.assert_array_equal(sums["8"], -8 * total)
+    np.testing.assert_array_equal(sums["128"], -128 * total)
+    np.testing.assert_array_equal(sums["scaled"], scale * total.astype(np.float32))
+
+
+SHAPES = [  # n, k, rows, residual, bias
+    (1, 32, 1, False, False),
+    (37, 576, 1, True, False),
+    (64, 2048, 1, False, True),
+    (33, 96, 2, True, True),
+    (17, 160, 3, False, False),
+    (16, 128, 4, True, False),
+    (70, 160, 5, True, True),
+    (49, 288, 8, False, True),
+    (33, 320, 21, True, True),
+]
+ODD = [(5, 1, 1, False, False), (45, 77, 1, True, True), (45, 77, 3, False, True), (41, 1037, 13, True, True)]
+CASES = [(kind, *shape) for kind in INTEGER for shape in SHAPES] + [
+    (kind, *shape) for kind in FLOATS for shape in SHAPES + ODD
+]
+
+
+@pytest.mark.parametrize("factory", ["mul_mat_vec", "mul_mat"])
+@pytest.mark.parametrize(("kind", "n", "k", "rows", "with_residual", "with_bias"), CASES)
+def test_products(
+    factory: str, kind: str, n: int, k: int, rows: int, with_residual: bool, with_bias: bool
+) -> None:
+    rng = np.random.default_rng(n * k + rows)
+    kernel = compile_kernels([kernel_ref(factory, kind)])[f"{factory}-{kind}"]
+    weights, x = make_weights(kind, n, k, rng), rng.normal(size=(rows, k)).astype(np.float32)
+    residual = rng.normal(size=(rows, n)).astype(np.float32) if with_residual else None
+    bias = rng.normal(size=n).astype(np.float32) if with_bias else None
+    wanted = expected(kind, weights, x)
+    wanted = wanted + (0 if bias is None else bias) + (0 if residual is None else residual)
+    for threads in (1, 2, 3):
+        found = multiply(kernel, kind, weights, x, threads, residual, bias)
+        assert (np.abs(found - wanted) <= tolerance(kind, weights, x)).all(), threads
+
+
+@pytest.mark.parametrize("kind", ["q4_0", "f32"])
+def test_the_residual_may_be_the_result(kind: str) -> None:
+    rng = np.random.default_rng(1)
+    n, k, rows = 40, 1280, 9
+    kernel = compile_kernels([kernel_ref("mul_mat", kind)])[f"mul_mat-{kind}"]
+    weights, x = make_weights(kind, n, k, rng), rng.normal(size=(rows, k)).astype(np.float32)
+    residual = rng.normal(size=(rows, n)).astype(np.float32)
+    found = multiply(kernel, kind, weights, x, 2, residual, in_place=True)
+    assert (np.abs(found - expected(kind, weights, x) - residual) <= tolerance(kind, weights, x)).all()
+
+
+@pytest.mark.parametrize("rows", [1, 9])
+@pytest.mark.parametrize("kind", ["q4_0", "q4_1", "q8_0", "f32"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_stays_so_and_stays_in_its_row(kind: str, rows: int, bad: float) -> None:
+    rng = np.random.default_rng(2)
+    kernel = compile_kernels([kernel_ref("mul_mat", kind)])[f"mul_mat-{kind}"]
+    weights, x = make_weights(kind, 20, 96, rng), rng.normal(size=(rows, 96)).astype(np.float32)
+    x[0, 40] = bad
+    found = multiply(kernel, kind, weights, x)
+    assert not np.isfinite(found[0]).any()
+    assert np.isfinite(found[1:]).all()
+
+
+@pytest.mark.parametrize("kind", INTEGER)
+def test_extreme_values_are_exact(kind: str) -> None:
+    """All weights and activations at their largest, where a 16-bit sum in between would overflow."""
+    k = 256
+    kernel = compile_kernels([kernel_ref("mul_mat", kind)])[f"mul_mat-{kind}"]
+    weights = make_weights(kind, 16, k, np.random.default_rng(0)).reshape(-1, by_name(kind).block_bytes)
+    weights[:, 2:] = 0x80 if kind == "q8_0" else 0xFF
+    weights[:, :2] = np.array([1], np.float16).view(np.uint8)
+    if kind == "q4_1":
+        weights[:, 2:4] = np.array([0], np.float16).view(np.uint8)
+    weights = weights.reshape(16, -1)
+    for rows in (1, 12):
+        for sign in (1, -1):
+            x = np.full((rows, k), sign, np.float32)
+            found = multiply(kernel, kind, weights, x)
+            np.testing.assert_allclose(found, expected(kind, weights, x), rtol=1e-6)
+
+
+@pytest.mark.parametrize("factory", ["mul_mat_vec", "mul_mat"])
+def test_the_code_is_of_its_level(factory: str) -> None:
+    level = target.current()
+    for kind in ("q4_0", "f32"):
+        text = assembly(kernel_ref(factory, kind))
+        assert ("zmm" in text) == (level.name == "avx512")
+        assert ("ymm" in text) == (level.name != "plain")
+        assert ("vpdpbusd" in text) == (level.has_vnni and kind == "q4_0")
