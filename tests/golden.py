@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import graphml_quant
 import numpy as np
 from numpy.typing import NDArray
 
@@ -85,9 +86,17 @@ def _normal(name: str, count: int, seed: int) -> Floats:
 
 
 def write_gguf(
-    path: Path, architecture: str, metadata: Metadata, tensors: Mapping[str, NDArray[Any]]
+    path: Path,
+    architecture: str,
+    metadata: Metadata,
+    tensors: Mapping[str, NDArray[Any]],
+    form: str | None = None,
 ) -> Path:
-    """A GGUF file without a vocabulary. metadata: key -> type (`UINT32`, `ARRAY FLOAT32`, ...) and value."""
+    """A GGUF file without a vocabulary.
+
+    metadata: key -> type (`UINT32`, `ARRAY FLOAT32`, ...) and value; form: what all weights but vectors
+    are quantised to.
+    """
     writer = gguf.GGUFWriter(path, architecture)
     for key, (kind, value) in metadata.items():
         if key != "general.architecture":
@@ -95,7 +104,11 @@ def write_gguf(
             writer.add_key_value(key, value, types[0], sub_type=types[-1] if len(types) > 1 else None)
     writer.add_tokenizer_model("no_vocab")
     for name, array in tensors.items():
-        writer.add_tensor(name, array)
+        if form is not None and array.ndim > 1:
+            blocks = graphml_quant.quantize(graphml_quant.by_name(form), array)
+            writer.add_tensor(name, blocks, raw_dtype=gguf.GGMLQuantizationType[form.upper()])
+        else:
+            writer.add_tensor(name, array)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -1,12 +1,12 @@
 """What an architecture is, and what its `build` gets to work with: the file's metadata and tensors by name.
 
 An architecture is a module with `Config` (a frozen dataclass with `read(keys)`), `build(g, config, weights)`
-that returns the logits node, and optionally `sample()`: the metadata and tensors of a tiny model for tests.
+that returns the logits node, and `sample(name)`: tiny models, under that name, that the tests run it with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,13 +25,22 @@ class Config(Protocol):
 
 
 @dataclass(frozen=True)
+class SampleModel:
+    """A tiny model for tests: its name, metadata (key -> value) and tensors (GGUF's name -> NumPy shape)."""
+
+    name: str
+    metadata: Mapping[str, int | float | str]
+    tensors: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
 class Architecture:
     """A known architecture; see the module's docstring."""
 
     name: str
     read: Callable[[Keys], Any]
     build: Callable[[Builder, Any, Tensors], Node]
-    sample: Callable[[], tuple[Mapping[str, Any], Mapping[str, tuple[int, ...]]]] | None = None
+    sample: Callable[[str], Sequence[SampleModel]] | None = None
 
 
 class Keys:

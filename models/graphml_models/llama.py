@@ -13,6 +13,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml_models._experts import swiglu_experts
 from graphml_models._rope import Rope, read_rope
+from graphml_models._samples import llama_like
 
 
 @dataclass(frozen=True)
@@ -72,3 +73,6 @@ def ffn(g: Builder, layer: Layer, x_TD: Node) -> Node:
     """SwiGLU feed-forward."""
     gate_TF, up_TF = (layer.linear(x_TD, f"ffn_{name}", name, scale_last=True) for name in ("gate", "up"))
     return layer.linear(g.mul(g.silu(gate_TF), up_TF, "swiglu"), "ffn_down", "down", scale_last=True)
+
+
+sample = llama_like  # tiny models for tests

@@ -1,0 +1,191 @@
+"""Every architecture, found by itself, on every backend: tiny models say the same however they are fed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphml.engine import discovery
+from graphml.engine.architecture import SampleModel
+from graphml.engine.cache import PagedCache
+from graphml.engine.executor import BLOCK_SIZE, Executor
+from graphml.engine.loading import open_executor
+from graphml.ir.verify import verify
+from graphml.passes.fusion import fuse, fusions
+from tests import golden
+from tests.golden import Floats, nmse
+
+N_BATCH = 24
+TOKENS = np.random.default_rng(3).integers(0, 80, 70)  # three blocks of the cache
+BACKENDS = [name for name in discovery.backend_names() if discovery.backend(name).unavailable() is None]
+MODELS = {
+    f"{name}-{model.name}": (name, model)
+    for name in discovery.architecture_names()
+    for model in (discovery.architecture(name).sample or (lambda name: ()))(name)
+}
+
+
+def kind_of(value: float | str) -> str:
+    kinds = {bool: "BOOL", int: "UINT32", float: "FLOAT32", str: "STRING"}
+    return kinds[type(value)]
+
+
+def write_model(path: Path, architecture: str, model: SampleModel, form: str | None = None) -> Path:
+    """The model as GGUF with random weights, its matrices quantised to `form`."""
+    metadata = {key: (kind_of(value), value) for key, value in model.metadata.items()}
+    tensors = {name: golden.weights(name, shape[::-1], seed=7) for name, shape in model.tensors.items()}
+    return golden.write_gguf(path, architecture, metadata, tensors, form)
+
+
+class Models:
+    """Open executors by model, backend and weights' format."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.executors: dict[tuple[str, str, str | None], Executor] = {}
+
+    def __call__(self, model: str, backend: str, form: str | None = None) -> Executor:
+        key = model, backend, form
+        if key not in self.executors:
+            path = self.folder / f"{model}-{form}.gguf"
+            if not path.exists():
+                write_model(path, *MODELS[model], form)
+            self.executors[key] = open_executor(path, backend, threads=2, cache_dtype="f32", n_batch=N_BATCH)
+        return self.executors[key]
+
+
+class Sequence:
+    """A sequence with a cache of its own, which may have its blocks in any order."""
+
+    def __init__(self, executor: Executor, order: list[int] | None = None) -> None:
+        self.executor = executor
+        self.cache = PagedCache(128, BLOCK_SIZE)
+        if order is not None:
+            self.cache._free = order[::-1]  # taken from the end
+        self.state = executor.state(self.cache)
+
+    def feed(self, tokens: Any, piece: int = N_BATCH, all_logits: bool = True) -> Floats:
+        """Logits of the tokens, fed in pieces."""
+        parts = [tokens[i : i + piece] for i in range(0, len(tokens), piece)]
+        step = self.executor.step
+        return np.concatenate([step(part, self.cache, self.state, all_logits).copy() for part in parts])
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
+    models = Models(tmp_path_factory.mktemp("architectures"))
+    yield models
+    for executor in models.executors.values():
+        executor.close()
+
+
+@pytest.fixture(params=[(model, backend) for model in MODELS for backend in BACKENDS], ids="-".join)
+def executor(request: pytest.FixtureRequest, models: Models) -> Executor:
+    return models(*request.param)
+
+
+@pytest.mark.parametrize("name", discovery.architecture_names())
+def test_every_architecture_has_samples(name: str) -> None:
+    assert any(of == name for of, _ in MODELS.values()), (
+        f"write sample(name) beside Config and build of {name}"
+    )
+
+
+def test_every_tensor_of_a_sample_is_used_and_the_graph_is_well_formed(executor: Executor) -> None:
+    verify(executor.build(1, 1))
+    verify(executor.compiled(N_BATCH, N_BATCH).graph)
+    assert not executor.unused_tensors
+
+
+def test_in_pieces_is_step_by_step(executor: Executor) -> None:
+    together = Sequence(executor).feed(TOKENS)
+    assert np.isfinite(together).all()
+    assert nmse(Sequence(executor).feed(TOKENS, piece=1), together) < 1e-10
+    assert nmse(Sequence(executor).feed(TOKENS, piece=7), together) < 1e-10
+
+
+def test_the_last_logits_are_the_last_of_all(executor: Executor) -> None:
+    all_logits = Sequence(executor).feed(TOKENS[:N_BATCH])
+    last = Sequence(executor).feed(TOKENS[:N_BATCH], all_logits=False)
+    assert last.shape == (1, all_logits.shape[1])
+    assert nmse(last[0], all_logits[-1]) < 1e-10
+
+
+def test_it_is_what_the_reference_says(
+    executor: Executor, request: pytest.FixtureRequest, models: Models
+) -> None:
+    model, _ = request.node.callspec.params["executor"]
+    reference = Sequence(models(model, "reference")).feed(TOKENS)
+    assert nmse(Sequence(executor).feed(TOKENS), reference) < 1e-9
+
+
+def test_earlier_tokens_matter(executor: Executor) -> None:
+    """So that the comparisons above can fail: another first token changes the last logits."""
+    other = TOKENS.copy()
+    other[0] = (other[0] + 1) % 80
+    first, second = Sequence(executor).feed(TOKENS), Sequence(executor).feed(other)
+    assert nmse(first[-1], second[-1]) > 1e-8
+
+
+def test_sequences_that_take_turns_do_not_disturb_each_other(executor: Executor) -> None:
+    texts = TOKENS, TOKENS[::-1].copy()
+    alone = [Sequence(executor).feed(text) for text in texts]
+    both = [Sequence(executor), Sequence(executor)]
+    turns: list[list[Floats]] = [[], []]
+    for start in range(0, len(TOKENS), 10):
+        for i, text in enumerate(texts):
+            turns[i].append(both[i].feed(text[start : start + 10], piece=10 if start % 20 else 5))
+    for i in range(2):
+        assert nmse(np.concatenate(turns[i]), alone[i]) < 1e-10
+
+
+def test_rewinding_and_going_on_is_like_going_on(executor: Executor) -> None:
+    plain = Sequence(executor).feed(TOKENS)
+    sequence = Sequence(executor)
+    sequence.feed(TOKENS[:60])
+    for length in (45, 3, 33, 0):
+        sequence.cache.rewind(0, min(length, sequence.cache.lengths[0]))
+        at = sequence.cache.lengths[0]
+        assert nmse(sequence.feed(TOKENS[at : at + 20]), plain[at : at + 20]) < 1e-10
+
+
+@pytest.mark.parametrize("order", [[3, 0, 2, 1], [1, 2, 3, 0]], ids=str)
+def test_the_order_of_cache_blocks_does_not_matter(executor: Executor, order: list[int]) -> None:
+    plain = Sequence(executor).feed(TOKENS)
+    sequence = Sequence(executor, order)
+    assert nmse(sequence.feed(TOKENS), plain) < 1e-10
+    assert list(sequence.cache.table[0, :3]) == order[:3]
+    assert nmse(Sequence(executor, order).feed(TOKENS, piece=1), plain) < 1e-10
+
+
+COUNTS = {
+    "llama-plain": {"dequant_mul_mat": 15, "rms_norm_mul": 5, "swiglu": 2, "mul_mat_residual": 4},
+    "llama-grouped": {"dequant_mul_mat": 15, "rms_norm_mul": 5, "swiglu": 2, "mul_mat_bias": 6},
+    "llama-experts": {"dequant_mul_mat": 11, "dequant_mul_mat_id": 6, "rms_norm_mul": 5, "swiglu": 2},
+}
+
+
+@pytest.mark.parametrize("model", COUNTS)
+def test_golden_counts_of_fusions(model: str, models: Models) -> None:
+    graph = models(model, "reference").build(1, 1)
+    fused, counts = fuse(graph, {fusion.replace for fusion in fusions().values()})
+    assert counts.applied == COUNTS[model]
+    verify(fused)
+
+
+@pytest.mark.parametrize("form", ["f16", "bf16", "q8_0", "q4_0", "q4_1"])
+@pytest.mark.parametrize("model", [model for model in MODELS if model.endswith(("grouped", "experts"))])
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "reference"])
+def test_quantised_weights_mean_what_the_reference_says(
+    model: str, backend: str, form: str, models: Models
+) -> None:
+    """Block formats within what converting activations to blocks costs, which backends need not do alike."""
+    limit = 1e-9 if form.endswith("f16") else 1e-3
+    reference = Sequence(models(model, "reference", form)).feed(TOKENS)
+    assert nmse(Sequence(models(model, backend, form)).feed(TOKENS), reference) < limit
+    assert nmse(Sequence(models(model, backend, form)).feed(TOKENS[:40], piece=1), reference[:40]) < limit
+    assert nmse(reference, Sequence(models(model, "reference")).feed(TOKENS)) > 1e-8
