@@ -1,4 +1,4 @@
-"""Chats: what is fed is what is new, templates that rewrite the past, and messages that spell control tokens."""
+"""Chats: only what is new is fed, templates that rewrite the past, messages that spell control tokens."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import graphml
 import numpy as np
 import pytest
+
+import graphml
 from graphml import SamplingParams
 from tests import tiny_model
 
 # Drops what the assistant said before, as templates of reasoning models do.
 FORGETFUL = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
-    "{% if message['role'] == 'assistant' %}...{% else %}{{ message['content'] | trim }}{% endif %}<|im_end|>\n"
+    "{% if message['role'] == 'assistant' %}...{% else %}{{ message['content'] | trim }}{% endif %}"
+    "<|im_end|>\n"
     "{% endfor %}<|im_start|>assistant{{ '\n' }}"
 )
 PARAMS = SamplingParams(temperature=1.2)

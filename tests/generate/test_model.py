@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import gguf
-import graphml
 import pytest
+
+import graphml
 from tests import tiny_model
 
 
@@ -126,7 +127,7 @@ def test_wrong_files_are_named(tmp_path: Path) -> None:
         graphml.load_tokenizer(tmp_path / "nothing.gguf")
     damaged = tmp_path / "damaged.gguf"
     damaged.write_bytes(tiny_model.write(tmp_path / "whole.gguf").read_bytes()[:3000])
-    with pytest.raises(graphml.WeightsError, match="damaged.gguf"):
+    with pytest.raises(graphml.WeightsError, match=r"damaged\.gguf"):
         load(damaged)
 
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import graphml
 import numpy as np
 import pytest
+
+import graphml
 from graphml import SamplingParams
 from tests import tiny_model
 

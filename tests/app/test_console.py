@@ -1,0 +1,55 @@
+"""Bars and text: drawn on terminals only, and nothing that could steer one."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from graphml.app import console
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_no_bar_off_a_terminal() -> None:
+    stream = io.StringIO()
+    with console.Bars(stream) as bars:
+        for done in range(10):
+            bars.report("download", done, 10)
+    assert stream.getvalue() == ""
+
+
+def test_bars_appear_when_work_takes_long_and_vanish(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    stream = Terminal()
+    with console.Bars(stream) as bars:
+        bars.report("compile", 0, 4)
+        bars.report("compile", 4, 4)
+        assert stream.getvalue() == ""  # over at once
+        monkeypatch.setattr(console, "PATIENCE_S", -1.0)
+        bars.report("download", 1 << 20, 4 << 20)
+        bars.report("compile", 1, 4)
+        bars.report("something", 5, 0)
+    shown = stream.getvalue()
+    for text in ("Downloading", "1.0 MiB of 4.0 MiB", "Compiling kernels", "1 of 4", "something"):
+        assert text in shown
+    assert shown.rstrip().endswith("\x1b[2K")  # erased
+
+
+def test_models_cannot_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream, shown in ((Terminal(), "ab\n\tc"), (io.StringIO(), "a\x1b]0;\x07b\n\tc\x9b")):
+        monkeypatch.setattr("sys.stdout", stream)
+        console.write("a\x1b]0;\x07b\n\tc\x9b" if shown != "ab\n\tc" else "a\x1b\x07b\n\tc\x9b")
+        assert stream.getvalue() == shown
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 << 30, "3.0 GiB"), (5 << 40, "5.0 TiB")],
+)
+def test_sizes(n_bytes: int, text: str) -> None:
+    assert console.size(n_bytes) == text

@@ -1,0 +1,103 @@
+"""The command as a process: signals, closed pipes, terminals, and what its start imports."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
+COMMAND = [sys.executable, "-m", "graphml"]
+ENDLESS = [*COMMAND, "run", str(STORIES), "-p", "", "-n", "400", "--backend", "reference"]
+
+posix_only = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals and terminals")
+
+
+def test_the_version_imports_no_numpy() -> None:
+    script = "import sys, graphml.app.cli; print(sorted({'numpy', 'jinja2', 'rich'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@posix_only
+def test_ctrl_c_exits_with_130() -> None:
+    with subprocess.Popen(ENDLESS, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(4) == "Once"
+        process.send_signal(signal.SIGINT)
+        rest, complaint = process.stdout.read(), process.stderr.read()
+        assert process.wait(20) == 130
+    assert len(rest) < 1500
+    assert "Traceback" not in complaint
+
+
+@posix_only
+def test_a_closed_pipe_is_no_drama() -> None:
+    with subprocess.Popen(ENDLESS, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(4) == "Once"
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(20) == 1
+
+
+@posix_only
+def test_in_a_chat_ctrl_c_stops_the_answer_only(tmp_path: Path) -> None:
+    template = tmp_path / "plain.jinja"
+    template.write_text("{{ messages[-1]['content'] }}", encoding="utf-8")
+    command = [
+        *COMMAND,
+        "chat",
+        str(STORIES),
+        "-n",
+        "300",
+        "--backend",
+        "reference",
+        "--template",
+        str(template),
+    ]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, bufsize=0, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("Once upon a time\n")
+        process.stdin.flush()
+        process.stdout.read(5)
+        process.send_signal(signal.SIGINT)
+        process.stdin.write("/history\n/exit\n")
+        process.stdin.flush()
+        rest = process.stdout.read()
+        assert process.wait(20) == 0
+    assert "user: Once upon a time\n" in rest
+    assert len(rest) < 1500
+
+
+@posix_only
+def test_on_a_terminal_there_are_remarks_and_no_control_characters() -> None:
+    import pty  # not on Windows
+
+    main_end, terminal = pty.openpty()
+    command = [*COMMAND, "run", str(STORIES), "-p", "", "-n", "5", "--backend", "reference"]
+    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal) as process:
+        os.close(terminal)
+        shown = b""
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            try:
+                part = os.read(main_end, 4096)
+            except OSError:  # Linux's way to say that the other end was closed
+                break
+            if not part:
+                break
+            shown += part
+        assert process.wait(20) == 0
+    os.close(main_end)
+    assert b"Once upon a time" in shown
+    assert b"answer 5 tokens" in shown
