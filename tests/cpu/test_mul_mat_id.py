@@ -1,0 +1,124 @@
+"""Products with chosen experts' matrices against float64: any choice, any format, any number of threads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from graphml_cpu import target
+from graphml_cpu.layouts import PANEL_ELEMENTS, TOKEN_BLOCK, expert_scratch_bytes
+from graphml_quant import formats
+
+from graphml import settings
+from tests.cpu.kernels.running import THREADS, kernel, run
+from tests.cpu.weights import ordinary_weights
+
+# One format per length of block; the decoders themselves are tested in test_formats.
+QUICK = ["f16", "q5_1"]
+FORMATS = [*QUICK, "f32", "nvfp4", "q1_0", "q4_k"]
+
+
+class Product:
+    """A product's operands and what float64 makes of them; `shared`: one row for all slots of a token."""
+
+    def __init__(
+        self, name: str, experts: int, n: int, k: int, ids: np.ndarray, shared: bool = False
+    ) -> None:
+        self.name, self.experts, self.n, self.k = name, experts, n, k
+        self.ids = np.ascontiguousarray(ids, np.int32)
+        format, random = formats()[name], np.random.default_rng(n * k + ids.size)
+        self.w = ordinary_weights(format, experts * n, k)
+        slots = 1 if shared else ids.shape[1]
+        self.x = random.standard_normal((ids.shape[0], slots, k + 3), np.float32)
+        decoded = format.decode(self.w.reshape(-1, format.block_bytes)).reshape(experts, n, k)
+        chosen = decoded.astype(np.float64)[np.clip(ids, 0, experts - 1)]
+        x = np.broadcast_to(self.x[..., :k].astype(np.float64), (*ids.shape, k))
+        self.exact = np.einsum("tunk,tuk->tun", chosen, x)
+
+    def run(self, nth: int = 1, tokens: slice = slice(None)) -> np.ndarray:
+        """[tokens, slots, n] from the kernel; what lies around the output and the scratch is not touched."""
+        ids, x = np.ascontiguousarray(self.ids[tokens]), np.ascontiguousarray(self.x[tokens])
+        y = np.full((*ids.shape, self.n + 5), 7, np.float32)
+        scratch_bytes = expert_scratch_bytes(self.k, self.experts, ids.size)
+        scratch = np.full(scratch_bytes + 64, 0xFF, np.uint8)
+        run(kernel("mul_mat_id", "make_mul_mat_id", self.name), nth, w=self.w, x=x, ids=ids, y=y,
+            n_experts=self.experts, n_used=ids.shape[1], n=self.n, k=self.k,
+            expert_bytes=self.n * self.w.shape[1], row_bytes=self.w.shape[1], x_token_stride=x.strides[0],
+            x_slot_stride=x.strides[1] if x.shape[1] > 1 else 0, y_stride=4 * (self.n + 5), scratch=scratch,
+            pairs=ids.size)  # fmt: skip
+        assert (y[..., self.n :] == 7).all()
+        assert (scratch[-64:] == 0xFF).all()
+        return y[..., : self.n]
+
+
+def some_ids(tokens: int, used: int, experts: int) -> np.ndarray:
+    return np.random.default_rng(tokens + used).integers(0, experts, (tokens, used))
+
+
+def error(got: np.ndarray, exact: np.ndarray) -> float:
+    """Normalised mean squared error."""
+    return float(((got - exact) ** 2).sum() / (exact**2).sum())
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(("tokens", "used", "n", "blocks"), [(1, 1, 5, 1), (1, 2, 37, 3), (9, 3, 21, 5)])
+def test_product_is_float64s_within_rounding(
+    name: str, tokens: int, used: int, n: int, blocks: int, shared: bool
+) -> None:
+    k = blocks * max(formats()[name].block_elements, 32)
+    product = Product(name, 6, n, k, some_ids(tokens, used, 6), shared)
+    for nth in THREADS:
+        assert error(product.run(nth), product.exact) < 1e-12
+
+
+@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("chosen", ["all one", "twice the same", "out of range", "first and last"])
+def test_unusual_choices(name: str, chosen: str) -> None:
+    ids = {
+        "all one": np.full((TOKEN_BLOCK + 6, 2), 3),
+        "twice the same": np.repeat(some_ids(5, 1, 4), 2, axis=1),
+        "out of range": np.array([[-1, 4], [-(2**31), 2**31 - 1], [0, 3]]),
+        "first and last": np.array([[0, 3]] * 5),
+    }[chosen]
+    product = Product(name, 4, 19, 64, ids)
+    assert error(product.run(2), product.exact) < 1e-12
+
+
+def test_many_experts_and_pairs() -> None:
+    product = Product("f16", 512, 5, 32, some_ids(256, 16, 512), shared=True)
+    assert error(product.run(2), product.exact) < 1e-12
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_token_does_not_depend_on_its_batch_or_the_threads(name: str) -> None:
+    product = Product(name, 3, 71, PANEL_ELEMENTS + 64, some_ids(TOKEN_BLOCK + 10, 2, 3))
+    together = product.run()
+    for nth in (*THREADS[1:], 64):
+        np.testing.assert_array_equal(product.run(nth), together)
+    for tokens in (slice(0, 1), slice(60, 63), slice(73, 74)):
+        np.testing.assert_array_equal(product.run(tokens=tokens), together[tokens])
+
+
+def test_experts_that_nobody_chose_are_not_read() -> None:
+    """Their decoded weights would be NaN, and NaN times anything shows."""
+    product = Product("f32", 5, 7, 32, np.array([[1, 3]]))
+    product.w.reshape(5, -1)[[0, 2, 4]] = 0xFF
+    assert error(product.run(), product.exact) < 1e-12
+
+
+@pytest.mark.parametrize("level", [name for name in target.available() if name != target.current().name])
+def test_other_levels(level: str) -> None:
+    """The two quick formats again, in a process of each other level."""
+    if settings.cpu_level() is not None or level == "avx2-vnni":
+        pytest.skip("the levels are tested from a process of the best one; avx2-vnni and avx2 multiply alike")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k"]
+    child = subprocess.run(
+        [*command, "(f16 or q5_1 or many) and not levels"],
+        env=settings.child_environment({"GRAPHML_CPU_LEVEL": level}),
+        capture_output=True,
+        text=True,
+    )
+    assert child.returncode == 0, child.stdout + child.stderr
