@@ -7,9 +7,13 @@ MAX_CHUNKS = 16
 
 
 PANEL_ROWS = 16
-"""Weight rows that `mul_mat_panels` decodes together."""
+"""Weight rows that products through decoders decode together."""
 PANEL_ELEMENTS = 1024
 """Elements of each of them that are decoded before they are multiplied."""
+TOKEN_BLOCK = 64
+"""Token rows that meet them then: 256 KB of them, so that they stay in the second cache."""
+LISTED_BYTES = 24
+"""What is noted about each of these rows: the addresses of the row, of its outputs, of its residuals."""
 
 
 def attention_record_bytes(d_v: int, max_chunks: int = MAX_CHUNKS) -> int:
@@ -23,5 +27,11 @@ def attention_partial_bytes(rows: int, n_head: int, d_v: int, max_chunks: int = 
 
 
 def panel_scratch_bytes(k: int) -> int:
-    """The scratch per thread of `mul_mat_panels` for rows of k elements: one decoded tile, 64 KiB at most."""
-    return 2 * 64 + PANEL_ROWS * min(k, PANEL_ELEMENTS) * 4  # before it, the products of one register tile
+    """Scratch of one thread of products through decoders, for rows of k elements; a multiple of 4 bytes."""
+    listed_and_dots = TOKEN_BLOCK * LISTED_BYTES + 2 * 64
+    return listed_and_dots + PANEL_ROWS * min(k, PANEL_ELEMENTS) * 4
+
+
+def expert_scratch_bytes(k: int, n_experts: int, pairs: int) -> int:
+    """Scratch of one thread of `mul_mat_id`: the above, and the (token, slot) pairs sorted by expert."""
+    return panel_scratch_bytes(k) + (n_experts + pairs) * 4

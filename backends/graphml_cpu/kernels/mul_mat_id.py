@@ -27,7 +27,7 @@ def _expert(ids: int, pair: int, n_experts: int) -> int:
 
 @inline
 def _sort(ids: int, pairs: int, n_experts: int, ends: int, order: int) -> None:
-    """Counting sort: order int32 [pairs] lists the pairs by expert; ends int32 [n_experts]: where each ends."""
+    """Counting sort: order int32 [pairs] lists the pairs by expert; ends int32 [n_experts]: their ends."""
     for expert in range(n_experts):
         store_i32(ends + expert * 4, 0)
     for pair in range(pairs):
