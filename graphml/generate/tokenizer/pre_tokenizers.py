@@ -1,8 +1,8 @@
-r"""Every value of `tokenizer.ggml.pre` that llama.cpp knows: how it cuts a text into words, and its flags.
+"""Every value of `tokenizer.ggml.pre` that llama.cpp knows: how it cuts a text into words, and its flags.
 
 The expressions are those of the models' own tokenizer.json files in the reading that llama.cpp gives them
-(src/llama-vocab.cpp and src/unicode.cpp of llama-cpp-python 0.3.36): categories of letters are not told
-apart, `\p{..}` only as far as `splitting.py` says. Data alone; applies nothing.
+(src/llama-vocab.cpp and src/unicode.cpp of llama-cpp-python 0.3.36): categories of letters beyond ASCII are
+not told apart; `splitting.py` says how they are applied. Data alone.
 """
 
 from __future__ import annotations

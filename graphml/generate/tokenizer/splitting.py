@@ -1,10 +1,11 @@
-r"""Cutting a text into words by a chain of steps, each cutting the pieces that the step before it left.
+"""Cutting a text into words by a chain of steps, each cutting the pieces that the step before it left.
 
 A step is a regular expression or a function. An expression isolates its matches; what lies between them
-stays whole. It sees a piece as if nothing stood after it, so `\s+(?!\S)` and `\Z` mean the piece's end.
-An expression with `\p{...}` runs on the reduced text (one byte per code point), one without on the text
-itself with every space beyond ASCII turned into \v; `\s`, `\d` and `\b` are ASCII in both. These are the
-semantics of the rules as llama.cpp applies them. Knows nothing of vocabularies.
+stays whole. It sees a piece as if nothing stood after it, so looking ahead stops at the piece's end. An
+expression that names a category of letters runs on the reduced text (one byte per code point), one that
+does not on the text itself with every space beyond ASCII turned into a vertical tab; classes of spaces,
+digits and word ends are ASCII in both. These are the semantics of the rules as llama.cpp applies them.
+Knows nothing of vocabularies.
 """
 
 from __future__ import annotations
