@@ -10,6 +10,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.shape import Dim, Symbol, bounds
 from graphml_cpu.compiler import KernelRef
+from graphml_cpu.kernels import formats
 
 
 @dataclass(frozen=True)
@@ -106,3 +107,11 @@ def one_symbol(node: Node) -> str | None:
     """Refuse a value with more than one symbolic dimension among its rows."""
     symbolic = sum(isinstance(dim, Symbol) for dim in node.shape[:-1])
     return f"{node.name} has several symbolic dimensions" if symbolic > 1 else None
+
+
+def decodable(weight: Node) -> str | None:
+    """Refuse a weight whose elements no kernel decodes, or whose number of rows is not known beforehand."""
+    if weight.dtype.name not in formats.names():
+        return f"no kernel decodes {weight.dtype.name}"
+    symbolic = any(isinstance(dim, Symbol) for dim in weight.shape)
+    return f"{weight.name} has a symbolic dimension" if symbolic else None
