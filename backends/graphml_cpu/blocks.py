@@ -17,9 +17,10 @@ from graphml_cpu.compiler import Kernel
 from graphml_cpu.hazards import Region
 from graphml_cpu.lowering import table
 from graphml_cpu.lowering.step import Argument, Constant, Rows, Scratch, Step, Workspace
-from graphml_cpu.placement import CACHE_LINE, one_copy_bytes, replicated, viewed
-from graphml_cpu.state import CpuState
+from graphml_cpu.placement import one_copy_bytes, replicated, viewed
+from graphml_cpu.state import CpuState, zeros
 
+_PAGE = 4096
 _SLOTS = 1 << 14  # kernels hold addresses of slots, so their arrays never grow; ample for any graph
 
 
@@ -42,7 +43,7 @@ class Places:
         self.n_threads = n_threads
         self._plan, self._weights, self._constants, self._arena = plan, weights, constants, arena
         self._made: dict[Constant, Array] = {}
-        self._scratch: Array = np.zeros((n_threads, CACHE_LINE), np.uint8)
+        self._scratch: Array = zeros(n_threads * _PAGE).reshape(n_threads, _PAGE)
         self._states = {name: i for i, name in enumerate(graph.leaves("state"))}
         self._n_fixed = 0
         self._state_slots = np.zeros(_SLOTS, np.int64)
@@ -53,9 +54,9 @@ class Places:
     def reserve_scratch(self, steps: list[Step]) -> None:
         """Make room for the largest scratch of any step; before any block is filled."""
         sizes = [a.n_bytes for step in steps for a in step.arguments.values() if isinstance(a, Scratch)]
-        width = -(-max(sizes, default=1) // 4096) * 4096
-        if width > self._scratch.shape[1]:
-            self._scratch = np.zeros((self.n_threads, width), np.uint8)
+        width = -(-max(sizes, default=1) // _PAGE) * _PAGE
+        # Whole pages: kernels store whole vectors there, which must be aligned.
+        self._scratch = zeros(self.n_threads * width).reshape(self.n_threads, width)
 
     def bind(self, dims: Mapping[str, int], state: CpuState) -> None:
         """Set the step's dimensions and the session's state."""

@@ -25,7 +25,7 @@ from graphml_cpu.lowering.step import (
 from graphml_cpu.packed import packed_bytes, scratch_bytes
 
 FLOAT_WEIGHTS = frozenset({})
-INTEGER_WEIGHTS = frozenset({})
+INTEGER_WEIGHTS = frozenset({"q4_0", "q4_1", "q8_0"})
 ACTIVATION = dtype("q8_1")
 
 
