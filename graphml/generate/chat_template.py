@@ -24,7 +24,7 @@ __all__ = ["ChatTemplate", "TemplateLimits", "template_names", "template_source"
 KEY = "tokenizer.chat_template"
 NAMES_KEY = "tokenizer.chat_templates"
 DEFAULT_NAME = "default"
-LARGEST_SOURCE = 128 * 1024
+LARGEST_SOURCE = 64 * 1024
 DEEPEST_DATA = 64
 FILE_NAME = "<chat template>"
 

@@ -81,8 +81,10 @@ class Budget:
     def room(self, characters: int) -> None:
         """Check, before a text of this size is made, that it may be made."""
         self.step()
-        if characters > min(self._left, self._largest):
+        if characters > self._largest:
             raise TemplateError(f"the template creates too much text: {characters:,} characters at once")
+        if characters > self._left:
+            raise TemplateError("the template creates too much text, intermediate results included")
 
     def places(self, count: int, each: int = PLACE) -> None:
         """Check, before a list of this many items is made, that it may be made."""

@@ -17,8 +17,8 @@ from jinja2.visitor import NodeTransformer
 
 STEP, PASS, MADE, READ, CONCAT = "count step", "count pass", "count made", "count read", "count concat"
 
-# Several times the longest templates known; compiling so many takes about half a second.
-LARGEST_TREE = 10_000
+# Several times the longest templates known; compiling so many takes a third of a second.
+LARGEST_TREE = 6_000
 
 _REFUSED: dict[type[nodes.Node], str] = {
     nodes.Include: "include",
@@ -67,8 +67,8 @@ class _Instrument(NodeTransformer):
         node = super().generic_visit(node, *args, **kwargs)
         for name, cost in costs.items():
             body = getattr(node, name)
-            if body:
-                line = body[0].lineno
+            if body or name == "body":  # a loop with an empty body runs all the same
+                line = body[0].lineno if body else node.lineno
                 step = _filter(nodes.Const(cost).set_lineno(line), STEP)
                 body.insert(0, nodes.ExprStmt(step).set_lineno(line))
         return node
