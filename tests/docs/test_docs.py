@@ -1,0 +1,268 @@
+"""The documentation is true: examples run, commands parse, links and paths resolve, tables are the code's.
+
+Comments above a block say how it is tried: `<!-- file: NAME -->` writes it to a file instead of running it,
+`<!-- from: PATH -->` says that the file of the repository holds these lines, `<!-- prints -->` that it is
+what the Python block before it prints. A page with `<!-- test: needs smollm2 -->` is tried with that model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import graphml_quant
+import pytest
+import typer
+from graphml_cpu import lowering, target
+from graphml_cpu.kernels import formats as kernel_formats
+
+import graphml
+from graphml import backend as contract
+from graphml import errors, settings
+from graphml.app.cli import COMMANDS, app
+from graphml.engine import discovery, fetch
+from graphml.ir.ops.leaf import LEAVES
+from graphml.passes.fusion import all_ops, fusions
+from tests.docs.pages import PAGES, ROOT, Block, blocks, headings, name_of, prose, table
+
+SAMPLES = ROOT / "tests" / "data" / "llama2c"
+NEEDS_MODEL = "<!-- test: needs smollm2 -->"
+
+
+def pages_with(language: str) -> list[Any]:
+    marks = {page: [pytest.mark.model] if NEEDS_MODEL in page.read_text() else [] for page in PAGES}
+    return [
+        pytest.param(page, id=name_of(page), marks=marks[page])
+        for page in PAGES
+        if any(block.language == language for block in blocks(page))
+    ]
+
+
+every_page = pytest.mark.parametrize("page", [pytest.param(page, id=name_of(page)) for page in PAGES])
+
+
+@pytest.mark.parametrize("page", pages_with("python"))
+def test_examples_run_and_print_what_the_page_says(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if NEEDS_MODEL in page.read_text():
+        try:
+            fetch.fetch("smollm2")
+        except graphml.DownloadError as error:
+            pytest.skip(f"offline: {error}")
+    for sample in SAMPLES.glob("*.bin"):
+        shutil.copy(sample, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    capsys.readouterr()
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks(page):
+        if (name := block.said("file")) is not None:
+            Path(name).write_text(block.text)
+        elif block.language == "python":
+            code = compile("\n" * (block.line - 1) + block.text, name_of(page), "exec")
+            exec(code, namespace)
+        elif block.said("prints") is not None:
+            printed = capsys.readouterr().out
+            assert printed == block.text, f"{name_of(page)}:{block.line}"
+
+
+@every_page
+def test_quoted_files_are_as_quoted(page: Path) -> None:
+    for block in blocks(page):
+        source = block.said("from")
+        if source is not None:
+            assert block.text in (ROOT / source).read_text(), f"{name_of(page)}:{block.line}: not in {source}"
+
+
+def graphml_commands(block: Block) -> list[list[str]]:
+    """The arguments of every graphml command of a block: all lines of `sh`, lines with a prompt elsewhere."""
+    found = []
+    for line in block.text.splitlines():
+        if block.language != "sh" and not line.startswith("$ "):
+            continue
+        lexer = shlex.shlex(line.removeprefix("$ "), posix=True, punctuation_chars="|&;<>")
+        lexer.whitespace_split = True
+        words: list[str] = []
+        for word in [*lexer, ";"]:
+            if word in ("&&", "|", ";", ">", "2>", "<"):
+                if words and Path(words[0]).name == "graphml":
+                    found.append(words[1:])
+                words = []
+            else:
+                words.append(word)
+    return found
+
+
+def parse(arguments: list[str]) -> None:
+    """Let the command line take the arguments apart without running anything."""
+    group: Any = typer.main.get_command(app)
+    context = group.make_context("graphml", list(arguments), resilient_parsing="--help" in arguments)
+    rest = [*context._protected_args, *context.args]
+    if rest:
+        name, command, rest = group.resolve_command(context, rest)
+        command.make_context(name, rest, parent=context)
+
+
+@pytest.mark.parametrize("page", [*pages_with("sh"), *pages_with("console")])
+def test_commands_are_valid(page: Path) -> None:
+    for block in blocks(page):
+        if block.language in ("sh", "console"):
+            for arguments in graphml_commands(block):
+                try:
+                    parse(arguments)
+                except Exception as error:
+                    pytest.fail(f"{name_of(page)}:{block.line}: graphml {shlex.join(arguments)}: {error!r}")
+
+
+@pytest.mark.parametrize("wrong", [["run", "--no-such"], ["nothing"], ["plan", "-c", "many"], ["perplexity"]])
+def test_a_wrong_command_is_noticed(wrong: list[str]) -> None:
+    with pytest.raises(Exception, match=r"(?i)no such|valid integer|missing"):
+        parse(wrong)
+
+
+@every_page
+def test_links_resolve(page: Path) -> None:
+    for target_name in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"\w+:", target_name):
+            continue
+        path, _, anchor = target_name.partition("#")
+        linked = page.parent / path if path else page
+        assert linked.exists(), f"{name_of(page)}: {target_name}"
+        if anchor:
+            assert anchor in headings(linked), f"{name_of(page)}: {target_name}"
+
+
+@every_page
+def test_paths_named_in_the_text_exist(page: Path) -> None:
+    """A path of the repository in backticks; one with a capital word, as `NAME.py`, or `*` is a pattern."""
+    top = {path.name for path in ROOT.iterdir() if path.is_dir()}
+    for name in re.findall(r"`([\w.\-]+/[\w.\-/*]*)`", prose(page)):
+        if name.split("/")[0] not in top:
+            continue
+        pattern = re.sub(r"\b[A-Z]{2,}\b", "*", name.rstrip("/"))
+        assert any(ROOT.glob(pattern)), f"{name_of(page)}: {name}"
+
+
+@every_page
+def test_commands_named_in_the_text_exist(page: Path) -> None:
+    for name in re.findall(r"`graphml (\w+)[^`]*`", prose(page)):
+        assert name in COMMANDS, name_of(page)
+
+
+def test_every_page_is_on_the_map() -> None:
+    linked = set(re.findall(r"\]\(([\w/.\-]+\.md)\)", (ROOT / "docs" / "README.md").read_text()))
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in PAGES if page.parent != ROOT}
+    assert linked >= pages - {"README.md"}
+
+
+def test_the_readme_holds_the_line_that_continuous_integration_runs() -> None:
+    (block,) = [block for block in blocks(ROOT / "README.md") if block.said("test line") is not None]
+    (line,) = block.text.splitlines()
+    assert line.startswith("python3 -m venv ")
+    assert line.endswith("pytest")
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+# What the docs list is what the code has.
+
+
+def test_variables() -> None:
+    known = set(re.findall(r"GRAPHML_[A-Z_]+", inspect.getsource(settings)))
+    assert {row["variable"] for row in table("docs/cpu.md", "variable")} == known
+    named = {name for page in PAGES for name in re.findall(r"GRAPHML_[A-Z_]+\b", page.read_text())}
+    assert named - {"GRAPHML_"} == known
+
+
+def test_ops() -> None:
+    listed = {row["op"]: row["family"] for row in table("docs/graph.md", "op")}
+    assert listed == {name: op.family for name, op in all_ops().items() if op.family != "fused"}
+
+
+def test_fusions() -> None:
+    listed = {row["fusion"]: row["makes"] for row in table("docs/passes.md", "fusion")}
+    assert listed == {name: fusion.replace.name for name, fusion in fusions().items()}
+
+
+def test_formats() -> None:
+    listed = [
+        (row["format"], row["number"], row["elements"], row["bytes"], row["encoder"], row["activation"])
+        for row in table("docs/formats.md", "format")
+    ]
+    assert listed == [
+        (
+            one.name, str(one.ggml_type), str(one.block_elements), str(one.block_bytes),
+            "yes" if one.encode else "", one.activation or "",
+        )
+        for one in graphml_quant.formats().values()
+    ]  # fmt: skip
+
+
+def test_architectures() -> None:
+    listed = [row["architecture"] for row in table("docs/architectures.md", "architecture")]
+    assert listed == discovery.architecture_names()
+
+
+def test_backends_and_their_contract() -> None:
+    assert sorted(row["backend"] for row in table("docs/backends.md", "backend")) == discovery.backend_names()
+    fields = [field.name for field in dataclasses.fields(contract.Backend)]
+    assert [row["field"] for row in table("docs/backends.md", "field")] == fields
+    listed = [row["method"].partition("(")[0] for row in table("docs/backends.md", "method")]
+    assert listed == [
+        f"{one.__name__}.{name}"
+        for one in (contract.Device, contract.Program, contract.State)
+        for name in vars(one)
+        if not name.startswith("_")
+    ]
+
+
+def test_cpu_levels_and_what_has_no_kernel() -> None:
+    assert [row["level"] for row in table("docs/cpu.md", "level")] == list(target.REQUIRED)
+    without = set(all_ops()) - set(lowering.table()) - {op.name for op in LEAVES}
+    without = {name for name in without if not all_ops()[name].view}
+    (sentence,) = re.findall(r"No kernel yet: (.*?)\.\n", (ROOT / "docs" / "cpu.md").read_text(), re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", sentence)) == without
+
+
+def test_activation_formats_are_the_only_ones_without_a_decoder_in_kernels() -> None:
+    """As docs/formats.md says."""
+    assert set(graphml_quant.formats()) - set(kernel_formats.names()) == {"q8_1", "q8_k"}
+
+
+def test_sampling_settings() -> None:
+    listed = {row["setting"]: row["default"] for row in table("docs/generation.md", "setting")}
+    fields = dataclasses.fields(graphml.SamplingParams)
+    default = graphml.SamplingParams()
+    assert listed == {field.name: repr(getattr(default, field.name)) for field in fields}
+
+
+def test_errors() -> None:
+    kinds = [one for one in vars(errors).values() if isinstance(one, type)]
+    known = {one.__name__ for one in kinds if one.__module__ == errors.__name__}
+    assert {row["error"] for row in table("docs/generation.md", "error")} == known
+
+
+def options_of(command: Any) -> set[str]:
+    return {max(one.opts, key=len) for one in command.params if one.param_type_name == "option"}
+
+
+def test_commands_and_their_options() -> None:
+    text = (ROOT / "docs" / "command-line.md").read_text()
+    sections = dict(re.findall(r"^## `graphml (\w+)`\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    assert list(sections) == list(COMMANDS)
+    group: Any = typer.main.get_command(app)
+    named = {name: set(re.findall(r"`(--[\w-]+)", section)) for name, section in sections.items()}
+    for row in table("docs/command-line.md", "option"):
+        for name in row["commands"].split(", ") if row["commands"] != "all" else COMMANDS:
+            named[name.strip("`")].add(re.findall(r"--[\w-]+", row["option"])[-1])
+    for name in COMMANDS:
+        wanted = options_of(group.get_command(None, name)) - {"--help"}
+        assert named[name] == wanted, f"graphml {name}"
