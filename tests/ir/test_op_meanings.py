@@ -257,10 +257,21 @@ def test_paged_attention_is_dense_attention(extra: dict[str, float], cache_dtype
         np.testing.assert_allclose(got[mine], wanted, rtol=tolerance, atol=tolerance)
 
 
+def test_a_loud_sink_takes_all_the_attention_and_overflows_nothing() -> None:
+    q, cache = normal(1, 2, 4), normal(4, 2, 4, seed=1)
+    zero, table_SB = np.zeros(1, np.int32), np.zeros((1, 1), np.int32)
+    sinks = np.array([1000.0, -1000.0], np.float32)
+    got = run("attention", q, cache, cache, zero, zero, table_SB, sinks, scale=1.0, block_size=4)
+    np.testing.assert_allclose(got[0], [np.zeros(4), cache[0, 1]], rtol=1e-6)
+
+
 def test_top_k_takes_the_first_of_equals() -> None:
     x = np.array([[1, 3, 3, 2, 3], [0, 0, 0, 0, 0], [-1, -2, -3, -4, -5]], np.float32)
     np.testing.assert_array_equal(run("top_k", x, k=3), [[1, 2, 4], [0, 1, 2], [0, 1, 2]])
     np.testing.assert_array_equal(run("gather", x, run("top_k", x, k=2)), [[3, 3], [0, 0], [-1, -2]])
+    many = np.random.default_rng(0).integers(0, 5, (3, 500)).astype(np.float32)
+    for row, got in zip(many, run("top_k", many, k=400), strict=True):
+        assert list(got) == sorted(range(500), key=lambda i: (-row[i], i))[:400]
 
 
 def test_set_rows_rounds_bf16_to_the_nearest_and_ties_to_even() -> None:
