@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from graphml.backend import Plan
+from graphml.backend import Plan, State
 from graphml.errors import BackendError
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
@@ -18,7 +18,7 @@ from graphml_cpu.hazards import Region
 from graphml_cpu.lowering import table
 from graphml_cpu.lowering.step import Argument, Constant, Rows, Scratch, Step, Workspace
 from graphml_cpu.placement import one_copy_bytes, replicated, viewed
-from graphml_cpu.state import CpuState, zeros
+from graphml_cpu.state import zeros
 
 _PAGE = 4096
 _SLOTS = 1 << 14  # kernels hold addresses of slots, so their arrays never grow; ample for any graph
@@ -47,7 +47,7 @@ class Places:
         self._states = {name: i for i, name in enumerate(graph.leaves("state"))}
         self._n_fixed = 0
         self._state_slots = np.zeros(_SLOTS, np.int64)
-        self._state: CpuState | None = None
+        self._state: State | None = None
         self._rows: dict[Rows, int] = {}
         self._row_slots = np.zeros(_SLOTS, np.int64)
 
@@ -58,13 +58,13 @@ class Places:
         # Whole pages: kernels store whole vectors there, which must be aligned.
         self._scratch = zeros(self.n_threads * width).reshape(self.n_threads, width)
 
-    def bind(self, dims: Mapping[str, int], state: CpuState) -> None:
+    def bind(self, dims: Mapping[str, int], state: State) -> None:
         """Set the step's dimensions and the session's state."""
         for rows, slot in self._rows.items():
             self._row_slots[slot] = rows.factor * (dims[rows.symbol] if rows.symbol else 1)
         if state is not self._state:
             for name, i in self._states.items():
-                self._state_slots[i] = state.addresses[name]
+                self._state_slots[i] = state.array(name).ctypes.data
             self._state = state
 
     def _fixed(self, node: Node) -> Array | None:

@@ -59,7 +59,8 @@ def barriers(steps: Sequence[Step], places: Regions) -> list[bool]:
 
 
 def _touched(step: Step, places: Regions) -> tuple[list[Region], list[Region]]:
-    reads, writes = [], []
+    reads: list[Region] = []
+    writes: list[Region] = []
     for name, argument in step.arguments.items():
         region = places.region(argument)
         if region is not None:

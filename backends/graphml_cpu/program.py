@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from graphml.backend import Plan, Progress
+from graphml.backend import Plan, Progress, State
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import evaluate
 from graphml.ir.node import Node
@@ -23,7 +23,6 @@ from graphml_cpu.hazards import barriers
 from graphml_cpu.lowering import table
 from graphml_cpu.lowering.step import Step
 from graphml_cpu.placement import refuses, replicated
-from graphml_cpu.state import CpuState
 from graphml_cpu.tape import Step as TapeStep
 from graphml_cpu.tape import Tape
 from graphml_cpu.workers import Team
@@ -45,6 +44,7 @@ class CpuProgram:
         constants = _fold(graph, weights)
         self.places = Places(graph, plan, weights, constants, arena, team.n_threads)
         self.fallbacks: list[Node] = []
+        self.tapes: list[Tape] = []
         self._lock = threading.Lock()
         self._parts: list[Callable[[Mapping[str, int]], None]] = []
         self._keep: list[object] = [constants, weights]
@@ -53,7 +53,7 @@ class CpuProgram:
         }
         self._lower(graph, constants, progress)
 
-    def run(self, dims: Mapping[str, int], state: CpuState) -> dict[str, Array]:
+    def run(self, dims: Mapping[str, int], state: State) -> dict[str, Array]:
         """Run one step; see `graphml.backend.Program`."""
         with self._lock:
             self.places.bind(dims, state)
@@ -99,7 +99,12 @@ class CpuProgram:
             alone = replicated(node) and not step.split
             taped.append(TapeStep(kernel.address, addresses, barrier, replicated=alone, name=node.name))
         tape = Tape(taped, self._team.n_threads)
-        return lambda dims: self._team.run(tape)
+        self.tapes.append(tape)
+
+        def run(dims: Mapping[str, int]) -> None:
+            self._team.run(tape)
+
+        return run
 
     def _fallback(self, node: Node) -> Callable[[Mapping[str, int]], None]:
         def run(dims: Mapping[str, int]) -> None:

@@ -28,7 +28,6 @@ class CpuState:
             raw = zeros(prod(sizes[:-1]) * node.dtype.bytes_for(sizes[-1]))
             plain = raw if node.dtype.numpy is None else raw.view(node.dtype.numpy)
             self._arrays[name] = plain.reshape(*sizes[:-1], -1)
-        self.addresses: dict[str, int] = {name: array.ctypes.data for name, array in self._arrays.items()}
 
     @property
     def n_bytes(self) -> int:

@@ -24,7 +24,7 @@ from graphml_cpu.lowering.step import (
 )
 from graphml_cpu.packed import packed_bytes, scratch_bytes
 
-FLOAT_WEIGHTS = frozenset({})
+FLOAT_WEIGHTS: frozenset[str] = frozenset()
 INTEGER_WEIGHTS = frozenset({"q4_0", "q4_1", "q8_0"})
 ACTIVATION = dtype("q8_1")
 
@@ -45,7 +45,7 @@ def _refuses_quantize(node: Node) -> str | None:
 
 def _lower_quantize(node: Node, threads: int) -> list[Step]:
     x = node.inputs[0]
-    arguments = {"x": x, "out": node, "k": width(x), "rows": leading(x)}
+    arguments: dict[str, Argument] = {"x": x, "out": node, "k": width(x), "rows": leading(x)}
     return [Step(KernelRef("quantize_q8", "graphml_cpu.kernels.quantize", "make_quantize_q8"), arguments)]
 
 

@@ -10,7 +10,7 @@ from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.ops.position import frequencies, magnitude
 from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.lowering.step import Constant, Lowering, Step, rows
+from graphml_cpu.lowering.step import Argument, Constant, Lowering, Step, rows
 
 _MODULE = "graphml_cpu.kernels.rope"
 
@@ -25,7 +25,7 @@ def _lower_table(node: Node, threads: int) -> list[Step]:
     def angles(weights: Mapping[str, Array]) -> Array:
         return frequencies(node.attributes, weights[node.inputs[1].name] if len(node.inputs) > 1 else None)
 
-    arguments = {
+    arguments: dict[str, Argument] = {
         "positions": node.inputs[0],
         "frequencies": Constant(angles),
         "scale": magnitude(node.attributes),
@@ -40,7 +40,7 @@ def _lower_rope(node: Node, threads: int) -> list[Step]:
     x, table = node.inputs
     mode = str(node.attributes["mode"])
     _, n_head, head_dim = bounds(x.shape)
-    arguments = {
+    arguments: dict[str, Argument] = {
         "x": x,
         "table": table,
         "out": node,
