@@ -35,3 +35,22 @@ def panel_scratch_bytes(k: int) -> int:
 def expert_scratch_bytes(k: int, n_experts: int, pairs: int) -> int:
     """Scratch of one thread of `mul_mat_id`: the above, and the (token, slot) pairs sorted by expert."""
     return panel_scratch_bytes(k) + (n_experts + pairs) * 4
+
+
+PREFILL_BLOCK = 64
+"""Positions that `attention_prefill` works on at a time."""
+PREFILL_LANE_ARRAYS = 8
+"""Numbers that it keeps for each query of a tile, besides the query and its values."""
+_PREFILL_LANES = 48
+_PREFILL_ROWS = 8
+
+
+def prefill_values(d_v: int) -> int:
+    """`attention_prefill`'s rows of values: d_v rounded up to whole register tiles."""
+    return -(-d_v // _PREFILL_ROWS) * _PREFILL_ROWS
+
+
+def prefill_scratch_bytes(d_k: int, d_v: int) -> int:
+    """Scratch of one thread of `attention_prefill`, at the widest vectors."""
+    lanes = PREFILL_LANE_ARRAYS + d_k + PREFILL_BLOCK + prefill_values(d_v)
+    return 4 * (lanes * _PREFILL_LANES + PREFILL_BLOCK * (d_k + prefill_values(d_v)))
