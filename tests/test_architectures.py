@@ -183,9 +183,15 @@ def test_golden_counts_of_fusions(model: str, models: Models) -> None:
 def test_quantised_weights_mean_what_the_reference_says(
     model: str, backend: str, form: str, models: Models
 ) -> None:
-    """Block formats within what converting activations to blocks costs, which backends need not do alike."""
+    """Block formats within what converting activations to blocks costs, which backends need not do alike.
+
+    Rounding may turn a near tie between two experts, so single tokens may differ by more.
+    """
     limit = 1e-9 if form.endswith("f16") else 1e-3
     reference = Sequence(models(model, "reference", form)).feed(TOKENS)
-    assert nmse(Sequence(models(model, backend, form)).feed(TOKENS), reference) < limit
-    assert nmse(Sequence(models(model, backend, form)).feed(TOKENS[:40], piece=1), reference[:40]) < limit
+    for piece in (N_BATCH, 1):
+        got = Sequence(models(model, backend, form)).feed(TOKENS, piece)
+        errors = [nmse(*rows) for rows in zip(got, reference, strict=True)]
+        assert np.median(errors) < limit
+        assert np.mean(errors) < 20 * limit
     assert nmse(reference, Sequence(models(model, "reference")).feed(TOKENS)) > 1e-8
