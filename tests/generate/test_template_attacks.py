@@ -113,6 +113,8 @@ TIME["shared kwargs"] = (
     "{% set ns = namespace(x=1) %}{% macro w() %}{% set ns.x = kwargs %}{% endmacro %}"
     "{% for i in range(60) %}{{ w(a=ns.x, b=ns.x) }}{% endfor %}{{ ns.x|string|length }}"
 )
+# Sizes that a machine could just give: an attack that asks for more than there is would fail by itself.
+PAGE = "{% set s = 'a' * 20000 %}"
 MEMORY = {
     "text times": "{{ 'a' * 10**9 }}",
     "times text": "{{ 10**9 * 'a' }}",
@@ -128,21 +130,21 @@ MEMORY = {
     "% width": "{{ '%1000000000d' % 1 }}",
     "% width by value": "{{ '%*d' % (10**9, 1) }}",
     "% precision": "{{ '%.1000000000f' % 1 }}",
-    "% mapping": NS + "{{ ('%(a)s' * 100000) % {'a': ns.s} }}",
+    "% mapping": PAGE + "{{ ('%(a)s' * 20000) % {'a': s} }}",
     "format filter": "{{ '%1000000000d'|format(1) }}",
     "format width": "{{ '{:>1000000000}'.format(1) }}",
     "format width by value": "{{ '{:{}}'.format(1, 10**9) }}",
-    "format many": NS + "{{ ('{0}' * 100000).format(ns.s) }}",
+    "format many": PAGE + "{{ ('{0}' * 20000).format(s) }}",
     "format repr": NS + "{{ ('{0!r}' * 1000).format('\\x00' * 300000) }}",
     **{name: f"{{{{ 'a'.{name}(10**9) }}}}" for name in ("center", "ljust", "rjust", "zfill", "expandtabs")},
     "center filter": "{{ 'a'|center(10**9) }}",
-    "indent": "{{ ('a\\n' * 100000)|indent(10**9) }}",
-    "indent by text": "{{ ('a\\n' * 100000)|indent('x' * 100000) }}",
-    "replace": NS + "{{ ns.s.replace('a', ns.s) }}",
-    "replace nothing": NS + "{{ ns.s.replace('', ns.s) }}",
-    "replace filter": NS + "{{ ns.s|replace('a', ns.s) }}",
-    "join": NS + "{{ ns.s.join('b' * 1000000) }}",
-    "join filter": NS + "{{ range(100000)|join(ns.s) }}",
+    "indent": "{{ ('a\\n' * 4000)|indent(10**5) }}",
+    "indent by text": "{{ ('a\\n' * 4000)|indent('x' * 100000) }}",
+    "replace": PAGE + "{{ s.replace('a', s) }}",
+    "replace nothing": PAGE + "{{ s.replace('', s) }}",
+    "replace filter": PAGE + "{{ s|replace('a', s) }}",
+    "join": PAGE + "{{ s.join('b' * 20000) }}",
+    "join filter": PAGE + "{{ range(20000)|join(s) }}",
     "join attribute": NS + "{{ ([{'a': ns.s}] * 3000)|join(attribute='a') }}",
     "split": "{{ ('a ' * 1900000).split() }}",
     "splitlines": "{{ ('a\\r' * 1900000).splitlines() }}",
