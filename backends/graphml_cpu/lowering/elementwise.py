@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from graphml.ir.node import Node
-from graphml.ir.shape import max_elements
+from graphml.ir.shape import Symbol, max_elements
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.lowering.step import Argument, Lowering, Step, leading, number, one_symbol, row_bytes, width
+from graphml_cpu.lowering.step import (
+    Argument,
+    Lowering,
+    Step,
+    leading,
+    number,
+    one_symbol,
+    row_bytes,
+    rows,
+    width,
+)
 
 _MODULE = "graphml_cpu.kernels.elementwise"
 
@@ -28,6 +38,15 @@ def _lower_scale(node: Node, threads: int) -> list[Step]:
     return [Step(KernelRef(node.op.name, _MODULE, f"make_{node.op.name}"), arguments)]
 
 
+def _row(a: Node, b: Node) -> int:
+    """How many of a's last dimensions b is one row of, the same for all others; 0 where it is none."""
+    shape = b.shape
+    while len(shape) > 1 and shape[0] == 1:
+        shape = shape[1:]
+    known = not any(isinstance(dim, Symbol) for dim in shape)
+    return len(shape) if known and a.shape[-len(shape) :] == shape else 0
+
+
 def _stretch(node: Node) -> str | None:
     """How b is stretched along a: `same` shape, one `row` for all rows, one `number` per row or for all."""
     a, b = node.inputs
@@ -35,7 +54,7 @@ def _stretch(node: Node) -> str | None:
         return "same"
     if max_elements(b.shape) == 1 or (b.shape[:-1] == a.shape[:-1] and b.shape[-1] == 1):
         return "number"
-    return "row" if max_elements(b.shape) == width(b) == width(a) else None
+    return "row" if _row(a, b) else None
 
 
 def _refuses_binary(node: Node) -> str | None:
@@ -48,14 +67,17 @@ def _lower_binary(node: Node, threads: int) -> list[Step]:
     a, b = node.inputs
     op, stretch = node.op.name, _stretch(node)
     one_for_all = stretch == "row" or (stretch == "number" and max_elements(b.shape) == 1)
-    arguments = {
+    row_dims = _row(a, b) if stretch == "row" else 1
+    n = max_elements(a.shape[-row_dims:])
+    arguments: dict[str, Argument] = {
         "a": a,
         "b": b,
         "out": node,
-        "a_stride": row_bytes(a),
+        "n": n,
+        "a_stride": 4 * n,
         "b_stride": 0 if one_for_all else row_bytes(b),
-        "out_stride": row_bytes(node),
-        **_rows_of(a),
+        "out_stride": 4 * n,
+        "rows": rows(a.shape[:-row_dims]),
     }
     kind = "binary_scalar" if stretch == "number" else "binary"
     return [Step(KernelRef(f"{kind}-{op}", _MODULE, f"make_{kind}", (op,)), arguments)]

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from graphml.ir.node import Node
-from graphml.ir.shape import bounds, max_elements
+from graphml.ir.shape import Symbol, bounds, max_elements
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.layouts import expert_scratch_bytes
-from graphml_cpu.lowering.step import Argument, Lowering, Scratch, Step, decodable, one_symbol, row_bytes, rows
+from graphml_cpu.lowering.step import (
+    Argument,
+    Lowering,
+    Scratch,
+    Step,
+    decodable,
+    one_symbol,
+    row_bytes,
+    rows,
+)
 
 
 def _refuses(node: Node) -> str | None:
     weight = node.inputs[0]
-    return decodable(weight) or one_symbol(node)
+    many = f"{weight.name} has a symbolic number of experts" if isinstance(weight.shape[0], Symbol) else None
+    return decodable(weight) or many or one_symbol(node)
 
 
 def _lower(node: Node, threads: int) -> list[Step]:

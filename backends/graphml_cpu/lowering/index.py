@@ -1,42 +1,60 @@
-"""Rows by index: embeddings, wanted rows, cache writes."""
+"""Rows and elements by index: embeddings, wanted rows, cache writes, routing."""
 
 from __future__ import annotations
 
 from graphml.ir.node import Node
 from graphml.ir.shape import bounds, max_elements
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.lowering.step import Lowering, Step, row_bytes, rows, width
+from graphml_cpu.lowering.step import (
+    Argument,
+    Lowering,
+    Step,
+    decodable,
+    four_bytes,
+    leading,
+    one_symbol,
+    row_bytes,
+    rows,
+    width,
+)
 
 
 def _refuses_get_rows(node: Node) -> str | None:
-    return None if len(node.inputs[0].shape) == 2 else f"{node.inputs[0].name} has rows of several dimensions"
+    return decodable(node.inputs[0]) or one_symbol(node)
 
 
 def _lower_get_rows(node: Node, threads: int) -> list[Step]:
     table, indices = node.inputs
     kind = table.dtype.name
-    arguments = {
+    n_table_rows, *row = bounds(table.shape)
+    # A row of several dimensions is one row of as many elements: its blocks lie side by side.
+    k = max_elements(tuple(row))
+    arguments: dict[str, Argument] = {
         "table": table,
         "indices": indices,
         "out": node,
-        "k": width(table),
-        "row_bytes": row_bytes(table),
-        "n_table_rows": bounds(table.shape)[0],
-        "out_stride": row_bytes(node),
+        "k": k,
+        "row_bytes": table.dtype.bytes_for(k),
+        "n_table_rows": n_table_rows,
+        "out_stride": 4 * k,
         "rows": rows(indices.shape),
     }
-    return [
-        Step(
-            KernelRef(f"get_rows-{kind}", "graphml_cpu.kernels.get_rows", "make_get_rows", (kind,)), arguments
-        )
-    ]
+    ref = KernelRef(f"get_rows-{kind}", "graphml_cpu.kernels.get_rows", "make_get_rows", (kind,))
+    return [Step(ref, arguments)]
 
 
 def _lower_set_rows(node: Node, threads: int) -> list[Step]:
     state, x, cells = node.inputs
     kind = state.dtype.name
     n = max_elements((1, *x.shape[1:]))
-    arguments = {"x": x, "cells": cells, "cache": node, "n": n, "x_stride": 4 * n, "rows": rows(x.shape[:1])}
+    arguments: dict[str, Argument] = {
+        "x": x,
+        "cells": cells,
+        "cache": node,
+        "n": n,
+        "x_stride": 4 * n,
+        "rows": rows(x.shape[:1]),
+    }
     ref = KernelRef(f"cache_write-{kind}", "graphml_cpu.kernels.cache", "make_cache_write", (kind,))
     return [Step(ref, arguments, writes=("cache",))]
 
@@ -45,5 +63,38 @@ def _refuses_set_rows(node: Node) -> str | None:
     return None if bounds(node.shape)[1:] else f"{node.inputs[0].name} has no rows"
 
 
+def _lower_top_k(node: Node, threads: int) -> list[Step]:
+    x = node.inputs[0]
+    arguments: dict[str, Argument] = {
+        "x": x,
+        "out": node,
+        "n": width(x),
+        "k": width(node),
+        "x_stride": row_bytes(x),
+        "rows": leading(x),
+    }
+    return [Step(KernelRef("top_k", "graphml_cpu.kernels.choose", "make_top_k"), arguments)]
+
+
+def _refuses_gather(node: Node) -> str | None:
+    return four_bytes(node) or one_symbol(node)
+
+
+def _lower_gather(node: Node, threads: int) -> list[Step]:
+    x, ids = node.inputs
+    arguments: dict[str, Argument] = {
+        "x": x,
+        "ids": ids,
+        "out": node,
+        "n": width(x),
+        "k": width(node),
+        "x_stride": row_bytes(x),
+        "rows": leading(x),
+    }
+    return [Step(KernelRef("gather", "graphml_cpu.kernels.choose", "make_gather"), arguments)]
+
+
 GET_ROWS = Lowering(("get_rows",), _lower_get_rows, refuses=_refuses_get_rows, replicable=True)
 SET_ROWS = Lowering(("set_rows",), _lower_set_rows, refuses=_refuses_set_rows)
+TOP_K = Lowering(("top_k",), _lower_top_k, refuses=one_symbol, replicable=True)
+GATHER = Lowering(("gather",), _lower_gather, refuses=_refuses_gather, replicable=True)

@@ -109,9 +109,17 @@ def one_symbol(node: Node) -> str | None:
     return f"{node.name} has several symbolic dimensions" if symbolic > 1 else None
 
 
-def decodable(weight: Node) -> str | None:
-    """Refuse a weight whose elements no kernel decodes, or whose number of rows is not known beforehand."""
-    if weight.dtype.name not in formats.names():
-        return f"no kernel decodes {weight.dtype.name}"
-    symbolic = any(isinstance(dim, Symbol) for dim in weight.shape)
-    return f"{weight.name} has a symbolic dimension" if symbolic else None
+def decodable(table: Node) -> str | None:
+    """Refuse rows whose elements no kernel decodes, or whose size is not known beforehand."""
+    if table.dtype.name not in formats.names():
+        return f"no kernel decodes {table.dtype.name}"
+    symbolic = any(isinstance(dim, Symbol) for dim in table.shape[1:])
+    return f"{table.name} has rows of a symbolic size" if symbolic else None
+
+
+def four_bytes(node: Node) -> str | None:
+    """Refuse elements that are not moved as 4 bytes each."""
+    kind = node.dtype.numpy
+    return (
+        None if kind is not None and kind.itemsize == 4 else f"no kernel moves elements of {node.dtype.name}"
+    )

@@ -73,7 +73,8 @@ def _distinct(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 
 get_rows = Op("get_rows", "index", infer=_infer_get_rows, reference=_get_rows,
-              samples=lambda: [Sample((f32(11, n), i32(ROWS)), {}, {1: below(11)}) for n in (8, 65)],
+              samples=lambda: [Sample((f32(11, *row), ids), {}, {1: below(11)})
+                               for row in ((8,), (65,), (3, 5), (1,)) for ids in (i32(ROWS), i32(ROWS, 2))],
               attributes={"from_dtype": "f32"})  # fmt: skip
 set_rows = Op("set_rows", "index", infer=_infer_set_rows, reference=_set_rows,
               samples=lambda: [Sample((f32(15, 3, 16), f32(ROWS, 3, 16), i32(ROWS)), {}, {2: _distinct})],

@@ -62,6 +62,8 @@ reshape = Op("reshape", "layout", infer=_infer_reshape, reference=_reshape,
 permute = Op("permute", "layout", infer=_infer_permute,
              reference=lambda inputs, at: np.ascontiguousarray(np.transpose(inputs[0], integers(at, "axes"))),
              samples=lambda: [Sample((f32(ROWS, 4, 6),), {"axes": (1, 0, 2)}),
+                              Sample((f32(ROWS, 4, 6),), {"axes": (0, 2, 1)}),
+                              Sample((f32(ROWS, 4, 6),), {"axes": (2, 0, 1)}),
                               Sample((f32(3, 5),), {"axes": (1, 0)})],
              attributes={"axes": None})  # fmt: skip
 concat = Op("concat", "layout", infer=_infer_concat,

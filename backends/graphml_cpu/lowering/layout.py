@@ -1,0 +1,71 @@
+"""Copies in another layout, of elements of 4 bytes."""
+
+from __future__ import annotations
+
+from graphml.ir.node import Node
+from graphml.ir.op import integer, integers
+from graphml_cpu.compiler import KernelRef
+from graphml_cpu.lowering.step import (
+    Argument,
+    Lowering,
+    Step,
+    four_bytes,
+    leading,
+    one_symbol,
+    row_bytes,
+    rows,
+    width,
+)
+
+_MODULE = "graphml_cpu.kernels.layout"
+
+
+def _refuses(node: Node) -> str | None:
+    return four_bytes(node) or one_symbol(node)
+
+
+def _refuses_permute(node: Node) -> str | None:
+    too_many = len(node.shape) > 3
+    return f"{node.name} has more than 3 dimensions" if too_many else four_bytes(node)
+
+
+def _lower_permute(node: Node, threads: int) -> list[Step]:
+    x = node.inputs[0]
+    missing = 3 - len(x.shape)  # dimensions of 1 in front
+    axes = (*range(missing), *(axis + missing for axis in integers(node.attributes, "axes")))
+    sizes = (1,) * missing + x.shape
+    arguments: dict[str, Argument] = {"x": x, "out": node}
+    arguments |= {f"n{i}": rows((size,)) for i, size in enumerate(sizes)}
+    ref = KernelRef(f"permute-{'-'.join(map(str, axes))}", _MODULE, "make_permute", axes)
+    return [Step(ref, arguments)]
+
+
+def _lower_concat(node: Node, threads: int) -> list[Step]:
+    a, b = node.inputs
+    arguments: dict[str, Argument] = {
+        "a": a,
+        "b": b,
+        "out": node,
+        "n_a": width(a),
+        "n_b": width(b),
+        "rows": leading(node),
+    }
+    return [Step(KernelRef("concat", _MODULE, "make_concat"), arguments)]
+
+
+def _lower_columns(node: Node, threads: int) -> list[Step]:
+    x = node.inputs[0]
+    arguments: dict[str, Argument] = {
+        "x": x,
+        "out": node,
+        "start": integer(node.attributes, "start"),
+        "n": width(node),
+        "x_stride": row_bytes(x),
+        "rows": leading(x),
+    }
+    return [Step(KernelRef("columns", _MODULE, "make_columns"), arguments)]
+
+
+PERMUTE = Lowering(("permute",), _lower_permute, refuses=_refuses_permute, replicable=True)
+CONCAT = Lowering(("concat",), _lower_concat, refuses=_refuses, replicable=True)
+COLUMNS = Lowering(("columns",), _lower_columns, refuses=_refuses, replicable=True)
