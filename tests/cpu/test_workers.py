@@ -116,9 +116,16 @@ def test_workers_wake_from_sleep() -> None:
     log = np.zeros((2, 1024), np.int64)
     block = count.block(log=log.ctypes.data, code=1)
     tape = Tape([Step(count.address, (block.ctypes.data,))], 2)
-    for pause in (0, 0.001, 0.01, 0.05):
-        time.sleep(pause)
-        team.run(tape)
+
+    def run() -> None:
+        for pause in (0, 0.001, 0.01, 0.05):
+            time.sleep(pause)
+            team.run(tape)
+
+    runner = threading.Thread(target=run, daemon=True)
+    runner.start()
+    runner.join(20)
+    assert not runner.is_alive(), "a worker slept through its call"
     assert list(log[:, 0]) == [4, 4]
     team.close()
 
