@@ -1,4 +1,4 @@
-"""The tests of vector operations and matrix products, once more at every other level that this host has."""
+"""The tests of vector operations and of kernels, once more at every other level that this host has."""
 
 import os
 import subprocess
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from graphml_cpu import target
 
-FILES = ["test_simd.py", "test_simd_math.py", "test_mul_mat.py"]
+KERNELS = ["kernels/test_reduce.py", "kernels/test_choose.py", "kernels/test_layout.py"]
+FILES = ["test_simd.py", "test_simd_math.py", "test_mul_mat.py", *KERNELS]
 OTHERS = [name for name in target.available() if name != target.current().name]
 
 
