@@ -77,7 +77,7 @@ def unpack(rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, dict[str, 
     low = groups[:, :, :64].view(np.int8).reshape(len(rows), -1, 16)
     high = groups[:, :, 64:128].view(np.int8).reshape(len(rows), -1, 16)
 
-    def numbers(at: int, kind: Any) -> np.ndarray:
+    def numbers(at: int, kind: Any) -> Any:
         return groups[:, :, at : at + 16].copy().view(kind).reshape(len(rows), -1)
 
     sums = {
