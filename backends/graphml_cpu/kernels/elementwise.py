@@ -33,6 +33,7 @@ from graphml_cpu.simd import (
     sigmoid,
     silu,
     splat,
+    splat_like,
     square_root,
     store,
     store_partial,
@@ -55,13 +56,13 @@ def _sqr(x: Vector) -> Vector:
 
 @inline
 def _relu(x: Vector) -> Vector:
-    return maximum(splat(F32, 0.0), x)
+    return maximum(splat_like(x, 0.0), x)
 
 
 @inline
 def _gelu(x: Vector) -> Vector:
     # 0.5 * (1 + tanh(u)) is sigmoid(2 * u), which keeps its digits where tanh is near -1.
-    inner = x * fma(x * x, splat(F32, 0.044715), splat(F32, 1.0))
+    inner = x * fma(x * x, splat_like(x, 0.044715), splat_like(x, 1.0))
     return x / (exp(inner * (-2.0 * math.sqrt(2 / math.pi))) + 1.0)
 
 
@@ -114,8 +115,8 @@ BINARY: dict[str, Any] = {"add": _add, "sub": _sub, "mul": _mul, "div": _div}
 @inline
 def _swiglu_oai(gate: Vector, up: Vector) -> Vector:
     # gpt-oss: alpha 1.702, limit 7.
-    gate = minimum(splat(F32, 7.0), gate)
-    up = maximum(splat(F32, -7.0), minimum(splat(F32, 7.0), up))
+    gate = minimum(splat_like(gate, 7.0), gate)
+    up = maximum(splat_like(up, -7.0), minimum(splat_like(up, 7.0), up))
     return gate / (exp(gate * -1.702) + 1.0) * (up + 1.0)
 
 
@@ -137,7 +138,8 @@ GLU: dict[str, Any] = {
 }
 
 
-def _pick(table: dict[str, Any], op: str, kernel: str) -> Any:
+def pick(table: dict[str, Any], op: str, kernel: str) -> Any:
+    """The function of `op`; another name raises `BackendError`."""
     if op not in table:
         raise BackendError(f"{kernel}: unknown operation {op!r}; wanted one of {', '.join(table)}")
     return table[op]
@@ -145,7 +147,7 @@ def _pick(table: dict[str, Any], op: str, kernel: str) -> Any:
 
 def make_unary(op: str) -> Callable[..., None]:
     """out = op(x), an op of `UNARY`; x and out float32 [rows, n], rows so many bytes apart."""
-    function = _pick(UNARY, op, "unary")
+    function = pick(UNARY, op, "unary")
 
     def unary(
         ith: Int, nth: Int, x: Address, out: Address, n: Int, x_stride: Int, out_stride: Int, rows: Dim
@@ -185,7 +187,7 @@ def _make_pairs(function: Any) -> Any:
 
 def make_binary(op: str) -> Callable[..., None]:
     """out = a op b, an op of `BINARY`; float32 [rows, n]; `b_stride` 0: one row for all of a's."""
-    pairs = _make_pairs(_pick(BINARY, op, "binary"))
+    pairs = _make_pairs(pick(BINARY, op, "binary"))
 
     def binary(
         ith: Int, nth: Int, a: Address, b: Address, out: Address, n: Int, a_stride: Int, b_stride: Int,
@@ -204,7 +206,7 @@ def make_binary(op: str) -> Callable[..., None]:
 
 def make_binary_scalar(op: str) -> Callable[..., None]:
     """out = a op b, one b per row: a, out float32 [rows, n], b float32 [rows, 1] (`b_stride` 0: [1, 1])."""
-    function = _pick(BINARY, op, "binary_scalar")
+    function = pick(BINARY, op, "binary_scalar")
 
     def binary_scalar(
         ith: Int, nth: Int, a: Address, b: Address, out: Address, n: Int, a_stride: Int, b_stride: Int,
@@ -233,7 +235,7 @@ def make_glu(op: str) -> Callable[..., None]:
 
     A tensor that holds both halves is given as two addresses with one stride.
     """
-    pairs = _make_pairs(_pick(GLU, op, "glu"))
+    pairs = _make_pairs(pick(GLU, op, "glu"))
 
     def glu(
         ith: Int, nth: Int, gate: Address, up: Address, out: Address, n: Int, gate_stride: Int, up_stride:

@@ -40,7 +40,7 @@ _ROUNDER_BITS = 0x4B400000
 
 
 @inline
-def _finish(low: Vector, high: Vector, out: int, block: int) -> None:
+def quantize_block(low: Vector, high: Vector, out: int, block: int) -> None:
     """Quantise one block, given as its two halves, into place `block` (0 to 3) of the group at `out`."""
     largest = max_lanes(maximum(absolute(low), absolute(high)))
     # inf - inf and NaN - NaN are not 0: what is not finite must not be rounded to an integer.
@@ -85,10 +85,12 @@ def make_quantize_q8() -> Callable[..., None]:
                 at = source + block * _BLOCK_BYTES
                 here = left - block * packed.BLOCK
                 if here >= packed.BLOCK:
-                    _finish(load(F32x16, at), load(F32x16, at + 64), out + unit * packed.GROUP_BYTES, block)
+                    quantize_block(
+                        load(F32x16, at), load(F32x16, at + 64), out + unit * packed.GROUP_BYTES, block
+                    )
                 else:
                     low = load_partial(F32x16, at, max(here, 0))
                     high = load_partial(F32x16, at + 64, max(here - _HALF, 0))
-                    _finish(low, high, out + unit * packed.GROUP_BYTES, block)
+                    quantize_block(low, high, out + unit * packed.GROUP_BYTES, block)
 
     return quantize_q8

@@ -17,7 +17,7 @@ TOLERANCE = 3e-6
 
 def decode(case: Case, inputs: Inputs, nth: int = 1, max_chunks: int = 16) -> np.ndarray:
     partial = np.full(
-        attention_partial_bytes(case.rows, case.n_head, case.d_v, max_chunks) // 4, np.nan, np.float32
+        attention_partial_bytes(case.rows, case.n_head, case.d_v, max_chunks) // 4, 1e30, np.float32
     )
     seen = {
         "positions": inputs.positions,
