@@ -20,6 +20,7 @@ import pytest
 import typer
 from graphml_cpu import lowering, target
 from graphml_cpu.kernels import formats as kernel_formats
+from graphml_cpu.lowering import linear
 
 import graphml
 from graphml import backend as contract
@@ -230,6 +231,11 @@ def test_cpu_levels_and_what_has_no_kernel() -> None:
     without = {name for name in without if not all_ops()[name].view}
     (sentence,) = re.findall(r"No kernel yet: (.*?)\.\n", (ROOT / "docs" / "cpu.md").read_text(), re.DOTALL)
     assert set(re.findall(r"`(\w+)`", sentence)) == without
+
+
+def test_weights_that_are_multiplied_as_integers() -> None:
+    (integer, _) = table("docs/cpu.md", "product")
+    assert set(integer["weights"].replace("`", "").split(", ")) == linear.INTEGER_WEIGHTS
 
 
 def test_activation_formats_are_the_only_ones_without_a_decoder_in_kernels() -> None:
