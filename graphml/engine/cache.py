@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphml.errors import ContextFullError
+from graphml.errors import ContextFullError, UsageError
 from graphml.ir.op import Array
 
 
@@ -47,7 +47,9 @@ class PagedCache:
         return positions, blocks * np.int32(self.block_size) + positions % np.int32(self.block_size)
 
     def rewind(self, sequence: int, length: int) -> None:
-        """Forget the tokens from `length` on."""
+        """Forget the tokens from `length` on; a `UsageError` where there are not so many."""
+        if not 0 <= length <= self.lengths[sequence]:
+            raise UsageError(f"rewind: wanted 0 to {self.lengths[sequence]} tokens to keep; got {length}")
         held = self._held[sequence]
         while len(held) > -(-length // self.block_size):
             self._free.append(held.pop())

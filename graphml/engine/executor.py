@@ -14,7 +14,8 @@ from graphml.backend import Backend, Device, Progress, State, no_progress
 from graphml.engine.architecture import Architecture, Tensors
 from graphml.engine.cache import PagedCache
 from graphml.engine.compile import Compiled, compile_graph, prepare
-from graphml.errors import UsageError
+from graphml.errors import ArchitectureError, GraphError, UsageError
+from graphml.ir.dtype import dtype
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
 from graphml.ir.op import Array
@@ -26,9 +27,9 @@ CACHE_DTYPES = ("f16", "f32", "bf16")
 
 def as_graph_array(tensor: Tensor) -> Array:
     """A tensor's bytes as the graph holds its dtype, without a copy."""
-    plain = {"f32": np.float32, "f16": np.float16, "i8": np.int8, "i16": np.int16, "i32": np.int32}
-    if tensor.dtype in plain:
-        return tensor.data.view(plain[tensor.dtype]).reshape(tensor.shape)
+    kind = dtype(tensor.dtype)
+    if kind.numpy is not None:
+        return tensor.data.view(kind.numpy).reshape(tensor.shape)
     return tensor.data.reshape(*tensor.shape[:-1], -1)
 
 
@@ -67,7 +68,10 @@ class Executor:
         g = Builder(max_tokens, max_outputs, max_cells=self.max_cells, block_size=BLOCK_SIZE,
                     cache_dtype=self.cache_dtype)  # fmt: skip
         weights = Tensors(g, self.file.tensors)
-        graph = g.finish(logits=self.architecture.build(g, self.config, weights))
+        try:
+            graph = g.finish(logits=self.architecture.build(g, self.config, weights))
+        except (ArchitectureError, GraphError) as error:
+            raise ArchitectureError(f"{self.file.path}: {error}") from None
         self.unused_tensors = weights.unused()
         return graph
 
@@ -102,6 +106,8 @@ class Executor:
     def step(self, ids: Array, cache: PagedCache, state: State, all_logits: bool, sequence: int = 0) -> Array:
         """Append at most n_batch ids to a sequence: the last one's or all logits, good until the next."""
         count = len(ids)
+        if not 0 < count <= self.n_batch:
+            raise UsageError(f"step: wanted 1 to {self.n_batch} ids; got {count}")
         outputs = count if all_logits else 1
         max_tokens = 1 if count == 1 else self.n_batch
         with self.lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,26 @@ from graphml.weights import ModelFile, open_model
 def read_architecture(file: ModelFile, arch_file: Path | None = None) -> tuple[Architecture, Any]:
     """The file's architecture (or the one that a Python file defines) and its configuration."""
     name = file.metadata.text("general.architecture")
-    architecture = discovery.architecture_from_file(arch_file) if arch_file else discovery.architecture(name)
     try:
-        return architecture, architecture.read(Keys(file.metadata, name))
+        known = discovery.architecture_from_file(arch_file) if arch_file else discovery.architecture(name)
+        config = known.read(Keys(file.metadata, name))
+        _check_width(file, f"{name}.embedding_length")
+    except ArchitectureError as error:
+        raise ArchitectureError(f"{file.path}: {error}") from None
     except (TypeError, ZeroDivisionError, OverflowError) as error:
         raise WeightsError(
             f"{file.path}: the metadata of architecture {name!r} make no sense: {error}"
         ) from None
+    return known, config
+
+
+def _check_width(file: ModelFile, key: str) -> None:
+    """Metadata that contradict the embedding would give another model without a word."""
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is not None and file.metadata.has(key) and embedding.shape[-1] != file.metadata.integer(key):
+        raise ArchitectureError(
+            f"{key} is {file.metadata.integer(key)}; token_embd.weight has rows of {embedding.shape[-1]}"
+        )
 
 
 def open_executor(
@@ -39,12 +53,12 @@ def open_executor(
     reason = chosen.unavailable()
     if reason is not None:
         raise BackendError(f"backend {backend!r} cannot be used here: {reason}")
-    file = open_model(path)
-    try:
+    with contextlib.ExitStack() as undo:
+        file = open_model(path)
+        undo.callback(file.close)
         architecture, config = read_architecture(file, arch_file)
-        return Executor(
-            file, architecture, config, chosen, chosen.open(threads), n_batch, cache_dtype, progress
-        )
-    except ArchitectureError as error:
-        file.close()
-        raise ArchitectureError(f"{path}: {error}") from None
+        device = chosen.open(threads)
+        undo.callback(device.close)
+        executor = Executor(file, architecture, config, chosen, device, n_batch, cache_dtype, progress)
+        undo.pop_all()
+    return executor

@@ -198,7 +198,7 @@ class Builder(BaseBuilder):
     # layout and index
     def heads(self, x: Node, n_head: int, name: str | None = None) -> Node:
         """[T, n_head * d] -> [T, n_head, d]."""
-        return self.reshape(x, n_head, fixed(x.shape[-1]) // n_head, name=name)
+        return self.reshape(x, n_head, fixed(x.shape[-1]) // max(n_head, 1), name=name)
 
     def flatten(self, x: Node, name: str | None = None) -> Node:
         """[T, a, b] -> [T, a * b]."""

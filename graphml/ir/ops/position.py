@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graphml.errors import ShapeError
+from graphml.errors import GraphError, ShapeError
 from graphml.ir.dtype import F32, I32
 from graphml.ir.op import Array, Attributes, Op, Sample, Type, integer, number
 from graphml.ir.ops.rules import ROWS, below, f32, i32, want_dtype
@@ -22,6 +22,10 @@ def _infer_table(inputs: Sequence[Type], attributes: Attributes) -> Type:
     half = n_rot // 2
     if n_rot % 2 or half < 1:
         raise ShapeError(f"wanted an even n_rot; got {n_rot}")
+    at = {name: number(attributes, name) for name in attributes}
+    positive = ["freq_base", "freq_scale", *(["n_ctx_orig"] if at["ext_factor"] else [])]
+    if not all(0.0 < at[name] < np.inf for name in positive):
+        raise GraphError(f"wanted {', '.join(positive)} above 0; got {[at[name] for name in positive]}")
     if len(inputs) > 1 and inputs[1].shape != (half,):
         raise ShapeError(f"wanted rope factors [{half}]; got {inputs[1]}")
     return Type(F32, (inputs[0].shape[0], half, 2))
