@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 LABELS = {
     "download": "Downloading",
     "mapping": "Mapping the file",
-    "compile": "Compiling kernels",
     "prefill": "Reading the prompt",
     "perplexity": "Perplexity",
 }
@@ -71,7 +70,7 @@ class Bars:
             self._progress.start()
         if what not in self._tasks:
             self._tasks[what] = self._progress.add_task(
-                LABELS.get(what, what), total=total or None, amount=""
+                LABELS.get(what, what.capitalize()), total=total or None, amount=""
             )
         unit = size if what in IN_BYTES else str
         amount = f"{unit(done)} of {unit(total)}" if total else unit(done)

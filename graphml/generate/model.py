@@ -12,6 +12,8 @@ from threading import RLock
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from graphml.backend import Progress, no_progress
 from graphml.engine import fetch
 from graphml.engine.executor import Executor
@@ -23,9 +25,10 @@ from graphml.generate.session import Session
 from graphml.generate.tokenizer import Tokenizer
 from graphml.generate.tokenizer import load_tokenizer as tokenizer_of
 from graphml.generate.tokenizer.vocabulary import NO_VOCABULARY
-from graphml.weights import Metadata, open_model
+from graphml.weights import Metadata, ModelFile, open_model
 
 LARGEST_TEMPLATE_BYTES = 1 << 20
+READ_AHEAD_BYTES, PAGE_BYTES = 16 << 20, 4096
 VOCABULARY_KEY = "tokenizer.ggml.model"
 
 AnyPath = str | os.PathLike[str]
@@ -63,6 +66,8 @@ def load(
     arch_file = None if arch is None else Path(arch)
     executor = open_executor(found, backend, threads, arch_file, kv, n_batch, report)
     try:
+        if progress is not None:
+            _read_ahead(executor.file, progress)
         return Model(executor, found, pre, _template_text(template), report)
     except BaseException:
         executor.close()
@@ -198,6 +203,33 @@ def _tokenizer(metadata: Metadata, pre: str | None) -> Tokenizer | None:
 def _no_tokenizer(metadata: Metadata) -> str:
     said = metadata.describe(VOCABULARY_KEY).preview if metadata.has(VOCABULARY_KEY) else "missing"
     return f"the file has no vocabulary ({VOCABULARY_KEY} is {said}), so text cannot be encoded or decoded"
+
+
+def _read_ahead(file: ModelFile, progress: Progress) -> None:
+    """Have the weights read from the disk now, where one can see it, and not within the first token.
+
+    Only where they fit into half of the memory: more would push itself out again.
+    """
+    if file.n_weight_bytes > _memory() // 2:
+        return
+    done, since = 0, 0
+    for tensor in file.tensors.values():
+        for start in range(0, tensor.n_bytes, READ_AHEAD_BYTES):
+            part = tensor.data[start : start + READ_AHEAD_BYTES]
+            np.bitwise_or.reduce(part[::PAGE_BYTES])
+            since += part.nbytes
+            if since >= READ_AHEAD_BYTES:
+                done, since = done + since, 0
+                progress("mapping", done, file.n_weight_bytes)
+    progress("mapping", file.n_weight_bytes, file.n_weight_bytes)
+
+
+def _memory() -> int:
+    """Bytes of main memory; as if there were none where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 0
 
 
 def _spelled(tokenizer: Tokenizer, token: int | None) -> str | None:

@@ -104,6 +104,7 @@ class Session:
         if not checked:
             raise UsageError("ids: wanted at least one token id, got none")
         self._begin()
+        self._compile(len(checked), all_logits)
         with self._meter.prompt(len(checked)):
             return self._evaluate(checked, all_logits)
 
@@ -186,6 +187,7 @@ class Session:
         text = GeneratedText(self._tokenizer, params)
         ends = self._tokenizer.end_tokens if self._tokenizer is not None else frozenset()
         if ids:
+            self._compile(len(ids))
             with self._meter.prompt(len(ids)):
                 self._evaluate(ids, cancellable=True)
         while True:
@@ -229,6 +231,12 @@ class Session:
         self._cancelled.clear()
         self._meter = Meter()
         self.stop_reason = None
+
+    def _compile(self, count: int, all_logits: bool = False) -> None:
+        """Have the program for so many ids ready, so that the meter counts only its running."""
+        if count + len(self._tokens) - self._cache.lengths[0] > 1:  # that for one exists since the beginning
+            n_batch = self._executor.n_batch
+            self._executor.compiled(n_batch, n_batch if all_logits else 1)
 
     def _evaluate(self, ids: list[int], all_logits: bool = False, cancellable: bool = False) -> Floats:
         """Evaluate the tokens not evaluated yet and `ids`; see `eval` for what comes back.

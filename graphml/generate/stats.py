@@ -18,7 +18,8 @@ class Stats:
 
     n_prompt: ids evaluated before the first token; n_gen: tokens given out; ttft_s: seconds to the first of
     them, prompt included; prefill_tps, gen_tps: tokens per second of the prompt, and of the tokens after the
-    first. What was not measured is 0. Time that the caller spends between tokens does not count.
+    first. What was not measured is 0. Time that the caller spends between tokens does not count, nor does
+    the compiling of programs that run for the first time.
     """
 
     n_prompt: int = 0

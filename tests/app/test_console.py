@@ -27,15 +27,15 @@ def test_bars_appear_when_work_takes_long_and_vanish(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("COLUMNS", "120")
     stream = Terminal()
     with console.Bars(stream) as bars:
-        bars.report("compile", 0, 4)
-        bars.report("compile", 4, 4)
+        bars.report("compiling kernels", 0, 4)
+        bars.report("compiling kernels", 4, 4)
         assert stream.getvalue() == ""  # over at once
         monkeypatch.setattr(console, "PATIENCE_S", -1.0)
         bars.report("download", 1 << 20, 4 << 20)
-        bars.report("compile", 1, 4)
+        bars.report("compiling kernels", 1, 4)
         bars.report("something", 5, 0)
     shown = stream.getvalue()
-    for text in ("Downloading", "1.0 MiB of 4.0 MiB", "Compiling kernels", "1 of 4", "something"):
+    for text in ("Downloading", "1.0 MiB of 4.0 MiB", "Compiling kernels", "1 of 4", "Something"):
         assert text in shown
     assert shown.rstrip().endswith("\x1b[2K")  # erased
 

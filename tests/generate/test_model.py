@@ -166,6 +166,8 @@ def test_progress_is_reported(path: Path) -> None:
     seen: list[tuple[str, int, int]] = []
     with load(path, n_batch=8, progress=lambda *report: seen.append(report)) as model:
         model.session().eval([4] * 20)
+        n_bytes = sum(tensor.n_bytes for tensor in model.executor.file.tensors.values())
+    assert seen[0] == ("mapping", n_bytes, n_bytes)
     assert [report for report in seen if report[0] == "prefill"] == [
         ("prefill", 0, 20), ("prefill", 8, 20), ("prefill", 16, 20), ("prefill", 20, 20)
     ]  # fmt: skip
