@@ -23,10 +23,13 @@ class Rope:
 
 
 def read_rope(keys: Keys, head_dim: int, n_ctx: int) -> Rope:
-    """Base, scaling (`none`, `linear`, `yarn`) and number of rotating dimensions."""
-    kind = keys.text("rope.scaling.type", "none" if not keys.has("rope.scale_linear") else "linear")
+    """Base, scaling (`none`, `linear`, `yarn`) and number of rotating dimensions, defaults as llama.cpp's."""
+    kind = keys.text("rope.scaling.type", "linear")
     factor = keys.number("rope.scaling.factor", keys.number("rope.scale_linear", 0.0))
-    scaling = {"freq_base": keys.number("rope.freq_base", 10000.0)}
+    scaling = {
+        "freq_base": keys.number("rope.freq_base", 10000.0),
+        "attn_factor": keys.number("rope.scaling.attn_factor", 1.0),
+    }
     if kind not in ("none", "linear", "yarn"):
         raise ArchitectureError(f"rope.scaling.type: wanted none, linear or yarn; got {kind!r}")
     if kind != "none" and factor:
@@ -35,7 +38,6 @@ def read_rope(keys: Keys, head_dim: int, n_ctx: int) -> Rope:
         scaling |= {
             "ext_factor": 1.0,
             "n_ctx_orig": keys.integer("rope.scaling.original_context_length", n_ctx),
-            "attn_factor": keys.number("rope.scaling.attn_factor", 1.0),
             "beta_fast": keys.number("rope.scaling.yarn_beta_fast", 32.0),
             "beta_slow": keys.number("rope.scaling.yarn_beta_slow", 1.0),
         }
