@@ -226,6 +226,23 @@ def test_pull_prints_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert graphml_command("pull", target).stdout == f"{target}\n"
 
 
+def test_hub_models_are_fetched(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def fetch_hub(reference: str, progress: object = None) -> Path:
+        asked.append(reference)
+        return path
+
+    monkeypatch.setattr(fetch, "fetch_hub", fetch_hub)
+    assert graphml_command("pull", "-hf", "user/repo:Q4_0").stdout == f"{path}\n"
+    found = json.loads(
+        graphml_command("run", "-hf", "user/repo", "-p", "x", "-n", 1, "--json", *REFERENCE).stdout
+    )
+    assert found["model"] == str(path)
+    assert "llama.block_count" in graphml_command("info", "--hf", "user/repo").stdout
+    assert asked == ["user/repo:Q4_0", "user/repo", "user/repo"]
+
+
 def test_perplexity_of_a_text(tmp_path: Path) -> None:
     text = tmp_path / "story.txt"
     text.write_text("Once upon a time, there was a little girl named Lily. " * 20, encoding="utf-8")

@@ -165,6 +165,15 @@ def test_generation_goes_on_where_it_stopped(model: graphml.Model, ids: list[int
     assert first + greedy_ids(session, [], 6) == whole
 
 
+def test_all_logits_after_a_generation_are_those_of_the_new_ids(model: graphml.Model, ids: list[int]) -> None:
+    session = model.session()
+    given = greedy_ids(session, ids, 3)  # the last of them is evaluated only now
+    rows = session.eval([40, 41], all_logits=True)
+    assert rows.shape == (2, model.n_vocab)
+    whole = model.session().eval([*ids, *given, 40, 41], all_logits=True)
+    np.testing.assert_allclose(rows, whole[-2:], atol=1e-4)
+
+
 def test_nothing_to_go_on_from_is_refused(model: graphml.Model) -> None:
     with pytest.raises(graphml.UsageError, match="the session holds none"):
         model.session().generate([])
