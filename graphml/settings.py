@@ -10,6 +10,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from graphml.errors import UsageError
+
 
 def cache_folder() -> Path:
     """Where downloads and compiled kernels are kept: `GRAPHML_CACHE`, else the platform's cache folder."""
@@ -24,13 +26,15 @@ def cache_folder() -> Path:
 
 
 def cpu_level() -> str | None:
-    """`GRAPHML_CPU_LEVEL`: the instruction set to compile for (`avx512`, `avx2`, `plain`); unset: the best."""
+    """`GRAPHML_CPU_LEVEL`: instruction set to compile for (`avx512`, `avx2`, `plain`); unset: the best."""
     return os.environ.get("GRAPHML_CPU_LEVEL") or None
 
 
 def threads() -> int | None:
     """`GRAPHML_THREADS`: worker threads of the CPU backend; unset: the physical cores."""
     value = os.environ.get("GRAPHML_THREADS")
+    if value and not (value.isdecimal() and int(value)):
+        raise UsageError(f"GRAPHML_THREADS: wanted a whole number of at least 1, got {value!r}")
     return int(value) if value else None
 
 

@@ -135,6 +135,11 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(result.exception, graphml.UsageError)
 
 
+def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHML_THREADS", "many")
+    assert "GRAPHML_THREADS: wanted a whole number" in graphml_command("doctor", code=1).stderr
+
+
 def test_chat_talks_line_by_line(path: Path) -> None:
     script = "hello\n/history\n\n/reset\n/history\n/nonsense\nworld\n/exit\nnever\n"
     done = graphml_command("chat", path, "-n", 3, "--system", "be kind", *REFERENCE, stdin=script)
