@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import graphml_quant
 import numpy as np
 import pytest
 from graphml_cpu import compiler, kernel_cache, machine_code
@@ -138,6 +139,17 @@ def test_the_folder_changes_with_the_sources(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "lowering.py").write_text("no kernel")
     assert kernel_cache.sources_hash.__wrapped__() == before
     source.write_text("x = 2")
+    assert kernel_cache.sources_hash.__wrapped__() != before
+
+
+def test_the_folder_changes_with_the_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their codebooks are compiled into kernels."""
+    codebook = tmp_path / "_codebook.py"
+    codebook.write_text("GRID = 1")
+    monkeypatch.setattr(graphml_quant, "__file__", str(tmp_path / "__init__.py"))
+    before = kernel_cache.sources_hash.__wrapped__()
+    assert kernel_cache.sources_hash.__wrapped__() == before
+    codebook.write_text("GRID = 2")
     assert kernel_cache.sources_hash.__wrapped__() != before
 
 
