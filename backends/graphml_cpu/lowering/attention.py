@@ -1,63 +1,90 @@
-"""Paged attention: one pass over the cache, cut into chunks for all threads, and the sum of the chunks."""
+"""Paged attention: tiles of tokens for many; for one, chunks of its cache for all threads and their sum."""
 
 from __future__ import annotations
 
 from graphml.ir.node import Node
+from graphml.ir.op import number
 from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.layouts import attention_partial_bytes
-from graphml_cpu.lowering.step import Argument, Lowering, Step, Workspace, number, rows
+from graphml_cpu.layouts import attention_partial_bytes, prefill_scratch_bytes
+from graphml_cpu.lowering.step import Argument, Lowering, Scratch, Step, Workspace, rows
 
-_MODULE = "graphml_cpu.kernels.attention"
+
+def _one_token(node: Node) -> bool:
+    return bounds(node.shape)[0] == 1
 
 
 def _workspace(node: Node, threads: int) -> int:
     tokens, n_head, d_v = bounds(node.shape)
-    return attention_partial_bytes(tokens, n_head, d_v)
+    return attention_partial_bytes(tokens, n_head, d_v) if _one_token(node) else 0
 
 
-def _lower(node: Node, threads: int) -> list[Step]:
-    q, k, v, positions, sequences, block_table = node.inputs[:6]
-    _, n_head, d_k = bounds(q.shape)
-    n_head_kv, d_v = bounds(v.shape)[1:]
-    kind = k.dtype.name
-    partial = Workspace(node)
-    seen: dict[str, Argument] = {
+def _seen(node: Node) -> dict[str, Argument]:
+    """What every form wants to know of the tokens and of what they see."""
+    positions, sequences = node.inputs[3:5]
+    return {
         "positions": positions,
         "sequences": sequences,
         "lengths": positions,  # not read: every token sees what is up to its own position
-        "n_head": n_head,
-        "window": int(number(node, "window")),
+        "n_head": bounds(node.shape)[1],
+        "window": int(number(node.attributes, "window")),
         "causal": 1,
-        "rows": rows(q.shape[:1]),
+        "rows": rows(node.shape[:1]),
     }
-    chunks: dict[str, Argument] = {
-        **seen,
+
+
+def _scored(node: Node) -> dict[str, Argument]:
+    """Queries, cache and how scores are made."""
+    q, k, v = node.inputs[:3]
+    block_table = node.inputs[5]
+    _, n_head, d_k = bounds(q.shape)
+    return {
         "q": q,
         "k_cache": k,
         "v_cache": v,
         "block_table": block_table,
-        "partial": partial,
-        "n_head_kv": n_head_kv,
-        "block_size": int(number(node, "block_size")),
+        "n_head_kv": bounds(v.shape)[1],
+        "block_size": int(number(node.attributes, "block_size")),
         "table_stride": bounds(block_table.shape)[1],
-        "scale": number(node, "scale"),
-        "softcap": number(node, "softcap"),
-        "max_bias": number(node, "max_bias"),
+        "scale": number(node.attributes, "scale"),
+        "softcap": number(node.attributes, "softcap"),
+        "max_bias": number(node.attributes, "max_bias"),
         "q_stride": 4 * n_head * d_k,
     }
-    combined: dict[str, Argument] = {
-        **seen,
-        "partial": partial,
+
+
+def _result(node: Node) -> dict[str, Argument]:
+    _, n_head, d_v = bounds(node.shape)
+    return {
         "sinks": node.inputs[6] if len(node.inputs) > 6 else 0,
         "out": node,
         "out_stride": 4 * n_head * d_v,
     }
-    first = KernelRef(
-        f"attention_partial-{kind}-{d_k}-{d_v}", _MODULE, "make_attention_partial", (kind, d_k, d_v)
-    )
-    second = KernelRef(f"attention_combine-{d_v}", _MODULE, "make_attention_combine", (d_v,))
-    return [Step(first, chunks, writes=("partial",), split=True), Step(second, combined)]
+
+
+def _lower(node: Node, threads: int) -> list[Step]:
+    k, v = node.inputs[1:3]
+    kind, d_k, d_v = k.dtype.name, bounds(k.shape)[2], bounds(v.shape)[2]
+    form = (kind, d_k, d_v)
+    if not _one_token(node):
+        scratch: dict[str, Argument] = {
+            "scratch": Scratch(prefill_scratch_bytes(d_k, d_v)),
+            "scratch_bytes": 0,  # each thread is given its own already
+        }
+        tiled = KernelRef(
+            f"attention_prefill-{kind}-{d_k}-{d_v}",
+            "graphml_cpu.kernels.prefill",
+            "make_attention_prefill",
+            form,
+        )
+        return [Step(tiled, {**_seen(node), **_scored(node), **_result(node), **scratch})]
+    module, partial = "graphml_cpu.kernels.attention", {"partial": Workspace(node)}
+    first = KernelRef(f"attention_partial-{kind}-{d_k}-{d_v}", module, "make_attention_partial", form)
+    second = KernelRef(f"attention_combine-{d_v}", module, "make_attention_combine", (d_v,))
+    return [
+        Step(first, {**_seen(node), **_scored(node), **partial}, writes=("partial",), split=True),
+        Step(second, {**_seen(node), **_result(node), **partial}),
+    ]
 
 
 ATTENTION = Lowering(("attention",), _lower, workspace=_workspace, replicable=True)

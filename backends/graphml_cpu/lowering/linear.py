@@ -16,6 +16,7 @@ from graphml_cpu.lowering.step import (
     Lowering,
     Scratch,
     Step,
+    decodable,
     leading,
     one_symbol,
     row_bytes,
@@ -24,7 +25,7 @@ from graphml_cpu.lowering.step import (
 )
 from graphml_cpu.packed import packed_bytes, scratch_bytes
 
-FLOAT_WEIGHTS: frozenset[str] = frozenset()
+FLOAT_WEIGHTS = frozenset({"f32", "f16", "bf16"})
 INTEGER_WEIGHTS = frozenset({"q4_0", "q4_1", "q8_0"})
 ACTIVATION = dtype("q8_1")
 
@@ -47,6 +48,10 @@ def _lower_quantize(node: Node, threads: int) -> list[Step]:
     x = node.inputs[0]
     arguments: dict[str, Argument] = {"x": x, "out": node, "k": width(x), "rows": leading(x)}
     return [Step(KernelRef("quantize_q8", "graphml_cpu.kernels.quantize", "make_quantize_q8"), arguments)]
+
+
+def _refuses_linear(node: Node) -> str | None:
+    return decodable(node.inputs[0]) or one_symbol(node.inputs[1])
 
 
 def _lower_linear(node: Node, threads: int) -> list[Step]:
@@ -81,4 +86,4 @@ def _lower_linear(node: Node, threads: int) -> list[Step]:
 
 
 QUANTIZE = Lowering(("quantize",), _lower_quantize, refuses=_refuses_quantize, replicable=True)
-LINEAR = Lowering(("linear",), _lower_linear, refuses=lambda node: one_symbol(node.inputs[1]))
+LINEAR = Lowering(("linear",), _lower_linear, refuses=_refuses_linear)
