@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from graphml_cpu import target
 
-KERNELS = ["kernels/test_reduce.py", "kernels/test_choose.py", "kernels/test_layout.py"]
+_OF_KERNELS = "norm rope_cache elementwise attention quantize_fused reduce choose layout"
+KERNELS = [f"kernels/test_{name}.py" for name in _OF_KERNELS.split()]
 FILES = ["test_simd.py", "test_simd_math.py", "test_mul_mat.py", *KERNELS]
 OTHERS = [name for name in target.available() if name != target.current().name]
 

@@ -257,10 +257,11 @@ def make_attention_partial(
             if done < next_one and done + length * n_head_kv > mine:
                 size = chunk_size(length, max_chunks)
                 table = block_table + load_i32(sequences + row * 4) * table_stride * 4
-                for head_kv in range(n_head_kv):
-                    head = head_kv * group
-                    for chunk in range((length + size - 1) // size):
-                        start = done + head_kv * length + chunk * size
+                for chunk in range((length + size - 1) // size):
+                    here = min(size, length - chunk * size)
+                    for head_kv in range(n_head_kv):
+                        head = head_kv * group
+                        start = done + chunk * size * n_head_kv + head_kv * here
                         if mine <= start < next_one:
                             attend_chunk(
                                 q + row * q_stride + head * d_k * 4,

@@ -65,11 +65,10 @@ CASES = {
     "four heads per group": dataclasses.replace(BASE, n_head=4, n_head_kv=1),
     "eight heads per group": dataclasses.replace(BASE, n_head=16),
     "seven heads, one group": dataclasses.replace(BASE, n_head=7, n_head_kv=1),
-    "d 20": dataclasses.replace(BASE, d_k=20, d_v=20),
     "d 6 and 10": dataclasses.replace(BASE, d_k=6, d_v=10),
     "d 128": dataclasses.replace(BASE, d_k=128, d_v=128),
     "d 256 and 64": dataclasses.replace(BASE, d_k=256, d_v=64),
-    "f32": dataclasses.replace(BASE, kv_dtype="f32"),
+    "f32, d 20": dataclasses.replace(BASE, kv_dtype="f32", d_k=20, d_v=20),
     "bf16": dataclasses.replace(BASE, kv_dtype="bf16"),
     "window": dataclasses.replace(BASE, window=33),
     "window of one": dataclasses.replace(BASE, window=1),
@@ -122,10 +121,9 @@ def test_decode_of_a_batch_is_each_token_by_itself() -> None:
         np.testing.assert_array_equal(decode(alone, at), together[row : row + 1])
 
 
-@pytest.mark.parametrize("max_chunks", [1, 4])
-def test_decode_with_fewer_chunks(max_chunks: int) -> None:
+def test_decode_with_fewer_chunks() -> None:
     inputs = make_inputs(CASES["long"])
-    close(decode(CASES["long"], inputs, 2, max_chunks), reference(CASES["long"], inputs))
+    close(decode(CASES["long"], inputs, 2, max_chunks=1), reference(CASES["long"], inputs))
 
 
 def runs(*lengths: int, start: int = 0) -> dict[str, tuple[int, ...]]:
@@ -146,9 +144,7 @@ PREFILL_CASES = {
         BASE, window=50, softcap=20.0, max_bias=8.0, sinks=True, **runs(150)
     ),
     "a prompt, seven heads": dataclasses.replace(BASE, n_head=7, n_head_kv=1, **runs(70)),
-    "a prompt, more heads than lanes": dataclasses.replace(
-        BASE, n_head=71, n_head_kv=1, d_k=16, d_v=16, **runs(20)
-    ),
+    "a prompt, more heads than lanes": dataclasses.replace(BASE, n_head=71, n_head_kv=1, **runs(20)),
     "a prompt, not causal": dataclasses.replace(BASE, causal=False, **runs(70, 20)),
     "a prompt, one head per group, bf16": dataclasses.replace(BASE, n_head=2, kv_dtype="bf16", **runs(130)),
     "a prompt, f32, d 20": dataclasses.replace(BASE, kv_dtype="f32", d_k=20, d_v=20, **runs(70)),
