@@ -80,7 +80,7 @@ class CpuProgram:
         self.places.reserve_scratch(
             [step for part in stretches if isinstance(part, list) for _, step in part]
         )
-        kernels = compile_kernels(refs, lambda done, total: progress("compiling kernels", done, total))
+        kernels = compile_kernels(refs, lambda done, total: progress("compile", done, total))
         for part in stretches:
             if isinstance(part, Node):
                 self.fallbacks.append(part)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 LABELS = {
     "download": "Downloading",
     "mapping": "Mapping the file",
+    "compile": "Compiling kernels",
     "prefill": "Reading the prompt",
     "perplexity": "Perplexity",
 }
