@@ -16,7 +16,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array
 
 Progress = Callable[[str, int, int], None]
-"""Called as progress(what, done, total) during long work; what: `download`, `mapping`, `compile`, `prefill`, ..."""
+"""Called as progress(what, done, total) during long work; what: "download", "compile", "prefill", ..."""
 
 
 def no_progress(what: str, done: int, total: int) -> None:
