@@ -30,6 +30,7 @@ class Level:
     has_vnni: bool = False
     has_fma: bool = False
     has_f16c: bool = False
+    has_byte_permutation: bool = False
 
     @property
     def f32_lanes(self) -> int:
@@ -68,8 +69,12 @@ def level(name: str) -> Level:
     if name not in REQUIRED:
         raise BackendError(f"unknown CPU level {name!r}; wanted one of {', '.join(REQUIRED)}")
     wide = name == "avx512"
+    # All but the first processors with AVX-512 VNNI permute bytes across the register, too.
+    permutes = wide and bool(_host_features().get("avx512vbmi", False))
     # Without "-prefer-256-bit" LLVM would split the loops it vectorises by itself into halves.
     tuning = ["-prefer-256-bit"] if wide else []
+    if permutes:
+        tuning.append("+avx512vbmi")
     return Level(
         name,
         cpu="x86-64-v4" if wide else "x86-64-v3",
@@ -78,6 +83,7 @@ def level(name: str) -> Level:
         has_vnni=wide or name == "avx2-vnni",
         has_fma=True,
         has_f16c=True,
+        has_byte_permutation=permutes,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.outputs import store_output
+from graphml_cpu.kernels.outputs import AHEAD, store_output
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
     F16,
@@ -20,6 +20,7 @@ from graphml_cpu.simd import (
     fma,
     load,
     load_partial,
+    prefetch,
     sum_lanes,
     vector,
     zero,
@@ -72,6 +73,12 @@ def _make_row_1(kind: str) -> Callable[..., Any]:
     def row(w: int, x: int, k: int) -> Vector:
         a, b, c, d = zero(F32), zero(F32), zero(F32), zero(F32)
         for _ in range(k // (4 * WIDTH)):
+            prefetch(w + AHEAD)
+            if 4 * WIDTH * size > 64:
+                prefetch(w + AHEAD + 64)
+            if 4 * WIDTH * size > 128:
+                prefetch(w + AHEAD + 128)
+                prefetch(w + AHEAD + 192)
             a = fma(load_w(w), load(F32, x), a)
             b = fma(load_w(w + WIDTH * size), load(F32, x + WIDTH * 4), b)
             c = fma(load_w(w + 2 * WIDTH * size), load(F32, x + 2 * WIDTH * 4), c)

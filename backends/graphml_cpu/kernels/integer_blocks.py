@@ -1,7 +1,7 @@
 """Blocks of 32 weights that meet packed int8 activations: Q4_0, Q4_1 and Q8_0, as GGUF stores them.
 
-Gives one operation on a group of four blocks, `add_group`, in the level's widest vectors. Knows the block
-formats and the packed layout; knows nothing of rows, matrices or threads.
+Gives what reads a group of four blocks into the level's widest vectors, and what multiplies it. Knows the
+block formats and the packed layout; knows nothing of rows, matrices or threads.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
     I8,
     I32,
+    U8,
     WIDTH,
     bitcast,
     concatenate,
+    convert,
     dot4,
     dot4_signed,
     fma,
     gather_f16,
     load,
     shuffle_by,
+    shuffle_pair_by,
     to_float,
     vector,
     zero,
@@ -32,6 +35,7 @@ from graphml_cpu.simd import (
 
 Offsets = tuple[int, int, int, int]
 
+F16x4 = vector("f16", 4)
 F32x4 = vector("f32", 4)
 U8x16 = vector("u8", 16)
 # Blocks that fill one vector of bytes with 16 bytes each, and vectors per group of four blocks.
@@ -118,70 +122,107 @@ def make_dot(format: BlockFormat) -> Callable[..., Any]:
     return dot4_signed if format.bits == 8 and not format.offset else dot4
 
 
-def make_add_group(format: BlockFormat, tokens: int) -> Callable[..., Any]:
-    """An inline function `add_group(w, blocks, xs, sums, minima) -> (sums, minima)` for 1 or 4 tokens.
+def make_read_group(format: BlockFormat) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Inline functions that read four blocks: `scattered(w, blocks)` and `contiguous(w)`.
 
-    `w` is the address of a group of four blocks, `blocks` the offsets of the four, `xs` the addresses of the
-    packed groups of the tokens. `sums` (one F32 per token, its lanes still to be added) get the products
-    without the format's minimum, `minima` (one vector of 4 per token) the sums that the minimum is a factor
-    of.
+    Both give (values, scales, factors): the vectors of `make_halves` for one step after the other, the
+    blocks' scales, and what their sums of activations are multiplied with, the minima or once more the
+    scales.
     """
-    add = _chain([_make_step(format, tokens, step) for step in range(STEPS)])
-    block_bytes, minimum, constant = format.block_bytes, format.minimum, format.offset != 0
-    no_minimum = not minimum and not constant
+    halves = _joined([make_halves(format, step) for step in range(STEPS)])
+    size, minimum = format.block_bytes, format.minimum
 
     @inline
-    def add_minimum(factor: Vector, xs: Any, minima: Any) -> Any:
-        if no_minimum:
-            return minima
-        if tokens == 1:
-            return (fma(factor, load(F32x4, xs[0] + packed.SCALED_SUM), minima[0]),)
-        return (
-            fma(factor, load(F32x4, xs[0] + packed.SCALED_SUM), minima[0]),
-            fma(factor, load(F32x4, xs[1] + packed.SCALED_SUM), minima[1]),
-            fma(factor, load(F32x4, xs[2] + packed.SCALED_SUM), minima[2]),
-            fma(factor, load(F32x4, xs[3] + packed.SCALED_SUM), minima[3]),
-        )
-
-    @inline
-    def add_group(w: int, blocks: Offsets, xs: Any, sums: Any, minima: Any) -> Any:
+    def scattered(w: int, blocks: Offsets) -> tuple[Any, Vector, Vector]:
         scales = gather_f16(w, blocks)
-        sums = add(w, blocks, scales, xs, sums)
-        if minimum != 0:
-            return sums, add_minimum(gather_f16(w + minimum, blocks), xs, minima)
-        return sums, add_minimum(scales, xs, minima)
+        factors = scales if minimum == 0 else gather_f16(w + minimum, blocks)
+        return halves(w, blocks), scales, factors
 
-    assert block_bytes
+    @inline
+    def contiguous(w: int) -> tuple[Any, Vector, Vector]:
+        return scattered(w, (0, size, 2 * size, 3 * size))
+
+    if target.current().has_byte_permutation and format.bits == 4:
+        return scattered, _make_permuted(format)
+    return scattered, contiguous
+
+
+def _make_permuted(format: BlockFormat) -> Callable[..., Any]:
+    """`contiguous(w)` of `make_read_group` where bytes can be permuted across two registers.
+
+    Two overlapping loads hold the whole group; one instruction each collects the values, scales and minima.
+    """
+    size, minimum = format.block_bytes, format.minimum
+    second = 4 * size - 64
+
+    def collect(offset: int, count: int) -> Any:
+        places = [block * size + offset + byte for block in range(4) for byte in range(count)]
+        return shuffle_pair_by([at if at < 64 else 64 + at - second for at in places])
+
+    collect_values, collect_scales, collect_minima = (
+        collect(format.values, 16),
+        collect(0, 2),
+        collect(minimum, 2),
+    )
+
+    @inline
+    def permuted(w: int) -> tuple[Any, Vector, Vector]:
+        a, b = load(U8, w), load(U8, w + second)
+        both = collect_values(a, b)
+        scales = convert(F32x4, bitcast(F16x4, collect_scales(a, b)))
+        factors = scales if minimum == 0 else convert(F32x4, bitcast(F16x4, collect_minima(a, b)))
+        return (both & 15, both >> 4), scales, factors
+
+    return permuted
+
+
+def _joined(steps: list[Callable[..., Any]]) -> Callable[..., Any]:
+    """The tuples that the steps give for the same arguments, one after the other, as one inline function."""
+    if len(steps) == 1:
+        return steps[0]
+    first, rest = steps[0], _joined(steps[1:])
+
+    @inline
+    def joined(w: int, blocks: Offsets) -> Any:
+        return first(w, blocks) + rest(w, blocks)
+
+    return joined
+
+
+def make_add_group(format: BlockFormat) -> Callable[..., Any]:
+    """An inline function `add_group(group, x, total, least) -> (total, least)` for one token.
+
+    `group` is what `make_read_group` reads, `x` the address of the token's packed group. `total` (F32, its
+    lanes still to be added) gets the products without the format's minimum, `least` (4 lanes) the sums of
+    activations times the group's factors.
+    """
+    add = _chain([_make_step(format, step) for step in range(STEPS)])
+    has_factor = format.minimum != 0 or format.offset != 0
+
+    @inline
+    def add_group(group: Any, x: int, total: Vector, least: Vector) -> tuple[Vector, Vector]:
+        values, scales, factors = group
+        total = add(values, scales * load(F32x4, x + packed.SCALE), x, total)
+        if has_factor:
+            least = fma(factors, load(F32x4, x + packed.SCALED_SUM), least)
+        return total, least
+
     return add_group
 
 
-def _make_step(format: BlockFormat, tokens: int, step: int) -> Callable[..., Any]:
-    halves, dot = make_halves(format, step), make_dot(format)
+def _make_step(format: BlockFormat, step: int) -> Callable[..., Any]:
+    dot = make_dot(format)
     spread = shuffle_by(tuple(step * BLOCKS_AT_ONCE + lane // 4 for lane in range(WIDTH)))
     at_low = step * BLOCKS_AT_ONCE * 16
     at_high = packed.HIGH_HALF + at_low
+    low, high = 2 * step, 2 * step + 1
 
     @inline
-    def product(low: Vector, high: Vector, scales: Vector, x: int, total: Vector) -> Vector:
-        found = dot(dot(zero(I32), low, load(I8, x + at_low)), high, load(I8, x + at_high))
-        return fma(to_float(found), spread(scales * load(F32x4, x + packed.SCALE)), total)
+    def product(values: Any, scales: Vector, x: int, total: Vector) -> Vector:
+        found = dot(dot(zero(I32), values[low], load(I8, x + at_low)), values[high], load(I8, x + at_high))
+        return fma(to_float(found), spread(scales), total)
 
-    @inline
-    def one(w: int, blocks: Offsets, scales: Vector, xs: Any, sums: Any) -> Any:
-        low, high = halves(w, blocks)
-        return (product(low, high, scales, xs[0], sums[0]),)
-
-    @inline
-    def four(w: int, blocks: Offsets, scales: Vector, xs: Any, sums: Any) -> Any:
-        low, high = halves(w, blocks)
-        return (
-            product(low, high, scales, xs[0], sums[0]),
-            product(low, high, scales, xs[1], sums[1]),
-            product(low, high, scales, xs[2], sums[2]),
-            product(low, high, scales, xs[3], sums[3]),
-        )
-
-    return one if tokens == 1 else four
+    return product
 
 
 def _chain(steps: list[Callable[..., Any]]) -> Callable[..., Any]:
@@ -191,7 +232,7 @@ def _chain(steps: list[Callable[..., Any]]) -> Callable[..., Any]:
     first, rest = steps[0], _chain(steps[1:])
 
     @inline
-    def chained(w: int, blocks: Offsets, scales: Vector, xs: Any, sums: Any) -> Any:
-        return rest(w, blocks, scales, xs, first(w, blocks, scales, xs, sums))
+    def chained(values: Any, scales: Vector, x: int, total: Vector) -> Vector:
+        return rest(values, scales, x, first(values, scales, x, total))
 
     return chained

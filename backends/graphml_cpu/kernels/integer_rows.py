@@ -10,67 +10,82 @@ from typing import Any
 
 from graphml_cpu import packed
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.integer_blocks import FORMATS, BlockFormat, make_add_group
-from graphml_cpu.kernels.outputs import store_output
-from graphml_cpu.kernels.share import Number
-from graphml_cpu.simd import F32, f32, prefetch_once, sum_lanes, vector, zero
+from graphml_cpu.kernels.integer_blocks import FORMATS, BlockFormat, make_add_group, make_read_group
+from graphml_cpu.kernels.outputs import AHEAD, store_output
+from graphml_cpu.kernels.share import Number, Vector
+from graphml_cpu.simd import F32, f32, prefetch, sum_lanes, vector, zero
 
 F32x4 = vector("f32", 4)
-# How far ahead of its use a weight row is fetched; the processor's own prefetching stops at page ends.
-_AHEAD = 4096
 
 
-def _make_row(format: BlockFormat, tokens: int) -> Callable[..., Any]:
-    """An inline function `row(w, xs, k)`: per token (a tuple) the sum vector and the minimum's vector."""
-    add_group = make_add_group(format, tokens)
+def _make_row_1(format: BlockFormat) -> Callable[..., Any]:
+    """An inline function `row(w, x, k)`: a weight row times a token, two vectors whose lanes are to be added."""
+    add_group = make_add_group(format)
+    scattered, contiguous = make_read_group(format)
     size = format.block_bytes
-    group_bytes = 4 * size
 
     @inline
-    def next_groups_1(xs: Any) -> Any:
-        return (xs[0] + packed.GROUP_BYTES,)
-
-    @inline
-    def next_groups_4(xs: Any) -> Any:
-        return (
-            xs[0] + packed.GROUP_BYTES,
-            xs[1] + packed.GROUP_BYTES,
-            xs[2] + packed.GROUP_BYTES,
-            xs[3] + packed.GROUP_BYTES,
-        )
-
-    next_groups = next_groups_1 if tokens == 1 else next_groups_4
-
-    @inline
-    def row(w: int, xs: Any, k: int, sums: Any, minima: Any) -> Any:
+    def row(w: int, x: int, k: int) -> tuple[Vector, Vector]:
+        total, least = zero(F32), zero(F32x4)
         for _ in range(k // packed.GROUP):
-            prefetch_once(w + _AHEAD)
-            sums, minima = add_group(w, (0, size, 2 * size, 3 * size), xs, sums, minima)
-            w += group_bytes
-            xs = next_groups(xs)
+            prefetch(w + AHEAD)
+            if size > 32:
+                prefetch(w + AHEAD + 64)
+            total, least = add_group(contiguous(w), x, total, least)
+            w += 4 * size
+            x += packed.GROUP_BYTES
         left = (k % packed.GROUP) // packed.BLOCK
         if left > 0:
-            # Missing blocks are replaced by the last one: their activations are packed as zeros.
-            second = min(1, left - 1) * size
-            third = min(2, left - 1) * size
-            sums, minima = add_group(w, (0, second, third, third), xs, sums, minima)
-        return sums, minima
+            total, least = add_group(scattered(w, _rest(left, size)), x, total, least)
+        return total, least
+
+    return row
+
+
+@inline
+def _rest(left: int, size: int) -> tuple[int, int, int, int]:
+    """Offsets of the last 1 to 3 blocks; for the missing ones the last again: their activations are zeros."""
+    return 0, min(1, left - 1) * size, min(2, left - 1) * size, min(2, left - 1) * size
+
+
+def _make_row_4(format: BlockFormat) -> Callable[..., Any]:
+    """An inline function `row(w, x0, x1, x2, x3, k)`: a weight row times four tokens, two vectors for each."""
+    add_group = make_add_group(format)
+    scattered, contiguous = make_read_group(format)
+    size = format.block_bytes
+
+    @inline
+    def row(w: int, x0: int, x1: int, x2: int, x3: int, k: int) -> Any:
+        a, b, c, d = zero(F32), zero(F32), zero(F32), zero(F32)
+        p, q, r, s = zero(F32x4), zero(F32x4), zero(F32x4), zero(F32x4)
+        groups = k // packed.GROUP
+        left = (k % packed.GROUP) // packed.BLOCK
+        for index in range(groups + min(left, 1)):
+            at = index * packed.GROUP_BYTES
+            group = contiguous(w) if index < groups else scattered(w, _rest(left, size))
+            a, p = add_group(group, x0 + at, a, p)
+            b, q = add_group(group, x1 + at, b, q)
+            c, r = add_group(group, x2 + at, c, r)
+            d, s = add_group(group, x3 + at, d, s)
+            w += 4 * size
+        return a, b, c, d, p, q, r, s
 
     return row
 
 
 def make_integer_rows(kind: str) -> Callable[..., Any]:
-    """An inline function `multiply(begin, end, w, x, y, residual, bias, n, k, x_stride, y_stride, rows)`.
+    """An inline function `multiply(begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows)`.
 
-    Weight rows begin to end (of n) of format `kind` times all `rows` packed rows.
+    Weight rows begin to end of format `kind` times all `rows` packed rows.
     """
     format = FORMATS[kind]
-    row_1, row_4 = _make_row(format, 1), _make_row(format, 4)
+    row_1, row_4 = _make_row_1(format), _make_row_4(format)
+    size = format.block_bytes
     # -offset * scale * sum(x), or + minimum * sum(x).
     factor = f32(1.0 if format.minimum else -float(format.offset))
 
     @inline
-    def finish(total: Any, least: Any) -> Number:
+    def finish(total: Vector, least: Vector) -> Number:
         return sum_lanes(total) + factor * sum_lanes(least)
 
     @inline
@@ -87,34 +102,31 @@ def make_integer_rows(kind: str) -> Callable[..., Any]:
         y_stride: int,
         rows: int,
     ) -> None:
-        row_bytes = k // packed.BLOCK * format_bytes
-        z, q = zero(F32), zero(F32x4)
+        row_bytes = k // packed.BLOCK * size
         if rows == 1:
             for index in range(begin, end):
-                s, m = row_1(w + index * row_bytes, (x,), k, (z,), (q,))
-                store_output(finish(s[0], m[0]), y, residual, bias, index, 0)
+                total, least = row_1(w + index * row_bytes, x, k)
+                store_output(finish(total, least), y, residual, bias, index, 0)
             return
-        last = (rows - 1) * x_stride
+        last = x + (rows - 1) * x_stride
         for index in range(begin, end):
             at = w + index * row_bytes
             for token in range(0, rows, 4):
                 # Past the last token the last one is computed again, and not stored.
-                first = x + token * x_stride
-                xs = (
-                    first,
-                    min(first + x_stride, x + last),
-                    min(first + 2 * x_stride, x + last),
-                    min(first + 3 * x_stride, x + last),
+                x0 = x + token * x_stride
+                x1, x2, x3 = (
+                    min(x0 + x_stride, last),
+                    min(x0 + 2 * x_stride, last),
+                    min(x0 + 3 * x_stride, last),
                 )
-                s, m = row_4(at, xs, k, (z, z, z, z), (q, q, q, q))
+                a, b, c, d, p, q, r, s = row_4(at, x0, x1, x2, x3, k)
                 to = token * y_stride
-                store_output(finish(s[0], m[0]), y, residual, bias, index, to)
+                store_output(finish(a, p), y, residual, bias, index, to)
                 if token + 1 < rows:
-                    store_output(finish(s[1], m[1]), y, residual, bias, index, to + y_stride)
+                    store_output(finish(b, q), y, residual, bias, index, to + y_stride)
                 if token + 2 < rows:
-                    store_output(finish(s[2], m[2]), y, residual, bias, index, to + 2 * y_stride)
+                    store_output(finish(c, r), y, residual, bias, index, to + 2 * y_stride)
                 if token + 3 < rows:
-                    store_output(finish(s[3], m[3]), y, residual, bias, index, to + 3 * y_stride)
+                    store_output(finish(d, s), y, residual, bias, index, to + 3 * y_stride)
 
-    format_bytes = format.block_bytes
     return multiply

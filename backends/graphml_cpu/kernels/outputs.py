@@ -1,4 +1,4 @@
-"""What every product with weights does with a result: add the bias and the residual, and store it.
+"""What products with weights share: fetching weights ahead, adding bias and residual to a result, storing it.
 
 Knows addresses only.
 """
@@ -8,6 +8,10 @@ from __future__ import annotations
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.share import Number, Vector
 from graphml_cpu.simd import F32, load_f32, load_partial, store_f32, store_partial
+
+# How many bytes ahead of its use a weight row is fetched: far enough to hide the memory's latency without the
+# processor's own prefetching, which stops at the ends of pages. Measured: 12288 beats 4096 by a fifth.
+AHEAD = 12288
 
 
 @inline
