@@ -19,7 +19,7 @@ F32x4 = vector("f32", 4)
 
 
 def _make_row_1(format: BlockFormat) -> Callable[..., Any]:
-    """An inline function `row(w, x, k)`: a weight row times a token, two vectors whose lanes are to be added."""
+    """An inline function `row(w, x, k)`: a weight row times a token, two vectors whose lanes are to add."""
     add_group = make_add_group(format)
     scattered, contiguous = make_read_group(format)
     size = format.block_bytes
@@ -48,8 +48,31 @@ def _rest(left: int, size: int) -> tuple[int, int, int, int]:
     return 0, min(1, left - 1) * size, min(2, left - 1) * size, min(2, left - 1) * size
 
 
+def _make_row_2(format: BlockFormat) -> Callable[..., Any]:
+    """An inline function `row(w, x0, x1, k)`: a weight row times two tokens, two vectors for each."""
+    add_group = make_add_group(format)
+    scattered, contiguous = make_read_group(format)
+    size = format.block_bytes
+
+    @inline
+    def row(w: int, x0: int, x1: int, k: int) -> Any:
+        a, b, p, q = zero(F32), zero(F32), zero(F32x4), zero(F32x4)
+        groups = k // packed.GROUP
+        left = (k % packed.GROUP) // packed.BLOCK
+        for index in range(groups + min(left, 1)):
+            prefetch(w + AHEAD)
+            at = index * packed.GROUP_BYTES
+            group = contiguous(w) if index < groups else scattered(w, _rest(left, size))
+            a, p = add_group(group, x0 + at, a, p)
+            b, q = add_group(group, x1 + at, b, q)
+            w += 4 * size
+        return a, b, p, q
+
+    return row
+
+
 def _make_row_4(format: BlockFormat) -> Callable[..., Any]:
-    """An inline function `row(w, x0, x1, x2, x3, k)`: a weight row times four tokens, two vectors for each."""
+    """An inline function `row(w, x0, ..., k)`: a weight row times four tokens, two vectors for each."""
     add_group = make_add_group(format)
     scattered, contiguous = make_read_group(format)
     size = format.block_bytes
@@ -61,6 +84,7 @@ def _make_row_4(format: BlockFormat) -> Callable[..., Any]:
         groups = k // packed.GROUP
         left = (k % packed.GROUP) // packed.BLOCK
         for index in range(groups + min(left, 1)):
+            prefetch(w + AHEAD)
             at = index * packed.GROUP_BYTES
             group = contiguous(w) if index < groups else scattered(w, _rest(left, size))
             a, p = add_group(group, x0 + at, a, p)
@@ -79,7 +103,7 @@ def make_integer_rows(kind: str) -> Callable[..., Any]:
     Weight rows begin to end of format `kind` times all `rows` packed rows.
     """
     format = FORMATS[kind]
-    row_1, row_4 = _make_row_1(format), _make_row_4(format)
+    row_1, row_2, row_4 = _make_row_1(format), _make_row_2(format), _make_row_4(format)
     size = format.block_bytes
     # -offset * scale * sum(x), or + minimum * sum(x).
     factor = f32(1.0 if format.minimum else -float(format.offset))
@@ -107,6 +131,12 @@ def make_integer_rows(kind: str) -> Callable[..., Any]:
             for index in range(begin, end):
                 total, least = row_1(w + index * row_bytes, x, k)
                 store_output(finish(total, least), y, residual, bias, index, 0)
+            return
+        if rows == 2:
+            for index in range(begin, end):
+                a, b, p, q = row_2(w + index * row_bytes, x, x + x_stride, k)
+                store_output(finish(a, p), y, residual, bias, index, 0)
+                store_output(finish(b, q), y, residual, bias, index, y_stride)
             return
         last = x + (rows - 1) * x_stride
         for index in range(begin, end):
