@@ -16,6 +16,7 @@ from typing import Any
 
 from graphml_cpu.compiler import Address, Dim, Float, Int, RunAddress
 from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.head_tiles import BLOCK, TILE_HEADS, make_scores, make_weigh
 from graphml_cpu.kernels.paging import (
     capped,
     cell_of,
@@ -27,7 +28,7 @@ from graphml_cpu.kernels.paging import (
 )
 from graphml_cpu.kernels.share import Number, share
 from graphml_cpu.kernels.storage import ITEM_BYTES
-from graphml_cpu.kernels.tiles import SCORE_ROWS, make_local_memory, make_score_tile, make_weigh_tile
+from graphml_cpu.kernels.tiles import SCORE_ROWS, make_local_memory
 from graphml_cpu.layouts import MAX_CHUNKS, attention_record_bytes
 from graphml_cpu.simd import (
     F32,
@@ -53,82 +54,6 @@ from graphml_cpu.simd import (
     vector,
     zero,
 )
-
-# Positions whose scores are held at a time.
-_BLOCK = 64
-# Query heads and registers of values per tile: what 32 or 16 registers hold.
-_TILE_HEADS = 4 if WIDTH == 16 else 2
-_TILE_VECTORS = 4
-
-
-def _make_scores(d_k: int, dtype: str) -> Any:
-    """`scores(heads, count, q, cells, k, row_bytes, out)`: 1 to 4 heads times `count` positions."""
-    lanes = math.gcd(d_k, WIDTH)
-    tile_1, tile_2, tile_3, tile_4 = (
-        make_score_tile(min(heads, _TILE_HEADS), d_k, lanes, dtype, _BLOCK * 4) for heads in (1, 2, 3, 4)
-    )
-
-    @inline
-    def scores(heads: int, count: int, q: int, cells: int, k: int, row_bytes: int, out: int) -> None:
-        if heads == 1:
-            for i in range(0, count, SCORE_ROWS):
-                tile_1(q, cells + i * 8, k, row_bytes, out + i * 4)
-        elif heads == 2:
-            for i in range(0, count, SCORE_ROWS):
-                tile_2(q, cells + i * 8, k, row_bytes, out + i * 4)
-        elif heads == 3:
-            for i in range(0, count, SCORE_ROWS):
-                tile_3(q, cells + i * 8, k, row_bytes, out + i * 4)
-        else:
-            for i in range(0, count, SCORE_ROWS):
-                tile_4(q, cells + i * 8, k, row_bytes, out + i * 4)
-
-    return scores
-
-
-def _make_weigh(d_v: int, dtype: str, record_bytes: int) -> Any:
-    """`weigh(heads, weights, cells, count, v, row_bytes, alpha, out)`: out * alpha + weights @ values."""
-    lanes = math.gcd(d_v, WIDTH)
-    item_bytes = ITEM_BYTES[dtype]
-    whole, rest = divmod(d_v // lanes, _TILE_VECTORS)
-
-    def tiles(vectors: int) -> list[Any]:
-        return [
-            make_weigh_tile(min(heads, _TILE_HEADS), vectors, lanes, dtype, _BLOCK * 4, record_bytes)
-            for heads in (1, 2, 3, 4)
-        ]
-
-    def for_heads(wide: Any, narrow: Any) -> Any:
-        @inline
-        def columns(
-            weights: int, cells: int, count: int, v: int, row_bytes: int, alpha: int, out: int
-        ) -> None:
-            for part in range(whole):
-                at = part * _TILE_VECTORS * lanes
-                wide(weights, cells, count, v + at * item_bytes, row_bytes, alpha, out + at * 4)
-            if rest > 0:
-                at = whole * _TILE_VECTORS * lanes
-                narrow(weights, cells, count, v + at * item_bytes, row_bytes, alpha, out + at * 4)
-
-        return columns
-
-    pairs = zip(tiles(_TILE_VECTORS), tiles(max(rest, 1)), strict=True)
-    heads_1, heads_2, heads_3, heads_4 = (for_heads(wide, narrow) for wide, narrow in pairs)
-
-    @inline
-    def weigh(
-        heads: int, weights: int, cells: int, count: int, v: int, row_bytes: int, alpha: int, out: int
-    ) -> None:
-        if heads == 1:
-            heads_1(weights, cells, count, v, row_bytes, alpha, out)
-        elif heads == 2:
-            heads_2(weights, cells, count, v, row_bytes, alpha, out)
-        elif heads == 3:
-            heads_3(weights, cells, count, v, row_bytes, alpha, out)
-        else:
-            heads_4(weights, cells, count, v, row_bytes, alpha, out)
-
-    return weigh
 
 
 @inline
@@ -174,11 +99,11 @@ def _make_attend_chunk(dtype: str, d_k: int, d_v: int, max_chunks: int) -> Any:
     """`attend_chunk(...)`: one token and key-value head at positions [first, end) -> the records."""
     record_bytes = attention_record_bytes(d_v, max_chunks)
     item_bytes = ITEM_BYTES[dtype]
-    scores_of, weigh = _make_scores(d_k, dtype), _make_weigh(d_v, dtype, record_bytes)
+    scores_of, weigh = make_scores(d_k, dtype), make_weigh(d_v, dtype, record_bytes)
     lanes = math.gcd(d_v, WIDTH)
     part = vector("f32", lanes)
-    local_cells = make_local_memory(_BLOCK * 8)
-    local_scores = make_local_memory(_TILE_HEADS * _BLOCK * 4)
+    local_cells = make_local_memory(BLOCK * 8)
+    local_scores = make_local_memory(TILE_HEADS * BLOCK * 4)
     local_alphas = make_local_memory(64)
 
     @inline
@@ -199,18 +124,18 @@ def _make_attend_chunk(dtype: str, d_k: int, d_v: int, max_chunks: int) -> Any:
         cells, scores, alphas = local_cells(), local_scores(), local_alphas()
         k_bytes, v_bytes = n_head_kv * d_k * item_bytes, n_head_kv * d_v * item_bytes
         begin_records(record, chunk, group)
-        for block in range(first, end, _BLOCK):
-            count = min(_BLOCK, end - block)
+        for block in range(first, end, BLOCK):
+            count = min(BLOCK, end - block)
             _fill_cells(cells, block, count, table, shift)
-            for tile in range(0, group, _TILE_HEADS):
-                heads = min(_TILE_HEADS, group - tile)
+            for tile in range(0, group, TILE_HEADS):
+                heads = min(TILE_HEADS, group - tile)
                 at = record + tile * record_bytes
                 scores_of(heads, count, q + tile * d_k * 4, cells, k, k_bytes, scores)
                 for i in range(heads):
                     slope = slope_of(head + tile + i, n_head, max_bias)
                     state = at + i * record_bytes + chunk * 4
                     alpha = _soften(
-                        scores + i * _BLOCK * 4, count, block - position, slope, scale, softcap, state
+                        scores + i * BLOCK * 4, count, block - position, slope, scale, softcap, state
                     )
                     store_f32(alphas + i * 4, alpha)
                 values = at + (2 * MAX_CHUNKS + chunk * d_v) * 4

@@ -1,148 +1,33 @@
 """Elementwise operations on rows of float32: of one tensor, of two, and gates.
 
-Knows rows, strides and formulas; how exact the functions are is said and tested where they are defined
-(`graphml_cpu.simd.math`). Every output may be one of the inputs. The threads share all elements of all
-rows in pieces of 256 or fewer.
+Knows rows and strides; the formulas are in `graphml_cpu.kernels.formulas`. Every output may be one of the
+inputs. The threads share all elements of all rows in pieces of 256 or fewer.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
-from graphml.errors import BackendError
 from graphml_cpu.compiler import Address, Dim, Float, Int
 from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.formulas import BINARY, GLU, UNARY, pick
 from graphml_cpu.kernels.share import Vector, share
 from graphml_cpu.simd import (
     F32,
     WIDTH,
-    absolute,
-    erf,
-    exp,
-    fma,
-    gelu_erf,
-    gelu_quick,
     load,
     load_f32,
     load_partial,
-    log1p_exp,
     maximum,
     minimum,
-    sigmoid,
-    silu,
     splat,
-    splat_like,
-    square_root,
     store,
     store_partial,
-    tanh,
 )
 
 # Elements of one unit of work; a multiple of every vector's width.
 _PIECE = 256
-
-
-@inline
-def _neg(x: Vector) -> Vector:
-    return -x
-
-
-@inline
-def _sqr(x: Vector) -> Vector:
-    return x * x
-
-
-@inline
-def _relu(x: Vector) -> Vector:
-    return maximum(splat_like(x, 0.0), x)
-
-
-@inline
-def _gelu(x: Vector) -> Vector:
-    # 0.5 * (1 + tanh(u)) is sigmoid(2 * u), which keeps its digits where tanh is near -1.
-    inner = x * fma(x * x, splat_like(x, 0.044715), splat_like(x, 1.0))
-    return x / (exp(inner * (-2.0 * math.sqrt(2 / math.pi))) + 1.0)
-
-
-@inline
-def _softplus(x: Vector) -> Vector:
-    return log1p_exp(x)
-
-
-UNARY: dict[str, Any] = {
-    "neg": _neg,
-    "abs": absolute,
-    "sqr": _sqr,
-    "sqrt": square_root,
-    "exp": exp,
-    "tanh": tanh,
-    "sigmoid": sigmoid,
-    "relu": _relu,
-    "silu": silu,
-    "gelu": _gelu,
-    "gelu_erf": gelu_erf,
-    "gelu_quick": gelu_quick,
-    "softplus": _softplus,
-    "erf": erf,
-}
-
-
-@inline
-def _add(a: Vector, b: Vector) -> Vector:
-    return a + b
-
-
-@inline
-def _sub(a: Vector, b: Vector) -> Vector:
-    return a - b
-
-
-@inline
-def _mul(a: Vector, b: Vector) -> Vector:
-    return a * b
-
-
-@inline
-def _div(a: Vector, b: Vector) -> Vector:
-    return a / b
-
-
-BINARY: dict[str, Any] = {"add": _add, "sub": _sub, "mul": _mul, "div": _div}
-
-
-@inline
-def _swiglu_oai(gate: Vector, up: Vector) -> Vector:
-    # gpt-oss: alpha 1.702, limit 7.
-    gate = minimum(splat_like(gate, 7.0), gate)
-    up = maximum(splat_like(up, -7.0), minimum(splat_like(up, 7.0), up))
-    return gate / (exp(gate * -1.702) + 1.0) * (up + 1.0)
-
-
-def _gated(function: Any) -> Any:
-    @inline
-    def gate_times_up(gate: Vector, up: Vector) -> Vector:
-        return function(gate) * up
-
-    return gate_times_up
-
-
-GLU: dict[str, Any] = {
-    "swiglu": _gated(silu),
-    "geglu": _gated(_gelu),
-    "geglu_erf": _gated(gelu_erf),
-    "geglu_quick": _gated(gelu_quick),
-    "reglu": _gated(_relu),
-    "swiglu_oai": _swiglu_oai,
-}
-
-
-def pick(table: dict[str, Any], op: str, kernel: str) -> Any:
-    """The function of `op`; another name raises `BackendError`."""
-    if op not in table:
-        raise BackendError(f"{kernel}: unknown operation {op!r}; wanted one of {', '.join(table)}")
-    return table[op]
 
 
 def make_unary(op: str) -> Callable[..., None]:

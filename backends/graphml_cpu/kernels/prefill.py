@@ -10,255 +10,47 @@ Scores and weights have a position per row and a query per lane: scores = K @ Q^
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from graphml_cpu.compiler import Address, Dim, Float, Int, RunAddress
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.paging import cell_of, log2_of, slope_of, visible
-from graphml_cpu.kernels.share import Number, Vector
+from graphml_cpu.kernels.paging import log2_of, visible
+from graphml_cpu.kernels.query_tiles import (
+    LANES,
+    ROW,
+    STEP,
+    by_vectors,
+    make_begin_lanes,
+    make_bend,
+    make_finish,
+    make_load_queries,
+    make_load_rows,
+    make_places,
+    make_soften,
+)
+from graphml_cpu.kernels.share import Number
 from graphml_cpu.kernels.storage import make_storage
-from graphml_cpu.kernels.tiles import make_outer_tile
-from graphml_cpu.layouts import PREFILL_BLOCK, PREFILL_LANE_ARRAYS, prefill_values
+from graphml_cpu.layouts import PREFILL_BLOCK, prefill_values
 from graphml_cpu.simd import (
     F32,
-    I32,
     WIDTH,
-    absolute,
-    exp,
     f32,
-    fma,
-    load,
-    load_f32,
     load_i32,
-    maximum,
-    select,
-    splat,
     store,
-    store_f32,
-    store_i32,
-    tanh,
     zero,
 )
-
-# Queries of a tile, and rows (positions or value elements) of a register tile.
-_VECTORS = 3
-_LANES = _VECTORS * WIDTH
-_TILE_ROWS = 8 if WIDTH == 16 else 4
-# Bytes from one row of scores, queries or values to the next.
-_ROW = _LANES * 4
-_STEP = WIDTH * 4
-
-
-@dataclass(frozen=True)
-class _Places:
-    """Byte offsets in a thread's scratch; see `graphml_cpu.layouts.prefill_scratch_bytes`."""
-
-    first: int  # int32 per lane: the first position it sees
-    end: int  # int32: the position after the last
-    position: int  # float32 per lane, as all that follow
-    slope: int
-    sink: int
-    top: int
-    total: int
-    alpha: int
-    queries: int  # [d_k, lanes]
-    keys: int  # [block, d_k]
-    values: int  # [block, d_v rounded up to 8]
-    weights: int  # [block, lanes]
-    out: int  # [d_v rounded up to 8, lanes]
-
-
-def _places(d_k: int, d_v: int) -> _Places:
-    first, end, position, slope, sink, top, total, alpha = range(0, PREFILL_LANE_ARRAYS * _ROW, _ROW)
-    queries = PREFILL_LANE_ARRAYS * _ROW
-    keys = queries + d_k * _ROW
-    values = keys + PREFILL_BLOCK * d_k * 4
-    weights = values + PREFILL_BLOCK * prefill_values(d_v) * 4
-    out = weights + PREFILL_BLOCK * _ROW
-    return _Places(first, end, position, slope, sink, top, total, alpha, queries, keys, values, weights, out)
-
-
-def _by_vectors(rescaled: bool) -> Any:
-    """`tile(vectors, ...)`: `make_outer_tile` for 1 to 3 vectors of queries."""
-    tile_1, tile_2, tile_3 = (
-        make_outer_tile(_TILE_ROWS, vectors, WIDTH, rescaled) for vectors in range(1, _VECTORS + 1)
-    )
-
-    @inline
-    def tiles(
-        vectors: int, n_rows: int, a: int, a_row: int, a_step: int, b: int, count: int, out: int, alpha: int
-    ) -> None:
-        if vectors == 1:
-            for row in range(0, n_rows, _TILE_ROWS):
-                tile_1(a + row * a_row, a_row, a_step, b, _ROW, count, out + row * _ROW, _ROW, alpha)
-        elif vectors == 2:
-            for row in range(0, n_rows, _TILE_ROWS):
-                tile_2(a + row * a_row, a_row, a_step, b, _ROW, count, out + row * _ROW, _ROW, alpha)
-        else:
-            for row in range(0, n_rows, _TILE_ROWS):
-                tile_3(a + row * a_row, a_row, a_step, b, _ROW, count, out + row * _ROW, _ROW, alpha)
-
-    return tiles
-
-
-def _make_load_rows(dtype: str, d: int, row_bytes: int) -> Any:
-    """`load_rows(cache, cell_bytes, first, count, table, shift, out)`: `count` positions as float32 rows."""
-    storage = make_storage(dtype, math.gcd(d, WIDTH))
-    lanes, item_bytes, load_all = math.gcd(d, WIDTH), storage.item_bytes, storage.load
-
-    @inline
-    def load_rows(
-        cache: int, cell_bytes: int, first: int, count: int, table: int, shift: int, out: int
-    ) -> None:
-        for row in range(count):
-            source = cache + cell_of(first + row, table, shift) * cell_bytes
-            for i in range(0, d, lanes):
-                store(out + row * row_bytes + i * 4, load_all(source + i * item_bytes))
-
-    return load_rows
-
-
-def _make_load_queries(d_k: int, places: _Places) -> Any:
-    """`load_queries(q, q_stride, scratch, tokens, heads, scale)`: the lanes of a tile, token by token."""
-
-    @inline
-    def load_queries(q: int, q_stride: int, scratch: int, tokens: int, heads: int, scale: Number) -> None:
-        queries = scratch + places_queries
-        for lane in range(tokens * heads):
-            token = lane // heads
-            source = q + token * q_stride + (lane - token * heads) * d_k * 4
-            for i in range(d_k):
-                store_f32(queries + i * _ROW + lane * 4, load_f32(source + i * 4) * scale)
-        for lane in range(tokens * heads, (tokens * heads + WIDTH - 1) // WIDTH * WIDTH):
-            for i in range(d_k):
-                store_f32(queries + i * _ROW + lane * 4, f32(0.0))
-
-    places_queries = places.queries
-    return load_queries
-
-
-def _make_begin_lanes(places: _Places) -> Any:
-    """`begin_lanes(...)`: what each lane sees, its slope and sink; maximum and sum at their start."""
-    first_at, end_at, position_at = places.first, places.end, places.position
-    slope_at, sink_at, top_at, total_at = places.slope, places.sink, places.top, places.total
-
-    @inline
-    def begin_lanes(
-        scratch: int, token: int, tokens: int, head: int, heads: int, n_head: int, positions: int,
-        sequences: int, lengths: int, window: int, causal: int, max_bias: Number, sinks: int,
-    ) -> None:  # fmt: skip
-        for lane in range(_LANES):
-            at = scratch + lane * 4
-            row = token + min(lane // heads, tokens - 1)
-            index = head + lane % heads
-            first, end = visible(row, positions, sequences, lengths, window, causal)
-            store_i32(at + first_at, first)
-            store_i32(at + end_at, end)
-            store_f32(at + position_at, f32(load_i32(positions + row * 4)))
-            store_f32(at + slope_at, slope_of(index, n_head, max_bias))
-            sink = f32(-math.inf)
-            if sinks != 0:
-                sink = load_f32(sinks + index * 4)
-            store_f32(at + sink_at, sink)
-            store_f32(at + top_at, f32(-math.inf))
-            store_f32(at + total_at, f32(0.0))
-
-    return begin_lanes
-
-
-@inline
-def _finite_or_zero(x: Vector) -> Vector:
-    """Zero for the maximum of nothing, so that minus infinity less it stays minus infinity."""
-    return select(x == f32(-math.inf), zero(F32), x)
-
-
-def _make_bend(places: _Places) -> Any:
-    """`bend(...)`: softcap, ALiBi and mask on one vector of scores of a block, in place."""
-    first_at, end_at, position_at, slope_at = places.first, places.end, places.position, places.slope
-    weights_at = places.weights
-
-    @inline
-    def bend(scratch: int, lane: int, block: int, count: int, softcap: Number, max_bias: Number) -> None:
-        first, end = load(I32, scratch + first_at + lane), load(I32, scratch + end_at + lane)
-        position, slope = load(F32, scratch + position_at + lane), load(F32, scratch + slope_at + lane)
-        for row in range(count):
-            at = scratch + weights_at + row * _ROW + lane
-            s = load(F32, at)
-            if softcap > f32(0.0):
-                s = tanh(s) * softcap
-            if max_bias > f32(0.0):
-                s = s - absolute(position - f32(block + row)) * slope
-            seen = (first <= block + row) & (end > block + row)
-            store(at, select(seen, s, splat(F32, f32(-math.inf))))
-
-    return bend
-
-
-def _make_soften(places: _Places) -> Any:
-    """`soften(...)`: one vector of scores of a block -> weights, in place; maximum, sum, alpha."""
-    top_at, total_at, alpha_at, weights_at = places.top, places.total, places.alpha, places.weights
-
-    @inline
-    def soften(scratch: int, lane: int, count: int) -> None:
-        column = scratch + weights_at + lane
-        old = load(F32, scratch + top_at + lane)
-        a, b = old, old
-        for row in range(0, count - 1, 2):
-            a = maximum(a, load(F32, column + row * _ROW))
-            b = maximum(b, load(F32, column + row * _ROW + _ROW))
-        if count % 2 == 1:
-            a = maximum(a, load(F32, column + (count - 1) * _ROW))
-        top = maximum(a, b)
-        base = _finite_or_zero(top)
-        total = zero(F32)
-        for row in range(count):
-            weight = exp(load(F32, column + row * _ROW) - base)
-            store(column + row * _ROW, weight)
-            total = total + weight
-        alpha = exp(old - base)
-        store(scratch + top_at + lane, top)
-        store(scratch + alpha_at + lane, alpha)
-        store(scratch + total_at + lane, fma(load(F32, scratch + total_at + lane), alpha, total))
-
-    return soften
-
-
-def _make_finish(d_v: int, places: _Places) -> Any:
-    """`finish(scratch, tokens, heads, out, out_stride)`: sums divided out, the lanes put back into rows."""
-    top_at, total_at, alpha_at, sink_at = places.top, places.total, places.alpha, places.sink
-    values_at = places.out
-
-    @inline
-    def finish(scratch: int, tokens: int, heads: int, out: int, out_stride: int) -> None:
-        for lane in range(0, _ROW, _STEP):
-            top, sink = load(F32, scratch + top_at + lane), load(F32, scratch + sink_at + lane)
-            base = _finite_or_zero(maximum(top, sink))
-            factor = exp(top - base)
-            total = fma(load(F32, scratch + total_at + lane), factor, exp(sink - base))
-            store(scratch + alpha_at + lane, select(total > 0.0, factor / total, zero(F32)))
-        for lane in range(tokens * heads):
-            token = lane // heads
-            to = out + token * out_stride + (lane - token * heads) * d_v * 4
-            factor = load_f32(scratch + alpha_at + lane * 4)
-            source = scratch + values_at + lane * 4
-            for i in range(d_v):
-                store_f32(to + i * 4, load_f32(source + i * _ROW) * factor)
-
-    return finish
 
 
 def _make_attend(dtype: str, d_k: int, d_v: int) -> Any:
     """`attend(...)`: the queries in scratch against positions [start, end) of their sequence."""
-    places = _places(d_k, d_v)
+    places = make_places(d_k, d_v)
     value_rows = prefill_values(d_v)
     queries_at, keys_at, values_at = places.queries, places.keys, places.values
     weights_at, out_at, alpha_at = places.weights, places.out, places.alpha
-    load_keys, load_values = _make_load_rows(dtype, d_k, d_k * 4), _make_load_rows(dtype, d_v, value_rows * 4)
-    scores, weigh = _by_vectors(rescaled=False), _by_vectors(rescaled=True)
-    bend, soften = _make_bend(places), _make_soften(places)
+    load_keys, load_values = make_load_rows(dtype, d_k, d_k * 4), make_load_rows(dtype, d_v, value_rows * 4)
+    scores, weigh = by_vectors(rescaled=False), by_vectors(rescaled=True)
+    bend, soften = make_bend(places), make_soften(places)
     item_bytes = make_storage(dtype).item_bytes
 
     @inline
@@ -267,7 +59,7 @@ def _make_attend(dtype: str, d_k: int, d_v: int) -> Any:
         n_head_kv: int, table: int, shift: int, softcap: Number, max_bias: Number,
     ) -> None:  # fmt: skip
         out, alpha = scratch + out_at, scratch + alpha_at
-        for i in range(0, value_rows * _ROW, _STEP):
+        for i in range(0, value_rows * ROW, STEP):
             store(out + i, zero(F32))
         bent = softcap > f32(0.0) or max_bias > f32(0.0)
         for block in range(start, end, PREFILL_BLOCK):
@@ -276,7 +68,7 @@ def _make_attend(dtype: str, d_k: int, d_v: int) -> Any:
             load_values(v, n_head_kv * d_v * item_bytes, block, count, table, shift, scratch + values_at)
             weights = scratch + weights_at
             scores(vectors, count, scratch + keys_at, d_k * 4, 4, scratch + queries_at, d_k, weights, 0)
-            for lane in range(0, vectors * _STEP, _STEP):
+            for lane in range(0, vectors * STEP, STEP):
                 if bent or block < all_first or block + count > all_end:
                     bend(scratch, lane, block, count, softcap, max_bias)
                 soften(scratch, lane, count)
@@ -317,10 +109,10 @@ def make_attention_prefill(dtype: str, d_k: int, d_v: int) -> Callable[..., None
     the number of threads; tokens of other sequences in the batch change nothing but the tiles, within
     rounding.
     """
-    places = _places(d_k, d_v)
+    places = make_places(d_k, d_v)
     item_bytes = make_storage(dtype).item_bytes
-    load_queries, begin_lanes = _make_load_queries(d_k, places), _make_begin_lanes(places)
-    attend, finish = _make_attend(dtype, d_k, d_v), _make_finish(d_v, places)
+    load_queries, begin_lanes = make_load_queries(d_k, places), make_begin_lanes(places)
+    attend, finish = _make_attend(dtype, d_k, d_v), make_finish(d_v, places)
 
     def attention_prefill(
         ith: Int, nth: Int, q: Address, k_cache: RunAddress, v_cache: RunAddress, positions: Address,
@@ -330,7 +122,7 @@ def make_attention_prefill(dtype: str, d_k: int, d_v: int) -> Callable[..., None
         Int, rows: Dim,
     ) -> None:  # fmt: skip
         group = n_head // n_head_kv
-        heads_per_tile = min(group, _LANES)
+        heads_per_tile = min(group, LANES)
         shift = log2_of(block_size)
         own = scratch + ith * scratch_bytes
         factor = scale
@@ -338,7 +130,7 @@ def make_attention_prefill(dtype: str, d_k: int, d_v: int) -> Callable[..., None
             factor = scale / softcap
         unit, token = 0, 0
         while token < rows:
-            next_token = _run_end(token, rows, max(_LANES // group, 1), sequences)
+            next_token = _run_end(token, rows, max(LANES // group, 1), sequences)
             tokens = next_token - token
             table = block_table + load_i32(sequences + token * 4) * table_stride * 4
             first, end, all_first, all_end = _bounds(

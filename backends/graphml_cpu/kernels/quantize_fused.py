@@ -12,7 +12,7 @@ from collections.abc import Callable
 from graphml_cpu import packed
 from graphml_cpu.compiler import Address, Dim, Float, Int
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.elementwise import GLU, pick
+from graphml_cpu.kernels.formulas import GLU, pick
 from graphml_cpu.kernels.norm import rms_factor
 from graphml_cpu.kernels.quantize import F32x16, quantize_block
 from graphml_cpu.kernels.share import Number, Vector, share
@@ -68,7 +68,7 @@ def make_rms_norm_quantize() -> Callable[..., None]:
 
 
 def make_glu_quantize(op: str) -> Callable[..., None]:
-    """out = packed int8 of act(gate) * up, an op of `elementwise.GLU`.
+    """out = packed int8 of act(gate) * up, an op of `formulas.GLU`.
 
     gate and up float32 [rows, n], rows so many bytes apart; out [rows, packed_bytes(n)].
     """
