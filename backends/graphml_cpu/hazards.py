@@ -1,4 +1,4 @@
-"""Where threads must wait for each other: only where a step touches memory that an earlier one touches too."""
+"""Where threads must wait for each other: where a step touches memory that an earlier one touches too."""
 
 from __future__ import annotations
 

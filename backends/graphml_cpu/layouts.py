@@ -17,7 +17,7 @@ LISTED_BYTES = 24
 
 
 def attention_record_bytes(d_v: int, max_chunks: int = MAX_CHUNKS) -> int:
-    """Attention's `partial` of one token and head: float32 maxima [16], sums [16], values [max_chunks, d_v]."""
+    """`partial` of one token and head: float32 maxima [16], sums [16], values [max_chunks, d_v]."""
     return (2 * MAX_CHUNKS + max_chunks * d_v) * 4
 
 
