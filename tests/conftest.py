@@ -1,6 +1,6 @@
 """Order of the tests: quick ones first, then those that run a whole model.
 
-Hypothesis tries the same examples each time, so that a change is judged by what it changed; new ones are sought
+Hypothesis tries the same examples each time, so that a change is judged by what it changed; others are sought
 with `pytest --hypothesis-profile explore`.
 """
 
