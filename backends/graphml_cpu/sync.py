@@ -30,8 +30,11 @@ FUTEX_NUMBER = 928
 SPINS = 936  # pauses before a waiting thread yields
 SIZE = 1024
 
-# One pause takes 20 to 60 ns: 50 to 150 us of waiting at full attention.
-_SPINS = 2500
+# Pauses of 20 to 60 ns: about 10 us of waiting at full attention. Measured with other processes on the same
+# two cores: when the system puts two of our threads on one core, every barrier costs the whole spin (2500
+# pauses: 67 us a step, 300: 13 us); when it gives a core to somebody else, a thread that yields too early
+# waits for a time slice (10 pauses: up to 3 ms a step).
+_SPINS = 400
 _FUTEX_NUMBERS = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
 
 

@@ -18,9 +18,11 @@ from graphml_cpu.tape import BARRIER, REPLICATED, SERIAL, STEP_BYTES
 _FUTEX_WAIT = 128  # FUTEX_WAIT | FUTEX_PRIVATE_FLAG
 _FUTEX_WAKE = 129  # FUTEX_WAKE | FUTEX_PRIVATE_FLAG
 _EVERYBODY = 1 << 30
-_YIELDS = 50
+# Sleeping comes last: a sleeper makes the others wait beyond their spinning as well. This is 10 ms or so.
+_YIELDS = 20000
 # An idle worker keeps offering its core for about a millisecond: waking a sleeper takes a third of that.
 _IDLE_YIELDS = 2000
+_IDLE_SPINS = 6  # times the spins at a barrier
 
 
 @inline
@@ -142,9 +144,9 @@ def make_serve() -> Callable[..., None]:
             work = atomic_load(words + sync.WORK)
             if work == seen:
                 spins = load_i64(words + sync.SPINS)
-                if waited < spins:
+                if waited < spins * _IDLE_SPINS:
                     pause()
-                elif waited < spins + _IDLE_YIELDS:
+                elif waited < spins * _IDLE_SPINS + _IDLE_YIELDS:
                     call_address(load_i64(words + sync.YIELD_FUNCTION), (0, 0))
                 else:
                     _sleep_until_work(words, seen)
