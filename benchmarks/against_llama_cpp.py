@@ -149,6 +149,13 @@ def cpu_name() -> str:
     )
 
 
+def commit() -> str:
+    """The commit of this checkout, marked where files differ from it."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "no commit"
+
+
 def main() -> None:
     """Parse the arguments, measure, print a Markdown table and write the JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -171,14 +178,10 @@ def main() -> None:
     print("| threads |   test |  graphml t/s, median (spread) | llama.cpp t/s, median (spread) | ratio |")
     print("| ------: | -----: | ----------------------------: | ------------------------------: | ----: |")
     rows = [row for count in arguments.threads.split(",") for row in measure(arguments, int(count))]
-    print(f"\n{Path(arguments.model).name} on {cpu_name()}; {', '.join(arguments.versions)}")
+    versions = [f"{arguments.versions[0]} ({commit()})", *arguments.versions[1:]]
+    print(f"\n{Path(arguments.model).name} on {cpu_name()}; {', '.join(versions)}")
     if arguments.json:
-        record = {
-            "model": Path(arguments.model).name,
-            "cpu": cpu_name(),
-            "versions": arguments.versions,
-            "rows": rows,
-        }
+        record = {"model": Path(arguments.model).name, "cpu": cpu_name(), "versions": versions, "rows": rows}
         arguments.json.write_text(json.dumps(record, indent=1) + "\n")
 
 
