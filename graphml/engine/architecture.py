@@ -6,6 +6,7 @@ that returns the logits node, and `sample(name)`: tiny models, under that name, 
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,6 +16,15 @@ from graphml.ir.dtype import dtype
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.weights import Metadata, Tensor
+
+
+def described(error: Exception) -> str:
+    """What went wrong in an architecture's own code, and in which line."""
+    text = f"{type(error).__name__}: {error}"
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, SyntaxError) or not frames:  # that names the line itself
+        return text
+    return f"{text} (at {frames[-1].filename}:{frames[-1].lineno})"
 
 
 class Config(Protocol):

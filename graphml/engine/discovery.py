@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 from graphml.backend import Backend
-from graphml.engine.architecture import Architecture
+from graphml.engine.architecture import Architecture, described
 from graphml.errors import ArchitectureError, BackendError
 
 
@@ -82,7 +82,10 @@ def architecture_from_file(path: Path) -> Architecture:
     if spec is None or spec.loader is None:
         raise ArchitectureError(f"{path}: wanted a Python file that ends in .py")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ArchitectureError(f"{path}: cannot be run: {described(error)}") from error
     return _from_module(path.stem.replace("_", "-"), module)
 
 
@@ -90,4 +93,6 @@ def _from_module(name: str, module: ModuleType) -> Architecture:
     missing = [wanted for wanted in ("Config", "build") if not hasattr(module, wanted)]
     if missing:
         raise ArchitectureError(f"{module.__file__}: architecture {name!r} has no {missing[0]}")
+    if not callable(getattr(module.Config, "read", None)):
+        raise ArchitectureError(f"{module.__file__}: Config of architecture {name!r} has no read(keys)")
     return Architecture(name, module.Config.read, module.build, getattr(module, "sample", None))

@@ -5,24 +5,29 @@ Knows ids, positions and cells; nothing of text or sampling.
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from graphml.backend import Backend, Device, Progress, State, no_progress
-from graphml.engine.architecture import Architecture, Tensors
+from graphml.engine.architecture import Architecture, Tensors, described
 from graphml.engine.cache import PagedCache
 from graphml.engine.compile import Compiled, compile_graph, prepare
 from graphml.errors import ArchitectureError, GraphError, UsageError
 from graphml.ir.dtype import dtype
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
+from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.weights import ModelFile, Tensor
 
 BLOCK_SIZE = 32
 CACHE_DTYPES = ("f16", "f32", "bf16")
+EMBEDDING = "token_embd.weight"
+LOG = logging.getLogger(__name__)
 
 
 def as_graph_array(tensor: Tensor) -> Array:
@@ -69,11 +74,29 @@ class Executor:
                     cache_dtype=self.cache_dtype)  # fmt: skip
         weights = Tensors(g, self.file.tensors)
         try:
-            graph = g.finish(logits=self.architecture.build(g, self.config, weights))
+            logits = self.architecture.build(g, self.config, weights)
+            self._check_logits(logits)
+            graph = g.finish(logits=logits)
         except (ArchitectureError, GraphError) as error:
             raise ArchitectureError(f"{self.file.path}: {error}") from None
+        except Exception as error:  # an architecture may be a stranger's file
+            raise ArchitectureError(f"{self.file.path}: {self._built_by}: {described(error)}") from error
         self.unused_tensors = weights.unused()
         return graph
+
+    @property
+    def _built_by(self) -> str:
+        return f"architecture {self.architecture.name!r}"
+
+    def _check_logits(self, logits: Any) -> None:
+        """A row of logits for each id that can be embedded: who samples one feeds it back."""
+        if not isinstance(logits, Node):
+            raise ArchitectureError(f"{self._built_by}: build gave {logits!r}; wanted the node of the logits")
+        embedding = self.file.tensors.get(EMBEDDING)
+        if embedding is not None and logits.shape[-1] != embedding.shape[0]:
+            raise ArchitectureError(
+                f"wanted logits for the {embedding.shape[0]} rows of {EMBEDDING}; got {logits.type}"
+            )
 
     @property
     def max_cells(self) -> int:
@@ -86,10 +109,20 @@ class Executor:
             key = max_tokens, max_outputs
             if key not in self._programs:
                 graph = self.build(max_tokens, max_outputs)
+                self._tell_unused()
                 self._programs[key] = compile_graph(
                     graph, self.backend, self.device, self._weights, self._progress
                 )
             return self._programs[key]
+
+    def _tell_unused(self) -> None:
+        """Say once which tensors are left out: the file may mean another computation than the one built."""
+        if self.unused_tensors and not self._programs:
+            names = self.unused_tensors
+            more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+            LOG.warning(
+                "%s: %s does not use %s%s", self.file.path, self._built_by, ", ".join(names[:8]), more
+            )
 
     def arena_bytes(self) -> dict[str, int]:
         """Arena of the decode and prefill programs, from shapes alone."""
@@ -113,16 +146,10 @@ class Executor:
         with self.lock:
             program = self.compiled(max_tokens, 1 if outputs == 1 else self.n_batch).program
             positions, cells = cache.append(sequence, count)
-            feed = program.inputs
-            feed["tokens"][:count] = ids
-            feed["positions"][:count] = positions
-            feed["sequences"][:count] = sequence
-            feed["cells"][:count] = cells
-            n_blocks = -(-cache.lengths[sequence] // cache.block_size)
-            # The table is read up to the current length only, so no more of it is written.
-            feed["block_table"][sequence, :n_blocks] = cache.table[sequence, :n_blocks]
-            feed["wanted"][:outputs] = np.arange(count - outputs, count, dtype=np.int32)
-            dims = {"T": count, "O": outputs, "S": 1, "B": feed["block_table"].shape[1], "C": cache.n_cells}
+            wanted = np.arange(count - outputs, count, dtype=np.int32)
+            given = {"tokens": ids, "positions": positions, "cells": cells, "wanted": wanted}
+            n_blocks = _feed(program.inputs, given, sequence, cache)
+            dims = {"T": count, "O": outputs, "S": 1, "B": n_blocks, "C": cache.n_cells}
             try:
                 return program.run(dims, state)["logits"]
             except BaseException:
@@ -138,3 +165,18 @@ class Executor:
                 self._weights.clear()
                 self.device.close()
                 self.file.close()
+
+
+def _feed(feed: Mapping[str, Array], given: Mapping[str, Array], sequence: int, cache: PagedCache) -> int:
+    """Write a step's inputs, as far as the graph has them; return how many blocks its table is wide."""
+    for name, values in given.items():
+        if name in feed:
+            feed[name][: len(values)] = values
+    if "sequences" in feed:
+        feed["sequences"][: len(given["tokens"])] = sequence
+    if "block_table" not in feed:
+        return 0
+    n_blocks = -(-cache.lengths[sequence] // cache.block_size)
+    # The table is read up to the current length only, so no more of it is written.
+    feed["block_table"][sequence, :n_blocks] = cache.table[sequence, :n_blocks]
+    return int(feed["block_table"].shape[1])

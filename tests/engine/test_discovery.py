@@ -55,6 +55,13 @@ def test_an_architecture_from_a_file(tmp_path: Path) -> None:
         ("words.txt", "hello", r"wanted a Python file that ends in \.py"),
         ("empty.py", "", "architecture 'empty' has no Config"),
         ("half.py", "class Config:\n    pass\n", "architecture 'half' has no build"),
+        (
+            "blind.py",
+            "class Config:\n    pass\ndef build(): pass\n",
+            r"Config of .* 'blind' has no read\(keys\)",
+        ),
+        ("typo.py", "x = 1\ndef build(:\n", r"SyntaxError: invalid syntax \(typo\.py, line 2\)"),
+        ("alone.py", "\nimport no_such_module\n", r"ModuleNotFoundError: .*no_such_module.*alone\.py:2\)"),
     ],
 )
 def test_a_file_that_is_none(name: str, text: str | None, wanted: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -130,15 +131,26 @@ def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
     made.close()
 
 
-def test_an_unused_tensor_is_named(tmp_path: Path) -> None:
+def test_an_unused_tensor_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = sample()
     made = open_executor(
         write(tmp_path / "m.gguf", replace(model, tensors={**model.tensors, "blk.0.extra.weight": (4,)})),
         "reference",
+        n_batch=8,
     )
-    made.build(1, 1)
+    made.compiled(1, 1)
+    made.compiled(8, 1)
     assert made.unused_tensors == ["blk.0.extra.weight"]
+    (told,) = caplog.messages
+    assert told.endswith("m.gguf: architecture 'llama' does not use blk.0.extra.weight")
     made.close()
+
+
+def test_nothing_is_said_of_a_model_that_is_used_whole(
+    executor: Executor, caplog: pytest.LogCaptureFixture
+) -> None:
+    executor.compiled(1, 1)
+    assert not caplog.messages
 
 
 CONTRADICTIONS = [
@@ -198,3 +210,56 @@ def test_an_architecture_file_takes_the_place_of_the_known(tmp_path: Path) -> No
     made = open_executor(file, "reference", arch_file=own)
     assert made.build(1, 1).outputs["logits"].shape[-1] == 80
     made.close()
+
+
+BIGRAMS = """
+from graphml_models.llama import Config
+
+def build(g, config, weights):
+    return weights.linear(g.rows(g.embed(weights["token_embd"], g.tokens), g.wanted), "output")
+"""
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_a_graph_need_not_ask_for_every_input(backend: str, path: Path, tmp_path: Path) -> None:
+    own = tmp_path / "bigrams.py"
+    own.write_text(BIGRAMS)
+    with contextlib.closing(open_executor(path, backend, 1, own, n_batch=8)) as made:
+        cache = PagedCache(32, BLOCK_SIZE)
+        got = made.step(np.array([3, 5]), cache, made.state(cache), all_logits=True).copy()
+        assert set(made.compiled(8, 8).graph.leaves("input")) == {"tokens", "wanted"}
+    names = "token_embd.weight", "output.weight"
+    table, output = (weights(name, sample().tensors[name][::-1], 1) for name in names)
+    np.testing.assert_allclose(got, table[[3, 5]] @ output.T, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("build", "wanted"),
+    [
+        ("return None", "'own': build gave None; wanted the node of the logits"),
+        ("raise RuntimeError('boom')", r"'own': RuntimeError: boom \(at .*own\.py:5\)"),
+        ("return config.heads", r"'own': AttributeError: .*heads.* \(at .*own\.py:5\)"),
+    ],
+)
+def test_what_an_architecture_does_wrong_is_told_with_its_line(
+    build: str, wanted: str, path: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(
+        f"from graphml_models.llama import Config\n\n\ndef build(g, config, weights):\n    {build}\n"
+    )
+    made = open_executor(path, "reference", arch_file=own)
+    with contextlib.closing(made), pytest.raises(ArchitectureError, match=wanted) as caught:
+        made.compiled(1, 1)
+    assert "tiny.gguf" in str(caught.value)
+
+
+def test_logits_for_fewer_or_more_ids_than_can_be_embedded_are_refused(tmp_path: Path) -> None:
+    model = sample()
+    for rows in (79, 81):
+        tensors = {**model.tensors, "output.weight": (rows, model.tensors["output.weight"][1])}
+        file = write(tmp_path / "m.gguf", replace(model, tensors=tensors))
+        made = open_executor(file, "reference")
+        wanted = rf"logits for the 80 rows .*O<=1, {rows}"
+        with contextlib.closing(made), pytest.raises(ArchitectureError, match=wanted):
+            made.compiled(1, 1)
