@@ -81,8 +81,9 @@ def resolve(model: str | os.PathLike[str] | None, progress: Progress | None = No
         return fetch(DEFAULT_MODEL, progress)
     text = os.fspath(model)
     path = Path(text)
-    if path.exists():
-        return path
+    with contextlib.suppress(OSError):  # longer than any file's name
+        if path.exists():
+            return path
     if text in MODELS:
         return fetch(text, progress)
     near = difflib.get_close_matches(text.lower(), MODELS, 1, 0.5)

@@ -13,6 +13,7 @@ from os.path import commonprefix
 from typing import Any, TypeAlias
 
 from graphml.errors import UsageError
+from graphml.generate.arguments import text_of
 from graphml.generate.chat_template import ChatTemplate
 from graphml.generate.sampling import SamplingParams
 from graphml.generate.session import Session
@@ -49,7 +50,7 @@ class Chat:
         self._tokenizer = tokenizer
         self._variables = dict(variables or {})
         self._messages: list[Message] = []
-        self._system = _text("system", system)
+        self._system = text_of("system", system)
         # The rendered text that the session has seen, and places in it where so many tokens stand for it.
         self._seen = ""
         self._places: list[tuple[int, int]] = [(0, 0)]
@@ -66,7 +67,7 @@ class Chat:
 
     def add_user(self, text: str) -> None:
         """Append a message of the user."""
-        self._messages.append({"role": "user", "content": _text("text", text)})
+        self._messages.append({"role": "user", "content": text_of("text", text)})
 
     def render_turn(self) -> str:
         """Return the text that the next answer begins from: what the session has not seen yet, to the letter.
@@ -166,9 +167,3 @@ class Chat:
             return content
         longest_first = sorted(spelled, key=lambda text: (-len(text), text))
         return re.sub("|".join(map(re.escape, longest_first)), rf"{OPEN}\g<0>{CLOSE}", content)
-
-
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise UsageError(f"{name}: wanted text, got {type(value).__name__}")
-    return value

@@ -19,6 +19,7 @@ from graphml.engine import fetch
 from graphml.engine.executor import Executor
 from graphml.engine.loading import open_executor
 from graphml.errors import TemplateError, TokenizerError, UsageError
+from graphml.generate.arguments import whole_number
 from graphml.generate.chat import Chat
 from graphml.generate.chat_template import ChatTemplate, template_names, template_source
 from graphml.generate.session import Session
@@ -60,8 +61,8 @@ def load(
     argument, DownloadError.
     """
     report = progress or no_progress
-    _check_count("threads", threads)
-    _check_count("n_batch", n_batch)
+    threads = None if threads is None else _count("threads", threads)
+    n_batch = _count("n_batch", n_batch)
     found = fetch.resolve(path, lambda done, total: report("download", done, total or 0))
     arch_file = None if arch is None else Path(arch)
     executor = open_executor(found, backend, threads, arch_file, kv, n_batch, report)
@@ -153,10 +154,10 @@ class Model:
         if self.executor.closed:
             raise UsageError(f"{self.path}: the model was closed")
         limit = min(self.n_ctx, self.executor.max_cells)
-        size = limit if n_ctx is None else n_ctx
-        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= limit:
+        size = limit if n_ctx is None else whole_number(n_ctx)
+        if size is None or not 1 <= size <= limit:
             raise UsageError(
-                f"n_ctx: wanted 1 to {limit}, the context the model was trained for; got {size!r}"
+                f"n_ctx: wanted 1 to {limit}, the context the model was trained for; got {n_ctx!r}"
             )
         return Session(self.executor, self.tokenizer, self.n_vocab, size, seed, self._progress)
 
@@ -248,6 +249,8 @@ def _template_text(template: AnyPath | None) -> str | None:
         raise TemplateError(f"{path}: cannot be read as a chat template: {error}") from error
 
 
-def _check_count(name: str, value: int | None) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+def _count(name: str, value: object) -> int:
+    number = whole_number(value)
+    if number is None or number < 1:
         raise UsageError(f"{name}: wanted a whole number of at least 1, got {value!r}")
+    return number

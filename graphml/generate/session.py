@@ -20,6 +20,7 @@ from graphml.backend import Progress, no_progress
 from graphml.engine.cache import PagedCache
 from graphml.engine.executor import BLOCK_SIZE, Executor
 from graphml.errors import BackendError, ContextFullError, UsageError
+from graphml.generate.arguments import whole_number
 from graphml.generate.sampling import Sampler, SamplingParams, make_sampler
 from graphml.generate.stats import Meter, Stats
 from graphml.generate.tokenizer import Tokenizer
@@ -32,6 +33,12 @@ StopReason: TypeAlias = Literal["end", "stop", "length", "context", "cancel"]
 @lru_cache(maxsize=64)
 def _sampler(params: SamplingParams) -> Sampler:
     return make_sampler(params)
+
+
+def _checked_params(params: SamplingParams | None) -> SamplingParams:
+    if params is not None and not isinstance(params, SamplingParams):
+        raise UsageError(f"params: wanted SamplingParams or None, got {params!r}")
+    return params or SamplingParams()
 
 
 class Session:
@@ -86,11 +93,10 @@ class Session:
 
     def set_seed(self, seed: int | None) -> None:
         """Start the random generator anew; None draws a seed, which `seed` then tells."""
-        if seed is None:
-            seed = secrets.randbits(32)
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        number = secrets.randbits(32) if seed is None else whole_number(seed)
+        if number is None or number < 0:
             raise UsageError(f"seed: wanted a whole number of at least 0, or None; got {seed!r}")
-        self.seed = int(seed)
+        self.seed = number
         self._generator = np.random.default_rng(self.seed)
 
     def eval(self, ids: Ids, all_logits: bool = False) -> Floats:
@@ -110,17 +116,18 @@ class Session:
 
     def rewind(self, n_past: int) -> None:
         """Forget all tokens but the first `n_past`; UsageError unless the session holds as many."""
-        if isinstance(n_past, bool) or not isinstance(n_past, (int, np.integer)):
+        kept = whole_number(n_past)
+        if kept is None:
             raise UsageError(f"n_past: wanted a whole number, got {n_past!r}")
-        if not 0 <= n_past <= len(self._tokens):
+        if not 0 <= kept <= len(self._tokens):
             raise UsageError(f"n_past: wanted 0 to {len(self._tokens)}, what the session holds; got {n_past}")
         self._turn += 1
-        if n_past == len(self._tokens):
+        if kept == len(self._tokens):
             return
-        if n_past < self._cache.lengths[0]:
-            self._cache.rewind(0, int(n_past))
+        if kept < self._cache.lengths[0]:
+            self._cache.rewind(0, kept)
             self._logits = None
-        del self._tokens[n_past:]
+        del self._tokens[kept:]
 
     def sample(self, params: SamplingParams | None = None) -> int:
         """Choose the id that follows the session's tokens; it is not appended (see `eval`).
@@ -128,6 +135,7 @@ class Session:
         Penalties look at the session's tokens. UsageError for a session that holds none.
         """
         self._check_open()
+        params = _checked_params(params)
         if not self._tokens:
             raise UsageError("sample: wanted a session that holds tokens; evaluate some first")
         if self._logits is None or self._cache.lengths[0] < len(self._tokens):
@@ -135,7 +143,7 @@ class Session:
                 self._cache.rewind(0, len(self._tokens) - 1)  # its logits are gone: once more
             self._evaluate([])
         assert self._logits is not None
-        return _sampler(params or SamplingParams()).sample(self._logits, self._tokens, self._generator)
+        return _sampler(params).sample(self._logits, self._tokens, self._generator)
 
     def generate(
         self, ids: Ids = (), params: SamplingParams | None = None, max_tokens: int | None = None
@@ -147,17 +155,18 @@ class Session:
         max_tokens; a full context; `cancel`; leaving the loop. See `stop_reason`. Without ids it goes on
         where the session is. Any other use of the session ends the generation with a UsageError.
         """
-        params = params or SamplingParams()
+        params = _checked_params(params)
         checked = checked_ids(ids, self.n_vocab)
         if not checked and not self._tokens:
             raise UsageError("ids: wanted at least one token id, got none, and the session holds none")
-        if max_tokens is not None and (isinstance(max_tokens, bool) or max_tokens < 0):
+        most = whole_number(max_tokens)
+        if max_tokens is not None and (most is None or most < 0):
             raise UsageError(f"max_tokens: wanted a whole number of at least 0, or None; got {max_tokens!r}")
         if params.stop and self._tokenizer is None:
             raise UsageError("stop: wanted a model with a tokenizer, whose text could be compared")
         self._check_room(len(checked))
         self._begin()
-        return self._generate(checked, params, max_tokens, self._turn)
+        return self._generate(checked, params, most, self._turn)
 
     def cancel(self) -> None:
         """End the running generation at its next token, or its prompt at the next batch; from any thread."""

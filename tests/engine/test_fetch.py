@@ -234,6 +234,8 @@ def test_resolve(cache, monkeypatch, tmp_path):
         resolve("smolm2")
     with pytest.raises(UsageError, match=r"'./no.gguf': no such file.*known names are smollm2$"):
         resolve("./no.gguf")
+    with pytest.raises(UsageError, match="no such file"):
+        resolve("n" * 5000)
 
 
 def test_the_default_model_is_known():

@@ -273,9 +273,28 @@ def test_no_tokens_may_be_asked_for(model: graphml.Model, ids: list[int]) -> Non
     session = model.session()
     assert list(session.generate(ids, None, 0)) == []
     assert session.n_past == len(ids)
-    for wrong in (-1, True):
+    wrong: Any
+    for wrong in (-1, True, 2.5, "2"):
         with pytest.raises(graphml.UsageError, match="max_tokens: wanted"):
             session.generate(ids, None, wrong)
+
+
+@pytest.mark.parametrize("wrong", [{}, {"temperature": 1.0}, 0.8, SamplingParams], ids=repr)
+def test_what_are_no_params_is_refused(model: graphml.Model, ids: list[int], wrong: Any) -> None:
+    session = model.session()
+    session.eval(ids)
+    for use in (lambda: session.sample(wrong), lambda: session.generate(ids, wrong, 2)):
+        with pytest.raises(graphml.UsageError, match="params: wanted SamplingParams or None"):
+            use()
+    assert session.n_past == len(ids)
+
+
+def test_whole_numbers_may_be_numpys(model: graphml.Model, ids: list[int]) -> None:
+    session = model.session(np.int64(32), np.uint32(7))  # type: ignore[arg-type]
+    assert (session.n_ctx, session.seed) == (32, 7)
+    assert len(list(session.generate(ids, None, np.int32(3)))) == 3  # type: ignore[arg-type]
+    session.rewind(np.int16(2))  # type: ignore[arg-type]
+    assert session.tokens == ids[:2]
 
 
 def test_cancel_from_another_thread(model: graphml.Model, ids: list[int]) -> None:

@@ -185,3 +185,20 @@ def test_every_error_is_one_of_ours() -> None:
             load_tokenizer(byte_pair(**values)).encode("a b")
         except GraphmlError:
             continue
+
+
+def test_what_is_no_text_or_no_id_is_refused() -> None:
+    tokenizer = load_tokenizer(byte_pair())
+    wrong: Any
+    for wrong in (None, 5, b"ab", ["a"]):
+        with pytest.raises(UsageError, match=f"text: wanted text, got {type(wrong).__name__}"):
+            tokenizer.encode(wrong)
+    for wrong in ("a", None, 1.0, True):
+        uses = (
+            lambda wrong=wrong: tokenizer.decode([wrong]),
+            lambda wrong=wrong: tokenizer.piece(wrong),
+            lambda wrong=wrong: tokenizer.is_special(wrong),
+        )
+        for use in uses:
+            with pytest.raises(UsageError, match="token id: wanted a whole number"):
+                use()

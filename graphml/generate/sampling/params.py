@@ -6,12 +6,12 @@ Knows field names and their ranges; knows nothing of logits, candidates or a ran
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import SupportsIndex, cast
+from typing import cast
 
 from graphml.errors import UsageError
+from graphml.generate.arguments import whole_number
 
 
 @dataclass(frozen=True)
@@ -106,14 +106,9 @@ def _real(name: str, value: object, low: float = -math.inf, high: float = math.i
 
 
 def _whole(name: str, value: object, low: int) -> int:
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(cast("SupportsIndex", value))
-    except TypeError:
-        raise UsageError(f"{name}: wanted a whole number of at least {low}, got {value!r}") from None
-    if number < low:
-        raise UsageError(f"{name}: wanted a whole number of at least {low}, got {number}")
+    number = whole_number(value)
+    if number is None or number < low:
+        raise UsageError(f"{name}: wanted a whole number of at least {low}, got {value!r}")
     return number
 
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Protocol
 
 from graphml.errors import TokenizerError
+from graphml.generate.arguments import text_of, token_id
 from graphml.generate.tokenizer.byte_bpe import byte_pair_encoder
 from graphml.generate.tokenizer.pieces import Pieces
 from graphml.generate.tokenizer.special import SpecialTokens, special_tokens
@@ -52,14 +53,15 @@ class Tokenizer:
         `add_special` adds what the vocabulary wants around a text (begin, end, separator tokens).
         `parse_special` finds control tokens that the text spells, such as <|im_start|>; without it they
         are text like any other. User-defined tokens are found in either case. Lone surrogates count as
-        U+FFFD. TokenizerError if a token that must be added is not there, or a character cannot be encoded.
+        U+FFFD. UsageError for what is no text; TokenizerError if a token that must be added is not there, or
+        a character cannot be encoded.
         """
         if self._encoder is None:
             raise TokenizerError(NO_VOCABULARY_TEXT)
         ids = self._before() if add_special else []
         after_special = True
         finder = self._all_special if parse_special else self._visible_special
-        for fragment in finder.split(_well_formed(text)):
+        for fragment in finder.split(_well_formed(text_of("text", text))):
             if isinstance(fragment, str):
                 ids += self._encoder.encode(fragment, after_special)
                 after_special = False
@@ -76,7 +78,7 @@ class Tokenizer:
         `skip_special` leaves control and unknown tokens out. As in llama.cpp, a vocabulary that puts a space
         before a text loses that space only at the very first id: after a begin token it stays.
         """
-        return self._decoding.decode(map(int, ids), skip_special)
+        return self._decoding.decode(map(token_id, ids), skip_special)
 
     def stream(self, skip_special: bool = False) -> Stream:
         """Return a decoder that takes one id at a time and never shows half a character."""
@@ -88,11 +90,11 @@ class Tokenizer:
 
     def piece_bytes(self, token: int) -> bytes:
         """Return the bytes of one token, which need not be whole characters."""
-        return self._pieces.bytes_of(int(token))
+        return self._pieces.bytes_of(token_id(token))
 
     def is_special(self, token: int) -> bool:
         """Whether it is a control or unknown token, which `skip_special` leaves out."""
-        return self._pieces.is_hidden(int(token))
+        return self._pieces.is_hidden(token_id(token))
 
     @cached_property
     def _all_special(self) -> SpecialTokens:

@@ -1,0 +1,39 @@
+"""Checks of arguments that several parts of the API take: whole numbers, texts, token ids.
+
+Knows values alone; the callers know what they mean.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import SupportsIndex
+
+from graphml.errors import UsageError
+
+
+def whole_number(value: object) -> int | None:
+    """Return the value as an int if it is a whole number of any kind, NumPy's too; None for all else.
+
+    A truth value is none, nor is 2.0.
+    """
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:  # an array of several numbers has the method and refuses
+        return None
+
+
+def text_of(name: str, value: object) -> str:
+    """Return the value if it is a text; UsageError for all else, bytes too."""
+    if not isinstance(value, str):
+        raise UsageError(f"{name}: wanted text, got {type(value).__name__}")
+    return value
+
+
+def token_id(value: object) -> int:
+    """Return the value as a token id; UsageError unless it is a whole number."""
+    number = whole_number(value)
+    if number is None:
+        raise UsageError(f"token id: wanted a whole number, got {value!r}")
+    return number
