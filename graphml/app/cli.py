@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -49,8 +50,14 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             print(file=sys.stderr)
             raise typer.Exit(130) from None
-        except BrokenPipeError:
-            # The reader of stdout went away; Python would complain once more when it flushes at its end.
+        except OSError as error:
+            if settings.debug():
+                raise
+            if not isinstance(
+                error, BrokenPipeError
+            ):  # then the reader of stdout went away, which is no news
+                print(f"graphml: {error}", file=sys.stderr)
+            # What could not be written is still there: Python would complain once more when it flushes it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(1) from None
         return result
@@ -83,7 +90,9 @@ def graphml_command(
 
 def main() -> None:
     """Run the command line."""
-    for stream in (sys.stdout, sys.stderr):
+    if sys.stdout is None:  # as Python has it where the descriptor was closed
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a model may say what the terminal's encoding lacks
     app()

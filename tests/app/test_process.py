@@ -48,6 +48,31 @@ def test_a_closed_pipe_is_no_drama() -> None:
         assert process.wait(20) == 1
 
 
+SHORT = [*COMMAND, "run", str(STORIES), "-n", "5", "--raw", "--backend", "reference"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
+def test_a_full_disk_is_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*SHORT, "-p", ""], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith("graphml: ")
+    assert done.stderr.count("\n") == 1
+
+
+@posix_only
+def test_without_stdout_nothing_is_said() -> None:
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", *SHORT, "-p", ""]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_prompt_that_is_no_text_is_read_as_far_as_it_is() -> None:
+    strict = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    done = subprocess.run(SHORT, input=b"Once \xff", capture_output=True, env=strict, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 @posix_only
 def test_in_a_chat_ctrl_c_stops_the_answer_only(tmp_path: Path) -> None:
     template = tmp_path / "plain.jinja"
