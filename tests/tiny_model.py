@@ -26,12 +26,18 @@ def vocabulary() -> list[str]:
 
 
 def write(
-    path: Path, *, template: str | None = CHATML, tokenizer: bool = True, add_bos: bool = False, seed: int = 5
+    path: Path,
+    *,
+    template: str | None = CHATML,
+    tokenizer: bool = True,
+    add_bos: bool = False,
+    seed: int = 5,
+    n_ctx: int = N_CTX,
 ) -> Path:
     """Write the model; without `tokenizer` it says that it has no vocabulary."""
     writer = gguf.GGUFWriter(path, "llama")
     tokens = vocabulary()
-    writer.add_context_length(N_CTX)
+    writer.add_context_length(n_ctx)
     writer.add_embedding_length(WIDTH)
     writer.add_block_count(LAYERS)
     writer.add_feed_forward_length(HIDDEN)

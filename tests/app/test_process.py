@@ -11,11 +11,20 @@ from pathlib import Path
 
 import pytest
 
+from tests import tiny_model
+
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 COMMAND = [sys.executable, "-m", "graphml"]
-ENDLESS = [*COMMAND, "run", str(STORIES), "-p", "", "-n", "400", "--backend", "reference"]
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals and terminals")
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> list[str]:
+    """A command that would go on for minutes."""
+    model = tiny_model.write(tmp_path / "tiny.gguf", n_ctx=1 << 18)
+    raw = ["--raw", "-p", "hello world", "-n", str(1 << 17)]
+    return [*COMMAND, "run", str(model), *raw, "--backend", "reference"]
 
 
 def test_the_version_imports_no_numpy() -> None:
@@ -25,24 +34,23 @@ def test_the_version_imports_no_numpy() -> None:
 
 
 @posix_only
-def test_ctrl_c_exits_with_130() -> None:
-    with subprocess.Popen(ENDLESS, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+def test_ctrl_c_exits_with_130(endless: list[str]) -> None:
+    with subprocess.Popen(endless, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.read(4) == "Once"
+        assert len(process.stdout.read(4)) == 4
         process.send_signal(signal.SIGINT)
-        rest, complaint = process.stdout.read(), process.stderr.read()
-        assert process.wait(20) == 130
-    assert len(rest) < 1500
+        complaint = process.communicate(timeout=20)[1]
+        assert process.returncode == 130
     assert "Traceback" not in complaint
 
 
 @posix_only
-def test_a_closed_pipe_is_no_drama() -> None:
-    with subprocess.Popen(ENDLESS, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+def test_a_closed_pipe_is_no_drama(endless: list[str]) -> None:
+    with subprocess.Popen(endless, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.read(4) == "Once"
+        assert len(process.stdout.read(4)) == 4
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait(20) == 1
