@@ -1,4 +1,4 @@
-"""`graphml plan`: how much memory a model needs, from its header alone."""
+"""`graphml plan`: how much memory a model needs, and what of it is left unused, from its header alone."""
 
 from __future__ import annotations
 
@@ -21,16 +21,22 @@ def plan(
     json: options.Json = False,
     hf: options.Hub = None,
 ) -> None:
-    """Show the memory for weights, keys and values, and intermediate results; reads the header only."""
+    """Show the memory for weights, keys and values, and intermediate results, and what of the file is unused.
+
+    Reads the header only.
+    """
     with Bars() as bars:
         path = find(model, hf, bars)
     executor = open_executor(path, backend, 1, arch, kv, batch)
     try:
         need = memory_need(executor, _context(executor, ctx))
+        unused = {"unused_tensors": executor.unused_tensors, "unread_keys": _unread_keys(executor)}
     finally:
         executor.close()
     if json:
-        write_json({"model": str(path), "backend": backend, "kv": kv, "n_batch": batch, **need.as_dict()})
+        write_json(
+            {"model": str(path), "backend": backend, "kv": kv, "n_batch": batch, **need.as_dict(), **unused}
+        )
         return
     rows = [
         ("weights", need.weights, "mapped, shared between processes"),
@@ -46,6 +52,16 @@ def plan(
     print(f"{path} on {backend}")
     for name, n_bytes, note in rows:
         print(f"  {name:38} {size(n_bytes):>11}  {note}".rstrip())
+    for what, names in unused.items():
+        if names:
+            print(f"  {what.replace('_', ' ')}: {', '.join(repr(one)[1:-1] for one in names)}")
+
+
+def _unread_keys(executor: Executor) -> list[str]:
+    """The architecture's keys of the file that neither its configuration nor its graph asked for."""
+    metadata = executor.file.metadata
+    prefix = f"{metadata.text('general.architecture')}."
+    return [key for key in metadata.unread() if key.startswith(prefix)]
 
 
 def _context(executor: Executor, ctx: int | None) -> int:

@@ -199,6 +199,22 @@ def test_plan_reckons_without_weights(path: Path) -> None:
     assert double["cache"] == 2 * found["cache"]
 
 
+def test_plan_names_what_the_graph_leaves_unused(path: Path, tmp_path: Path) -> None:
+    found = json.loads(graphml_command("plan", path, "--json", *REFERENCE).stdout)
+    # The tensors' shapes say how wide the feed-forward is.
+    assert (found["unused_tensors"], found["unread_keys"]) == ([], ["llama.feed_forward_length"])
+    bigrams = tmp_path / "bigrams.py"
+    bigrams.write_text(
+        "from graphml_models.llama import Config\n\ndef build(g, config, weights):\n"
+        "    return weights.linear(g.rows(g.embed(weights['token_embd'], g.tokens), g.wanted), 'output')\n"
+    )
+    text = graphml_command("plan", path, "--arch", bigrams, *REFERENCE).stdout
+    (unused,) = [line for line in text.splitlines() if line.startswith("  unused tensors: ")]
+    assert "blk.0.attn_q.weight" in unused
+    assert "token_embd" not in unused
+    assert "  unread keys: llama.feed_forward_length\n" in text
+
+
 def test_doctor_tells_the_machine_and_every_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphml.app.machine.BANDWIDTH_BYTES", 1 << 20)
     found = json.loads(graphml_command("doctor", "--json", "-t", 1).stdout)
