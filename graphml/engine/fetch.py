@@ -82,7 +82,7 @@ def resolve(model: str | os.PathLike[str] | None, progress: Progress | None = No
     text = os.fspath(model)
     path = Path(text)
     with contextlib.suppress(OSError):  # longer than any file's name
-        if path.exists():
+        if path.exists() and not (text in MODELS and path.is_dir()):
             return path
     if text in MODELS:
         return fetch(text, progress)

@@ -6,6 +6,7 @@ import threading
 import venv
 import zipfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -228,6 +229,11 @@ def test_resolve(cache, monkeypatch, tmp_path):
     assert asked == ["smollm2", "smollm2"]
     here.touch()
     assert resolve(str(here)) == resolve(here) == here
+    monkeypatch.chdir(tmp_path)
+    assert resolve("smollm2") == Path("smollm2")
+    here.unlink()
+    here.mkdir()  # a folder of that name is no model
+    assert resolve("smollm2") == tmp_path / "x.gguf"
     with pytest.raises(
         UsageError, match=r"'smolm2': no such file.*known names are smollm2 .did you mean smollm2"
     ):
