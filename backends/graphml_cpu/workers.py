@@ -6,7 +6,6 @@ stay in compiled code: they spin for a while, then sleep in the system; no run n
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import os
 import threading
@@ -92,7 +91,7 @@ class Team:
         with self._lock:
             if os.getpid() != self._process:
                 raise BackendError(
-                    "this team's threads stayed in the parent process: create it after the fork"
+                    "the worker threads stayed in the parent process: after a fork, load the model anew"
                 )
             if not self._finalizer.alive:
                 raise BackendError("this team is closed")
@@ -110,24 +109,3 @@ class Team:
         """End the worker threads. Also happens when the team is collected and when the interpreter exits."""
         with self._lock:
             self._finalizer()
-
-
-_shared_lock = threading.Lock()
-_shared: dict[tuple[int, int], Team] = {}
-
-
-def shared_team(n_threads: int | None = None) -> Team:
-    """The process's one team of that many threads, created when first asked for (anew after a fork)."""
-    wanted = n_threads or settings.threads() or physical_cores()
-    with _shared_lock:
-        key = (os.getpid(), wanted)
-        if key not in _shared:
-            _shared[key] = Team(wanted)
-        return _shared[key]
-
-
-@atexit.register
-def _close_shared() -> None:
-    for team in _shared.values():
-        if team._process == os.getpid():
-            team.close()
