@@ -12,6 +12,7 @@ from graphml import settings
 from graphml.app import machine, options
 from graphml.app.console import size, write_json
 from graphml.engine import discovery, fetch
+from graphml.engine.memory import main_memory
 
 PACKAGES = ("numpy", "numba", "llvmlite", "tokenizers", "jinja2", "huggingface-hub")
 
@@ -30,7 +31,7 @@ def doctor(threads: options.Threads = None, json: options.Json = False) -> None:
         "features": machine.cpu_features(),
         "logical_processors": os.cpu_count(),
         "threads": workers,
-        "memory_bytes": machine.total_memory(),
+        "memory_bytes": main_memory(),
         "bandwidth_one_thread": round(one),
         "bandwidth": round(all_threads),
         "cache_folder": str(settings.cache_folder()),

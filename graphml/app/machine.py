@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 import subprocess
@@ -42,14 +41,6 @@ def cpu_features() -> list[str]:
     else:
         words = []
     return sorted(word for word in words if SIMD.fullmatch(word))
-
-
-def total_memory() -> int | None:
-    """Bytes of main memory; None where the system does not tell."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return None
 
 
 def read_bandwidth(threads: int, n_bytes: int = BANDWIDTH_BYTES) -> float:

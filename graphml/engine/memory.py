@@ -1,13 +1,25 @@
-"""How much memory a model needs on a device, from shapes alone: no weight is read, nothing is compiled."""
+"""How much memory a model needs on a device, from shapes alone, and how much the machine has.
+
+No weight is read and nothing is compiled.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass
 
 from graphml.engine.cache import PagedCache
 from graphml.engine.executor import BLOCK_SIZE, Executor
 from graphml.ir.shape import resolve
+
+
+def main_memory() -> int | None:
+    """Bytes of the machine's main memory; None where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from graphml.backend import Progress, no_progress
 from graphml.engine import fetch
 from graphml.engine.executor import Executor
 from graphml.engine.loading import open_executor
+from graphml.engine.memory import main_memory
 from graphml.errors import TemplateError, TokenizerError, UsageError
 from graphml.generate.arguments import whole_number
 from graphml.generate.chat import Chat
@@ -211,7 +212,7 @@ def _read_ahead(file: ModelFile, progress: Progress) -> None:
 
     Only where they fit into half of the memory: more would push itself out again.
     """
-    if file.n_weight_bytes > _memory() // 2:
+    if file.n_weight_bytes > (main_memory() or 0) // 2:
         return
     done, since = 0, 0
     for tensor in file.tensors.values():
@@ -223,14 +224,6 @@ def _read_ahead(file: ModelFile, progress: Progress) -> None:
                 done, since = done + since, 0
                 progress("mapping", done, file.n_weight_bytes)
     progress("mapping", file.n_weight_bytes, file.n_weight_bytes)
-
-
-def _memory() -> int:
-    """Bytes of main memory; as if there were none where the system does not tell."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return 0
 
 
 def _spelled(tokenizer: Tokenizer, token: int | None) -> str | None:
