@@ -18,6 +18,9 @@ from graphml.ir.node import Node
 from graphml.weights import Metadata, Tensor
 
 
+EMBEDDING = "token_embd.weight"  # GGUF's name for the table with a row for each id, in every architecture
+
+
 def described(error: Exception) -> str:
     """What went wrong in an architecture's own code, and in which line."""
     text = f"{type(error).__name__}: {error}"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphml.backend import Backend, Device, Progress, State, no_progress
-from graphml.engine.architecture import Architecture, Tensors, described
+from graphml.engine.architecture import EMBEDDING, Architecture, Tensors, described
 from graphml.engine.cache import PagedCache
 from graphml.engine.compile import Compiled, compile_graph, prepare
 from graphml.errors import ArchitectureError, GraphError, UsageError
@@ -26,7 +26,6 @@ from graphml.weights import ModelFile, Tensor
 
 BLOCK_SIZE = 32
 CACHE_DTYPES = ("f16", "f32", "bf16")
-EMBEDDING = "token_embd.weight"
 LOG = logging.getLogger(__name__)
 
 

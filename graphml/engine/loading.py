@@ -8,7 +8,7 @@ from typing import Any
 
 from graphml.backend import Progress, no_progress
 from graphml.engine import discovery
-from graphml.engine.architecture import Architecture, Keys
+from graphml.engine.architecture import EMBEDDING, Architecture, Keys
 from graphml.engine.executor import Executor
 from graphml.errors import ArchitectureError, BackendError, WeightsError
 from graphml.weights import ModelFile, open_model
@@ -32,10 +32,10 @@ def read_architecture(file: ModelFile, arch_file: Path | None = None) -> tuple[A
 
 def _check_width(file: ModelFile, key: str) -> None:
     """Metadata that contradict the embedding would give another model without a word."""
-    embedding = file.tensors.get("token_embd.weight")
+    embedding = file.tensors.get(EMBEDDING)
     if embedding is not None and file.metadata.has(key) and embedding.shape[-1] != file.metadata.integer(key):
         raise ArchitectureError(
-            f"{key} is {file.metadata.integer(key)}; token_embd.weight has rows of {embedding.shape[-1]}"
+            f"{key} is {file.metadata.integer(key)}; {EMBEDDING} has rows of {embedding.shape[-1]}"
         )
 
 

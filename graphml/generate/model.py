@@ -16,6 +16,7 @@ import numpy as np
 
 from graphml.backend import Progress, no_progress
 from graphml.engine import fetch
+from graphml.engine.architecture import EMBEDDING
 from graphml.engine.executor import Executor
 from graphml.engine.loading import open_executor
 from graphml.engine.memory import main_memory
@@ -107,7 +108,7 @@ class Model:
         self.arch: str = executor.architecture.name
         self.config: Any = executor.config
         self.n_ctx: int = executor.config.n_ctx
-        embedding = executor.file.tensors.get("token_embd.weight")
+        embedding = executor.file.tensors.get(EMBEDDING)
         self.n_vocab: int = executor.config.n_vocab if embedding is None else embedding.shape[0]
         self._pre, self._template_text, self._progress = pre, template, progress
         self._making = RLock()
