@@ -17,7 +17,6 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.weights import Metadata, Tensor
 
-
 EMBEDDING = "token_embd.weight"  # GGUF's name for the table with a row for each id, in every architecture
 
 
