@@ -91,11 +91,12 @@ def write_gguf(
     metadata: Metadata,
     tensors: Mapping[str, NDArray[Any]],
     form: str | None = None,
+    vectors: bool = False,
 ) -> Path:
     """A GGUF file without a vocabulary.
 
-    metadata: key -> type (`UINT32`, `ARRAY FLOAT32`, ...) and value; form: what all weights but vectors
-    are quantised to.
+    metadata: key -> type (`UINT32`, `ARRAY FLOAT32`, ...) and value; form: what all weights are quantised to,
+    norms and biases only if `vectors`.
     """
     writer = gguf.GGUFWriter(path, architecture)
     for key, (kind, value) in metadata.items():
@@ -104,7 +105,7 @@ def write_gguf(
             writer.add_key_value(key, value, types[0], sub_type=types[-1] if len(types) > 1 else None)
     writer.add_tokenizer_model("no_vocab")
     for name, array in tensors.items():
-        if form is not None and array.ndim > 1:
+        if form is not None and (vectors or array.ndim > 1):
             blocks = graphml_quant.quantize(graphml_quant.by_name(form), array)
             writer.add_tensor(name, blocks, raw_dtype=gguf.GGMLQuantizationType[form.upper()])
         else:

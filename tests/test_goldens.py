@@ -6,6 +6,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
+import graphml_quant
 import numpy as np
 import pytest
 
@@ -87,3 +88,25 @@ def test_weights_follow_the_formula() -> None:
     parts = sum((raw >> shift) & 0xFFFF for shift in (0, 16, 32, 48))
     wanted = (parts / 65536 - 2) * 3**0.5 / 256**0.5
     assert golden.weights("blk.0.attn_q.weight", (256, 256), 1)[0, 0] == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_norms_and_biases_may_be_half_precision_too(backend: str, kind: str, folder: Path) -> None:
+    """Against the same model with every number rounded to half precision and stored in full."""
+    one = golden.read("llama-dense")
+    tensors = {name: golden.weights(name, sizes, one.seed) for name, sizes in one.tensors.items()}
+    form = graphml_quant.by_name(kind)
+    rounded = {
+        name: graphml_quant.dequantize(form, graphml_quant.quantize(form, array), array.shape)
+        for name, array in tensors.items()
+    }
+    halves, full = folder / f"{kind}-{backend}.gguf", folder / f"{kind}-{backend}-full.gguf"
+    golden.write_gguf(halves, one.architecture, one.metadata, tensors, kind, vectors=True)
+    golden.write_gguf(full, one.architecture, one.metadata, rounded)
+    logits = []
+    for path in (halves, full):
+        executor = open_executor(path, backend, cache_dtype="f32", n_batch=32)
+        logits.append(evaluate(executor, [one.tokens[:9], one.tokens[9:10]]))
+        executor.close()
+    assert nmse(*logits) <= 1e-11

@@ -27,7 +27,7 @@ def plan(
     """
     with Bars() as bars:
         path = find(model, hf, bars)
-    executor = open_executor(path, backend, 1, arch, kv, batch)
+    executor = open_executor(path, backend, None, arch, kv, batch)
     try:
         need = memory_need(executor, _context(executor, ctx))
         unused = {"unused_tensors": executor.unused_tensors, "unread_keys": _unread_keys(executor)}

@@ -88,7 +88,11 @@ class Keys:
 
 
 class Tensors:
-    """The file's tensors as weight nodes, by GGUF name without `.weight`; remembers which were used."""
+    """The file's tensors as nodes, by GGUF name without `.weight`; remembers which were used.
+
+    Matrices come as the file stores them. Vectors (norms, biases, factors) come as f32, dequantised where
+    need be, since they meet activations element by element.
+    """
 
     def __init__(
         self, g: Builder, tensors: Mapping[str, Tensor], prefix: str = "", used: set[str] | None = None
@@ -105,7 +109,8 @@ class Tensors:
                 tensor = self._tensors.get(full)
                 if tensor is not None:
                     self._used.add(full)
-                    return self.g.weight(full, dtype(tensor.dtype), tensor.shape)
+                    node = self.g.weight(full, dtype(tensor.dtype), tensor.shape)
+                    return self.g.dequantize(node) if len(tensor.shape) == 1 else node
         return None
 
     def __getitem__(self, name: str) -> Node:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from graphml.errors import GraphError
+from graphml.ir.builder import complete
 from graphml.ir.dtype import DType
 from graphml.ir.op import Array, Op, Sample
-from graphml.ir.ops import table
+from graphml.ir.ops import linear, table
 from graphml.ir.ops.leaf import LEAVES
 from graphml.ir.shape import max_elements, resolve
 from graphml.passes.fusion import all_ops
@@ -114,3 +116,10 @@ def test_defaults_and_samples_name_known_attributes(op: Op) -> None:
 
 def test_every_op_is_found_by_its_own_name() -> None:
     assert all(name == op.name for name, op in all_ops().items())
+
+
+def test_infinite_activations_do_not_become_blocks() -> None:
+    at = complete(linear.quantize, {"dtype": "q8_0"})
+    assert linear.quantize.reference is not None
+    with pytest.raises(GraphError, match=r"\[quantize\].*finite"):
+        linear.quantize.reference([np.full((1, 32), np.inf, np.float32)], at)

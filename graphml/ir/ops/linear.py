@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import graphml_quant
 import numpy as np
 
-from graphml.errors import ShapeError
+from graphml.errors import GraphError, ShapeError
 from graphml.ir.dtype import F32, I32, DType, dtype
 from graphml.ir.op import Array, Attributes, Op, Sample, Type, text
 from graphml.ir.ops.rules import ROWS, below, f32, i32, want_dtype
@@ -40,7 +40,10 @@ def _quantize(inputs: Sequence[Array], attributes: Attributes) -> Array:
     kind = dtype(text(attributes, "dtype"))
     if kind.numpy is not None:
         return inputs[0].astype(kind.numpy)
-    return graphml_quant.quantize(graphml_quant.by_name(kind.name), inputs[0])
+    try:
+        return graphml_quant.quantize(graphml_quant.by_name(kind.name), inputs[0])
+    except graphml_quant.FormatError as error:
+        raise GraphError(f"[quantize] {error}") from None
 
 
 def _infer_mul_mat(inputs: Sequence[Type], attributes: Attributes) -> Type:
