@@ -1,0 +1,200 @@
+"""A compiled graph as plain values that JSON can hold: what all dumps, diff, explain and the viewer read.
+
+Knows graphs, plans and fusion logs; nothing of drawing, of terminals or of numbers that were computed.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, Protocol
+
+import numpy as np
+
+import graphml
+from graphml.backend import Backend, Device, Plan
+from graphml.inspect.layers import equal_layers, layer_of
+from graphml.ir.graph import Graph
+from graphml.ir.node import Node, Source
+from graphml.ir.op import Attribute
+from graphml.ir.shape import Shape, Symbol, bounds
+
+FORMAT = "graphml-1"
+Record = dict[str, Any]
+"""One node as JSON has it."""
+Document = dict[str, Any]
+"""The whole description; see `describe`."""
+
+
+class Stages(Protocol):
+    """What is described: a `Compiled`, or the same without a program."""
+
+    @property
+    def graph(self) -> Graph:
+        """The graph after the last pass."""
+
+    @property
+    def plan(self) -> Plan:
+        """Its memory plan."""
+
+    @property
+    def fusions(self) -> Any:
+        """The log of fusions."""
+
+    @property
+    def snapshots(self) -> Mapping[str, Graph]:
+        """Pass -> the graph after it."""
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """Pass -> seconds."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What is known of the last graph alone: where its values lie and who computes them."""
+
+    plan: Plan
+    backend: Backend
+    device: Device
+
+    def facts(self, node: Node) -> Record:
+        reason = self.backend.refuses(node)
+        offset = self.plan.offsets.get(node)
+        workspace = self.plan.workspaces.get(node)
+        size = self.device.storage(node) if offset is not None else 0
+        return {
+            "buffer": None if offset is None else {"offset": offset, "size": size},
+            "workspace": None
+            if workspace is None
+            else {"offset": workspace, "size": self.device.workspace(node)},
+            "backend": self.backend.name if reason is None else "numpy",
+            "fallback": reason,
+        }
+
+
+_NOWHERE: Record = {"buffer": None, "workspace": None, "backend": None, "fallback": None}
+
+
+def describe(
+    compiled: Stages,
+    *,
+    model: str,
+    backend: Backend,
+    device: Device,
+    overlays: Mapping[str, Mapping[str, float]] | None = None,
+) -> Document:
+    """Everything about a compiled graph, as JSON holds it.
+
+    Keys: `format`, `model`, `backend`, `versions`, `passes` (name, seconds, outputs, nodes), `collapsed`
+    (runs of layers that are equal after every pass), `fusions` (applied, refused), `plan`, `seconds`, `overlays`.
+    A node's `bytes` are those of its own storage at the bounds of its shape, 0 for a view and for a changed
+    state. `buffer`, `workspace`, `backend` and `fallback` are known after the last pass and null before.
+    """
+    snapshots = dict(compiled.snapshots)
+    last = next((name for name, graph in snapshots.items() if graph is compiled.graph), None)
+    if last is None:
+        snapshots["final"] = compiled.graph
+        last = "final"
+    place = _Place(compiled.plan, backend, device)
+    passes: list[Record] = [
+        {
+            "name": name,
+            "seconds": compiled.seconds.get(name, 0.0),
+            "outputs": {output: node.name for output, node in graph.outputs.items()},
+            "nodes": nodes_of(graph, device, place if name == last else None),
+        }
+        for name, graph in snapshots.items()
+    ]
+    return {
+        "format": FORMAT,
+        "model": model,
+        "backend": backend.name,
+        "versions": versions(),
+        "passes": passes,
+        "collapsed": equal_layers([found["nodes"] for found in passes]),
+        "fusions": _fusions(compiled.fusions),
+        "plan": {"peak": compiled.plan.peak, "lower_bound": compiled.plan.lower_bound},
+        "seconds": dict(compiled.seconds),
+        "overlays": {name: dict(values) for name, values in (overlays or {}).items()},
+    }
+
+
+def nodes_of(graph: Graph, device: Device | None = None, place: _Place | None = None) -> list[Record]:
+    """The nodes of a graph in order; without a device the bytes are those of the plain layout."""
+    return [
+        {
+            "name": node.name,
+            "op": node.op.name,
+            "dtype": node.dtype.name,
+            "shape": shape_of(node.shape),
+            "inputs": [source.name for source in node.inputs],
+            "attributes": {name: _plain(value) for name, value in node.attributes.items()},
+            "source": source_of(node.source),
+            "origin": list(node.origin),
+            "layer": layer_of(node.name),
+            "bytes": _bytes(node, device),
+            **(_NOWHERE if place is None else place.facts(node)),
+        }
+        for node in graph.nodes
+    ]
+
+
+def versions() -> dict[str, str]:
+    """What made the document."""
+    return {"graphml": graphml.__version__, "python": platform.python_version(), "numpy": np.__version__}
+
+
+def shape_of(shape: Shape) -> list[int | str]:
+    """Numbers, and symbols as `T<=512`."""
+    return [str(dim) if isinstance(dim, Symbol) else dim for dim in shape]
+
+
+def source_of(source: Source | None) -> str | None:
+    """File name and line, without the folder: it says nothing of where the user keeps what."""
+    if source is None:
+        return None
+    return f"{PurePath(source.file.replace(chr(92), '/')).name}:{source.line}"
+
+
+def _plain(value: Attribute) -> Any:
+    """As JSON has it; the floats that JSON lacks as text."""
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return float(value) if np.isfinite(value) else repr(float(value))
+    return value
+
+
+def _bytes(node: Node, device: Device | None) -> int:
+    if node.op.view or node.op.writes is not None:
+        return 0
+    if device is not None and node.op.family != "leaf":
+        return device.storage(node)
+    *lead, last = bounds(node.shape) or (1,)
+    return int(np.prod(lead, dtype=object)) * node.dtype.bytes_for(last)
+
+
+def _fusions(log: Any) -> Record:
+    """The log as JSON: each application with the names it covered, each refusal with its reason and node."""
+    if isinstance(log.applied, Mapping):  # counts alone
+        return {
+            "applied": [{"fusion": name, "node": None, "covered": []} for name in log.applied],
+            "refused": [
+                {"fusion": name, "node": node, "reason": reason, "at": None}
+                for name, found in log.refused.items()
+                for node, reason in found
+            ],
+        }
+    applied: Sequence[Any] = log.applied
+    return {
+        "applied": [
+            {"fusion": one.fusion, "node": one.node, "covered": list(one.covered)} for one in applied
+        ],
+        "refused": [
+            {"fusion": one.fusion, "node": one.node, "reason": one.reason, "at": one.at}
+            for one in log.refused
+        ],
+    }

@@ -1,0 +1,88 @@
+"""Which layer a node belongs to, and which layers are the same up to their number.
+
+Knows names and the plain records of nodes; nothing of graphs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+_LAYER = re.compile(r"(?:^|(?<=\.))(layers|blk|cache)\.(\d+)(?=\.)")
+
+Nodes = Sequence[Mapping[str, Any]]
+
+
+def layer_of(name: str) -> int | None:
+    """The layer that a node's name says: 3 of `layers.3.q`, `blk.3.attn_q.weight` and `cache.3.k`."""
+    found = _LAYER.match(name)
+    return int(found[2]) if found else None
+
+
+def renumbered(name: str, old: int, new: int | str) -> str:
+    """The name with the layer number `old`, wherever it stands, replaced by `new`."""
+    return _LAYER.sub(lambda m: f"{m[1]}.{new}" if int(m[2]) == old else m[0], name)
+
+
+def equal_layers(passes: Sequence[Nodes]) -> list[dict[str, Any]]:
+    """Runs of at least two neighbouring layers that are equal after every pass: first, layers, hash."""
+    hashes: dict[int, str] = {}
+    for nodes in passes:
+        for layer, digest in layer_hashes(nodes).items():
+            hashes[layer] = hashes.get(layer, "") + digest
+    runs = []
+    # Within a run, number minus place in the sorted list is constant.
+    ordered = enumerate(sorted(hashes))
+    for (_, joined), group in groupby(ordered, lambda item: (item[1] - item[0], hashes[item[1]])):
+        layers = [layer for _, layer in group]
+        if len(layers) > 1:
+            digest = hashlib.sha256(joined.encode()).hexdigest()[:16]
+            runs.append({"first": layers[0], "layers": layers, "hash": digest})
+    return runs
+
+
+def layer_hashes(nodes: Nodes) -> dict[int, str]:
+    """Layer -> hash of its structure: ops, types, attributes, inputs and names without the layer's number.
+
+    What a layer reads of its predecessor, or that nobody else reads, counts by its type and by the order of
+    first reading, so that the first layer equals the others; what several layers read counts by its name.
+    """
+    types = {node["name"]: [node["dtype"], node["shape"]] for node in nodes}
+    readers = _reading_layers(nodes)
+    lines: dict[int, list[Any]] = {}
+    outside: dict[int, dict[str, int]] = {}
+    for node in nodes:
+        layer = node["layer"]
+        if layer is None:
+            continue
+        known = outside.setdefault(layer, {})
+        inputs = [_seen(name, layer, known, readers, types) for name in node["inputs"]]
+        facts = [node["op"], *types[node["name"]], inputs, node["attributes"], node["fallback"]]
+        lines.setdefault(layer, []).append([renumbered(node["name"], layer, "#"), *facts])
+    return {
+        layer: hashlib.sha256(json.dumps(sorted(found, key=json.dumps)).encode()).hexdigest()
+        for layer, found in lines.items()
+    }
+
+
+def _reading_layers(nodes: Nodes) -> Counter[str]:
+    """How many layers read each node."""
+    pairs = {(name, node["layer"]) for node in nodes if node["layer"] is not None for name in node["inputs"]}
+    return Counter(name for name, _ in pairs)
+
+
+def _seen(
+    name: str, layer: int, known: dict[str, int], readers: Counter[str], types: Mapping[str, Any]
+) -> Any:
+    """An input as a layer sees it, whichever number the layer has."""
+    of = layer_of(name)
+    if of == layer:
+        return renumbered(name, layer, "#")
+    if (of is None and readers[name] > 1) or (of is not None and of != layer - 1):
+        return name if of is None else [of - layer, renumbered(name, of, "#")]
+    return [known.setdefault(name, len(known)), *types[name]]

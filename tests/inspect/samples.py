@@ -1,0 +1,33 @@
+"""Executors of the architectures' sample models, opened once and shared by the tests of inspection."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+
+from graphml.engine.executor import Executor
+from graphml.engine.loading import open_executor
+from tests.test_architectures import MODELS, write_model
+
+STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
+FOLDER = tempfile.TemporaryDirectory(prefix="graphml-samples-")
+
+
+@functools.cache
+def model_path(model: str, form: str | None = None) -> Path:
+    """The GGUF file of a sample model."""
+    path = Path(FOLDER.name) / f"{model}-{form}.gguf"
+    return write_model(path, *MODELS[model], form)
+
+
+@functools.cache
+def executor(model: str, backend: str = "reference", form: str | None = None) -> Executor:
+    """The sample model, open; it stays so until the process ends."""
+    return open_executor(model_path(model, form), backend, threads=1, n_batch=24)
+
+
+@functools.cache
+def stories(backend: str = "reference") -> Executor:
+    """The stories checkpoint, open."""
+    return open_executor(STORIES, backend, threads=1)

@@ -1,0 +1,117 @@
+"""The document of a compiled graph: it says what the graph says, and which layers are alike."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from graphml.engine.executor import Executor
+from graphml.inspect.document import describe, source_of
+from graphml.inspect.layers import equal_layers, layer_hashes, layer_of, renumbered
+from graphml.ir.node import Source
+from graphml.ir.shape import Symbol
+from tests.inspect import samples
+from tests.test_architectures import MODELS
+
+
+def document(executor: Executor, tokens: int = 1) -> dict[str, Any]:
+    compiled = executor.compiled(tokens, 1)
+    return describe(compiled, model="m", backend=executor.backend, device=executor.device)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_it_says_what_the_graph_says(model: str) -> None:
+    executor = samples.executor(model)
+    compiled = executor.compiled(24, 1)
+    found = document(executor, 24)
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert [one["name"] for one in found["passes"]] == list(compiled.snapshots)
+    for one, graph in zip(found["passes"], compiled.snapshots.values(), strict=True):
+        assert one["outputs"] == {name: node.name for name, node in graph.outputs.items()}
+        for record, node in zip(one["nodes"], graph.nodes, strict=True):
+            assert record["name"] == node.name
+            assert record["op"] == node.op.name
+            assert record["dtype"] == node.dtype.name
+            assert record["inputs"] == [source.name for source in node.inputs]
+            assert record["origin"] == list(node.origin)
+            assert record["shape"] == [str(d) if isinstance(d, Symbol) else d for d in node.shape]
+            assert set(record["attributes"]) == set(node.attributes)
+
+
+def test_buffers_are_those_of_the_plan_and_known_at_the_end_only() -> None:
+    executor = samples.stories()
+    plan, found = executor.compiled(1, 1).plan, document(executor)
+    *before, last = found["passes"]
+    assert all(node["buffer"] is None for one in before for node in one["nodes"])
+    buffers = {node["name"]: node["buffer"] for node in last["nodes"]}
+    assert {name: b["offset"] for name, b in buffers.items() if b} == {
+        node.name: offset for node, offset in plan.offsets.items()
+    }
+    assert max(b["offset"] + b["size"] for b in buffers.values() if b) <= found["plan"]["peak"] == plan.peak
+    assert {node["backend"] for node in last["nodes"]} == {"reference"}
+
+
+def test_a_fallback_has_its_reason() -> None:
+    executor = samples.stories("cpu")
+    nodes = document(executor)["passes"][-1]["nodes"]
+    for node, record in zip(executor.compiled(1, 1).graph.nodes, nodes, strict=True):
+        reason = executor.backend.refuses(node)
+        assert (record["fallback"], record["backend"]) == (reason, "numpy" if reason else "cpu")
+
+
+def test_bytes_are_of_a_node_s_own_storage() -> None:
+    nodes = {node["name"]: node for node in document(samples.stories())["passes"][-1]["nodes"]}
+    assert nodes["token_embd.weight"]["bytes"] == 512 * 64 * 4
+    assert nodes["layers.0.cache_write"]["bytes"] == 0
+    assert nodes["layers.0.reshape"]["bytes"] == 0
+    assert nodes["logits"]["bytes"] == 512 * 4
+
+
+def test_layers_that_are_equal_collapse() -> None:
+    found = document(samples.stories())
+    (run,) = found["collapsed"]
+    assert run["layers"] == [0, 1, 2, 3]  # the last one computes the wanted rows only
+    assert run["first"] == 0
+    hashes = layer_hashes(found["passes"][0]["nodes"])
+    assert len({hashes[layer] for layer in range(4)}) == 1 != hashes[4]
+
+
+def test_a_changed_layer_stands_alone() -> None:
+    nodes = document(samples.stories())["passes"][0]["nodes"]
+    changed = next(node for node in nodes if node["name"] == "layers.1.rms_norm")
+    changed["attributes"] = {"eps": 0.5}
+    assert [run["layers"] for run in equal_layers([nodes])] == [[2, 3]]
+
+
+def test_reading_further_back_is_not_reading_the_layer_before() -> None:
+    nodes = document(samples.stories())["passes"][0]["nodes"]
+    changed = next(node for node in nodes if node["name"] == "layers.3.rms_norm")
+    changed["inputs"] = ["layers.1.ffn_residual"]
+    assert [run["layers"] for run in equal_layers([nodes])] == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [
+        ("layers.12.q", 12),
+        ("blk.3.attn_q.weight", 3),
+        ("cache.0.k", 0),
+        ("logits", None),
+        ("a.layers.1.q", None),
+    ],
+)
+def test_the_layer_of_a_name(name: str, layer: int | None) -> None:
+    assert layer_of(name) == layer
+
+
+def test_numbers_are_replaced_wherever_they_stand() -> None:
+    assert renumbered("layers.1.blk.1.attn_q.1.weight", 1, 0) == "layers.0.blk.0.attn_q.1.weight"
+    assert renumbered("layers.11.q", 1, 0) == "layers.11.q"
+
+
+@pytest.mark.parametrize("file", ["/home/me/llama.py", "C:\\me\\llama.py", "llama.py"])
+def test_a_source_does_not_tell_the_folder(file: str) -> None:
+    assert source_of(Source(file, 63)) == "llama.py:63"
+    assert source_of(None) is None
