@@ -38,6 +38,11 @@ def threads() -> int | None:
     return int(value) if value else None
 
 
+def fuse() -> str:
+    """`GRAPHML_FUSE`: which fusions are on (`none`, `-swiglu,+linear`); unset: all."""
+    return os.environ.get("GRAPHML_FUSE", "")
+
+
 def verify() -> bool:
     """`GRAPHML_VERIFY`: check the graph after every pass."""
     return os.environ.get("GRAPHML_VERIFY", "") not in ("", "0")

@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
+import fnmatch
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from graphml import settings
 from graphml.backend import Backend, Device, Plan, Program, Progress, no_progress
+from graphml.errors import UsageError
 from graphml.ir.graph import Graph
+from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.verify import verify
 from graphml.passes.activations import quantize_activations
-from graphml.passes.fusion import FusionCount, fuse, fusions
+from graphml.passes.fusion import FusionLog, fuse, fusions, nearest, switched
 from graphml.passes.plan import plan_memory
 
 T = TypeVar("T")
 
 _DECODE_SLACK = 6  # steps of one token are so short that threads run ahead into the next ones
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """What the caller may choose about compilation.
+
+    fuse: which fusions are on, as `graphml.passes.fusion.switched` reads it; "" leaves it to GRAPHML_FUSE,
+    which defaults to all. keep: names of nodes as built, or patterns (`layers.*.q`), whose values are wanted:
+    each becomes an output `value:NAME`, and no fusion may swallow it. strict: refuse a node that the backend
+    cannot run itself.
+    """
+
+    fuse: str = ""
+    keep: tuple[str, ...] = ()
+    strict: bool = False
+
+    def fusions(self) -> frozenset[str]:
+        """The names of the fusions that are on; a `UsageError` for a name that no fusion has."""
+        return switched(self.fuse, "fuse") if self.fuse else switched(settings.fuse(), "GRAPHML_FUSE")
+
+
+DEFAULT = CompileOptions()
 
 
 @dataclass(frozen=True)
@@ -28,9 +53,10 @@ class Compiled:
     graph: Graph
     plan: Plan
     program: Program
-    fusions: FusionCount
+    fusions: FusionLog
     snapshots: Mapping[str, Graph]
     seconds: Mapping[str, float]
+    options: CompileOptions = DEFAULT
 
 
 @dataclass
@@ -52,18 +78,37 @@ class _Trail:
         return graph
 
 
-def prepare(graph: Graph, backend: Backend, device: Device) -> tuple[Graph, Plan, FusionCount, _Trail]:
+def keep_values(graph: Graph, patterns: Iterable[str]) -> Graph:
+    """Make an output `value:NAME` of every node that a name or pattern names.
+
+    A leaf is no computed value and no pattern finds it. A pattern that finds nothing is a `UsageError`.
+    """
+    names = {node.name: node for node in graph.nodes if node.op.family != "leaf" and node.op.writes is None}
+    found: dict[str, Node] = {}
+    for pattern in patterns:
+        hits = [pattern] if pattern in names else fnmatch.filter(names, pattern)
+        if not hits:
+            raise UsageError(f"keep: no value of the graph is called {pattern!r}.{nearest(pattern, names)}")
+        found |= {f"value:{name}": names[name] for name in hits}
+    return Graph(graph.nodes, {**graph.outputs, **found})
+
+
+def prepare(
+    graph: Graph, backend: Backend, device: Device, options: CompileOptions = DEFAULT
+) -> tuple[Graph, Plan, FusionLog, _Trail]:
     """The passes that need no weights: everything but the last."""
     trail = _Trail()
-    trail.graph("build", lambda: graph)
+    names = options.fusions()
     wanted = {f.replace for f in fusions().values() if f.replace.name in backend.fused}
-    counts = FusionCount({}, {})
+    log = FusionLog()
 
     def fused() -> Graph:
-        nonlocal counts
-        changed, counts = fuse(graph, wanted)
+        nonlocal log
+        changed, more = fuse(graph, wanted, names)
+        log += more
         return changed
 
+    graph = trail.graph("build", lambda: keep_values(graph, options.keep))
     graph = trail.graph("fuse", fused)
     graph = trail.graph("quantize_activations", lambda: quantize_activations(graph, backend))
     slack = (
@@ -72,7 +117,7 @@ def prepare(graph: Graph, backend: Backend, device: Device) -> tuple[Graph, Plan
         else 0
     )
     plan = trail.run("plan", lambda: plan_memory(graph, device, slack))
-    return graph, plan, counts, trail
+    return graph, plan, log, trail
 
 
 def compile_graph(
@@ -81,8 +126,14 @@ def compile_graph(
     device: Device,
     weights: Mapping[str, Array],
     progress: Progress = no_progress,
+    options: CompileOptions = DEFAULT,
+    build_seconds: float = 0.0,
 ) -> Compiled:
-    """Compile a graph for a device; weights: name -> array, as the graph's dtypes hold them."""
-    final, plan, counts, trail = prepare(graph, backend, device)
+    """Compile a graph for a device; weights: name -> array, as the graph's dtypes hold them.
+
+    build_seconds: what building the graph took, to be told with the seconds of the passes.
+    """
+    final, plan, log, trail = prepare(graph, backend, device, options)
     program = trail.run("lower", lambda: device.lower(final, plan, weights, progress))
-    return Compiled(final, plan, program, counts, trail.snapshots, trail.seconds)
+    trail.seconds["build"] += build_seconds
+    return Compiled(final, plan, program, log, trail.snapshots, trail.seconds, options)

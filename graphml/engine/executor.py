@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from graphml.backend import Backend, Device, Progress, State, no_progress
 from graphml.engine.architecture import EMBEDDING, Architecture, Tensors, described
 from graphml.engine.cache import PagedCache
-from graphml.engine.compile import Compiled, compile_graph, prepare
+from graphml.engine.compile import DEFAULT, Compiled, CompileOptions, compile_graph, prepare
 from graphml.errors import ArchitectureError, GraphError, UsageError
 from graphml.ir.dtype import dtype
 from graphml.ir.graph import Graph
@@ -40,7 +41,8 @@ def as_graph_array(tensor: Tensor) -> Array:
 class Executor:
     """The programs of one model on one device.
 
-    n_batch: tokens of the longest step; cache_dtype: how keys and values are kept. Several sessions may share
+    n_batch: tokens of the longest step; cache_dtype: how keys and values are kept; options: how programs are
+    compiled where a call says nothing else. Several sessions may share
     an executor from several threads; their steps take turns: who reads the logits of a step holds `lock`.
     """
 
@@ -54,16 +56,18 @@ class Executor:
         n_batch: int = 512,
         cache_dtype: str = "f16",
         progress: Progress = no_progress,
+        options: CompileOptions = DEFAULT,
     ) -> None:
+        options.fusions()  # a wrong name is told now, not at the first token
         if cache_dtype not in CACHE_DTYPES:
             raise UsageError(f"kv: wanted one of {', '.join(CACHE_DTYPES)}; got {cache_dtype!r}")
         self.file, self.architecture, self.config = file, architecture, config
         self.backend, self.device = backend, device
-        self.n_batch, self.cache_dtype = n_batch, cache_dtype
+        self.n_batch, self.cache_dtype, self.options = n_batch, cache_dtype, options
         self.unused_tensors: list[str] = []
         self._progress = progress
         self._weights = {name: as_graph_array(tensor) for name, tensor in file.tensors.items()}
-        self._programs: dict[tuple[int, int], Compiled] = {}
+        self._programs: dict[tuple[int, int, CompileOptions], Compiled] = {}
         self.lock = threading.RLock()
         self.closed = False
 
@@ -102,15 +106,18 @@ class Executor:
         """Cells of the longest context that programs are compiled for."""
         return 1 << 20
 
-    def compiled(self, max_tokens: int, max_outputs: int) -> Compiled:
-        """The program for these bounds, compiled when first asked for."""
+    def compiled(self, max_tokens: int, max_outputs: int, options: CompileOptions | None = None) -> Compiled:
+        """The program for these bounds, compiled when first asked for; options None: the executor's own."""
+        chosen = self.options if options is None else options
         with self.lock:
-            key = max_tokens, max_outputs
+            key = max_tokens, max_outputs, chosen
             if key not in self._programs:
+                start = time.perf_counter()
                 graph = self.build(max_tokens, max_outputs)
+                taken = time.perf_counter() - start
                 self._tell_unused()
                 self._programs[key] = compile_graph(
-                    graph, self.backend, self.device, self._weights, self._progress
+                    graph, self.backend, self.device, self._weights, self._progress, chosen, taken
                 )
             return self._programs[key]
 
@@ -127,7 +134,7 @@ class Executor:
         """Arena of the decode and prefill programs, from shapes alone."""
         sizes = {}
         for name, bound in (("decode", 1), ("prefill", self.n_batch)):
-            sizes[name] = prepare(self.build(bound, 1), self.backend, self.device)[1].peak
+            sizes[name] = prepare(self.build(bound, 1), self.backend, self.device, self.options)[1].peak
         return sizes
 
     def state(self, cache: PagedCache) -> State:
@@ -137,20 +144,32 @@ class Executor:
 
     def step(self, ids: Array, cache: PagedCache, state: State, all_logits: bool, sequence: int = 0) -> Array:
         """Append at most n_batch ids to a sequence: the last one's or all logits, good until the next."""
+        return self.values(ids, cache, state, all_logits, sequence)["logits"]
+
+    def values(
+        self,
+        ids: Array,
+        cache: PagedCache,
+        state: State,
+        all_logits: bool,
+        sequence: int = 0,
+        options: CompileOptions | None = None,
+    ) -> Mapping[str, Array]:
+        """As `step`, every output of the program by name: the logits, and what the options keep."""
         count = len(ids)
         if not 0 < count <= self.n_batch:
             raise UsageError(f"step: wanted 1 to {self.n_batch} ids; got {count}")
         outputs = count if all_logits else 1
         max_tokens = 1 if count == 1 else self.n_batch
         with self.lock:
-            program = self.compiled(max_tokens, 1 if outputs == 1 else self.n_batch).program
+            program = self.compiled(max_tokens, 1 if outputs == 1 else self.n_batch, options).program
             positions, cells = cache.append(sequence, count)
             wanted = np.arange(count - outputs, count, dtype=np.int32)
             given = {"tokens": ids, "positions": positions, "cells": cells, "wanted": wanted}
             n_blocks = _feed(program.inputs, given, sequence, cache)
             dims = {"T": count, "O": outputs, "S": 1, "B": n_blocks, "C": cache.n_cells}
             try:
-                return program.run(dims, state)["logits"]
+                return program.run(dims, state)
             except BaseException:
                 cache.rewind(sequence, int(positions[0]))
                 raise

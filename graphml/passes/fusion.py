@@ -6,19 +6,22 @@ terms that it replaces. Knows no backend: it is told which fused ops are wanted.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
+from graphml.errors import UsageError
 from graphml.ir import ops as plain_ops
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Op, Term
-from graphml.passes.rewrite import Match, find, fuse_node, rebuild
+from graphml.passes.rewrite import Match, Refusal, almost, find, fuse_node, rebuild, size
 
 
 @dataclass(frozen=True)
@@ -27,14 +30,14 @@ class Fusion:
 
     name: what switches and counts call it. find: one function or several, each from variables to a term.
     replace: the fused op; its inputs are the variables in the order of the function's parameters.
-    when: why a match is refused, None to accept. attributes: those of the fused node; else the covered nodes'
-    that the fused op knows.
+    when: why a match is refused (a text, or a `Refusal` that names the node), None to accept.
+    attributes: those of the fused node; else the covered nodes' that the fused op knows.
     """
 
     name: str
     find: Callable[..., Term] | tuple[Callable[..., Term], ...]
     replace: Op
-    when: Callable[[Match], str | None] = lambda match: None
+    when: Callable[[Match], str | Refusal | None] = lambda match: None
     attributes: Callable[[Match], Mapping[str, Attribute]] | None = None
 
     def terms(self) -> list[tuple[Term, tuple[str, ...]]]:
@@ -66,68 +69,143 @@ def all_ops() -> Mapping[str, Op]:
 
 
 @dataclass(frozen=True)
-class FusionCount:
-    """How often each fusion was applied, and why matches were refused: (root's name, reason)."""
+class Applied:
+    """A fusion that was made: the fused node's name and the names, as built, of all that it covers."""
 
-    applied: Mapping[str, int]
-    refused: Mapping[str, Sequence[tuple[str, str]]]
+    fusion: str
+    node: str
+    covered: tuple[str, ...]
 
 
-def fuse(graph: Graph, wanted: Collection[Op]) -> tuple[Graph, FusionCount]:
+@dataclass(frozen=True)
+class Refused:
+    """A near miss: the root's name, which condition failed, and the node at which it did."""
+
+    fusion: str
+    node: str
+    reason: str
+    at: str | None = None
+
+
+@dataclass(frozen=True)
+class FusionLog:
+    """What the fusions did and what they left."""
+
+    applied: tuple[Applied, ...] = ()
+    refused: tuple[Refused, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often each fusion was applied; those that never were are left out."""
+        return dict(Counter(item.fusion for item in self.applied))
+
+    def __add__(self, later: FusionLog) -> FusionLog:
+        """This log and that of a later run over the graph that this one left.
+
+        What the later run looked at again, it alone has the say on.
+        """
+        refused = dict.fromkeys((*self.refused, *later.refused))
+        return FusionLog(self.applied + later.applied, tuple(refused))
+
+
+def fuse(
+    graph: Graph, wanted: Collection[Op], names: Collection[str] | None = None
+) -> tuple[Graph, FusionLog]:
     """Apply every fusion whose op is `wanted`, the largest terms first, until nothing matches any more.
 
-    A covered node other than the root must have no other reader and be no output.
+    names: only the fusions called so; None: all. A covered node other than the root must have no other reader
+    and be no output.
     """
-    known = [fusion for fusion in fusions().values() if fusion.replace in wanted]
-    applied: dict[str, int] = {}
+    known = [f for f in fusions().values() if f.replace in wanted and (names is None or f.name in names)]
+    applied: list[Applied] = []
     while True:
-        before = sum(applied.values())
-        refused: dict[str, list[tuple[str, str]]] = {}  # what is refused at last: the near misses
+        before = len(applied)
+        refused: list[Refused] = []  # what is refused at last: the near misses
         graph = _sweep(graph, known, applied, refused)
-        if sum(applied.values()) == before:
-            return graph, FusionCount(applied, refused)
+        if len(applied) == before:
+            return graph, FusionLog(tuple(applied), tuple(dict.fromkeys(refused)))
 
 
-def _sweep(
-    graph: Graph, known: Sequence[Fusion], applied: dict[str, int], refused: dict[str, list[tuple[str, str]]]
-) -> Graph:
+def _sweep(graph: Graph, known: Sequence[Fusion], applied: list[Applied], refused: list[Refused]) -> Graph:
     """One pass over the nodes, each fused at most once."""
     readers = {node.name: len(users) for node, users in graph.users().items()}
-    for node in graph.outputs.values():
-        readers[node.name] += 2
+    wanted = {node.name: name for name, node in graph.outputs.items()}
     rules = [(fusion, term, names) for fusion in known for term, names in fusion.terms()]
-    rules.sort(key=lambda rule: -_size(rule[1]))
+    rules.sort(key=lambda rule: -size(rule[1]))
 
     def change(node: Node) -> Node:
+        misses = []
         for fusion, term, names in rules:
             match = find(term, node)
             if match is None:
-                continue
-            reason = _shared(match, readers) or fusion.when(match)
-            if reason is not None:
-                refused.setdefault(fusion.name, []).append((node.name, reason))
-                continue
-            applied[fusion.name] = applied.get(fusion.name, 0) + 1
-            return fuse_node(
-                fusion.replace, match, [match.variables[n] for n in names], _attributes(fusion, match)
-            )
+                refusal = almost(term, node)
+            else:
+                refusal = _shared(match, readers, wanted) or _refusal(fusion, match)
+            if refusal is not None:
+                misses.append(Refused(fusion.name, node.name, refusal.reason, refusal.at.name))
+            elif match is not None:
+                fused = fuse_node(
+                    fusion.replace, match, [match.variables[n] for n in names], _attributes(fusion, match)
+                )
+                applied.append(Applied(fusion.name, fused.name, fused.origin))
+                return fused
+        refused.extend(misses)
         return node
 
     return rebuild(graph, change)
 
 
-def _size(term: Term) -> int:
-    return 1 + sum(_size(t) for t in term.arguments if isinstance(t, Term))
-
-
-def _shared(match: Match, readers: Mapping[str, int]) -> str | None:
+def _shared(match: Match, readers: Mapping[str, int], wanted: Mapping[str, str]) -> Refusal | None:
     for node in match.covered[1:]:
-        if readers[node.name] > 1:
-            return f"{node.name} is read by others too"
+        if readers[node.name] > 1 or (readers[node.name] and node.name in wanted):
+            return Refusal(f"{node.name} is read by others too", node)
     return None
+
+
+def _refusal(fusion: Fusion, match: Match) -> Refusal | None:
+    reason = fusion.when(match)
+    return Refusal(reason, match.root) if isinstance(reason, str) else reason
 
 
 def _attributes(fusion: Fusion, match: Match) -> Mapping[str, Attribute]:
     if fusion.attributes is not None:
         return fusion.attributes(match)
     return {name: value for name, value in match.attributes().items() if name in fusion.replace.attributes}
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for an error message: the known names nearest to one that is not known, or nothing."""
+    close = difflib.get_close_matches(name, list(known), 3, 0.5)
+    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def switched(switches: str, origin: str = "fuse") -> frozenset[str]:
+    """The names of the fusions that are on: "" or "all", "none", "-swiglu,+linear", "none,+swiglu".
+
+    A switch names a fusion, or a fused op and so all fusions that make it. origin: who gave the switches, for
+    the `UsageError` that an unknown name is.
+    """
+    known = fusions()
+    groups = {
+        f.replace.name: [g.name for g in known.values() if g.replace is f.replace] for f in known.values()
+    }
+    groups |= {name: [name] for name in known}
+    on = set(known)
+    for position, switch in enumerate(part.strip() for part in switches.split(",") if part.strip()):
+        if switch in ("all", "none"):
+            if position:
+                raise UsageError(f"{origin}: {switch!r} comes first or not at all; got {switches!r}")
+            on = set(known) if switch == "all" else set()
+            continue
+        sign, name = switch[0], switch[1:]
+        if sign not in "+-":
+            raise UsageError(
+                f"{origin}: wanted all, none, +NAME or -NAME; got {switch!r} (only these: none,+NAME)"
+                f"{nearest(switch, groups)}"
+            )
+        if name not in groups:
+            raise UsageError(
+                f"{origin}: no fusion is called {name!r}.{nearest(name, groups)} Known: {', '.join(groups)}"
+            )
+        on = on | set(groups[name]) if sign == "+" else on - set(groups[name])
+    return frozenset(on)

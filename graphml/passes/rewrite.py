@@ -31,11 +31,53 @@ class Match:
         return merged
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """Why a match is refused, and the node at which the condition failed."""
+
+    reason: str
+    at: Node
+
+
 def find(term: Term, root: Node) -> Match | None:
     """Match a term with its root at a node; the operands of commutative ops in either order."""
     variables: dict[str, Node] = {}
     covered: list[Node] = []
     return Match(variables, tuple(covered)) if _match(term, root, variables, covered) else None
+
+
+def size(term: Term) -> int:
+    """How many nodes a match of the term covers."""
+    return 1 + sum(size(part) for part in term.arguments if isinstance(part, Term))
+
+
+def almost(term: Term, root: Node) -> Refusal | None:
+    """Where a term of at least three ops fails by one op alone: what stands there instead."""
+    if size(term) < 3:
+        return None
+    misses = _misses(term, root)
+    if len(misses) != 1:
+        return None
+    wanted, node = misses[0]
+    if size(wanted) > 1:
+        return None
+    return Refusal(f"{node.name} is {node.op.name}; wanted {wanted.op.name}", node)
+
+
+def _misses(term: Term | str, node: Node) -> list[tuple[Term, Node]]:
+    """The ops of a term that stand not where they should, in the better order of operands."""
+    if isinstance(term, str):
+        return []
+    if node.op is not term.op or len(node.inputs) != len(term.arguments):
+        return [(term, node)]
+    orders: list[Sequence[Node]] = [node.inputs]
+    if term.op.commutative:
+        orders.append((node.inputs[1], node.inputs[0], *node.inputs[2:]))
+    found = [
+        [miss for t, n in zip(term.arguments, inputs, strict=True) for miss in _misses(t, n)]
+        for inputs in orders
+    ]
+    return min(found, key=lambda misses: sum(size(wanted) for wanted, _ in misses))
 
 
 def _match(term: Term | str, node: Node, variables: dict[str, Node], covered: list[Node]) -> bool:
