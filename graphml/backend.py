@@ -6,9 +6,9 @@ models, files or tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from graphml.ir.dtype import DType
 from graphml.ir.graph import Graph
@@ -58,6 +58,40 @@ class Program(Protocol):
 
     def run(self, dims: Mapping[str, int], state: State) -> Mapping[str, Array]:
         """Run one step; dims are the values of the symbols. The outputs are valid until the next run."""
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """How long one piece of a run took: a kernel call, or a node worked out by one thread alone.
+
+    node: what it worked at; a node may take several. begin_s: when each thread began, by `time.perf_counter`.
+    work_s, wait_s: seconds of each thread within it and in waiting for the others after it. What the caller's
+    thread does alone has one entry. replicated: every thread did all of it for itself.
+    """
+
+    node: Node
+    begin_s: tuple[float, ...]
+    work_s: tuple[float, ...]
+    wait_s: tuple[float, ...]
+    replicated: bool = False
+
+
+TakeTimes = Callable[[Mapping[str, int], Callable[[], Sequence[StepTime]]], None]
+"""Called after a run with its dims and a function that gives the times of its steps, in order.
+
+The function may be called later, when nothing is measured any more.
+"""
+
+
+@runtime_checkable
+class TimedProgram(Protocol):
+    """Optional part of a program: one that can tell where its time goes."""
+
+    def time_steps(self, take: TakeTimes | None) -> None:
+        """From the next run on, time every step and give the times to `take`; None: no longer.
+
+        A run that is not timed costs what it would cost if there were no timing.
+        """
 
 
 class Device(Protocol):

@@ -5,12 +5,14 @@ Nodes without a kernel run in NumPy between two stretches of tape.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from graphml.backend import Plan, Progress, State
+from graphml.backend import Plan, Progress, State, TakeTimes
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import evaluate
 from graphml.ir.node import Node
@@ -25,7 +27,16 @@ from graphml_cpu.lowering.step import Step
 from graphml_cpu.placement import refuses, replicated
 from graphml_cpu.tape import Step as TapeStep
 from graphml_cpu.tape import Tape
+from graphml_cpu.timing import Timer
 from graphml_cpu.workers import Team
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A stretch of tape or one node worked out in NumPy: how it runs, and how it runs timed."""
+
+    run: Callable[[Mapping[str, int]], None]
+    timed: Callable[[Timer, Mapping[str, int]], None]
 
 
 class CpuProgram:
@@ -46,7 +57,8 @@ class CpuProgram:
         self.fallbacks: list[Node] = []
         self.tapes: list[Tape] = []
         self._lock = threading.Lock()
-        self._parts: list[Callable[[Mapping[str, int]], None]] = []
+        self._parts: list[_Part] = []
+        self._timer: Timer | None = None
         self._keep: list[object] = [constants, weights]
         self.inputs: dict[str, Array] = {
             name: self.places.view(node, bounds(node.shape)) for name, node in graph.leaves("input").items()
@@ -57,12 +69,26 @@ class CpuProgram:
         """Run one step; see `graphml.backend.Program`."""
         with self._lock:
             self.places.bind(dims, state)
-            for part in self._parts:
-                part(dims)
+            if self._timer is None:
+                for part in self._parts:
+                    part.run(dims)
+            else:
+                self._run_timed(self._timer, dims)
             return {
                 name: self.places.view(node, resolve(node.shape, dims))
                 for name, node in self._graph.outputs.items()
             }
+
+    def time_steps(self, take: TakeTimes | None) -> None:
+        """See `graphml.backend.TimedProgram`. Timed runs walk tapes of their own, made at the first."""
+        with self._lock:
+            self._timer = None if take is None else Timer(take)
+
+    def _run_timed(self, timer: Timer, dims: Mapping[str, int]) -> None:
+        timer.begin()
+        for part in self._parts:
+            part.timed(timer, dims)
+        timer.finish(dims)
 
     def _lower(self, graph: Graph, constants: Mapping[Node, Array], progress: Progress) -> None:
         pending: list[tuple[Node, Step]] = []
@@ -88,7 +114,7 @@ class CpuProgram:
             elif part:
                 self._parts.append(self._stretch(part, kernels))
 
-    def _stretch(self, steps: list[tuple[Node, Step]], kernels: Mapping[str, Kernel]) -> Callable[..., None]:
+    def _stretch(self, steps: list[tuple[Node, Step]], kernels: Mapping[str, Kernel]) -> _Part:
         after = barriers([step for _, step in steps], self.places)
         taped = []
         for (node, step), barrier in zip(steps, after, strict=True):
@@ -104,16 +130,23 @@ class CpuProgram:
         def run(dims: Mapping[str, int]) -> None:
             self._team.run(tape)
 
-        return run
+        @functools.cache
+        def timed_tape() -> Tape:
+            return Tape(taped, self._team.n_threads, timed=True)
 
-    def _fallback(self, node: Node) -> Callable[[Mapping[str, int]], None]:
+        def run_timed(timer: Timer, dims: Mapping[str, int]) -> None:
+            timer.walk(self._team, timed_tape(), [node for node, _ in steps])
+
+        return _Part(run, run_timed)
+
+    def _fallback(self, node: Node) -> _Part:
         def run(dims: Mapping[str, int]) -> None:
             values = {source: self.places.view(source, resolve(source.shape, dims)) for source in node.inputs}
             result = evaluate(node, values)
             if node.op.writes is None:
                 self.places.view(node, resolve(node.shape, dims))[...] = result
 
-        return run
+        return _Part(run, lambda timer, dims: timer.call(node, run, dims))
 
 
 def _fold(graph: Graph, weights: Mapping[str, Array]) -> dict[Node, Array]:

@@ -66,6 +66,13 @@ class Tape:
             times = self._times[thread].ctypes.data if timed else 0
             self.table[thread] = self._rows[thread].ctypes.data, len(self.steps), times
 
+    def counters(self) -> NDArray[np.int64]:
+        """[threads, 2 * steps + 1]: the counter at the beginning and after each step's work and wait.
+
+        Of the last run, as `ticks`.
+        """
+        return self._times
+
     def ticks(self) -> NDArray[np.int64]:
         """[threads, steps, 2]: counter ticks spent in each step and in waiting after it, in the last run.
 

@@ -5,12 +5,13 @@ Like llama.cpp it multiplies quantised weights with activations converted to the
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 import graphml_quant
 import numpy as np
 
-from graphml.backend import Backend, Plan, Progress, State
+from graphml.backend import Backend, Plan, Progress, State, StepTime, TakeTimes
 from graphml.ir.dtype import DType, dtype
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import evaluate
@@ -57,10 +58,16 @@ class ReferenceProgram:
         self._constants: dict[Node, Array] = {
             node: weights[name] for name, node in graph.leaves("weight").items()
         }
+        self._take: TakeTimes | None = None
+
+    def time_steps(self, take: TakeTimes | None) -> None:
+        """See `graphml.backend.TimedProgram`."""
+        self._take = take
 
     def run(self, dims: Mapping[str, int], state: State) -> dict[str, Array]:
         """Run one step; see `graphml.backend.Program`."""
         values: dict[Node, Array] = {}
+        times: list[StepTime] = []
         for node in self._graph.nodes:
             if node in self._constants:
                 values[node] = self._constants[node]
@@ -70,9 +77,14 @@ class ReferenceProgram:
             elif node.op.name == "state":
                 values[node] = state.array(node.name)
             else:
+                begin = time.perf_counter()
                 values[node] = evaluate(node, values)
+                if self._take is not None:
+                    times.append(StepTime(node, (begin,), (time.perf_counter() - begin,), (0.0,)))
                 if all(source in self._constants for source in node.inputs):
                     self._constants[node] = values[node]
+        if self._take is not None:
+            self._take(dict(dims), lambda: times)
         return {name: values[node] for name, node in self._graph.outputs.items()}
 
 
