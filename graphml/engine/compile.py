@@ -17,6 +17,7 @@ from graphml.ir.op import Array
 from graphml.ir.verify import verify
 from graphml.passes.activations import quantize_activations
 from graphml.passes.fusion import FusionLog, fuse, fusions, nearest, switched
+from graphml.passes.patch import Patch, patch
 from graphml.passes.plan import plan_memory
 
 T = TypeVar("T")
@@ -31,12 +32,14 @@ class CompileOptions:
     fuse: which fusions are on, as `graphml.passes.fusion.switched` reads it; "" leaves it to GRAPHML_FUSE,
     which defaults to all. keep: names of nodes as built, or patterns (`layers.*.q`), whose values are wanted:
     each becomes an output `value:NAME`, and no fusion may swallow it. strict: refuse a node that the backend
-    cannot run itself.
+    cannot run itself. patch: functions of the user's put into the graph as it is built; `keep` sees what they
+    make.
     """
 
     fuse: str = ""
     keep: tuple[str, ...] = ()
     strict: bool = False
+    patch: tuple[Patch, ...] = ()
 
     def fusions(self) -> frozenset[str]:
         """The names of the fusions that are on; a `UsageError` for a name that no fusion has."""
@@ -108,7 +111,7 @@ def prepare(
         log += more
         return changed
 
-    graph = trail.graph("build", lambda: keep_values(graph, options.keep))
+    graph = trail.graph("build", lambda: keep_values(patch(graph, options.patch), options.keep))
     graph = trail.graph("fuse", fused)
     graph = trail.graph("quantize_activations", lambda: quantize_activations(graph, backend))
     slack = (

@@ -58,7 +58,6 @@ class Executor:
         progress: Progress = no_progress,
         options: CompileOptions = DEFAULT,
     ) -> None:
-        options.fusions()  # a wrong name is told now, not at the first token
         if cache_dtype not in CACHE_DTYPES:
             raise UsageError(f"kv: wanted one of {', '.join(CACHE_DTYPES)}; got {cache_dtype!r}")
         self.file, self.architecture, self.config = file, architecture, config
@@ -121,6 +120,12 @@ class Executor:
                 )
             return self._programs[key]
 
+    def forget(self, options: CompileOptions | None = None) -> None:
+        """Let go of the programs made so far, or of those of some options; who has one can run it."""
+        with self.lock:
+            kept = {} if options is None else self._programs
+            self._programs = {key: made for key, made in kept.items() if key[-1] != options}
+
     def _tell_unused(self) -> None:
         """Say once which tensors are left out: the file may mean another computation than the one built."""
         if self.unused_tensors and not self._programs:
@@ -137,9 +142,9 @@ class Executor:
             sizes[name] = prepare(self.build(bound, 1), self.backend, self.device, self.options)[1].peak
         return sizes
 
-    def state(self, cache: PagedCache) -> State:
+    def state(self, cache: PagedCache, options: CompileOptions | None = None) -> State:
         """Fresh arrays for a cache."""
-        graph = self.compiled(1, 1).graph
+        graph = self.compiled(1, 1, options).graph
         return self.device.state(graph, {"C": cache.n_cells})
 
     def step(self, ids: Array, cache: PagedCache, state: State, all_logits: bool, sequence: int = 0) -> Array:

@@ -9,6 +9,7 @@ from typing import Any
 from graphml.backend import Progress, no_progress
 from graphml.engine import discovery
 from graphml.engine.architecture import EMBEDDING, Architecture, Keys
+from graphml.engine.compile import DEFAULT, CompileOptions
 from graphml.engine.executor import Executor
 from graphml.errors import ArchitectureError, BackendError, WeightsError
 from graphml.weights import ModelFile, open_model
@@ -47,8 +48,10 @@ def open_executor(
     cache_dtype: str = "f16",
     n_batch: int = 512,
     progress: Progress = no_progress,
+    options: CompileOptions = DEFAULT,
 ) -> Executor:
     """Open a model file on a backend. Nothing is compiled before it is needed."""
+    options.fusions()  # a wrong name is told before anything is opened
     chosen = discovery.backend(backend)
     reason = chosen.unavailable()
     if reason is not None:
@@ -59,6 +62,8 @@ def open_executor(
         architecture, config = read_architecture(file, arch_file)
         device = chosen.open(threads)
         undo.callback(device.close)
-        executor = Executor(file, architecture, config, chosen, device, n_batch, cache_dtype, progress)
+        executor = Executor(
+            file, architecture, config, chosen, device, n_batch, cache_dtype, progress, options
+        )
         undo.pop_all()
     return executor

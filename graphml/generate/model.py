@@ -17,6 +17,7 @@ import numpy as np
 from graphml.backend import Progress, no_progress
 from graphml.engine import fetch
 from graphml.engine.architecture import EMBEDDING
+from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import Executor
 from graphml.engine.loading import open_executor
 from graphml.engine.memory import main_memory
@@ -24,6 +25,7 @@ from graphml.errors import TemplateError, TokenizerError, UsageError
 from graphml.generate.arguments import whole_number
 from graphml.generate.chat import Chat
 from graphml.generate.chat_template import ChatTemplate, template_names, template_source
+from graphml.generate.probe import Patches, Patterns, Probe
 from graphml.generate.session import Session
 from graphml.generate.tokenizer import Tokenizer
 from graphml.generate.tokenizer import load_tokenizer as tokenizer_of
@@ -48,6 +50,7 @@ def load(
     pre: str | None = None,
     template: AnyPath | None = None,
     progress: Progress | None = None,
+    fuse: str = "",
 ) -> Model:
     """Open a model: a GGUF file (of a split one any part), a llama2.c checkpoint, or a known short name.
 
@@ -58,16 +61,19 @@ def load(
     arch: a Python file that defines the architecture, in place of the known one (it is run, so it must be
     trusted). pre: name of the pre-tokenizer, in place of the file's. template: Jinja text of a chat template,
     or as a `Path` a file of it, in place of the file's. progress: called as progress(what, done, total).
+    fuse: which fusions are on ("none", "-swiglu,+linear"); "": what GRAPHML_FUSE says, else all.
 
     Raises a GraphmlError: WeightsError for a bad file, ArchitectureError, BackendError, UsageError for an
     argument, DownloadError.
     """
     report = progress or no_progress
+    options = CompileOptions(fuse)
+    options.fusions()  # a wrong name is told before anything is fetched
     threads = None if threads is None else _count("threads", threads)
     n_batch = _count("n_batch", n_batch)
     found = fetch.resolve(path, lambda done, total: report("download", done, total or 0))
     arch_file = None if arch is None else Path(arch)
-    executor = open_executor(found, backend, threads, arch_file, kv, n_batch, report)
+    executor = open_executor(found, backend, threads, arch_file, kv, n_batch, report, options)
     try:
         if progress is not None:
             _read_ahead(executor.file, progress)
@@ -147,11 +153,24 @@ class Model:
         """Return the text of one token; bytes that make no character become U+FFFD."""
         return self._needed().piece(id)
 
-    def session(self, n_ctx: int | None = None, seed: int | None = None) -> Session:
+    def session(
+        self,
+        n_ctx: int | None = None,
+        seed: int | None = None,
+        *,
+        capture: Patterns = (),
+        patch: Patches | None = None,
+        history: bool = False,
+    ) -> Session:
         """Begin a session of at most `n_ctx` tokens (None: all that the model was trained for).
 
         seed: of its random generator; None draws one. Sessions are independent of one another; they may run
         in several threads and take turns then.
+
+        capture: names of values, or patterns such as "layers.*.attention", or a list of them, to find in
+        `Session.captured` after each evaluation; history: keep those of earlier ones too. patch: name or
+        pattern -> function; what it makes of a value (an array of its own) is what readers see, None leaves
+        it. A pattern that names no value is a UsageError.
         """
         if self.executor.closed:
             raise UsageError(f"{self.path}: the model was closed")
@@ -161,7 +180,8 @@ class Model:
             raise UsageError(
                 f"n_ctx: wanted 1 to {limit}, the context the model was trained for; got {n_ctx!r}"
             )
-        return Session(self.executor, self.tokenizer, self.n_vocab, size, seed, self._progress)
+        probe = Probe(self.executor, capture, patch, history)
+        return Session(self.executor, self.tokenizer, self.n_vocab, size, seed, self._progress, probe)
 
     def chat(
         self,

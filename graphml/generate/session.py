@@ -21,10 +21,12 @@ from graphml.engine.cache import PagedCache
 from graphml.engine.executor import BLOCK_SIZE, Executor
 from graphml.errors import BackendError, ContextFullError, UsageError
 from graphml.generate.arguments import whole_number
+from graphml.generate.probe import Probe
 from graphml.generate.sampling import Sampler, SamplingParams, make_sampler
 from graphml.generate.stats import Meter, Stats
 from graphml.generate.tokenizer import Tokenizer
 from graphml.generate.tokens import GeneratedText, Ids, Token, checked_ids
+from graphml.ir.op import Array
 
 Floats: TypeAlias = NDArray[np.float32]
 StopReason: TypeAlias = Literal["end", "stop", "length", "context", "cancel"]
@@ -58,10 +60,12 @@ class Session:
         n_ctx: int,
         seed: int | None = None,
         progress: Progress = no_progress,
+        probe: Probe | None = None,
     ) -> None:
         self.n_ctx, self.n_vocab = n_ctx, n_vocab
         self.stop_reason: StopReason | None = None
         self._executor, self._tokenizer, self._progress = executor, tokenizer, progress
+        self._probe = probe or Probe(executor)
         self._tokens: list[int] = []  # the cache may lack the last: it is evaluated when something follows
         self._logits: Floats | None = None  # after the last token, if all are evaluated
         self._cancelled = threading.Event()
@@ -70,7 +74,7 @@ class Session:
         self.set_seed(seed)
         self._cache = PagedCache(n_ctx, BLOCK_SIZE)
         try:
-            self._state = executor.state(self._cache)
+            self._state = executor.state(self._cache, self._probe.options)
         except MemoryError:
             raise BackendError(
                 f"n_ctx = {n_ctx}: not enough memory for the keys and values of so many tokens; give less"
@@ -85,6 +89,16 @@ class Session:
     def tokens(self) -> list[int]:
         """The ids that the session holds, in order."""
         return list(self._tokens)
+
+    @property
+    def captured(self) -> dict[str, Array]:
+        """Name -> array of the latest evaluation, one row a token where the value has one."""
+        return self._probe.captured
+
+    @property
+    def history(self) -> list[dict[str, Array]]:
+        """What was captured by each evaluation, first to latest; empty unless it was asked for."""
+        return self._probe.history
 
     @property
     def stats(self) -> Stats:
@@ -178,6 +192,7 @@ class Session:
         self._cancelled.set()
         self._state = None  # type: ignore[assignment]  # every use is checked by _check_open
         self._logits = None
+        self._probe.close()
 
     def __enter__(self) -> Session:
         return self
@@ -245,7 +260,7 @@ class Session:
         """Have the program for so many ids ready, so that the meter counts only its running."""
         if count + len(self._tokens) - self._cache.lengths[0] > 1:  # that for one exists since the beginning
             n_batch = self._executor.n_batch
-            self._executor.compiled(n_batch, n_batch if all_logits else 1)
+            self._executor.compiled(n_batch, n_batch if all_logits else 1, self._probe.options)
 
     def _evaluate(self, ids: list[int], all_logits: bool = False, cancellable: bool = False) -> Floats:
         """Evaluate the tokens not evaluated yet and `ids`; see `eval` for what comes back.
@@ -258,7 +273,8 @@ class Session:
         waiting = len(self._tokens) - before
         whole = np.asarray(self._tokens[before:] + ids, np.int32)
         out = np.empty((len(ids), self.n_vocab) if all_logits else (1, self.n_vocab), np.float32)
-        n_batch, executor = self._executor.n_batch, self._executor
+        n_batch, executor, probe = self._executor.n_batch, self._executor, self._probe
+        probe.begin()
         try:
             for start in range(0, len(whole), n_batch):
                 if cancellable and self._cancelled.is_set():
@@ -269,7 +285,11 @@ class Session:
                 chunk = whole[start : start + n_batch]
                 end = start + len(chunk)
                 with executor.lock:  # the logits are the executor's until the next step
-                    logits = executor.step(chunk, self._cache, self._state, all_logits)
+                    outputs = executor.values(
+                        chunk, self._cache, self._state, all_logits, options=probe.options
+                    )
+                    logits = outputs["logits"]
+                    probe.take(outputs)
                     if all_logits:
                         first = max(start, waiting)
                         out[first - waiting : end - waiting] = logits[first - start : len(chunk)]
@@ -280,6 +300,7 @@ class Session:
             raise
         if len(whole) > n_batch:
             self._progress("prefill", len(whole), len(whole))
+        probe.finish(all_logits)
         self._tokens += ids
         self._logits = out[-1].copy()
         return out if all_logits else out[0]

@@ -100,14 +100,14 @@ def test_an_error_in_a_later_batch_loses_nothing(
 ) -> None:
     session = model.session()
     expected = session.eval(ids)
-    step, calls = model.executor.step, itertools.count(1)
+    step, calls = model.executor.values, itertools.count(1)
 
-    def fails_at_the_second(*arguments: Any) -> Any:
+    def fails_at_the_second(*arguments: Any, **options: Any) -> Any:
         if next(calls) == 2:
             raise graphml.BackendError("broken")
-        return step(*arguments)
+        return step(*arguments, **options)
 
-    monkeypatch.setattr(model.executor, "step", fails_at_the_second)
+    monkeypatch.setattr(model.executor, "values", fails_at_the_second)
     with pytest.raises(graphml.BackendError, match="broken"):
         session.eval([7] * 20)
     assert session.n_past == len(ids)
@@ -313,13 +313,13 @@ def test_cancel_from_another_thread(model: graphml.Model, ids: list[int]) -> Non
 
 def test_cancel_ends_a_long_prompt(model: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     session = model.session()
-    step = model.executor.step
+    step = model.executor.values
 
-    def step_and_cancel(*arguments: Any) -> Any:
+    def step_and_cancel(*arguments: Any, **options: Any) -> Any:
         session.cancel()
-        return step(*arguments)
+        return step(*arguments, **options)
 
-    monkeypatch.setattr(model.executor, "step", step_and_cancel)
+    monkeypatch.setattr(model.executor, "values", step_and_cancel)
     assert list(session.generate([4] * 100, SamplingParams(), 5)) == []
     assert session.stop_reason == "cancel"
     assert session.n_past == 0
