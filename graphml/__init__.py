@@ -25,6 +25,7 @@ from graphml.errors import (
 
 if TYPE_CHECKING:
     from graphml.generate.chat import Chat
+    from graphml.generate.compiling import compile
     from graphml.generate.model import Model, load, load_tokenizer
     from graphml.generate.sampling import SamplingParams
     from graphml.generate.session import Session
@@ -49,6 +50,7 @@ __all__ = [
     "TokenizerError",
     "UsageError",
     "WeightsError",
+    "compile",
     "load",
     "load_tokenizer",
 ]
@@ -59,6 +61,7 @@ _LAZY = {
     "SamplingParams": "graphml.generate.sampling",
     "Session": "graphml.generate.session",
     "Token": "graphml.generate.tokens",
+    "compile": "graphml.generate.compiling",
     "load": "graphml.generate.model",
     "load_tokenizer": "graphml.generate.model",
 }

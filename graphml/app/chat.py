@@ -42,6 +42,7 @@ def chat(
     template: options.Template = None,
     arch: options.Architecture = None,
     pre: options.PreTokenizer = None,
+    fuse: options.Fuse = "",
     hf: options.Hub = None,
 ) -> None:
     """Talk with a model. /exit ends, /reset begins anew, /history shows all; Ctrl-C stops an answer."""
@@ -53,7 +54,7 @@ def chat(
     with (
         Bars() as bars,
         graphml.load(
-            find(model, hf, bars), backend, threads, kv=kv, n_batch=batch, arch=arch, pre=pre,
+            find(model, hf, bars), backend, threads, kv=kv, n_batch=batch, arch=arch, pre=pre, fuse=fuse,
             template=template, progress=bars.report,
         ) as opened,
     ):  # fmt: skip

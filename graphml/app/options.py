@@ -39,6 +39,15 @@ Architecture = Annotated[
     Path | None,
     typer.Option("--arch", metavar="FILE.py", help="A Python file that defines the architecture; it is run."),
 ]
+Fuse = Annotated[
+    str,
+    typer.Option(
+        "--fuse",
+        metavar="SWITCHES",
+        help="Which fusions are on: none, or names such as -swiglu,+linear; by default all.",
+        show_default=False,
+    ),
+]
 PreTokenizer = Annotated[
     str | None, typer.Option("--pre", help="A pre-tokenizer's name, in place of the file's.")
 ]

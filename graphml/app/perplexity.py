@@ -30,6 +30,7 @@ def perplexity(
     batch: options.BatchSize = 512,
     arch: options.Architecture = None,
     pre: options.PreTokenizer = None,
+    fuse: options.Fuse = "",
     hf: options.Hub = None,
 ) -> None:
     """Print the perplexity of a text; its second half of every chunk counts."""
@@ -39,7 +40,7 @@ def perplexity(
     with (
         Bars() as bars,
         graphml.load(
-            find(model, hf, bars), backend, threads, kv=kv, n_batch=batch, arch=arch, pre=pre,
+            find(model, hf, bars), backend, threads, kv=kv, n_batch=batch, arch=arch, pre=pre, fuse=fuse,
             progress=bars.report,
         ) as opened,
     ):  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphml.app import options
 from graphml.app.console import Bars, size, write_json
 from graphml.app.opening import find
+from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import Executor
 from graphml.engine.loading import open_executor
 from graphml.engine.memory import memory_need
@@ -18,6 +19,7 @@ def plan(
     batch: options.BatchSize = 512,
     backend: options.Backend = "cpu",
     arch: options.Architecture = None,
+    fuse: options.Fuse = "",
     json: options.Json = False,
     hf: options.Hub = None,
 ) -> None:
@@ -27,7 +29,7 @@ def plan(
     """
     with Bars() as bars:
         path = find(model, hf, bars)
-    executor = open_executor(path, backend, None, arch, kv, batch)
+    executor = open_executor(path, backend, None, arch, kv, batch, options=CompileOptions(fuse))
     try:
         need = memory_need(executor, _context(executor, ctx))
         unused = {"unused_tensors": executor.unused_tensors, "unread_keys": _unread_keys(executor)}

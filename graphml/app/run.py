@@ -53,6 +53,7 @@ def run(
     template: options.Template = None,
     arch: options.Architecture = None,
     pre: options.PreTokenizer = None,
+    fuse: options.Fuse = "",
     hf: options.Hub = None,
 ) -> None:
     """Answer a prompt with the model's chat template; models without one, and --raw, continue the text."""
@@ -65,7 +66,7 @@ def run(
     with (
         Bars() as bars,
         graphml.load(
-            find(model, hf, bars), backend, threads, kv=kv, n_batch=batch, arch=arch, pre=pre,
+            find(model, hf, bars), backend, threads, kv=kv, n_batch=batch, arch=arch, pre=pre, fuse=fuse,
             template=template, progress=bars.report,
         ) as opened,
     ):  # fmt: skip
