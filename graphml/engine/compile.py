@@ -10,14 +10,16 @@ from typing import TypeVar
 
 from graphml import settings
 from graphml.backend import Backend, Device, Plan, Program, Progress, no_progress
+from graphml.engine.parts import PartsDevice, ReadyPart, join, lower_parts, whole_plan
 from graphml.errors import UsageError
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
-from graphml.ir.op import Array
+from graphml.ir.op import Array, Op
 from graphml.ir.verify import verify
 from graphml.passes.activations import quantize_activations
 from graphml.passes.fusion import FusionLog, fuse, fusions, nearest, switched
 from graphml.passes.patch import Patch, patch
+from graphml.passes.place import Placement, parse_rules, place, refusals, refuse_fallbacks
 from graphml.passes.plan import plan_memory
 
 T = TypeVar("T")
@@ -32,13 +34,15 @@ class CompileOptions:
     fuse: which fusions are on, as `graphml.passes.fusion.switched` reads it; "" leaves it to GRAPHML_FUSE,
     which defaults to all. keep: names of nodes as built, or patterns (`layers.*.q`), whose values are wanted:
     each becomes an output `value:NAME`, and no fusion may swallow it. strict: refuse a node that the backend
-    cannot run itself. patch: functions of the user's put into the graph as it is built; `keep` sees what they
-    make.
+    cannot run itself. place: where nodes go if there are several backends, as
+    `graphml.passes.place.parse_rules` reads it. patch: functions of the user's put into the graph as it is
+    built; `keep` sees what they make.
     """
 
     fuse: str = ""
     keep: tuple[str, ...] = ()
     strict: bool = False
+    place: str = ""
     patch: tuple[Patch, ...] = ()
 
     def fusions(self) -> frozenset[str]:
@@ -60,12 +64,16 @@ class Compiled:
     snapshots: Mapping[str, Graph]
     seconds: Mapping[str, float]
     options: CompileOptions = DEFAULT
+    placement: Placement | None = None  # of a graph on several backends
+    parts: tuple[ReadyPart, ...] = ()
 
 
 @dataclass
 class _Trail:
     """Runs passes, keeps their results and times; verifies between them when the settings say so."""
 
+    placement: Placement | None = None
+    parts: tuple[ReadyPart, ...] = ()
     snapshots: dict[str, Graph] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -75,8 +83,10 @@ class _Trail:
         self.seconds[name] = time.perf_counter() - start
         return result
 
-    def graph(self, name: str, step: Callable[[], Graph]) -> Graph:
+    def graph(self, name: str, step: Callable[[], Graph], seconds: float = 0.0) -> Graph:
+        """Keep the graph that a step gives. seconds: what it took before, to be told with the step's."""
         graph = self.run(name, step)
+        self.seconds[name] += seconds
         self.snapshots[name] = verify(graph) if settings.verify() else graph
         return graph
 
@@ -101,26 +111,75 @@ def prepare(
 ) -> tuple[Graph, Plan, FusionLog, _Trail]:
     """The passes that need no weights: everything but the last."""
     trail = _Trail()
-    names = options.fusions()
-    wanted = {f.replace for f in fusions().values() if f.replace.name in backend.fused}
+    graph = trail.graph("build", lambda: keep_values(patch(graph, options.patch), options.keep))
+    if isinstance(device, PartsDevice):
+        return _prepare_parts(graph, device, options, trail)
+    if options.place:
+        parse_rules(options.place, [backend.name])  # on one backend every rule names that one
     log = FusionLog()
 
     def fused() -> Graph:
         nonlocal log
-        changed, more = fuse(graph, wanted, names)
-        log += more
+        changed, log = fuse(graph, _wanted(backend), options.fusions())
         return changed
 
-    graph = trail.graph("build", lambda: keep_values(patch(graph, options.patch), options.keep))
     graph = trail.graph("fuse", fused)
     graph = trail.graph("quantize_activations", lambda: quantize_activations(graph, backend))
-    slack = (
-        _DECODE_SLACK
-        if all(symbol.bound == 1 for symbol in graph.symbols().values() if symbol.name == "T")
-        else 0
-    )
-    plan = trail.run("plan", lambda: plan_memory(graph, device, slack))
+    if options.strict:
+        refuse_fallbacks([(node.name, reason) for node, reason in refusals(graph, backend)])
+    plan = trail.run("plan", lambda: plan_memory(graph, device, _slack(graph)))
     return graph, plan, log, trail
+
+
+def _wanted(backend: Backend) -> set[Op]:
+    """The fused ops that a backend has kernels for."""
+    return {f.replace for f in fusions().values() if f.replace.name in backend.fused}
+
+
+def _slack(graph: Graph) -> int:
+    tokens = [symbol for symbol in graph.symbols().values() if symbol.name == "T"]
+    return _DECODE_SLACK if all(symbol.bound == 1 for symbol in tokens) else 0
+
+
+def _prepare_parts(
+    graph: Graph, device: PartsDevice, options: CompileOptions, trail: _Trail
+) -> tuple[Graph, Plan, FusionLog, _Trail]:
+    """The same for several backends: place first, then every pass part by part (decision 8).
+
+    The graphs kept are the parts joined again; the plan tells the arenas of all devices together.
+    """
+    names = options.fusions()
+    backends = {backend.name: backend for backend in device.backends}
+    rules = parse_rules(options.place, list(backends))
+
+    def shaped(part: Graph, backend: Backend) -> Graph:
+        return quantize_activations(fuse(part, _wanted(backend), names)[0], backend)
+
+    placement = trail.run(
+        "place", lambda: place(graph, device.backends, rules, shaped, device.homes(options.place))
+    )
+    if options.strict:
+        refuse_fallbacks([(placed.name, placed.refused or "") for placed in placement.fallbacks])
+    parts, outputs = placement.cut.parts, list(graph.outputs)
+    trail.graph("place", lambda: join([part.graph for part in parts], outputs)[0], trail.seconds["place"])
+    start = time.perf_counter()
+    done = [fuse(part.graph, _wanted(backends[part.backend]), names) for part in parts]
+    log = sum((log for _, log in done), FusionLog())
+    trail.graph("fuse", lambda: join([part for part, _ in done], outputs)[0], time.perf_counter() - start)
+    start = time.perf_counter()
+    ready = [quantize_activations(g, backends[p.backend]) for p, (g, _) in zip(parts, done, strict=True)]
+    final, nodes = join(ready, outputs)
+    trail.graph("quantize_activations", lambda: final, time.perf_counter() - start)
+
+    def planned() -> tuple[ReadyPart, ...]:
+        return tuple(
+            ReadyPart(p.backend, g, plan_memory(g, device.devices[p.backend], _slack(graph)))
+            for p, g in zip(parts, ready, strict=True)
+        )
+
+    trail.placement, trail.parts = placement, trail.run("plan", planned)
+    device.settle(final, options.place, placement.states())
+    return final, whole_plan(trail.parts, nodes), log, trail
 
 
 def compile_graph(
@@ -137,6 +196,14 @@ def compile_graph(
     build_seconds: what building the graph took, to be told with the seconds of the passes.
     """
     final, plan, log, trail = prepare(graph, backend, device, options)
-    program = trail.run("lower", lambda: device.lower(final, plan, weights, progress))
+    if isinstance(device, PartsDevice) and trail.placement is not None:
+        homes = trail.placement.states()
+        program: Program = trail.run(
+            "lower", lambda: lower_parts(device, trail.parts, homes, weights, progress)
+        )
+    else:
+        program = trail.run("lower", lambda: device.lower(final, plan, weights, progress))
     trail.seconds["build"] += build_seconds
-    return Compiled(final, plan, program, log, trail.snapshots, trail.seconds, options)
+    return Compiled(
+        final, plan, program, log, trail.snapshots, trail.seconds, options, trail.placement, trail.parts
+    )

@@ -6,11 +6,12 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from graphml.backend import Progress, no_progress
+from graphml.backend import Backend, Progress, no_progress
 from graphml.engine import discovery
 from graphml.engine.architecture import EMBEDDING, Architecture, Keys
 from graphml.engine.compile import DEFAULT, CompileOptions
 from graphml.engine.executor import Executor
+from graphml.engine.parts import several
 from graphml.errors import ArchitectureError, BackendError, WeightsError
 from graphml.weights import ModelFile, open_model
 
@@ -40,6 +41,17 @@ def _check_width(file: ModelFile, key: str) -> None:
         )
 
 
+def choose_backend(names: str) -> Backend:
+    """The installed backend of that name; of several names, with commas, all as one."""
+    found = []
+    for name in (part.strip() for part in names.split(",")):
+        found.append(discovery.backend(name))
+        reason = found[-1].unavailable()
+        if reason is not None:
+            raise BackendError(f"backend {name!r} cannot be used here: {reason}")
+    return found[0] if len(found) == 1 else several(found)
+
+
 def open_executor(
     path: Path,
     backend: str = "cpu",
@@ -50,12 +62,12 @@ def open_executor(
     progress: Progress = no_progress,
     options: CompileOptions = DEFAULT,
 ) -> Executor:
-    """Open a model file on a backend. Nothing is compiled before it is needed."""
+    """Open a model file on a backend, or on several (`cpu,reference`), the preferred first.
+
+    Nothing is compiled before it is needed.
+    """
     options.fusions()  # a wrong name is told before anything is opened
-    chosen = discovery.backend(backend)
-    reason = chosen.unavailable()
-    if reason is not None:
-        raise BackendError(f"backend {backend!r} cannot be used here: {reason}")
+    chosen = choose_backend(backend)
     with contextlib.ExitStack() as undo:
         file = open_model(path)
         undo.callback(file.close)

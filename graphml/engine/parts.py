@@ -1,0 +1,251 @@
+"""Programs of several backends that act as one: their parts run in order, values cross through host arrays.
+
+Knows devices only through `graphml.backend`; where nodes go, `graphml.passes.place` says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from graphml.backend import Backend, Device, Plan, Program, Progress, State
+from graphml.errors import BackendError, UsageError
+from graphml.ir.graph import Graph, make_graph
+from graphml.ir.node import Node
+from graphml.ir.op import Array
+from graphml.ir.shape import Shape, bounds, resolve
+from graphml.passes.cut import COPY, constants
+
+
+@dataclass(frozen=True)
+class ReadyPart:
+    """A part after its passes: the graph that its device lowers, and where values lie there."""
+
+    backend: str
+    graph: Graph
+    plan: Plan
+
+
+class PartsState:
+    """The states of a session, each on the device where its layer is."""
+
+    def __init__(self, states: Mapping[str, State], homes: Mapping[str, str]) -> None:
+        self.states, self.homes = states, homes
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes on all devices."""
+        return sum(state.n_bytes for state in self.states.values())
+
+    def array(self, name: str) -> Array:
+        """The array of one state, wherever it is."""
+        return self.states[self.homes[name]].array(name)
+
+
+class PartsDevice:
+    """Several devices in the user's order of preference. It lowers nothing itself: `lower_parts` does."""
+
+    def __init__(self, backends: Sequence[Backend], threads: int | None) -> None:
+        self.backends = tuple(backends)
+        self.devices: dict[str, Device] = {}
+        self._homes: weakref.WeakKeyDictionary[Graph, Mapping[str, str]] = weakref.WeakKeyDictionary()
+        self._first: dict[str, dict[str, str]] = {}
+        with contextlib.ExitStack() as undo:
+            for backend in backends:
+                self.devices[backend.name] = backend.open(threads)
+                undo.callback(self.devices[backend.name].close)
+            undo.pop_all()
+
+    def homes(self, rules: str) -> dict[str, str]:
+        """Where the states live once a graph was placed by these rules: the next graph finds them there."""
+        return self._first.setdefault(rules, {})
+
+    def settle(self, graph: Graph, rules: str, homes: Mapping[str, str]) -> None:
+        """Remember where the states of a compiled graph live."""
+        self._homes[graph] = homes
+        for name, home in homes.items():
+            self.homes(rules).setdefault(name, home)
+
+    def storage(self, node: Node) -> int:
+        """Of no device in particular: bytes in NumPy."""
+        *lead, last = bounds(node.shape)
+        return int(np.prod(lead, dtype=np.int64)) * node.dtype.bytes_for(last)
+
+    def workspace(self, node: Node) -> int:
+        """None that is known before a node is placed."""
+        return 0
+
+    def lower(self, graph: Graph, plan: Plan, weights: Mapping[str, Array], progress: Progress) -> Program:
+        """Not without a placement, which `compile_graph` makes."""
+        raise BackendError(f"{self.name}: a graph for several backends must be placed first")
+
+    @property
+    def name(self) -> str:
+        """The backends' names as the user writes them."""
+        return ",".join(self.devices)
+
+    def state(self, graph: Graph, dims: Mapping[str, int]) -> PartsState:
+        """Zeroed arrays of the graph's states, each on its device."""
+        homes = self._homes[graph]
+        leaves = graph.leaves("state")
+        states: dict[str, State] = {}
+        for name, device in self.devices.items():
+            own = tuple(node for state, node in leaves.items() if homes[state] == name)
+            if own:
+                states[name] = device.state(Graph(own, {}), dims)
+        return PartsState(states, homes)
+
+    def close(self) -> None:
+        """Close every device."""
+        with contextlib.ExitStack() as stack:
+            for device in self.devices.values():
+                stack.callback(device.close)
+
+
+def several(backends: Sequence[Backend]) -> Backend:
+    """Backends in order of preference as one; a device of it is a `PartsDevice`."""
+    names = [backend.name for backend in backends]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(f"backend: {twice[0]!r} stands twice in {','.join(names)!r}")
+
+    def refuses(node: Node) -> str | None:
+        reasons = [backend.refuses(node) for backend in backends]
+        return None if None in reasons else "; ".join(map(str, reasons))
+
+    return Backend(
+        ",".join(names),
+        open=lambda threads: PartsDevice(backends, threads),
+        refuses=refuses,
+        fused=frozenset().union(*(backend.fused for backend in backends)),
+        describe=lambda: {backend.name: backend.describe() for backend in backends},
+    )
+
+
+@dataclass
+class _Link:
+    """A value of a step in an array of ours: an input, or one that crosses."""
+
+    shape: Shape
+    array: Array
+
+    def window(self, dims: Mapping[str, int]) -> Array:
+        return self.array[tuple(map(slice, resolve(self.shape, dims)))]
+
+
+class PartsProgram:
+    """See `graphml.backend.Program`. One run at a time."""
+
+    def __init__(
+        self, parts: Sequence[ReadyPart], programs: Sequence[Program], homes: Mapping[str, str]
+    ) -> None:
+        self.parts, self.programs, self._homes = tuple(parts), tuple(programs), homes
+        self._crossing: dict[str, _Link] = {}
+        self._given: dict[str, _Link] = {}
+        for part in parts:
+            crossing = {name.removeprefix(COPY): node for name, node in part.graph.outputs.items()
+                        if name.startswith(COPY)}  # fmt: skip
+            self._crossing |= {name: _link(node) for name, node in crossing.items()}
+            for name, node in part.graph.leaves("input").items():
+                if name not in self._crossing:
+                    self._given.setdefault(name, _link(node))
+        self.inputs: dict[str, Array] = {name: link.array for name, link in self._given.items()}
+
+    def run(self, dims: Mapping[str, int], state: State) -> dict[str, Array]:
+        """Run the parts in order; see `graphml.backend.Program`."""
+        if not isinstance(state, PartsState) or state.homes != self._homes:
+            raise BackendError("the session's state was made for another placement than the program")
+        outputs: dict[str, Array] = {}
+        for i, (part, program) in enumerate(zip(self.parts, self.programs, strict=True)):
+            for name, array in program.inputs.items():
+                values = (self._crossing.get(name) or self._given[name]).window(dims)
+                array[tuple(map(slice, values.shape))] = values
+            made = program.run(dims, state.states.get(part.backend, _NO_STATE))
+            for name, value in made.items():
+                if name.startswith(COPY):
+                    self._crossing[name.removeprefix(COPY)].window(dims)[...] = value
+                else:  # what a later part of the same device would write over is the caller's own
+                    outputs[name] = value if i == len(self.parts) - 1 else value.copy()
+        return outputs
+
+
+def _link(node: Node) -> _Link:
+    return _Link(node.shape, np.zeros(bounds(node.shape), node.dtype.numpy))
+
+
+_NO_STATE = PartsState({}, {})
+
+
+def arenas(parts: Sequence[ReadyPart]) -> dict[str, tuple[int, int]]:
+    """Backend -> (peak, lower bound) in bytes of the arena that its parts, which never run at once, share."""
+    found: dict[str, tuple[int, int]] = {}
+    for part in parts:
+        peak, bound = found.get(part.backend, (0, 0))
+        found[part.backend] = max(peak, part.plan.peak), max(bound, part.plan.lower_bound)
+    return found
+
+
+def whole_plan(parts: Sequence[ReadyPart], nodes: Sequence[Mapping[Node, Node]]) -> Plan:
+    """The plans of the parts as one of the joined graph; offsets count within a value's own device."""
+    offsets: dict[Node, int] = {}
+    workspaces: dict[Node, int] = {}
+    for part, new in zip(parts, nodes, strict=True):
+        offsets |= {new[node]: at for node, at in part.plan.offsets.items() if node.name == new[node].name}
+        workspaces |= {new[node]: at for node, at in part.plan.workspaces.items()}
+    sizes = arenas(parts).values()
+    return Plan(offsets, workspaces, sum(peak for peak, _ in sizes), sum(bound for _, bound in sizes))
+
+
+def lower_parts(
+    device: PartsDevice,
+    parts: Sequence[ReadyPart],
+    homes: Mapping[str, str],
+    weights: Mapping[str, Array],
+    progress: Progress,
+) -> PartsProgram:
+    """Have each device make the programs of its parts, and join them."""
+    programs = [
+        device.devices[part.backend].lower(part.graph, part.plan, weights, progress) for part in parts
+    ]
+    return PartsProgram(parts, programs, homes)
+
+
+def join(graphs: Sequence[Graph], outputs: Sequence[str]) -> tuple[Graph, list[dict[Node, Node]]]:
+    """Parts put together again into one graph to look at, and for each part its node -> that graph's."""
+    by_name: dict[str, Node] = {}
+    crossed: dict[str, Node] = {}
+    written: dict[str, Node] = {}
+    order: list[Node] = []
+    found: dict[str, Node] = {}
+    maps: list[dict[Node, Node]] = []
+    for i, graph in enumerate(graphs):
+        new: dict[Node, Node] = {}
+        shared = constants(graph)
+        for node in graph.nodes:
+            if node.op.name == "input" and node.name in crossed:
+                new[node] = crossed[node.name]
+            elif node.op.name == "state" and node.name in written:
+                new[node] = written[node.name]
+            elif node.name in by_name and (node.op.family == "leaf" or node in shared):
+                new[node] = by_name[node.name]
+            else:
+                name = node.name if node.name not in by_name else f"{node.name}@{i}"
+                new[node] = replace(node, inputs=tuple(new[source] for source in node.inputs), name=name)
+                by_name[name] = new[node]
+                order.append(new[node])
+            if node.op.writes is not None:
+                written[_leaf(node).name] = new[node]
+        crossed |= {name.removeprefix(COPY): new[node] for name, node in graph.outputs.items()}
+        found |= {name: new[node] for name, node in graph.outputs.items() if not name.startswith(COPY)}
+        maps.append(new)
+    return make_graph(order, {name: found[name] for name in outputs}), maps
+
+
+def _leaf(node: Node) -> Node:
+    while node.op.name != "state":
+        node = node.inputs[node.op.writes or 0]
+    return node

@@ -1,0 +1,332 @@
+"""Places the nodes of a graph on several backends: by the user's rules, by what each can run, next to state.
+
+Knows backends only through `graphml.backend`; what a part looks like once it is fused, it is told.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from graphml.backend import Backend
+from graphml.errors import BackendError, UsageError
+from graphml.ir.graph import Graph
+from graphml.ir.node import Node
+from graphml.passes.cut import Cut, Part, constants, cut_graph, state_of
+
+Shaped = Callable[[Graph, Backend], Graph]
+"""What the compiler makes of a part for a backend before it lowers it: fused, activations converted."""
+
+_LAYERS = re.compile(r"layers\.(\d+)(?:-(\d+))?")
+_LAYER = re.compile(r"layers\.(\d+)\.")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A wish: what `selects` names goes to `backend`.
+
+    selects: layers (`layers.3`, `layers.0-14`), an op (`softmax`), or a pattern of the names of nodes or of
+    the weights and states that they read (`layers.*.ffn_*`, `blk.0.attn_q.weight`).
+    """
+
+    backend: str
+    selects: str
+
+    @property
+    def by_layer(self) -> bool:
+        """Whether whole layers are named."""
+        return _LAYERS.fullmatch(self.selects) is not None
+
+    def matches(self, node: Node) -> bool:
+        """Whether it names this node; a view has no place of its own."""
+        if node.op.view:
+            return False
+        layers = _LAYERS.fullmatch(self.selects)
+        if layers is not None:
+            layer = layer_of(node)
+            return layer is not None and int(layers[1]) <= layer <= int(layers[2] or layers[1])
+        leaves = (source.name for source in node.inputs if source.op.family == "leaf")
+        return node.op.name == self.selects or any(
+            fnmatch.fnmatchcase(name, self.selects) for name in (node.name, *leaves)
+        )
+
+    def __str__(self) -> str:
+        return f"{self.backend}:{self.selects}"
+
+
+def layer_of(node: Node) -> int | None:
+    """The layer whose scope the node was built in; None outside of all."""
+    found = _LAYER.match(node.name)
+    return int(found[1]) if found else None
+
+
+def parse_rules(text: str, backends: Sequence[str]) -> tuple[Rule, ...]:
+    """Read `cpu:layers.0-14,reference:softmax`; of two rules for one node the later counts."""
+    rules = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        backend, colon, selects = part.partition(":")
+        if not colon or not selects:
+            raise UsageError(f"place: wanted BACKEND:WHAT, such as cpu:layers.0-14; got {part!r}")
+        if backend not in backends:
+            raise UsageError(f"place: {part!r}: wanted one of the backends {', '.join(backends)}")
+        rules.append(Rule(backend, selects))
+    return tuple(rules)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where a node is and why. refused: it would have been elsewhere, had that backend a kernel for it."""
+
+    name: str
+    op: str
+    backend: str
+    reason: str
+    refused: str | None = None
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Every computed node and every state by name -> its place; the parts that follow from it."""
+
+    backends: tuple[str, ...]
+    places: Mapping[str, Placed]
+    cut: Cut
+
+    @property
+    def fallbacks(self) -> list[Placed]:
+        """The nodes that are elsewhere than wanted because a backend refuses them."""
+        return [placed for placed in self.places.values() if placed.refused is not None]
+
+    def states(self) -> dict[str, str]:
+        """State -> the backend that keeps it."""
+        return {name: placed.backend for name, placed in self.places.items() if placed.op == "state"}
+
+
+def refusals(graph: Graph, backend: Backend) -> list[tuple[Node, str]]:
+    """The nodes of a graph ready to lower that the backend has no kernel for, and why.
+
+    Values that weights alone decide do not count: they are computed once, before anything runs.
+    """
+    known = constants(graph)
+    found = []
+    for node in graph.nodes:
+        if node.op.family != "leaf" and not node.op.view and node not in known:
+            reason = backend.refuses(node)
+            if reason is not None:
+                found.append((node, reason))
+    return found
+
+
+def refuse_fallbacks(fallbacks: Sequence[tuple[str, str]]) -> None:
+    """Raise the `BackendError` of `strict` that lists (node, reason), unless there are none."""
+    if fallbacks:
+        shown = "; ".join(f"{name}: {reason}" for name, reason in fallbacks[:20])
+        more = f"; and {len(fallbacks) - 20} more" if len(fallbacks) > 20 else ""
+        raise BackendError(
+            f"strict: {len(fallbacks)} nodes would not run where they are wanted: {shown}{more}"
+        )
+
+
+@dataclass
+class _Unit:
+    """Nodes that cannot be parted: those around one state, a value and its views."""
+
+    nodes: list[Node]
+    backend: str = ""
+    reason: str = ""
+    ruled: bool = False
+    anchor: Node | None = None
+    refused: dict[str, tuple[str, str]] = field(default_factory=dict)  # backend -> (node, reason)
+    settled: bool = False  # all refuse it
+
+
+def place(
+    graph: Graph,
+    backends: Sequence[Backend],
+    rules: Sequence[Rule] = (),
+    shaped: Shaped = lambda graph, backend: graph,
+    homes: Mapping[str, str] | None = None,
+) -> Placement:
+    """Place every node of a graph of plain ops.
+
+    backends: the preferred first; a node goes to the first that does not refuse it. homes: states that live
+    somewhere already. What a backend refuses is found out on the parts as it would get them, so that a plain
+    op which it runs only within a fused one is no fallback (decision 8).
+    """
+    return _Placer(graph, backends, rules, shaped, homes or {}).run()
+
+
+class _Placer:
+    def __init__(
+        self,
+        graph: Graph,
+        backends: Sequence[Backend],
+        rules: Sequence[Rule],
+        shaped: Shaped,
+        homes: Mapping[str, str],
+    ) -> None:
+        self.graph, self.rules, self.shaped, self.homes = graph, rules, shaped, homes
+        self.backends = {backend.name: backend for backend in backends}
+        self.names = list(self.backends)
+        self.unit = _units(graph)
+        self.units = list({id(unit): unit for unit in self.unit.values()}.values())
+        self.named = {node.name: node for node in self.unit}
+
+    def run(self) -> Placement:
+        self._wish()
+        while self._fall_back():
+            pass
+        self._join()
+        places: dict[str, Placed] = {}
+        for node, unit in self.unit.items():
+            refused = None
+            if unit.refused:
+                refused = "; ".join(
+                    f"{name} refuses {what}: {why}" if what != node.name else f"{name} refuses: {why}"
+                    for name, (what, why) in unit.refused.items()
+                )
+            reason = unit.reason
+            if unit.anchor is not None and node is not unit.anchor and unit.ruled:
+                reason = f"follows {unit.anchor.name} ({reason})"
+            places[node.name] = Placed(node.name, node.op.name, unit.backend, refused or reason, refused)
+        return Placement(tuple(self.names), places, self._cut())
+
+    def _wish(self) -> None:
+        """Where each unit would be if no backend refused anything."""
+        used: set[Rule] = set()
+        for unit in self.units:
+            unit.backend, unit.reason = self.names[0], "preferred"
+            best = -1
+            for node in unit.nodes:
+                for i, rule in enumerate(self.rules):
+                    if rule.matches(node):
+                        used.add(rule)
+                        if i > best:
+                            best, unit.anchor = i, node
+            if best >= 0:
+                unit.backend, unit.reason, unit.ruled = (
+                    self.rules[best].backend,
+                    f"rule {self.rules[best]}",
+                    True,
+                )
+            for node in unit.nodes:
+                if node.op.name == "state" and node.name in self.homes:
+                    unit.backend, unit.ruled, unit.anchor = self.homes[node.name], True, node
+                    unit.reason = f"{node.name} lives there"
+        for rule in self.rules:
+            if rule not in used:
+                self._unknown(rule)
+
+    def _unknown(self, rule: Rule) -> None:
+        ops = sorted({node.op.name for node in self.unit if node.op.family != "leaf"})
+        near = difflib.get_close_matches(rule.selects, [*ops, *self.named], 1)
+        hint = f" Did you mean {near[0]!r}?" if near else f" Ops: {', '.join(ops)}."
+        raise UsageError(f"place: {str(rule)!r} names no node of the graph.{hint}")
+
+    def _cut(self) -> Cut:
+        return cut_graph(self.graph, {node: unit.backend for node, unit in self.unit.items()})
+
+    def _refused(self) -> list[tuple[_Unit, str, str, str]]:
+        """Of the graph as it is cut now: unit, backend, node, reason."""
+        found = []
+        for part in self._cut().parts:
+            ready = self.shaped(part.graph, self.backends[part.backend])
+            users: dict[Node, list[Node]] | None = None
+            for node, reason in refusals(ready, self.backends[part.backend]):
+                plain = [name for name in node.origin or (node.name,) if name in self.named]
+                if node.op.decompose is None and node.name not in self.named:  # a pass made it for its users
+                    users = users or ready.users()
+                    plain = [
+                        name
+                        for user in users[node]
+                        for name in user.origin or (user.name,)
+                        if name in self.named
+                    ]
+                found += [(self.unit[self.named[name]], part.backend, node.name, reason) for name in plain]
+        return found
+
+    def _fall_back(self) -> bool:
+        """Move what is refused to the next backend; whether anything moved."""
+        moved = False
+        for unit, backend, name, reason in self._refused():
+            if unit.settled or backend in unit.refused:
+                continue
+            unit.refused[backend] = (name, reason)
+            left = [other for other in self.names if other not in unit.refused]
+            if left:
+                unit.backend, moved = left[0], True
+            else:  # it stays where it was wanted, which runs it in NumPy
+                unit.settled, unit.backend, moved = True, next(iter(unit.refused)), True
+        return moved
+
+    def _join(self) -> None:
+        """Move whole light parts to a neighbour's backend where that saves a cut."""
+        barred: set[tuple[int, str]] = set()
+        while True:
+            cut = self._cut()
+            moves: dict[int, tuple[_Unit, str, str]] = {}
+            last_moved = -2
+            for part in cut.parts:
+                units = self._units_of(part)
+                to = self._neighbour(cut, part.index)
+                if to is None or last_moved == part.index - 1:
+                    continue
+                if all(self._light(unit) and (i, to) not in barred for i, unit in units.items()):
+                    moves |= {i: (unit, unit.backend, unit.reason) for i, unit in units.items()}
+                    for unit in units.values():
+                        unit.backend, unit.reason = to, "follows its neighbours to avoid a cut"
+                    last_moved = part.index
+            if not moves:
+                return
+            refused = {(id(unit), backend) for unit, backend, *_ in self._refused() if id(unit) in moves}
+            if refused or len(self._cut().parts) >= len(cut.parts):
+                barred |= refused or {(i, unit.backend) for i, (unit, _, _) in moves.items()}
+                for unit, backend, reason in moves.values():
+                    unit.backend, unit.reason = backend, reason
+
+    def _units_of(self, part: Part) -> dict[int, _Unit]:
+        own = (self.named[n.name] for n in part.graph.nodes if n.op.name != "input" and n.name in self.named)
+        return {id(unit): unit for unit in (self.unit[node] for node in own)}
+
+    def _neighbour(self, cut: Cut, index: int) -> str | None:
+        around = {cut.parts[i].backend for i in (index - 1, index + 1) if 0 <= i < len(cut.parts)}
+        return around.pop() if len(around) == 1 else None
+
+    def _light(self, unit: _Unit) -> bool:
+        """Whether it may go elsewhere for the sake of a cut: no wish, no state, no matrix.
+
+        Where whole layers are placed, what stands before the first and after the last may follow them.
+        """
+        if unit.ruled or unit.refused or any(node.op.name == "state" for node in unit.nodes):
+            return False
+        if any(rule.by_layer for rule in self.rules) and all(layer_of(node) is None for node in unit.nodes):
+            return True
+        read = (source for node in unit.nodes for source in node.inputs)
+        return not any(
+            len(source.shape) > 1 for source in read if source.op.name != "input" and source not in self.unit
+        )
+
+
+def _units(graph: Graph) -> dict[Node, _Unit]:
+    """Computed nodes and states -> their unit; constants, weights and inputs have none."""
+    known = constants(graph)
+    unit: dict[Node, _Unit] = {}
+    for node in graph.nodes:
+        if node.op.name in ("weight", "input") or node in known:
+            continue
+        merged = _Unit([])
+        bound = [s for s in node.inputs if state_of(s) is not None]
+        bound += [s for s in node.inputs[:1] if node.op.view]
+        for source in bound:
+            other = unit.get(source)
+            if other is not None and other is not merged:
+                if len(other.nodes) > len(merged.nodes):
+                    merged, other = other, merged
+                merged.nodes += other.nodes
+                unit |= dict.fromkeys(other.nodes, merged)
+        merged.nodes.append(node)
+        unit[node] = merged
+    return unit
