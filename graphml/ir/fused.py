@@ -26,11 +26,17 @@ def fused_op(
     samples: Callable[[], list[Sample]],
     attributes: Mapping[str, Attribute | None] | None = None,
     inplace: tuple[int, ...] = (),
+    writes: int | None = None,
 ) -> Op:
-    """A fused op; `decompose(g, *inputs, **attributes)` builds the same from plain ops."""
+    """A fused op; `decompose(g, *inputs, **attributes)` builds the same from plain ops.
+
+    inplace, writes: as of `Op`.
+    """
 
     def infer(inputs: Sequence[Type], at: Attributes) -> Type:
         return decomposition(op, inputs, at).outputs["result"].type
 
-    op = Op(name, "fused", infer, None, samples, attributes or {}, inplace, decompose=decompose)
+    op = Op(
+        name, "fused", infer, None, samples, attributes or {}, inplace, writes=writes, decompose=decompose
+    )
     return op

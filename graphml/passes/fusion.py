@@ -21,7 +21,7 @@ from graphml.ir import ops as plain_ops
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Op, Term
-from graphml.passes.rewrite import Match, Refusal, almost, find, fuse_node, rebuild, size
+from graphml.passes.rewrite import Match, Refusal, almost, find, fuse_node, size, substitute
 
 
 @dataclass(frozen=True)
@@ -126,38 +126,69 @@ def fuse(
             return graph, FusionLog(tuple(applied), tuple(dict.fromkeys(refused)))
 
 
-def _sweep(graph: Graph, known: Sequence[Fusion], applied: list[Applied], refused: list[Refused]) -> Graph:
-    """One pass over the nodes, each fused at most once."""
-    readers = {node.name: len(users) for node, users in graph.users().items()}
-    wanted = {node.name: name for name, node in graph.outputs.items()}
-    rules = [(fusion, term, names) for fusion in known for term, names in fusion.terms()]
-    rules.sort(key=lambda rule: -size(rule[1]))
+@dataclass(frozen=True)
+class _Find:
+    """A match that a fusion accepts."""
 
-    def change(node: Node) -> Node:
+    fusion: Fusion
+    match: Match
+    names: tuple[str, ...]
+
+    def make(self, new: Mapping[Node, Node]) -> Node:
+        """The fused node on what the operands became."""
+        inputs = [new[self.match.variables[name]] for name in self.names]
+        return fuse_node(self.fusion.replace, self.match, inputs, _attributes(self.fusion, self.match))
+
+
+def _sweep(graph: Graph, known: Sequence[Fusion], applied: list[Applied], refused: list[Refused]) -> Graph:
+    """Fuse what was found in the graph, the largest first; what overlaps waits for the next sweep."""
+    finds = _finds(graph, known, refused)
+    claimed: set[Node] = set()
+    chosen: dict[Node, _Find] = {}
+    for found in sorted(finds, key=lambda found: -len(found.match.covered)):
+        if claimed.isdisjoint(found.match.covered):
+            claimed.update(found.match.covered)
+            chosen[found.match.root] = found
+    after = substitute(graph, {root: found.make for root, found in chosen.items()})
+    for root in (node for node in graph.nodes if node in chosen):
+        match = chosen[root].match
+        covered = dict.fromkeys(name for node in match.covered for name in (node.origin or (node.name,)))
+        applied.append(Applied(chosen[root].fusion.name, root.name, tuple(covered)))
+    return after
+
+
+def _finds(graph: Graph, known: Sequence[Fusion], refused: list[Refused]) -> list[_Find]:
+    """For every node the largest match that a fusion accepts; why nodes without one are refused."""
+    users = graph.users()
+    wanted = set(graph.outputs.values())
+    rules: dict[Op, list[tuple[Fusion, Term, tuple[str, ...]]]] = {}
+    for fusion in known:
+        for term, names in fusion.terms():
+            rules.setdefault(term.op, []).append((fusion, term, names))
+    for some in rules.values():
+        some.sort(key=lambda rule: -size(rule[1]))
+    finds = []
+    for node in graph.nodes:
         misses = []
-        for fusion, term, names in rules:
+        for fusion, term, names in rules.get(node.op, ()):
             match = find(term, node)
             if match is None:
                 refusal = almost(term, node)
             else:
-                refusal = _shared(match, readers, wanted) or _refusal(fusion, match)
+                refusal = _shared(match, users, wanted) or _refusal(fusion, match)
             if refusal is not None:
                 misses.append(Refused(fusion.name, node.name, refusal.reason, refusal.at.name))
             elif match is not None:
-                fused = fuse_node(
-                    fusion.replace, match, [match.variables[n] for n in names], _attributes(fusion, match)
-                )
-                applied.append(Applied(fusion.name, fused.name, fused.origin))
-                return fused
-        refused.extend(misses)
-        return node
-
-    return rebuild(graph, change)
+                finds.append(_Find(fusion, match, names))
+                break
+        else:
+            refused.extend(misses)
+    return finds
 
 
-def _shared(match: Match, readers: Mapping[str, int], wanted: Mapping[str, str]) -> Refusal | None:
+def _shared(match: Match, users: Mapping[Node, Sequence[Node]], wanted: Collection[Node]) -> Refusal | None:
     for node in match.covered[1:]:
-        if readers[node.name] > 1 or (readers[node.name] and node.name in wanted):
+        if node in wanted or any(user not in match.covered for user in users[node]):
             return Refusal(f"{node.name} is read by others too", node)
     return None
 

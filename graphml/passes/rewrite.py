@@ -13,7 +13,10 @@ from graphml.ir.op import Attribute, Op, Term, Type
 
 @dataclass(frozen=True)
 class Match:
-    """Where a term was found: the node of each variable and the nodes that the term covers, root first."""
+    """Where a term was found: the node of each variable and the nodes that the term covers, root first.
+
+    A node that stands twice in the term is covered once.
+    """
 
     variables: Mapping[str, Node]
     covered: tuple[Node, ...]
@@ -43,7 +46,7 @@ def find(term: Term, root: Node) -> Match | None:
     """Match a term with its root at a node; the operands of commutative ops in either order."""
     variables: dict[str, Node] = {}
     covered: list[Node] = []
-    return Match(variables, tuple(covered)) if _match(term, root, variables, covered) else None
+    return Match(variables, tuple(dict.fromkeys(covered))) if _match(term, root, variables, covered) else None
 
 
 def size(term: Term) -> int:
@@ -103,8 +106,21 @@ def fuse_node(op: Op, match: Match, inputs: Sequence[Node], attributes: Mapping[
     """The fused node that stands for a match; it keeps the root's name and knows where it came from."""
     full = complete(op, attributes)
     kind: Type = op.infer([node.type for node in inputs], full)
-    origin = tuple(name for node in match.covered for name in (node.origin or (node.name,)))
+    names = (name for node in match.covered for name in (node.origin or (node.name,)))
+    origin = tuple(dict.fromkeys(names))
     return Node(op, tuple(inputs), kind, match.root.name, full, match.root.source, origin)
+
+
+def substitute(graph: Graph, chosen: Mapping[Node, Callable[[Mapping[Node, Node]], Node]]) -> Graph:
+    """Put other nodes in the place of chosen ones; each is made from what the nodes before it became."""
+    new: dict[Node, Node] = {}
+    for node in graph.nodes:
+        if node in chosen:
+            new[node] = chosen[node](new)
+            continue
+        inputs = tuple(new[source] for source in node.inputs)
+        new[node] = node if inputs == node.inputs else replace(node, inputs=inputs)
+    return make_graph(new.values(), {name: new[node] for name, node in graph.outputs.items()})
 
 
 def rebuild(graph: Graph, change: Callable[[Node], Node | tuple[Node, ...]]) -> Graph:
