@@ -6,7 +6,7 @@ Knows graphs, plans and fusion logs; nothing of drawing, of terminals or of numb
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Protocol
@@ -20,6 +20,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.node import Node, Source
 from graphml.ir.op import Attribute
 from graphml.ir.shape import Shape, Symbol, bounds
+from graphml.passes.fusion import FusionLog
 
 FORMAT = "graphml-1"
 Record = dict[str, Any]
@@ -40,7 +41,7 @@ class Stages(Protocol):
         """Its memory plan."""
 
     @property
-    def fusions(self) -> Any:
+    def fusions(self) -> FusionLog:
         """The log of fusions."""
 
     @property
@@ -89,7 +90,8 @@ def describe(
     """Everything about a compiled graph, as JSON holds it.
 
     Keys: `format`, `model`, `backend`, `versions`, `passes` (name, seconds, outputs, nodes), `collapsed`
-    (runs of layers that are equal after every pass), `fusions` (applied, refused), `plan`, `seconds`, `overlays`.
+    (runs of layers that are equal after every pass), `fusions` (applied, refused), `plan`, `seconds`,
+    `overlays`.
     A node's `bytes` are those of its own storage at the bounds of its shape, 0 for a view and for a changed
     state. `buffer`, `workspace`, `backend` and `fallback` are known after the last pass and null before.
     """
@@ -177,21 +179,11 @@ def _bytes(node: Node, device: Device | None) -> int:
     return int(np.prod(lead, dtype=object)) * node.dtype.bytes_for(last)
 
 
-def _fusions(log: Any) -> Record:
+def _fusions(log: FusionLog) -> Record:
     """The log as JSON: each application with the names it covered, each refusal with its reason and node."""
-    if isinstance(log.applied, Mapping):  # counts alone
-        return {
-            "applied": [{"fusion": name, "node": None, "covered": []} for name in log.applied],
-            "refused": [
-                {"fusion": name, "node": node, "reason": reason, "at": None}
-                for name, found in log.refused.items()
-                for node, reason in found
-            ],
-        }
-    applied: Sequence[Any] = log.applied
     return {
         "applied": [
-            {"fusion": one.fusion, "node": one.node, "covered": list(one.covered)} for one in applied
+            {"fusion": one.fusion, "node": one.node, "covered": list(one.covered)} for one in log.applied
         ],
         "refused": [
             {"fusion": one.fusion, "node": one.node, "reason": one.reason, "at": one.at}

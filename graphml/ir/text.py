@@ -1,6 +1,7 @@
 """The text form of a graph: one node a line; it parses back to the same graph.
 
-Lines look like these; what came from where (`from`, `at`) is left out where it is not known:
+Lines look like these; what came from where (`from`, `at`) is left out where it is not known. Lines that begin
+with # are remarks.
 
 output logits = %lm_head
 %lm_head: f32[T<=512, 576] = mul_mat(%w.f32, %h) {} from ["w", "x"] at "llama.py":31
@@ -75,7 +76,7 @@ def parse(text: str, ops: Mapping[str, Op]) -> Graph:
         output = _OUTPUT.fullmatch(line)
         if output is not None:
             outputs[_decode(output["name"])] = _decode(output["node"]), number
-        elif line.strip():
+        elif line.strip() and not line.startswith("#"):
             node = _parse_line(line, number, nodes, ops)
             nodes[node.name] = node
     for name, (target, number) in outputs.items():

@@ -122,6 +122,11 @@ def test_blank_lines_do_not_matter() -> None:
     assert facts(parse("\n" + text.replace("\n", "\n\n"), all_ops())) == facts(parse(text, all_ops()))
 
 
+def test_remarks_do_not_matter() -> None:
+    text = write(small())
+    assert facts(parse("# %x: a remark\n" + text + "#", all_ops())) == facts(parse(text, all_ops()))
+
+
 GOOD = "%x: f32[2] = input() {}"
 BAD = {
     "nothing of the kind": "hello",

@@ -1,0 +1,103 @@
+"""What of a document is shown: one pass, one layer of it, or all with repeated layers drawn once.
+
+Knows plain records; gives them back fewer. Records of a selection are again a graph that can be run.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphml.errors import UsageError
+from graphml.inspect.document import Document, Record
+from graphml.inspect.layers import equal_layers, renumbered
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Nodes of one pass, its outputs (name -> node), and how often the nodes of a layer stand for others."""
+
+    name: str
+    nodes: Sequence[Record]
+    outputs: Mapping[str, str]
+    collapsed: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+    def title(self, layer: int) -> str:
+        """A layer as a heading says it: `layers 0 to 28 (x 29)`."""
+        same = self.collapsed.get(layer, (layer,))
+        return f"layer {layer}" if len(same) == 1 else f"layers {same[0]} to {same[-1]} (x {len(same)})"
+
+    def notes(self) -> list[str]:
+        """What a reader must be told about layers that are not shown."""
+        return [f"{self.title(layer)}: equal, shown is layer {layer}" for layer in self.collapsed]
+
+
+def select(
+    document: Document, name: str | None = None, layer: int | None = None, collapse: bool = False
+) -> Selection:
+    """The nodes of a pass (None: the last): all, of one layer, or with equal neighbouring layers once."""
+    found = _pass(document, name)
+    whole = Selection(found["name"], found["nodes"], found["outputs"])
+    if layer is not None:
+        return _one_layer(whole, layer)
+    return _collapsed(whole) if collapse else whole
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Known names like one that is not known, for an error message."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, 3, 0.5)
+    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names[:8])}"
+
+
+def _pass(document: Document, name: str | None) -> Mapping[str, Any]:
+    passes: dict[str, Mapping[str, Any]] = {found["name"]: found for found in document["passes"]}
+    if name is None:
+        return passes[list(passes)[-1]]
+    if name not in passes:
+        raise UsageError(f"--pass: wanted one of {', '.join(passes)}; got {name!r}")
+    return passes[name]
+
+
+def _one_layer(whole: Selection, layer: int) -> Selection:
+    """The layer; values that it reads from elsewhere are inputs, and those read elsewhere are outputs."""
+    layers = sorted({node["layer"] for node in whole.nodes if node["layer"] is not None})
+    if layer not in layers:
+        known = f"wanted {layers[0]} to {layers[-1]}" if layers else "the graph has no layers"
+        raise UsageError(f"--layer: {known}; got {layer}")
+    inside = {node["name"] for node in whole.nodes if node["layer"] == layer}
+    wanted = {name for node in whole.nodes if node["name"] in inside for name in node["inputs"]} - inside
+    nodes = [
+        node if node["name"] in inside else _boundary(node)
+        for node in whole.nodes
+        if node["name"] in inside or node["name"] in wanted
+    ]
+    read = {name for node in whole.nodes if node["name"] not in inside for name in node["inputs"]}
+    outputs = {name: name for name in sorted(read & inside)}
+    outputs |= {output: name for output, name in whole.outputs.items() if name in inside}
+    return Selection(whole.name, nodes, outputs)
+
+
+def _boundary(node: Record) -> Record:
+    """A value from outside as a leaf; the leaves of the graph stay what they are."""
+    return {**node, "op": "input", "inputs": [], "attributes": {}} if node["inputs"] else node
+
+
+def _collapsed(whole: Selection) -> Selection:
+    """Of each run of equal layers the first alone; who reads the others reads it."""
+    runs = {run["first"]: run["layers"] for run in equal_layers([whole.nodes])}
+    stands_for = {layer: first for first, layers in runs.items() for layer in layers[1:]}
+    names = {
+        node["name"]: renumbered(node["name"], node["layer"], stands_for[node["layer"]])
+        for node in whole.nodes
+        if node["layer"] in stands_for
+    }
+    nodes = [
+        {**node, "inputs": [names.get(name, name) for name in node["inputs"]]}
+        for node in whole.nodes
+        if node["layer"] not in stands_for
+    ]
+    outputs = {output: names.get(name, name) for output, name in whole.outputs.items()}
+    return Selection(whole.name, nodes, outputs, runs)
