@@ -1,0 +1,59 @@
+"""What `graph`, `diff` and `explain` share: from a model or a dump to a document, and out again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphml.app.console import Bars
+from graphml.app.opening import find
+from graphml.engine.compile import CompileOptions
+from graphml.engine.loading import open_executor
+from graphml.errors import UsageError
+from graphml.inspect.document import Document
+from graphml.inspect.records import is_dump, read_dump
+from graphml.inspect.stages import describe_model
+
+Tokens = Annotated[
+    int, typer.Option("--tokens", min=1, help="Tokens of the step: 1 is decoding, 512 reads a prompt.")
+]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there instead of stdout.")
+]
+
+
+def document_of(
+    model: str | None,
+    hub: str | None = None,
+    tokens: int = 1,
+    fuse: str = "",
+    backend: str = "cpu",
+    arch: Path | None = None,
+    kv: str = "f16",
+    threads: int | None = None,
+) -> Document:
+    """The document of a model's passes, from the header of its file, or of a dump in a file."""
+    if model is not None and hub is None and is_dump(Path(model)):
+        return read_dump(Path(model))
+    with Bars() as bars:
+        path = find(model, hub, bars)
+    executor = open_executor(
+        path, backend, threads, arch, kv, n_batch=max(tokens, 1), options=CompileOptions(fuse)
+    )
+    try:
+        return describe_model(executor, tokens)
+    finally:
+        executor.close()
+
+
+def write_out(text: str, output: Path | None) -> None:
+    """Write a text to stdout or to a file; a file that cannot be written is a `UsageError`."""
+    if output is None:
+        print(text, end="")
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--output {output}: cannot be written: {error.strerror or error}") from None

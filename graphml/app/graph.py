@@ -1,0 +1,72 @@
+"""`graphml graph`: the graph of a model after any pass, in a form to read, draw or hand to another tool."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from graphml.app import dumps, options
+from graphml.errors import UsageError
+from graphml.inspect import dump
+from graphml.inspect.document import Document
+from graphml.inspect.selection import Selection, select
+
+_VIEWER = "graphml.inspect.viewer"
+FORMATS = (*dump.DRAWINGS, "json", "model-explorer", "html")
+
+Pass = Annotated[
+    str | None, typer.Option("--pass", metavar="NAME", help="After which pass; by default the last.")
+]
+Layer = Annotated[int | None, typer.Option("--layer", min=0, help="This layer alone.")]
+Collapse = Annotated[bool, typer.Option("--collapse", help="Neighbouring layers that are equal once.")]
+Format = Annotated[str, typer.Option("--format", "-f", help=f"One of {', '.join(FORMATS)}.")]
+
+
+def graph(
+    model: options.Model = None,
+    pass_name: Pass = None,
+    layer: Layer = None,
+    collapse: Collapse = False,
+    tokens: dumps.Tokens = 1,
+    format: Format = "text",
+    output: dumps.Output = None,
+    fuse: options.Fuse = "",
+    backend: options.Backend = "cpu",
+    arch: options.Architecture = None,
+    kv: options.CacheType = "f16",
+    threads: options.Threads = None,
+    hf: options.Hub = None,
+) -> None:
+    """Write a model's graph after a pass as text, DOT, Mermaid, GraphML, JSON or HTML.
+
+    MODEL may be a dump in JSON or text form. Of a model file the header is read only.
+    """
+    if format not in FORMATS:
+        raise UsageError(f"--format: wanted one of {', '.join(FORMATS)}; got {format!r}")
+    if layer is not None and collapse:
+        raise UsageError("--layer, --collapse: wanted one of them; got both")
+    document = dumps.document_of(model, hf, tokens, fuse, backend, arch, kv, threads)
+    if format in dump.DRAWINGS:
+        drawn = dump.DRAWINGS[format](select(document, pass_name, layer, collapse))
+    else:
+        drawn = _whole(document, pass_name, layer, collapse, format)
+    dumps.write_out(drawn, output)
+
+
+def _whole(document: Document, pass_name: str | None, layer: int | None, collapse: bool, format: str) -> str:
+    """The formats that hold every pass; `--pass` leaves one of them."""
+    names = [found["name"] for found in document["passes"]] if pass_name is None else [pass_name]
+    collapse = collapse and format != "html"  # the viewer does so itself, and opens layers again
+    selections: dict[str, Selection] = {name: select(document, name, layer, collapse) for name in names}
+    if format == "model-explorer":
+        return json.dumps(dump.model_explorer(selections, document["model"])) + "\n"
+    narrowed = dump.narrowed(document, selections)
+    if format == "json":
+        return json.dumps(narrowed, allow_nan=False) + "\n"
+    if find_spec(_VIEWER) is None:
+        raise UsageError("--format html: this installation has no viewer")
+    return str(importlib.import_module(_VIEWER).render(narrowed))

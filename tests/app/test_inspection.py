@@ -1,0 +1,89 @@
+"""graph, diff and explain as commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import networkx as nx
+import pytest
+from graphml_reference.device import ReferenceDevice
+
+import graphml
+from graphml.ir.text import parse
+from graphml.passes.fusion import all_ops
+from tests.app.test_commands import REFERENCE, STORIES, graphml_command
+
+
+def test_graph_writes_every_format(tmp_path: Path) -> None:
+    for form, start in [
+        ("text", "output logits"),
+        ("dot", "digraph"),
+        ("graphml", "<?xml"),
+        ("json", '{"format": "graphml-1"'),
+        ("model-explorer", '{"label": "stories260K.bin"'),
+    ]:
+        done = graphml_command("graph", STORIES, "--format", form, *REFERENCE)
+        assert done.stdout.startswith(start)
+        path = tmp_path / form
+        assert graphml_command("graph", STORIES, "-f", form, "-o", path, *REFERENCE).stdout == ""
+        if form != "json":  # that has the seconds of the passes
+            assert path.read_text() == done.stdout
+    assert graphml_command("graph", STORIES, "-f", "mermaid", "--collapse").stdout.startswith(
+        "flowchart TD\n"
+    )
+
+
+def test_graph_shows_the_pass_layer_tokens_and_fusions_asked_for(tmp_path: Path) -> None:
+    command = ["graph", STORIES, *REFERENCE]
+    build = parse(graphml_command(*command, "--pass", "build").stdout, all_ops())
+    fused = parse(graphml_command(*command, "--pass", "fuse").stdout, all_ops())
+    unfused = parse(graphml_command(*command, "--pass", "fuse", "--fuse", "none").stdout, all_ops())
+    assert len(fused.nodes) < len(build.nodes) == len(unfused.nodes)
+    layer = json.loads(graphml_command(*command, "-f", "json", "--layer", 3).stdout)
+    assert len(layer["passes"]) == 3
+    assert {node["layer"] for found in layer["passes"] for node in found["nodes"] if node["inputs"]} == {3}
+    collapsed = json.loads(graphml_command(*command, "-f", "json", "--collapse", "--pass", "build").stdout)
+    assert [run["layers"] for run in collapsed["collapsed"]] == [[0, 1, 2, 3]]
+    prompt = parse(graphml_command(*command, "--tokens", 9).stdout, all_ops())
+    assert str(prompt.leaves("input")["tokens"].shape[0]) == "T<=9"
+    path = tmp_path / "net.graphml"
+    graphml_command(*command, "--format", "graphml", "-o", path)
+    assert len(nx.read_graphml(path)) == len(parse(graphml_command(*command).stdout, all_ops()).nodes)
+
+
+def test_graph_reads_dumps(tmp_path: Path) -> None:
+    path = tmp_path / "stories.json"
+    graphml_command("graph", STORIES, "--format", "json", "-o", path, *REFERENCE)
+    for options in [["--pass", "build", "-f", "dot"], ["--layer", 1], ["--collapse", "-f", "graphml"]]:
+        again = graphml_command("graph", path, *options).stdout
+        assert again == graphml_command("graph", STORIES, *options, *REFERENCE).stdout
+
+
+def test_no_program_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So no weights are read: what lowers a graph is what gets them."""
+    monkeypatch.setattr(ReferenceDevice, "lower", None)
+    graphml_command("graph", STORIES, *REFERENCE)
+    with pytest.raises(TypeError):
+        graphml.load(STORIES, backend="reference").session().eval([1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["graph", STORIES, "--format", "png"], "--format: wanted one of text, dot, mermaid, graphml, json"),
+        (["graph", STORIES, "--pass", "fusion"], "--pass: wanted one of build, fuse"),
+        (["graph", STORIES, "--layer", 5], "--layer: wanted 0 to 4; got 5"),
+        (["graph", STORIES, "--layer", 1, "--collapse"], "--layer, --collapse: wanted one of them"),
+        (["graph", STORIES, "--fuse", "-nothing"], "no fusion is called 'nothing'"),
+        (["graph", STORIES, "-o", "/nowhere/x"], "--output /nowhere/x: cannot be written"),
+        (["graph", __file__], "unknown kind of model file"),
+    ],
+    ids=lambda value: " ".join(map(str, value[2:])) if isinstance(value, list) else "",
+)
+def test_errors_are_one_line(arguments: list[object], says: str) -> None:
+    done = graphml_command(*arguments, *REFERENCE, code=1)
+    assert done.stdout == ""
+    assert done.stderr.startswith("graphml: ")
+    assert done.stderr.count("\n") == 1
+    assert says in done.stderr
