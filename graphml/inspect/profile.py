@@ -1,0 +1,285 @@
+"""Measures where the time of a prompt and of the tokens after it goes, step by step.
+
+Knows models and timed programs; nothing of tables, files or terminals (see `profile_table` and `trace`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml.backend import StepTime, TimedProgram
+from graphml.engine.compile import Compiled
+from graphml.errors import BackendError, UsageError
+from graphml.generate.model import Model
+from graphml.generate.session import Session
+from graphml.inspect.phases import (
+    DETOKENISATION,
+    OTHER,
+    SAMPLING,
+    TOKENISATION,
+    Place,
+    kinds,
+    place_of,
+    places,
+)
+from graphml.inspect.work import NO_WORK, Work, sizes_at, total, work
+from graphml.ir.node import Node
+
+TEXT = (
+    "In the morning the two engineers walked along the river and talked about bridges. One of them, who had "
+    "built 17 of them in 1998 alone, said that a good bridge is one that nobody notices; the other "
+    'disagreed: "People should see how it carries them." '
+)
+"""What prompts are made of: plain English, as far as the vocabulary has it. No prompt of a user is needed."""
+WARM_UP_TOKENS = 4
+
+
+@dataclass(frozen=True)
+class Span:
+    """Work outside the programs, on the calling thread: its phase, when it began and how long it took."""
+
+    phase: str
+    begin_s: float
+    seconds: float
+
+
+@dataclass
+class Run:
+    """One run of a program: its dims, how many tokens were there before, and its steps' times."""
+
+    dims: Mapping[str, int]
+    past: int
+    times: Callable[[], Sequence[StepTime]]
+
+    @cached_property
+    def steps(self) -> Sequence[StepTime]:
+        """The times of its steps, in order."""
+        return self.times()
+
+
+@dataclass
+class Sample:
+    """One prompt or one token: when it began and ended, its runs and what was done outside them."""
+
+    begin_s: float = 0.0
+    end_s: float = 0.0
+    runs: list[Run] = field(default_factory=list)
+    outside: list[Span] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """From beginning to end."""
+        return self.end_s - self.begin_s
+
+    def mean_steps(self) -> list[tuple[Node, float, float]]:
+        """Node, seconds of work and of waiting of every step, each the mean of the threads that had part."""
+        return [
+            (step.node, sum(step.work_s) / len(step.work_s), sum(step.wait_s) / len(step.wait_s))
+            for run in self.runs
+            for step in run.steps
+        ]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What was measured: a node of the model, or a phase outside the graph (op "").
+
+    calls: kernel calls in a sample. work: of all of them.
+    """
+
+    name: str
+    op: str
+    place: Place
+    calls: int = 0
+    work: Work = NO_WORK
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """A prompt measured some times, or the tokens after it.
+
+    name: "prompt" or "generation". tokens: of one sample. seconds [samples]: of each as a whole; work, wait
+    [samples, entries]: seconds of each entry. kinds: layer -> what it is made of.
+    """
+
+    name: str
+    tokens: int
+    samples: Sequence[Sample]
+    entries: Sequence[Entry]
+    seconds: NDArray[np.float64]
+    work: NDArray[np.float64]
+    wait: NDArray[np.float64]
+    kinds: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Where the time of a model went. threads: those that walked the programs. n_prompt, n_gen: tokens."""
+
+    model: str
+    architecture: str
+    backend: str
+    threads: int
+    n_prompt: int
+    n_gen: int
+    fusions: Mapping[str, int]
+    stages: Sequence[Stage]
+
+
+def profile(model: Model, n_prompt: int = 512, n_gen: int = 64, rounds: int = 3) -> Profile:
+    """Evaluate a prompt of n_prompt tokens `rounds` times, then generate n_gen tokens, everything timed.
+
+    Either number may be 0. Programs are compiled and warmed up before. The tokens are the most likely ones,
+    whatever they are: an end does not end it. Raises UsageError for numbers that the model's context does not
+    hold, BackendError for a backend whose programs cannot be timed.
+    """
+    n_ctx = max(n_prompt, 1) + n_gen + WARM_UP_TOKENS
+    if n_prompt < 0 or n_gen < 0 or rounds < 1 or n_prompt + n_gen == 0:
+        raise UsageError(
+            f"wanted tokens to profile; got {n_prompt} of a prompt, {n_gen} after it, {rounds} rounds"
+        )
+    if n_ctx > model.n_ctx:
+        raise UsageError(
+            f"{model.path.name}: its context of {model.n_ctx} tokens does not hold a prompt of {n_prompt}, "
+            f"{n_gen} after it and {WARM_UP_TOKENS} to warm up; give fewer"
+        )
+    with model.session(n_ctx, seed=0) as session, _Recorder(model, session) as recorder:
+        stages = []
+        if n_prompt:
+            stages.append(recorder.prompt(n_prompt, rounds))
+        else:
+            session.eval(recorder.ids(1))
+        if n_gen:
+            stages.append(recorder.generation(n_gen))
+        return Profile(
+            model.path.name, model.arch, model.executor.backend.name, recorder.threads, n_prompt, n_gen,
+            dict(recorder.decode.fusions.counts), tuple(stages),
+        )  # fmt: skip
+
+
+class _Recorder:
+    """A session whose programs are timed while it is entered."""
+
+    def __init__(self, model: Model, session: Session) -> None:
+        self._model, self._session = model, session
+        self.decode = model.executor.compiled(1, 1)
+        self._batch = model.executor.compiled(model.executor.n_batch, 1)
+        self._sample = Sample()
+        self.threads = 1
+
+    def __enter__(self) -> _Recorder:
+        for program in self._programs():
+            program.time_steps(self._take)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for program in self._programs():
+            program.time_steps(None)
+
+    def _programs(self) -> Iterator[TimedProgram]:
+        for compiled in (self.decode, self._batch):
+            if not isinstance(compiled.program, TimedProgram):
+                name = self._model.executor.backend.name
+                raise BackendError(f"backend {name!r}: its programs do not tell the time of their steps")
+            yield compiled.program
+
+    def _take(self, dims: Mapping[str, int], times: Callable[[], Sequence[StepTime]]) -> None:
+        runs = self._sample.runs
+        before = sum(run.dims["T"] for run in runs)
+        runs.append(Run(dims, self._session.n_past + before, times))
+
+    def ids(self, count: int) -> list[int]:
+        """So many tokens of a text, or any where there is no vocabulary."""
+        found: list[int] = []
+        if self._model.tokenizer is not None:
+            found = self._model.encode(TEXT * (count // 16 + 1))
+        if len(found) < count:
+            found = np.random.default_rng(0).integers(0, self._model.n_vocab, count).tolist()
+        return found[:count]
+
+    @contextmanager
+    def _sampled(self) -> Iterator[Sample]:
+        self._sample = Sample(time.perf_counter())
+        yield self._sample
+        self._sample.end_s = time.perf_counter()
+
+    @contextmanager
+    def _outside(self, phase: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        self._sample.outside.append(Span(phase, begin, time.perf_counter() - begin))
+
+    def prompt(self, count: int, rounds: int) -> Stage:
+        """The prompt, so many times after one that only warms up; the session then holds it."""
+        ids, samples = self.ids(count), []
+        tokenizer = self._model.tokenizer
+        text = None if tokenizer is None else tokenizer.decode(ids)
+        for _ in range(rounds + 1):
+            self._session.rewind(0)
+            with self._sampled() as sample:
+                if text is not None:
+                    with self._outside(TOKENISATION):
+                        self._model.encode(text)
+                self._session.eval(ids)
+            samples.append(sample)
+        compiled = self.decode if count == 1 else self._batch
+        return self._stage("prompt", count, samples[1:], compiled)
+
+    def generation(self, count: int) -> Stage:
+        """The tokens after what the session holds, the most likely each time."""
+        tokenizer = self._model.tokenizer
+        stream = None if tokenizer is None else tokenizer.stream()
+        samples = []
+        for _ in range(count + WARM_UP_TOKENS):
+            with self._sampled() as sample:
+                with self._outside(SAMPLING):
+                    token = self._session.sample()
+                if stream is not None:
+                    with self._outside(DETOKENISATION):
+                        stream.push(token)
+                self._session.eval([token])
+            samples.append(sample)
+        return self._stage("generation", 1, samples[WARM_UP_TOKENS:], self.decode)
+
+    def _stage(self, name: str, tokens: int, samples: list[Sample], compiled: Compiled) -> Stage:
+        known = places(compiled.graph)
+        entries = _entries(samples, known)
+        column = {(entry.op != "", entry.name): i for i, entry in enumerate(entries)}
+        spent = np.zeros((2, len(samples), len(entries)))
+        for row, sample in enumerate(samples):
+            for node, worked, waited in sample.mean_steps():
+                spent[:, row, column[True, node.name]] += worked, waited
+            for span in sample.outside:
+                spent[0, row, column[False, span.phase]] += span.seconds
+        seconds = np.array([sample.seconds for sample in samples])
+        spent[0, :, column[False, OTHER]] += seconds - spent.sum(axis=(0, 2))
+        self.threads = max([self.threads, *(len(s.work_s) for s in samples[-1].runs[-1].steps)])
+        return Stage(name, tokens, samples, entries, seconds, spent[0], spent[1], kinds(compiled.graph))
+
+
+def _entries(samples: list[Sample], known: Mapping[str, Place]) -> list[Entry]:
+    """The phases outside the graph and every node that ran, with the work of the sample in the middle."""
+    nodes = {node.name: node for sample in samples for node, _, _ in sample.mean_steps()}
+    parts: dict[str, list[Work]] = {name: [] for name in nodes}
+    calls = dict.fromkeys(nodes, 0)
+    for run in samples[len(samples) // 2].runs:
+        sizes = sizes_at(run.dims, run.past)
+        for step in run.steps:
+            calls[step.node.name] += 1
+        for node in {step.node: None for step in run.steps}:
+            parts[node.name].append(work(node, sizes))
+    outside = dict.fromkeys([*(span.phase for sample in samples for span in sample.outside), OTHER])
+    return [
+        *(Entry(phase, "", Place(None, phase)) for phase in outside),
+        *(
+            Entry(name, node.op.name, place_of(node, known), calls[name], total(parts[name]))
+            for name, node in nodes.items()
+        ),
+    ]
