@@ -18,7 +18,7 @@ import graphml
 from graphml import settings
 from graphml.errors import GraphmlError
 
-COMMANDS = ("run", "chat", "info", "plan", "doctor", "pull", "perplexity", "graph")
+COMMANDS = ("run", "chat", "info", "plan", "doctor", "pull", "perplexity", "graph", "diff", "explain")
 
 
 class Commands(TyperGroup):

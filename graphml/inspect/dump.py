@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-import networkx as nx
-
 from graphml.errors import UsageError
 from graphml.inspect.document import Document, Record
+from graphml.inspect.names import printable
 from graphml.inspect.records import graph_of
 from graphml.inspect.selection import Selection
 from graphml.ir.text import write
@@ -96,6 +95,8 @@ def mermaid(selection: Selection) -> str:
 
 def graphml_xml(selection: Selection) -> str:
     """GraphML with typed attributes, for yEd, Gephi, Cytoscape or networkx."""
+    import networkx as nx  # 0.1 s that the other forms do not need
+
     graph = nx.MultiDiGraph(name=selection.name)
     for node in selection.nodes:
         facts: dict[str, Any] = {
@@ -187,14 +188,6 @@ DRAWINGS: Mapping[str, Callable[[Selection], str]] = {
     "graphml": graphml_xml,
 }
 """The formats that show one pass."""
-
-
-def printable(name: str) -> str:
-    """The name with what no file of text should hold, and backslashes, escaped; different names stay so."""
-    return "".join(
-        char if char.isprintable() and char != "\\" else char.encode("unicode_escape").decode()
-        for char in name
-    )
 
 
 def _by_layer(selection: Selection) -> Iterator[tuple[int | None, list[Record]]]:

@@ -5,8 +5,7 @@ Knows plain records; gives them back fewer. Records of a selection are again a g
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,13 +42,6 @@ def select(
     if layer is not None:
         return _one_layer(whole, layer)
     return _collapsed(whole) if collapse else whole
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Known names like one that is not known, for an error message."""
-    names = list(known)
-    close = difflib.get_close_matches(name, names, 3, 0.5)
-    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names[:8])}"
 
 
 def _pass(document: Document, name: str | None) -> Mapping[str, Any]:

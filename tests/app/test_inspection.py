@@ -87,3 +87,47 @@ def test_errors_are_one_line(arguments: list[object], says: str) -> None:
     assert done.stderr.startswith("graphml: ")
     assert done.stderr.count("\n") == 1
     assert says in done.stderr
+
+
+def test_diff_tells_the_difference_and_by_its_exit_code(tmp_path: Path) -> None:
+    dump, text = tmp_path / "stories.json", tmp_path / "stories.txt"
+    graphml_command("graph", STORIES, "-f", "json", "-o", dump, *REFERENCE)
+    graphml_command("graph", STORIES, "-o", text, *REFERENCE)
+    for same in ([STORIES, STORIES], [STORIES, dump], [dump, text], [text, STORIES]):
+        assert " 0 changed" in graphml_command("diff", *same, *REFERENCE).stdout
+    for other in (
+        [STORIES, "--pass-a", "build", "--pass-b", "fuse"],
+        [STORIES, "--fuse-b=-swiglu"],
+        [dump, STORIES, "--fuse-b=-swiglu"],
+        [dump, "--pass-a", "build", "--pass-b", "fuse", "--layer", 2],
+    ):
+        done = graphml_command("diff", *other, *REFERENCE, code=1)
+        assert "silu" in done.stdout
+        assert done.stderr == ""
+    found = json.loads(graphml_command("diff", STORIES, "--fuse-b=none", "--json", *REFERENCE, code=1).stdout)
+    assert found["different"]
+    assert "after quantize_activations --fuse=none (" in found["b"]
+
+
+def test_explain_tells_a_node_s_story(tmp_path: Path) -> None:
+    dump = tmp_path / "stories.json"
+    graphml_command("graph", STORIES, "-f", "json", "-o", dump, *REFERENCE)
+    told = graphml_command("explain", STORIES, "--node", "layers.3.silu", *REFERENCE).stdout
+    assert told == graphml_command("explain", dump, "--node", "layers.3.silu").stdout
+    assert told.startswith("layers.3.silu\n  written in ")
+    found = json.loads(graphml_command("explain", dump, "--node", "layers.3.silu", "--json").stdout)
+    assert found["final"]["name"] == "layers.3.swiglu"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["diff", STORIES], "wanted B, --fuse-a and --fuse-b, or --pass-a and --pass-b"),
+        (["diff", STORIES, "--pass-a", "fused", "--pass-b", "build"], "--pass: wanted one of build"),
+        (["diff", STORIES, "nothing.gguf"], "model 'nothing.gguf': no such file"),
+        (["explain", STORIES, "--node", "layers.3.ffn.up"], "did you mean layers.3.up"),
+    ],
+    ids=lambda value: " ".join(map(str, value[:1])) if isinstance(value, list) else "",
+)
+def test_wrong_questions_are_one_line(arguments: list[object], says: str) -> None:
+    test_errors_are_one_line(arguments, says)

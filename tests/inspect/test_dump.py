@@ -15,6 +15,7 @@ import pytest
 from graphml.errors import GraphError, UsageError
 from graphml.inspect import dump
 from graphml.inspect.document import Document, nodes_of
+from graphml.inspect.names import printable
 from graphml.inspect.records import graph_of, is_dump, read_dump
 from graphml.inspect.selection import Selection, select
 from graphml.inspect.stages import describe_model, prepare_model
@@ -83,9 +84,7 @@ every_drawing = pytest.mark.parametrize("name", ["whole", "build", "layer", "col
 
 def pairs(selection: Selection) -> list[tuple[str, str]]:
     return [
-        (dump.printable(source), dump.printable(node["name"]))
-        for node in selection.nodes
-        for source in node["inputs"]
+        (printable(source), printable(node["name"])) for node in selection.nodes for source in node["inputs"]
     ]
 
 
@@ -108,7 +107,7 @@ def test_dot_is_well_formed_and_holds_the_graph(name: str) -> None:
         return text[1:-1].replace('\\"', '"')
 
     nodes = [named(match["node"]) for match in matches if match and match["node"]]
-    assert sorted(nodes) == sorted(dump.printable(node["name"]) for node in selection.nodes)
+    assert sorted(nodes) == sorted(printable(node["name"]) for node in selection.nodes)
     edges = [(named(match["from"]), named(match["to"])) for match in matches if match and match["from"]]
     assert edges == pairs(selection)
 
@@ -117,10 +116,10 @@ def test_dot_is_well_formed_and_holds_the_graph(name: str) -> None:
 def test_graphml_opens_in_networkx(name: str) -> None:
     selection = drawings()[name]
     read = nx.read_graphml(io.BytesIO(dump.graphml_xml(selection).encode()), force_multigraph=True)
-    assert sorted(read.nodes) == sorted(dump.printable(node["name"]) for node in selection.nodes)
+    assert sorted(read.nodes) == sorted(printable(node["name"]) for node in selection.nodes)
     assert sorted(read.edges()) == sorted(pairs(selection))
     for node in selection.nodes:
-        facts_of = read.nodes[dump.printable(node["name"])]
+        facts_of = read.nodes[printable(node["name"])]
         assert facts_of["bytes"] == node["bytes"]
         assert facts_of["op"] == node["op"]
         assert facts_of.get("layer") == node["layer"]
@@ -142,7 +141,7 @@ def test_mermaid_is_well_formed_and_holds_the_graph(name: str) -> None:
         assert any(form.fullmatch(line.strip()) for form in (node, other, edge)), line
     found = [match for line in lines if (match := node.fullmatch(line.strip()))]
     assert sorted(int(match[1]) for match in found) == list(range(len(selection.nodes)))
-    names = [dump.printable(one["name"]) for one in selection.nodes]
+    names = [printable(one["name"]) for one in selection.nodes]
     edges = [match for line in lines if (match := edge.fullmatch(line.strip()))]
     assert [(names[int(match[1])], names[int(match[2])]) for match in edges] == pairs(selection)
 
