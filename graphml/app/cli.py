@@ -18,7 +18,10 @@ import graphml
 from graphml import settings
 from graphml.errors import GraphmlError
 
-COMMANDS = ("run", "chat", "info", "plan", "doctor", "pull", "perplexity", "graph", "diff", "explain")
+COMMANDS = (
+    "run", "chat", "info", "plan", "doctor", "pull", "perplexity", "graph",
+    "diff", "explain", "profile",
+)  # fmt: skip
 
 
 class Commands(TyperGroup):

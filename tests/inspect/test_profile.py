@@ -335,6 +335,13 @@ def test_the_formats_say_the_same(measured: Profile) -> None:
     assert "| attention + feed-forward |" in text
 
 
+def test_overlays_name_every_node_that_ran(measured: Profile) -> None:
+    found = profile_table.overlays(measured.stages[1])
+    rows = {row["node"]: row for row in table(measured.stages[1], "node", BANDWIDTH).rows}
+    assert set(found["time_us"]) == set(found["bytes"]) == {name for name in rows if rows[name]["calls"]}
+    assert found["time_us"]["logits"] == pytest.approx(1e3 * rows["logits"]["ms"])
+
+
 # Traces
 
 

@@ -1,0 +1,87 @@
+"""`graphml profile`: where the time of a prompt and of the tokens after it goes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import graphml
+from graphml.app import machine, options
+from graphml.app.console import Bars, write_json
+from graphml.app.opening import find
+from graphml.errors import UsageError
+from graphml.inspect import profile_table
+from graphml.inspect.profile import profile as measure
+from graphml.inspect.trace import trace as trace_events
+
+DEFAULT_TABLES = {"md": "phase,op,layer", "csv": "op", "json": ",".join(profile_table.BY)}
+
+PromptTokens = Annotated[
+    int, typer.Option("--prompt-tokens", "-p", min=0, help="Tokens of the prompt; 0: none.")
+]
+NewTokens = Annotated[int, typer.Option("--max-tokens", "-n", min=0, help="Tokens after it; 0: none.")]
+
+
+def profile(
+    model: options.Model = None,
+    prompt_tokens: PromptTokens = 512,
+    max_tokens: NewTokens = 64,
+    rounds: Annotated[int, typer.Option("--rounds", "-r", min=1, help="How often the prompt is read.")] = 3,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            help="Tables by phase, op, layer or node, several with commas; csv has one.",
+            show_default=False,
+        ),
+    ] = None,
+    format: Annotated[str, typer.Option("--format", help="md, csv (one table) or json.")] = "md",
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a trace for ui.perfetto.dev too.", show_default=False),
+    ] = None,
+    backend: options.Backend = "cpu",
+    threads: options.Threads = None,
+    kv: options.CacheType = "f16",
+    batch: options.BatchSize = 512,
+    arch: options.Architecture = None,
+    fuse: options.Fuse = "",
+    hf: options.Hub = None,
+) -> None:
+    """Show where the time of a prompt and of the tokens after it goes: by phase, op, layer or node."""
+    chosen = _tables(by, format)
+    with (
+        Bars() as bars,
+        graphml.load(
+            find(model, hf, bars), backend, threads, kv=kv, n_batch=batch, arch=arch, fuse=fuse,
+            progress=bars.report,
+        ) as opened,
+    ):  # fmt: skip
+        found = measure(opened, prompt_tokens, max_tokens, rounds)
+    bandwidth = machine.read_bandwidth(found.threads)
+    if trace is not None:
+        try:
+            trace.write_text(json.dumps(trace_events(found)), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"--trace {trace}: cannot be written: {error.strerror or error}") from None
+    if format == "json":
+        write_json(profile_table.as_json(found, bandwidth, chosen))
+    elif format == "csv":
+        print(profile_table.comma_separated(found, bandwidth, chosen[0]), end="")
+    else:
+        print(profile_table.markdown(found, bandwidth, chosen), end="")
+
+
+def _tables(by: str | None, format: str) -> list[str]:
+    """The tables that are wanted in a format."""
+    if format not in DEFAULT_TABLES:
+        raise UsageError(f"--format: wanted one of {', '.join(DEFAULT_TABLES)}; got {format!r}")
+    chosen = [one.strip() for one in (DEFAULT_TABLES[format] if by is None else by).split(",")]
+    for one in chosen:
+        if one not in profile_table.BY:
+            raise UsageError(f"--by: wanted {', '.join(profile_table.BY)}; got {one!r}")
+    if format == "csv" and len(chosen) > 1:
+        raise UsageError(f"--by: wanted one table for csv; got {by!r}")
+    return chosen

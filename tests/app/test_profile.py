@@ -1,0 +1,87 @@
+"""The commands that measure and report, on a tiny model."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import tiny_model
+from tests.app.test_commands import graphml_command
+
+SMALL = ["-p", 8, "-n", 4, "-r", 1, "-t", 2]
+
+
+@pytest.fixture(autouse=True)
+def quick_bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphml.app.machine.BANDWIDTH_BYTES", 1 << 20)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model.write(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_profile_shows_tables(path: Path, backend: str) -> None:
+    text = graphml_command("profile", path, *SMALL, "--backend", backend).stdout
+    assert text.startswith(f"tiny.gguf: llama on {backend}, ")
+    assert "\n## prompt\n8 tokens in " in text
+    assert "\n## generation\n" in text
+    for column in ("| phase ", "| op ", "| layer "):
+        assert text.count(column) == 2
+    only = graphml_command("profile", path, *SMALL, "--backend", backend, "--by", "node").stdout
+    assert "layers.1.ffn_norm" in only
+    assert "| phase " not in only.replace("| layer | phase ", "")
+
+
+def test_profile_as_csv_and_json(path: Path) -> None:
+    rows = list(
+        csv.DictReader(io.StringIO(graphml_command("profile", path, *SMALL, "--format", "csv").stdout))
+    )
+    assert {"stage", "op", "calls", "ms", "GB/s", "GFLOP/s", "bound by"} <= set(rows[0])
+    assert {row["stage"] for row in rows} == {"prompt", "generation"}
+    found = json.loads(graphml_command("profile", path, *SMALL, "--format", "json").stdout)
+    assert (found["model"], found["threads"], found["n_prompt"], found["n_gen"]) == ("tiny.gguf", 2, 8, 4)
+    assert all({"phase", "op", "layer", "node"} <= set(stage) for stage in found["stages"])
+    found = json.loads(graphml_command("profile", path, *SMALL, "--format", "json", "--by", "op").stdout)
+    assert not any("node" in stage for stage in found["stages"])
+
+
+def test_profile_with_and_without_a_fusion(path: Path) -> None:
+    def ops(*options: object) -> set[str]:
+        found = json.loads(graphml_command("profile", path, *SMALL, *options, "--format", "json").stdout)
+        return {row["op"] for stage in found["stages"] for row in stage["op"]}
+
+    assert "swiglu" not in ops("--fuse=none")
+    assert ops("--fuse=none") != ops()
+
+
+def test_profile_writes_a_trace(path: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    graphml_command("profile", path, *SMALL, "--trace", trace, "-p", 0)
+    found = json.loads(trace.read_text())
+    assert any(event["name"] == "logits" for event in found["traceEvents"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--format", "xml"], "--format: wanted one of md, csv, json; got 'xml'"),
+        (["--by", "kernel"], "--by: wanted phase, op, layer, node; got 'kernel'"),
+        (["--by", "op,layer", "--format", "csv"], "--by: wanted one table for csv"),
+        (["-p", 0, "-n", 0], "wanted tokens to profile"),
+        (["-p", 500], "its context of 160 tokens does not hold"),
+        (["--fuse", "nothing"], "nothing"),
+        (["--trace", "/no/such/folder/trace.json", *SMALL], "cannot be written"),
+    ],
+    ids=lambda value: " ".join(map(str, value[:2])) if isinstance(value, list) else "",
+)
+def test_errors_are_one_line(path: Path, arguments: list[object], says: str) -> None:
+    done = graphml_command("profile", path, "--backend", "reference", *arguments, code=1)
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert says in done.stderr
