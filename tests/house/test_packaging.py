@@ -31,7 +31,7 @@ def test_the_wheel_holds_every_package_and_nothing_else(tmp_path: Path) -> None:
     for package, root in ROOTS.items():
         folder = source / root / package
         for path in folder.rglob("*"):
-            if path.suffix in (".py", ".json", ".npz") or path.name == "py.typed":
+            if path.suffix in (".py", ".json", ".npz", ".html", ".css", ".js") or path.name == "py.typed":
                 expected.add(str(path.relative_to(source / root)))
     assert inside == expected
 

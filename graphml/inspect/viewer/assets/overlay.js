@@ -1,0 +1,120 @@
+// Colours of nodes: by family of ops, or by a measured number; and the legend that explains them.
+
+const FAMILIES = ["linear", "norm", "attention", "position", "elementwise", "reduce", "index", "layout", "leaf", "other"];
+const WORDS = [
+  ["linear", /mul_mat|linear|quantize|qkv|experts?|dequant/], ["norm", /norm/], ["attention", /attention/],
+  ["position", /rope/], ["reduce", /softmax|sum_rows/], ["index", /rows|gather|top_k/],
+  ["layout", /reshape|permute|concat|columns|copy|view/], ["leaf", /^(input|weight|state)$/],
+  ["elementwise", /^(add|sub|mul|div|neg|abs|sqr|sqrt|exp|tanh|sigmoid|relu|silu|gelu|gelu_erf|gelu_quick|softplus|scale|clamp|.*glu.*)$/],
+];
+
+function family(node) {
+  if (FAMILIES.includes(node.family)) return node.family;
+  const found = WORDS.find(([, pattern]) => pattern.test(node.op));
+  return found ? found[0] : "other";
+}
+
+class Overlays {
+  constructor(model) {
+    this.model = model;
+    // Maps: a node may be called `constructor`.
+    const measured = (key) => new Map(Object.entries(model.raw.overlays?.[key] || {}));
+    this.measured = { time: measured("time_us"), bytes: measured("bytes"), error: measured("nmse") };
+    const some = (key) => this.measured[key].size > 0;
+    const hasBytes = some("bytes") || model.last.nodes.some((node) => node.bytes);
+    this.choices = [["family", "op family"]];
+    if (some("time")) this.choices.push(["time", "time"]);
+    if (hasBytes) this.choices.push(["bytes", "bytes"]);
+    if (some("error")) this.choices.push(["error", "error (NMSE)"]);
+    if (new Set(model.last.nodes.map((node) => node.backend)).size > 1) this.choices.push(["backend", "backend"]);
+    this.backends = [...new Set(model.passes.flatMap((one) => one.nodes.map((node) => node.backend)))].filter(Boolean);
+    this.kind = "family";
+    this.ranges = new Map();
+  }
+
+  // The number of a node under an overlay. Times belong to the program, so to the last pass only.
+  value(pass, node, kind = this.kind) {
+    if (kind === "time") return pass === this.model.last ? this.measured.time.get(node.name) : undefined;
+    if (kind === "error") return this.measured.error.get(node.name);
+    if (kind !== "bytes") return undefined;
+    const moved = pass === this.model.last ? this.measured.bytes.get(node.name) : undefined;
+    return moved ?? node.bytes ?? undefined;
+  }
+
+  // Of several nodes: the worst error, the sum of times and bytes.
+  total(pass, nodes, kind = this.kind) {
+    const values = nodes.filter((node) => kind !== "bytes" || !isLeaf(node))
+      .map((node) => this.value(pass, node, kind)).filter((value) => value !== undefined).map(Number);
+    if (!values.length) return undefined;
+    return kind === "error" ? Math.max(...values) : values.reduce((sum, value) => sum + value, 0);
+  }
+
+  range(pass) {
+    const key = `${this.kind}:${pass.index}`;
+    if (!this.ranges.has(key)) {
+      const values = pass.nodes.filter((node) => !isLeaf(node)).map((node) => Number(this.value(pass, node)))
+        .filter((value) => Number.isFinite(value) && value > 0);
+      this.ranges.set(key, values.length ? [Math.min(...values), Math.max(...values)] : null);
+    }
+    return this.ranges.get(key);
+  }
+
+  // Colours an element through CSS classes and two custom properties; `nodes` has several for a box of layers.
+  paint(element, pass, nodes) {
+    const alone = nodes.length === 1;
+    element.removeAttribute("data-family");
+    element.classList.remove("measured", "unmeasured", "bad");
+    if (this.kind === "family" || (this.kind === "backend" && !alone)) {
+      if (alone) element.dataset.family = family(nodes[0]);
+      return;
+    }
+    if (this.kind === "backend") {
+      element.dataset.family = FAMILIES[this.backends.indexOf(nodes[0].backend) % FAMILIES.length] || "other";
+      return;
+    }
+    const value = Number(this.total(pass, nodes));
+    const range = this.range(pass);
+    if (Number.isNaN(value) || !range) {
+      const bad = !range ? false : nodes.some((node) => this.value(pass, node) !== undefined);
+      element.classList.add(bad ? "bad" : "unmeasured");
+      return;
+    }
+    element.classList.add("measured");
+    element.style.setProperty("--heat", `${Math.round(100 * this.heat(value, range))}%`);
+  }
+
+  // 0 to 1: logarithmic for errors, a square root for what adds up.
+  heat(value, [low, high]) {
+    if (this.kind === "error") {
+      const floor = Math.max(low, 1e-16);
+      if (high <= floor) return value > 0 ? 1 : 0;
+      return value <= floor ? 0 : Math.min(1, Math.log(value / floor) / Math.log(high / floor));
+    }
+    return high > 0 ? Math.sqrt(Math.min(1, value / high)) : 0;
+  }
+
+  format(value) {
+    if (value === undefined) return "";
+    return { time: formatTime, bytes: formatBytes, error: formatError }[this.kind]?.(value) ?? "";
+  }
+
+  legend(pass) {
+    const title = this.choices.find(([kind]) => kind === this.kind)[1];
+    const parts = [html("span", { class: "legend-title" }, `Colour: ${title}`)];
+    if (this.kind === "family" || this.kind === "backend") {
+      const shown = this.kind === "backend" ? this.backends : FAMILIES.filter((one) => pass.nodes.some((node) => family(node) === one));
+      shown.forEach((name, at) => {
+        const colour = this.kind === "backend" ? FAMILIES[at % FAMILIES.length] : name;
+        parts.push(html("span", { class: "swatch", "data-family": colour }, name));
+      });
+      return parts;
+    }
+    const range = this.range(pass);
+    if (!range) parts.push(html("span", {}, `nothing measured in the pass ${pass.name}`));
+    else {
+      const low = this.kind === "error" ? range[0] : 0;
+      parts.push(html("span", {}, low ? this.format(low) : "0"), html("span", { class: "ramp" }), html("span", {}, this.format(range[1])));
+    }
+    return parts;
+  }
+}

@@ -1,0 +1,134 @@
+// The panel of details: a node, or the model as long as none is chosen.
+
+class Panel {
+  constructor(app, element) {
+    this.app = app;
+    this.element = element;
+  }
+
+  draw() {
+    const { selected, home, pass } = this.app.state;
+    const { passes } = this.app.model;
+    const node = selected === null ? null : passes[home].byName.get(selected);
+    this.element.replaceChildren(...(node ? this.node(node, passes[home]) : this.overview(passes[pass])));
+    this.element.scrollTop = 0;
+  }
+
+  node(node, pass) {
+    const { app } = this;
+    const time = app.overlays.value(pass, node, "time");
+    const error = app.overlays.value(pass, node, "error");
+    const parts = [
+      html("div", { class: "panel-head" }, html("h2", {}, node.name),
+        html("button", { type: "button", class: "quiet", "aria-label": "Close details", onclick: () => app.select(null, pass) }, "×")),
+      html("p", { class: "op" }, html("span", { class: "swatch", "data-family": family(node) }, node.op), html("span", { class: "dim" }, ` in the pass ${pass.name}`)),
+      facts([
+        ["type", formatShape(node)], ["bytes", node.bytes ? `${formatBytes(node.bytes)} (${node.bytes})` : node.bytes === 0 ? "none of its own" : ""],
+        ["buffer", buffer(node.buffer)], ["workspace", buffer(node.workspace)], ["backend", node.backend],
+        ["fallback", node.fallback], ["time", formatTime(time)], ["error", error === undefined ? "" : `NMSE ${formatError(error)}`],
+        ["source", node.source], ["layer", node.layer], ["output", Object.keys(pass.outputs).filter((one) => pass.outputs[one] === node.name).join(", ")],
+      ]),
+    ];
+    parts.push(...this.list("Inputs", node.inputs.map((name) => [name, pass])));
+    parts.push(...this.list("Read by", (pass.users.get(node.name) || []).map((name) => [name, pass])));
+    parts.push(...this.fusion(node, pass), ...this.history(node, pass), ...this.refusals(node, pass));
+    const attributes = Object.entries(node.attributes || {});
+    if (attributes.length) parts.push(html("h3", {}, "Attributes"), facts(attributes.map(([key, value]) => [key, show(value)])));
+    return parts;
+  }
+
+  // The rule that made this node, or the one that took it.
+  fusion(node, pass) {
+    const { model } = this.app;
+    const origin = new Set(node.origin || []);
+    const applied = model.appliedTo.get(node.name);
+    const made = applied && applied.covered.every((name) => origin.has(name)) ? applied : null;
+    const rule = (one, ...rest) => html("p", { class: "rule" }, html("code", {}, one.fusion), ...rest);
+    if (made) return [html("h3", {}, "Fused by"), rule(made, ` covers ${made.covered.length} nodes`)];
+    const taken = !origin.size ? model.coveredBy.get(node.name) || [] : [];
+    return taken.length ? [html("h3", {}, "Taken by"), ...taken.map((one) => rule(one, ` into ${one.node}`))] : [];
+  }
+
+  history(node, pass) {
+    const { model } = this.app;
+    const parts = [];
+    for (const other of model.passes) {
+      const names = model.related(node.name, pass.index, other.index);
+      if (other === pass || !names.length || (names.length === 1 && names[0] === node.name && other.byName.get(node.name).op === node.op)) continue;
+      const word = other.index < pass.index ? "Made from, in" : "Became, in";
+      parts.push(...this.list(`${word} ${other.name}`, names.map((name) => [name, other]), "covers"));
+    }
+    return parts;
+  }
+
+  // Why rules did not take this node or its neighbours.
+  refusals(node, pass) {
+    const { model } = this.app;
+    const own = new Set([node.name, ...(node.origin || [])]);
+    const near = new Set([...node.inputs, ...(pass.users.get(node.name) || [])]);
+    for (const name of own) near.delete(name);
+    const rows = (names) => [...new Set([...names].flatMap((name) => model.refusedAt.get(name) || []))];
+    const here = rows(own);
+    const around = rows(near).filter((one) => !here.includes(one));
+    const item = (one) => html("li", {}, html("code", {}, one.fusion), ` at ${one.node}: ${one.reason}`);
+    const parts = [];
+    if (here.length) parts.push(html("h3", {}, "Fusions refused here"), html("ul", { class: "reasons" }, ...here.map(item)));
+    if (around.length) parts.push(html("h3", {}, "Refused at neighbours"), html("ul", { class: "reasons" }, ...around.slice(0, 12).map(item)));
+    return parts;
+  }
+
+  list(title, entries, kind = "") {
+    if (!entries.length) return [];
+    const items = entries.map(([name, pass]) => {
+      const node = pass.byName.get(name);
+      return html("li", {}, this.link(name, pass), node ? html("span", { class: "dim" }, ` ${node.op}  ${formatShape(node)}`) : null);
+    });
+    return [html("h3", {}, title), html("ul", { class: `links ${kind}` }, ...items)];
+  }
+
+  link(name, pass) {
+    return html("button", { type: "button", class: "link", onclick: () => this.app.jump(name, pass.index) }, name);
+  }
+
+  overview(pass) {
+    const { model } = this.app;
+    const { raw } = model;
+    const counts = new Map();
+    for (const node of pass.nodes) counts.set(node.op, (counts.get(node.op) || 0) + 1);
+    const ops = [...counts].sort((a, b) => b[1] - a[1]);
+    const fallbacks = pass.nodes.filter((node) => node.fallback);
+    const parts = [
+      html("h2", {}, `Pass ${pass.name}`),
+      facts([
+        ["nodes", pass.nodes.length], ["layers", pass.layerNumbers.length || ""], ["seconds", pass.seconds?.toPrecision(3)],
+        ["outputs", Object.entries(pass.outputs).map(([key, name]) => (key === name ? key : `${key} = ${name}`)).join(", ")],
+        ["arena", raw.plan?.peak ? `${formatBytes(raw.plan.peak)}, at least ${formatBytes(raw.plan.lower_bound)}` : ""],
+        ["fallbacks", fallbacks.length || ""],
+      ]),
+      html("p", { class: "dim" }, "Choose a node to see its details; choose a box of layers to open it."),
+    ];
+    const sum = (kind) => pass.nodes.map((node) => [node.name, this.app.overlays.value(pass, node, kind)]).filter(([, value]) => value);
+    const slow = sum("time").sort((a, b) => b[1] - a[1]).slice(0, 8);
+    if (slow.length) parts.push(html("h3", {}, "Slowest"), html("ul", { class: "links" }, ...slow.map(([name, value]) => html("li", {}, this.link(name, pass), html("span", { class: "dim" }, ` ${formatTime(value)}`)))));
+    if (fallbacks.length) parts.push(...this.list("Not on the backend", fallbacks.slice(0, 20).map((node) => [node.name, pass])));
+    parts.push(html("h3", {}, "Ops"), facts(ops));
+    return parts;
+  }
+}
+
+function buffer(place) {
+  return place ? `${formatBytes(place.size)} at ${place.offset}` : "";
+}
+
+function show(value) {
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
+}
+
+function facts(rows) {
+  const list = html("dl");
+  for (const [key, value] of rows) {
+    if (value === null || value === undefined || value === "") continue;
+    list.append(html("dt", {}, key), html("dd", {}, String(value)));
+  }
+  return list;
+}

@@ -1,0 +1,68 @@
+"""Puts the page together: assets, document, and a policy that lets nothing but them run."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+from graphml.inspect.viewer.columns import encode
+
+FORMAT = "graphml-1"
+# In the order in which they use each other.
+SCRIPTS = (
+    "document",
+    "model",
+    "layout",
+    "overlay",
+    "pane",
+    "moves",
+    "panel",
+    "table",
+    "memory",
+    "fusions",
+    "search",
+    "main",
+)
+
+
+def render(document: Mapping[str, Any]) -> str:
+    """The HTML page that draws a document of the format `graphml-1`.
+
+    The page is complete: it asks no network and no file for anything, and its policy forbids it to. Raises
+    ValueError for another format and for a document without passes.
+    """
+    if document.get("format") != FORMAT:
+        raise ValueError(f"document: wanted the format {FORMAT!r}; got {document.get('format')!r}")
+    if not document.get("passes"):
+        raise ValueError("document: wanted at least one pass; got none")
+    style = _asset("style.css")
+    body = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
+    script = f'(() => {{\n"use strict";\n{body}\nstart();\n}})();\n'
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)};"
+        " base-uri 'none'; form-action 'none'"
+    )
+    page = _asset("page.html")
+    parts = {
+        "POLICY": policy,
+        "TITLE": html.escape(f"{document.get('model', 'graph')} - graphml"),
+        "STYLE": style,
+        "DOCUMENT": encode(document),
+        "SCRIPT": script,
+    }
+    pieces = page.split("%%")
+    # What stands between the marks is replaced once, so no text of the document is looked at again.
+    return "".join(parts[piece] if place % 2 else piece for place, piece in enumerate(pieces))
+
+
+def _asset(name: str) -> str:
+    return files("graphml.inspect.viewer").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'"

@@ -1,0 +1,229 @@
+"""The viewer in a real browser: it draws, finds, opens, compares, and asks nothing of the network."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphml.inspect.viewer import render
+from tests.inspect.chromium import LAYERS, Page, browser, document, opened
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture
+def viewer(chromium: Any, tmp_path: Path) -> Iterator[Page]:
+    with opened(chromium, render(document()), tmp_path) as page:
+        yield page
+
+
+@pytest.mark.parametrize(("layers", "nodes"), [(LAYERS, 1100), (88, 3000)])
+def test_an_unfused_graph_opens_in_under_two_seconds(
+    chromium: Any, tmp_path: Path, layers: int, nodes: int
+) -> None:
+    found = document(layers)
+    unfused = found["passes"][0]["nodes"]
+    assert len(unfused) > nodes
+    html = render(found)
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        with opened(chromium, html, tmp_path):
+            seconds.append(time.perf_counter() - start)
+    print(f"{len(unfused)} nodes, {len(html)} bytes, drawn after {sorted(seconds)[1]:.2f} s")
+    assert min(seconds) < 2
+
+
+def test_layers_are_one_box_until_they_are_opened(viewer: Page) -> None:
+    page = viewer.page
+    labels = page.eval_on_selector_all(".run .name", "all => all.map(one => one.textContent)")
+    assert labels == [f"▸ layer 0 … {LAYERS - 2}  × {LAYERS - 1}", f"▸ layer {LAYERS - 1}"]
+    assert not any(name.startswith("layers.") for name in viewer.names(".node"))
+    page.click(".run")
+    assert {"layers.0.q", "layers.0.swiglu"} <= viewer.names(".node")
+    assert "layers.1.q" not in viewer.names(".node")
+    assert page.text_content(".run .name") == f"▸ layer 1 … {LAYERS - 2}  × {LAYERS - 2}"
+    page.click(".head")
+    assert "layers.0.q" not in viewer.names(".node")
+
+
+def test_nothing_overlaps_and_edges_go_down(viewer: Page) -> None:
+    page = viewer.page
+    page.click("#all")
+    boxes = page.eval_on_selector_all(
+        ".node, .port",
+        "all => all.map(one => one.getBoundingClientRect()).map(b => [b.x, b.y, b.right, b.bottom])",
+    )  # fmt: skip
+    nodes = {
+        node["name"] for node in document()["passes"][0]["nodes"] if node["op"] not in ("weight", "state")
+    }
+    assert viewer.names(".node") == nodes
+    boxes.sort(key=lambda box: box[1])
+    for place, (left, _, right, bottom) in enumerate(boxes):
+        for other in boxes[place + 1 :]:
+            if other[1] >= bottom:
+                break
+            assert right <= other[0] or other[2] <= left
+    paths = page.eval_on_selector_all(".edge", "all => all.map(one => one.getAttribute('d'))")
+    for path in paths:
+        numbers = path.replace("M", " ").replace("L", " ").replace("C", " ").split()
+        assert float(numbers[1]) < float(numbers[-1])
+
+
+def test_searching_jumps_into_a_closed_layer(viewer: Page) -> None:
+    viewer.find("layers.7.swiglu")
+    assert viewer.names(".node.selected") == {"layers.7.swiglu"}
+    assert viewer.page.text_content("#panel h2") == "layers.7.swiglu"
+    box = viewer.page.locator(".node.selected").bounding_box()
+    stage = viewer.page.locator("#stage").bounding_box()
+    assert stage["x"] < box["x"] < stage["x"] + stage["width"]
+    assert stage["y"] < box["y"] < stage["y"] + stage["height"]
+    viewer.page.fill("#search", "no such thing")
+    assert "no such node" in viewer.page.text_content("#found")
+
+
+def test_a_fused_node_shows_what_it_covers_and_the_other_way_round(viewer: Page) -> None:
+    page = viewer.page
+    page.click("[data-view=compare]")
+    viewer.find("layers.2.swiglu")
+    left, right = ".pane:nth-child(1) ", ".pane:nth-child(2) "
+    assert viewer.names(right + ".selected") == {"layers.2.swiglu"}
+    assert viewer.names(left + ".related") == {"layers.2.silu", "layers.2.swiglu"}
+    panel = page.text_content("#panel")
+    assert "Fused by" in panel
+    assert "covers 2 nodes" in panel
+    page.click(left + "[data-name='layers.2.silu']")
+    assert viewer.names(left + ".selected") == {"layers.2.silu"}
+    assert viewer.names(right + ".related") == {"layers.2.swiglu"}
+    assert viewer.names(left + ".related") == {"layers.2.swiglu"}
+    assert "into layers.2.swiglu" in page.text_content("#panel")
+    page.keyboard.press("Escape")
+    assert not viewer.names(".related")
+    page.hover(right + "[data-name='layers.2.ffn_norm']")
+    assert {"layers.2.ffn_norm", "layers.2.rms_norm_1"} <= viewer.names(left + ".related")
+
+
+def test_a_selection_stays_from_pass_to_pass(viewer: Page) -> None:
+    page = viewer.page
+    page.keyboard.press("]")
+    assert page.get_attribute("#pass-1", "aria-selected") == "true"
+    viewer.find("layers.0.swiglu")
+    assert "swiglu" in page.text_content("#panel .op")
+    page.keyboard.press("[")
+    assert "mul in the pass build" in page.text_content("#panel .op")
+    assert viewer.names(".related") == {"layers.0.silu"}
+
+
+def test_reasons_of_refusals_stand_at_the_node_and_its_neighbours(chromium: Any, tmp_path: Path) -> None:
+    found = document(2)
+    reason = "layers.0.up has another reader"
+    found["fusions"]["refused"] = [
+        {"fusion": "qkv", "node": "layers.0.gate", "at": "layers.0.up", "reason": reason}
+    ]
+    with opened(chromium, render(found), tmp_path) as viewer:
+        viewer.find("layers.0.gate")
+        assert "Fusions refused here" in viewer.page.text_content("#panel")
+        assert reason in viewer.page.text_content("#panel")
+        viewer.find("layers.0.silu")
+        assert "Refused at neighbours" in viewer.page.text_content("#panel")
+        viewer.page.click("[data-view=fusions]")
+        assert f"refused once: {reason}" in viewer.page.text_content("#stage")
+
+
+def test_overlays_colour_and_explain(chromium: Any, tmp_path: Path) -> None:
+    found = document(2)
+    last = found["passes"][-1]
+    names = [node["name"] for node in last["nodes"] if node["op"] not in ("weight", "state", "input")]
+    found["overlays"] = {
+        "time_us": {name: 10.0 * place for place, name in enumerate(names)},
+        "nmse": {name: 1e-9 * 4.0**place for place, name in enumerate(names)},
+    }
+    with opened(chromium, render(found), tmp_path) as viewer:
+        page = viewer.page
+        assert page.eval_on_selector_all("#overlay option", "all => all.map(one => one.value)") == [
+            "family", "time", "bytes", "error",
+        ]  # fmt: skip
+        page.click("#all")
+        page.click(f"#pass-{last_index(found)}")
+        heat = "one => parseFloat(one.style.getPropertyValue('--heat'))"
+        for kind in ("time", "error"):
+            page.select_option("#overlay", kind)
+            page.wait_for_timeout(200)
+            first, late = (
+                page.eval_on_selector(f"[data-name='{name}']", heat) for name in (names[1], names[-1])
+            )
+            assert first < late == 100
+            colours = {name: fill(page, name) for name in (names[1], names[-1])}
+            assert len(set(colours.values())) == 2
+        page.select_option("#overlay", "time")
+        assert "ms" in page.text_content("#legend") or "µs" in page.text_content("#legend")
+        page.click("#pass-0")
+        assert "nothing measured" in page.text_content("#legend")
+
+
+def last_index(found: dict[str, Any]) -> int:
+    return len(found["passes"]) - 1
+
+
+def fill(page: Any, name: str) -> str:
+    colour: str = page.eval_on_selector(f"[data-name='{name}'] .card", "one => getComputedStyle(one).fill")
+    return colour
+
+
+def test_layers_that_take_turns_are_one_box(chromium: Any, tmp_path: Path) -> None:
+    found = document(16)
+    found["collapsed"] = []
+    for one in found["passes"]:
+        one["nodes"] = [
+            node | {"dtype": "f16" if (node["layer"] or 0) % 2 else "f32"} for node in one["nodes"]
+        ]
+    with opened(chromium, render(found), tmp_path) as viewer:
+        label = viewer.page.text_content(".run .name")
+        assert label == "▸ layer 0 … 13  × 7 (2 kinds)"
+
+
+def test_the_table_and_the_memory_say_the_same_in_other_forms(viewer: Page) -> None:
+    page = viewer.page
+    page.click("[data-view=table]")
+    assert page.locator("tbody tr").count() == 300
+    page.fill(".page-tools input", "layers.31.")
+    assert page.locator("tbody tr").count() == sum(
+        "layers.31." in str([node["name"], node["inputs"]]) for node in document()["passes"][0]["nodes"]
+    )
+    page.click("thead button >> text=bytes")
+    assert page.locator("th[aria-sort=ascending]").count() == 1
+    page.click("tbody .link >> nth=0")
+    assert page.text_content("#panel h2") == page.text_content("tbody tr.selected .link")
+    page.click("[data-view=memory]")
+    planned = [node for node in document()["passes"][-1]["nodes"] if node["buffer"]]
+    assert page.locator(".life").count() == len(planned) > 100
+    assert no_overlap(page)
+
+
+def no_overlap(page: Any) -> bool:
+    """Values that live at one time lie at different offsets (or share them: a box within the other)."""
+    boxes = page.eval_on_selector_all(
+        ".life", "all => all.map(one => ['x', 'y', 'width', 'height'].map(k => Number(one.getAttribute(k))))"
+    )
+    return all(width > 0 and height > 0 for _, _, width, height in boxes)
+
+
+def test_the_address_names_the_place(chromium: Any, tmp_path: Path) -> None:
+    with opened(chromium, render(document(2)), tmp_path) as viewer:
+        viewer.page.keyboard.press("]")
+        viewer.find("layers.1.swiglu")
+        address = viewer.page.url
+        assert "node=layers.1.swiglu" in address
+        other = viewer.page.context.new_page()
+        other.goto(address)
+        other.wait_for_selector(".node.selected")
+        assert other.get_attribute(".node.selected", "data-name") == "layers.1.swiglu"
+        assert other.get_attribute("#pass-1", "aria-selected") == "true"
