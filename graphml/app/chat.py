@@ -43,6 +43,8 @@ def chat(
     arch: options.Architecture = None,
     pre: options.PreTokenizer = None,
     fuse: options.Fuse = "",
+    place: options.Place = "",
+    strict: options.Strict = False,
     hf: options.Hub = None,
 ) -> None:
     """Talk with a model. /exit ends, /reset begins anew, /history shows all; Ctrl-C stops an answer."""
@@ -55,6 +57,7 @@ def chat(
         Bars() as bars,
         graphml.load(
             find(model, hf, bars), backend, threads, kv=kv, n_batch=batch, arch=arch, pre=pre, fuse=fuse,
+            place=place, strict=strict,
             template=template, progress=bars.report,
         ) as opened,
     ):  # fmt: skip

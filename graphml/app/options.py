@@ -25,7 +25,22 @@ Hub = Annotated[
         show_default=False,
     ),
 ]
-Backend = Annotated[str, typer.Option(help="What computes: cpu, reference or another installed backend.")]
+Backend = Annotated[
+    str,
+    typer.Option(
+        help="What computes: cpu, reference or another installed one; several with commas, preferred first."
+    ),
+]
+Place = Annotated[
+    str,
+    typer.Option(
+        "--place",
+        metavar="RULES",
+        help="Where nodes go: cpu:layers.0-14,reference:softmax; by default to the first backend that can.",
+        show_default=False,
+    ),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse what the preferred backend cannot run.")]
 Threads = Annotated[
     int | None, typer.Option("--threads", "-t", min=1, help="Worker threads; by default the physical cores.")
 ]

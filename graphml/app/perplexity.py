@@ -31,6 +31,8 @@ def perplexity(
     arch: options.Architecture = None,
     pre: options.PreTokenizer = None,
     fuse: options.Fuse = "",
+    place: options.Place = "",
+    strict: options.Strict = False,
     hf: options.Hub = None,
 ) -> None:
     """Print the perplexity of a text; its second half of every chunk counts."""
@@ -41,6 +43,7 @@ def perplexity(
         Bars() as bars,
         graphml.load(
             find(model, hf, bars), backend, threads, kv=kv, n_batch=batch, arch=arch, pre=pre, fuse=fuse,
+            place=place, strict=strict,
             progress=bars.report,
         ) as opened,
     ):  # fmt: skip

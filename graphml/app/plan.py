@@ -20,6 +20,8 @@ def plan(
     backend: options.Backend = "cpu",
     arch: options.Architecture = None,
     fuse: options.Fuse = "",
+    place: options.Place = "",
+    strict: options.Strict = False,
     json: options.Json = False,
     hf: options.Hub = None,
 ) -> None:
@@ -29,7 +31,8 @@ def plan(
     """
     with Bars() as bars:
         path = find(model, hf, bars)
-    executor = open_executor(path, backend, None, arch, kv, batch, options=CompileOptions(fuse))
+    chosen = CompileOptions(fuse, place=place, strict=strict)
+    executor = open_executor(path, backend, None, arch, kv, batch, options=chosen)
     try:
         need = memory_need(executor, _context(executor, ctx))
         unused = {"unused_tensors": executor.unused_tensors, "unread_keys": _unread_keys(executor)}

@@ -54,6 +54,8 @@ def run(
     arch: options.Architecture = None,
     pre: options.PreTokenizer = None,
     fuse: options.Fuse = "",
+    place: options.Place = "",
+    strict: options.Strict = False,
     hf: options.Hub = None,
 ) -> None:
     """Answer a prompt with the model's chat template; models without one, and --raw, continue the text."""
@@ -67,6 +69,7 @@ def run(
         Bars() as bars,
         graphml.load(
             find(model, hf, bars), backend, threads, kv=kv, n_batch=batch, arch=arch, pre=pre, fuse=fuse,
+            place=place, strict=strict,
             template=template, progress=bars.report,
         ) as opened,
     ):  # fmt: skip

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from graphml import settings
 from graphml.backend import Backend, Device, Plan, Program, Progress, no_progress
-from graphml.engine.parts import PartsDevice, ReadyPart, join, lower_parts, whole_plan
+from graphml.engine.parts import PartsDevice, ReadyPart, backends_of, join, lower_parts, whole_plan
 from graphml.errors import UsageError
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
@@ -66,6 +66,7 @@ class Compiled:
     options: CompileOptions = DEFAULT
     placement: Placement | None = None  # of a graph on several backends
     parts: tuple[ReadyPart, ...] = ()
+    backends: Mapping[Node, str] = field(default_factory=dict)  # of the nodes, where there are several
 
 
 @dataclass
@@ -74,6 +75,7 @@ class _Trail:
 
     placement: Placement | None = None
     parts: tuple[ReadyPart, ...] = ()
+    backends: Mapping[Node, str] = field(default_factory=dict)
     snapshots: dict[str, Graph] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -178,6 +180,7 @@ def _prepare_parts(
         )
 
     trail.placement, trail.parts = placement, trail.run("plan", planned)
+    trail.backends = backends_of(trail.parts, nodes)
     device.settle(final, options.place, placement.states())
     return final, whole_plan(trail.parts, nodes), log, trail
 
@@ -205,5 +208,6 @@ def compile_graph(
         program = trail.run("lower", lambda: device.lower(final, plan, weights, progress))
     trail.seconds["build"] += build_seconds
     return Compiled(
-        final, plan, program, log, trail.snapshots, trail.seconds, options, trail.placement, trail.parts
-    )
+        final, plan, program, log, trail.snapshots, trail.seconds, options,
+        trail.placement, trail.parts, trail.backends,
+    )  # fmt: skip

@@ -7,12 +7,22 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graphml.backend import Backend, Device, Plan, Program, Progress, State
+from graphml.backend import (
+    Backend,
+    Device,
+    Plan,
+    Program,
+    Progress,
+    State,
+    StepTime,
+    TakeTimes,
+    TimedProgram,
+)
 from graphml.errors import BackendError, UsageError
 from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node
@@ -154,11 +164,25 @@ class PartsProgram:
                 if name not in self._crossing:
                     self._given.setdefault(name, _link(node))
         self.inputs: dict[str, Array] = {name: link.array for name, link in self._given.items()}
+        self._take: TakeTimes | None = None
+        self._times: list[Callable[[], Sequence[StepTime]]] = []
+
+    def time_steps(self, take: TakeTimes | None) -> None:
+        """See `graphml.backend.TimedProgram`; the parts that can be timed tell their times together."""
+
+        def collect(dims: Mapping[str, int], times: Callable[[], Sequence[StepTime]]) -> None:
+            self._times.append(times)
+
+        self._take = take
+        for program in self.programs:
+            if isinstance(program, TimedProgram):
+                program.time_steps(None if take is None else collect)
 
     def run(self, dims: Mapping[str, int], state: State) -> dict[str, Array]:
         """Run the parts in order; see `graphml.backend.Program`."""
         if not isinstance(state, PartsState) or state.homes != self._homes:
             raise BackendError("the session's state was made for another placement than the program")
+        self._times = []
         outputs: dict[str, Array] = {}
         for i, (part, program) in enumerate(zip(self.parts, self.programs, strict=True)):
             for name, array in program.inputs.items():
@@ -170,6 +194,9 @@ class PartsProgram:
                     self._crossing[name.removeprefix(COPY)].window(dims)[...] = value
                 else:  # what a later part of the same device would write over is the caller's own
                     outputs[name] = value if i == len(self.parts) - 1 else value.copy()
+        if self._take is not None:
+            kept = self._times
+            self._take(dict(dims), lambda: [step for times in kept for step in times()])
         return outputs
 
 
@@ -198,6 +225,16 @@ def whole_plan(parts: Sequence[ReadyPart], nodes: Sequence[Mapping[Node, Node]])
         workspaces |= {new[node]: at for node, at in part.plan.workspaces.items()}
     sizes = arenas(parts).values()
     return Plan(offsets, workspaces, sum(peak for peak, _ in sizes), sum(bound for _, bound in sizes))
+
+
+def backends_of(parts: Sequence[ReadyPart], nodes: Sequence[Mapping[Node, Node]]) -> dict[Node, str]:
+    """Computed node or state of the joined graph -> the backend that it is on."""
+    found: dict[Node, str] = {}
+    for part, new in zip(parts, nodes, strict=True):
+        for node in part.graph.nodes:
+            if node.op.name not in ("input", "weight"):
+                found.setdefault(new[node], part.backend)
+    return found
 
 
 def lower_parts(

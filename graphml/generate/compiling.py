@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from graphml.backend import no_progress
-from graphml.engine import discovery, fetch
+from graphml.engine import fetch
 from graphml.engine.compile import Compiled, CompileOptions, compile_graph
-from graphml.engine.loading import open_executor
-from graphml.errors import BackendError, UsageError
+from graphml.engine.loading import choose_backend, open_executor
+from graphml.errors import UsageError
 from graphml.generate.arguments import whole_number
 from graphml.generate.model import Model
 from graphml.ir.graph import Graph
@@ -28,6 +28,7 @@ def compile(
     fuse: str = "",
     keep: str | Sequence[str] = (),
     strict: bool = False,
+    place: str = "",
     weights: Mapping[str, Array] | None = None,
     threads: int | None = None,
     n_tokens: int = 1,
@@ -38,15 +39,16 @@ def compile(
     backend: as of `load`, "cpu" unless given; a `Model` has one already. fuse: which fusions are on: "" all
     or what GRAPHML_FUSE says, "none", "-swiglu,+linear", "none,+swiglu". keep: names of nodes, or patterns
     such as "layers.*.q", that must stay values of their own: each becomes an output `value:NAME`. strict:
-    refuse what the backend has no kernel for. weights: of a graph, name -> array as the graph's dtypes hold
-    them. threads: of a device that is opened here. n_tokens, n_outputs: bounds of a model's program.
+    refuse what the backend has no kernel for. place: where nodes go among several backends, as of `load`.
+    weights: of a graph, name -> array as the graph's dtypes hold them. threads: of a device that is opened
+    here. n_tokens, n_outputs: bounds of a model's program.
 
     The result has `graph`, `snapshots` (the graph after each pass), `fusions` (applied and refused), `plan`,
     `seconds` and `program`. A device opened here closes when the program is no longer used.
 
     Raises a GraphmlError: UsageError for an argument or an unknown fusion or node, and those of `load`.
     """
-    options = CompileOptions(fuse, (keep,) if isinstance(keep, str) else tuple(keep), strict)
+    options = CompileOptions(fuse, (keep,) if isinstance(keep, str) else tuple(keep), strict, place)
     options.fusions()
     if isinstance(source, Graph):
         return _graph(source, backend or "cpu", weights or {}, threads, options)
@@ -76,10 +78,7 @@ def _graph(
     missing = [name for name in graph.leaves("weight") if name not in weights]
     if missing:
         raise UsageError(f"weights: the graph wants {missing[0]!r}; got {sorted(weights) or 'none'}")
-    chosen = discovery.backend(backend)
-    reason = chosen.unavailable()
-    if reason is not None:
-        raise BackendError(f"backend {backend!r} cannot be used here: {reason}")
+    chosen = choose_backend(backend)
     device = chosen.open(threads)
     try:
         compiled = compile_graph(graph, chosen, device, weights, no_progress, options)

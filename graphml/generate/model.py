@@ -51,23 +51,27 @@ def load(
     template: AnyPath | None = None,
     progress: Progress | None = None,
     fuse: str = "",
+    place: str = "",
+    strict: bool = False,
 ) -> Model:
     """Open a model: a GGUF file (of a split one any part), a llama2.c checkpoint, or a known short name.
 
     A short name such as "smollm2" is downloaded once. Weights stay in the mapped file.
 
-    backend: "cpu", "reference", or any other installed one. threads: worker threads; None: the physical
+    backend: "cpu", "reference", or any other installed one; several with commas ("cpu,reference") share the
+    model, the preferred first. threads: worker threads; None: the physical
     cores. kv: dtype of the key and value cache (f16, f32, bf16). n_batch: most tokens of one evaluation.
     arch: a Python file that defines the architecture, in place of the known one (it is run, so it must be
     trusted). pre: name of the pre-tokenizer, in place of the file's. template: Jinja text of a chat template,
     or as a `Path` a file of it, in place of the file's. progress: called as progress(what, done, total).
-    fuse: which fusions are on ("none", "-swiglu,+linear"); "": what GRAPHML_FUSE says, else all.
+    fuse: which fusions are on ("none", "-swiglu,+linear"); "": what GRAPHML_FUSE says, else all. place: where
+    nodes go ("cpu:layers.0-14,reference:softmax"). strict: refuse what the preferred backend cannot run.
 
     Raises a GraphmlError: WeightsError for a bad file, ArchitectureError, BackendError, UsageError for an
     argument, DownloadError.
     """
     report = progress or no_progress
-    options = CompileOptions(fuse)
+    options = CompileOptions(fuse, place=place, strict=strict)
     options.fusions()  # a wrong name is told before anything is fetched
     threads = None if threads is None else _count("threads", threads)
     n_batch = _count("n_batch", n_batch)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphml.backend import Backend
@@ -20,7 +20,7 @@ from graphml.passes.cut import Cut, Part, constants, cut_graph, state_of
 Shaped = Callable[[Graph, Backend], Graph]
 """What the compiler makes of a part for a backend before it lowers it: fused, activations converted."""
 
-_LAYERS = re.compile(r"layers\.(\d+)(?:-(\d+))?")
+_LAYERS = re.compile(r"layers\.(?:\*|(\d+)(?:-(\d+))?)")
 _LAYER = re.compile(r"layers\.(\d+)\.")
 
 
@@ -28,8 +28,8 @@ _LAYER = re.compile(r"layers\.(\d+)\.")
 class Rule:
     """A wish: what `selects` names goes to `backend`.
 
-    selects: layers (`layers.3`, `layers.0-14`), an op (`softmax`), or a pattern of the names of nodes or of
-    the weights and states that they read (`layers.*.ffn_*`, `blk.0.attn_q.weight`).
+    selects: layers (`layers.3`, `layers.0-14`, `layers.*`), an op (`softmax`), or a pattern of the names of
+    nodes or of the weights and states that they read (`layers.*.ffn_*`, `blk.0.attn_q.weight`).
     """
 
     backend: str
@@ -40,18 +40,16 @@ class Rule:
         """Whether whole layers are named."""
         return _LAYERS.fullmatch(self.selects) is not None
 
-    def matches(self, node: Node) -> bool:
-        """Whether it names this node; a view has no place of its own."""
+    def matches(self, node: Node, names: Iterable[str]) -> bool:
+        """Whether it names this node, by the names of it and its leaves; a view has no place of its own."""
         if node.op.view:
             return False
         layers = _LAYERS.fullmatch(self.selects)
         if layers is not None:
             layer = layer_of(node)
-            return layer is not None and int(layers[1]) <= layer <= int(layers[2] or layers[1])
-        leaves = (source.name for source in node.inputs if source.op.family == "leaf")
-        return node.op.name == self.selects or any(
-            fnmatch.fnmatchcase(name, self.selects) for name in (node.name, *leaves)
-        )
+            first, last = layers[1], layers[2] or layers[1]
+            return layer is not None and (first is None or int(first) <= layer <= int(last))
+        return node.op.name == self.selects or any(fnmatch.fnmatchcase(n, self.selects) for n in names)
 
     def __str__(self) -> str:
         return f"{self.backend}:{self.selects}"
@@ -139,6 +137,7 @@ class _Unit:
     reason: str = ""
     ruled: bool = False
     anchor: Node | None = None
+    wished: set[Node] = field(default_factory=set)  # those that the rule itself names
     refused: dict[str, tuple[str, str]] = field(default_factory=dict)  # backend -> (node, reason)
     settled: bool = False  # all refuse it
 
@@ -188,37 +187,48 @@ class _Placer:
                     f"{name} refuses {what}: {why}" if what != node.name else f"{name} refuses: {why}"
                     for name, (what, why) in unit.refused.items()
                 )
+                refused += "; runs in NumPy" if unit.settled else ""
             reason = unit.reason
-            if unit.anchor is not None and node is not unit.anchor and unit.ruled:
+            if unit.anchor is not None and node not in unit.wished:
                 reason = f"follows {unit.anchor.name} ({reason})"
             places[node.name] = Placed(node.name, node.op.name, unit.backend, refused or reason, refused)
         return Placement(tuple(self.names), places, self._cut())
 
     def _wish(self) -> None:
         """Where each unit would be if no backend refused anything."""
-        used: set[Rule] = set()
+        used: set[int] = set()
         for unit in self.units:
             unit.backend, unit.reason = self.names[0], "preferred"
-            best = -1
+            named = {
+                node: [i for i, rule in enumerate(self.rules) if rule.matches(node, self._names(node))]
+                for node in unit.nodes
+            }
+            used |= {i for found in named.values() for i in found}
+            best = max((i for found in named.values() for i in found), default=None)
+            if best is not None:
+                unit.backend, unit.reason = self.rules[best].backend, f"rule {self.rules[best]}"
+                unit.ruled, unit.wished = True, {node for node, found in named.items() if best in found}
             for node in unit.nodes:
-                for i, rule in enumerate(self.rules):
-                    if rule.matches(node):
-                        used.add(rule)
-                        if i > best:
-                            best, unit.anchor = i, node
-            if best >= 0:
-                unit.backend, unit.reason, unit.ruled = (
-                    self.rules[best].backend,
-                    f"rule {self.rules[best]}",
-                    True,
-                )
-            for node in unit.nodes:
-                if node.op.name == "state" and node.name in self.homes:
-                    unit.backend, unit.ruled, unit.anchor = self.homes[node.name], True, node
-                    unit.reason = f"{node.name} lives there"
-        for rule in self.rules:
-            if rule not in used:
+                home = self.homes.get(node.name) if node.op.name == "state" else None
+                if home not in (None, unit.backend):
+                    unit.backend, unit.reason, unit.ruled = home or "", f"{node.name} lives there", True
+                    unit.wished = {node}
+            unit.anchor = next((node for node in unit.nodes if node in unit.wished), None)
+        for i, rule in enumerate(self.rules):
+            if i not in used:
                 self._unknown(rule)
+
+    def _names(self, node: Node) -> list[str]:
+        """Its own name, and those of the leaves that it reads, through constants too."""
+        names = [node.name]
+        stack = list(node.inputs)
+        while stack:
+            source = stack.pop()
+            if source.op.family == "leaf":
+                names.append(source.name)
+            elif source not in self.unit:
+                stack += source.inputs
+        return names
 
     def _unknown(self, rule: Rule) -> None:
         ops = sorted({node.op.name for node in self.unit if node.op.family != "leaf"})

@@ -1,0 +1,363 @@
+"""Models on several backends at once: the same answers as on one, in as few parts as the rules allow."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import graphml
+from graphml.backend import Backend
+from graphml.engine import discovery
+from graphml.engine.cache import PagedCache
+from graphml.engine.compile import Compiled, CompileOptions
+from graphml.engine.executor import BLOCK_SIZE, Executor
+from graphml.engine.loading import open_executor
+from graphml.engine.parts import PartsProgram
+from graphml.errors import BackendError, UsageError
+from graphml.ir.verify import verify
+from tests import golden
+from tests.golden import Floats, nmse
+
+LIMIT = 1e-6
+BOTH = "cpu,reference"
+LAYERS = "cpu:layers.0,reference:layers.1"
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("parts")
+
+
+@cache
+def built(name: str, folder: Path, form: str | None = None) -> Path:
+    one = golden.read(name)
+    if form is None:
+        return golden.build(one, folder / f"{name}.gguf")
+    tensors = {tensor: golden.weights(tensor, sizes, one.seed) for tensor, sizes in one.tensors.items()}
+    return golden.write_gguf(folder / f"{name}-{form}.gguf", one.architecture, one.metadata, tensors, form)
+
+
+@contextlib.contextmanager
+def opened(
+    path: Path, backend: str = BOTH, place: str = "", strict: bool = False, fuse: str = ""
+) -> Iterator[Executor]:
+    options = CompileOptions(fuse, place=place, strict=strict)
+    executor = open_executor(path, backend, 2, cache_dtype="f32", n_batch=32, options=options)
+    with contextlib.closing(executor):
+        yield executor
+
+
+def evaluate(executor: Executor, pieces: list[list[int]]) -> Floats:
+    cache = PagedCache(64, BLOCK_SIZE)
+    state = executor.state(cache)
+    steps = [executor.step(np.array(piece), cache, state, all_logits=True).copy() for piece in pieces]
+    return np.concatenate(steps)
+
+
+PLACES = [
+    ("", 1),
+    (LAYERS, 2),
+    ("reference:layers.0,cpu:layers.1", 2),
+    ("reference:layers.0", 2),
+    ("reference:attention", 5),
+    ("reference:set_rows", 5),
+    ("reference:rms_norm", 11),
+    ("reference:cache.1.*", 3),
+    ("reference:blk.0.attn_output.weight", 3),
+    ("reference:layers.*,cpu:attention", 5),
+]
+
+
+@pytest.mark.parametrize("name", golden.names())
+@pytest.mark.parametrize(("place", "parts"), PLACES)
+@pytest.mark.parametrize("backend", [BOTH, "reference,cpu"])
+def test_split_goldens_say_what_llama_cpp_says(
+    name: str, backend: str, place: str, parts: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHML_VERIFY", "1")
+    one = golden.read(name)
+    with opened(built(name, folder), backend, place) as executor:
+        batch = evaluate(executor, [one.tokens])
+        steps = evaluate(executor, [one.tokens[:16], *([token] for token in one.tokens[16:])])
+        compiled = executor.compiled(1, 1)
+    assert nmse(batch, one.logits) <= LIMIT
+    assert nmse(steps, one.logits) <= LIMIT
+    if backend == BOTH:
+        assert len(compiled.parts) == parts
+    check_placement(compiled)
+
+
+def check_placement(compiled: Compiled) -> None:
+    """Every node has a place, states are on one device, and the joined graph is whole."""
+    placement = compiled.placement
+    assert placement is not None
+    verify(compiled.graph)
+    for part in compiled.parts:
+        verify(part.graph)
+        for name in part.graph.leaves("state"):
+            assert placement.places[name].backend == part.backend
+    computed = {node for node in compiled.graph.nodes if node.op.family != "leaf"}
+    assert computed <= set(compiled.backends)
+    assert {copy.name for copy in placement.cut.copies} <= set(placement.places)
+    assert list(compiled.snapshots)[:4] == ["build", "place", "fuse", "quantize_activations", "fuse_quantized"]
+    assert set(compiled.seconds) == {*compiled.snapshots, "plan", "lower"}
+
+
+@pytest.mark.parametrize("form", ["q4_1", "q8_0"])
+def test_quantised_weights_are_multiplied_as_the_backend_of_the_product_does(form: str, folder: Path) -> None:
+    """Each converts activations in its own way, so products on one of them must be that one's exactly."""
+    path, tokens = built("llama-dense", folder, form), golden.read("llama-dense").tokens
+
+    def logits(backend: str, place: str = "") -> Floats:
+        with opened(path, backend, place) as executor:
+            return evaluate(executor, [tokens])
+
+    cpu, reference = logits("cpu"), logits("reference")
+    assert nmse(logits(BOTH, "reference:attention"), cpu) <= 1e-9 < nmse(cpu, reference)
+    np.testing.assert_array_equal(logits(BOTH, "reference:layers.*"), reference)
+    for place in (LAYERS, "reference:blk.*.ffn_down.weight"):
+        split = logits(BOTH, place)
+        assert 1e-9 < nmse(split, cpu) <= 1e-3
+        assert 1e-9 < nmse(split, reference) <= 1e-3
+
+
+def test_alternating_layers_take_turns(tmp_path: Path) -> None:
+    """Four layers by turns on two backends: four parts, and one stream that crosses three times."""
+    model = discovery.architecture("llama").sample
+    assert model is not None
+    sample = model("llama")[0]
+    layers = 4
+    metadata = {**sample.metadata, "llama.block_count": layers}
+    tensors = {name: shape for name, shape in sample.tensors.items() if not name.startswith("blk.")}
+    for name, shape in sample.tensors.items():
+        if name.startswith("blk.0."):
+            tensors |= {name.replace("blk.0.", f"blk.{i}."): shape for i in range(layers)}
+    kinds = {int: "UINT32", float: "FLOAT32", str: "STRING"}
+    path = golden.write_gguf(
+        tmp_path / "four.gguf",
+        "llama",
+        {key: (kinds[type(value)], value) for key, value in metadata.items()},
+        {name: golden.weights(name, shape[::-1], 3) for name, shape in tensors.items()},
+    )
+    ids = [1, 2, 3, 4, 5]
+    with opened(path, "reference") as executor:
+        wanted = evaluate(executor, [ids])
+    rules = "cpu:layers.0,reference:layers.1,cpu:layers.2,reference:layers.3"
+    with opened(path, BOTH, rules) as executor:
+        assert nmse(evaluate(executor, [ids[:3], [4], [5]]), wanted) <= LIMIT
+        compiled = executor.compiled(1, 1)
+        assert [part.backend for part in compiled.parts] == ["cpu", "reference"] * 2
+        assert compiled.placement is not None
+        stream = [c.name for c in compiled.placement.cut.copies if c.name.endswith("ffn_residual")]
+        assert stream == [f"layers.{i}.ffn_residual" for i in range(layers - 1)]
+
+
+@pytest.mark.parametrize("place", [LAYERS, "reference:attention"])
+def test_rewind_and_two_sessions(place: str, folder: Path) -> None:
+    tokens = golden.read("llama-dense").tokens
+    with opened(built("llama-dense", folder), BOTH, place) as executor:
+        caches = [PagedCache(64, BLOCK_SIZE) for _ in range(2)]
+        states = [executor.state(cache) for cache in caches]
+
+        def step(who: int, ids: list[int]) -> Floats:
+            return executor.step(np.array(ids), caches[who], states[who], all_logits=False).copy()
+
+        first = step(0, tokens[:8])
+        other = step(1, tokens[4:8])
+        again = step(0, tokens[8:9])
+        caches[0].rewind(0, 4)
+        step(0, tokens[20:24])
+        caches[0].rewind(0, 4)
+        np.testing.assert_array_equal(step(0, tokens[4:8]).shape, first.shape)
+        np.testing.assert_allclose(step(0, tokens[8:9]), again, rtol=1e-4, atol=1e-5)
+        caches[1].rewind(0, 0)
+        np.testing.assert_array_equal(step(1, tokens[4:8]), other)
+        assert np.abs(other - first).max() > 1e-2
+
+
+def test_the_state_is_split_by_layer_and_read_by_name(folder: Path) -> None:
+    with opened(built("llama-dense", folder), BOTH, LAYERS) as executor:
+        cache = PagedCache(64, BLOCK_SIZE)
+        state = executor.state(cache)
+        executor.step(np.array([1, 2, 3]), cache, state, all_logits=False)
+        assert state.n_bytes == 2 * 2 * 64 * 128 * 4
+        for name in ("cache.0.k", "cache.1.v"):
+            assert np.abs(state.array(name)[:3]).max() > 0
+            assert np.abs(state.array(name)[3:]).max() == 0
+        placement = executor.compiled(1, 1).placement
+        assert placement is not None
+        assert placement.states() == {
+            "cache.0.k": "cpu", "cache.0.v": "cpu", "cache.1.k": "reference", "cache.1.v": "reference"
+        }  # fmt: skip
+
+
+def test_a_state_of_another_placement_is_refused(folder: Path) -> None:
+    path = built("llama-dense", folder)
+    with opened(path, BOTH, LAYERS) as one, opened(path, BOTH) as other:
+        cache = PagedCache(64, BLOCK_SIZE)
+        other.compiled(1, 1)
+        with pytest.raises(BackendError, match="made for another placement"):
+            other.step(np.array([1]), cache, one.state(cache), all_logits=False)
+        assert cache.lengths == [0]
+
+
+def test_kept_values_and_switched_off_fusions_work_on_parts(folder: Path) -> None:
+    path, tokens = built("llama-dense", folder), [3, 4, 5]
+    patterns = ("layers.*.ffn_norm", "layers.0.silu")
+    found = []
+    for backend, place in (("reference", ""), (BOTH, LAYERS)):
+        with opened(path, backend, place, fuse="none") as executor:
+            options = replace(executor.options, keep=patterns)
+            cache = PagedCache(64, BLOCK_SIZE)
+            state = executor.state(cache, options)
+            made = executor.values(np.array(tokens), cache, state, all_logits=True, options=options)
+            found.append({name: value.copy() for name, value in made.items()})
+            assert not executor.compiled(32, 32, options).fusions.applied
+    assert found[0].keys() == found[1].keys() >= {"logits", "value:layers.0.silu", "value:layers.1.ffn_norm"}
+    for name, value in found[0].items():
+        assert nmse(found[1][name], value) <= LIMIT
+
+
+def test_fused_nodes_do_not_span_backends(folder: Path) -> None:
+    with opened(built("llama-dense", folder), BOTH, "reference:silu") as executor:
+        counts = executor.compiled(1, 1).fusions.counts
+        assert "swiglu" not in counts
+        assert counts["rms_norm_mul"] == 5
+    with opened(built("llama-dense", folder), BOTH) as executor:
+        assert executor.compiled(1, 1).fusions.counts["swiglu"] == 2
+
+
+def only(name: str, *ops: str) -> Backend:
+    """A backend that can do nothing but these ops; what runs them is the reference's device."""
+    return replace(
+        discovery.backend("reference"),
+        name=name,
+        fused=frozenset(),
+        refuses=lambda node: None if node.op.name in ops else f"{name} has no kernel for {node.op.name}",
+    )
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"toy": only("toy", "mul_mat"), "other": only("other", "mul_mat", "softmax")}
+    real = discovery.backend
+    monkeypatch.setattr("graphml.engine.discovery.backend", lambda name: known.get(name) or real(name))
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize("last", ["reference", "cpu"])
+def test_what_a_backend_cannot_do_falls_to_the_next_with_its_reason(last: str, folder: Path) -> None:
+    one = golden.read("llama-dense")
+    with opened(built("llama-dense", folder), f"toy,{last}") as executor:
+        assert nmse(evaluate(executor, [one.tokens[:9], one.tokens[9:10]]), one.logits[:10]) <= LIMIT
+        placement = executor.compiled(1, 1).placement
+    assert placement is not None
+    for placed in placement.places.values():
+        if placed.op == "mul_mat":
+            assert (placed.backend, placed.reason, placed.refused) == ("toy", "preferred", None)
+        elif placed.op not in ("reshape", "state"):
+            assert placed.backend == last
+            assert placed.refused is not None
+            assert "toy refuses" in placed.reason
+    softmax = placement.places["layers.0.silu"]
+    assert softmax.reason == "toy refuses: toy has no kernel for silu"
+    assert placement.places["cache.0.k"].backend == last
+
+
+@pytest.mark.usefixtures("toy")
+def test_what_all_refuse_stays_with_the_first(folder: Path) -> None:
+    one = golden.read("llama-moe")
+    with opened(built("llama-moe", folder), "toy,other") as executor:
+        assert nmse(evaluate(executor, [one.tokens[:9]]), one.logits[:9]) <= LIMIT
+        placement = executor.compiled(1, 1).placement
+    assert placement is not None
+    assert placement.places["layers.0.softmax"].backend == "other"
+    silu = placement.places["layers.0.silu"]
+    assert silu.backend == "toy"
+    assert silu.reason == (
+        "toy refuses: toy has no kernel for silu; other refuses: other has no kernel for silu; runs in NumPy"
+    )
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize("backend", ["toy", "toy,reference", "toy,other"])
+def test_strict_refuses_fallbacks_with_nodes_and_reasons(backend: str, folder: Path) -> None:
+    path = built("llama-dense", folder)
+    with (
+        opened(path, backend, strict=True) as executor,
+        pytest.raises(BackendError, match=r"strict: \d+ nodes .*rope_table: .*toy has no kernel"),
+    ):
+        executor.compiled(1, 1)
+
+
+@pytest.mark.parametrize(("backend", "place"), [("cpu", ""), ("reference", ""), (BOTH, LAYERS)])
+def test_strict_lets_pass_what_needs_no_fallback(backend: str, place: str, folder: Path) -> None:
+    for name in golden.names():
+        with opened(built(name, folder), backend, place, strict=True) as executor:
+            assert executor.step(np.array([1]), *_fresh(executor), all_logits=False).shape == (1, 128)
+
+
+def _fresh(executor: Executor) -> tuple[PagedCache, object]:
+    cache = PagedCache(64, BLOCK_SIZE)
+    return cache, executor.state(cache)
+
+
+def test_strict_refuses_what_the_cpu_backend_runs_in_numpy(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = discovery.backend("cpu")
+    limited = replace(real, refuses=lambda node: "no room" if node.op.name == "rope" else real.refuses(node))
+    monkeypatch.setattr("graphml.engine.discovery.backend", lambda name: limited)
+    with (
+        opened(built("llama-dense", folder), "cpu", strict=True) as executor,
+        pytest.raises(BackendError, match=r"strict: 2 nodes .*layers\.0\.q_rope: no room"),
+    ):
+        executor.compiled(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("backend", "place", "wanted"),
+    [
+        (BOTH, "reference", r"wanted BACKEND:WHAT, such as cpu:layers\.0-14; got 'reference'"),
+        (BOTH, "gpu:attention", "'gpu:attention': wanted one of the backends cpu, reference"),
+        (BOTH, "reference:atention", "names no node of the graph. Did you mean 'attention'"),
+        (BOTH, "reference:layers.7-9", "'reference:layers.7-9' names no node"),
+        ("cpu", "reference:attention", "wanted one of the backends cpu"),
+    ],
+)
+def test_rules_that_make_no_sense_are_told(backend: str, place: str, wanted: str, folder: Path) -> None:
+    with opened(built("llama-dense", folder), backend, place) as executor, pytest.raises(
+        UsageError, match=wanted
+    ):  # fmt: skip
+        executor.compiled(1, 1)
+
+
+def test_lists_of_backends_that_make_no_sense_are_told(folder: Path) -> None:
+    path = built("llama-dense", folder)
+    with pytest.raises(UsageError, match="'cpu' stands twice in 'cpu,cpu'"):
+        open_executor(path, "cpu,cpu")
+    with pytest.raises(BackendError, match="no backend 'gpu' is installed"):
+        open_executor(path, "cpu,gpu")
+
+
+def test_one_backend_takes_the_plain_path(folder: Path) -> None:
+    with opened(built("llama-dense", folder), "cpu") as executor:
+        compiled = executor.compiled(1, 1)
+        assert not isinstance(compiled.program, PartsProgram)
+        assert (compiled.placement, compiled.parts) == (None, ())
+        assert "place" not in compiled.seconds
+
+
+def test_the_front_door_takes_several_backends(folder: Path) -> None:
+    path = built("llama-dense", folder)
+    with graphml.load(path, BOTH, 2, kv="f32", place=LAYERS) as split, graphml.load(path, "cpu", 2) as whole:
+        ids = golden.read("llama-dense").tokens[:5]
+        np.testing.assert_allclose(
+            split.session(64).eval(ids), whole.session(64).eval(ids), rtol=1e-2, atol=1e-2
+        )
