@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,6 +29,9 @@ FuseB = Annotated[
 PassA = Annotated[str | None, typer.Option("--pass-a", metavar="NAME", help="Which pass of A; the last.")]
 PassB = Annotated[str | None, typer.Option("--pass-b", metavar="NAME", help="Which pass of B; the last.")]
 Layer = Annotated[int | None, typer.Option("--layer", min=0, help="Compare this layer alone.")]
+Html = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Also write both graphs to one page.")
+]
 
 
 def diff(
@@ -44,6 +48,7 @@ def diff(
     arch: options.Architecture = None,
     kv: options.CacheType = "f16",
     json: options.Json = False,
+    html: Html = None,
 ) -> None:
     """Show which nodes two graphs do not share: removed, added, changed. The exit code is 1 if they differ.
 
@@ -61,6 +66,8 @@ def diff(
     in_a, in_b = select(left, pass_a, layer), select(right, pass_b, layer)
     titles = _title(left, in_a, switches[0]), _title(right, in_b, switches[1])
     found = differences.compare(in_a, in_b, titles)
+    if html is not None:
+        dumps.write_out(dumps.html(differences.both(right, in_a, in_b)), html)
     if json:
         write_json(found.as_dict())
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +17,8 @@ from graphml.errors import UsageError
 from graphml.inspect.document import Document
 from graphml.inspect.records import is_dump, read_dump
 from graphml.inspect.stages import describe_model
+
+_VIEWER = "graphml.inspect.viewer"
 
 Tokens = Annotated[
     int, typer.Option("--tokens", min=1, help="Tokens of the step: 1 is decoding, 512 reads a prompt.")
@@ -46,6 +50,13 @@ def document_of(
         return describe_model(executor, tokens)
     finally:
         executor.close()
+
+
+def html(document: Document) -> str:
+    """The document in the viewer, as one page."""
+    if find_spec(_VIEWER) is None:
+        raise UsageError("html: this installation has no viewer")
+    return str(importlib.import_module(_VIEWER).render(document))
 
 
 def write_out(text: str, output: Path | None) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -15,7 +13,6 @@ from graphml.inspect import dump
 from graphml.inspect.document import Document
 from graphml.inspect.selection import Selection, select
 
-_VIEWER = "graphml.inspect.viewer"
 FORMATS = (*dump.DRAWINGS, "json", "model-explorer", "html")
 
 Pass = Annotated[
@@ -67,6 +64,4 @@ def _whole(document: Document, pass_name: str | None, layer: int | None, collaps
     narrowed = dump.narrowed(document, selections)
     if format == "json":
         return json.dumps(narrowed, allow_nan=False) + "\n"
-    if find_spec(_VIEWER) is None:
-        raise UsageError("--format html: this installation has no viewer")
-    return str(importlib.import_module(_VIEWER).render(narrowed))
+    return dumps.html(narrowed)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphml.inspect.document import Record
-from graphml.inspect.layers import layer_of, renumbered
+from graphml.inspect.document import Document, Record
+from graphml.inspect.layers import equal_layers, layer_of, renumbered
 from graphml.inspect.names import printable
 from graphml.inspect.selection import Selection
 
@@ -88,6 +88,20 @@ def compare(a: Selection, b: Selection, titles: tuple[str, str] = ("a", "b")) ->
         {node["name"]: gone[node["name"]] for node in removed if node["name"] in gone},
         (a.outputs, b.outputs),
     )
+
+
+def both(document: Document, a: Selection, b: Selection) -> Document:
+    """A document with the two graphs as its passes, for the viewer; all else is that of b's document."""
+    passes: list[Record] = [
+        {
+            "name": f"{title}: {one.name}",
+            "seconds": 0.0,
+            "outputs": dict(one.outputs),
+            "nodes": list(one.nodes),
+        }
+        for title, one in (("a", a), ("b", b))
+    ]
+    return {**document, "passes": passes, "collapsed": equal_layers([one["nodes"] for one in passes])}
 
 
 def _by_origin(a: Mapping[str, Record], b: Mapping[str, Record], known: Mapping[str, str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ import numpy as np
 
 import graphml
 from graphml.backend import Backend, Device, Plan
+from graphml.engine.parts import PartsDevice
 from graphml.inspect.layers import equal_layers, layer_of
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node, Source
@@ -55,25 +56,34 @@ class Stages(Protocol):
 
 @dataclass(frozen=True)
 class _Place:
-    """What is known of the last graph alone: where its values lie and who computes them."""
+    """What is known of the last graph alone: where its values lie and who computes them.
+
+    owners: the backend's name of every node, where there are several.
+    """
 
     plan: Plan
     backend: Backend
     device: Device
+    owners: Mapping[Node, str]
 
     def facts(self, node: Node) -> Record:
-        reason = self.backend.refuses(node)
+        backend, device = self._owner(node)
+        reason = backend.refuses(node)
         offset = self.plan.offsets.get(node)
         workspace = self.plan.workspaces.get(node)
-        size = self.device.storage(node) if offset is not None else 0
         return {
-            "buffer": None if offset is None else {"offset": offset, "size": size},
-            "workspace": None
-            if workspace is None
-            else {"offset": workspace, "size": self.device.workspace(node)},
-            "backend": self.backend.name if reason is None else "numpy",
+            "bytes": _bytes(node, device),
+            "buffer": None if offset is None else {"offset": offset, "size": device.storage(node)},
+            "workspace": None if workspace is None else {"offset": workspace, "size": device.workspace(node)},
+            "backend": backend.name if reason is None else "numpy",
             "fallback": reason,
         }
+
+    def _owner(self, node: Node) -> tuple[Backend, Device]:
+        if not isinstance(self.device, PartsDevice) or node not in self.owners:
+            return self.backend, self.device
+        name = self.owners[node]
+        return next(b for b in self.device.backends if b.name == name), self.device.devices[name]
 
 
 _NOWHERE: Record = {"buffer": None, "workspace": None, "backend": None, "fallback": None}
@@ -100,7 +110,8 @@ def describe(
     if last is None:
         snapshots["final"] = compiled.graph
         last = "final"
-    place = _Place(compiled.plan, backend, device)
+    owners: Mapping[Node, str] = getattr(compiled, "backends", {})
+    place = _Place(compiled.plan, backend, device, owners)
     passes: list[Record] = [
         {
             "name": name,

@@ -11,6 +11,7 @@ from graphml.engine.compile import CompileOptions, prepare
 from graphml.engine.executor import Executor
 from graphml.inspect.document import Document, describe
 from graphml.ir.graph import Graph
+from graphml.ir.node import Node
 from graphml.passes.fusion import FusionLog
 
 
@@ -23,6 +24,7 @@ class Prepared:
     fusions: FusionLog
     snapshots: Mapping[str, Graph]
     seconds: Mapping[str, float]
+    backends: Mapping[Node, str]
 
 
 def prepare_model(
@@ -35,7 +37,8 @@ def prepare_model(
     chosen = executor.options if options is None else options
     final, plan, log, trail = prepare(graph, executor.backend, executor.device, chosen)
     seconds = {**trail.seconds, "build": build_seconds}
-    return Prepared(final, plan, log, trail.snapshots, seconds)
+    owners: Mapping[Node, str] = getattr(trail, "backends", {})
+    return Prepared(final, plan, log, trail.snapshots, seconds, owners)
 
 
 def describe_model(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import Any
 
 import pytest
 
+from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import Executor
+from graphml.engine.loading import open_executor
 from graphml.inspect.document import describe, source_of
 from graphml.inspect.layers import equal_layers, layer_hashes, layer_of, renumbered
+from graphml.inspect.stages import describe_model
 from graphml.ir.node import Source
 from graphml.ir.shape import Symbol
 from tests.inspect import samples
@@ -115,3 +119,11 @@ def test_numbers_are_replaced_wherever_they_stand() -> None:
 def test_a_source_does_not_tell_the_folder(file: str) -> None:
     assert source_of(Source(file, 63)) == "llama.py:63"
     assert source_of(None) is None
+
+
+def test_nodes_on_several_backends_have_each_its_own() -> None:
+    options = CompileOptions(place="reference:layers.1-2")
+    with closing(open_executor(samples.STORIES, "cpu,reference", threads=1, options=options)) as executor:
+        last = describe_model(executor)["passes"][-1]
+    owners = {node["name"]: node["backend"] for node in last["nodes"]}
+    assert (owners["layers.0.q"], owners["layers.1.q"], owners["layers.3.q"]) == ("cpu", "reference", "cpu")
