@@ -162,14 +162,25 @@ def test_the_order_of_cache_blocks_does_not_matter(executor: Executor, order: li
     assert nmse(Sequence(executor, order).feed(TOKENS, piece=1), plain) < 1e-10
 
 
+_ATTENTION = {"rms_norm_mul": 5, "rope_cache": 2}
+_DENSE = {"dequant_mul_mat": 15, "swiglu": 2}
 COUNTS = {
-    "llama-plain": {"dequant_mul_mat": 15, "rms_norm_mul": 5, "swiglu": 2, "mul_mat_residual": 4},
-    "llama-grouped": {"dequant_mul_mat": 15, "rms_norm_mul": 5, "swiglu": 2, "mul_mat_bias": 6},
-    "llama-experts": {"dequant_mul_mat": 11, "dequant_mul_mat_id": 6, "rms_norm_mul": 5, "swiglu": 2},
+    "llama-plain": {**_ATTENTION, **_DENSE, "mul_mat_residual": 4},
+    "llama-grouped": {**_ATTENTION, **_DENSE, "mul_mat_bias": 6},
+    "llama-tied": {**_ATTENTION, **_DENSE, "mul_mat_residual": 4},
+    "llama-partial": {**_ATTENTION, **_DENSE, "mul_mat_residual": 4},
+    "llama-experts": {
+        **_ATTENTION,
+        "dequant_mul_mat": 11,
+        "dequant_mul_mat_id": 6,
+        "swiglu": 2,
+        "gather_normalise": 2,
+        "combine_experts": 2,
+    },
 }
 
 
-@pytest.mark.parametrize("model", COUNTS)
+@pytest.mark.parametrize("model", MODELS)
 def test_golden_counts_of_fusions(model: str, models: Models) -> None:
     graph = models(model, "reference").build(1, 1)
     fused, counts = fuse(graph, {fusion.replace for fusion in fusions().values()})

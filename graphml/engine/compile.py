@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ from graphml.engine.parts import PartsDevice, ReadyPart, backends_of, join, lowe
 from graphml.errors import UsageError
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
-from graphml.ir.op import Array, Op
+from graphml.ir.op import Array
 from graphml.ir.verify import verify
 from graphml.passes.activations import quantize_activations
 from graphml.passes.fusion import FusionLog, fuse, fusions, nearest, switched
@@ -118,24 +118,27 @@ def prepare(
         return _prepare_parts(graph, device, options, trail)
     if options.place:
         parse_rules(options.place, [backend.name])  # on one backend every rule names that one
-    log = FusionLog()
+    log, names = FusionLog(), options.fusions()
 
     def fused() -> Graph:
         nonlocal log
-        changed, log = fuse(graph, _wanted(backend), options.fusions())
+        changed, more = _fuse(graph, backend, names)
+        log += more
         return changed
 
     graph = trail.graph("fuse", fused)
     graph = trail.graph("quantize_activations", lambda: quantize_activations(graph, backend))
+    graph = trail.graph("fuse_quantized", fused)  # what makes a value may make it converted at once
     if options.strict:
         refuse_fallbacks([(node.name, reason) for node, reason in refusals(graph, backend)])
     plan = trail.run("plan", lambda: plan_memory(graph, device, _slack(graph)))
     return graph, plan, log, trail
 
 
-def _wanted(backend: Backend) -> set[Op]:
-    """The fused ops that a backend has kernels for."""
-    return {f.replace for f in fusions().values() if f.replace.name in backend.fused}
+def _fuse(graph: Graph, backend: Backend, names: Collection[str]) -> tuple[Graph, FusionLog]:
+    """What of the named fusions a backend has kernels for."""
+    wanted = {f.replace for f in fusions().values() if f.replace.name in backend.fused}
+    return fuse(graph, wanted, names, backend.refuses)
 
 
 def _slack(graph: Graph) -> int:
@@ -155,7 +158,8 @@ def _prepare_parts(
     rules = parse_rules(options.place, list(backends))
 
     def shaped(part: Graph, backend: Backend) -> Graph:
-        return quantize_activations(fuse(part, _wanted(backend), names)[0], backend)
+        converted = quantize_activations(_fuse(part, backend, names)[0], backend)
+        return _fuse(converted, backend, names)[0]
 
     placement = trail.run(
         "place", lambda: place(graph, device.backends, rules, shaped, device.homes(options.place))
@@ -165,13 +169,17 @@ def _prepare_parts(
     parts, outputs = placement.cut.parts, list(graph.outputs)
     trail.graph("place", lambda: join([part.graph for part in parts], outputs)[0], trail.seconds["place"])
     start = time.perf_counter()
-    done = [fuse(part.graph, _wanted(backends[part.backend]), names) for part in parts]
+    done = [_fuse(part.graph, backends[part.backend], names) for part in parts]
     log = sum((log for _, log in done), FusionLog())
     trail.graph("fuse", lambda: join([part for part, _ in done], outputs)[0], time.perf_counter() - start)
     start = time.perf_counter()
-    ready = [quantize_activations(g, backends[p.backend]) for p, (g, _) in zip(parts, done, strict=True)]
+    converted = [quantize_activations(g, backends[p.backend]) for p, (g, _) in zip(parts, done, strict=True)]
+    trail.graph("quantize_activations", lambda: join(converted, outputs)[0], time.perf_counter() - start)
+    start = time.perf_counter()
+    again = [_fuse(g, backends[p.backend], names) for p, g in zip(parts, converted, strict=True)]
+    ready, log = [g for g, _ in again], sum((log for _, log in again), log)
     final, nodes = join(ready, outputs)
-    trail.graph("quantize_activations", lambda: final, time.perf_counter() - start)
+    trail.graph("fuse_quantized", lambda: final, time.perf_counter() - start)
 
     def planned() -> tuple[ReadyPart, ...]:
         return tuple(

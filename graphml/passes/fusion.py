@@ -13,7 +13,7 @@ import inspect
 import pkgutil
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 
 from graphml.errors import UsageError
@@ -109,40 +109,48 @@ class FusionLog:
 
 
 def fuse(
-    graph: Graph, wanted: Collection[Op], names: Collection[str] | None = None
+    graph: Graph,
+    wanted: Collection[Op],
+    names: Collection[str] | None = None,
+    refuses: Callable[[Node], str | None] = lambda node: None,
 ) -> tuple[Graph, FusionLog]:
     """Apply every fusion whose op is `wanted`, the largest terms first, until nothing matches any more.
 
-    names: only the fusions called so; None: all. A covered node other than the root must have no other reader
-    and be no output.
+    names: only the fusions called so; None: all. refuses: why a fused node that would come about cannot be
+    run; None where it can. A covered node other than the root must have no other reader and be no output.
     """
     known = [f for f in fusions().values() if f.replace in wanted and (names is None or f.name in names)]
     applied: list[Applied] = []
     while True:
         before = len(applied)
         refused: list[Refused] = []  # what is refused at last: the near misses
-        graph = _sweep(graph, known, applied, refused)
+        graph = _sweep(graph, known, refuses, applied, refused)
         if len(applied) == before:
             return graph, FusionLog(tuple(applied), tuple(dict.fromkeys(refused)))
 
 
 @dataclass(frozen=True)
 class _Find:
-    """A match that a fusion accepts."""
+    """A match that a fusion accepts, and the fused node that it makes."""
 
     fusion: Fusion
     match: Match
-    names: tuple[str, ...]
+    fused: Node
 
     def make(self, new: Mapping[Node, Node]) -> Node:
         """The fused node on what the operands became."""
-        inputs = [new[self.match.variables[name]] for name in self.names]
-        return fuse_node(self.fusion.replace, self.match, inputs, _attributes(self.fusion, self.match))
+        return replace(self.fused, inputs=tuple(new[source] for source in self.fused.inputs))
 
 
-def _sweep(graph: Graph, known: Sequence[Fusion], applied: list[Applied], refused: list[Refused]) -> Graph:
+def _sweep(
+    graph: Graph,
+    known: Sequence[Fusion],
+    refuses: Callable[[Node], str | None],
+    applied: list[Applied],
+    refused: list[Refused],
+) -> Graph:
     """Fuse what was found in the graph, the largest first; what overlaps waits for the next sweep."""
-    finds = _finds(graph, known, refused)
+    finds = _finds(graph, known, refuses, refused)
     claimed: set[Node] = set()
     chosen: dict[Node, _Find] = {}
     for found in sorted(finds, key=lambda found: -len(found.match.covered)):
@@ -151,13 +159,16 @@ def _sweep(graph: Graph, known: Sequence[Fusion], applied: list[Applied], refuse
             chosen[found.match.root] = found
     after = substitute(graph, {root: found.make for root, found in chosen.items()})
     for root in (node for node in graph.nodes if node in chosen):
-        match = chosen[root].match
-        covered = dict.fromkeys(name for node in match.covered for name in (node.origin or (node.name,)))
-        applied.append(Applied(chosen[root].fusion.name, root.name, tuple(covered)))
+        applied.append(Applied(chosen[root].fusion.name, root.name, chosen[root].fused.origin))
     return after
 
 
-def _finds(graph: Graph, known: Sequence[Fusion], refused: list[Refused]) -> list[_Find]:
+def _finds(
+    graph: Graph,
+    known: Sequence[Fusion],
+    refuses: Callable[[Node], str | None],
+    refused: list[Refused],
+) -> list[_Find]:
     """For every node the largest match that a fusion accepts; why nodes without one are refused."""
     users = graph.users()
     wanted = set(graph.outputs.values())
@@ -176,11 +187,15 @@ def _finds(graph: Graph, known: Sequence[Fusion], refused: list[Refused]) -> lis
                 refusal = almost(term, node)
             else:
                 refusal = _shared(match, users, wanted) or _refusal(fusion, match)
+            if match is not None and refusal is None:
+                fused = _fused(fusion, match, names)
+                reason = refuses(fused)
+                if reason is None:
+                    finds.append(_Find(fusion, match, fused))
+                    break
+                refusal = Refusal(f"the backend refuses it: {reason}", node)
             if refusal is not None:
                 misses.append(Refused(fusion.name, node.name, refusal.reason, refusal.at.name))
-            elif match is not None:
-                finds.append(_Find(fusion, match, names))
-                break
         else:
             refused.extend(misses)
     return finds
@@ -198,10 +213,14 @@ def _refusal(fusion: Fusion, match: Match) -> Refusal | None:
     return Refusal(reason, match.root) if isinstance(reason, str) else reason
 
 
-def _attributes(fusion: Fusion, match: Match) -> Mapping[str, Attribute]:
-    if fusion.attributes is not None:
-        return fusion.attributes(match)
-    return {name: value for name, value in match.attributes().items() if name in fusion.replace.attributes}
+def _fused(fusion: Fusion, match: Match, names: tuple[str, ...]) -> Node:
+    known = fusion.replace.attributes
+    attributes = (
+        fusion.attributes(match)
+        if fusion.attributes is not None
+        else {name: value for name, value in match.attributes().items() if name in known}
+    )
+    return fuse_node(fusion.replace, match, [match.variables[name] for name in names], attributes)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

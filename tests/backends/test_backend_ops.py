@@ -20,11 +20,12 @@ from graphml.ir.dtype import F32, I32, dtype
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import interpret
 from graphml.ir.language import Builder
-from graphml.ir.op import Array, Op, Sample
+from graphml.ir.op import Array, Op, Sample, Type
 from graphml.ir.ops.leaf import LEAVES
 from graphml.ir.ops.linear import quantize as quantize_op
-from graphml.ir.shape import Symbol, resolve
+from graphml.ir.shape import Symbol, fixed, resolve
 from graphml.passes.fusion import all_ops
+from graphml.passes.fusions.linear import linear
 from graphml.passes.plan import plan_memory
 from tests.cpu.weights import ordinary_weights
 
@@ -34,12 +35,19 @@ LIMITS = {"attention": 1e-9}
 INT8_ACTIVATIONS_LIMIT = 1e-6
 # Formats of activations alone; no file holds weights of them.
 WEIGHT_FORMATS = [format for name, format in formats().items() if name not in ("q8_1", "q8_k")]
+
+
+def result_type(op: Op, sample: Sample) -> Type:
+    return op.infer(sample.inputs, {**op.attributes, **sample.attributes})
+
+
 CASES = [
     pytest.param(op, sample, id=f"{name}-{i}")
     for name, op in sorted(all_ops().items())
     # The layout of converted activations is each backend's own: products with them are compared instead.
-    if op not in LEAVES and op is not quantize_op
+    if op not in LEAVES
     for i, sample in enumerate(op.samples())
+    if not result_type(op, sample).dtype.is_format
 ]
 
 
@@ -173,3 +181,33 @@ def test_weights_of_every_format_mean_the_same_everywhere(
     got = run(final, device, values, {"T": rows})
     assert got.shape == want.shape
     assert nmse(got, want) <= (INT8_ACTIVATIONS_LIMIT if converted else NMSE_LIMIT)
+
+
+CONVERSIONS = [
+    pytest.param(op, sample, id=f"{name}-{i}")
+    for name, op in sorted(all_ops().items())
+    for i, sample in enumerate(op.samples() if op not in LEAVES else [])
+    if result_type(op, sample).dtype.is_format
+]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 5])
+@pytest.mark.parametrize("backend", discovery.backend_names())
+@pytest.mark.parametrize(("op", "sample"), CONVERSIONS)
+def test_what_is_converted_means_the_same_in_a_product(
+    op: Op, sample: Sample, backend: str, rows: int, opened: Opened
+) -> None:
+    """Converted as the backend wants it; the layout is its own, so a product with it is looked at."""
+    chosen, form = discovery.backend(backend), next(f for f in WEIGHT_FORMATS if f.name == "q4_1")
+    kind = chosen.activation(dtype("q4_1"))
+    assert kind is not None
+    g = Builder()
+    operands = [g.input(f"operand_{i}", of.dtype, of.shape) for i, of in enumerate(sample.inputs)]
+    converted = g.make(op, *operands, **{**sample.attributes, "dtype": kind.name})
+    width = fixed(converted.shape[-1])
+    weight = g.weight("weight", dtype("q4_1"), (35, width))
+    graph = g.finish(result=g.make(linear, weight, converted))
+    values = {**values_for(sample, {"T": rows}), "weight": weights_of(form, 35, width)}
+    want = interpret(graph, values)["result"]
+    got = run(graph, opened.get(backend), values, {"T": rows})
+    assert nmse(got, want) <= INT8_ACTIVATIONS_LIMIT

@@ -135,11 +135,9 @@ def test_everything_has_a_kernel(name: str, max_tokens: int, programs: Programs)
     ("name", "op"),
     [
         ("llama-dense", "rope"),
-        ("llama-dense", "rms_norm_mul"),
         ("llama-dense", "set_rows"),
         ("llama-dense", "attention"),
         ("llama-moe", "top_k"),
-        ("llama-moe", "linear_id"),
     ],
 )
 def test_ops_without_a_kernel_fall_back(
@@ -152,6 +150,22 @@ def test_ops_without_a_kernel_fall_back(
     assert {node.op.name for node in fallen.program.fallbacks} == {op}
     assert nmse(prompt(fallen), wanted[0]) < 1e-11
     assert nmse(one_by_one(fallen), wanted[1]) < 1e-11
+
+
+@pytest.mark.parametrize(
+    ("name", "op"),
+    [("llama-dense", "rms_norm_mul"), ("llama-dense", "rope_set_rows"), ("llama-moe", "combine_experts")],
+)
+def test_a_fused_op_without_a_kernel_is_not_made(
+    name: str, op: str, programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    native = programs(name)
+    wanted = prompt(native), one_by_one(native)
+    monkeypatch.delitem(cast(dict[str, Lowering], table()), op)
+    plain = programs(name)
+    assert not plain.program.fallbacks
+    assert nmse(prompt(plain), wanted[0]) < 1e-11
+    assert nmse(one_by_one(plain), wanted[1]) < 1e-11
 
 
 def test_a_layer_of_a_decoding_step_waits_seven_times_at_most(programs: Programs, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def check_placement(compiled: Compiled) -> None:
     computed = {node for node in compiled.graph.nodes if node.op.family != "leaf"}
     assert computed <= set(compiled.backends)
     assert {copy.name for copy in placement.cut.copies} <= set(placement.places)
-    assert list(compiled.snapshots)[:4] == ["build", "place", "fuse", "quantize_activations", "fuse_quantized"]
+    assert list(compiled.snapshots)[:4] == ["build", "place", "fuse", "quantize_activations"]
     assert set(compiled.seconds) == {*compiled.snapshots, "plan", "lower"}
 
 

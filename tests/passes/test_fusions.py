@@ -23,6 +23,7 @@ from graphml.ir.text import write
 from graphml.ir.verify import verify
 from graphml.passes.expand import expand
 from graphml.passes.fusion import Applied, Refused, fuse, fusions, switched
+from graphml.passes.rewrite import find
 from tests.graphs import Recipe, random_graphs, sample_ids
 
 TEXTS = Path(__file__).parents[1] / "data" / "fusions"
@@ -32,9 +33,10 @@ FUSED = {fusion.replace for fusion in FUSIONS.values()}
 SAMPLES = [(op, sample) for op in FUSED for sample in op.samples()]
 
 
-def weights_of(g: Builder, sample: Sample, names: tuple[str, ...]) -> dict[str, Node]:
+def weights_of(g: Builder, op: Op, sample: Sample, names: tuple[str, ...]) -> dict[str, Node]:
     return {
-        name: g.weight(name, kind.dtype, kind.shape) for name, kind in zip(names, sample.inputs, strict=True)
+        name: (g.state if op.writes == i else g.weight)(name, kind.dtype, kind.shape)
+        for i, (name, kind) in enumerate(zip(names, sample.inputs, strict=True))
     }
 
 
@@ -66,22 +68,38 @@ def n_nodes(term: Term) -> int:
     return 1 + sum(n_nodes(part) for part in term.arguments if isinstance(part, Term))
 
 
+def decomposed(op: Op, sample: Sample, names: tuple[str, ...]) -> Recipe:
+    """The plain graph that a sample stands for, its nodes in a layer."""
+    g = Builder()
+    leaves = weights_of(g, op, sample, names)
+    assert op.decompose is not None
+    with g.scope("layers.0"):
+        root = op.decompose(g, *leaves.values(), **{**op.attributes, **sample.attributes})
+    return Recipe(g.finish(result=root), {name: (sample, i) for i, name in enumerate(names)})
+
+
 def candidates(name: str, i: int) -> Iterator[Recipe]:
-    """Graphs of a fusion's term, for every sample and every way to share out the sample's attributes."""
+    """Graphs of a fusion's term, for every sample and every way to share out the sample's attributes.
+
+    First the decompositions themselves: some terms have ops with attributes that no sample has.
+    """
     fusion = FUSIONS[name]
     term, variables = fusion.terms()[i]
     for sample in fusion.replace.samples():
         if len(sample.inputs) != len(variables):
             continue
+        fills = {variable: (sample, j) for j, variable in enumerate(variables)}
+        recipe = decomposed(fusion.replace, sample, variables)
+        if find(term, recipe.graph.outputs["result"]):
+            yield recipe
         for chosen in product(list(subsets(sample.attributes)), repeat=n_nodes(term)):
             g = Builder()
-            leaves = weights_of(g, sample, variables)
+            leaves = weights_of(g, fusion.replace, sample, variables)
             try:
                 with g.scope("layers.0"):
                     root = build_term(g, term, leaves, iter(chosen))
             except GraphError:  # these attributes do not fit these operands
                 continue
-            fills = {variable: (sample, j) for j, variable in enumerate(variables)}
             yield Recipe(g.finish(result=root), fills)
 
 
@@ -113,7 +131,7 @@ def test_fusions_are_found() -> None:
 def test_a_decomposition_is_fused_again(op: Op, sample: Sample) -> None:
     g = Builder()
     names = tuple(f"operand_{i}" for i in range(len(sample.inputs)))
-    operands = weights_of(g, sample, names)
+    operands = weights_of(g, op, sample, names)
     assert op.decompose is not None
     attributes = {**op.attributes, **sample.attributes}
     plain = g.finish(result=op.decompose(g, *operands.values(), **attributes))

@@ -24,6 +24,7 @@ from graphml_cpu.simd import (
     splat,
     store,
     store_partial,
+    tanh,
 )
 
 # Elements of one unit of work; a multiple of every vector's width.
@@ -161,6 +162,30 @@ def _scaled(x: Vector, factor: Vector, offset: Vector) -> Vector:
 @inline
 def _clamped(x: Vector, low: Vector, high: Vector) -> Vector:
     return maximum(low, minimum(high, x))
+
+
+@inline
+def _softcapped(x: Vector, factor: Vector, limit: Vector) -> Vector:
+    return tanh(x * factor) * limit
+
+
+def make_softcap() -> Callable[..., None]:
+    """out = limit * tanh(x * factor); float32 [rows, n]."""
+    apply = _make_two_numbers(_softcapped)
+
+    def softcap(
+        ith: Int, nth: Int, x: Address, out: Address, n: Int, factor: Float, limit: Float, x_stride: Int,
+        out_stride: Int, rows: Dim,
+    ) -> None:  # fmt: skip
+        pieces = (n + _PIECE - 1) // _PIECE
+        begin, end = share(ith, nth, rows * pieces)
+        for unit in range(begin, end):
+            row = unit // pieces
+            first = (unit - row * pieces) * _PIECE
+            last = min(first + _PIECE, n)
+            apply(x + row * x_stride, out + row * out_stride, first, last, factor, limit)
+
+    return softcap
 
 
 def make_scale() -> Callable[..., None]:

@@ -30,9 +30,12 @@ def _lower_unary(node: Node, threads: int) -> list[Step]:
     return [Step(KernelRef(f"unary-{op}", _MODULE, "make_unary", (op,)), arguments)]
 
 
+_NUMBERS = {"scale": ("factor", "offset"), "clamp": ("low", "high"), "softcap": ("factor", "limit")}
+
+
 def _lower_scale(node: Node, threads: int) -> list[Step]:
     x = node.inputs[0]
-    names = ("factor", "offset") if node.op.name == "scale" else ("low", "high")
+    names = _NUMBERS[node.op.name]
     arguments = {"x": x, "out": node, "x_stride": row_bytes(x), "out_stride": row_bytes(node), **_rows_of(x)}
     arguments |= {name: number(node, name) for name in names}
     return [Step(KernelRef(node.op.name, _MODULE, f"make_{node.op.name}"), arguments)]
@@ -83,7 +86,7 @@ def _lower_binary(node: Node, threads: int) -> list[Step]:
     return [Step(KernelRef(f"{kind}-{op}", _MODULE, f"make_{kind}", (op,)), arguments)]
 
 
-def _lower_swiglu(node: Node, threads: int) -> list[Step]:
+def _lower_glu(node: Node, threads: int) -> list[Step]:
     gate, up = node.inputs
     arguments = {
         "gate": gate,
@@ -94,7 +97,7 @@ def _lower_swiglu(node: Node, threads: int) -> list[Step]:
         "out_stride": row_bytes(node),
         **_rows_of(gate),
     }
-    return [Step(KernelRef("glu-swiglu", _MODULE, "make_glu", ("swiglu",)), arguments)]
+    return [Step(KernelRef(f"glu-{node.op.name}", _MODULE, "make_glu", (node.op.name,)), arguments)]
 
 
 UNARY = Lowering(
@@ -117,6 +120,8 @@ UNARY = Lowering(
     refuses=one_symbol,
     replicable=True,
 )
-SCALE = Lowering(("scale", "clamp"), _lower_scale, refuses=one_symbol, replicable=True)
+SCALE = Lowering(tuple(_NUMBERS), _lower_scale, refuses=one_symbol, replicable=True)
 BINARY = Lowering(("add", "sub", "mul", "div"), _lower_binary, refuses=_refuses_binary, replicable=True)
-SWIGLU = Lowering(("swiglu",), _lower_swiglu, refuses=one_symbol, replicable=True)
+GLU = Lowering(
+    ("swiglu", "geglu", "geglu_erf", "geglu_quick", "reglu"), _lower_glu, refuses=one_symbol, replicable=True
+)

@@ -12,10 +12,15 @@ from graphml_cpu.lowering.step import (
     Scratch,
     Step,
     decodable,
+    leading,
+    number,
     one_symbol,
     row_bytes,
     rows,
+    width,
 )
+
+_COMBINE = "graphml_cpu.kernels.combine"
 
 
 def _refuses(node: Node) -> str | None:
@@ -51,4 +56,38 @@ def _lower(node: Node, threads: int) -> list[Step]:
     return [Step(ref, arguments, writes=("y",))]
 
 
+def _refuses_combine(node: Node) -> str | None:
+    return one_symbol(node.inputs[0])
+
+
+def _lower_combine(node: Node, threads: int) -> list[Step]:
+    y, weights = node.inputs
+    arguments: dict[str, Argument] = {
+        "y": y,
+        "weights": weights,
+        "out": node,
+        "n_used": bounds(y.shape)[1],
+        "n": bounds(y.shape)[2],
+        "rows": rows(y.shape[:1]),
+    }
+    return [Step(KernelRef("combine_experts", _COMBINE, "make_combine_experts"), arguments)]
+
+
+def _lower_weights(node: Node, threads: int) -> list[Step]:
+    x, ids = node.inputs
+    arguments: dict[str, Argument] = {
+        "x": x,
+        "ids": ids,
+        "out": node,
+        "n": width(x),
+        "k": width(ids),
+        "low": number(node, "low"),
+        "high": number(node, "high"),
+        "rows": leading(x),
+    }
+    return [Step(KernelRef("gather_normalise", _COMBINE, "make_gather_normalise"), arguments)]
+
+
+COMBINE = Lowering(("combine_experts",), _lower_combine, refuses=_refuses_combine, replicable=True)
+WEIGHTS = Lowering(("gather_normalise",), _lower_weights, refuses=one_symbol, replicable=True)
 EXPERTS = Lowering(("linear_id", "mul_mat_id"), _lower, refuses=_refuses)

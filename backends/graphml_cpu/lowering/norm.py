@@ -20,10 +20,14 @@ def _lower(node: Node, threads: int) -> list[Step]:
         "rows": leading(x),
     }
     if name != "l2_norm":
-        arguments |= {"weight": node.inputs[1] if len(node.inputs) > 1 else 0, "bias": 0}
+        weight, bias = (node.inputs[i] if len(node.inputs) > i else 0 for i in (1, 2))
+        arguments |= {"weight": weight, "bias": bias}
     return [Step(KernelRef(name, "graphml_cpu.kernels.norm", f"make_{name}"), arguments)]
 
 
 NORM = Lowering(
-    ("rms_norm", "rms_norm_mul", "layer_norm", "l2_norm"), _lower, refuses=one_symbol, replicable=True
+    ("rms_norm", "rms_norm_mul", "layer_norm", "layer_norm_mul", "l2_norm"),
+    _lower,
+    refuses=one_symbol,
+    replicable=True,
 )

@@ -12,6 +12,7 @@ from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.lowering.step import Argument, Constant, Lowering, Step, rows
 
+CACHE_DTYPES = frozenset({"f32", "f16", "bf16"})
 _MODULE = "graphml_cpu.kernels.rope"
 
 
@@ -54,5 +55,32 @@ def _lower_rope(node: Node, threads: int) -> list[Step]:
     return [Step(KernelRef(f"rope-{mode}", _MODULE, "make_rope", (mode,)), arguments)]
 
 
+def _refuses_rope_set_rows(node: Node) -> str | None:
+    state = node.inputs[0]
+    if state.dtype.name not in CACHE_DTYPES:
+        return f"no kernel writes to a cache of {state.dtype.name}"
+    return None
+
+
+def _lower_rope_set_rows(node: Node, threads: int) -> list[Step]:
+    state, x, table, cells = node.inputs
+    mode, kind = str(node.attributes["mode"]), state.dtype.name
+    _, n_head, head_dim = bounds(x.shape)
+    arguments: dict[str, Argument] = {
+        "x": x,
+        "table": table,
+        "cells": cells,
+        "cache": node,
+        "n_head": n_head,
+        "head_dim": head_dim,
+        "n_rot": 2 * bounds(table.shape)[1],
+        "x_stride": 4 * n_head * head_dim,
+        "rows": rows(x.shape[:1]),
+    }
+    ref = KernelRef(f"rope_cache_write-{mode}-{kind}", _MODULE, "make_rope_cache_write", (mode, kind))
+    return [Step(ref, arguments, writes=("cache",))]
+
+
 TABLE = Lowering(("rope_table",), _lower_table, refuses=_refuses_table, replicable=True)
 ROPE = Lowering(("rope",), _lower_rope, replicable=True)
+ROPE_SET_ROWS = Lowering(("rope_set_rows",), _lower_rope_set_rows, refuses=_refuses_rope_set_rows)

@@ -12,7 +12,7 @@ from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.ops.linear import dequantize, mul_mat
 from graphml.ir.ops.rules import ROWS, f32
 from graphml.passes.fusion import Fusion
-from graphml.passes.rewrite import Match
+from graphml.passes.rewrite import Match, Refusal
 
 
 def _decompose(g: Builder, weight: Node, x: Node, *extra: Node, bias: bool, residual: bool) -> Node:
@@ -39,38 +39,42 @@ def _samples() -> list[Sample]:
 linear = fused_op("linear", _decompose, _samples, {"bias": False, "residual": False}, inplace=(2, 3))
 
 
-def _weight_is_a_tensor(match: Match) -> str | None:
+def weight_is_a_tensor(match: Match) -> Refusal | None:
+    """Refuse a product with something computed."""
     weight = match.variables["weight"]
-    return None if weight.op is weight_leaf else f"{weight.name} is not a tensor of the file"
+    return None if weight.op is weight_leaf else Refusal(f"{weight.name} is not a tensor of the file", weight)
 
 
-def _bias_fits(match: Match) -> str | None:
-    bias, y = match.variables["bias"], match.root
-    if match.covered[-1].attributes["residual"] or match.covered[-1].attributes["bias"]:
-        return "a bias or residual is added already"
+def _bias_fits(match: Match) -> Refusal | None:
+    bias, product = match.variables["bias"], match.covered[-1]
+    if product.attributes["residual"] or product.attributes["bias"]:
+        return Refusal("a bias or residual is added already", product)
+    if bias.op is weight_leaf and bias.shape == match.root.shape[-1:]:
+        return None
+    return Refusal(f"{bias.name} is not one row of weights", bias)
+
+
+def _residual_fits(match: Match) -> Refusal | None:
+    residual, product = match.variables["residual"], match.covered[-1]
+    if product.attributes["residual"]:
+        return Refusal("a residual is added already", product)
     return (
         None
-        if bias.op is weight_leaf and bias.shape == y.shape[-1:]
-        else f"{bias.name} is not one row of weights"
+        if residual.shape == match.root.shape
+        else Refusal(f"{residual.name} has another shape", residual)
     )
 
 
-def _residual_fits(match: Match) -> str | None:
-    residual = match.variables["residual"]
-    if match.covered[-1].attributes["residual"]:
-        return "a residual is added already"
-    return None if residual.shape == match.root.shape else f"{residual.name} has another shape"
-
-
-def _has_bias(match: Match) -> str | None:
-    return None if match.covered[-1].attributes["bias"] else "the product's third operand is no bias"
+def _has_bias(match: Match) -> Refusal | None:
+    product = match.covered[-1]
+    return None if product.attributes["bias"] else Refusal("the product's third operand is no bias", product)
 
 
 WEIGHT = Fusion(
     "dequant_mul_mat",
     find=(lambda weight, x: mul_mat(dequantize(weight), x), lambda weight, x: mul_mat(weight, x)),
     replace=linear,
-    when=_weight_is_a_tensor,
+    when=weight_is_a_tensor,
     attributes=lambda match: {},
 )
 BIAS = Fusion(

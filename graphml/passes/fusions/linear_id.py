@@ -6,11 +6,10 @@ from graphml.ir.fused import fused_op
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Sample
-from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.ops.linear import dequantize, mul_mat_id
 from graphml.ir.ops.rules import ROWS, below, f32, i32
 from graphml.passes.fusion import Fusion
-from graphml.passes.rewrite import Match
+from graphml.passes.fusions.linear import weight_is_a_tensor
 
 
 def _decompose(g: Builder, weight: Node, x: Node, ids: Node) -> Node:
@@ -29,11 +28,6 @@ def _samples() -> list[Sample]:
 linear_id = fused_op("linear_id", _decompose, _samples)
 
 
-def _weight_is_a_tensor(match: Match) -> str | None:
-    weight = match.variables["weight"]
-    return None if weight.op is weight_leaf else f"{weight.name} is not a tensor of the file"
-
-
 FUSION = Fusion(
     "dequant_mul_mat_id",
     find=(
@@ -41,5 +35,5 @@ FUSION = Fusion(
         lambda weight, x, ids: mul_mat_id(weight, x, ids),
     ),
     replace=linear_id,
-    when=_weight_is_a_tensor,
+    when=weight_is_a_tensor,
 )

@@ -10,7 +10,7 @@ from graphml.ir.ops.elementwise import mul
 from graphml.ir.ops.norm import rms_norm
 from graphml.ir.ops.rules import ROWS, f32
 from graphml.passes.fusion import Fusion
-from graphml.passes.rewrite import Match
+from graphml.passes.rewrite import Match, Refusal
 
 
 def _decompose(g: Builder, x: Node, weight: Node, eps: float) -> Node:
@@ -26,11 +26,14 @@ rms_norm_mul = fused_op(
 )
 
 
-def _one_row(match: Match) -> str | None:
+def one_row(match: Match) -> Refusal | None:
+    """Refuse a weight that is not one row for all rows of x."""
     weight, x = match.variables["weight"], match.variables["x"]
-    return None if weight.shape == x.shape[-1:] else f"{weight.name} is not one row as wide as {x.name}"
+    if weight.shape == x.shape[-1:]:
+        return None
+    return Refusal(f"{weight.name} is not one row as wide as {x.name}", weight)
 
 
 FUSION = Fusion(
-    "rms_norm_mul", find=lambda x, weight: mul(rms_norm(x), weight), replace=rms_norm_mul, when=_one_row
+    "rms_norm_mul", find=lambda x, weight: mul(rms_norm(x), weight), replace=rms_norm_mul, when=one_row
 )

@@ -8,7 +8,7 @@ from graphml.ir.node import Node
 from graphml.ir.ops.elementwise import mul, silu
 from graphml.ir.ops.rules import pairs
 from graphml.passes.fusion import Fusion
-from graphml.passes.rewrite import Match
+from graphml.passes.rewrite import Match, Refusal
 
 
 def _decompose(g: Builder, gate: Node, up: Node) -> Node:
@@ -18,9 +18,10 @@ def _decompose(g: Builder, gate: Node, up: Node) -> Node:
 swiglu = fused_op("swiglu", _decompose, pairs, inplace=(0, 1))
 
 
-def _same_shape(match: Match) -> str | None:
+def same_shape(match: Match) -> Refusal | None:
+    """Refuse a gate whose other operand is stretched."""
     gate, up = match.variables["gate"], match.variables["up"]
-    return None if gate.shape == up.shape else f"{up.name} has another shape than {gate.name}"
+    return None if gate.shape == up.shape else Refusal(f"{up.name} has another shape than {gate.name}", up)
 
 
-FUSION = Fusion("swiglu", find=lambda gate, up: mul(silu(gate), up), replace=swiglu, when=_same_shape)
+FUSION = Fusion("swiglu", find=lambda gate, up: mul(silu(gate), up), replace=swiglu, when=same_shape)

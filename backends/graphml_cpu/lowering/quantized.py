@@ -1,0 +1,47 @@
+"""Norms and gates whose result goes at once into the packed rows that meet quantised weights."""
+
+from __future__ import annotations
+
+from graphml.ir.node import Node
+from graphml_cpu.compiler import KernelRef
+from graphml_cpu.lowering.linear import ACTIVATION
+from graphml_cpu.lowering.step import Argument, Lowering, Step, leading, number, one_symbol, row_bytes, width
+
+_MODULE = "graphml_cpu.kernels.quantize_fused"
+
+
+def _refuses(node: Node) -> str | None:
+    return one_symbol(node) if node.dtype is ACTIVATION else f"no kernel converts to {node.dtype.name}"
+
+
+def _lower_norm(node: Node, threads: int) -> list[Step]:
+    x, weight = node.inputs
+    arguments: dict[str, Argument] = {
+        "x": x,
+        "weight": weight,
+        "out": node,
+        "n": width(x),
+        "eps": number(node, "eps"),
+        "x_stride": row_bytes(x),
+        "rows": leading(x),
+    }
+    return [Step(KernelRef("rms_norm_quantize", _MODULE, "make_rms_norm_quantize"), arguments)]
+
+
+def _lower_glu(node: Node, threads: int) -> list[Step]:
+    gate, up = node.inputs
+    op = node.op.name.removesuffix("_quantize")
+    arguments: dict[str, Argument] = {
+        "gate": gate,
+        "up": up,
+        "out": node,
+        "n": width(gate),
+        "gate_stride": row_bytes(gate),
+        "up_stride": row_bytes(up),
+        "rows": leading(gate),
+    }
+    return [Step(KernelRef(f"glu_quantize-{op}", _MODULE, "make_glu_quantize", (op,)), arguments)]
+
+
+NORM = Lowering(("rms_norm_mul_quantize",), _lower_norm, refuses=_refuses, replicable=True)
+GLU = Lowering(("swiglu_quantize", "geglu_quantize"), _lower_glu, refuses=_refuses, replicable=True)

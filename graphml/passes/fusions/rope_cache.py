@@ -1,0 +1,42 @@
+"""`rope_set_rows`: keys turned by their positions and written to the cache in one, rounded to its dtype."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphml.ir.fused import fused_op
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml.ir.op import Array, Sample
+from graphml.ir.ops.index import set_rows
+from graphml.ir.ops.position import rope
+from graphml.ir.ops.rules import ROWS, f32, i32
+from graphml.passes.fusion import Fusion
+
+
+def _decompose(g: Builder, state: Node, x: Node, table: Node, cells: Node, mode: str) -> Node:
+    """State [C, head, d] of a cache's dtype; x [T, head, d]; table [T, n_rot / 2, 2]; cells [T]."""
+    return g.make(set_rows, state, g.rope(x, table, mode), cells)
+
+
+def _distinct(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return generator.permutation(shape[0] * 3)[: shape[0]].astype(np.int32)
+
+
+def _samples() -> list[Sample]:
+    return [
+        Sample(
+            (f32(15, 3, d), f32(ROWS, 3, d), f32(ROWS, half, 2), i32(ROWS)), {"mode": mode}, {3: _distinct}
+        )
+        for d, half in ((64, 32), (80, 16))
+        for mode in ("norm", "neox")
+    ]
+
+
+rope_set_rows = fused_op("rope_set_rows", _decompose, _samples, {"mode": "norm"}, writes=0)
+
+FUSION = Fusion(
+    "rope_cache",
+    find=lambda state, x, table, cells: set_rows(state, rope(x, table), cells),
+    replace=rope_set_rows,
+)
