@@ -23,19 +23,32 @@ def no_progress(what: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
+@dataclass(eq=False)
+class Arena:
+    """Memory of a device for the plans of programs that never run at once, such as the parts of one graph.
+
+    n_bytes: the largest peak of those plans. memory: the device's own, made when the first is lowered.
+    """
+
+    n_bytes: int
+    memory: Any = None
+
+
 @dataclass(frozen=True)
 class Plan:
     """Where the values of a graph lie in the arena of a device.
 
     offsets: node -> byte offset; weights and states, written or not, have none. workspaces: node -> offset of
     the scratch that its kernels asked for. peak: the arena's bytes. lower_bound: bytes of the largest set of
-    values alive at one time, which no plan can go below.
+    values alive at one time, which no plan can go below. arena: what the program shares with others, if it
+    does; a device may give it memory of its own all the same.
     """
 
     offsets: Mapping[Node, int]
     workspaces: Mapping[Node, int]
     peak: int
     lower_bound: int
+    arena: Arena | None = None
 
 
 class State(Protocol):

@@ -37,7 +37,7 @@ class CpuDevice:
 
     def lower(self, graph: Graph, plan: Plan, weights: Mapping[str, Array], progress: Progress) -> CpuProgram:
         """Compile or load the kernels and lay out the tape."""
-        return CpuProgram(graph, plan, weights, self.team, zeros(plan.peak), progress)
+        return CpuProgram(graph, plan, weights, self.team, _arena(plan), progress)
 
     def state(self, graph: Graph, dims: Mapping[str, int]) -> CpuState:
         """Zeroed arrays, whose pages come as they are touched."""
@@ -46,3 +46,13 @@ class CpuDevice:
     def close(self) -> None:
         """Stop the threads."""
         self.team.close()
+
+
+def _arena(plan: Plan) -> Array:
+    """The arena of a plan, or the one that it shares with others."""
+    if plan.arena is None:
+        return zeros(plan.peak)
+    if plan.arena.memory is None:
+        plan.arena.memory = zeros(plan.arena.n_bytes)
+    memory: Array = plan.arena.memory
+    return memory

@@ -10,7 +10,15 @@ from typing import TypeVar
 
 from graphml import settings
 from graphml.backend import Backend, Device, Plan, Program, Progress, no_progress
-from graphml.engine.parts import PartsDevice, ReadyPart, backends_of, join, lower_parts, whole_plan
+from graphml.engine.parts import (
+    PartsDevice,
+    ReadyPart,
+    backends_of,
+    join,
+    lower_parts,
+    share_arenas,
+    whole_plan,
+)
 from graphml.errors import UsageError
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
@@ -187,7 +195,7 @@ def _prepare_parts(
             for p, g in zip(parts, ready, strict=True)
         )
 
-    trail.placement, trail.parts = placement, trail.run("plan", planned)
+    trail.placement, trail.parts = placement, share_arenas(trail.run("plan", planned))
     trail.backends = backends_of(trail.parts, nodes)
     device.settle(final, options.place, placement.states())
     return final, whole_plan(trail.parts, nodes), log, trail

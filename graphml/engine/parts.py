@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graphml.backend import (
+    Arena,
     Backend,
     Device,
     Plan,
@@ -249,6 +250,12 @@ def lower_parts(
         device.devices[part.backend].lower(part.graph, part.plan, weights, progress) for part in parts
     ]
     return PartsProgram(parts, programs, homes)
+
+
+def share_arenas(parts: Sequence[ReadyPart]) -> tuple[ReadyPart, ...]:
+    """Let the parts of each backend, which never run at once, lie in one arena."""
+    shared = {name: Arena(peak) for name, (peak, _) in arenas(parts).items()}
+    return tuple(replace(part, plan=replace(part.plan, arena=shared[part.backend])) for part in parts)
 
 
 def join(graphs: Sequence[Graph], outputs: Sequence[str]) -> tuple[Graph, list[dict[Node, Node]]]:
