@@ -37,6 +37,7 @@ def document_of(
     arch: Path | None = None,
     kv: str = "f16",
     threads: int | None = None,
+    place: str = "",
 ) -> Document:
     """The document of a model's passes, from the header of its file, or of a dump in a file."""
     if model is not None and hub is None and is_dump(Path(model)):
@@ -44,7 +45,7 @@ def document_of(
     with Bars() as bars:
         path = find(model, hub, bars)
     executor = open_executor(
-        path, backend, threads, arch, kv, n_batch=max(tokens, 1), options=CompileOptions(fuse)
+        path, backend, threads, arch, kv, n_batch=max(tokens, 1), options=CompileOptions(fuse, place=place)
     )
     try:
         return describe_model(executor, tokens)

@@ -19,6 +19,7 @@ def explain(
     tokens: dumps.Tokens = 1,
     fuse: options.Fuse = "",
     backend: options.Backend = "cpu",
+    place: options.Place = "",
     arch: options.Architecture = None,
     kv: options.CacheType = "f16",
     threads: options.Threads = None,
@@ -29,7 +30,7 @@ def explain(
 
     MODEL may be a dump. Of a model file the header is read only.
     """
-    document = dumps.document_of(model, hf, tokens, fuse, backend, arch, kv, threads)
+    document = dumps.document_of(model, hf, tokens, fuse, backend, arch, kv, threads, place)
     found = explanations.explain(document, node)
     if json:
         write_json(found)

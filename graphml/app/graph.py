@@ -33,6 +33,7 @@ def graph(
     output: dumps.Output = None,
     fuse: options.Fuse = "",
     backend: options.Backend = "cpu",
+    place: options.Place = "",
     arch: options.Architecture = None,
     kv: options.CacheType = "f16",
     threads: options.Threads = None,
@@ -46,7 +47,7 @@ def graph(
         raise UsageError(f"--format: wanted one of {', '.join(FORMATS)}; got {format!r}")
     if layer is not None and collapse:
         raise UsageError("--layer, --collapse: wanted one of them; got both")
-    document = dumps.document_of(model, hf, tokens, fuse, backend, arch, kv, threads)
+    document = dumps.document_of(model, hf, tokens, fuse, backend, arch, kv, threads, place)
     if format in dump.DRAWINGS:
         drawn = dump.DRAWINGS[format](select(document, pass_name, layer, collapse))
     else:

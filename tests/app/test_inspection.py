@@ -121,7 +121,11 @@ def test_explain_tells_a_node_s_story(tmp_path: Path) -> None:
     assert told == graphml_command("explain", dump, "--node", "layers.3.silu").stdout
     assert told.startswith("layers.3.silu\n  written in ")
     found = json.loads(graphml_command("explain", dump, "--node", "layers.3.silu", "--json").stdout)
-    assert found["final"]["name"] == "layers.3.swiglu"
+    assert found["final"]["name"].startswith("layers.3.swiglu")
+    several = ["--backend", "reference,cpu", "--place", "cpu:layers.3", "--threads", 1]
+    for name, backend in [("layers.3.q", "cpu"), ("layers.2.q", "reference")]:
+        placed = graphml_command("explain", STORIES, "--node", name, "--json", *several).stdout
+        assert json.loads(placed)["final"]["backend"] == backend
 
 
 @pytest.mark.parametrize(

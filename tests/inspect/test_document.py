@@ -16,6 +16,7 @@ from graphml.inspect.layers import equal_layers, layer_hashes, layer_of, renumbe
 from graphml.inspect.stages import describe_model
 from graphml.ir.node import Source
 from graphml.ir.shape import Symbol
+from tests.docs.pages import table
 from tests.inspect import samples
 from tests.test_architectures import MODELS
 
@@ -127,3 +128,9 @@ def test_nodes_on_several_backends_have_each_its_own() -> None:
         last = describe_model(executor)["passes"][-1]
     owners = {node["name"]: node["backend"] for node in last["nodes"]}
     assert (owners["layers.0.q"], owners["layers.1.q"], owners["layers.3.q"]) == ("cpu", "reference", "cpu")
+
+
+def test_the_page_lists_the_keys_of_a_node() -> None:
+    listed = [row["key of a node"] for row in table("docs/inspecting.md", "key of a node")]
+    for found in document(samples.stories())["passes"]:
+        assert listed == list(found["nodes"][0])
