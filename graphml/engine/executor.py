@@ -105,6 +105,11 @@ class Executor:
         """Cells of the longest context that programs are compiled for."""
         return 1 << 20
 
+    @property
+    def weights(self) -> Mapping[str, Array]:
+        """Name -> array of the file's tensors, as the graph's dtypes hold them."""
+        return self._weights
+
     def compiled(self, max_tokens: int, max_outputs: int, options: CompileOptions | None = None) -> Compiled:
         """The program for these bounds, compiled when first asked for; options None: the executor's own."""
         chosen = self.options if options is None else options

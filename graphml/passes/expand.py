@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from graphml.ir.fused import decomposition
@@ -10,11 +11,14 @@ from graphml.ir.node import Node
 from graphml.passes.rewrite import rebuild
 
 
-def expand(graph: Graph) -> Graph:
-    """The graph without fused ops. The last plain node keeps the fused one's name, the others add to it."""
+def expand(graph: Graph, only: Callable[[Node], bool] = lambda node: True) -> Graph:
+    """The graph without fused ops, or without those of the nodes that `only` names.
+
+    The last plain node keeps the fused one's name, the others add to it.
+    """
 
     def change(node: Node) -> Node | tuple[Node, ...]:
-        return _plain_nodes(node) if node.op.decompose is not None else node
+        return _plain_nodes(node) if node.op.decompose is not None and only(node) else node
 
     return rebuild(graph, change)
 

@@ -1,0 +1,83 @@
+"""Two runs of a model, value by value: where they differ, by how much, in the order of the graph.
+
+Knows observations; nothing of how they were made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from graphml.inspect.numbers import Difference, difference
+from graphml.inspect.observe import Observation
+
+
+@dataclass(frozen=True)
+class Row:
+    """One value that both runs show."""
+
+    step: str
+    node: str
+    op: str
+    other_op: str
+    dtype: str
+    shape: tuple[int, ...]
+    difference: Difference
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "step": self.step, "node": self.node, "op": self.op, "other_op": self.other_op,
+            "dtype": self.dtype, "shape": list(self.shape), **self.difference.as_json(),
+        }  # fmt: skip
+
+
+def compare(a: Observation, b: Observation) -> list[Row]:
+    """The rows of all values of the same name and shape in both runs, in the order of a's graphs."""
+    rows = []
+    for one, other in zip(a.steps, b.steps, strict=True):
+        ops = {node.name: node.op.name for node in other.graph.nodes}
+        for node in one.graph.nodes:
+            got, wanted = one.values.get(node.name), other.values.get(node.name)
+            if got is None or wanted is None or (got.shape, got.dtype) != (wanted.shape, wanted.dtype):
+                continue
+            rows.append(
+                Row(
+                    one.name, node.name, node.op.name, ops[node.name], node.dtype.name, got.shape,
+                    difference(got, wanted),
+                )
+            )  # fmt: skip
+    return rows
+
+
+def as_markdown(rows: Sequence[Row]) -> str:
+    """A table for each step; lines of equal length."""
+    parts = []
+    for step in dict.fromkeys(row.step for row in rows):
+        own = [row for row in rows if row.step == step]
+        parts.append(f"## {step}\n\n" + aligned(_HEAD, [_cells(row) for row in own]))
+    return "\n".join(parts)
+
+
+_HEAD = ("node", "op", "shape", "NMSE", "max abs", "max ULP", "median ULP", "NaN", "Inf")
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    one = row.difference
+    op = row.op if row.op == row.other_op else f"{row.op} / {row.other_op}"
+    counts = (f"{a}" if a == b else f"{a} / {b}" for a, b in (one.nan, one.inf))
+    return (
+        row.node, op, "x".join(map(str, row.shape)), f"{one.nmse:.1e}", f"{one.max_abs:.1e}",
+        str(one.max_ulp), f"{one.median_ulp:.0f}", *counts,
+    )  # fmt: skip
+
+
+def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table whose columns are as wide as their widest cell."""
+    widths = [max(len(cells[i]) for cells in (head, *rows)) for i in range(len(head))]
+    rule = ["-" * width for width in widths]
+    return "".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) + " |\n"
+        for cells in (head, rule, *rows)
+    )

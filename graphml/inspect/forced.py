@@ -1,0 +1,117 @@
+"""Graphs cut open: every value computed from given ones, parts of graphs alone, and how to run them.
+
+What makes "wrong here" and "inherited" two things: a forced graph computes each node from another run's
+inputs of that node. Knows graphs and the contract of backends; nothing of models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from graphml.backend import Device, no_progress
+from graphml.ir.graph import Graph, make_graph
+from graphml.ir.node import Node
+from graphml.ir.op import Array
+from graphml.ir.ops.leaf import input_leaf
+from graphml.ir.ops.linear import quantize
+from graphml.ir.shape import resolve
+from graphml.passes.expand import expand
+from graphml.passes.patch import values
+from graphml.passes.plan import plan_memory
+from graphml.passes.rewrite import rebuild
+
+GIVEN = "given:"  # before the name of the node whose value an input of a forced graph holds
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """What the leaves of a graph hold in one step: inputs, weights and states by name, and the dimensions."""
+
+    inputs: Mapping[str, Array]
+    weights: Mapping[str, Array]
+    states: Mapping[str, Array] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+
+
+def shown(graph: Graph) -> list[Node]:
+    """The nodes that a run can show, in order: computed values, and states as a step leaves them."""
+    seen = set(values(graph))
+    return [node for node in graph.nodes if node in seen or node.op.writes is not None]
+
+
+def observed(graph: Graph) -> Graph:
+    """The same graph with every value that can be shown as an output called like its node."""
+    return Graph(graph.nodes, {**graph.outputs, **{node.name: node for node in shown(graph)}})
+
+
+def forced(graph: Graph, given: Collection[str]) -> Graph:
+    """Each node computed from inputs `given:NAME` in place of its inputs, as far as they are given.
+
+    Every value that can be shown is an output called like its node.
+    """
+    seen: dict[Node, Node] = {}  # what readers of a node read
+    outputs: dict[str, Node] = {}
+    order: list[Node] = []
+    visible = set(shown(graph))
+    for node in graph.nodes:
+        inputs = tuple(seen[source] for source in node.inputs)
+        moved = node if inputs == node.inputs else replace(node, inputs=inputs)
+        order.append(moved)
+        seen[node] = moved
+        if node in visible:
+            outputs[node.name] = moved
+        if node.name in given and node.op.writes is None:
+            seen[node] = Node(input_leaf, (), node.type, GIVEN + node.name)
+            order.append(seen[node])
+    return make_graph(order, outputs)
+
+
+def unit(graph: Graph, name: str, given: Collection[str]) -> list[Node]:
+    """The node and what lies between it and given values or leaves: all that a difference may be owed to."""
+    target = graph.node(name)
+    found = {target}
+    stack = list(target.inputs)
+    while stack:
+        node = stack.pop()
+        if node in found or node.op.family == "leaf" or (node.name in given and node.op.writes is None):
+            continue
+        found.add(node)
+        stack.extend(node.inputs)
+    return [node for node in graph.nodes if node in found]
+
+
+def extract(graph: Graph, name: str, given: Collection[str]) -> Graph:
+    """The unit of a node as a graph of its own with the output `result`; given values are inputs."""
+    parts = unit(graph, name, given)
+    new: dict[Node, Node] = {}
+    order: list[Node] = []
+    for node in graph.nodes:
+        if node in parts:
+            new[node] = replace(node, inputs=tuple(new[source] for source in node.inputs))
+        elif any(node in part.inputs for part in parts):
+            new[node] = node if node.op.family == "leaf" else Node(input_leaf, (), node.type, node.name)
+        else:
+            continue
+        order.append(new[node])
+    return make_graph(order, {"result": new[graph.node(name)]})
+
+
+def unquantized(graph: Graph) -> Graph:
+    """The graph with activations left as they are: no blocks of int8."""
+    plain = expand(graph, lambda node: node.dtype.numpy is None)  # fused ops that end in a conversion
+    return rebuild(plain, lambda node: node.inputs[0] if node.op is quantize else node)
+
+
+def run(device: Device, graph: Graph, arrays: Arrays) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Run a graph once; gives copies of its outputs and of the states as it leaves them."""
+    program = device.lower(graph, plan_memory(graph, device), arrays.weights, no_progress)
+    state = device.state(graph, arrays.dims)
+    for name in graph.leaves("state"):
+        state.array(name)[...] = arrays.states[name]
+    for name, node in graph.leaves("input").items():
+        sizes = resolve(node.shape, arrays.dims)
+        program.inputs[name][tuple(slice(size) for size in sizes)] = arrays.inputs[name]
+    outputs = program.run(arrays.dims, state)
+    states = {name: state.array(name).copy() for name in graph.leaves("state")}
+    return {name: array.copy() for name, array in outputs.items()}, states

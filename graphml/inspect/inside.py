@@ -1,0 +1,139 @@
+"""Looks inside a wrong node: its parts by its decomposition, and what its wrong value looks like.
+
+Knows graphs, arrays and devices; nothing of whole models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from graphml.backend import Device
+from graphml.errors import GraphmlError
+from graphml.inspect.forced import GIVEN, Arrays, forced, observed, run, shown
+from graphml.inspect.numbers import Difference, difference, tolerance
+from graphml.ir.graph import Graph
+from graphml.ir.node import Node
+from graphml.ir.op import Array
+from graphml.passes.expand import expand
+
+ALIKE = 1e-6  # NMSE below which a wrong value is said to be another one
+
+
+@dataclass(frozen=True)
+class Part:
+    """A plain node of a decomposition, computed by the run's backend from right inputs."""
+
+    node: Node
+    difference: Difference
+    limit: float
+
+    @property
+    def wrong(self) -> bool:
+        """Whether it is wrong by itself too."""
+        return self.difference.nmse > self.limit
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What was found.
+
+    parts: of the decomposition, empty where the node is plain. parts_mean_the_same: whether they give, on the
+    judge's backend, what they are held against. hints: what the wrong value looks like, in words.
+    """
+
+    parts: tuple[Part, ...]
+    parts_mean_the_same: bool
+    hints: tuple[str, ...]
+
+
+def look_inside(graph: Graph, other: Graph, arrays: Arrays, got: Array, own: Device, judge: Device) -> Inside:
+    """graph: the unit with the output `result`; other: what it is held against; got: the wrong value."""
+    if not graph.nodes:
+        return Inside((), False, ())
+    plain = expand(graph)
+    right = run(judge, observed(plain), arrays)[0]
+    wanted = run(judge, other, arrays)[0]["result"]
+    fused = any(node.op.decompose is not None for node in graph.nodes)
+    parts: tuple[Part, ...] = ()
+    if fused:
+        try:
+            parts = _parts(plain, arrays, right, own)
+        except GraphmlError:  # the backend may refuse what is no graph of its own
+            parts = ()
+    same = fused and difference(right["result"], wanted).nmse <= tolerance(plain.nodes)
+    return Inside(parts, same, tuple(_hints(plain, right, got, wanted)))
+
+
+def _parts(plain: Graph, arrays: Arrays, right: dict[str, Array], own: Device) -> tuple[Part, ...]:
+    given = {node.name for node in shown(plain) if node.op.writes is None}
+    inputs = {**arrays.inputs, **{GIVEN + name: right[name] for name in given}}
+    found = run(own, forced(plain, given), replace(arrays, inputs=inputs))[0]
+    return tuple(
+        Part(node, difference(found[node.name], right[node.name]), tolerance([node])) for node in shown(plain)
+    )
+
+
+def _hints(plain: Graph, right: dict[str, Array], got: Array, wanted: Array) -> list[str]:
+    hints = [where(got, wanted)]
+    result = plain.outputs["result"]
+    for node in shown(plain):
+        value = right[node.name]
+        if (
+            node is not result
+            and not node.op.view
+            and value.size == wanted.size
+            and _alike(got, value.reshape(got.shape))
+        ):
+            hints.append(f"it is the value of {node.name} ({node.op.name}): what follows that is missing")
+    for by in (1, -1):
+        if len(got) > 2 and _alike(
+            got[max(by, 0) : len(got) + min(by, 0)],
+            np.roll(wanted, by, 0)[max(by, 0) : len(got) + min(by, 0)],
+        ):
+            hints.append(f"row i is row i {'-' if by > 0 else '+'} 1 of the right value")
+    ratio = _ratio(got, wanted)
+    if ratio is not None:
+        hints.append(f"it is the right value times {ratio:.6g}")
+    return hints
+
+
+def _alike(a: Array, b: Array) -> bool:
+    return a.dtype == b.dtype and bool(np.any(b)) and difference(a, b).nmse < ALIKE
+
+
+def _ratio(got: Array, wanted: Array) -> float | None:
+    x, y = got.astype(np.float64).ravel(), wanted.astype(np.float64).ravel()
+    energy = float(y @ y)
+    if not energy or not np.isfinite(x).all():
+        return None
+    factor = float(x @ y) / energy
+    rest = float(np.sum((x - factor * y) ** 2))
+    error = float(np.sum((x - y) ** 2))
+    return factor if rest < 1e-4 * error and factor else None
+
+
+def where(got: Array, wanted: Array) -> str:
+    """Which elements are wrong: how many, and in which rows and columns they stand."""
+    a, b = got.astype(np.float64), wanted.astype(np.float64)
+    a, b = (
+        a.reshape(len(a), -1) if a.ndim else a.reshape(1, 1),
+        b.reshape(len(b), -1) if b.ndim else b.reshape(1, 1),
+    )
+    scale = float(np.sqrt(np.mean(b[np.isfinite(b)] ** 2))) if np.isfinite(b).any() else 0.0
+    wrong = ~(np.abs(a - b) <= 1e-5 * max(scale, 1e-30)) & ~((a == b) | (np.isnan(a) & np.isnan(b)))
+    rows, columns = np.flatnonzero(wrong.any(1)), np.flatnonzero(wrong.any(0))
+    return (
+        f"{wrong.sum()} of {wrong.size} elements are wrong, in rows {_spans(rows)} of {len(a)}, "
+        f"columns {_spans(columns)} of {a.shape[1]}"
+    )
+
+
+def _spans(indices: Array) -> str:
+    """`0-3,7`, at most four spans."""
+    if not indices.size:
+        return "none"
+    runs = np.split(indices, np.flatnonzero(np.diff(indices) != 1) + 1)
+    spans = [f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    return ",".join(spans[:4]) + (",..." if len(spans) > 4 else "")

@@ -1,0 +1,118 @@
+"""How far two arrays are apart, and how far they may be: one measure and one table of tolerances.
+
+Knows arrays and ops; nothing of models or backends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from graphml.errors import UsageError
+from graphml.ir.node import Node
+from graphml.ir.op import Array
+
+# The NMSE by which a value may differ between backends that were given the same inputs. Measured on the
+# goldens and SmolLM2 and then about a hundredfold: other orders of summation, other exp.
+TOLERANCES = {
+    "leaf": 0.0,
+    "layout": 0.0,
+    "index": 1e-12,
+    "elementwise": 1e-12,
+    "norm": 1e-12,
+    "reduce": 1e-12,
+    "position": 1e-9,
+    "linear": 1e-11,
+    "attention": 1e-9,
+    "fused": 1e-11,
+}
+# Products with activations in blocks of int8: the backends keep scales in other precisions, and a value half
+# way between two steps may be rounded to either.
+INT8_TOLERANCE = 1e-5
+# Keys and values are rounded when they are written; one that is half way may go to either neighbour.
+CACHE_TOLERANCE = 1e-8
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of two arrays.
+
+    nmse: the squared error in proportion to the wanted values' squares, in double precision; infinite where
+    NaN or infinity stand in one array alone. max_ulp, median_ulp: steps between neighbouring numbers of the
+    dtype (of whole numbers: their difference). nan, inf: counts in the first and in the second array.
+    """
+
+    nmse: float
+    max_abs: float
+    max_ulp: int
+    median_ulp: float
+    nan: tuple[int, int]
+    inf: tuple[int, int]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values; an infinite error is the text "inf"."""
+        plain = asdict(self)
+        return {
+            name: str(v) if isinstance(v, float) and not np.isfinite(v) else v for name, v in plain.items()
+        }
+
+
+def difference(got: Array, wanted: Array) -> Difference:
+    """Compare arrays of one shape and kind; a UsageError for others."""
+    if got.shape != wanted.shape or got.dtype != wanted.dtype:
+        raise UsageError(
+            f"compare: {got.dtype}{list(got.shape)} and {wanted.dtype}{list(wanted.shape)} do not match"
+        )
+    a, b = got.ravel(), wanted.ravel()
+    nan = int(np.isnan(a).sum()), int(np.isnan(b).sum())
+    inf = int(np.isinf(a).sum()), int(np.isinf(b).sum())
+    finite = np.isfinite(a) & np.isfinite(b)
+    alike = bool(np.array_equal(a[~finite], b[~finite], equal_nan=a.dtype.kind == "f"))
+    x, y = a[finite].astype(np.float64), b[finite].astype(np.float64)
+    error, energy = float(np.sum((x - y) ** 2)), float(np.sum(y * y))
+    nmse = 0.0 if error == 0 else error / energy if energy else float("inf")
+    steps = _steps(a[finite], b[finite])
+    return Difference(
+        nmse if alike else float("inf"),
+        float(np.max(np.abs(x - y), initial=0.0)),
+        int(np.max(steps, initial=0)),
+        float(np.median(steps)) if steps.size else 0.0,
+        nan,
+        inf,
+    )
+
+
+def _steps(a: Array, b: Array) -> Array:
+    """How many representable numbers lie between each pair."""
+    steps: Array = np.abs(_ordinal(a) - _ordinal(b))
+    return steps
+
+
+def _ordinal(values: Array) -> Array:
+    """Whole numbers in the order of the values, one apart where these are neighbours."""
+    if values.dtype.kind != "f":
+        return values.astype(np.int64)
+    bits = values.view(f"i{values.dtype.itemsize}").astype(np.int64)
+    lowest = -(1 << (8 * values.dtype.itemsize - 1))
+    ordered: Array = np.where(bits < 0, lowest - bits, bits)
+    return ordered
+
+
+def tolerance(unit: Iterable[Node]) -> float:
+    """The NMSE that nodes may add together: of the most tolerant of them."""
+    return max((_of(node) for node in unit), default=0.0)
+
+
+def _of(node: Node) -> float:
+    if node.dtype.numpy is None and node.op.family != "leaf":
+        return INT8_TOLERANCE
+    if node.op.writes is not None:
+        return CACHE_TOLERANCE
+    if "attention" in node.op.name:
+        return TOLERANCES["attention"]
+    if "rope" in node.op.name:
+        return TOLERANCES["position"]
+    return TOLERANCES.get(node.op.family, TOLERANCES["fused"])

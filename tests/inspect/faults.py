@@ -1,0 +1,102 @@
+"""Faults to plant: kernels that compute something else, fusions that mean something else.
+
+Each is a context: within it graphml is broken in one way, after it whole again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from unittest import mock
+
+from graphml_cpu import lowering
+from graphml_cpu.lowering.step import Argument, Lowering, Step
+
+from graphml.ir.fused import fused_op
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml.passes import fusion
+from graphml.passes.fusion import Fusion
+
+
+@contextmanager
+def wrong_lowering(op: str, change: Callable[[Node, list[Step]], list[Step]]) -> Iterator[None]:
+    """The CPU's kernel calls for an op, changed."""
+    right = lowering.table()[op]
+
+    def lower(node: Node, threads: int) -> list[Step]:
+        return change(node, right.lower(node, threads))
+
+    with mock.patch.dict(lowering.table(), {op: replace(right, lower=lower)}):
+        yield
+
+
+def with_arguments(
+    **changed: Argument | Callable[[Node], Argument],
+) -> Callable[[Node, list[Step]], list[Step]]:
+    """Other arguments of every kernel call that has them."""
+
+    def change(node: Node, steps: list[Step]) -> list[Step]:
+        made = []
+        assert any(name in step.arguments for step in steps for name in changed)
+        for step in steps:
+            given = {
+                name: value(node) if callable(value) else value
+                for name, value in changed.items()
+                if name in step.arguments
+            }
+            made.append(replace(step, arguments={**step.arguments, **given}))
+        return made
+
+    return change
+
+
+def as_if(**attributes: object) -> Callable[[Node, list[Step]], list[Step]]:
+    """The kernel calls of the same node with other attributes."""
+
+    def change(node: Node, steps: list[Step]) -> list[Step]:
+        right: Lowering = lowering.table.__wrapped__()[node.op.name]
+        other = replace(node, attributes={**node.attributes, **attributes})  # type: ignore[dict-item]
+        wrong = right.lower(other, 1)
+        names = {other: node}
+        return [
+            replace(
+                step,
+                arguments={
+                    name: names.get(value, value) if isinstance(value, Node) else value
+                    for name, value in step.arguments.items()
+                },
+            )
+            for step in wrong
+        ]
+
+    return change
+
+
+@contextmanager
+def fusions_as(change: Callable[[Mapping[str, Fusion]], Mapping[str, Fusion]]) -> Iterator[None]:
+    """The table of fusions, changed."""
+    table = fusion.fusions()
+    assert isinstance(table, dict)
+    with mock.patch.dict(table, change(table)):
+        yield
+
+
+def wrong_decomposition(name: str, decompose: Callable[..., Node]) -> Callable[..., Mapping[str, Fusion]]:
+    """A fusion whose op says that it means something else."""
+
+    def change(table: Mapping[str, Fusion]) -> Mapping[str, Fusion]:
+        right = table[name]
+        op = fused_op(
+            right.replace.name, decompose, right.replace.samples, right.replace.attributes,
+            right.replace.inplace,
+        )  # fmt: skip
+        return {**table, name: replace(right, replace=op)}
+
+    return change
+
+
+def up_and_gate(g: Builder, gate: Node, up: Node) -> Node:
+    """Swiglu with its operands swapped."""
+    return g.mul(gate, g.silu(up))

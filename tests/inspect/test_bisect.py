@@ -1,0 +1,338 @@
+"""Bisecting: every planted fault is named, and nothing is where nothing is wrong."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from graphml_cpu.lowering.step import Step
+
+from graphml.backend import Plan
+from graphml.engine import compile as compiling
+from graphml.engine.compile import CompileOptions
+from graphml.engine.executor import Executor
+from graphml.engine.loading import open_executor
+from graphml.errors import UsageError
+from graphml.inspect import repro
+from graphml.inspect.bisect import Bisection, Finding, Judge, bisect, check_alike
+from graphml.inspect.inside import look_inside, where
+from graphml.inspect.observe import observe, restore, save
+from graphml.ir.node import Node
+from graphml.passes.plan import plan_memory
+from tests import golden
+from tests.inspect import faults
+
+STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
+IDS = [1, 403, 407, 261, 378, 432, 383, 286]
+NONE = CompileOptions(fuse="none")
+Fault = Callable[[], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Opened:
+    a: Executor
+    b: Executor
+
+    def bisect(self, options: CompileOptions = NONE, ids: list[int] = IDS, **judge: Any) -> Bisection:
+        run, other = observe(self.a, ids), observe(self.b, ids, options)
+        return bisect(run, other, Judge(self.b, options, **{"own": self.a.device, **judge}))
+
+
+@contextmanager
+def opened(path: Path, a: str = "cpu", b: str = "reference", **settings: Any) -> Iterator[Opened]:
+    one, other = (open_executor(path, name, 2, n_batch=32, **settings) for name in (a, b))
+    try:
+        yield Opened(one, other)
+    finally:
+        one.close()
+        other.close()
+
+
+def first(found: Bisection) -> Finding:
+    assert found.first is not None
+    return found.first
+
+
+def quantised(name: str, folder: Path, form: str | None) -> Path:
+    one = golden.read(name)
+    tensors = {tensor: golden.weights(tensor, sizes, one.seed) for tensor, sizes in one.tensors.items()}
+    return golden.write_gguf(folder / "m.gguf", one.architecture, one.metadata, tensors, form)
+
+
+@pytest.mark.parametrize("form", [None, "q4_1", "q8_0"])
+@pytest.mark.parametrize("name", golden.names())
+def test_nothing_is_found_where_nothing_is_wrong(name: str, form: str | None, tmp_path: Path) -> None:
+    with opened(quantised(name, tmp_path, form), cache_dtype="f16") as both:
+        found = both.bisect(ids=golden.read(name).tokens[:8])
+    assert not found.findings
+    assert {one.step for one in found.readings} == {"prefill", "decode"}
+    assert any(one.meaning is not None for one in found.readings)
+
+
+@pytest.mark.parametrize("other", ["cpu", "reference"])
+def test_nothing_is_found_between_fusion_settings(other: str) -> None:
+    with opened(STORIES, "cpu", other) as both:
+        assert not both.bisect().findings
+        assert not both.bisect(CompileOptions(fuse="-swiglu")).findings
+
+
+def only_for_one_token(change: Callable[[Node, list[Step]], list[Step]]) -> Callable[..., list[Step]]:
+    def chosen(node: Node, steps: list[Step]) -> list[Step]:
+        return change(node, steps) if getattr(node.shape[0], "bound", 1) == 1 else steps
+
+    return chosen
+
+
+# What is broken; the step, node and op that must be named.
+KERNELS: dict[str, tuple[Fault, str, str, str]] = {
+    "rope pairs neighbours where it should pair halves": (
+        lambda: faults.wrong_lowering("rope", faults.as_if(mode="neox")),
+        "prefill", "layers.0.q_rope", "rope",
+    ),
+    "eps of a norm": (
+        lambda: faults.wrong_lowering("rms_norm_mul", faults.with_arguments(eps=1e-3)),
+        "prefill", "layers.0.attn_norm", "rms_norm_mul",
+    ),
+    "every row gets the first row of up": (
+        lambda: faults.wrong_lowering("swiglu", faults.with_arguments(up_stride=0)),
+        "prefill", "layers.0.swiglu", "swiglu",
+    ),
+    "operands swapped": (
+        lambda: faults.wrong_lowering(
+            "swiglu", faults.with_arguments(gate=lambda n: n.inputs[1], up=lambda n: n.inputs[0])
+        ),
+        "prefill", "layers.0.swiglu", "swiglu",
+    ),
+    "another gate": (
+        lambda: faults.wrong_lowering(
+            "swiglu",
+            lambda node, steps: [
+                replace(one, kernel=replace(one.kernel, name="glu-geglu", arguments=("geglu",)))
+                for one in steps
+            ],
+        ),
+        "prefill", "layers.0.swiglu", "swiglu",
+    ),
+    "scale of attention, one token alone": (
+        lambda: faults.wrong_lowering(
+            "attention", only_for_one_token(faults.with_arguments(scale=0.3))
+        ),
+        "decode", "layers.0.attention", "attention",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_wrong_kernel_is_named(name: str, tmp_path: Path) -> None:
+    fault, step, node, op = KERNELS[name]
+    with fault(), opened(STORIES) as both:
+        found = both.bisect()
+        one = first(found)
+        assert (one.kind, one.step, one.node.name, one.node.op.name) == ("kernel", step, node, op)
+        assert {wrong.node.op.name for wrong in found.findings} == {op}
+        script, arrays = repro.write(
+            repro.Case(one.graph, one.other, one.arrays), ("cpu", "reference"), one.limit, name, tmp_path
+        )
+        assert exit_code(script) == 1
+    assert exit_code(script) == 0
+    assert arrays.stat().st_size < 10_000
+    inherited = [reading for reading in found.readings if reading.verdict == "inherited"]
+    assert inherited
+    assert found.readings.index(inherited[0]) > [one.node.name for one in found.readings].index(node)
+
+
+def exit_code(script: Path) -> int:
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(script), run_name="__main__")
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+# Fusions that are wrong; the fusion that must be named, and where.
+def wrong_eps(table: Any) -> Any:
+    right = table["rms_norm_mul"]
+    return {"rms_norm_mul": replace(right, attributes=lambda match: {"eps": 1e-3})}
+
+
+def bound_wrongly(table: Any) -> Any:
+    """The pattern binds its variables the wrong way."""
+    right = table["swiglu"]
+    term = right.terms()[0][0]
+    silu = term.arguments[0].op
+    return {"swiglu": replace(right, find=lambda gate, up: term.op(silu(up), gate))}
+
+
+FUSIONS: dict[str, tuple[Callable[[Any], Any], str, str]] = {
+    "an attribute is lost": (wrong_eps, "rms_norm_mul", "layers.0.attn_norm"),
+    "operands bound the wrong way": (bound_wrongly, "swiglu", "layers.0.swiglu"),
+    "its decomposition means another thing": (
+        faults.wrong_decomposition("swiglu", faults.up_and_gate), "swiglu", "layers.0.swiglu",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUSIONS)
+def test_a_wrong_fusion_is_named(name: str, tmp_path: Path) -> None:
+    change, fusion, node = FUSIONS[name]
+    with faults.fusions_as(change), opened(STORIES) as both:
+        one = first(both.bisect())
+        assert (one.kind, one.step, one.node.name) == ("rewrite", "prefill", node)
+        assert one.applied is not None
+        assert one.applied.fusion == fusion
+        assert node in one.applied.covered
+        case = repro.Case(one.graph, one.other, one.arrays)
+        script, _ = repro.write(case, ("reference", "reference"), one.limit, name, tmp_path)
+        assert exit_code(script) == 1
+
+
+def test_a_wrong_fusion_is_named_on_one_backend_alone() -> None:
+    with faults.fusions_as(wrong_eps), opened(STORIES, "cpu", "cpu") as both:
+        one = first(both.bisect())
+        assert (one.kind, one.node.name) == ("rewrite", "layers.0.attn_norm")
+
+
+def test_a_wrong_fused_kernel_is_told_from_a_wrong_fusion_on_one_backend() -> None:
+    """Its parts, run one by one, are right and mean what stood there before."""
+    fault = faults.wrong_lowering("rms_norm_mul", faults.with_arguments(eps=1e-3))
+    with fault, opened(STORIES, "cpu", "cpu") as both:
+        one = first(both.bisect())
+    assert (one.kind, one.node.name) == ("kernel", "layers.0.attn_norm")
+    assert one.inside is not None
+    assert [part.node.op.name for part in one.inside.parts] == ["rms_norm", "mul"]
+    assert not any(part.wrong for part in one.inside.parts)
+
+
+def test_a_part_that_is_wrong_too_is_named() -> None:
+    """The norm's kernel is wrong, alone and within the fused one."""
+    with (
+        faults.wrong_lowering("rms_norm_mul", faults.with_arguments(eps=1e-3)),
+        faults.wrong_lowering("rms_norm", faults.with_arguments(eps=1e-3)),
+        opened(STORIES) as both,
+    ):
+        one = first(both.bisect())
+    assert one.inside is not None
+    assert [(part.node.op.name, part.wrong) for part in one.inside.parts] == [
+        ("rms_norm", True), ("mul", False),
+    ]  # fmt: skip
+
+
+def test_a_missing_end_is_seen() -> None:
+    """A product that forgets its residual gives the value of the product's node."""
+
+    def forget(node: Node, steps: list[Step]) -> list[Step]:
+        return [
+            replace(one, arguments={**one.arguments, "residual": 0}) if node.attributes["residual"] else one
+            for one in steps
+        ]
+
+    with faults.wrong_lowering("linear", forget), opened(STORIES) as both:
+        one = first(both.bisect())
+    assert (one.kind, one.node.name) == ("kernel", "layers.0.attn_residual")
+    assert one.inside is not None
+    assert any("(mul_mat): what follows that is missing" in hint for hint in one.inside.hints)
+
+
+@pytest.mark.parametrize("form", ["q4_1", "q8_0"])
+def test_quantised_weights(form: str, tmp_path: Path) -> None:
+    """Int8 rounding moves every value, and the wrong one is named all the same."""
+    fault = faults.wrong_lowering("rope", faults.as_if(mode="neox"))
+    path = quantised("llama-dense", tmp_path, form)
+    with fault, opened(path) as both:
+        found = both.bisect(ids=golden.read("llama-dense").tokens[:8])
+    assert first(found).node.name == "layers.0.q_rope"
+    assert {one.node.op.name for one in found.findings} == {"rope"}
+
+
+def test_a_wrong_plan_shows_only_where_nobody_looks() -> None:
+    def overlapping(*arguments: Any) -> Plan:
+        plan = plan_memory(*arguments)
+        inputs = {node for node in plan.offsets if node.op.name == "input"}
+        start = max(plan.offsets[node] for node in inputs) + 4096
+        moved = {node: offset if node in inputs else start for node, offset in plan.offsets.items()}
+        return replace(plan, offsets=moved, peak=plan.peak * 4 + start)
+
+    with mock.patch.object(compiling, "plan_memory", overlapping), opened(STORIES) as both:
+        one = first(both.bisect())
+    assert one.kind == "plan"
+
+
+def test_a_saved_run(tmp_path: Path) -> None:
+    with opened(STORIES) as both:
+        with faults.wrong_lowering("swiglu", faults.with_arguments(up_stride=0)):
+            save(observe(both.a, IDS), tmp_path / "run.npz")
+        again = restore(tmp_path / "run.npz", both.b.weights)
+        assert again.ids == tuple(IDS)
+        assert again.facts["backend"] == "cpu"
+        one = first(bisect(again, None, Judge(both.b, NONE)))
+        assert (one.kind, one.node.name) == ("kernel", "layers.0.swiglu")
+        check_alike(again, both.b)
+        with pytest.raises(UsageError, match="--kv f16; got --kv f32"):
+            check_alike(replace(again, facts={"kv": "f16"}), replace_kv(both.b))
+
+
+def replace_kv(executor: Executor) -> Any:
+    return mock.Mock(cache_dtype="f32", executor=executor)
+
+
+def test_files_that_are_no_saved_runs(tmp_path: Path) -> None:
+    (tmp_path / "no.npz").write_bytes(b"PK\x03\x04 nothing")
+    np.savez(tmp_path / "other.npz", header=np.frombuffer(b'{"format": "x"}', np.uint8))
+    for name in ("no.npz", "other.npz", "missing.npz"):
+        with pytest.raises(UsageError, match=name):
+            restore(tmp_path / name, {})
+        with pytest.raises(UsageError, match=name):
+            repro.load(tmp_path / name)
+
+
+def test_a_repro_runs_alone(tmp_path: Path) -> None:
+    with faults.wrong_lowering("linear", faults.with_arguments(n=32)), opened(STORIES) as both:
+        one = first(both.bisect())
+        assert one.node.op.name == "linear"
+        case = repro.Case(one.graph, one.other, one.arrays)
+        script, arrays = repro.write(case, ("cpu", "reference"), one.limit, "a title", tmp_path)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "they agree" in done.stdout
+    assert arrays.stat().st_size < 20_000
+    assert STORIES.parent.name not in script.read_text()
+
+
+def test_where() -> None:
+    right = np.arange(12, dtype=np.float32).reshape(3, 4)
+    wrong = right.copy()
+    wrong[1, 2:] += 1
+    wrong[1, 0] = np.nan
+    assert where(wrong, right) == "3 of 12 elements are wrong, in rows 1 of 3, columns 0,2-3 of 4"
+    assert where(right, right).startswith("0 of 12")
+
+
+def test_hints_about_rows_and_factors() -> None:
+    with opened(STORIES) as both:
+        step = observe(both.b, IDS).steps[0]
+    name = "layers.0.k"
+    judge = Judge(both.b, NONE)
+    assert judge.own is None
+    with opened(STORIES, "reference") as both:
+        found = bisect_of_changed(both, step.values[name], lambda x: np.roll(x, 1, 0))
+        assert any("row i is row i - 1 of the right value" in hint for hint in found)
+        found = bisect_of_changed(both, step.values[name], lambda x: x * np.float32(0.5))
+        assert any("the right value times 0.5" in hint for hint in found)
+
+
+def bisect_of_changed(both: Opened, value: Any, change: Callable[[Any], Any]) -> tuple[str, ...]:
+    """The hints for a saved run whose layers.0.k was changed."""
+    run = observe(both.b, IDS, NONE)
+    steps = [replace(s, values={**s.values, "layers.0.k": change(s.values["layers.0.k"])}) for s in run.steps]
+    found = bisect(replace(run, steps=tuple(steps)), None, Judge(both.b, NONE))
+    one = first(found)
+    assert one.node.name == "layers.0.k"
+    return look_inside(one.graph, one.other, one.arrays, one.got, both.a.device, both.b.device).hints
