@@ -19,11 +19,20 @@ PACKAGES = ("numpy", "numba", "llvmlite", "tokenizers", "jinja2", "huggingface-h
 
 def doctor(threads: options.Threads = None, json: options.Json = False) -> None:
     """Show the processor, its features, threads and memory bandwidth, and every backend."""
+    report = facts(threads)
+    if json:
+        write_json(report)
+    else:
+        _print(report)
+
+
+def facts(threads: int | None = None) -> dict[str, Any]:
+    """All that is known of the machine, as `--json` writes it; threads None: the default."""
     backends = {name: _backend(name) for name in discovery.backend_names()}
     default = backends.get("cpu", {}).get("facts", {}).get("threads")
     workers = threads or settings.threads() or (default if isinstance(default, int) else os.cpu_count()) or 1
     one, all_threads = machine.read_bandwidth(1), machine.read_bandwidth(workers)
-    report = {
+    return {
         "graphml": graphml.__version__,
         "python": f"{platform.python_version()} on {platform.platform()}",
         "packages": {name: _version(name) for name in PACKAGES},
@@ -39,10 +48,6 @@ def doctor(threads: options.Threads = None, json: options.Json = False) -> None:
         "architectures": discovery.architecture_names(),
         "backends": backends,
     }
-    if json:
-        write_json(report)
-    else:
-        _print(report)
 
 
 def _backend(name: str) -> dict[str, Any]:

@@ -48,6 +48,8 @@ def profile(
     batch: options.BatchSize = 512,
     arch: options.Architecture = None,
     fuse: options.Fuse = "",
+    place: options.Place = "",
+    strict: options.Strict = False,
     hf: options.Hub = None,
 ) -> None:
     """Show where the time of a prompt and of the tokens after it goes: by phase, op, layer or node."""
@@ -56,7 +58,7 @@ def profile(
         Bars() as bars,
         graphml.load(
             find(model, hf, bars), backend, threads, kv=kv, n_batch=batch, arch=arch, fuse=fuse,
-            progress=bars.report,
+            place=place, strict=strict, progress=bars.report,
         ) as opened,
     ):  # fmt: skip
         found = measure(opened, prompt_tokens, max_tokens, rounds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,16 @@ def test_profile_with_and_without_a_fusion(path: Path) -> None:
     assert ops("--fuse=none") != ops()
 
 
+def test_profile_of_two_backends(path: Path) -> None:
+    options = ["--backend", "cpu,reference", "--place", "reference:layers.1", "--format", "json"]
+    found = json.loads(graphml_command("profile", path, *SMALL, *options).stdout)
+    assert found["threads"] == 2
+    for stage in found["stages"]:
+        assert [row["layer"] for row in stage["layer"] if row["layer"] is not None] == [0, 1]
+        assert all(row["ms"] > 0 for row in stage["layer"])
+        assert {row["op"] for row in stage["node"] if row["layer"] == 1} >= {"attention", "mul_mat"}
+
+
 def test_profile_writes_a_trace(path: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     graphml_command("profile", path, *SMALL, "--trace", trace, "-p", 0)
@@ -85,3 +96,30 @@ def test_errors_are_one_line(path: Path, arguments: list[object], says: str) -> 
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
     assert says in done.stderr
+
+
+def test_report_writes_a_zip(path: Path, tmp_path: Path) -> None:
+    target = tmp_path / "report.zip"
+    assert graphml_command("report", path, "-o", target, "-t", 2).stdout == f"{target}\n"
+    with zipfile.ZipFile(target) as archive:
+        names = set(archive.namelist())
+        assert names >= {
+            "graph.json",
+            "plan.txt",
+            "placement.txt",
+            "fusions.txt",
+            "profile.md",
+            "doctor.json",
+        }
+        assert "errors.txt" not in names
+        assert "cache_folder" not in archive.read("doctor.json").decode()
+
+
+def test_report_of_what_cannot_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF")
+    target = tmp_path / "report.zip"
+    graphml_command("report", tmp_path / "broken.gguf", "-o", target)
+    with zipfile.ZipFile(target) as archive:
+        assert "WeightsError" in archive.read("errors.txt").decode()
+    done = graphml_command("report", tmp_path / "broken.gguf", "-o", tmp_path / "no" / "report.zip", code=1)
+    assert "cannot be written" in done.stderr
