@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,6 +16,7 @@ from graphml.app.opening import find
 from graphml.errors import UsageError
 from graphml.inspect import profile_table
 from graphml.inspect.profile import profile as measure
+from graphml.inspect.profile import with_times
 from graphml.inspect.trace import trace as trace_events
 
 DEFAULT_TABLES = {"md": "phase,op,layer", "csv": "op", "json": ",".join(profile_table.BY)}
@@ -42,6 +44,14 @@ def profile(
         Path | None,
         typer.Option(metavar="FILE", help="Write a trace for ui.perfetto.dev too.", show_default=False),
     ] = None,
+    graph: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json",
+            help="Write the graph with these times too, for `graphml graph` and `explain`.",
+            show_default=False,
+        ),
+    ] = None,
     backend: options.Backend = "cpu",
     threads: options.Threads = None,
     kv: options.CacheType = "f16",
@@ -62,18 +72,24 @@ def profile(
         ) as opened,
     ):  # fmt: skip
         found = measure(opened, prompt_tokens, max_tokens, rounds)
+        if graph is not None:
+            _write("--graph", graph, with_times(opened, found))
     bandwidth = machine.read_bandwidth(found.threads)
     if trace is not None:
-        try:
-            trace.write_text(json.dumps(trace_events(found)), encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"--trace {trace}: cannot be written: {error.strerror or error}") from None
+        _write("--trace", trace, trace_events(found))
     if format == "json":
         write_json(profile_table.as_json(found, bandwidth, chosen))
     elif format == "csv":
         print(profile_table.comma_separated(found, bandwidth, chosen[0]), end="")
     else:
         print(profile_table.markdown(found, bandwidth, chosen), end="")
+
+
+def _write(option: str, path: Path, value: Mapping[str, Any]) -> None:
+    try:
+        path.write_text(json.dumps(value, allow_nan=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{option} {path}: cannot be written: {error.strerror or error}") from None
 
 
 def _tables(by: str | None, format: str) -> list[str]:

@@ -19,6 +19,7 @@ from graphml.engine.compile import Compiled
 from graphml.errors import BackendError, UsageError
 from graphml.generate.model import Model
 from graphml.generate.session import Session
+from graphml.inspect.document import Document
 from graphml.inspect.phases import (
     DETOKENISATION,
     OTHER,
@@ -29,6 +30,7 @@ from graphml.inspect.phases import (
     place_of,
     places,
 )
+from graphml.inspect.stages import describe_model
 from graphml.inspect.work import NO_WORK, Work, sizes_at, total, work
 from graphml.ir.node import Node
 
@@ -283,3 +285,21 @@ def _entries(samples: list[Sample], known: Mapping[str, Place]) -> list[Entry]:
             for name, node in nodes.items()
         ),
     ]
+
+
+def overlays(stage: Stage) -> dict[str, dict[str, float]]:
+    """What dumps and the viewer lay over a graph: per node microseconds at work, waiting, and bytes read."""
+    found: dict[str, dict[str, float]] = {"time_us": {}, "wait_us": {}, "bytes": {}}
+    for i, entry in enumerate(stage.entries):
+        if entry.op:
+            found["time_us"][entry.name] = 1e6 * float(np.median(stage.work[:, i]))
+            found["wait_us"][entry.name] = 1e6 * float(np.median(stage.wait[:, i]))
+            found["bytes"][entry.name] = entry.work.n_bytes
+    return found
+
+
+def with_times(model: Model, found: Profile) -> Document:
+    """The document of the graph that was profiled last, the tokens' or else the prompt's, with its times."""
+    stage = found.stages[-1]
+    document = describe_model(model.executor, 1 if stage.tokens == 1 else model.executor.n_batch)
+    return {**document, "overlays": overlays(stage)}

@@ -225,14 +225,3 @@ def as_json(profile: Profile, bandwidth: float, by: Sequence[str] = BY) -> dict[
             for stage in profile.stages
         ],
     }
-
-
-def overlays(stage: Stage) -> dict[str, dict[str, float]]:
-    """What dumps and the viewer lay over a graph: per node microseconds at work, waiting, and bytes read."""
-    found: dict[str, dict[str, float]] = {"time_us": {}, "wait_us": {}, "bytes": {}}
-    for i, entry in enumerate(stage.entries):
-        if entry.op:
-            found["time_us"][entry.name] = 1e6 * float(np.median(stage.work[:, i]))
-            found["wait_us"][entry.name] = 1e6 * float(np.median(stage.wait[:, i]))
-            found["bytes"][entry.name] = entry.work.n_bytes
-    return found

@@ -17,7 +17,7 @@ import graphml
 from graphml.engine import discovery
 from graphml.inspect import profile_table
 from graphml.inspect.phases import ATTENTION, EMBEDDING, FEED_FORWARD, OUTPUT, PHASES, QKV, kinds, places
-from graphml.inspect.profile import Entry, Place, Profile, Stage, profile
+from graphml.inspect.profile import Entry, Place, Profile, Stage, overlays, profile
 from graphml.inspect.profile_table import as_json, comma_separated, markdown, table
 from graphml.inspect.trace import trace
 from graphml.inspect.work import Work, sizes_at, work
@@ -336,7 +336,7 @@ def test_the_formats_say_the_same(measured: Profile) -> None:
 
 
 def test_overlays_name_every_node_that_ran(measured: Profile) -> None:
-    found = profile_table.overlays(measured.stages[1])
+    found = overlays(measured.stages[1])
     rows = {row["node"]: row for row in table(measured.stages[1], "node", BANDWIDTH).rows}
     assert set(found["time_us"]) == set(found["bytes"]) == {name for name in rows if rows[name]["calls"]}
     assert found["time_us"]["logits"] == pytest.approx(1e3 * rows["logits"]["ms"])
