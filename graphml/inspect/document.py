@@ -75,9 +75,13 @@ class _Place:
             "bytes": _bytes(node, device),
             "buffer": None if offset is None else {"offset": offset, "size": device.storage(node)},
             "workspace": None if workspace is None else {"offset": workspace, "size": device.workspace(node)},
-            "backend": backend.name if reason is None else "numpy",
+            "backend": self._computes(node, backend.name) if reason is None else "numpy",
             "fallback": reason,
         }
+
+    def _computes(self, node: Node, name: str) -> str | None:
+        """A leaf that several backends read is no single one's."""
+        return None if isinstance(self.device, PartsDevice) and node not in self.owners else name
 
     def _owner(self, node: Node) -> tuple[Backend, Device]:
         if not isinstance(self.device, PartsDevice) or node not in self.owners:

@@ -99,11 +99,7 @@ def _storage(node: Record, nodes: Mapping[str, Record]) -> str:
     place = f"arena, bytes {buffer['offset']} to {buffer['offset'] + buffer['size']}"
     if op is not None and op.view:
         return f"{place}: a view on {node['inputs'][0]}"
-    shared = [
-        name
-        for i, name in enumerate(node["inputs"])
-        if op is not None and i in op.inplace and nodes[name]["buffer"] == buffer
-    ]
+    shared = [name for name in node["inputs"] if nodes[name]["buffer"] == buffer]
     return f"{place}: in place of {shared[0]}" if shared else place
 
 
@@ -155,9 +151,8 @@ def _final_rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     if final["backend"] is not None:
         reason = f": {final['fallback']}" if final["fallback"] else ""
-        rows.append(
-            ("placed on", f"{final['backend']}{reason}, step {final['step'] + 1} of {final['steps']}")
-        )
+        step = "" if final["leaf"] else f", step {final['step'] + 1} of {final['steps']}"
+        rows.append(("placed on", f"{final['backend']}{reason}{step}"))
     if final["bytes"]:
         rows.append(("size", f"{final['bytes']} bytes as the device lays it out"))
     rows.append(("stored", final["storage"]))

@@ -91,6 +91,13 @@ def test_where_values_are_stored_and_read() -> None:
     assert up["last_read"] == swiglu["step"] == up["step"] + 1
 
 
+def test_steps_are_counted_from_one_and_leaves_take_none() -> None:
+    nodes = stories()["passes"][-1]["nodes"]
+    assert f", step {len(nodes)} of {len(nodes)}\n" in text(explain(stories(), nodes[-1]["name"]))
+    assert "placed on  " in text(explain(stories(), "token_embd.weight"))
+    assert ", step" not in text(explain(stories(), "token_embd.weight"))
+
+
 def test_times_are_told_where_they_are_known() -> None:
     document = copy.deepcopy(stories())
     document["overlays"]["time_us"] = {"layers.3.swiglu": 2.5}
