@@ -8,11 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from graphml.backend import StepTime, TimedProgram
 from graphml.engine.compile import Compiled
@@ -20,6 +17,7 @@ from graphml.errors import BackendError, UsageError
 from graphml.generate.model import Model
 from graphml.generate.session import Session
 from graphml.inspect.document import Document
+from graphml.inspect.measured import Entry, Profile, Run, Sample, Span, Stage, overlays
 from graphml.inspect.phases import (
     DETOKENISATION,
     OTHER,
@@ -31,8 +29,7 @@ from graphml.inspect.phases import (
     places,
 )
 from graphml.inspect.stages import describe_model
-from graphml.inspect.work import NO_WORK, Work, sizes_at, total, work
-from graphml.ir.node import Node
+from graphml.inspect.work import Work, sizes_at, total, work
 
 TEXT = (
     "In the morning the two engineers walked along the river and talked about bridges. One of them, who had "
@@ -43,104 +40,13 @@ TEXT = (
 WARM_UP_TOKENS = 4
 
 
-@dataclass(frozen=True)
-class Span:
-    """Work outside the programs, on the calling thread: its phase, when it began and how long it took."""
-
-    phase: str
-    begin_s: float
-    seconds: float
-
-
-@dataclass
-class Run:
-    """One run of a program: its dims, how many tokens were there before, and its steps' times."""
-
-    dims: Mapping[str, int]
-    past: int
-    times: Callable[[], Sequence[StepTime]]
-
-    @cached_property
-    def steps(self) -> Sequence[StepTime]:
-        """The times of its steps, in order."""
-        return self.times()
-
-
-@dataclass
-class Sample:
-    """One prompt or one token: when it began and ended, its runs and what was done outside them."""
-
-    begin_s: float = 0.0
-    end_s: float = 0.0
-    runs: list[Run] = field(default_factory=list)
-    outside: list[Span] = field(default_factory=list)
-
-    @property
-    def seconds(self) -> float:
-        """From beginning to end."""
-        return self.end_s - self.begin_s
-
-    def mean_steps(self) -> list[tuple[Node, float, float]]:
-        """Node, seconds of work and of waiting of every step, each the mean of the threads that had part."""
-        return [
-            (step.node, sum(step.work_s) / len(step.work_s), sum(step.wait_s) / len(step.wait_s))
-            for run in self.runs
-            for step in run.steps
-        ]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """What was measured: a node of the model, or a phase outside the graph (op "").
-
-    calls: kernel calls in a sample. work: of all of them.
-    """
-
-    name: str
-    op: str
-    place: Place
-    calls: int = 0
-    work: Work = NO_WORK
-
-
-@dataclass(frozen=True, eq=False)
-class Stage:
-    """A prompt measured some times, or the tokens after it.
-
-    name: "prompt" or "generation". tokens: of one sample. seconds [samples]: of each as a whole; work, wait
-    [samples, entries]: seconds of each entry. kinds: layer -> what it is made of.
-    """
-
-    name: str
-    tokens: int
-    samples: Sequence[Sample]
-    entries: Sequence[Entry]
-    seconds: NDArray[np.float64]
-    work: NDArray[np.float64]
-    wait: NDArray[np.float64]
-    kinds: Mapping[int, str]
-
-
-@dataclass(frozen=True)
-class Profile:
-    """Where the time of a model went. threads: those that walked the programs. n_prompt, n_gen: tokens."""
-
-    model: str
-    architecture: str
-    backend: str
-    threads: int
-    n_prompt: int
-    n_gen: int
-    fusions: Mapping[str, int]
-    stages: Sequence[Stage]
-
-
 def profile(model: Model, n_prompt: int = 512, n_gen: int = 64, rounds: int = 3) -> Profile:
     """Evaluate a prompt of n_prompt tokens `rounds` times, then generate n_gen tokens, everything timed.
 
     Either number may be 0. Programs are compiled and warmed up before. The tokens are the most likely ones,
-    whatever they are: an end does not end it. Raises UsageError for numbers that the model's context does not
-    hold, BackendError for a backend whose programs cannot be timed.
+    whatever they are: an end does not end it. No other session may run meanwhile.
+    Raises UsageError for numbers that the model's context does not hold, BackendError for a backend whose
+    programs cannot be timed.
     """
     n_ctx = max(n_prompt, 1) + n_gen + WARM_UP_TOKENS
     if n_prompt < 0 or n_gen < 0 or rounds < 1 or n_prompt + n_gen == 0:
@@ -152,7 +58,7 @@ def profile(model: Model, n_prompt: int = 512, n_gen: int = 64, rounds: int = 3)
             f"{model.path.name}: its context of {model.n_ctx} tokens does not hold a prompt of {n_prompt}, "
             f"{n_gen} after it and {WARM_UP_TOKENS} to warm up; give fewer"
         )
-    with model.session(n_ctx, seed=0) as session, _Recorder(model, session) as recorder:
+    with model.session(n_ctx, seed=0) as session, _Recorder(model, session, n_prompt > 1) as recorder:
         stages = []
         if n_prompt:
             stages.append(recorder.prompt(n_prompt, rounds))
@@ -169,28 +75,27 @@ def profile(model: Model, n_prompt: int = 512, n_gen: int = 64, rounds: int = 3)
 class _Recorder:
     """A session whose programs are timed while it is entered."""
 
-    def __init__(self, model: Model, session: Session) -> None:
+    def __init__(self, model: Model, session: Session, prompt: bool) -> None:
         self._model, self._session = model, session
         self.decode = model.executor.compiled(1, 1)
-        self._batch = model.executor.compiled(model.executor.n_batch, 1)
+        self._batch = model.executor.compiled(model.executor.n_batch, 1) if prompt else self.decode
+        self._programs: list[TimedProgram] = []
+        for compiled in (self.decode, self._batch):
+            if not isinstance(compiled.program, TimedProgram):
+                name = model.executor.backend.name
+                raise BackendError(f"backend {name!r}: its programs do not tell the time of their steps")
+            self._programs.append(compiled.program)
         self._sample = Sample()
         self.threads = 1
 
     def __enter__(self) -> _Recorder:
-        for program in self._programs():
+        for program in self._programs:
             program.time_steps(self._take)
         return self
 
     def __exit__(self, *error: object) -> None:
-        for program in self._programs():
+        for program in self._programs:
             program.time_steps(None)
-
-    def _programs(self) -> Iterator[TimedProgram]:
-        for compiled in (self.decode, self._batch):
-            if not isinstance(compiled.program, TimedProgram):
-                name = self._model.executor.backend.name
-                raise BackendError(f"backend {name!r}: its programs do not tell the time of their steps")
-            yield compiled.program
 
     def _take(self, dims: Mapping[str, int], times: Callable[[], Sequence[StepTime]]) -> None:
         runs = self._sample.runs
@@ -231,8 +136,7 @@ class _Recorder:
                         self._model.encode(text)
                 self._session.eval(ids)
             samples.append(sample)
-        compiled = self.decode if count == 1 else self._batch
-        return self._stage("prompt", count, samples[1:], compiled)
+        return self._stage("prompt", count, samples[1:], self._batch)
 
     def generation(self, count: int) -> Stage:
         """The tokens after what the session holds, the most likely each time."""
@@ -285,17 +189,6 @@ def _entries(samples: list[Sample], known: Mapping[str, Place]) -> list[Entry]:
             for name, node in nodes.items()
         ),
     ]
-
-
-def overlays(stage: Stage) -> dict[str, dict[str, float]]:
-    """What dumps and the viewer lay over a graph: per node microseconds at work, waiting, and bytes read."""
-    found: dict[str, dict[str, float]] = {"time_us": {}, "wait_us": {}, "bytes": {}}
-    for i, entry in enumerate(stage.entries):
-        if entry.op:
-            found["time_us"][entry.name] = 1e6 * float(np.median(stage.work[:, i]))
-            found["wait_us"][entry.name] = 1e6 * float(np.median(stage.wait[:, i]))
-            found["bytes"][entry.name] = entry.work.n_bytes
-    return found
 
 
 def with_times(model: Model, found: Profile) -> Document:

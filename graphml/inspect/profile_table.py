@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from graphml.inspect.measured import Entry, Profile, Stage
 from graphml.inspect.phases import ATTENTION, EMBEDDING, PHASES
-from graphml.inspect.profile import Entry, Profile, Stage
 from graphml.inspect.work import total
 
 BY = ("phase", "op", "layer", "node")

@@ -16,7 +16,8 @@ from typing import Any
 from graphml.generate.model import Model
 from graphml.inspect.document import Document, versions
 from graphml.inspect.dump import text as graph_text
-from graphml.inspect.profile import WARM_UP_TOKENS, overlays, profile
+from graphml.inspect.measured import overlays
+from graphml.inspect.profile import WARM_UP_TOKENS, profile
 from graphml.inspect.profile_table import as_json, markdown
 from graphml.inspect.selection import select
 from graphml.inspect.stages import describe_model

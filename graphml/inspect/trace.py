@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from graphml.inspect.profile import Entry, Profile, Sample, Stage
+from graphml.inspect.measured import Entry, Profile, Sample, Stage
 
 PROCESS = 1
 LAST_SAMPLES = 4  # a trace of all tokens would be tens of megabytes and say the same again and again

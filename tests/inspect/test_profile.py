@@ -16,8 +16,19 @@ from graphml_cpu import program as cpu_program
 import graphml
 from graphml.engine import discovery
 from graphml.inspect import profile_table
-from graphml.inspect.phases import ATTENTION, EMBEDDING, FEED_FORWARD, OUTPUT, PHASES, QKV, kinds, places
-from graphml.inspect.profile import Entry, Place, Profile, Stage, overlays, profile
+from graphml.inspect.measured import Entry, Profile, Stage, overlays
+from graphml.inspect.phases import (
+    ATTENTION,
+    EMBEDDING,
+    FEED_FORWARD,
+    OUTPUT,
+    PHASES,
+    QKV,
+    Place,
+    kinds,
+    places,
+)
+from graphml.inspect.profile import profile
 from graphml.inspect.profile_table import as_json, comma_separated, markdown, table
 from graphml.inspect.trace import trace
 from graphml.inspect.work import Work, sizes_at, work
