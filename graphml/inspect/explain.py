@@ -127,7 +127,7 @@ def text(found: Mapping[str, Any]) -> str:
             rows.append(("computed in", final["name"]))
         rows += _final_rows(final)
     if found["time_us"] is not None:
-        rows.append(("time", f"{found['time_us']:g} us"))
+        rows.append(("time", f"{found['time_us']:.3g} us"))
     width = max(len(title) for title, _ in rows)
     lines = [found["name"], *(f"  {title:{width}}  {said}" for title, said in rows)]
     return "".join(f"{printable(line)}\n" for line in lines)
