@@ -208,18 +208,23 @@ def test_a_state_of_another_placement_is_refused(folder: Path) -> None:
         assert cache.lengths == [0]
 
 
-def test_kept_values_and_switched_off_fusions_work_on_parts(folder: Path) -> None:
+@pytest.mark.parametrize("place", [LAYERS, "reference:attention"])
+def test_kept_values_and_switched_off_fusions_work_on_parts(place: str, folder: Path) -> None:
+    """Values of early parts too, which later parts of the device would write over."""
     path, tokens = built("llama-dense", folder), [3, 4, 5]
-    patterns = ("layers.*.ffn_norm", "layers.0.silu")
+    patterns = ("layers.*.ffn_norm", "layers.0.silu", "embedding", "layers.0.attn_norm", "layers.0.q")
     found = []
-    for backend, place in (("reference", ""), (BOTH, LAYERS)):
-        with opened(path, backend, place, fuse="none") as executor:
+    for backend, rules in (("reference", ""), (BOTH, place)):
+        with opened(path, backend, rules, fuse="none") as executor:
             options = replace(executor.options, keep=patterns)
             cache = PagedCache(64, BLOCK_SIZE)
             state = executor.state(cache, options)
             made = executor.values(np.array(tokens), cache, state, all_logits=True, options=options)
             found.append({name: value.copy() for name, value in made.items()})
-            assert not executor.compiled(32, 32, options).fusions.applied
+            compiled = executor.compiled(32, 32, options)
+            assert not compiled.fusions.applied
+            inputs = {"tokens", "positions", "sequences", "cells", "block_table", "wanted"}
+            assert set(compiled.program.inputs) == inputs
     assert found[0].keys() == found[1].keys() >= {"logits", "value:layers.0.silu", "value:layers.1.ffn_norm"}
     for name, value in found[0].items():
         assert nmse(found[1][name], value) <= LIMIT
