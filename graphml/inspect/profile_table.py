@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from graphml.inspect.measured import Entry, Profile, Stage
+from graphml.inspect.names import printable
 from graphml.inspect.phases import ATTENTION, EMBEDDING, PHASES
 from graphml.inspect.work import total
 
@@ -148,7 +149,7 @@ def markdown(profile: Profile, bandwidth: float, by: Sequence[str]) -> str:
 def headline(profile: Profile, bandwidth: float) -> str:
     """What ran where."""
     where = f"{profile.architecture} on {profile.backend}, {profile.threads} threads"
-    return f"{profile.model}: {where}; memory is read at {bandwidth / 1e9:.1f} GB/s"
+    return f"{printable(profile.model)}: {where}; memory is read at {bandwidth / 1e9:.1f} GB/s"
 
 
 def summary(stage: Stage) -> str:
@@ -187,7 +188,8 @@ def _markdown(found: Table) -> list[str]:
 def _cell(name: str, value: Any) -> str:
     if value is None:
         return ""
-    return format(value, _NUMBERS[name]) if name in _NUMBERS else str(value)
+    # A node is called what the file's tensors are called, which may be anything.
+    return format(value, _NUMBERS[name]) if name in _NUMBERS else printable(str(value)).replace("|", "\\|")
 
 
 def comma_separated(profile: Profile, bandwidth: float, by: str) -> str:

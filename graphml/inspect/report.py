@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import traceback
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
@@ -17,6 +17,7 @@ from graphml.generate.model import Model
 from graphml.inspect.document import Document, versions
 from graphml.inspect.dump import text as graph_text
 from graphml.inspect.measured import overlays
+from graphml.inspect.names import printable
 from graphml.inspect.profile import WARM_UP_TOKENS, profile
 from graphml.inspect.profile_table import as_json, markdown
 from graphml.inspect.selection import select
@@ -183,7 +184,7 @@ def _plan(document: Document, arenas: Mapping[str, int]) -> str:
             if place is not None:
                 note = "" if kind == "buffer" else " (workspace)"
                 lines.append(f"{place['offset']:10} {place['size']:10}  {node['name']}{note}")
-    return "\n".join(lines) + "\n"
+    return _text(lines)
 
 
 def _placement(document: Document) -> str:
@@ -191,7 +192,7 @@ def _placement(document: Document) -> str:
     rows = [(node["name"], node["op"], node["backend"] or "", node["fallback"] or "") for node in nodes]
     fallbacks = sum(1 for row in rows if row[3])
     lines = [f"{len(rows)} nodes, {fallbacks} without a kernel on their backend"]
-    return "\n".join([*lines, "", *("\t".join(row).rstrip() for row in rows)]) + "\n"
+    return _text([*lines, "", *("  ".join(row).rstrip() for row in rows)])
 
 
 def _fusions(document: Document) -> str:
@@ -201,13 +202,18 @@ def _fusions(document: Document) -> str:
         counts[one["fusion"]] = counts.get(one["fusion"], 0) + 1
     lines = ["made:", *(f"  {count:5} x {name}" for name, count in sorted(counts.items()))]
     lines += ["", "which:"]
-    lines += [f"  {one['fusion']}\t{one['node']}\t{', '.join(one['covered'])}" for one in fusions["applied"]]
+    lines += [f"  {one['fusion']}  {one['node']}  {', '.join(one['covered'])}" for one in fusions["applied"]]
     lines += ["", "near misses:"]
     lines += [
-        f"  {one['fusion']}\t{one['node']}\t{one['reason']}{' at ' + one['at'] if one['at'] else ''}"
+        f"  {one['fusion']}  {one['node']}  {one['reason']}{' at ' + one['at'] if one['at'] else ''}"
         for one in fusions["refused"]
     ]
-    return "\n".join(lines) + "\n"
+    return _text(lines)
+
+
+def _text(lines: Sequence[str]) -> str:
+    """Lines in which names, which may be anything, begin no lines of their own."""
+    return "".join(f"{printable(line)}\n" for line in lines)
 
 
 def _json(value: Mapping[str, Any]) -> str:

@@ -346,6 +346,15 @@ def test_the_formats_say_the_same(measured: Profile) -> None:
     assert "| attention + feed-forward |" in text
 
 
+def test_a_name_breaks_no_table() -> None:
+    odd = replace(ENTRIES[1], name="x|\n| y \x1b[2J")
+    stage = stage_of([[1e-3, 1e-3]], [ENTRIES[0], odd])
+    found = Profile("m\x1b.gguf", "llama", "cpu", 1, 0, 1, {}, [replace(stage, samples=[None])])  # type: ignore[list-item]
+    text = markdown(found, BANDWIDTH, ["node"])
+    assert "\x1b" not in text
+    assert len([line for line in text.splitlines() if line.startswith("|")]) == 4
+
+
 def test_overlays_name_every_node_that_ran(measured: Profile) -> None:
     found = overlays(measured.stages[1])
     rows = {row["node"]: row for row in table(measured.stages[1], "node", BANDWIDTH).rows}

@@ -58,8 +58,8 @@ def test_a_report_has_all_parts(files: Mapping[str, str]) -> None:
     model = json.loads(files["model.json"])
     assert (model["file"], model["architecture"]) == ("tiny.gguf", "llama")
     assert {"name": "blk.1.ffn_down.weight", "dtype": "f32", "shape": [32, 64]} in model["tensors"]
-    assert "rms_norm_mul\tlayers.0.attn_norm\t" in files["fusions.txt"]
-    assert "layers.1.attention\tattention\t" in files["placement.txt"]
+    assert "  rms_norm_mul  layers.0.attn_norm  " in files["fusions.txt"]
+    assert "layers.1.attention  attention  " in files["placement.txt"]
     assert "## generation" in files["profile.md"]
 
 
@@ -155,7 +155,7 @@ def test_fallbacks_are_named_with_their_reasons(path: Path, monkeypatch: pytest.
         found = made(path)
     finally:
         object.__setattr__(backend, "refuses", changed)
-    assert "rope_table\trope_table\tnumpy\tno rope here" in found["placement.txt"]
+    assert "rope_table  rope_table  numpy  no rope here" in found["placement.txt"]
     assert ", 1 without a kernel" in found["placement.txt"]
 
 
