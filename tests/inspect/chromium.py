@@ -81,7 +81,8 @@ def opened(chromium: Any, html: str, folder: Path, **options: Any) -> Iterator[P
         page.page.on("pageerror", lambda error: page.complaints.append(str(error)))
         page.page.on("request", lambda request: page.requests.append(request.url))
         page.page.goto(path.as_uri())
-        page.page.wait_for_selector("body[data-ready]", timeout=20_000)
+        page.page.wait_for_selector("body[data-ready], body[data-failed]", timeout=20_000)
+        assert page.complaints == []
         yield page
         assert page.complaints == []
         assert page.requests == [path.as_uri()]

@@ -149,7 +149,7 @@ def test_overlays_colour_and_explain(chromium: Any, tmp_path: Path) -> None:
     with opened(chromium, render(found), tmp_path) as viewer:
         page = viewer.page
         assert page.eval_on_selector_all("#overlay option", "all => all.map(one => one.value)") == [
-            "family", "time", "bytes", "error",
+            "family", "change", "time", "bytes", "error",
         ]  # fmt: skip
         page.click("#all")
         page.click(f"#pass-{last_index(found)}")
@@ -205,11 +205,10 @@ def test_the_table_and_the_memory_say_the_same_in_other_forms(viewer: Page) -> N
     page.click("[data-view=memory]")
     planned = [node for node in document()["passes"][-1]["nodes"] if node["buffer"]]
     assert page.locator(".life").count() == len(planned) > 100
-    assert no_overlap(page)
+    assert have_extent(page)
 
 
-def no_overlap(page: Any) -> bool:
-    """Values that live at one time lie at different offsets (or share them: a box within the other)."""
+def have_extent(page: Any) -> bool:
     boxes = page.eval_on_selector_all(
         ".life", "all => all.map(one => ['x', 'y', 'width', 'height'].map(k => Number(one.getAttribute(k))))"
     )
@@ -227,3 +226,32 @@ def test_the_address_names_the_place(chromium: Any, tmp_path: Path) -> None:
         other.wait_for_selector(".node.selected")
         assert other.get_attribute(".node.selected", "data-name") == "layers.1.swiglu"
         assert other.get_attribute("#pass-1", "aria-selected") == "true"
+
+
+def test_changes_between_two_passes_have_colours(viewer: Page) -> None:
+    page = viewer.page
+    page.click("#all")
+    page.select_option("#overlay", "change")
+    page.click("[data-view=compare]")
+    left, right = ".pane:nth-child(1) ", ".pane:nth-child(2) "
+    passes = document()["passes"]
+    before, after = (
+        {node["name"] for node in one["nodes"] if node["op"] not in ("weight", "state")} for one in passes[:2]
+    )
+    assert viewer.names(left + ".node[data-family=removed]") == before - after != set()
+    assert viewer.names(right + ".node[data-family=added]") == after - before
+    assert "layers.0.swiglu" in viewer.names(right + ".node[data-family=changed]")
+    assert "embedding" in viewer.names(right + ".node[data-family=same]")
+    assert "build → fuse" in page.text_content("#legend")
+
+
+def test_a_part_of_a_graph_is_drawn_with_the_names_that_come_in(chromium: Any, tmp_path: Path) -> None:
+    found = document(3)
+    for one in found["passes"]:
+        one["nodes"] = [node for node in one["nodes"] if node["layer"] == 1]
+    with opened(chromium, render(found), tmp_path) as viewer:
+        assert "layers.1.q" in viewer.names(".node"), "a single layer is open"
+        ports = viewer.page.eval_on_selector_all(".port.in", "all => all.map(one => one.dataset.port)")
+        assert {"layers.0.ffn_residual", "rope_table"} <= set(ports)
+        viewer.page.click(".port.in >> nth=0")
+        viewer.find("layers.1.swiglu")

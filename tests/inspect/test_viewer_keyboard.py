@@ -112,4 +112,6 @@ def test_text_stands_out_in_both_schemes(chromium: Any, tmp_path: Path, scheme: 
         chromium, render(document(2)), tmp_path, color_scheme=scheme, reduced_motion="reduce"
     ) as viewer:
         viewer.page.click("#all")
-        assert min(viewer.page.evaluate(contrast)) >= 4.5
+        for overlay in ("family", "bytes", "change"):
+            viewer.page.select_option("#overlay", overlay)
+            assert min(viewer.page.evaluate(contrast)) >= 4.5, overlay

@@ -4,6 +4,7 @@ const GAP_X = 22;
 const GAP_Y = 40;
 
 // items: [{w, h}]; edges: [{from, to, fromDx, toDx}] by index. Gives centres, the polyline of each edge, and the size.
+// Items are drawn centre under centre; an edge may leave and arrive beside the centre (fromDx, toDx).
 function layered(items, edges) {
   const rank = ranks(items.length, edges);
   const cells = items.map((item, at) => ({ rank: rank[at], w: item.w, h: item.h, up: [], down: [], x: 0, item: at }));
@@ -70,25 +71,21 @@ function chain(edge, cells) {
   const [top, bottom] = cells[edge.from].rank <= cells[edge.to].rank ? [edge.from, edge.to] : [edge.to, edge.from];
   const passed = [];
   let above = cells[top];
-  let offset = top === edge.from ? edge.fromDx || 0 : edge.toDx || 0;
   for (let rank = cells[top].rank + 1; rank < cells[bottom].rank; rank += 1) {
     const cell = { rank, w: 8, h: 1, up: [], down: [], x: 0 };
-    link(above, cell, offset, 0);
+    link(above, cell);
     cells.push(cell);
     passed.push(cell);
     above = cell;
-    offset = 0;
   }
-  if (cells[top].rank !== cells[bottom].rank) {
-    link(above, cells[bottom], offset, (bottom === edge.to ? edge.toDx : edge.fromDx) || 0);
-  }
+  if (cells[top].rank !== cells[bottom].rank) link(above, cells[bottom]);
   return { passed, top, bottom };
 }
 
-function link(above, below, aboveDx, belowDx) {
+function link(above, below) {
   const weight = above.item === undefined && below.item === undefined ? 6 : above.item === undefined || below.item === undefined ? 2 : 1;
-  above.down.push({ cell: below, shift: belowDx - aboveDx, weight });
-  below.up.push({ cell: above, shift: aboveDx - belowDx, weight });
+  above.down.push({ cell: below, weight });
+  below.up.push({ cell: above, weight });
 }
 
 function order(rows) {
@@ -116,7 +113,7 @@ function place(rows) {
       for (const cell of row) {
         const near = sweep > 13 ? [...cell.up, ...cell.down] : downwards ? cell.up : cell.down;
         const weight = near.reduce((sum, one) => sum + one.weight, 0);
-        wanted.push(weight ? near.reduce((sum, one) => sum + one.weight * (one.cell.x + one.shift), 0) / weight : cell.x);
+        wanted.push(weight ? near.reduce((sum, one) => sum + one.weight * one.cell.x, 0) / weight : cell.x);
         weights.push(Math.max(weight, 0.1));
       }
       settle(row, wanted, weights);

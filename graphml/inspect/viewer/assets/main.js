@@ -6,6 +6,12 @@ class App {
   constructor(model) {
     this.model = model;
     this.overlays = new Overlays(model);
+    const before = this.overlays.other;
+    this.overlays.other = (pass) => {
+      const { view, left, pass: right } = this.state;
+      if (view !== "compare" || left === right) return before(pass);
+      return model.passes[pass.index === left ? right : left];
+    };
     // home: the pass of the chosen node; through: the pass that was looked at before.
     this.state = { view: "drawing", pass: 0, left: 0, through: 0, selected: null, home: 0, open: new Set(), leaves: false };
     this.hovered = null;
@@ -210,6 +216,8 @@ class App {
     if (index("left") >= 0) this.state.left = index("left");
     const node = parts.get("node");
     this.change({}, true);
+    const layers = this.model.passes[this.state.pass].layerNumbers;
+    if (layers.length === 1 && !node) { this.state.open.add(layers[0]); this.change({}, true); }
     if (node && this.model.passes[this.state.pass].byName.has(node)) this.jump(node, this.state.pass);
   }
 }
@@ -240,6 +248,7 @@ async function start() {
     app.recall();
     document.body.dataset.ready = String(Math.round(performance.now() - started));
   } catch (error) {
+    document.body.dataset.failed = "";
     byId("stage").replaceChildren(html("p", { class: "page" }, `This page could not be drawn: ${error.message}`));
     throw error;
   }

@@ -4,10 +4,10 @@ Object.assign(Pane.prototype, {
   listen() {
     this.svg.addEventListener("wheel", (event) => {
       event.preventDefault();
-      if (event.ctrlKey || event.metaKey || event.altKey || event.deltaMode === 0 && !event.shiftKey) {
-        const box = this.svg.getBoundingClientRect();
-        this.zoom(Math.exp(-event.deltaY * 0.0016), event.clientX - box.left, event.clientY - box.top);
-      } else this.pan(-event.deltaY, 0);
+      const amount = event.deltaY * (event.deltaMode ? 30 : 1);
+      const box = this.svg.getBoundingClientRect();
+      if (event.shiftKey) this.pan(-amount - event.deltaX, 0);
+      else this.zoom(Math.exp(-amount * 0.0016), event.clientX - box.left, event.clientY - box.top);
     }, { passive: false });
     this.svg.addEventListener("pointerdown", (event) => this.drag(event));
     this.svg.addEventListener("keydown", (event) => this.key(event));

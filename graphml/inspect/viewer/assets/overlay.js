@@ -23,6 +23,7 @@ class Overlays {
     const some = (key) => this.measured[key].size > 0;
     const hasBytes = some("bytes") || model.last.nodes.some((node) => node.bytes);
     this.choices = [["family", "op family"]];
+    if (model.passes.length > 1) this.choices.push(["change", "change"]);
     if (some("time")) this.choices.push(["time", "time"]);
     if (hasBytes) this.choices.push(["bytes", "bytes"]);
     if (some("error")) this.choices.push(["error", "error (NMSE)"]);
@@ -30,6 +31,8 @@ class Overlays {
     this.backends = [...new Set(model.passes.flatMap((one) => one.nodes.map((node) => node.backend)))].filter(Boolean);
     this.kind = "family";
     this.ranges = new Map();
+    // With which pass the overlay of changes compares; the page says so when two stand beside each other.
+    this.other = (pass) => model.passes[pass.index ? pass.index - 1 : 1];
   }
 
   // The number of a node under an overlay. Times belong to the program, so to the last pass only.
@@ -49,6 +52,15 @@ class Overlays {
     return kind === "error" ? Math.max(...values) : values.reduce((sum, value) => sum + value, 0);
   }
 
+  // What the pass that is compared with has of this node: nothing, another, or the same.
+  change(pass, node) {
+    const other = this.other(pass);
+    const twin = other.byName.get(node.name);
+    if (!twin) return other.index < pass.index ? "added" : "removed";
+    const facts = (one) => JSON.stringify([one.op, one.dtype, one.shape, one.inputs, one.attributes]);
+    return facts(twin) === facts(node) ? "same" : "changed";
+  }
+
   range(pass) {
     const key = `${this.kind}:${pass.index}`;
     if (!this.ranges.has(key)) {
@@ -62,8 +74,11 @@ class Overlays {
   // Colours an element through CSS classes and two custom properties; `nodes` has several for a box of layers.
   paint(element, pass, nodes) {
     const alone = nodes.length === 1;
-    element.removeAttribute("data-family");
-    element.classList.remove("measured", "unmeasured", "bad");
+    if (this.kind === "change") {
+      const found = new Set(nodes.filter((node) => alone || !isLeaf(node)).map((node) => this.change(pass, node)));
+      element.dataset.family = found.size === 1 ? [...found][0] : "changed";
+      return;
+    }
     if (this.kind === "family" || (this.kind === "backend" && !alone)) {
       if (alone) element.dataset.family = family(nodes[0]);
       return;
@@ -101,6 +116,12 @@ class Overlays {
   legend(pass) {
     const title = this.choices.find(([kind]) => kind === this.kind)[1];
     const parts = [html("span", { class: "legend-title" }, `Colour: ${title}`)];
+    if (this.kind === "change") {
+      const other = this.other(pass);
+      parts.push(html("span", {}, `${[other, pass].sort((a, b) => a.index - b.index).map((one) => one.name).join(" → ")}:`),
+        ...["added", "removed", "changed", "same"].map((name) => html("span", { class: "swatch", "data-family": name }, name)));
+      return parts;
+    }
     if (this.kind === "family" || this.kind === "backend") {
       const shown = this.kind === "backend" ? this.backends : FAMILIES.filter((one) => pass.nodes.some((node) => family(node) === one));
       shown.forEach((name, at) => {

@@ -90,7 +90,8 @@ class Pane {
     const edges = [];
     for (const node of nodes) {
       for (const input of new Set(node.inputs)) {
-        if (!pass.byName.has(input) || (isLeaf(pass.byName.get(input)) && !app.state.leaves)) continue;
+        const source = pass.byName.get(input);
+        if (source && isLeaf(source) && !app.state.leaves) continue;
         const key = inside.has(input) ? input : `in ${input}`;
         if (!places.has(key)) add(port(input, "in"), key);
         edges.push({ from: places.get(key), to: places.get(node.name) });
@@ -139,6 +140,7 @@ class Pane {
   // What goes nearly everywhere (positions, tables) is drawn lightly: it would hide the way of the data.
   minor(name) {
     const node = this.pass.byName.get(name);
+    if (!node) return true;
     return node.op === "input" || isLeaf(node) || (node.home === null && this.pass.users.get(name).length > 6);
   }
 
@@ -208,7 +210,7 @@ class Pane {
   portMark(item, x, y) {
     const { name } = item;
     return svg("g", {
-      class: `port ${item.port}`, transform: `translate(${round(x)} ${round(y)})`, "data-port": name, onclick: () => this.app.select(name, this.pass),
+      class: `port ${item.port}`, transform: `translate(${round(x)} ${round(y)})`, "data-port": name, onclick: () => this.app.jump(name, this.pass.index),
       "aria-hidden": "true",
     }, svg("rect", { width: round(item.w), height: item.h, rx: 10 }), svg("text", { x: 10, y: 14 }, `${item.port === "in" ? "↧" : "↦"} ${item.label}`));
   }

@@ -100,7 +100,7 @@ class Panel {
     const parts = [
       html("h2", {}, `Pass ${pass.name}`),
       facts([
-        ["nodes", pass.nodes.length], ["layers", pass.layerNumbers.length || ""], ["seconds", pass.seconds?.toPrecision(3)],
+        ["nodes", pass.nodes.length], ["layers", pass.layerNumbers.length || ""], ["took", pass.seconds ? formatTime(pass.seconds * 1e6) : ""],
         ["outputs", Object.entries(pass.outputs).map(([key, name]) => (key === name ? key : `${key} = ${name}`)).join(", ")],
         ["arena", raw.plan?.peak ? `${formatBytes(raw.plan.peak)}, at least ${formatBytes(raw.plan.lower_bound)}` : ""],
         ["fallbacks", fallbacks.length || ""],
