@@ -256,7 +256,8 @@ def _maybe(got: Array | None, wanted: Array | None) -> Difference | None:
 
 def _finding(step: Step, node: Node, check: _Check) -> Finding:
     nodes = tuple(unit(check.graph, check.name, check.given))
-    graph, other = (extract(one, check.name, check.given) for one in (check.graph, check.other))
+    graph = extract(check.graph, check.name, check.given)
+    other = graph if check.other is check.graph else extract(check.other, check.name, check.given)
     names = {one.name for one in nodes}
     applied = [one for one in step.applied if one.node in names]
     chosen = next((one for one in applied if one.node == node.name), applied[-1] if applied else None)

@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from graphml.inspect.document import Document
 from graphml.inspect.numbers import Difference, difference
 from graphml.inspect.observe import Observation
+
+LARGEST = 1e30  # stands for an infinite error where JSON has none
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,13 @@ def compare(a: Observation, b: Observation) -> list[Row]:
                 )
             )  # fmt: skip
     return rows
+
+
+def with_errors(document: Document, rows: Sequence[Row]) -> Document:
+    """The document of the graph of the last step with its errors, for the viewer."""
+    own = [row for row in rows if row.step == rows[-1].step]
+    errors = {row.node: min(row.difference.nmse, LARGEST) for row in own}
+    return {**document, "overlays": {**document["overlays"], "nmse": errors}}
 
 
 def as_markdown(rows: Sequence[Row]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from graphml.backend import Device
 from graphml.errors import GraphmlError
-from graphml.inspect.forced import GIVEN, Arrays, forced, observed, run, shown
+from graphml.inspect.forced import GIVEN, Arrays, forced, observed, run, shown, unquantized
 from graphml.inspect.numbers import Difference, difference, tolerance
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
@@ -56,17 +56,32 @@ def look_inside(graph: Graph, other: Graph, arrays: Arrays, got: Array, own: Dev
     right = run(judge, observed(plain), arrays)[0]
     wanted = run(judge, other, arrays)[0]["result"]
     fused = any(node.op.decompose is not None for node in graph.nodes)
+    exact = unquantized(graph)
     parts: tuple[Part, ...] = ()
-    if fused:
-        try:
-            parts = _parts(plain, arrays, right, own)
-        except GraphmlError:  # the backend may refuse what is no graph of its own
-            parts = ()
+    hints = _hints(plain, right, got, wanted)
+    try:
+        if fused:
+            parts = _parts(expand(exact), arrays, own, judge)
+        if any(node.dtype.numpy is None and node.inputs for node in graph.nodes):
+            hints.append(_without_int8(graph, exact, arrays, own, judge))
+    except GraphmlError:  # the backend may refuse what is no graph of its own
+        pass
     same = fused and difference(right["result"], wanted).nmse <= tolerance(plain.nodes)
-    return Inside(parts, same, tuple(_hints(plain, right, got, wanted)))
+    return Inside(parts, same, tuple(hints))
 
 
-def _parts(plain: Graph, arrays: Arrays, right: dict[str, Array], own: Device) -> tuple[Part, ...]:
+def _without_int8(graph: Graph, exact: Graph, arrays: Arrays, own: Device, judge: Device) -> str:
+    """What becomes of it when its activations stay numbers: is it the conversion, or what is behind it?"""
+    got, wanted = (run(device, exact, arrays)[0]["result"] for device in (own, judge))
+    found = difference(got, wanted).nmse
+    blocks = [f"{n.name} ({n.op.name})" for n in graph.nodes if n.dtype.numpy is None and n.inputs]
+    if found > tolerance(exact.nodes):
+        return f"with activations in float32 it is wrong too: NMSE {found:.1e}"
+    return f"with activations in float32 it is right: suspect {', '.join(blocks)} or the integer product"
+
+
+def _parts(plain: Graph, arrays: Arrays, own: Device, judge: Device) -> tuple[Part, ...]:
+    right = run(judge, observed(plain), arrays)[0]
     given = {node.name for node in shown(plain) if node.op.writes is None}
     inputs = {**arrays.inputs, **{GIVEN + name: right[name] for name in given}}
     found = run(own, forced(plain, given), replace(arrays, inputs=inputs))[0]

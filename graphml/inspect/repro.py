@@ -27,7 +27,7 @@ from graphml.ir.op import Array, Type
 from graphml.ir.shape import Dim, Symbol
 from graphml.passes.fusion import all_ops
 
-COLUMNS = 64  # of a product's weight are kept
+COLUMNS = (16, 64)  # of a product's weight are kept, if so many are enough
 PRODUCTS = ("linear", "mul_mat")
 
 
@@ -168,7 +168,7 @@ def _cuts(case: Case, got: Array, wanted: Array) -> Iterator[Case]:
     rows = _one_row(case, worst)
     for one in (rows, case):
         if one is not None:
-            for narrow in (_few_columns(one, column), one):
+            for narrow in (*(_few_columns(one, column, count) for count in COLUMNS), one):
                 if narrow is not None:
                     yield _used_rows(narrow)
 
@@ -185,7 +185,7 @@ def _one_row(case: Case, row: int) -> Case | None:
     return replace(case, arrays=replace(case.arrays, inputs=inputs, dims={**case.arrays.dims, first.name: 1}))
 
 
-def _few_columns(case: Case, column: int) -> Case | None:
+def _few_columns(case: Case, column: int, count: int) -> Case | None:
     """The columns around one of a product with a single weight matrix, and of what goes with its output."""
     matrices = [node for node in _leaves(case, "weight").values() if len(node.shape) == 2]
     products = [
@@ -194,21 +194,21 @@ def _few_columns(case: Case, column: int) -> Case | None:
     if len(matrices) != 1 or not products:
         return None
     n = matrices[0].shape[0]
-    if case.graph.outputs["result"].shape[-1] != n or not isinstance(n, int) or n <= COLUMNS:
+    if case.graph.outputs["result"].shape[-1] != n or not isinstance(n, int) or n <= count:
         return None
     kept = {name for product in products for name in _leaf_names(product.inputs[1])}
-    start = min(column // COLUMNS * COLUMNS, n - COLUMNS)
-    span = slice(start, start + COLUMNS)
+    start = min(column // count * count, n - count)
+    span = slice(start, start + count)
     types: dict[str, Type] = {}
     parts = {kind: dict(getattr(case.arrays, kind)) for kind in ("inputs", "weights")}
     for kind, leaves in (("inputs", _leaves(case, "input")), ("weights", _leaves(case, "weight"))):
         for name, node in leaves.items():
             if node is matrices[0] or node.name == matrices[0].name:
                 parts[kind][name] = parts[kind][name][span].copy()
-                types[name] = Type(node.dtype, (COLUMNS, *node.shape[1:]))
+                types[name] = Type(node.dtype, (count, *node.shape[1:]))
             elif name not in kept and node.shape and node.shape[-1] == n:
                 parts[kind][name] = parts[kind][name][..., span].copy()
-                types[name] = Type(node.dtype, (*node.shape[:-1], COLUMNS))
+                types[name] = Type(node.dtype, (*node.shape[:-1], count))
     try:
         graphs = _rebuilt(case.graph, types), _rebuilt(case.other, types)
     except GraphmlError:

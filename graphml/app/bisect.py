@@ -1,0 +1,77 @@
+"""`graphml bisect`: the first value that is wrong by itself, what it is made of, and a repro of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphml.app import numbers, options
+from graphml.app.console import size, write_json
+from graphml.errors import UsageError
+from graphml.inspect import repro
+from graphml.inspect.bisect import Finding, Judge, check_alike
+from graphml.inspect.bisect import bisect as bisect_run
+from graphml.inspect.findings import as_json, as_text
+from graphml.inspect.observe import Observation, observe, restore
+
+
+def bisect(
+    model: options.Model = None,
+    a: numbers.BackendA = "cpu",
+    b: numbers.BackendB = "reference",
+    fuse_a: numbers.FuseA = "",
+    fuse_b: numbers.FuseB = "none",
+    saved: numbers.Saved = None,
+    prompt: numbers.Prompt = numbers.TEXT,
+    tokens: numbers.Tokens = 8,
+    limit: Annotated[
+        float | None,
+        typer.Option("--limit", min=0.0, metavar="NMSE", help="Allowed for every value alike."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--repro", metavar="FOLDER", help="Write repro.py and repro.npz there.")
+    ] = None,
+    format: numbers.Format = "md",
+    kv: options.CacheType = "f16",
+    threads: options.Threads = None,
+    arch: options.Architecture = None,
+    hf: options.Hub = None,
+) -> None:
+    """Find the first value that is wrong by itself, not by what it was given. Exit code 1: there is one."""
+    numbers.check_format(format)
+    first = None if saved is not None else a
+    with numbers.opened(model, hf, first, b, fuse_a, fuse_b, prompt, tokens, kv, threads, arch) as sides:
+        executor = sides.b.executor
+        if saved is not None:
+            run = restore(saved, executor.weights)
+            check_alike(run, executor)
+        else:
+            assert sides.a is not None
+            run = observe(sides.a.executor, sides.ids, sides.options_a)
+        if len(run.ids) > executor.n_batch:
+            raise UsageError(f"--saved: wanted --tokens {len(run.ids)}, as the run has; got {tokens}")
+        other = observe(executor, run.ids, sides.options_b)
+        own = sides.a.executor.device if sides.a is not None else None
+        found = bisect_run(run, other, Judge(executor, sides.options_b, limit, own))
+        files = _write(found.first, run, b, out, threads)
+    if format == "json":
+        write_json({**as_json(found), "a": dict(run.facts), "b": dict(other.facts), "repro": files})
+    else:
+        print(as_text(found, run, other), end="")
+        for name in files:
+            print(f"wrote {name} ({size(Path(name).stat().st_size)})")
+    if found.findings:
+        raise typer.Exit(1)
+
+
+def _write(
+    finding: Finding | None, run: Observation, judge: str, out: Path | None, threads: int | None
+) -> list[str]:
+    if out is None or finding is None or not finding.graph.nodes:
+        return []
+    case = repro.Case(finding.graph, finding.other, finding.arrays)
+    backends = (judge if finding.graph is not finding.other else run.facts["backend"], judge)
+    title = f"{finding.node.name} ({finding.node.op.name}): {backends[0]} against {backends[1]}"
+    return [str(path) for path in repro.write(case, backends, finding.limit, title, out, threads)]

@@ -1,0 +1,99 @@
+"""What `graphml compare` and `graphml bisect` share: options, the two sides, the tokens that they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+import graphml
+from graphml.app.console import Bars
+from graphml.app.opening import find
+from graphml.engine.compile import CompileOptions
+from graphml.errors import UsageError
+from graphml.generate.model import Model
+
+SMALLEST_BATCH = 32
+TEXT = "Once upon a time there was a little girl who liked to look at the stars. Every night she"
+
+BackendA = Annotated[str, typer.Option("--a", metavar="BACKEND", help="What is looked at.")]
+BackendB = Annotated[str, typer.Option("--b", metavar="BACKEND", help="What it is held against.")]
+FuseA = Annotated[
+    str, typer.Option("--fuse-a", metavar="SWITCHES", help="Fusions of A; as --fuse.", show_default=False)
+]
+FuseB = Annotated[str, typer.Option("--fuse-b", metavar="SWITCHES", help="Fusions of B.")]
+Prompt = Annotated[str, typer.Option("--prompt", "-p", metavar="TEXT", help="The text to run.")]
+Tokens = Annotated[
+    int,
+    typer.Option("--tokens", min=1, help="Its first tokens; the last runs alone, those before in a batch."),
+]
+Saved = Annotated[
+    Path | None,
+    typer.Option("--saved", metavar="RUN.npz", help="A run that --save wrote, in place of A and its tokens."),
+]
+Format = Annotated[str, typer.Option("--format", help="md or json.")]
+FORMATS = ("md", "json")
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The two models, opened; b is a where both run on one backend. ids: what they run."""
+
+    a: Model | None
+    b: Model
+    ids: list[int]
+    options_a: CompileOptions
+    options_b: CompileOptions
+
+
+@contextmanager
+def opened(
+    model: str | None,
+    hf: str | None,
+    a: str | None,
+    b: str,
+    fuse_a: str,
+    fuse_b: str,
+    prompt: str,
+    tokens: int,
+    kv: str,
+    threads: int | None,
+    arch: Path | None,
+) -> Iterator[Sides]:
+    """Open the model once per backend; a None: it is not run."""
+    options_a, options_b = CompileOptions(fuse_a), CompileOptions(fuse_b)
+    for options in (options_a, options_b):
+        options.fusions()  # a wrong name is told before anything is opened
+    with Bars() as bars, ExitStack() as held:
+        path = find(model, hf, bars)
+        batch = max(tokens, SMALLEST_BATCH)
+
+        def load(backend: str) -> Model:
+            return held.enter_context(
+                graphml.load(path, backend, threads, kv=kv, n_batch=batch, arch=arch, progress=bars.report)
+            )
+
+        one = None if a is None else load(a)
+        other = one if one is not None and a == b else load(b)
+        yield Sides(one, other, _ids(other, prompt, tokens), options_a, options_b)
+
+
+def _ids(model: Model, prompt: str, tokens: int) -> list[int]:
+    if model.tokenizer is None:
+        generator = np.random.default_rng(0)
+        return [int(one) for one in generator.integers(0, model.n_vocab, tokens)]
+    ids = model.encode(prompt)[:tokens]
+    if not ids:
+        raise UsageError("--prompt: wanted a text of at least one token; got none")
+    return ids
+
+
+def check_format(format: str) -> None:
+    """A UsageError for another format."""
+    if format not in FORMATS:
+        raise UsageError(f"--format: wanted one of {', '.join(FORMATS)}; got {format!r}")
