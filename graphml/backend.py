@@ -79,7 +79,8 @@ class StepTime:
 
     node: what it worked at; a node may take several. begin_s: when each thread began, by `time.perf_counter`.
     work_s, wait_s: seconds of each thread within it and in waiting for the others after it. What the caller's
-    thread does alone has one entry. replicated: every thread did all of it for itself.
+    thread does alone has one entry. replicated: every thread did all of it for itself. barrier: the threads
+    waited for each other after it.
     """
 
     node: Node
@@ -87,6 +88,7 @@ class StepTime:
     work_s: tuple[float, ...]
     wait_s: tuple[float, ...]
     replicated: bool = False
+    barrier: bool = False
 
 
 TakeTimes = Callable[[Mapping[str, int], Callable[[], Sequence[StepTime]]], None]

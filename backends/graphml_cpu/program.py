@@ -82,7 +82,7 @@ class CpuProgram:
     def time_steps(self, take: TakeTimes | None) -> None:
         """See `graphml.backend.TimedProgram`. Timed runs walk tapes of their own, made at the first."""
         with self._lock:
-            self._timer = None if take is None else Timer(take)
+            self._timer = None if take is None else Timer(take, self._team)
 
     def _run_timed(self, timer: Timer, dims: Mapping[str, int]) -> None:
         timer.begin()
@@ -135,7 +135,7 @@ class CpuProgram:
             return Tape(taped, self._team.n_threads, timed=True)
 
         def run_timed(timer: Timer, dims: Mapping[str, int]) -> None:
-            timer.walk(self._team, timed_tape(), [node for node, _ in steps])
+            timer.walk(timed_tape(), [node for node, _ in steps])
 
         return _Part(run, run_timed)
 

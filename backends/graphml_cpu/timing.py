@@ -20,52 +20,74 @@ from graphml_cpu.workers import Team
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+_READINGS = 8
+
 
 class Clock:
-    """Turns counter values into seconds: both clocks are read at the first run and after the latest.
+    """Turns the counter's values into seconds: both clocks are read one after the other, twice.
 
-    The farther the two readings are apart, the less it matters how long the reading takes.
+    The farther the two readings are apart, the less it matters how long a reading takes. One that takes long,
+    because the system gave the processor to somebody else in between, is not used.
     """
 
-    def __init__(self) -> None:
-        self._start_s: float | None = None
-        self._start, self._tick_s = 0, 0.0
+    def __init__(self, counter: Callable[[], int]) -> None:
+        self._counter = counter
+        self._quickest = float("inf")
+        self._first = self._last = (0.0, 0)
+        self._first = min((self._reading() for _ in range(_READINGS)), key=lambda reading: reading[0])[1]
 
-    def read(self, before: float, first: int, after: float, last: int) -> None:
-        """Take in a run: `first` and `last` of the counter lie between the seconds `before` and `after`."""
-        if self._start_s is None:
-            self._start_s, self._start = before, first
-        # A counter that stands still, as where it cannot be read, makes every time zero.
-        self._tick_s = (after - self._start_s) / (last - self._start) if last > self._start else 0.0
+    def _reading(self) -> tuple[float, tuple[float, int]]:
+        """How long a reading took, and both clocks."""
+        before = time.perf_counter()
+        counter = self._counter()
+        taken = time.perf_counter() - before
+        self._quickest = min(self._quickest, taken)
+        return taken, (before, counter)
+
+    def read(self) -> None:
+        """Read both clocks again, to know the counter's unit better; the first time until it goes quickly."""
+        for _ in range(_READINGS if self._last[1] == 0 else 1):
+            taken, reading = self._reading()
+            if taken < 4 * self._quickest:
+                self._last = reading
+                return
+        if self._last[1] == 0:
+            self._last = reading
 
     def seconds(self, ticks: Integers) -> Floats:
         """Ticks as seconds."""
-        return np.multiply(ticks, self._tick_s, dtype=np.float64)
+        (start_s, start), (end_s, end) = self._first, self._last
+        # A counter that stands still, as where it cannot be read, makes every time zero.
+        tick_s = (end_s - start_s) / (end - start) if end > start else 0.0
+        return np.multiply(ticks, tick_s, dtype=np.float64)
 
     def at(self, counters: Integers) -> Floats:
         """When the counter stood so, on `perf_counter`'s clock."""
-        return self.seconds(counters - self._start) + np.float64(self._start_s or 0.0)
+        return self.seconds(counters - self._first[1]) + np.float64(self._first[0])
 
 
 class Timer:
     """Times the parts of one program's runs; who wants the times gets a function that works them out."""
 
-    def __init__(self, take: TakeTimes) -> None:
-        self._take, self._clock = take, Clock()
+    def __init__(self, take: TakeTimes, team: Team) -> None:
+        self._take, self._team = take, team
+        self._no_steps = Tape([], team.n_threads, timed=True)
+        self._clock = Clock(self._read_counter)
         self._parts: list[Callable[[], list[StepTime]]] = []
+
+    def _read_counter(self) -> int:
+        """Walk a tape without steps: all that it does is to read the counter."""
+        self._team.run(self._no_steps)
+        return int(self._no_steps.counters()[0, 0])
 
     def begin(self) -> None:
         """A new run; what an aborted one left is forgotten."""
         self._parts = []
 
-    def walk(self, team: Team, tape: Tape, nodes: Sequence[Node]) -> None:
+    def walk(self, tape: Tape, nodes: Sequence[Node]) -> None:
         """Run a timed tape; `nodes` are those of its steps."""
-        before = time.perf_counter()
-        finished = team.run(tape)
-        after = time.perf_counter()
-        if finished:
+        if self._team.run(tape):
             counters = tape.counters().copy()
-            self._clock.read(before, int(counters[0, 0]), after, int(counters[0, -1]))
             self._parts.append(functools.partial(self._step_times, tape, nodes, counters))
 
     def call(
@@ -80,6 +102,7 @@ class Timer:
     def finish(self, dims: Mapping[str, int]) -> None:
         """Hand over the times of the run."""
         parts = self._parts
+        self._clock.read()
         self._take(dict(dims), lambda: [step for part in parts for step in part()])
 
     def _step_times(self, tape: Tape, nodes: Sequence[Node], counters: Integers) -> list[StepTime]:
@@ -87,6 +110,6 @@ class Timer:
         work, wait = self._clock.seconds(np.diff(counters, axis=1)).reshape(tape.n_threads, -1, 2).T
         rows = zip(nodes, tape.steps, begins, work.tolist(), wait.tolist(), strict=True)
         return [
-            StepTime(node, tuple(begin), tuple(worked), tuple(waited), step.replicated)
+            StepTime(node, tuple(begin), tuple(worked), tuple(waited), step.replicated, step.barrier)
             for node, step, begin, worked, waited in rows
         ]

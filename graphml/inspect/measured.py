@@ -83,7 +83,8 @@ class Stage:
     """A prompt measured some times, or the tokens after it.
 
     name: "prompt" or "generation". tokens: of one sample. seconds [samples]: of each as a whole; work, wait
-    [samples, entries]: seconds of each entry. kinds: layer -> what it is made of.
+    [samples, entries]: seconds of each entry. kinds: layer -> what it is made of. barriers: how often all
+    threads wait for each other in a sample; layer_barriers: in a layer, on average.
     """
 
     name: str
@@ -94,6 +95,8 @@ class Stage:
     work: NDArray[np.float64]
     wait: NDArray[np.float64]
     kinds: Mapping[int, str]
+    barriers: int = 0
+    layer_barriers: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -167,7 +167,13 @@ class _Recorder:
         seconds = np.array([sample.seconds for sample in samples])
         spent[0, :, column[False, OTHER]] += seconds - spent.sum(axis=(0, 2))
         self.threads = max([self.threads, *(len(s.work_s) for s in samples[-1].runs[-1].steps)])
-        return Stage(name, tokens, samples, entries, seconds, spent[0], spent[1], kinds(compiled.graph))
+        steps = [step for run in samples[-1].runs for step in run.steps if step.barrier]
+        layers = kinds(compiled.graph)
+        in_layers = sum(1 for step in steps if place_of(step.node, known).layer is not None)
+        return Stage(
+            name, tokens, samples, entries, seconds, spent[0], spent[1], layers, len(steps),
+            in_layers / max(len(layers), 1),
+        )  # fmt: skip
 
 
 def _entries(samples: list[Sample], known: Mapping[str, Place]) -> list[Entry]:

@@ -164,7 +164,8 @@ def summary(stage: Stage) -> str:
     )
     return (
         f"{what}, the median of {count}: {stage.tokens / whole:.1f} tokens/s; "
-        f"{1e3 * waited:.3f} ms of it ({waited / whole:.1%}) the threads wait for each other"
+        f"{1e3 * waited:.3f} ms of it ({waited / whole:.1%}) the threads wait for each other, at "
+        f"{stage.barriers} barriers, {stage.layer_barriers:.1f} a layer"
     )
 
 
@@ -222,6 +223,8 @@ def as_json(profile: Profile, bandwidth: float, by: Sequence[str] = BY) -> dict[
                 "tokens": stage.tokens,
                 "ms": [round(1e3 * float(seconds), 6) for seconds in stage.seconds],
                 "tokens_per_second": stage.tokens / float(np.median(stage.seconds)),
+                "barriers": stage.barriers,
+                "barriers_per_layer": stage.layer_barriers,
                 **{one: list(table(stage, one, bandwidth).rows) for one in by},
             }
             for stage in profile.stages

@@ -70,6 +70,18 @@ def test_a_profile_has_all_of_a_samples_time(measured: Profile) -> None:
         assert {"embedding", "layers.0.q", "layers.1.attention", "logits", "other"} <= names
 
 
+def test_barriers_are_those_of_the_tape(tiny: Path) -> None:
+    with graphml.load(tiny, "cpu", threads=2) as model:
+        (stage,) = profile(model, 0, 2).stages
+        program = model.executor.compiled(1, 1).program
+        assert isinstance(program, cpu_program.CpuProgram)
+        steps = [step for tape in program.tapes for step in tape.steps]
+    assert stage.barriers == sum(step.barrier for step in steps) > 2
+    inside = sum(step.barrier for step in steps if step.name.startswith("layers."))
+    assert stage.layer_barriers == inside / 2
+    assert f"at {stage.barriers} barriers, " in profile_table.summary(stage)
+
+
 def test_phases_of_both_stages(measured: Profile) -> None:
     prompt, generation = (
         {row["phase"]: row for row in table(stage, "phase", BANDWIDTH).rows} for stage in measured.stages
@@ -91,7 +103,7 @@ def test_a_slow_node_shows(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refuses = cpu_program.refuses
 
     def slow(node: Node, values: object) -> object:
-        time.sleep(0.02)
+        time.sleep(0.05)
         return kept(node, values)  # type: ignore[arg-type]
 
     monkeypatch.setattr(cpu_program, "evaluate", slow)
@@ -102,7 +114,7 @@ def test_a_slow_node_shows(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (stage,) = profile(model, n_prompt=0, n_gen=4).stages
     nodes = {row["node"]: row for row in table(stage, "node", BANDWIDTH).rows}
     assert max(nodes, key=lambda name: nodes[name]["ms"]) == "layers.1.attn_norm"
-    assert 20 <= nodes["layers.1.attn_norm"]["ms"] < 40
+    assert nodes["layers.1.attn_norm"]["ms"] >= 50
     layers = [row for row in table(stage, "layer", BANDWIDTH).rows if row["layer"] is not None]
     assert max(layers, key=lambda row: row["ms"])["layer"] == 1
     assert max(row["share"] for row in table(stage, "phase", BANDWIDTH).rows) > 0.5
