@@ -101,7 +101,11 @@ class PartsDevice:
 
     def state(self, graph: Graph, dims: Mapping[str, int]) -> PartsState:
         """Zeroed arrays of the graph's states, each on its device."""
-        homes = self._homes[graph]
+        homes = self._homes.get(graph)
+        if homes is None:
+            raise BackendError(
+                f"{self.name}: wanted a graph that compile_graph placed, to know where its states are"
+            )
         leaves = graph.leaves("state")
         states: dict[str, State] = {}
         for name, device in self.devices.items():

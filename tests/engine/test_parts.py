@@ -24,6 +24,7 @@ from graphml.inspect.placement import describe_placement
 from graphml.ir.verify import verify
 from tests import golden
 from tests.golden import Floats, nmse
+from tests.test_architectures import MODELS, write_model
 
 LIMIT = 1e-6
 BOTH = "cpu,reference"
@@ -159,6 +160,25 @@ def test_alternating_layers_take_turns(tmp_path: Path) -> None:
         assert stream == [f"layers.{i}.ffn_residual" for i in range(layers - 1)]
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_every_architecture_may_be_split_by_layers_and_by_op(model: str, tmp_path: Path) -> None:
+    name, sample = MODELS[model]
+    path = write_model(tmp_path / "tiny.gguf", name, sample)
+    layers = int(sample.metadata[f"{name}.block_count"])
+    turns = ",".join(f"{('cpu', 'reference')[i % 2]}:layers.{i}" for i in range(layers))
+    pieces = [list(range(1, 20)), [20], [21]]
+    with opened(path, "reference") as executor:
+        wanted = evaluate(executor, pieces)
+        graph = executor.build(1, 1)
+    ops = sorted({node.op.name for node in graph.nodes if node.op.family != "leaf" and not node.op.view})
+    half = ",".join(f"reference:{op}" for op in ops if op not in ("mul_mat", "mul_mat_id", "get_rows"))
+    for rules in (turns, half):
+        with opened(path, BOTH, rules) as executor:
+            assert nmse(evaluate(executor, pieces), wanted) <= LIMIT
+            parts = executor.compiled(1, 1).parts
+            assert len(parts) == layers if rules == turns else len(parts) > 2
+
+
 @pytest.mark.parametrize("place", [LAYERS, "reference:attention"])
 def test_rewind_and_two_sessions(place: str, folder: Path) -> None:
     tokens = golden.read("llama-dense").tokens
@@ -203,6 +223,8 @@ def test_a_state_of_another_placement_is_refused(folder: Path) -> None:
     with opened(path, BOTH, LAYERS) as one, opened(path, BOTH) as other:
         cache = PagedCache(64, BLOCK_SIZE)
         other.compiled(1, 1)
+        with pytest.raises(BackendError, match="wanted a graph that compile_graph placed"):
+            one.device.state(other.build(1, 1), {"C": 32})
         with pytest.raises(BackendError, match="made for another placement"):
             other.step(np.array([1]), cache, one.state(cache), all_logits=False)
         assert cache.lengths == [0]
