@@ -111,9 +111,18 @@ leaf_names = st.text(min_size=1, max_size=12)
 
 
 @st.composite
-def random_graphs(draw: st.DrawFn, without: Collection[str] = (), odd_names: bool = False) -> Recipe:
-    """Up to a dozen sampled ops, each reading earlier values where types fit, else leaves of its own."""
-    pairs = [pair for pair in ALL if pair[0].name not in without]
+def random_graphs(
+    draw: st.DrawFn,
+    without: Collection[str] = (),
+    odd_names: bool = False,
+    only: Collection[Op] | None = None,
+    weights: bool = False,
+) -> Recipe:
+    """Up to a dozen sampled ops, each reading earlier values where types fit, else leaves of its own.
+
+    weights: leaves without a symbolic dimension are weights, as in a model.
+    """
+    pairs = [pair for pair in ALL if pair[0].name not in without and (only is None or pair[0] in only)]
     g, fills = Builder(), {}
     made: list[Node] = []
     for number, index in enumerate(draw(st.lists(st.integers(0, len(pairs) - 1), min_size=1, max_size=12))):
@@ -126,7 +135,8 @@ def random_graphs(draw: st.DrawFn, without: Collection[str] = (), odd_names: boo
                 operands.append(fitting[chosen])
                 continue
             name = f"{draw(leaf_names)}{number}.{i}" if odd_names else f"leaf_{number}_{i}"
-            leaf = leaf_for(g, op, sample, i, name)
+            fixed = weights and op.writes != i and not largest([kind])
+            leaf = g.weight(name, kind.dtype, kind.shape) if fixed else leaf_for(g, op, sample, i, name)
             fills[leaf.name] = sample, i
             operands.append(leaf)
         with g.scope(f"part {number}") if odd_names else g.scope(f"part_{number}"):

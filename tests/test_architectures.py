@@ -12,6 +12,7 @@ import pytest
 from graphml.engine import discovery
 from graphml.engine.architecture import SampleModel
 from graphml.engine.cache import PagedCache
+from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import BLOCK_SIZE, Executor
 from graphml.engine.loading import open_executor
 from graphml.ir.verify import verify
@@ -121,6 +122,18 @@ def test_it_is_what_the_reference_says(
     model, _ = request.node.callspec.params["executor"]
     reference = Sequence(models(model, "reference")).feed(TOKENS)
     assert nmse(Sequence(executor).feed(TOKENS), reference) < 1e-9
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_fused_is_unfused(executor: Executor, count: int) -> None:
+    plain = CompileOptions(fuse="none")
+    assert not [n for n in executor.compiled(count, 1, plain).graph.nodes if n.op.decompose is not None]
+    got, want = (
+        executor.values(TOKENS[:count], cache, executor.state(cache), True, options=options)["logits"].copy()
+        for cache, options in ((PagedCache(32, BLOCK_SIZE), CompileOptions("all")),
+                               (PagedCache(32, BLOCK_SIZE), plain))
+    )  # fmt: skip
+    assert nmse(got, want) <= 1e-9
 
 
 def test_earlier_tokens_matter(executor: Executor) -> None:
