@@ -31,7 +31,8 @@ function layered(items, edges) {
   };
 }
 
-// Longest path from the sources; then sources move down to their readers. A cycle is cut at its first item.
+// Longest path from the sources; then sources, and what is made of sources alone, move down to their readers.
+// A cycle is cut at its first item.
 function ranks(count, edges) {
   const down = Array.from({ length: count }, () => []);
   const waiting = new Array(count).fill(0);
@@ -41,6 +42,7 @@ function ranks(count, edges) {
   const ready = [];
   for (let at = 0; at < count; at += 1) if (waiting[at] === 0) ready.push(at);
   let left = count;
+  const sequence = [];
   let scan = 0;
   while (left > 0) {
     if (!ready.length) {
@@ -50,6 +52,7 @@ function ranks(count, edges) {
     const at = ready.pop();
     if (done[at]) continue;
     done[at] = true;
+    sequence.push(at);
     left -= 1;
     for (const next of down[at]) {
       if (done[next]) continue;
@@ -58,10 +61,12 @@ function ranks(count, edges) {
       if (waiting[next] === 0) ready.push(next);
     }
   }
-  const hasInput = new Set(edges.map((edge) => edge.to));
-  for (let at = 0; at < count; at += 1) {
-    if (hasInput.has(at) || !down[at].length) continue;
-    rank[at] = Math.max(0, Math.min(...down[at].map((next) => rank[next])) - 1);
+  const up = Array.from({ length: count }, () => []);
+  for (const { from, to } of edges) up[to].push(from);
+  const loose = new Array(count).fill(false);
+  for (const at of sequence) loose[at] = up[at].every((before) => loose[before]) && up[at].length < 2;
+  for (const at of sequence.reverse()) {
+    if (loose[at] && down[at].length) rank[at] = Math.max(rank[at], Math.min(...down[at].map((next) => rank[next])) - 1);
   }
   return rank;
 }

@@ -163,8 +163,8 @@ class App {
     this.draw();
     const key = `#open ${layer}`;
     const pane = this.shown().find((one) => one.spots.has(key));
-    this.shown().forEach((one) => one.show(key));
     pane?.focus(key);
+    this.shown().forEach((one) => one.frame(layer));
   }
 
   openAll() {

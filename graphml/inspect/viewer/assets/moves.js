@@ -71,6 +71,16 @@ Object.assign(Pane.prototype, {
     this.apply();
   },
 
+  // An open layer from its head on, as wide as there is room.
+  frame(layer) {
+    const head = this.spots.get(`#open ${layer}`);
+    if (!head) return;
+    const width = this.svg.clientWidth;
+    const k = Math.min(1, Math.max(0.4, (width - 40) / head.w));
+    this.view = { k, x: width / 2 - (head.x + head.w / 2) * k, y: 48 - head.y * k };
+    this.apply();
+  },
+
   // Brings a spot into sight; `firm` puts it into the middle at a readable size.
   show(name, firm = false) {
     const spot = this.spots.get(name) || this.spotOfHidden(name);

@@ -98,14 +98,14 @@ class Overlays {
     element.style.setProperty("--heat", `${Math.round(100 * this.heat(value, range))}%`);
   }
 
-  // 0 to 1: logarithmic for errors, a square root for what adds up.
+  // 0 to 1: logarithmic for errors, a cube root for what adds up: one node is often far larger than all others.
   heat(value, [low, high]) {
     if (this.kind === "error") {
       const floor = Math.max(low, 1e-16);
       if (high <= floor) return value > 0 ? 1 : 0;
       return value <= floor ? 0 : Math.min(1, Math.log(value / floor) / Math.log(high / floor));
     }
-    return high > 0 ? Math.sqrt(Math.min(1, value / high)) : 0;
+    return high > 0 ? Math.cbrt(Math.min(1, value / high)) : 0;
   }
 
   format(value) {
