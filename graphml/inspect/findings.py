@@ -6,6 +6,7 @@ from typing import Any
 
 from graphml.inspect.bisect import Bisection, Finding, Reading
 from graphml.inspect.compare import aligned
+from graphml.inspect.document import source_of
 from graphml.inspect.numbers import Difference
 from graphml.inspect.observe import Observation
 
@@ -62,7 +63,7 @@ def _verdict(found_all: Bisection, first: Finding, a: Observation) -> str:
         )
         lines += _shared(found_all, first)
     if node.source is not None:
-        lines.append(f"built at {node.source}")
+        lines.append(f"built at {source_of(node.source)}")
     if first.kind == "rewrite":
         lines += ["before:", *_lines(first.other), "after:", *_lines(first.graph)]
     return "\n".join(lines) + "\n"
@@ -166,7 +167,7 @@ def _finding(one: Finding) -> dict[str, Any]:
     parts = [] if one.inside is None else one.inside.parts
     return {
         "kind": one.kind, "step": one.step, "node": one.node.name, "op": one.node.op.name,
-        "source": str(one.node.source) if one.node.source else None,
+        "source": source_of(one.node.source),
         "fusion": one.applied.fusion if one.applied else None,
         "covered": list(one.applied.covered) if one.applied else [],
         "unit": [node.name for node in one.unit],
