@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from graphml.inspect.stages import describe_model
 from graphml.inspect.viewer import render
+from tests.inspect import samples
 from tests.inspect.chromium import LAYERS, Page, browser, document, opened
+from tests.test_architectures import MODELS
 
 
 @pytest.fixture(scope="module")
@@ -255,3 +258,16 @@ def test_a_part_of_a_graph_is_drawn_with_the_names_that_come_in(chromium: Any, t
         assert {"layers.0.ffn_residual", "rope_table"} <= set(ports)
         viewer.page.click(".port.in >> nth=0")
         viewer.find("layers.1.swiglu")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_architecture_is_drawn_whole(chromium: Any, tmp_path: Path, model: str) -> None:
+    found = describe_model(samples.executor(model), 24)
+    with opened(chromium, render(found), tmp_path) as viewer:
+        viewer.page.check("#leaves")
+        viewer.page.click("#all")
+        for one in found["passes"]:
+            assert viewer.names(".node") == {node["name"] for node in one["nodes"]}
+            viewer.page.keyboard.press("]")
+        for view in ("memory", "fusions", "compare"):
+            viewer.page.click(f"[data-view={view}]")
