@@ -62,8 +62,6 @@ def almost(term: Term, root: Node) -> Refusal | None:
     if len(misses) != 1:
         return None
     wanted, node = misses[0]
-    if size(wanted) > 1:
-        return None
     return Refusal(f"{node.name} is {node.op.name}; wanted {wanted.op.name}", node)
 
 
@@ -71,8 +69,9 @@ def _misses(term: Term | str, node: Node) -> list[tuple[Term, Node]]:
     """The ops of a term that stand not where they should, in the better order of operands."""
     if isinstance(term, str):
         return []
-    if node.op is not term.op or len(node.inputs) != len(term.arguments):
-        return [(term, node)]
+    if len(node.inputs) != len(term.arguments):
+        return [(term, node)] * size(term)
+    here = [] if node.op is term.op else [(term, node)]
     orders: list[Sequence[Node]] = [node.inputs]
     if term.op.commutative:
         orders.append((node.inputs[1], node.inputs[0], *node.inputs[2:]))
@@ -80,7 +79,7 @@ def _misses(term: Term | str, node: Node) -> list[tuple[Term, Node]]:
         [miss for t, n in zip(term.arguments, inputs, strict=True) for miss in _misses(t, n)]
         for inputs in orders
     ]
-    return min(found, key=lambda misses: sum(size(wanted) for wanted, _ in misses))
+    return here + min(found, key=len)
 
 
 def _match(term: Term | str, node: Node, variables: dict[str, Node], covered: list[Node]) -> bool:

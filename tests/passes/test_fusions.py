@@ -23,6 +23,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Array, Attribute, Op, Sample, Term, Type
 from graphml.ir.ops.leaf import LEAVES, weight_leaf
+from graphml.ir.ops.linear import quantize
 from graphml.ir.shape import fixed
 from graphml.ir.text import write
 from graphml.ir.verify import verify
@@ -251,7 +252,40 @@ def test_golden_text_of_a_gated_feed_forward() -> None:
     assert counts.counts == {"dequant_mul_mat": 3, "swiglu": 1, "mul_mat_residual": 1}
 
 
-def test_a_term_that_fails_by_one_op_is_told() -> None:
+def test_reasons_name_the_node_at_which_a_condition_failed() -> None:
+    g = Builder(max_tokens=4)
+    x, w = g.input("x", F32, (g.n_tokens, 8)), g.weight("w", F32, (1, 8))
+    capped = g.scale(g.tanh(g.scale(x, 0.5, 1.0, name="shifted")), 2.0, name="capped")
+    relu_capped = g.scale(g.silu(g.scale(x, 0.5), name="no_tanh"), 2.0, name="uncapped")
+    _, log = fuse(g.finish(a=capped, b=g.rms_norm(relu_capped, w, 1e-5, "normed")), FUSED)
+    assert not log.applied
+    assert set(log.refused) == {
+        Refused("softcap", "capped", "shifted adds an offset", "shifted"),
+        Refused("softcap", "uncapped", "no_tanh is silu; wanted tanh", "no_tanh"),
+        Refused("rms_norm_mul", "normed", "w is not one row as wide as uncapped", "w"),
+    }
+
+
+def test_experts_weighted_otherwise_are_refused() -> None:
+    g = Builder(max_tokens=4)
+    y, w = g.input("y", F32, (g.n_tokens, 3, 3)), g.input("w", F32, (g.n_tokens, 3))
+    weighted = g.mul(y, g.reshape(w, 1, 3, name="spread"))
+    wrong = g.reshape(g.sum_rows(g.permute(weighted, 0, 2, 1)), 3)
+    _, log = fuse(g.finish(y=wrong), FUSED)
+    assert [miss.at for miss in log.refused if miss.fusion == "combine_experts"] == ["spread"]
+
+
+def test_the_longest_match_comes_first_and_what_the_backend_refuses_is_not_made() -> None:
+    g = Builder(max_tokens=4)
+    gate, up = g.input("gate", F32, (g.n_tokens, 32)), g.input("up", F32, (g.n_tokens, 32))
+    graph = g.finish(y=g.make(quantize, g.mul(g.silu(gate), up), dtype="q8_1", name="y"))
+    assert fuse(graph, FUSED)[1].counts == {"swiglu_quantize": 1}
+    _, log = fuse(graph, FUSED, refuses=lambda n: "too long" if n.op.name == "swiglu_quantize" else None)
+    assert log.counts == {"swiglu": 1}
+    assert log.refused == (Refused("swiglu_quantize", "y", "the backend refuses it: too long", "y"),)
+
+
+def test_a_product_alone_is_no_near_miss_of_a_gate() -> None:
     g = Builder(max_tokens=4)
     x, bias = g.input("x", F32, (g.n_tokens, 8)), g.weight("b", F32, (8,))
     product = g.add(g.mul_mat(g.weight("w", F32, (8, 8)), x), bias, "with_bias")
