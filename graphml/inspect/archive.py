@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import zipfile
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy
 
 from graphml.errors import UsageError
 from graphml.ir.op import Array
 
 HEADER = "header"
 LARGEST_HEADER_BYTES = 64 << 20
+LARGEST_BYTES = 16 << 30
 
 
 def write(path: Path, header: Any, arrays: dict[str, Array]) -> None:
@@ -27,9 +30,23 @@ def read(path: Path, what: str) -> tuple[Any, dict[str, Array]]:
     """The header and the arrays; a UsageError, which says `what` was wanted, for another file."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
-            if held[HEADER].nbytes > LARGEST_HEADER_BYTES:
-                raise ValueError("its header is too long")
+            _check_sizes(held.zip)
             header = json.loads(held[HEADER].tobytes())
             return header, {name: held[name] for name in held.files if name != HEADER}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise UsageError(f"{path}: cannot be read as {what}: {error}") from None
+
+
+def _check_sizes(archive: zipfile.ZipFile) -> None:
+    """Before anything is read: no array may be larger than its part of the file says, nor all too large."""
+    members = archive.infolist()
+    if sum(one.file_size for one in members) > LARGEST_BYTES:
+        raise ValueError(f"its arrays take more than {LARGEST_BYTES >> 30} GiB")
+    for one in members:
+        with archive.open(one) as stream:
+            if npy.read_magic(stream) != (1, 0):
+                raise ValueError(f"{one.filename} is no array of format 1.0")
+            shape, _, kind = npy.read_array_header_1_0(stream)
+        limit = LARGEST_HEADER_BYTES if one.filename == f"{HEADER}.npy" else one.file_size
+        if prod(shape) * kind.itemsize > min(limit, one.file_size):
+            raise ValueError(f"{one.filename} is said to be {kind}{list(shape)}")

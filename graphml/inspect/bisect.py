@@ -278,7 +278,16 @@ def _plan_finding(step: Step, found: Difference) -> Finding:
 
 
 def check_alike(a: Observation, executor: Executor) -> None:
-    """A UsageError where a saved run keeps keys and values in another dtype than the executor."""
+    """A UsageError where a saved run is of another model or keeps keys and values in another dtype."""
     kept = a.facts.get("kv")
     if kept != executor.cache_dtype:
         raise UsageError(f"bisect: the saved run has --kv {kept}; got --kv {executor.cache_dtype}")
+    tensors = executor.file.tensors
+    for step in a.steps:
+        for name, node in step.graph.leaves("weight").items():
+            found = tensors.get(name)
+            if found is None or (found.dtype, found.shape) != (node.dtype.name, node.shape):
+                raise UsageError(
+                    f"bisect: the saved run is of {a.facts.get('model')}, whose {name} is {node.type}; "
+                    f"{executor.file.path} has {'none' if found is None else f'{found.dtype}{found.shape}'}"
+                )

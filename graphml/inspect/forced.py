@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from graphml.backend import Device, no_progress
+from graphml.errors import UsageError
 from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
@@ -108,10 +109,18 @@ def run(device: Device, graph: Graph, arrays: Arrays) -> tuple[dict[str, Array],
     program = device.lower(graph, plan_memory(graph, device), arrays.weights, no_progress)
     state = device.state(graph, arrays.dims)
     for name in graph.leaves("state"):
-        state.array(name)[...] = arrays.states[name]
+        array = state.array(name)
+        if name not in arrays.states or arrays.states[name].shape != array.shape:
+            raise UsageError(f"{name}: wanted its state, an array {list(array.shape)}")
+        array[...] = arrays.states[name]
     for name, node in graph.leaves("input").items():
         sizes = resolve(node.shape, arrays.dims)
-        program.inputs[name][tuple(slice(size) for size in sizes)] = arrays.inputs[name]
+        given = arrays.inputs.get(name)
+        if given is None or given.shape != sizes:
+            raise UsageError(
+                f"{name}: wanted an array {list(sizes)}; got {None if given is None else given.shape}"
+            )
+        program.inputs[name][tuple(slice(size) for size in sizes)] = given
     outputs = program.run(arrays.dims, state)
     states = {name: state.array(name).copy() for name in graph.leaves("state")}
     return {name: array.copy() for name, array in outputs.items()}, states

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import runpy
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -15,6 +17,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from graphml_cpu.lowering.step import Step
+from numpy.lib import format as npy
 
 from graphml.backend import Plan
 from graphml.engine import compile as compiling
@@ -281,6 +284,25 @@ def test_a_saved_run(tmp_path: Path) -> None:
 
 def replace_kv(executor: Executor) -> Any:
     return mock.Mock(cache_dtype="f32", executor=executor)
+
+
+def test_a_saved_run_of_another_model(tmp_path: Path) -> None:
+    with opened(STORIES) as both:
+        save(observe(both.a, IDS), tmp_path / "run.npz")
+    with opened(golden.build(golden.read("llama-dense"), tmp_path / "m.gguf")) as both:
+        again = restore(tmp_path / "run.npz", both.b.weights)
+        with pytest.raises(UsageError, match=r"stories260K.bin, whose token_embd.weight is f32\[512, 64\]"):
+            check_alike(again, both.b)
+
+
+def test_arrays_that_claim_to_be_larger_than_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.npz"
+    header = io.BytesIO()
+    npy.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (1 << 40,)})
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("header.npy", header.getvalue())
+    with pytest.raises(UsageError, match=r"header\.npy is said to be"):
+        restore(path, {})
 
 
 def test_files_that_are_no_saved_runs(tmp_path: Path) -> None:
