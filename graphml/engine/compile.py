@@ -197,7 +197,7 @@ def _prepare_parts(
 
     trail.placement, trail.parts = placement, share_arenas(trail.run("plan", planned))
     trail.backends = backends_of(trail.parts, nodes)
-    device.settle(final, options.place, placement.states())
+    device.settle(final, options.place, placement.states(), trail.backends)
     return final, whole_plan(trail.parts, nodes), log, trail
 
 

@@ -29,7 +29,8 @@ from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.shape import Shape, bounds, resolve
-from graphml.passes.cut import COPY, constants
+from graphml.passes.cut import COPY, constants, cut_graph
+from graphml.passes.plan import plan_memory
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,14 @@ class PartsState:
 
 
 class PartsDevice:
-    """Several devices in the user's order of preference. It lowers nothing itself: `lower_parts` does."""
+    """Several devices in the user's order of preference."""
 
     def __init__(self, backends: Sequence[Backend], threads: int | None) -> None:
         self.backends = tuple(backends)
         self.devices: dict[str, Device] = {}
         self._homes: weakref.WeakKeyDictionary[Graph, Mapping[str, str]] = weakref.WeakKeyDictionary()
         self._first: dict[str, dict[str, str]] = {}
+        self._last: dict[str, str] = {}  # node of the graph placed last -> its backend
         with contextlib.ExitStack() as undo:
             for backend in backends:
                 self.devices[backend.name] = backend.open(threads)
@@ -75,8 +77,11 @@ class PartsDevice:
         """Where the states live once a graph was placed by these rules: the next graph finds them there."""
         return self._first.setdefault(rules, {})
 
-    def settle(self, graph: Graph, rules: str, homes: Mapping[str, str]) -> None:
-        """Remember where the states of a compiled graph live."""
+    def settle(
+        self, graph: Graph, rules: str, homes: Mapping[str, str], backends: Mapping[Node, str]
+    ) -> None:
+        """Remember where the nodes and states of a compiled graph are."""
+        self._last = {node.name: name for node, name in backends.items()}
         self._homes[graph] = homes
         for name, home in homes.items():
             self.homes(rules).setdefault(name, home)
@@ -91,8 +96,28 @@ class PartsDevice:
         return 0
 
     def lower(self, graph: Graph, plan: Plan, weights: Mapping[str, Array], progress: Progress) -> Program:
-        """Not without a placement, which `compile_graph` makes."""
-        raise BackendError(f"{self.name}: a graph for several backends must be placed first")
+        """Make the program of a graph whose nodes are called as those of the one that was placed last.
+
+        Each goes where its namesake is, a node without one where its first operand is. The plan is not used:
+        every part gets its own.
+        """
+        if not self._last:
+            raise BackendError(f"{self.name}: a graph for several backends must be placed first")
+        where: dict[Node, str] = {}
+        known = constants(graph)
+        for node in graph.nodes:
+            if node.op.name not in ("input", "weight") and node not in known:
+                near = (where[source] for source in node.inputs if source in where)
+                where[node] = self._last.get(node.name) or next(near, self.backends[0].name)
+        parts = share_arenas(
+            [
+                ReadyPart(part.backend, part.graph, plan_memory(part.graph, self.devices[part.backend]))
+                for part in cut_graph(graph, where).parts
+            ]
+        )
+        homes = {name: where[node] for name, node in graph.leaves("state").items()}
+        self._homes[graph] = homes
+        return lower_parts(self, parts, homes, weights, progress)
 
     @property
     def name(self) -> str:

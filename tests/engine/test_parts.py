@@ -20,6 +20,7 @@ from graphml.engine.executor import BLOCK_SIZE, Executor
 from graphml.engine.loading import open_executor
 from graphml.engine.parts import PartsProgram
 from graphml.errors import BackendError, UsageError
+from graphml.inspect.observe import observe
 from graphml.inspect.placement import describe_placement
 from graphml.ir.verify import verify
 from tests import golden
@@ -267,6 +268,25 @@ def test_the_parts_of_a_device_share_one_arena(folder: Path) -> None:
         if name == "cpu":
             bases = {program._arena.ctypes.data for program in compiled.program.programs[::2]}  # type: ignore
             assert len(bases) == 1
+
+
+@pytest.mark.parametrize("place", [LAYERS, "reference:attention"])
+def test_every_value_of_a_split_model_can_be_observed(place: str, folder: Path) -> None:
+    """As `graphml compare` does: a graph with every value as an output, lowered without being placed anew."""
+    path = built("llama-dense", folder)
+    with opened(path, BOTH, place) as split, opened(path, "reference") as whole:
+        steps = [observe(executor, [1, 2, 3, 4, 5]).steps for executor in (split, whole)]
+        with (
+            contextlib.closing(split.backend.open(1)) as fresh,
+            pytest.raises(BackendError, match="must be placed first"),
+        ):
+            fresh.lower(steps[0][0].graph, split.compiled(1, 1).plan, {}, lambda *told: None)
+    for mine, other in zip(*steps, strict=True):
+        shared = mine.values.keys() & other.values.keys()
+        assert {"logits", "layers.0.attention", "layers.1.ffn_residual"} <= shared
+        for name in shared:
+            if mine.values[name].dtype == np.float32:
+                assert nmse(mine.values[name], other.values[name]) <= LIMIT, name
 
 
 def test_fused_nodes_do_not_span_backends(folder: Path) -> None:
