@@ -16,7 +16,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from graphml_cpu.lowering.step import Step
+from graphml_cpu.lowering.step import Argument, Constant, Step
 from numpy.lib import format as npy
 
 from graphml.backend import Plan
@@ -95,6 +95,14 @@ def only_for_one_token(change: Callable[[Node, list[Step]], list[Step]]) -> Call
     return chosen
 
 
+def one_row_further(node: Node) -> Argument:
+    """The table of a lookup of weights, each row where the one before it stood."""
+    table = node.inputs[0]
+    if table.op.name != "weight":
+        return table
+    return Constant(lambda weights: np.roll(weights[table.name], -1, 0))
+
+
 # What is broken; the step, node and op that must be named.
 KERNELS: dict[str, tuple[Fault, str, str, str]] = {
     "rope pairs neighbours where it should pair halves": (
@@ -124,6 +132,14 @@ KERNELS: dict[str, tuple[Fault, str, str, str]] = {
             ],
         ),
         "prefill", "layers.0.swiglu", "swiglu",
+    ),
+    "off by one row": (
+        lambda: faults.wrong_lowering("get_rows", faults.with_arguments(table=one_row_further)),
+        "prefill", "embedding", "get_rows",
+    ),
+    "a window where there is none": (
+        lambda: faults.wrong_lowering("attention", faults.with_arguments(window=3)),
+        "prefill", "layers.0.attention", "attention",
     ),
     "scale of attention, one token alone": (
         lambda: faults.wrong_lowering(
