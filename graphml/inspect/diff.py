@@ -101,7 +101,12 @@ def both(document: Document, a: Selection, b: Selection) -> Document:
         }
         for title, one in (("a", a), ("b", b))
     ]
-    return {**document, "passes": passes, "collapsed": equal_layers([one["nodes"] for one in passes])}
+    return {
+        **document,
+        "passes": passes,
+        "collapsed": equal_layers([one["nodes"] for one in passes]),
+        "view": {"view": "compare", "overlay": "change"},
+    }
 
 
 def _by_origin(a: Mapping[str, Record], b: Mapping[str, Record], known: Mapping[str, str]) -> dict[str, str]:

@@ -271,3 +271,19 @@ def test_every_architecture_is_drawn_whole(chromium: Any, tmp_path: Path, model:
             viewer.page.keyboard.press("]")
         for view in ("memory", "fusions", "compare"):
             viewer.page.click(f"[data-view={view}]")
+
+
+def test_a_fused_and_an_unfused_graph_stand_side_by_side(chromium: Any, tmp_path: Path) -> None:
+    found = document(2)
+    build, fuse = found["passes"][:2]
+    found["passes"] = [fuse, build]
+    found["view"] = {"view": "compare", "overlay": "change"}
+    with opened(chromium, render(found), tmp_path) as viewer:
+        page = viewer.page
+        left, right = ".pane:nth-child(1) ", ".pane:nth-child(2) "
+        assert page.input_value("#overlay") == "change"
+        page.click("#all")
+        page.click(right + "[data-name='layers.0.silu']")
+        assert viewer.names(left + ".related") == {"layers.0.swiglu"}
+        page.click(left + "[data-name='layers.0.swiglu']")
+        assert viewer.names(right + ".related") == {"layers.0.silu", "layers.0.swiglu"}

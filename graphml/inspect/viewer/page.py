@@ -32,6 +32,9 @@ SCRIPTS = (
 def render(document: Mapping[str, Any]) -> str:
     """The HTML page that draws a document of the format `graphml-1`.
 
+    `view` in the document says how it opens, in the words of the page's address: {"view": "compare",
+    "overlay": "change", "pass": NAME, "left": NAME, "node": NAME}, all of them optional.
+
     The page is complete: it asks no network and no file for anything, and its policy forbids it to. Raises
     ValueError for another format and for a document without passes.
     """

@@ -209,13 +209,16 @@ class App {
   }
 
   recall() {
-    const parts = new URLSearchParams(location.hash.slice(1));
+    const parts = new URLSearchParams(location.hash.slice(1) || this.model.raw.view);
+    if (this.overlays.choices.some(([kind]) => kind === parts.get("overlay"))) {
+      this.overlays.kind = byId("overlay").value = parts.get("overlay");
+    }
     const index = (key) => this.model.passes.findIndex((pass) => pass.name === parts.get(key));
     if (VIEWS.some(([key]) => key === parts.get("view"))) this.state.view = parts.get("view");
     if (index("pass") >= 0) this.state.pass = index("pass");
     if (index("left") >= 0) this.state.left = index("left");
     const node = parts.get("node");
-    this.change({}, true);
+    this.change({ view: this.state.view }, true);
     const layers = this.model.passes[this.state.pass].layerNumbers;
     if (layers.length === 1 && !node) { this.state.open.add(layers[0]); this.change({}, true); }
     if (node && this.model.passes[this.state.pass].byName.has(node)) this.jump(node, this.state.pass);

@@ -132,7 +132,15 @@ class Model {
       relation = next;
     }
     const known = this.passes[earlier].byName;
-    return new Map([...relation].map(([name, names]) => [name, names.filter((one) => known.has(one))]));
+    // The earlier of two graphs may be the fused one, where two are compared: then its origins name the later's nodes.
+    const madeFrom = new Map();
+    for (const node of this.passes[earlier].nodes) {
+      for (const one of node.origin || []) madeFrom.set(one, [...(madeFrom.get(one) || []), node.name]);
+    }
+    return new Map([...relation].map(([name, names]) => {
+      const found = names.filter((one) => known.has(one));
+      return [name, found.length ? found : madeFrom.get(name) || []];
+    }));
   }
 
   // What a node of a pass was made from, as the pass before may call it; itself where it was not touched.
