@@ -96,9 +96,9 @@ def _bound(calls: int, taken: float, waited: float, speed: float, bandwidth: flo
         return ""
     if waited > taken:
         return "waiting"
-    if bandwidth and speed >= MEMORY_BOUND * bandwidth:
-        return "memory"
-    return "calls" if taken < SHORT_CALL_S * calls else "arithmetic"
+    if taken < SHORT_CALL_S * calls:
+        return "calls"
+    return "memory" if bandwidth and speed >= MEMORY_BOUND * bandwidth else "arithmetic"
 
 
 def _layer_key(entry: Entry) -> tuple[Any, ...]:

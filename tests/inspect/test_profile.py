@@ -331,7 +331,7 @@ def test_rows_are_medians_of_the_sums_and_rates_follow() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "waits", "says"),
-    [(1e-3, 0.0, "memory"), (3e-3, 0.0, "arithmetic"), (1e-3, 2e-3, "waiting"), (1e-6, 0.0, "memory")],
+    [(1e-3, 0.0, "memory"), (3e-3, 0.0, "arithmetic"), (1e-3, 2e-3, "waiting"), (1e-6, 0.0, "calls")],
 )
 def test_what_bounds_an_op(seconds: float, waits: float, says: str) -> None:
     stage = stage_of([[0.0, seconds]], ENTRIES[:2], waits)
