@@ -3,7 +3,7 @@
     python benchmarks/opening.py FILE.gguf [FILE.gguf ...]
 
 Without a file: one that it makes, with 262,144 tokens, as many scores and 500,000 merges. Prints the median
-and the spread of nine openings (header walked and checked, no word decoded) and of nine readings of the words.
+and the spread of nine openings (header walked and checked, no word decoded) and nine readings of the words.
 """
 
 from __future__ import annotations
