@@ -76,7 +76,7 @@ class Places:
         base = _stored(node)
         fixed = self._fixed(base)
         if fixed is not None:
-            return fixed
+            return fixed if node is base else fixed.reshape(shape)  # a view of a weight has its own shape
         if base.op is state_leaf:
             assert self._state is not None
             return self._state.array(base.name)

@@ -21,8 +21,11 @@ from graphml.backend import Plan, no_progress
 from graphml.engine.compile import prepare
 from graphml.engine.executor import BLOCK_SIZE, Executor, as_graph_array
 from graphml.engine.loading import open_executor
+from graphml.ir.dtype import dtype
 from graphml.ir.graph import Graph
+from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.passes.plan import plan_memory
 from tests import golden
 from tests.golden import Floats, nmse
 from tests.test_architectures import MODELS, write_model
@@ -232,3 +235,19 @@ def test_states_that_take_turns_on_one_program(name: str, programs: Programs) ->
         for text, state, wanted in zip(texts, states, alone, strict=True):
             np.testing.assert_array_equal(run.feed([text[i]], i, state), wanted[i])
     assert nmse(alone[0][-1], alone[1][-1]) > 1e-3
+
+
+def test_a_node_in_numpy_sees_a_reshaped_weight_in_its_new_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(cast(dict[str, Lowering], table()), "mul")
+    g = Builder(max_tokens=3)
+    weight = g.weight("w", dtype("f32"), (4, 2))
+    x = g.input("x", dtype("f32"), (g.n_tokens, 8))
+    graph = g.finish(result=g.mul(x, g.reshape(weight, 8, keep=0)))
+    device = CpuDevice(2)
+    numbers = np.arange(8, dtype=np.float32).reshape(4, 2)
+    program = device.lower(graph, plan_memory(graph, device), {"w": numbers}, no_progress)
+    program.inputs["x"][:] = 2
+    result = program.run({"T": 3}, device.state(graph, {}))["result"]
+    assert [node.op.name for node in program.fallbacks] == ["mul"]
+    assert result.tolist() == [[0, 2, 4, 6, 8, 10, 12, 14]] * 3
+    device.close()

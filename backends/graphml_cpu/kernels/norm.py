@@ -1,4 +1,4 @@
-"""Normalisations of rows of float32: RMS, mean and variance, L2; with weight, bias and a residual sum before.
+"""Normalisations of rows of float32: RMS, mean and variance, L2; with weight and bias.
 
 Knows one row at a time. Rows are shared among the threads, and a row belongs to one thread: a single row
 (decoding) is done by one of them, or by each for itself where the caller
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from graphml_cpu.compiler import Address, Dim, Float, Int
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.share import Number, Vector, share
+from graphml_cpu.kernels.sums import sum_row
 from graphml_cpu.simd import (
     F32,
     WIDTH,
@@ -32,21 +33,6 @@ from graphml_cpu.simd import (
 )
 
 _STEP = WIDTH * 4  # bytes of one vector
-
-
-@inline
-def _sum(x: int, n: int) -> Number:
-    a, b, c, d = zero(F32), zero(F32), zero(F32), zero(F32)
-    whole = n - n % (4 * WIDTH)
-    for i in range(0, whole, 4 * WIDTH):
-        at = x + i * 4
-        a = a + load(F32, at)
-        b = b + load(F32, at + _STEP)
-        c = c + load(F32, at + 2 * _STEP)
-        d = d + load(F32, at + 3 * _STEP)
-    for i in range(whole, n, WIDTH):
-        a = a + load_partial(F32, x + i * 4, n - i)
-    return sum_lanes((a + b) + (c + d))
 
 
 @inline
@@ -112,16 +98,6 @@ def _write(x: int, weight: int, bias: int, out: int, n: int, mean: float, factor
 
 
 @inline
-def _add(x: int, y: int, out: int, n: int) -> None:
-    whole = n - n % WIDTH
-    for i in range(0, whole, WIDTH):
-        store(out + i * 4, load(F32, x + i * 4) + load(F32, y + i * 4))
-    if whole < n:
-        v = load_partial(F32, x + whole * 4, n - whole) + load_partial(F32, y + whole * 4, n - whole)
-        store_partial(out + whole * 4, v, n - whole)
-
-
-@inline
 def rms_factor(x: int, n: int, eps: float) -> Number:
     """1 / sqrt(mean of squares + eps) of one row."""
     return f32(1.0) / square_root(_sum_squares(x, n) / f32(n) + eps)
@@ -145,26 +121,6 @@ def make_rms_norm() -> Callable[..., None]:
     return rms_norm
 
 
-def make_add_rms_norm() -> Callable[..., None]:
-    """total = x + residual, then out = rms_norm(total) * weight + bias; as `rms_norm` otherwise.
-
-    All of them float32 [rows, n]; total may be x or residual.
-    """
-
-    def add_rms_norm(
-        ith: Int, nth: Int, x: Address, residual: Address, total: Address, weight: Address, bias: Address,
-        out: Address, n: Int, eps: Float, x_stride: Int, residual_stride: Int, total_stride: Int,
-        out_stride: Int, rows: Dim,
-    ) -> None:  # fmt: skip
-        begin, end = share(ith, nth, rows)
-        for row in range(begin, end):
-            at = total + row * total_stride
-            _add(x + row * x_stride, residual + row * residual_stride, at, n)
-            _write(at, weight, bias, out + row * out_stride, n, f32(0.0), rms_factor(at, n, eps))
-
-    return add_rms_norm
-
-
 def make_layer_norm() -> Callable[..., None]:
     """out = (x - mean) / sqrt(variance + eps) * weight + bias; parameters as in `rms_norm`."""
 
@@ -175,7 +131,7 @@ def make_layer_norm() -> Callable[..., None]:
         begin, end = share(ith, nth, rows)
         for row in range(begin, end):
             at = x + row * x_stride
-            mean = _sum(at, n) / f32(n)
+            mean = sum_row(at, n) / f32(n)
             variance = _sum_squares_about(at, n, mean) / f32(n)
             factor = f32(1.0) / square_root(variance + eps)
             _write(at, weight, bias, out + row * out_stride, n, mean, factor)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from graphml_cpu.compiler import Address, Dim, Int
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.share import Number, Vector, share
+from graphml_cpu.kernels.sums import sum_row
 from graphml_cpu.simd import (
     F32,
     WIDTH,
@@ -27,26 +28,7 @@ from graphml_cpu.simd import (
     store,
     store_f32,
     store_partial,
-    sum_lanes,
-    zero,
 )
-
-_STEP = WIDTH * 4  # bytes of one vector
-
-
-@inline
-def _sum(x: int, n: int) -> Number:
-    a, b, c, d = zero(F32), zero(F32), zero(F32), zero(F32)
-    whole = n - n % (4 * WIDTH)
-    for i in range(0, whole, 4 * WIDTH):
-        at = x + i * 4
-        a = a + load(F32, at)
-        b = b + load(F32, at + _STEP)
-        c = c + load(F32, at + 2 * _STEP)
-        d = d + load(F32, at + 3 * _STEP)
-    for i in range(whole, n, WIDTH):
-        a = a + load_partial(F32, x + i * 4, n - i)
-    return sum_lanes((a + b) + (c + d))
 
 
 @inline
@@ -100,7 +82,7 @@ def make_softmax() -> Callable[..., None]:
         for row in range(begin, end):
             source, to = x + row * x_stride, out + row * out_stride
             _exponentials(source, to, n, _largest(source, n))
-            _divide(to, n, _sum(to, n))
+            _divide(to, n, sum_row(to, n))
 
     return softmax
 
@@ -111,6 +93,6 @@ def make_sum_rows() -> Callable[..., None]:
     def sum_rows(ith: Int, nth: Int, x: Address, out: Address, n: Int, x_stride: Int, rows: Dim) -> None:
         begin, end = share(ith, nth, rows)
         for row in range(begin, end):
-            store_f32(out + row * 4, _sum(x + row * x_stride, n))
+            store_f32(out + row * 4, sum_row(x + row * x_stride, n))
 
     return sum_rows

@@ -67,17 +67,6 @@ def test_norm_in_place() -> None:
     np.testing.assert_allclose(x, wanted, rtol=2e-6)
 
 
-def test_add_rms_norm_keeps_the_sum_for_the_next_residual() -> None:
-    x, residual, weight = rows_of(577, 3), rows_of(577, 3, 1), rows_of(577, 1, 2)[0]
-    total = x + residual
-    out = np.empty_like(x)
-    run(kernel("norm", "make_add_rms_norm"), 2, x=x, residual=residual, total=residual, weight=weight, bias=0,
-        out=out, n=577, eps=1e-5, x_stride=577 * 4, residual_stride=577 * 4, total_stride=577 * 4,
-        out_stride=577 * 4, rows=3)  # fmt: skip
-    np.testing.assert_array_equal(residual, total)
-    np.testing.assert_allclose(out, expected("rms", total, 1e-5) * weight, rtol=2e-6, atol=2e-6)
-
-
 def test_long_rows_keep_their_digits() -> None:
     x = (np.random.default_rng(0).standard_normal((1, 16384)) * 0.01 + 1).astype(np.float32)
     out = np.empty_like(x)
