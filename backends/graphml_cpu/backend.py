@@ -28,7 +28,7 @@ def _describe() -> Mapping[str, Any]:
     return {
         "instruction set": level.name,
         "vector bytes": level.vector_bytes,
-        "dot product instruction": level.has_vnni,
+        "dot product instruction": level.has_byte_dot,
         "threads": physical_cores(),
     }
 

@@ -21,20 +21,29 @@ _lock = threading.Lock()
 _loaded: dict[str, tuple[int, Any]] = {}
 
 
+_TRIPLES = {"x86": "x86_64-unknown-linux-gnu", "arm": "aarch64-unknown-linux-gnu"}
+
+
 @functools.cache
-def _initialise() -> None:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
+def _triple() -> str:
+    """Whom code is made for: this process, or a Linux on the other architecture that the level is of."""
+    architecture = target.current().architecture
+    if architecture in ("generic", target.host_architecture()):
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        return str(llvm.get_process_triple())
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return _TRIPLES[architecture]
 
 
 def _target_machine() -> Any:
     """A new target machine for the level (an execution engine takes ownership of its own)."""
-    _initialise()
     level = target.current()
     # Code and its constants are loaded side by side, so relative addresses of 32 bits reach; Windows' loader
     # only takes ELF objects, which LLVM makes for the large model.
     windows = os.name == "nt"
-    return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
+    return llvm.Target.from_triple(_triple()).create_target_machine(
         cpu=level.cpu,
         features=level.features,
         opt=3,
@@ -100,6 +109,12 @@ def _check_externals(externals: tuple[str, ...], name: str) -> None:
 
 @functools.cache
 def _engine() -> Any:
+    missing = target.missing_features(target.current().name)
+    if missing:
+        raise BackendError(
+            f"kernels compiled for {target.current().name} do not run here: this processor lacks "
+            f"{', '.join(missing)}"
+        )
     module = llvm.parse_assembly("")
     # llvmlite's memory manager keeps the sections of one object together, as the small code model needs.
     return llvm.create_mcjit_compiler(module, _target_machine(), use_lmm=os.name != "nt")

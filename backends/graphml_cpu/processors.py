@@ -1,4 +1,4 @@
-"""How many physical cores this process may use.
+"""How many physical cores this process may use, and what ARM processors can do.
 
 Knows the operating systems' ways of telling; knows nothing of threads or kernels.
 """
@@ -6,6 +6,7 @@ Knows the operating systems' ways of telling; knows nothing of threads or kernel
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import subprocess
@@ -49,6 +50,29 @@ def _linux_quota(path: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
         if match:
             return max(1, -(-int(match[1]) // int(match[2])))
     return 1 << 16
+
+
+def arm_features() -> tuple[str, ...]:
+    """Which of `dotprod` and `i8mm` (LLVM's names) every core of this 64-bit ARM processor has."""
+    if sys.platform == "linux":
+        return _linux_arm_features()
+    if sys.platform == "darwin":
+        known = {"dotprod": "hw.optional.arm.FEAT_DotProd", "i8mm": "hw.optional.arm.FEAT_I8MM"}
+        return tuple(name for name, key in known.items() if _sysctl(key))
+    if sys.platform == "win32":
+        # PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE and PF_ARM_V82_I8MM_INSTRUCTIONS_AVAILABLE of winnt.h
+        asks = ctypes.WinDLL("kernel32").IsProcessorFeaturePresent
+        return tuple(name for name, number in {"dotprod": 43, "i8mm": 66}.items() if asks(number))
+    return ()
+
+
+def _linux_arm_features(path: Path = Path("/proc/cpuinfo")) -> tuple[str, ...]:
+    """What stands in every `Features` line: big and little cores may differ."""
+    with contextlib.suppress(OSError):
+        lines = re.findall(r"^Features\s*:(.*)$", path.read_text(), flags=re.MULTILINE)
+        common = set.intersection(*(set(line.split()) for line in lines)) if lines else set()
+        return tuple(name for name, word in {"dotprod": "asimddp", "i8mm": "i8mm"}.items() if word in common)
+    return ()
 
 
 def _sysctl(name: str) -> int:

@@ -7,35 +7,47 @@ from __future__ import annotations
 
 import functools
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
 from graphml import settings
 from graphml.errors import BackendError
+from graphml_cpu import processors
 
 
 @dataclass(frozen=True)
 class Level:
     """One instruction set that kernels are compiled for.
 
-    `cpu` and `features` are LLVM's names; `vector_bytes` is the width that kernels are written for. The flags
-    tell a kernel factory which operations are single instructions; the operations exist at every level.
+    `architecture` is `x86`, `arm` (64 bits) or `generic`; `cpu` and `features` are LLVM's names;
+    `vector_bytes` is the width that kernels are written for, and there are so many vector `registers`. The
+    flags tell a kernel factory which operations are single instructions; the operations exist at every level.
     """
 
     name: str
+    architecture: str
     cpu: str
     features: str
     vector_bytes: int
-    has_vnni: bool = False
+    registers: int = 16
+    has_vnni: bool = False  # vpdpbusd: four products of unsigned and signed bytes
+    has_dotprod: bool = False  # sdot: four products of signed bytes
+    has_i8mm: bool = False  # usdot: four products of unsigned and signed bytes
     has_fma: bool = False
-    has_f16c: bool = False
+    has_f16c: bool = False  # halves become singles in one instruction (on ARM: fcvtl)
     has_byte_permutation: bool = False
 
     @property
     def f32_lanes(self) -> int:
         """Float32 (and int32) lanes of one vector: 16, 8 or 4."""
         return self.vector_bytes // 4
+
+    @property
+    def has_byte_dot(self) -> bool:
+        """Whether one instruction adds four products of bytes."""
+        return self.has_vnni or self.has_dotprod or self.has_i8mm
 
 
 _AVX2_FEATURES = ("avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "popcnt", "sse4.2", "ssse3")
@@ -45,29 +57,60 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "avx512": _AVX512_FEATURES,
     "avx2-vnni": (*_AVX2_FEATURES, "avxvnni"),
     "avx2": _AVX2_FEATURES,
+    "neon-i8mm": ("neon", "dotprod", "i8mm"),
+    "neon-dotprod": ("neon", "dotprod"),
+    "neon": ("neon",),
     "plain": (),
 }
+_MACHINES = {"x86_64": "x86", "amd64": "x86", "aarch64": "arm", "arm64": "arm"}
+# Chosen by `compile_for`, else None.
+_foreign: list[str] = []
 
 
-def _is_x86() -> bool:
-    return platform.machine().lower() in ("x86_64", "amd64")
+def host_architecture() -> str:
+    """`x86`, `arm` (64 bits both) or `generic`."""
+    return _MACHINES.get(platform.machine().lower(), "generic")
 
 
 def level(name: str) -> Level:
     """The level `name`, whether the host has it or not; an unknown name raises `BackendError`.
 
     `avx512`: AVX-512 F, BW, VL, DQ and VNNI. `avx2-vnni`: AVX2, FMA, F16C and AVX-VNNI. `avx2`: the same
-    without VNNI. `plain`: SSE2 on x86-64; elsewhere the host's processor through LLVM's generic vectors.
+    without VNNI. `neon-i8mm`, `neon-dotprod`, `neon`: 64-bit ARM with its dot products of mixed signs, of one
+    sign, or none. `plain`: SSE2 on x86-64; elsewhere the host's processor through LLVM's generic vectors.
     """
-    if name == "plain":
-        if _is_x86():
-            return Level(name, cpu="x86-64", features="", vector_bytes=16)
-        features = _host_features().flatten()
-        return Level(
-            name, cpu=str(llvm.get_host_cpu_name()), features=features, vector_bytes=16, has_fma=True
-        )
     if name not in REQUIRED:
         raise BackendError(f"unknown CPU level {name!r}; wanted one of {', '.join(REQUIRED)}")
+    if name == "plain":
+        return _plain()
+    return _arm(name) if name.startswith("neon") else _x86(name)
+
+
+def _plain() -> Level:
+    if host_architecture() == "x86":
+        return Level("plain", "x86", cpu="x86-64", features="", vector_bytes=16)
+    features = "" if host_architecture() == "arm" else str(_llvm_features().flatten())
+    cpu = str(llvm.get_host_cpu_name())
+    return Level("plain", "generic", cpu=cpu, features=features, vector_bytes=16, has_fma=True)
+
+
+def _arm(name: str) -> Level:
+    features = ",".join(f"+{feature}" for feature in REQUIRED[name])
+    return Level(
+        name,
+        "arm",
+        cpu="generic",
+        features=features,
+        vector_bytes=16,
+        registers=32,
+        has_dotprod="dotprod" in REQUIRED[name],
+        has_i8mm="i8mm" in REQUIRED[name],
+        has_fma=True,
+        has_f16c=True,
+    )
+
+
+def _x86(name: str) -> Level:
     wide = name == "avx512"
     # All but the first processors with AVX-512 VNNI permute bytes across the register, too.
     permutes = wide and bool(_host_features().get("avx512vbmi", False))
@@ -77,9 +120,11 @@ def level(name: str) -> Level:
         tuning.append("+avx512vbmi")
     return Level(
         name,
+        "x86",
         cpu="x86-64-v4" if wide else "x86-64-v3",
         features=",".join(["+" + feature for feature in REQUIRED[name]] + tuning),
         vector_bytes=64 if wide else 32,
+        registers=32 if wide else 16,
         has_vnni=wide or name == "avx2-vnni",
         has_fma=True,
         has_f16c=True,
@@ -87,19 +132,23 @@ def level(name: str) -> Level:
     )
 
 
-def _host_features() -> llvm.FeatureMap:
+def _llvm_features() -> llvm.FeatureMap:
     try:
         return llvm.get_host_cpu_features()
-    except (
-        RuntimeError
-    ):  # LLVM cannot tell on this platform: nothing beyond the baseline is taken for granted
+    except RuntimeError:  # LLVM cannot tell here: nothing beyond the baseline is taken for granted
         return llvm.FeatureMap()
+
+
+def _host_features() -> Mapping[str, bool]:
+    found = {name: bool(value) for name, value in _llvm_features().items()}
+    if host_architecture() == "arm":
+        # Every 64-bit ARM has NEON; LLVM does not ask every system for the rest.
+        found |= {"neon": True, **dict.fromkeys(processors.arm_features(), True)}
+    return found
 
 
 def missing_features(name: str) -> tuple[str, ...]:
     """The features of the level `name` that this host lacks, LLVM's names."""
-    if name != "plain" and not _is_x86():
-        return REQUIRED[name]
     host = _host_features()
     return tuple(feature for feature in REQUIRED[name] if not host.get(feature, False))
 
@@ -109,12 +158,26 @@ def available() -> tuple[str, ...]:
     return tuple(name for name in REQUIRED if not missing_features(name))
 
 
+def compile_for(name: str) -> None:
+    """Make `name` the level of this process, for compiling alone: the host need not have it.
+
+    For reading the code of other processors; nothing that was compiled can be loaded. Raises `BackendError`
+    for an unknown level, and once the process has another.
+    """
+    wanted = level(name)
+    if current.cache_info().currsize and current() != wanted:
+        raise BackendError(f"this process compiles for {current().name} already, not for {name}")
+    _foreign[:] = [name]
+
+
 @functools.cache
 def current() -> Level:
     """The level of this process: `GRAPHML_CPU_LEVEL`, else the best of the host.
 
     Raises `BackendError` for an unknown level, and for one that the host lacks (naming what is missing).
     """
+    if _foreign:
+        return level(_foreign[0])
     chosen = settings.cpu_level()
     if chosen is None:
         return level(available()[0])

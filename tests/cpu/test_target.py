@@ -3,9 +3,10 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from graphml_cpu import target
+from graphml_cpu import machine_code, processors, target
 
 from graphml.errors import BackendError
 
@@ -43,3 +44,54 @@ def test_the_environment_chooses(name: str) -> None:
         text=True,
     )
     assert found.stdout.strip() == name, found.stderr
+
+
+def test_an_arm_host_gets_the_best_level_of_its_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(target, "_llvm_features", dict)
+    for features, best in (
+        (("dotprod", "i8mm"), "neon-i8mm"),
+        (("dotprod",), "neon-dotprod"),
+        (("i8mm",), "neon"),
+        ((), "neon"),
+    ):
+        monkeypatch.setattr(processors, "arm_features", lambda found=features: found)
+        assert target.available()[0] == best
+        assert not {"avx512", "avx2"} & set(target.available())
+
+
+CPUINFO = """processor\t: 0
+Features\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm asimddp{big}
+
+processor\t: 1
+Features\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm{small}
+"""
+
+
+@pytest.mark.parametrize(
+    ("big", "small", "found"),
+    [
+        (" i8mm", " asimddp i8mm", ("dotprod", "i8mm")),
+        (" i8mm", " asimddp", ("dotprod",)),
+        ("", "", ()),
+    ],
+)
+def test_every_arm_core_must_have_a_feature(
+    big: str, small: str, found: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "cpuinfo").write_text(CPUINFO.format(big=big, small=small))
+    assert processors._linux_arm_features(tmp_path / "cpuinfo") == found
+
+
+def test_code_for_another_processor_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign = next(name for name in target.REQUIRED if target.missing_features(name))
+    monkeypatch.setattr(target, "current", lambda: target.level(foreign))
+    with pytest.raises(BackendError, match=f"compiled for {foreign} do not run here: .* lacks "):
+        machine_code._engine.__wrapped__()
+
+
+def test_a_process_keeps_its_level() -> None:
+    target.compile_for(target.current().name)
+    target._foreign.clear()
+    with pytest.raises(BackendError, match="already, not for"):
+        target.compile_for(next(name for name in target.REQUIRED if name != target.current().name))

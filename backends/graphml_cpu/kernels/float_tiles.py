@@ -12,7 +12,7 @@ from typing import Any
 import llvmlite.ir as ir
 from numba import types
 
-from graphml_cpu import packed
+from graphml_cpu import packed, target
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.float_rows import ELEMENT_BYTES, make_load_weights
 from graphml_cpu.kernels.outputs import store_outputs
@@ -28,7 +28,7 @@ from graphml_cpu.simd import F32, WIDTH, build, load, store
 from graphml_cpu.simd.operation import operation
 from graphml_cpu.simd.types import splat_value
 
-TOKENS = 8 if WIDTH == 16 else 4
+TOKENS = 8 if target.current().registers == 32 else 4
 _COLUMN_BYTES = 2 * VECTOR_BYTES
 
 

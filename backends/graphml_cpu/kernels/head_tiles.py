@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from graphml_cpu import target
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.storage import ITEM_BYTES
 from graphml_cpu.kernels.tiles import SCORE_ROWS, make_score_tile, make_weigh_tile
@@ -17,7 +18,7 @@ from graphml_cpu.simd import WIDTH
 # Positions whose scores are held at a time.
 BLOCK = 64
 # Query heads and registers of values per tile: what 32 or 16 registers hold.
-TILE_HEADS = 4 if WIDTH == 16 else 2
+TILE_HEADS = 4 if target.current().registers == 32 else 2
 _TILE_VECTORS = 4
 
 

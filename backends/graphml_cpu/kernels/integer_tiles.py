@@ -27,7 +27,7 @@ from graphml_cpu.kernels.register_tiles import (
     store_tuple,
 )
 from graphml_cpu.simd import F32, I32, U8, WIDTH, build, load, store
-from graphml_cpu.simd.lanes import emit_dot4, emit_with_sign
+from graphml_cpu.simd.bytes import emit_dot4, emit_dot4_signed, emit_fours
 from graphml_cpu.simd.operation import operation
 from graphml_cpu.simd.types import splat_value
 
@@ -35,7 +35,7 @@ PANEL_BLOCK_BYTES = packed.panel_block_bytes()
 SCALES = 8 * VECTOR_BYTES
 MINIMA = 9 * VECTOR_BYTES
 # Tokens of a tile: eight weight vectors and eight sums fit in 32 registers; elsewhere there are 16.
-TOKENS = 8 if WIDTH == 16 else 4
+TOKENS = 8 if target.current().registers == 32 else 4
 
 
 @operation
@@ -102,7 +102,7 @@ def make_add_block(format: BlockFormat) -> Callable[..., Any]:
     weight rows.
     """
     seed = {8: packed.SEED_8, 128: packed.SEED_128}.get(format.offset)
-    signed = format.bits == 8 and not format.offset
+    dot = emit_dot4_signed if format.bits == 8 and not format.offset else emit_dot4
 
     def add_block(typingctx: Any, panel: Any, xs: Any, values: Any, scale: Any, sums: Any) -> Any:
         def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
@@ -118,9 +118,6 @@ def make_add_block(format: BlockFormat) -> Callable[..., Any]:
                 return splat_value(builder, one, kind)
 
             weights = [vector_at(c * VECTOR_BYTES, U8.llvm_type) for c in range(8)]
-            magnitudes = weights
-            if signed:
-                magnitudes = [build.overloaded(builder, "abs", [w, ir.IntType(1)(0)]) for w in weights]
             scales = vector_at(SCALES, F32.llvm_type)
             minima = vector_at(MINIMA, F32.llvm_type) if format.minimum else None
             result = []
@@ -130,13 +127,10 @@ def make_add_block(format: BlockFormat) -> Callable[..., Any]:
                 found = build.constant(I32.llvm_type, 0)
                 if seed is not None:
                     found = everywhere(builder.add(scale_of, build.I64(seed)), I32)
-                for c in range(8):
-                    offset = 4 * (c % 4) + packed.HIGH_HALF * (c // 4)
-                    four = everywhere(builder.add(values_of, build.I64(offset)), I32)
-                    four = builder.bitcast(four, U8.llvm_type)
-                    if signed:
-                        four = emit_with_sign(builder, four, weights[c])
-                    found = emit_dot4(builder, found, magnitudes[c], four)
+                high = builder.add(values_of, build.I64(packed.HIGH_HALF))
+                fours = emit_fours(builder, values_of, 4, WIDTH) + emit_fours(builder, high, 4, WIDTH)
+                for four, weight in zip(fours, weights, strict=True):
+                    found = dot(builder, found, weight, builder.bitcast(four, U8.llvm_type))
                 factor = builder.fmul(scales, everywhere(builder.add(scale_of, build.I64(packed.SCALE)), F32))
                 total = emit_fma(
                     builder,

@@ -13,6 +13,7 @@ from typing import Any
 
 from graphml_quant import by_name
 
+from graphml_cpu import target
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats import make_decode
 from graphml_cpu.kernels.share import Vector
@@ -35,7 +36,7 @@ from graphml_cpu.simd import (
 )
 
 # A register tile is 4 weight rows by TOKENS token rows: 16 sums where there are 32 registers, else 8.
-TOKENS = 4 if WIDTH == 16 else 2
+TOKENS = 4 if target.current().registers == 32 else 2
 # For this many token rows and fewer, decoding sets the pace: 4 weight rows at a time stay in the first cache.
 _FEW_TOKENS = 3
 

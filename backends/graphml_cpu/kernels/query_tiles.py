@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from graphml_cpu import target
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.paging import cell_of, slope_of, visible
 from graphml_cpu.kernels.share import Number, Vector
@@ -39,7 +40,7 @@ from graphml_cpu.simd import (
 # Queries of a tile, and rows (positions or value elements) of a register tile.
 VECTORS = 3
 LANES = VECTORS * WIDTH
-TILE_ROWS = 8 if WIDTH == 16 else 4
+TILE_ROWS = 8 if target.current().registers == 32 else 4
 # Bytes from one row of scores, queries or values to the next.
 ROW = LANES * 4
 STEP = WIDTH * 4

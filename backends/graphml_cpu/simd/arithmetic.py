@@ -147,7 +147,8 @@ def round_even(typingctx: Any, a: Any) -> Any:
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
         (value,) = args
-        if target.current().name != "plain":
+        level = target.current()
+        if level.name != "plain" or level.architecture != "x86":
             return build.overloaded(builder, "rint", [value])
         # SSE2 has no rounding instruction: 2**23 + |x| has no bits left for a fraction.
         big = build.constant(value.type, 2.0**23)

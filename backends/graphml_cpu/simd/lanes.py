@@ -1,6 +1,7 @@
 """Operations across lanes: shuffles, concatenation, single lanes, reductions, table lookup, dot products.
 
-Knows which x86 instructions the process's level has; every operation also has a form for any processor.
+Knows which instructions of x86 and ARM the process's level has; every operation also has a form for any
+processor.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import Any
 import llvmlite.ir as ir
 from numba import types
 
-from graphml_cpu import target
 from graphml_cpu.simd import build
+from graphml_cpu.simd.bytes import emit_dot4, emit_dot4_signed, emit_lookup16
 from graphml_cpu.simd.operation import operation
 from graphml_cpu.simd.types import VectorType
 
@@ -147,8 +148,8 @@ def any_lane(typingctx: Any, mask: Any) -> Any:
     """Whether any lane of a mask is set."""
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        bits = ir.IntType(mask.lanes)
-        return builder.icmp_unsigned("!=", builder.bitcast(args[0], bits), bits(0))
+        flag = ir.IntType(1)
+        return build.call(builder, f"llvm.vector.reduce.or.v{mask.lanes}i1", flag, args)
 
     return types.boolean(mask), codegen
 
@@ -163,38 +164,16 @@ def lookup16(typingctx: Any, table: Any, index: Any) -> Any:
     result = VectorType(table.element, index.lanes)
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        entries, where = args
-        name = _byte_shuffle(index.lanes)
-        if name:
-            repeated = build.shuffle(builder, entries, None, [lane % 16 for lane in range(index.lanes)])
-            return build.call(builder, name, result.llvm_type, [repeated, where])
-        found = build.constant(result.llvm_type, 0)
-        for entry in range(16):
-            chosen = builder.icmp_unsigned("==", where, build.constant(where.type, entry))
-            value = build.shuffle(builder, entries, None, [entry] * index.lanes)
-            found = builder.select(chosen, value, found)
-        return found
+        return emit_lookup16(builder, *args)
 
     return result(table, index), codegen
-
-
-def _byte_shuffle(lanes: int) -> str | None:
-    names = {"avx512": {64, 32, 16}, "avx2-vnni": {32, 16}, "avx2": {32, 16}}.get(
-        target.current().name, set()
-    )
-    if lanes not in names:
-        return None
-    return {64: "llvm.x86.avx512.pshuf.b.512", 32: "llvm.x86.avx2.pshuf.b", 16: "llvm.x86.ssse3.pshuf.b.128"}[
-        lanes
-    ]
 
 
 @operation
 def dot4(typingctx: Any, total: Any, unsigned: Any, signed: Any) -> Any:
     """`dot4(total, u, s)`: each int32 lane of `total` plus the dot product of four neighbours of u8 and i8.
 
-    Exact at every level for u of 0 to 128 and any s; with VNNI for every u. Without, pairs are summed in
-    16 bits, where 2 * 128 * 127 and 2 * 128 * -128 still fit.
+    Exact at every level for u of 0 to 127 and any s; with VNNI or I8MM for every u.
     """
     if not (isinstance(total, VectorType) and total.element == "i32"):
         return None
@@ -218,46 +197,6 @@ def dot4_signed(typingctx: Any, total: Any, a: Any, b: Any) -> Any:
         return None
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        total_value, a_value, b_value = args
-        # |a| * (b with a's sign); -128 becomes 128, which the unsigned operand holds.
-        magnitude = build.overloaded(builder, "abs", [a_value, ir.IntType(1)(0)])
-        return emit_dot4(builder, total_value, magnitude, emit_with_sign(builder, b_value, a_value))
+        return emit_dot4_signed(builder, *args)
 
     return total(total, a, b), codegen
-
-
-def emit_with_sign(builder: ir.IRBuilder, value: ir.Value, sign: ir.Value) -> ir.Value:
-    """IR: the bytes of `value` (not -128), negated where `sign` is negative; where it is zero, anything."""
-    if target.current().vector_bytes == 32 and value.type.count == 32:
-        return build.call(builder, "llvm.x86.avx2.psign.b", value.type, [value, sign])
-    negative = builder.icmp_signed("<", sign, build.constant(sign.type, 0))
-    return builder.select(negative, builder.neg(value), value)
-
-
-def emit_dot4(builder: ir.IRBuilder, total: ir.Value, unsigned: ir.Value, signed: ir.Value) -> ir.Value:
-    """IR of `dot4`."""
-    level = target.current()
-    lanes = total.type.count
-    bits = lanes * 32
-    if level.has_vnni and bits in (128, 256, 512) and bits // 8 <= level.vector_bytes:
-        operands = [builder.bitcast(value, total.type) for value in (unsigned, signed)]
-        return build.call(builder, f"llvm.x86.avx512.vpdpbusd.{bits}", total.type, [total, *operands])
-    if level.vector_bytes == 32 and bits == 256:
-        sixteen = ir.VectorType(ir.IntType(16), lanes * 2)
-        pairs = build.call(builder, "llvm.x86.avx2.pmadd.ub.sw", sixteen, [unsigned, signed])
-        ones = build.constant(sixteen, 1)
-        return builder.add(total, build.call(builder, "llvm.x86.avx2.pmadd.wd", total.type, [pairs, ones]))
-    return _dot4_generic(builder, total, unsigned, signed)
-
-
-def _dot4_generic(builder: ir.IRBuilder, total: ir.Value, unsigned: ir.Value, signed: ir.Value) -> ir.Value:
-    """Products of 16-bit numbers, neighbours added: LLVM makes pmaddwd or its like of this."""
-    lanes = total.type.count
-    wide = ir.VectorType(ir.IntType(32), lanes * 4)
-    products = builder.mul(builder.zext(unsigned, wide), builder.sext(signed, wide))
-    even = build.shuffle(builder, products, None, range(0, lanes * 4, 2))
-    odd = build.shuffle(builder, products, None, range(1, lanes * 4, 2))
-    pairs = builder.add(even, odd)
-    even = build.shuffle(builder, pairs, None, range(0, lanes * 2, 2))
-    odd = build.shuffle(builder, pairs, None, range(1, lanes * 2, 2))
-    return builder.add(total, builder.add(even, odd))

@@ -1,0 +1,159 @@
+"""IR of what levels do with bytes in instructions of their own: dot products of four, table lookup.
+
+Knows which instructions of x86 and ARM the process's level has; everything also has a form for any processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import llvmlite.ir as ir
+
+from graphml_cpu import target
+from graphml_cpu.simd import build
+
+_I16 = ir.IntType(16)
+_PSHUFB = {16: "llvm.x86.ssse3.pshuf.b.128", 32: "llvm.x86.avx2.pshuf.b", 64: "llvm.x86.avx512.pshuf.b.512"}
+
+
+def emit_dot4(builder: ir.IRBuilder, total: ir.Value, unsigned: ir.Value, signed: ir.Value) -> ir.Value:
+    """Each int32 lane of `total` plus four products of neighbours: unsigned of 0 to 127, and any signed.
+
+    With VNNI or I8MM for every unsigned byte.
+    """
+    level = target.current()
+    bits = total.type.count * 32
+    if level.has_vnni and bits in (128, 256, 512) and bits // 8 <= level.vector_bytes:
+        operands = [builder.bitcast(value, total.type) for value in (unsigned, signed)]
+        return build.call(builder, f"llvm.x86.avx512.vpdpbusd.{bits}", total.type, [total, *operands])
+    if level.vector_bytes == 32 and bits == 256:
+        return _multiply_add_pairs(builder, total, unsigned, signed)
+    if level.has_dotprod and bits % 128 == 0:
+        name = "usdot" if level.has_i8mm else "sdot"
+        return _by_quarters(builder, name, total, unsigned, signed)
+    if level.architecture == "arm" and bits == 128:
+        return _widening_pairs(builder, total, unsigned, signed)
+    return _generic(builder, total, builder.zext, unsigned, signed)
+
+
+def emit_dot4_signed(builder: ir.IRBuilder, total: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+    """Each int32 lane of `total` plus four products of signed neighbours: any a, b of -127 to 127."""
+    level = target.current()
+    bits = total.type.count * 32
+    if level.has_dotprod and bits % 128 == 0:
+        return _by_quarters(builder, "sdot", total, a, b)
+    if level.architecture == "arm" and bits == 128:
+        return _widening_pairs(builder, total, a, b)
+    if level.vector_bytes == 16:
+        return _generic(builder, total, builder.sext, a, b)
+    # |a| * (b with a's sign). -128 becomes 128: as an unsigned byte it is exact here, 2 * 128 * 127 fits.
+    magnitude = build.overloaded(builder, "abs", [a, ir.IntType(1)(0)])
+    return emit_dot4(builder, total, magnitude, emit_with_sign(builder, b, a))
+
+
+def emit_with_sign(builder: ir.IRBuilder, value: ir.Value, sign: ir.Value) -> ir.Value:
+    """The bytes of `value` (not -128), negated where `sign` is negative; where it is zero, anything."""
+    if target.current().vector_bytes == 32 and value.type.count == 32:
+        return build.call(builder, "llvm.x86.avx2.psign.b", value.type, [value, sign])
+    negative = builder.icmp_signed("<", sign, build.constant(sign.type, 0))
+    return builder.select(negative, builder.neg(value), value)
+
+
+def _multiply_add_pairs(
+    builder: ir.IRBuilder, total: ir.Value, unsigned: ir.Value, signed: ir.Value
+) -> ir.Value:
+    """AVX2: pairs are summed in 16 bits, where 2 * 128 * 127 still fits."""
+    sixteen = ir.VectorType(_I16, total.type.count * 2)
+    pairs = build.call(builder, "llvm.x86.avx2.pmadd.ub.sw", sixteen, [unsigned, signed])
+    ones = build.constant(sixteen, 1)
+    return builder.add(total, build.call(builder, "llvm.x86.avx2.pmadd.wd", total.type, [pairs, ones]))
+
+
+def _by_quarters(builder: ir.IRBuilder, name: str, total: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+    """ARM's dot product, register by register of 16 bytes."""
+    found = None
+    four = ir.VectorType(build.I32, 4)
+    for first in range(0, total.type.count, 4):
+        lanes, octets = range(first, first + 4), range(4 * first, 4 * first + 16)
+        operands = [build.shuffle(builder, value, None, octets) for value in (a, b)]
+        seed = build.shuffle(builder, total, None, lanes)
+        part = build.call(builder, f"llvm.aarch64.neon.{name}.v4i32.v16i8", four, [seed, *operands])
+        found = part if found is None else _append(builder, found, part)
+    return found
+
+
+def _append(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
+    """The lanes of a, then those of the shorter b."""
+    padded = build.shuffle(builder, b, None, [lane % b.type.count for lane in range(a.type.count)])
+    return build.shuffle(builder, a, padded, range(a.type.count + b.type.count))
+
+
+def _widening_pairs(builder: ir.IRBuilder, total: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+    """ARM without dot products: smull, and pairs are summed in 16 bits, where 2 * 128 * 127 still fits."""
+    wide = ir.VectorType(_I16, 8)
+    halves = []
+    for octets in (range(8), range(8, 16)):
+        operands = [build.shuffle(builder, value, None, octets) for value in (a, b)]
+        halves.append(build.call(builder, "llvm.aarch64.neon.smull.v8i16", wide, operands))
+    pairs = build.call(builder, "llvm.aarch64.neon.addp.v8i16", wide, halves)
+    return builder.add(
+        total, build.call(builder, "llvm.aarch64.neon.saddlp.v4i32.v8i16", total.type, [pairs])
+    )
+
+
+def _generic(
+    builder: ir.IRBuilder, total: ir.Value, widen: Callable[..., ir.Value], a: ir.Value, b: ir.Value
+) -> ir.Value:
+    """Products of 16-bit numbers, neighbours added: LLVM makes pmaddwd or its like of this."""
+    lanes = total.type.count
+    wide = ir.VectorType(build.I32, lanes * 4)
+    products = builder.mul(widen(a, wide), builder.sext(b, wide))
+    for count in (lanes * 4, lanes * 2):
+        even = build.shuffle(builder, products, None, range(0, count, 2))
+        odd = build.shuffle(builder, products, None, range(1, count, 2))
+        products = builder.add(even, odd)
+    return builder.add(total, products)
+
+
+def emit_lookup16(builder: ir.IRBuilder, table: ir.Value, index: ir.Value) -> ir.Value:
+    """table[index] per lane; a table of 16 bytes, indices from 0 to 15."""
+    lanes, level = index.type.count, target.current()
+    if level.architecture == "x86" and level.name != "plain" and 16 <= lanes <= level.vector_bytes:
+        repeated = build.shuffle(builder, table, None, [lane % 16 for lane in range(lanes)])
+        return build.call(builder, _PSHUFB[lanes], index.type, [repeated, index])
+    if level.architecture == "arm" and lanes % 16 == 0:
+        found = None
+        for first in range(0, lanes, 16):
+            where = build.shuffle(builder, index, None, range(first, first + 16))
+            part = build.call(builder, "llvm.aarch64.neon.tbl1.v16i8", where.type, [table, where])
+            found = part if found is None else _append(builder, found, part)
+        return found
+    found = build.constant(index.type, 0)
+    for entry in range(16):
+        chosen = builder.icmp_unsigned("==", index, build.constant(index.type, entry))
+        value = build.shuffle(builder, table, None, [entry] * lanes)
+        found = builder.select(chosen, value, found)
+    return found
+
+
+def emit_fours(builder: ir.IRBuilder, address: ir.Value, count: int, lanes: int) -> list[ir.Value]:
+    """`count` groups of four bytes from an address on, each group in every one of `lanes` int32 lanes.
+
+    `count` is a multiple of four on 16 bytes each. x86 repeats a group while it loads it; ARM's dot products
+    take a group of a loaded register.
+    """
+    found = []
+    if target.current().architecture == "arm":
+        four = ir.VectorType(build.I32, 4)
+        for first in range(0, count, 4):
+            at = builder.add(address, build.I64(4 * first))
+            loaded = builder.load(build.pointer(builder, at, four), align=4)
+            found += [build.shuffle(builder, loaded, None, [group] * lanes) for group in range(4)]
+        return found
+    kind = ir.VectorType(build.I32, lanes)
+    for group in range(count):
+        at = builder.add(address, build.I64(4 * group))
+        one = builder.load(build.pointer(builder, at, build.I32), align=4)
+        first = builder.insert_element(ir.Constant(kind, ir.Undefined), one, build.I32(0))
+        found.append(build.shuffle(builder, first, None, [0] * lanes))
+    return found
