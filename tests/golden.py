@@ -4,15 +4,18 @@
 llama.cpp 0.5.0 (CPU, weights and KV cache in f32, flash attention off). Weights are not stored: a formula
 makes them from the tensor's name, by a counter-based generator whose raw output NumPy keeps stable.
 
-`python tests/golden.py SPEC.json` brings a spec with every array written out into the compact form on stdout.
+`python tests/golden.py SPEC.json [PATTERN ...]` brings a spec with every array written out into the compact form
+on stdout, without the tensors that match a pattern (`*.ffn_*.scale`): those that llama.cpp loads for the
+architecture and then does not use. So architectures multiply with every scale and add every bias they find.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -131,10 +134,15 @@ def nmse(got: NDArray[Any], wanted: NDArray[Any]) -> float:
     return float(np.sum((a - b) ** 2) / np.sum(b**2))
 
 
-def compact(spec: Mapping[str, Any]) -> str:
+def compact(spec: Mapping[str, Any], without: Sequence[str] = ()) -> str:
     """The compact form of a spec: one line a key or tensor, long arrays of one value as value and count."""
     metadata = {key: [" ".join(kv["types"]), _shorten(kv["value"])] for key, kv in spec["kv"].items()}
     tensors = {tensor["name"]: tensor["ne"] for tensor in spec["tensors"]}
+    for pattern in without:
+        unread = fnmatch.filter(tensors, pattern)
+        if not unread:
+            raise SystemExit(f"{pattern!r} matches no tensor of the golden")
+        tensors = {name: sizes for name, sizes in tensors.items() if name not in unread}
     parts = [f'"seed": {spec["seed"]}', f'"tokens": {json.dumps(spec["tokens"])}']
     for title, entries in (("metadata", metadata), ("tensors", tensors)):
         lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in entries.items())
@@ -152,4 +160,4 @@ def _expand(value: Any) -> Any:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(compact(json.loads(Path(sys.argv[1]).read_text())))
+    sys.stdout.write(compact(json.loads(Path(sys.argv[1]).read_text()), sys.argv[2:]))
