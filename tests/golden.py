@@ -4,8 +4,8 @@
 llama.cpp 0.5.0 (CPU, weights and KV cache in f32, flash attention off). Weights are not stored: a formula
 makes them from the tensor's name, by a counter-based generator whose raw output NumPy keeps stable.
 
-`python tests/golden.py SPEC.json [PATTERN ...]` brings a spec with every array written out into the compact form
-on stdout, without the tensors that match a pattern (`*.ffn_*.scale`): those that llama.cpp loads for the
+`python tests/golden.py SPEC.json [PATTERN ...]` brings a spec with every array written out into the compact
+form on stdout, without the tensors that match a pattern (`*.ffn_*.scale`): those that llama.cpp loads for the
 architecture and then does not use. So architectures multiply with every scale and add every bias they find.
 """
 
