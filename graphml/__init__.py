@@ -24,6 +24,7 @@ from graphml.errors import (
 )
 
 if TYPE_CHECKING:
+    from graphml.generate.batch import Batch
     from graphml.generate.chat import Chat
     from graphml.generate.compiling import compile
     from graphml.generate.model import Model, load, load_tokenizer
@@ -36,6 +37,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ArchitectureError",
     "BackendError",
+    "Batch",
     "Chat",
     "ContextFullError",
     "DownloadError",
@@ -56,6 +58,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Batch": "graphml.generate.batch",
     "Chat": "graphml.generate.chat",
     "Model": "graphml.generate.model",
     "SamplingParams": "graphml.generate.sampling",

@@ -129,7 +129,7 @@ def test_fused_is_unfused(executor: Executor, count: int) -> None:
     plain = CompileOptions(fuse="none")
     assert not [n for n in executor.compiled(count, 1, plain).graph.nodes if n.op.decompose is not None]
     got, want = (
-        executor.values(TOKENS[:count], cache, executor.state(cache), True, options=options)["logits"].copy()
+        executor.values({0: TOKENS[:count]}, cache, executor.state(cache), True, options)["logits"].copy()
         for cache, options in ((PagedCache(32, BLOCK_SIZE), CompileOptions("all")),
                                (PagedCache(32, BLOCK_SIZE), plain))
     )  # fmt: skip

@@ -5,6 +5,8 @@ Knows numbers only; the arrays themselves are a device's `State`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from graphml.errors import ContextFullError, UsageError
@@ -45,6 +47,15 @@ class PagedCache:
         self.lengths[sequence] = end
         blocks = self.table[sequence, positions // self.block_size]
         return positions, blocks * np.int32(self.block_size) + positions % np.int32(self.block_size)
+
+    def append_all(self, counts: Mapping[int, int]) -> dict[str, Array]:
+        """Room for so many more tokens of each sequence: `positions`, `cells`, `sequences` of all of them."""
+        rooms = [self.append(sequence, count) for sequence, count in counts.items()]
+        return {
+            "positions": np.concatenate([positions for positions, _ in rooms]),
+            "cells": np.concatenate([cells for _, cells in rooms]),
+            "sequences": np.repeat(np.array(list(counts), np.int32), list(counts.values())),
+        }
 
     def rewind(self, sequence: int, length: int) -> None:
         """Forget the tokens from `length` on; a `UsageError` where there are not so many."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -66,14 +66,13 @@ class Executor:
         self.unused_tensors: list[str] = []
         self._progress = progress
         self._weights = {name: as_graph_array(tensor) for name, tensor in file.tensors.items()}
-        self._programs: dict[tuple[int, int, CompileOptions], Compiled] = {}
+        self._programs: dict[tuple[int, int, int, CompileOptions], Compiled] = {}
         self.lock = threading.RLock()
         self.closed = False
 
-    def build(self, max_tokens: int, max_outputs: int) -> Graph:
+    def build(self, max_tokens: int, max_outputs: int, max_sequences: int = 1) -> Graph:
         """The graph of one step, as the architecture builds it."""
-        g = Builder(max_tokens, max_outputs, max_cells=self.max_cells, block_size=BLOCK_SIZE,
-                    cache_dtype=self.cache_dtype)  # fmt: skip
+        g = Builder(max_tokens, max_outputs, max_sequences, self.max_cells, BLOCK_SIZE, self.cache_dtype)
         weights = Tensors(g, self.file.tensors)
         try:
             logits = self.architecture.build(g, self.config, weights)
@@ -110,14 +109,20 @@ class Executor:
         """Name -> array of the file's tensors, as the graph's dtypes hold them."""
         return self._weights
 
-    def compiled(self, max_tokens: int, max_outputs: int, options: CompileOptions | None = None) -> Compiled:
+    def compiled(
+        self,
+        max_tokens: int,
+        max_outputs: int,
+        options: CompileOptions | None = None,
+        max_sequences: int = 1,
+    ) -> Compiled:
         """The program for these bounds, compiled when first asked for; options None: the executor's own."""
         chosen = self.options if options is None else options
         with self.lock:
-            key = max_tokens, max_outputs, chosen
+            key = max_tokens, max_outputs, max_sequences, chosen
             if key not in self._programs:
                 start = time.perf_counter()
-                graph = self.build(max_tokens, max_outputs)
+                graph = self.build(max_tokens, max_outputs, max_sequences)
                 taken = time.perf_counter() - start
                 self._tell_unused()
                 self._programs[key] = compile_graph(
@@ -152,36 +157,53 @@ class Executor:
         graph = self.compiled(1, 1, options).graph
         return self.device.state(graph, {"C": cache.n_cells})
 
+    def compiled_for(
+        self, n_tokens: int, n_sequences: int, all_logits: bool = False, options: CompileOptions | None = None
+    ) -> Compiled:
+        """The program for a step of so many tokens on a cache of so many sequences.
+
+        A step of no more tokens than sequences has one of its own; all longer ones share another.
+        """
+        few = n_tokens <= n_sequences
+        max_outputs = self.n_batch if all_logits and not few else n_sequences
+        return self.compiled(n_sequences if few else self.n_batch, max_outputs, options, n_sequences)
+
     def step(self, ids: Array, cache: PagedCache, state: State, all_logits: bool, sequence: int = 0) -> Array:
         """Append at most n_batch ids to a sequence: the last one's or all logits, good until the next."""
-        return self.values(ids, cache, state, all_logits, sequence)["logits"]
+        return self.values({sequence: ids}, cache, state, all_logits)["logits"]
 
     def values(
         self,
-        ids: Array,
+        ids: Mapping[int, Array],
         cache: PagedCache,
         state: State,
-        all_logits: bool,
-        sequence: int = 0,
+        all_logits: bool = False,
         options: CompileOptions | None = None,
     ) -> Mapping[str, Array]:
-        """As `step`, every output of the program by name: the logits, and what the options keep."""
-        count = len(ids)
-        if not 0 < count <= self.n_batch:
-            raise UsageError(f"step: wanted 1 to {self.n_batch} ids; got {count}")
-        outputs = count if all_logits else 1
-        max_tokens = 1 if count == 1 else self.n_batch
+        """Append ids to sequences, at most n_batch in all: every output of the program by name.
+
+        Those are the logits, and what the options keep. Rows are in the order of `ids`: logits of each
+        sequence's last token, or of all.
+        """
+        count = sum(map(len, ids.values()))
+        if not 0 < count <= self.n_batch or not all(map(len, ids.values())):
+            raise UsageError(f"step: wanted 1 to {self.n_batch} ids, some of each sequence; got {count}")
         with self.lock:
-            program = self.compiled(max_tokens, 1 if outputs == 1 else self.n_batch, options).program
-            positions, cells = cache.append(sequence, count)
-            wanted = np.arange(count - outputs, count, dtype=np.int32)
-            given = {"tokens": ids, "positions": positions, "cells": cells, "wanted": wanted}
-            n_blocks = _feed(program.inputs, given, sequence, cache)
-            dims = {"T": count, "O": outputs, "S": 1, "B": n_blocks, "C": cache.n_cells}
+            program = self.compiled_for(count, len(cache.lengths), all_logits, options).program
+            lengths = {sequence: cache.lengths[sequence] for sequence in ids}
             try:
-                return program.run(dims, state)
+                given = cache.append_all({sequence: len(one) for sequence, one in ids.items()})
+                last = np.cumsum([len(one) for one in ids.values()], dtype=np.int32) - 1
+                given |= {
+                    "tokens": np.concatenate(list(ids.values())),
+                    "wanted": np.arange(count, dtype=np.int32) if all_logits else last,
+                }
+                n_blocks = _feed(program.inputs, given, ids, cache)
+                dims = {"T": count, "O": len(given["wanted"]), "S": len(cache.lengths), "B": n_blocks}
+                return program.run(dims | {"C": cache.n_cells}, state)
             except BaseException:
-                cache.rewind(sequence, int(positions[0]))
+                for sequence, length in lengths.items():
+                    cache.rewind(sequence, length)
                 raise
 
     def close(self) -> None:
@@ -195,16 +217,17 @@ class Executor:
                 self.file.close()
 
 
-def _feed(feed: Mapping[str, Array], given: Mapping[str, Array], sequence: int, cache: PagedCache) -> int:
+def _feed(
+    feed: Mapping[str, Array], given: Mapping[str, Array], sequences: Iterable[int], cache: PagedCache
+) -> int:
     """Write a step's inputs, as far as the graph has them; return how many blocks its table is wide."""
     for name, values in given.items():
         if name in feed:
             feed[name][: len(values)] = values
-    if "sequences" in feed:
-        feed["sequences"][: len(given["tokens"])] = sequence
     if "block_table" not in feed:
         return 0
-    n_blocks = -(-cache.lengths[sequence] // cache.block_size)
-    # The table is read up to the current length only, so no more of it is written.
-    feed["block_table"][sequence, :n_blocks] = cache.table[sequence, :n_blocks]
+    for sequence in sequences:
+        n_blocks = -(-cache.lengths[sequence] // cache.block_size)
+        # The table is read up to the current length only, so no more of it is written.
+        feed["block_table"][sequence, :n_blocks] = cache.table[sequence, :n_blocks]
     return int(feed["block_table"].shape[1])

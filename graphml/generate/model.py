@@ -21,8 +21,10 @@ from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import Executor
 from graphml.engine.loading import open_executor
 from graphml.engine.memory import main_memory
+from graphml.engine.slots import make_slots
 from graphml.errors import TemplateError, TokenizerError, UsageError
 from graphml.generate.arguments import whole_number
+from graphml.generate.batch import Batch
 from graphml.generate.chat import Chat
 from graphml.generate.chat_template import ChatTemplate, template_names, template_source
 from graphml.generate.probe import Patches, Patterns, Probe
@@ -176,6 +178,39 @@ class Model:
         pattern -> function; what it makes of a value (an array of its own) is what readers see, None leaves
         it. A pattern that names no value is a UsageError.
         """
+        size = self._context(n_ctx)
+        probe = Probe(self.executor, capture, patch, history)
+        return Session(self.executor, self.tokenizer, self.n_vocab, size, seed, self._progress, probe)
+
+    def batch(self, n_sequences: int, n_ctx: int | None = None, seed: int | None = None) -> Batch:
+        """Begin sessions of at most `n_ctx` tokens each that are continued together; see `Batch`.
+
+        A step reads the weights once for all of them, so that four sequences take hardly longer than one.
+        seed: of the first session's random generator, one more for each further one; None draws them.
+        """
+        size, count = self._context(n_ctx), _count("n_sequences", n_sequences)
+        if count > self.executor.n_batch:
+            raise UsageError(f"n_sequences: wanted at most n_batch = {self.executor.n_batch}; got {count}")
+        slots = make_slots(self.executor, self.executor.options, size, count)
+        first = None if seed is None else whole_number(seed)
+        return Batch(
+            self.executor,
+            [
+                Session(
+                    self.executor,
+                    self.tokenizer,
+                    self.n_vocab,
+                    size,
+                    seed if first is None else first + i,
+                    self._progress,
+                    slot=slot,
+                )
+                for i, slot in enumerate(slots)
+            ],
+        )
+
+    def _context(self, n_ctx: int | None) -> int:
+        """The tokens that a session is to hold."""
         if self.executor.closed:
             raise UsageError(f"{self.path}: the model was closed")
         limit = min(self.n_ctx, self.executor.max_cells)
@@ -184,8 +219,7 @@ class Model:
             raise UsageError(
                 f"n_ctx: wanted 1 to {limit}, the context the model was trained for; got {n_ctx!r}"
             )
-        probe = Probe(self.executor, capture, patch, history)
-        return Session(self.executor, self.tokenizer, self.n_vocab, size, seed, self._progress, probe)
+        return size
 
     def chat(
         self,

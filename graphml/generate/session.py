@@ -9,18 +9,19 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from types import TracebackType
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from graphml.backend import Progress, no_progress
-from graphml.engine.cache import PagedCache
-from graphml.engine.executor import BLOCK_SIZE, Executor
-from graphml.errors import BackendError, ContextFullError, UsageError
+from graphml.engine.executor import Executor
+from graphml.engine.slots import Slot, make_slots
+from graphml.errors import ContextFullError, UsageError
 from graphml.generate.arguments import whole_number
+from graphml.generate.evaluation import Floats, evaluate
 from graphml.generate.probe import Probe
 from graphml.generate.sampling import Sampler, SamplingParams, make_sampler
 from graphml.generate.stats import Meter, Stats
@@ -28,7 +29,6 @@ from graphml.generate.tokenizer import Tokenizer
 from graphml.generate.tokens import GeneratedText, Ids, Token, checked_ids
 from graphml.ir.op import Array
 
-Floats: TypeAlias = NDArray[np.float32]
 StopReason: TypeAlias = Literal["end", "stop", "length", "context", "cancel"]
 
 
@@ -61,6 +61,7 @@ class Session:
         seed: int | None = None,
         progress: Progress = no_progress,
         probe: Probe | None = None,
+        slot: Slot | None = None,
     ) -> None:
         self.n_ctx, self.n_vocab = n_ctx, n_vocab
         self.stop_reason: StopReason | None = None
@@ -72,13 +73,7 @@ class Session:
         self._turn = 0
         self._meter = Meter()
         self.set_seed(seed)
-        self._cache = PagedCache(n_ctx, BLOCK_SIZE)
-        try:
-            self._state = executor.state(self._cache, self._probe.options)
-        except MemoryError:
-            raise BackendError(
-                f"n_ctx = {n_ctx}: not enough memory for the keys and values of so many tokens; give less"
-            ) from None
+        self._slot: Slot | None = slot or make_slots(executor, self._probe.options, n_ctx)[0]
 
     @property
     def n_past(self) -> int:
@@ -138,8 +133,9 @@ class Session:
         self._turn += 1
         if kept == len(self._tokens):
             return
-        if kept < self._cache.lengths[0]:
-            self._cache.rewind(0, kept)
+        slot = self.slot()
+        if kept < slot.length:
+            slot.rewind(kept)
             self._logits = None
         del self._tokens[kept:]
 
@@ -148,13 +144,13 @@ class Session:
 
         Penalties look at the session's tokens. UsageError for a session that holds none.
         """
-        self._check_open()
+        slot = self.slot()
         params = _checked_params(params)
         if not self._tokens:
             raise UsageError("sample: wanted a session that holds tokens; evaluate some first")
-        if self._logits is None or self._cache.lengths[0] < len(self._tokens):
-            if self._cache.lengths[0] == len(self._tokens):
-                self._cache.rewind(0, len(self._tokens) - 1)  # its logits are gone: once more
+        if self._logits is None or slot.length < len(self._tokens):
+            if slot.length == len(self._tokens):
+                slot.rewind(len(self._tokens) - 1)  # its logits are gone: once more
             self._evaluate([])
         assert self._logits is not None
         return _sampler(params).sample(self._logits, self._tokens, self._generator)
@@ -190,7 +186,7 @@ class Session:
         """Give the memory back; a second call does nothing."""
         self._turn += 1
         self._cancelled.set()
-        self._state = None  # type: ignore[assignment]  # every use is checked by _check_open
+        self._slot = None
         self._logits = None
         self._probe.close()
 
@@ -250,7 +246,7 @@ class Session:
 
     def _begin(self) -> None:
         """A new use: what ran before is over, figures and reasons start anew."""
-        self._check_open()
+        self.slot()
         self._turn += 1
         self._cancelled.clear()
         self._meter = Meter()
@@ -258,52 +254,47 @@ class Session:
 
     def _compile(self, count: int, all_logits: bool = False) -> None:
         """Have the program for so many ids ready, so that the meter counts only its running."""
-        if count + len(self._tokens) - self._cache.lengths[0] > 1:  # that for one exists since the beginning
-            n_batch = self._executor.n_batch
-            self._executor.compiled(n_batch, n_batch if all_logits else 1, self._probe.options)
+        slot = self.slot()
+        waiting = count + len(self._tokens) - slot.length
+        self._executor.compiled_for(waiting, len(slot.cache.lengths), all_logits, self._probe.options)
 
     def _evaluate(self, ids: list[int], all_logits: bool = False, cancellable: bool = False) -> Floats:
         """Evaluate the tokens not evaluated yet and `ids`; see `eval` for what comes back.
 
         A cancelled one evaluates nothing and gives an empty array.
         """
-        self._check_open()
-        self._check_room(len(ids))
-        before = self._cache.lengths[0]
-        waiting = len(self._tokens) - before
-        whole = np.asarray(self._tokens[before:] + ids, np.int32)
-        out = np.empty((len(ids), self.n_vocab) if all_logits else (1, self.n_vocab), np.float32)
-        n_batch, executor, probe = self._executor.n_batch, self._executor, self._probe
+        slot, probe = self.slot(), self._probe
         probe.begin()
-        try:
-            for start in range(0, len(whole), n_batch):
-                if cancellable and self._cancelled.is_set():
-                    self._cache.rewind(0, before)
-                    return np.empty(0, np.float32)
-                if len(whole) > n_batch:
-                    self._progress("prefill", start, len(whole))
-                chunk = whole[start : start + n_batch]
-                end = start + len(chunk)
-                with executor.lock:  # the logits are the executor's until the next step
-                    outputs = executor.values(
-                        chunk, self._cache, self._state, all_logits, options=probe.options
-                    )
-                    logits = outputs["logits"]
-                    probe.take(outputs)
-                    if all_logits:
-                        first = max(start, waiting)
-                        out[first - waiting : end - waiting] = logits[first - start : len(chunk)]
-                    elif end == len(whole):
-                        out[0] = logits[0]
-        except BaseException:
-            self._cache.rewind(0, before)
-            raise
-        if len(whole) > n_batch:
-            self._progress("prefill", len(whole), len(whole))
+        found = evaluate(
+            self._executor,
+            [(slot, self.waiting(ids))],
+            self.n_vocab,
+            probe.options,
+            all_logits,
+            probe.take,
+            self._cancelled.is_set if cancellable else lambda: False,
+            self._progress,
+        )
+        if not found:
+            return np.empty(0, np.float32)
         probe.finish(all_logits)
+        self.accept(ids, found[0][-1])
+        return found[0][-len(ids) :] if all_logits else found[0][0]
+
+    def waiting(self, ids: list[int]) -> Array:
+        """The session's tokens that are not evaluated yet, and `ids`: what the next evaluation takes."""
+        slot = self.slot()
+        self._check_room(len(ids))
+        return np.asarray(self._tokens[slot.length :] + ids, np.int32)
+
+    def accept(self, ids: list[int], logits: Floats) -> None:
+        """All tokens and `ids` are evaluated now, and these are the logits after the last."""
         self._tokens += ids
-        self._logits = out[-1].copy()
-        return out if all_logits else out[0]
+        self._logits = logits.copy()
+
+    def timed(self) -> AbstractContextManager[None]:
+        """What is done within counts as time of the token that comes next."""
+        return self._meter.token()
 
     def _check_room(self, count: int) -> None:
         if len(self._tokens) + count > self.n_ctx:
@@ -312,6 +303,8 @@ class Session:
                 f"got {count} more: rewind it, or make one with a larger n_ctx if the model allows"
             )
 
-    def _check_open(self) -> None:
-        if self._state is None or self._executor.closed:
+    def slot(self) -> Slot:
+        """Where the session's keys and values lie; UsageError once it is closed."""
+        if self._slot is None or self._executor.closed:
             raise UsageError("the session, or its model, was closed")
+        return self._slot

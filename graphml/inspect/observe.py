@@ -114,7 +114,7 @@ def _as_in_use(executor: Executor, pieces: list[tuple[str, Array]], options: Com
     cache = PagedCache(sum(len(piece) for _, piece in pieces), BLOCK_SIZE)
     state = executor.state(cache, options)
     return [
-        executor.values(piece, cache, state, False, options=options)["logits"].copy()
+        executor.values({0: piece}, cache, state, options=options)["logits"].copy()
         for _, piece in pieces
         if len(piece)
     ]

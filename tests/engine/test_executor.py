@@ -69,7 +69,7 @@ def test_a_step_takes_one_to_n_batch_ids(executor: Executor) -> None:
     cache = PagedCache(32, BLOCK_SIZE)
     state = executor.state(cache)
     for count in (0, 9):
-        with pytest.raises(UsageError, match=f"wanted 1 to 8 ids; got {count}"):
+        with pytest.raises(UsageError, match=f"wanted 1 to 8 ids, some of each sequence; got {count}"):
             executor.step(np.zeros(count, np.int32), cache, state, all_logits=False)
     assert cache.lengths == [0]
     assert executor.step(np.zeros(8, np.int32), cache, state, all_logits=True).shape == (8, 80)

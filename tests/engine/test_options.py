@@ -44,7 +44,7 @@ def fused_ops(graph: Graph) -> set[str]:
 def values(executor: Executor, options: CompileOptions, ids: np.ndarray = IDS) -> dict[str, np.ndarray]:
     cache = PagedCache(32, BLOCK_SIZE)
     state = executor.state(cache)
-    found = executor.values(ids, cache, state, True, options=options)
+    found = executor.values({0: ids}, cache, state, True, options)
     return {name: array.copy() for name, array in found.items()}
 
 

@@ -242,7 +242,7 @@ def test_kept_values_and_switched_off_fusions_work_on_parts(place: str, folder: 
             options = replace(executor.options, keep=patterns)
             cache = PagedCache(64, BLOCK_SIZE)
             state = executor.state(cache, options)
-            made = executor.values(np.array(tokens), cache, state, all_logits=True, options=options)
+            made = executor.values({0: np.array(tokens)}, cache, state, True, options)
             found.append({name: value.copy() for name, value in made.items()})
             compiled = executor.compiled(32, 32, options)
             assert not compiled.fusions.applied

@@ -1,4 +1,4 @@
-"""Paged attention: tiles of tokens for many; for one, chunks of its cache for all threads and their sum."""
+"""Paged attention: tiles of tokens; with one token a sequence, chunks of its cache for all threads."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from graphml_cpu.layouts import attention_partial_bytes, prefill_scratch_bytes
 from graphml_cpu.lowering.step import Argument, Lowering, Scratch, Step, Workspace, rows
 
 
-def _one_token(node: Node) -> bool:
-    return bounds(node.shape)[0] == 1
+def _token_each(node: Node) -> bool:
+    """Whether no more tokens come than there are sequences: then none of them share what they read."""
+    return bounds(node.shape)[0] <= bounds(node.inputs[5].shape)[0]
 
 
 def _workspace(node: Node, threads: int) -> int:
     tokens, n_head, d_v = bounds(node.shape)
-    return attention_partial_bytes(tokens, n_head, d_v) if _one_token(node) else 0
+    return attention_partial_bytes(tokens, n_head, d_v) if _token_each(node) else 0
 
 
 def _seen(node: Node) -> dict[str, Argument]:
@@ -66,7 +67,7 @@ def _lower(node: Node, threads: int) -> list[Step]:
     k, v = node.inputs[1:3]
     kind, d_k, d_v = k.dtype.name, bounds(k.shape)[2], bounds(v.shape)[2]
     form = (kind, d_k, d_v)
-    if not _one_token(node):
+    if not _token_each(node):
         scratch: dict[str, Argument] = {
             "scratch": Scratch(prefill_scratch_bytes(d_k, d_v)),
             "scratch_bytes": 0,  # each thread is given its own already

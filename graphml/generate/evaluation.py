@@ -1,0 +1,89 @@
+"""Ids into sequences, in steps of at most n_batch tokens: one long prompt, or the next tokens of many.
+
+Knows slots, steps and logits; nothing of text, sampling or why something is evaluated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml.backend import Progress, no_progress
+from graphml.engine.compile import CompileOptions
+from graphml.engine.executor import Executor
+from graphml.engine.slots import Slot
+from graphml.ir.op import Array
+
+Floats: TypeAlias = NDArray[np.float32]
+
+
+def _steps(lengths: Sequence[int], n_batch: int) -> Iterator[list[tuple[int, int, int]]]:
+    """Steps that take each sequence's tokens in turn: (sequence, first token, behind the last)."""
+    step: list[tuple[int, int, int]] = []
+    room = n_batch
+    for i, length in enumerate(lengths):
+        first = 0
+        while first < length:
+            end = min(length, first + room)
+            step.append((i, first, end))
+            room -= end - first
+            first = end
+            if not room:
+                yield step
+                step, room = [], n_batch
+    if step:
+        yield step
+
+
+def evaluate(
+    executor: Executor,
+    work: Sequence[tuple[Slot, Array]],
+    n_vocab: int,
+    options: CompileOptions,
+    all_logits: bool = False,
+    take: Callable[[Mapping[str, Array]], None] = lambda outputs: None,
+    cancelled: Callable[[], bool] = lambda: False,
+    progress: Progress = no_progress,
+) -> list[Floats]:
+    """Append ids (at least one) to each slot, all of one cache: for each the logits float32 [rows, n_vocab].
+
+    rows: 1, after the last id, or all_logits: after each. take: gets the outputs of every step. After an
+    error, and when cancelled, which gives an empty list, the slots hold what they held before.
+    """
+    cache, state = work[0][0].cache, work[0][0].state
+    before = [slot.length for slot, _ in work]
+    lengths = [len(ids) for _, ids in work]
+    out = [np.empty((length if all_logits else 1, n_vocab), np.float32) for length in lengths]
+    total, done = sum(lengths), 0
+    tell = progress if total > executor.n_batch else no_progress
+    try:
+        for step in _steps(lengths, executor.n_batch):
+            if cancelled():
+                _rewind(work, before)
+                return []
+            tell("prefill", done, total)
+            given = {work[i][0].sequence: work[i][1][first:end] for i, first, end in step}
+            with executor.lock:  # the logits are the executor's until the next step
+                outputs = executor.values(given, cache, state, all_logits, options)
+                take(outputs)
+                row = 0
+                for i, first, end in step:
+                    if all_logits:
+                        out[i][first:end] = outputs["logits"][row : row + end - first]
+                    elif end == lengths[i]:
+                        out[i][0] = outputs["logits"][row]
+                    row += end - first if all_logits else 1
+            done += sum(end - first for _, first, end in step)
+    except BaseException:
+        _rewind(work, before)
+        raise
+    tell("prefill", total, total)
+    return out
+
+
+def _rewind(work: Sequence[tuple[Slot, Array]], lengths: Sequence[int]) -> None:
+    for (slot, _), length in zip(work, lengths, strict=True):
+        slot.rewind(length)
