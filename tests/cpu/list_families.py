@@ -1,0 +1,104 @@
+"""The assembly of every family of kernels that multiply, at any level: `list_families.py LEVEL all|dot`.
+
+A process of its own per level; prints JSON. A family is a kernel factory. Families are found by lowering the
+samples of every op, and products with weights of every format; one kernel stands for each family and kind of
+product. Listings are kept beside the compiled kernels, which they are as stale as.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+
+import graphml_quant
+from graphml_cpu import kernel_cache, target
+from graphml_cpu.compiler import KernelRef, assembly
+
+from graphml.errors import GraphError
+from graphml.ir.dtype import DType, dtype
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml.ir.op import Op, Sample
+from graphml.ir.ops.linear import quantize
+from graphml.ir.shape import Symbol
+from graphml.passes.fusion import all_ops
+
+# Whom each family is compiled for, if it has one of these among its arguments.
+PREFERRED = ("q4_k", "q4_0", "f16")
+_K = 256  # a multiple of every format's block
+PRODUCTS = ("mul_mat", "linear", "attention")
+
+
+def _make(op: Op, sample: Sample, weight: DType | None, tokens: int, activation: DType | None) -> Node:
+    """A node of the sample's kind: with a weight of another format and as many tokens."""
+    g, operands = Builder(), []
+    for i, kind in enumerate(sample.inputs):
+        shape = tuple(Symbol("T", tokens) if isinstance(dim, Symbol) else dim for dim in kind.shape)
+        if weight is not None and i in (0, 1):
+            shape = (*shape[:-1], _K)
+        form = weight if weight is not None and i == 0 else kind.dtype
+        make = g.state if op.writes == i else g.weight if i == 0 and weight is not None else g.input
+        operand = make(f"operand_{i}", form, shape)
+        if i == 1 and activation is not None:
+            operand = g.make(quantize, operand, dtype=activation.name)
+        operands.append(operand)
+    return g.make(op, *operands, name=None, **sample.attributes)
+
+
+def _nodes() -> Iterator[Node]:
+    from graphml_cpu.lowering import table
+    from graphml_cpu.lowering.linear import activation
+
+    weights = [None, *(dtype(name) for name in graphml_quant.formats())]
+    for name, lowering in table().items():
+        op = all_ops()[name]
+        if not name.startswith(PRODUCTS):
+            continue
+        for sample, weight, tokens in itertools.product(op.samples(), weights, (1, 5)):
+            converted = {None} if weight is None else {None, activation(weight)}
+            for kind in converted:
+                with contextlib.suppress(GraphError):
+                    node = _make(op, sample, weight, tokens, kind)
+                    if lowering.refuses(node) is None:
+                        yield node
+
+
+def families() -> dict[tuple[str, str], KernelRef]:
+    """(factory, `dot` or `fma`) -> a kernel: `dot` where converted activations come in."""
+    from graphml_cpu.lowering import table
+
+    found: dict[tuple[str, str], list[KernelRef]] = {}
+    for node in _nodes():
+        kind = "dot" if any(source.dtype.is_format for source in node.inputs[1:]) else "fma"
+        for step in table()[node.op.name].lower(node, 2):
+            found.setdefault((step.kernel.factory, kind), []).append(step.kernel)
+
+    def rank(ref: KernelRef) -> int:
+        return next((i for i, name in enumerate(PREFERRED) if name in ref.arguments), len(PREFERRED))
+
+    return {family: min(refs, key=rank) for family, refs in found.items()}
+
+
+def main() -> None:
+    level, wanted = sys.argv[1:]
+    target.compile_for(level)
+    kept = kernel_cache.folder() / "assembly"
+    listings = []
+    for (factory, kind), ref in families().items():
+        if wanted not in ("all", kind):
+            continue
+        file = kept / f"{kernel_cache.file_stem(ref)}.s"
+        if not file.exists():
+            text = assembly(ref)
+            kept.mkdir(parents=True, exist_ok=True)
+            file.with_suffix(".writing").write_text(text)
+            file.with_suffix(".writing").replace(file)
+        listings.append({"family": factory, "kind": kind, "kernel": ref.name, "assembly": file.read_text()})
+    json.dump(listings, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

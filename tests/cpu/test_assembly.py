@@ -1,0 +1,180 @@
+"""The instructions in the hot loops of kernels that multiply, read in their assembly; also other processors'.
+
+A hot loop is an innermost loop with at least half as many multiplications as the one with most.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from graphml_cpu import target
+from machine_loops import Loop, hot_loops, innermost_loops
+
+# How each level multiplies bytes and floats. `all`: the level's float kernels are looked at as well.
+DOT = {
+    "avx512": r"vpdpbusd\s.*%zmm",
+    "avx2-vnni": r"(\{vex\}\s+)?vpdpbusd\s.*%ymm",
+    "avx2": r"vpmaddubsw\s.*%ymm",
+    "neon-i8mm": r"(us|s)dot\s+v\d+\.4s, v\d+\.16b",
+    "neon-dotprod": r"sdot\s+v\d+\.4s, v\d+\.16b",
+    "neon": r"smull2?\s+v\d+\.8h",
+}
+FMA = {"avx512": r"vfmadd\w+ps\s.*%zmm", "neon-dotprod": r"fmla\s+v\d+\.4s"}
+HALF = {"avx512": r"vcvtph2ps\s.*%zmm", "neon-dotprod": r"fcvtl2?\s+v\d+\.4s"}
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One kernel's hot loops, and the whole text."""
+
+    kernel: str
+    kind: str
+    text: str
+
+    @property
+    def loops(self) -> list[Loop]:
+        return hot_loops(self.text)
+
+
+Listings = Callable[[str], list[Listing]]
+
+
+@pytest.fixture(scope="module")
+def listings() -> Any:
+    """Of a level; all levels compile at once, each in a process of its own."""
+    script = Path(__file__).parent / "list_families.py"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    started = {
+        level: subprocess.Popen(
+            [sys.executable, str(script), level, "all" if level in FMA else "dot"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for level in DOT
+    }
+    found: dict[str, list[Listing]] = {}
+
+    def of(level: str) -> list[Listing]:
+        if level not in found:
+            output, errors = started[level].communicate()
+            assert started[level].returncode == 0, errors[-4000:]
+            found[level] = [
+                Listing(one["kernel"], one["kind"], one["assembly"]) for one in json.loads(output)
+            ]
+        return found[level]
+
+    yield of
+    for process in started.values():
+        process.kill()
+        process.communicate()
+
+
+def without(listings: list[Listing], pattern: str) -> set[str]:
+    """Kernels with a hot loop that lacks an instruction."""
+    return {one.kernel for one in listings if any(not loop.count(pattern) for loop in one.loops)}
+
+
+def of_kind(listings: list[Listing], kind: str) -> list[Listing]:
+    found = [one for one in listings if one.kind == kind]
+    assert found, f"no kernels of kind {kind}"
+    return found
+
+
+def test_every_level_is_looked_at() -> None:
+    assert list(DOT) == [name for name in target.REQUIRED if name != "plain"]
+
+
+@pytest.mark.parametrize("level", DOT)
+def test_hot_loops_multiply_bytes_with_the_instruction_of_the_level(level: str, listings: Listings) -> None:
+    integer = of_kind(listings(level), "dot")
+    assert not without(integer, DOT[level])
+    # Other levels' instructions are not there: what was found is no accident of the pattern.
+    for other in DOT.keys() - {level, "neon-i8mm"}:
+        assert without(integer, DOT[other]) == {one.kernel for one in integer}, other
+
+
+@pytest.mark.parametrize("level", FMA)
+def test_floats_are_multiplied_and_added_in_one_instruction(level: str, listings: Listings) -> None:
+    # Weights are decoded in loops with more multiplications than the product has, so no half as above.
+    found = {one.kernel: innermost_loops(one.text) for one in of_kind(listings(level), "fma")}
+    most = {name: max(loop.count(FMA[level]) for loop in loops) for name, loops in found.items()}
+    assert min(most.values()) >= 4, most
+
+
+@pytest.mark.parametrize("level", HALF)
+def test_halves_are_converted_in_one_instruction(level: str, listings: Listings) -> None:
+    halves = [one for one in listings(level) if one.kernel.endswith("-f16")]
+    assert halves
+    for one in halves:
+        assert any(loop.count(HALF[level]) for loop in innermost_loops(one.text)), one.kernel
+
+
+def test_mixed_signs_are_multiplied_as_they_are_where_the_processor_can(listings: Listings) -> None:
+    kernels = of_kind(listings("neon-i8mm"), "dot")
+    assert any(loop.count(r"usdot\s") for one in kernels for loop in one.loops)
+
+
+def test_hot_loops_of_matrix_products_keep_their_registers(listings: Listings) -> None:
+    spilled = {
+        one.kernel: stores
+        for one in listings("avx512")
+        if one.kernel.startswith("mul_mat")
+        for loop in one.loops
+        if (stores := loop.stack_stores)
+    }
+    assert not spilled
+
+
+X86 = """f:
+	movq	%rsp, %rbp
+.LBB0_1:
+	vmulps	%zmm1, %zmm2, %zmm3
+.LBB0_2:
+	vpdpbusd	(%rdi){1to16}, %zmm1, %zmm2
+	vpdpbusd	4(%rdi){1to16}, %zmm1, %zmm2
+	vpdpbusd	8(%rdi){1to16}, %zmm1, %zmm2
+	vmovups	%zmm2, 64(%rsp)
+	vmovups	64(%rsp), %zmm3
+	jne	.LBB0_2
+	addq	$1, %rax
+	jmp	.LBB0_1
+.LBB0_3:
+	vmulps	%zmm1, %zmm2, %zmm3
+	jb	.LBB0_3
+	retq
+"""
+ARM = """f:
+.LBB0_1:
+	sdot	v0.4s, v1.16b, v2.4b[0]
+	sdot	v0.4s, v1.16b, v2.4b[1]
+	fmla	v0.4s, v1.4s, v2.4s
+	str	q0, [sp, #16]
+	ldr	q1, [sp, #16]
+	str	q1, [x0]
+	subs	x0, x0, #1
+	b.ne	.LBB0_1
+	cbz	x0, .LBB0_3
+.LBB0_2:
+	fmul	v0.4s, v1.4s, v2.4s
+	tbnz	x1, #3, .LBB0_2
+.LBB0_3:
+	ret
+"""
+
+
+@pytest.mark.parametrize(("text", "dot"), [(X86, DOT["avx512"]), (ARM, DOT["neon-dotprod"])])
+def test_loops_are_read_right(text: str, dot: str) -> None:
+    (hot,) = hot_loops(text)
+    assert hot.multiplications == 3
+    assert hot.count(dot) == (3 if text is X86 else 2)
+    assert len(hot.stack_stores) == 1
+    assert hot.lines[0].startswith(".LBB0_2" if text is X86 else ".LBB0_1")
