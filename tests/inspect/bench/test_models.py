@@ -17,7 +17,7 @@ from graphml.inspect.bench import blocks, mixes, model_file
 from graphml.inspect.bench.model_file import bench_model
 from graphml.inspect.bench.shapes import SHAPES, Shape, tensors
 
-# What llama.cpp's llama_model_quantize (llama-cpp-python 0.3.36, dry run) says of every file type that it makes
+# What llama_model_quantize of llama.cpp (llama-cpp-python 0.3.36, dry run) says of every file type it makes
 # of these models: runs of formats over the layers, part by part; parts that stay in f32 are left out.
 MIXES = json.loads((Path(__file__).parents[2] / "data" / "bench" / "mixes.json").read_text(encoding="utf-8"))
 WIDE = Shape("v", "llama", 64, 256, 17, 4, 1, 256)
