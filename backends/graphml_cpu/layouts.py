@@ -6,6 +6,11 @@ MAX_CHUNKS = 16
 """Most chunks that one token's positions are cut into by decoding attention."""
 
 
+CACHE_DTYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
+"""What kernels can keep keys and values as."""
+LARGEST_HEAD = 1024
+"""Elements of the largest head that is quantised after it was turned, in memory on the stack."""
+
 PANEL_ROWS = 16
 """Weight rows that products through decoders decode together."""
 PANEL_ELEMENTS = 1024
@@ -16,14 +21,14 @@ LISTED_BYTES = 24
 """What is noted about each of these rows: the addresses of the row, of its outputs, of its residuals."""
 
 
-def attention_record_bytes(d_v: int, max_chunks: int = MAX_CHUNKS) -> int:
-    """`partial` of one token and head: float32 maxima [16], sums [16], values [max_chunks, d_v]."""
-    return (2 * MAX_CHUNKS + max_chunks * d_v) * 4
+def attention_record_bytes(d_v: int) -> int:
+    """`partial` of one token and head: float32 maxima [16], sums [16], values [16, d_v]."""
+    return MAX_CHUNKS * (2 + d_v) * 4
 
 
-def attention_partial_bytes(rows: int, n_head: int, d_v: int, max_chunks: int = MAX_CHUNKS) -> int:
+def attention_partial_bytes(rows: int, n_head: int, d_v: int) -> int:
     """Attention's `partial` for that many tokens."""
-    return rows * n_head * attention_record_bytes(d_v, max_chunks)
+    return rows * n_head * attention_record_bytes(d_v)
 
 
 def panel_scratch_bytes(k: int) -> int:

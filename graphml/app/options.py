@@ -44,7 +44,9 @@ Strict = Annotated[bool, typer.Option("--strict", help="Refuse what the preferre
 Threads = Annotated[
     int | None, typer.Option("--threads", "-t", min=1, help="Worker threads; by default the physical cores.")
 ]
-CacheType = Annotated[str, typer.Option("--kv", help="How keys and values are kept: f16, f32 or bf16.")]
+CacheType = Annotated[
+    str, typer.Option("--kv", help="How keys and values are kept: f16, f32, bf16, q8_0 or q4_0.")
+]
 Context = Annotated[
     int | None,
     typer.Option("--ctx", "-c", min=1, help="Tokens of context; by default as the model was trained."),

@@ -26,7 +26,7 @@ from graphml.ir.op import Array
 from graphml.weights import ModelFile, Tensor
 
 BLOCK_SIZE = 32
-CACHE_DTYPES = ("f16", "f32", "bf16")
+CACHE_DTYPES = ("f16", "f32", "bf16", "q8_0", "q4_0")
 LOG = logging.getLogger(__name__)
 
 
@@ -78,6 +78,8 @@ class Executor:
             logits = self.architecture.build(g, self.config, weights)
             self._check_logits(logits)
             graph = g.finish(logits=logits)
+        except UsageError as error:
+            raise UsageError(f"{self.file.path}: {error}") from None
         except (ArchitectureError, GraphError) as error:
             raise ArchitectureError(f"{self.file.path}: {error}") from None
         except Exception as error:  # an architecture may be a stranger's file

@@ -61,8 +61,8 @@ def load(
     A short name such as "smollm2" is downloaded once. Weights stay in the mapped file.
 
     backend: "cpu", "reference", or any other installed one; several with commas ("cpu,reference") share the
-    model, the preferred first. threads: worker threads; None: the physical
-    cores. kv: dtype of the key and value cache (f16, f32, bf16). n_batch: most tokens of one evaluation.
+    model, the preferred first. threads: worker threads; None: the physical cores. kv: dtype of the key and
+    value cache (f16, f32, bf16, q8_0, q4_0). n_batch: most tokens of one evaluation.
     arch: a Python file that defines the architecture, in place of the known one (it is run, so it must be
     trusted). pre: name of the pre-tokenizer, in place of the file's. template: Jinja text of a chat template,
     or as a `Path` a file of it, in place of the file's. progress: called as progress(what, done, total).

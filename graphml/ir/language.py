@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
+from graphml.errors import UsageError
 from graphml.ir.builder import BaseBuilder
 from graphml.ir.dtype import F32, I32, DType, dtype
 from graphml.ir.node import Node
@@ -20,7 +21,7 @@ class Builder(BaseBuilder):
     """Builds the graph of one step of at most `max_tokens` tokens.
 
     max_outputs: rows whose logits may be asked for; max_sequences, max_cells, block_size: of the cache;
-    cache_dtype: how keys and values are kept (`f16`, `f32` or `bf16`).
+    cache_dtype: how keys and values are kept: `f16`, `f32`, `bf16` or a format that has an encoder.
     """
 
     def __init__(
@@ -192,8 +193,14 @@ class Builder(BaseBuilder):
         return self.flatten(y)
 
     def _cache(self, name: str, x: Node) -> Node:
-        state = self.state(name, self.cache_dtype, (self.n_cells, *x.shape[1:]))
-        return self.make(index.set_rows, state, x, self.cells, name="cache_write")
+        kind = self.cache_dtype
+        if fixed(x.shape[-1]) % kind.block_elements:
+            raise UsageError(
+                f"kv: {kind.name} keeps blocks of {kind.block_elements} elements; {name} has heads of "
+                f"{x.shape[-1]}: choose f16, bf16 or f32"
+            )
+        state = self.state(name, kind, (self.n_cells, *x.shape[1:]))
+        return self.make(index.set_rows, state, x, self.cells, name="cache_write", to_dtype=kind.name)
 
     # layout and index
     def heads(self, x: Node, n_head: int, name: str | None = None) -> Node:

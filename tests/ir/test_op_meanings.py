@@ -9,11 +9,15 @@ import graphml_quant
 import numpy as np
 import pytest
 
+from graphml.errors import GraphError, ShapeError
 from graphml.ir.builder import complete
+from graphml.ir.dtype import F32, I32, dtype
+from graphml.ir.language import Builder
 from graphml.ir.op import Array, Attribute
 from graphml.ir.ops import table
 from graphml.ir.ops.attention import alibi_slopes
 from graphml.ir.ops.elementwise import _erf
+from graphml.ir.ops.index import set_rows
 
 
 def run(name: str, *arrays: Array, **attributes: Attribute) -> Array:
@@ -281,7 +285,7 @@ def test_set_rows_rounds_bf16_to_the_nearest_and_ties_to_even() -> None:
     )
     wanted = np.array([1, 1, 1 + 2 * step, 1 + step, -1, np.inf, 2.0**-133], np.float32)
     state = np.zeros((4, 1, 2 * len(x)), np.uint8)
-    run("set_rows", state, x[None, None], np.array([2], np.int32))
+    run("set_rows", state, x[None, None], np.array([2], np.int32), to_dtype="bf16")
     got = graphml_quant.dequantize(graphml_quant.by_name("bf16"), state, (4, 1, len(x)))
     np.testing.assert_array_equal(got[2, 0], wanted)
     assert not got[[0, 1, 3]].any()
@@ -290,8 +294,25 @@ def test_set_rows_rounds_bf16_to_the_nearest_and_ties_to_even() -> None:
 def test_set_rows_keeps_nan_in_bf16() -> None:
     x = np.array([0x7FFFFFFF, 0xFF800001], np.uint32).view(np.float32)
     state = np.zeros((1, 4), np.uint8)
-    run("set_rows", state, x[None], np.array([0], np.int32))
+    run("set_rows", state, x[None], np.array([0], np.int32), to_dtype="bf16")
     assert np.isnan(graphml_quant.dequantize(graphml_quant.by_name("bf16"), state, (1, 2))).all()
+
+
+def test_set_rows_quantises_blocks_and_refuses_what_is_no_number() -> None:
+    state, x = np.zeros((3, 2, 18), np.uint8), normal(1, 2, 32)
+    run("set_rows", state, x, np.array([1], np.int32), to_dtype="q4_0")
+    np.testing.assert_array_equal(state[1], graphml_quant.quantize(graphml_quant.by_name("q4_0"), x)[0])
+    assert not state[[0, 2]].any()
+    x[0, 1, 3] = np.nan
+    with pytest.raises(GraphError, match=r"\[set_rows\] q4_0: the value at \(0, 1, 3\) is nan"):
+        run("set_rows", state, x, np.array([1], np.int32), to_dtype="q4_0")
+
+
+def test_set_rows_refuses_another_format_than_the_states() -> None:
+    g = Builder()
+    state, x = g.state("s", dtype("q8_0"), (4, 32)), g.input("x", F32, (2, 32))
+    with pytest.raises(ShapeError, match=r"to_dtype is f32; the state is q8_0\[4, 32\]"):
+        g.make(set_rows, state, x, g.input("cells", I32, (2,)))
 
 
 def test_set_rows_and_get_rows() -> None:

@@ -5,7 +5,7 @@
 result is the same bits for any number of threads and beside any other tokens. For many tokens at once see
 `graphml_cpu.kernels.prefill`.
 
-The record of one token and head in `partial`: float32 maxima [16], sums [16], values [max_chunks, d_v].
+The record of one token and head in `partial`: float32 maxima [16], sums [16], values [16, d_v].
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from graphml_cpu.compiler import Address, Dim, Float, Int, RunAddress
 from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.cache_elements import row_bytes
 from graphml_cpu.kernels.head_tiles import BLOCK, TILE_HEADS, make_scores, make_weigh
 from graphml_cpu.kernels.paging import (
     capped,
@@ -27,7 +28,6 @@ from graphml_cpu.kernels.paging import (
     visible,
 )
 from graphml_cpu.kernels.share import Number, share
-from graphml_cpu.kernels.storage import ITEM_BYTES
 from graphml_cpu.kernels.tiles import SCORE_ROWS, make_local_memory
 from graphml_cpu.layouts import MAX_CHUNKS, attention_record_bytes
 from graphml_cpu.simd import (
@@ -95,10 +95,10 @@ def _soften(
     return alpha
 
 
-def _make_attend_chunk(dtype: str, d_k: int, d_v: int, max_chunks: int) -> Any:
+def _make_attend_chunk(dtype: str, d_k: int, d_v: int) -> Any:
     """`attend_chunk(...)`: one token and key-value head at positions [first, end) -> the records."""
-    record_bytes = attention_record_bytes(d_v, max_chunks)
-    item_bytes = ITEM_BYTES[dtype]
+    record_bytes = attention_record_bytes(d_v)
+    k_bytes, v_bytes = row_bytes(dtype, d_k), row_bytes(dtype, d_v)
     scores_of, weigh = make_scores(d_k, dtype), make_weigh(d_v, dtype, record_bytes)
     lanes = math.gcd(d_v, WIDTH)
     part = vector("f32", lanes)
@@ -122,7 +122,6 @@ def _make_attend_chunk(dtype: str, d_k: int, d_v: int, max_chunks: int) -> Any:
         max_bias: Number,
     ) -> None:  # fmt: skip
         cells, scores, alphas = local_cells(), local_scores(), local_alphas()
-        k_bytes, v_bytes = n_head_kv * d_k * item_bytes, n_head_kv * d_v * item_bytes
         begin_records(record, chunk, group)
         for block in range(first, end, BLOCK):
             count = min(BLOCK, end - block)
@@ -130,7 +129,7 @@ def _make_attend_chunk(dtype: str, d_k: int, d_v: int, max_chunks: int) -> Any:
             for tile in range(0, group, TILE_HEADS):
                 heads = min(TILE_HEADS, group - tile)
                 at = record + tile * record_bytes
-                scores_of(heads, count, q + tile * d_k * 4, cells, k, k_bytes, scores)
+                scores_of(heads, count, q + tile * d_k * 4, cells, k, n_head_kv * k_bytes, scores)
                 for i in range(heads):
                     slope = slope_of(head + tile + i, n_head, max_bias)
                     state = at + i * record_bytes + chunk * 4
@@ -139,14 +138,12 @@ def _make_attend_chunk(dtype: str, d_k: int, d_v: int, max_chunks: int) -> Any:
                     )
                     store_f32(alphas + i * 4, alpha)
                 values = at + (2 * MAX_CHUNKS + chunk * d_v) * 4
-                weigh(heads, scores, cells, count, v, v_bytes, alphas, values)
+                weigh(heads, scores, cells, count, v, n_head_kv * v_bytes, alphas, values)
 
     return attend_chunk
 
 
-def make_attention_partial(
-    dtype: str, d_k: int, d_v: int, max_chunks: int = MAX_CHUNKS
-) -> Callable[..., None]:
+def make_attention_partial(dtype: str, d_k: int, d_v: int) -> Callable[..., None]:
     """Attention of each token over each chunk of what it sees; `attention_combine` finishes it.
 
     q float32 [rows, n_head, d_k], rows `q_stride` bytes apart; k_cache `dtype` [n_cells, n_head_kv, d_k],
@@ -155,11 +152,11 @@ def make_attention_partial(
     block_table[s, p // block_size] * block_size + p % block_size, block_size a power of two. A token sees
     positions up to its own (`causal` 1) or below the sequence's length (0), the last `window` of them (0 =
     all). scores = q . k * scale, then softcap * tanh(scores / softcap) (0 = off), then ALiBi of `max_bias`
-    (0 = off). partial: `attention_partial_bytes(rows, n_head, d_v, max_chunks)`; max_chunks 1 to 16.
+    (0 = off). partial: `attention_partial_bytes(rows, n_head, d_v)`.
     """
-    record_bytes = attention_record_bytes(d_v, max_chunks)
-    item_bytes = ITEM_BYTES[dtype]
-    attend_chunk = _make_attend_chunk(dtype, d_k, d_v, max_chunks)
+    record_bytes = attention_record_bytes(d_v)
+    k_bytes, v_bytes = row_bytes(dtype, d_k), row_bytes(dtype, d_v)
+    attend_chunk = _make_attend_chunk(dtype, d_k, d_v)
 
     def attention_partial(
         ith: Int, nth: Int, q: Address, k_cache: RunAddress, v_cache: RunAddress, positions: Address,
@@ -180,7 +177,7 @@ def make_attention_partial(
             first, end = visible(row, positions, sequences, lengths, window, causal)
             length = end - first
             if done < next_one and done + length * n_head_kv > mine:
-                size = chunk_size(length, max_chunks)
+                size = chunk_size(length, MAX_CHUNKS)
                 table = block_table + load_i32(sequences + row * 4) * table_stride * 4
                 for chunk in range((length + size - 1) // size):
                     here = min(size, length - chunk * size)
@@ -190,8 +187,8 @@ def make_attention_partial(
                         if mine <= start < next_one:
                             attend_chunk(
                                 q + row * q_stride + head * d_k * 4,
-                                k_cache + head_kv * d_k * item_bytes,
-                                v_cache + head_kv * d_v * item_bytes,
+                                k_cache + head_kv * k_bytes,
+                                v_cache + head_kv * v_bytes,
                                 partial + (row * n_head + head) * record_bytes,
                                 chunk,
                                 first + chunk * size,
@@ -212,14 +209,14 @@ def make_attention_partial(
     return attention_partial
 
 
-def make_attention_combine(d_v: int, max_chunks: int = MAX_CHUNKS) -> Callable[..., None]:
+def make_attention_combine(d_v: int) -> Callable[..., None]:
     """out float32 [rows, n_head, d_v] from what `attention_partial` left.
 
     A token that sees nothing gets zeros. positions, sequences, lengths, window and causal as there; sinks
     float32 [n_head] or address 0: a score per head that takes part in the softmax and has no value. Rows of
     out are `out_stride` bytes apart.
     """
-    record_bytes = attention_record_bytes(d_v, max_chunks)
+    record_bytes = attention_record_bytes(d_v)
     lanes = math.gcd(d_v, WIDTH)
     part = vector("f32", lanes)
     local_weights = make_local_memory(MAX_CHUNKS * 4)
@@ -256,7 +253,7 @@ def make_attention_combine(d_v: int, max_chunks: int = MAX_CHUNKS) -> Callable[.
             row = unit // n_head
             head = unit - row * n_head
             first, end = visible(row, positions, sequences, lengths, window, causal)
-            size = chunk_size(end - first, max_chunks)
+            size = chunk_size(end - first, MAX_CHUNKS)
             n_chunks = (end - first + size - 1) // size
             record = partial + unit * record_bytes
             to = out + row * out_stride + head * d_v * 4

@@ -15,6 +15,7 @@ from typing import Any
 
 from graphml_cpu.compiler import Address, Dim, Float, Int, RunAddress
 from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.cache_elements import row_bytes
 from graphml_cpu.kernels.paging import log2_of, visible
 from graphml_cpu.kernels.query_tiles import (
     LANES,
@@ -30,7 +31,6 @@ from graphml_cpu.kernels.query_tiles import (
     make_soften,
 )
 from graphml_cpu.kernels.share import Number
-from graphml_cpu.kernels.storage import make_storage
 from graphml_cpu.layouts import PREFILL_BLOCK, prefill_values
 from graphml_cpu.simd import (
     F32,
@@ -51,7 +51,7 @@ def _make_attend(dtype: str, d_k: int, d_v: int) -> Any:
     load_keys, load_values = make_load_rows(dtype, d_k, d_k * 4), make_load_rows(dtype, d_v, value_rows * 4)
     scores, weigh = by_vectors(rescaled=False), by_vectors(rescaled=True)
     bend, soften = make_bend(places), make_soften(places)
-    item_bytes = make_storage(dtype).item_bytes
+    k_bytes, v_bytes = row_bytes(dtype, d_k), row_bytes(dtype, d_v)
 
     @inline
     def attend(
@@ -64,8 +64,8 @@ def _make_attend(dtype: str, d_k: int, d_v: int) -> Any:
         bent = softcap > f32(0.0) or max_bias > f32(0.0)
         for block in range(start, end, PREFILL_BLOCK):
             count = min(PREFILL_BLOCK, end - block)
-            load_keys(k, n_head_kv * d_k * item_bytes, block, count, table, shift, scratch + keys_at)
-            load_values(v, n_head_kv * d_v * item_bytes, block, count, table, shift, scratch + values_at)
+            load_keys(k, n_head_kv * k_bytes, block, count, table, shift, scratch + keys_at)
+            load_values(v, n_head_kv * v_bytes, block, count, table, shift, scratch + values_at)
             weights = scratch + weights_at
             scores(vectors, count, scratch + keys_at, d_k * 4, 4, scratch + queries_at, d_k, weights, 0)
             for lane in range(0, vectors * STEP, STEP):
@@ -110,7 +110,7 @@ def make_attention_prefill(dtype: str, d_k: int, d_v: int) -> Callable[..., None
     rounding.
     """
     places = make_places(d_k, d_v)
-    item_bytes = make_storage(dtype).item_bytes
+    k_bytes, v_bytes = row_bytes(dtype, d_k), row_bytes(dtype, d_v)
     load_queries, begin_lanes = make_load_queries(d_k, places), make_begin_lanes(places)
     attend, finish = _make_attend(dtype, d_k, d_v), make_finish(d_v, places)
 
@@ -153,7 +153,7 @@ def make_attention_prefill(dtype: str, d_k: int, d_v: int) -> Callable[..., None
                         window,
                                     causal, max_bias, sinks)  # fmt: skip
                         attend(own, (tokens * heads + WIDTH - 1) // WIDTH, first, end, all_first, all_end,
-                               k_cache + head_kv * d_k * item_bytes, v_cache + head_kv * d_v * item_bytes,
+                               k_cache + head_kv * k_bytes, v_cache + head_kv * v_bytes,
                                n_head_kv, table, shift, softcap, max_bias)  # fmt: skip
                         finish(own, tokens, heads, out + token * out_stride + head * d_v * 4, out_stride)
             token = next_token

@@ -11,9 +11,9 @@ from typing import Any
 
 from graphml_cpu import target
 from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.formats import make_decode
 from graphml_cpu.kernels.paging import cell_of, slope_of, visible
 from graphml_cpu.kernels.share import Number, Vector
-from graphml_cpu.kernels.storage import make_storage
 from graphml_cpu.kernels.tiles import make_outer_tile
 from graphml_cpu.layouts import PREFILL_BLOCK, PREFILL_LANE_ARRAYS, prefill_values
 from graphml_cpu.simd import (
@@ -101,8 +101,7 @@ def by_vectors(rescaled: bool) -> Any:
 
 def make_load_rows(dtype: str, d: int, row_bytes: int) -> Any:
     """`load_rows(cache, cell_bytes, first, count, table, shift, out)`: `count` positions as float32 rows."""
-    storage = make_storage(dtype, math.gcd(d, WIDTH))
-    lanes, item_bytes, load_all = math.gcd(d, WIDTH), storage.item_bytes, storage.load
+    decode = make_decode(dtype)
 
     @inline
     def load_rows(
@@ -110,8 +109,7 @@ def make_load_rows(dtype: str, d: int, row_bytes: int) -> Any:
     ) -> None:
         for row in range(count):
             source = cache + cell_of(first + row, table, shift) * cell_bytes
-            for i in range(0, d, lanes):
-                store(out + row * row_bytes + i * 4, load_all(source + i * item_bytes))
+            decode(source, out + row * row_bytes, d)
 
     return load_rows
 

@@ -11,10 +11,15 @@ from collections.abc import Callable
 from typing import Any
 
 from graphml.errors import BackendError
+from graphml.ir.dtype import dtype as dtype_of
 from graphml_cpu.compiler import Address, Dim, Float, Int, RunAddress
 from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.cache_elements import row_bytes
+from graphml_cpu.kernels.formats import make_encode
 from graphml_cpu.kernels.share import Vector, share
 from graphml_cpu.kernels.storage import make_storage
+from graphml_cpu.kernels.tiles import make_local_memory
+from graphml_cpu.layouts import LARGEST_HEAD
 from graphml_cpu.simd import (
     F32,
     I32,
@@ -192,14 +197,31 @@ def make_rope(mode: str) -> Callable[..., None]:
     return rope
 
 
+def _make_stored_head(mode: str, dtype: str) -> Any:
+    """As `_make_head`, for every type of cache: blocks are quantised from the rotated head."""
+    if dtype_of(dtype).block_elements == 1:
+        return _make_head(mode, dtype)
+    rotate, write = _make_head(mode, "f32"), make_encode(dtype)
+    local_head = make_local_memory(LARGEST_HEAD * 4)
+
+    @inline
+    def head(x: int, table: int, out: int, head_dim: int, n_rot: int) -> None:
+        turned = local_head()
+        rotate(x, table, turned, head_dim, n_rot)
+        write(turned, out, head_dim)
+
+    return head
+
+
 def make_rope_cache_write(mode: str, dtype: str) -> Callable[..., None]:
-    """`rope`, its result rounded to `dtype` "f32", "f16" or "bf16" and written to the cache's cells.
+    """`rope`, its result rounded or quantised to `dtype`, one of `CACHE_DTYPES`, in the cache's cells.
 
     x float32 [rows, n_head, head_dim]; cells int32 [rows], a negative one is not written; cache `dtype`
-    [n_cells, n_head, head_dim].
+    [n_cells, n_head, head_dim]. Heads of a block format are whole blocks, at most LARGEST_HEAD elements.
     """
-    head = _make_head(mode, dtype)
-    item_bytes = make_storage(dtype).item_bytes
+    head = _make_stored_head(mode, dtype)
+    block = dtype_of(dtype).block_elements
+    block_bytes = row_bytes(dtype, block)
 
     def rope_cache_write(
         ith: Int, nth: Int, x: Address, table: Address, cells: Address, cache: RunAddress, n_head: Int,
@@ -211,7 +233,7 @@ def make_rope_cache_write(mode: str, dtype: str) -> Callable[..., None]:
             index = unit - row * n_head
             cell = load_i32(cells + row * 4)
             if cell >= 0:
-                to = cache + (cell * n_head + index) * head_dim * item_bytes
+                to = cache + (cell * n_head + index) * (head_dim // block * block_bytes)
                 source = x + row * x_stride + index * head_dim * 4
                 head(source, table + row * n_rot * 4, to, head_dim, n_rot)
 

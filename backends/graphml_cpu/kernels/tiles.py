@@ -7,6 +7,7 @@ vectors and addresses; knows nothing of positions, masks or softmax.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from numba import types
 from numba.core import cgutils
 
 from graphml_cpu import target
+from graphml_cpu.kernels.cache_elements import make_elements
 from graphml_cpu.simd import build
 from graphml_cpu.simd.operation import operation
 from graphml_cpu.simd.types import VectorType, splat_value
@@ -46,21 +48,6 @@ def _at(builder: ir.IRBuilder, address: ir.Value, offset: int) -> ir.Value:
 
 def _load(builder: ir.IRBuilder, address: ir.Value, llvm_type: ir.Type) -> ir.Value:
     return builder.load(build.pointer(builder, address, llvm_type), align=1)
-
-
-def _load_single(builder: ir.IRBuilder, address: ir.Value, lanes: int, dtype: str) -> ir.Value:
-    """`lanes` elements of `dtype` as a float32 vector."""
-    single = ir.VectorType(_F32, lanes)
-    if dtype == "f32":
-        return _load(builder, address, single)
-    if dtype == "f16" and target.current().has_f16c:
-        return builder.fpext(_load(builder, address, ir.VectorType(ir.HalfType(), lanes)), single)
-    bits = builder.zext(
-        _load(builder, address, ir.VectorType(ir.IntType(16), lanes)), ir.VectorType(build.I32, lanes)
-    )
-    if dtype == "f16":
-        return build.half_to_single(builder, bits)
-    return builder.bitcast(builder.shl(bits, build.constant(bits.type, 16)), single)
 
 
 def _fma(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
@@ -107,10 +94,10 @@ def make_score_tile(heads: int, d: int, lanes: int, dtype: str, out_bytes: int) 
     """An operation `f(q, cells, k, row_bytes, out)`: dot products of `heads` queries with 4 rows of a cache.
 
     q float32 [heads, d]; cells int64 [4]; row c of the cache is d elements of `dtype` at k + c * row_bytes;
-    out float32, 4 in a row per head, heads `out_bytes` apart. `lanes` divides d.
+    out float32, 4 in a row per head, heads `out_bytes` apart. `lanes` divides d, and whole blocks make d.
     """
     single = ir.VectorType(_F32, lanes)
-    item_bytes = 4 if dtype == "f32" else 2
+    elements = make_elements(dtype, lanes)
 
     @operation
     def score_tile(typingctx: Any, q: Any, cells: Any, k: Any, row_bytes: Any, out: Any) -> Any:
@@ -121,12 +108,14 @@ def make_score_tile(heads: int, d: int, lanes: int, dtype: str, out_bytes: int) 
                 cell = _load(builder, _at(builder, cells, row * 8), _I64)
                 rows.append(builder.add(k, builder.mul(cell, row_bytes)))
             sums = _accumulators(builder, [build.constant(single, 0.0)] * (heads * SCORE_ROWS))
-            with cgutils.for_range(builder, _I64(d // lanes)) as loop:
-                offset = builder.mul(loop.index, _I64(lanes * item_bytes))
-                keys = [_load_single(builder, builder.add(row, offset), lanes, dtype) for row in rows]
-                q_at = builder.add(q, builder.mul(loop.index, _I64(lanes * 4)))
-                for head in range(heads):
-                    query = _load(builder, _at(builder, q_at, head * d * 4), single)
+            with cgutils.for_range(builder, _I64(d // elements.elements)) as loop:
+                offset = builder.mul(loop.index, _I64(elements.n_bytes))
+                groups = [builder.add(row, offset) for row in rows]
+                q_at = builder.add(q, builder.mul(loop.index, _I64(elements.elements * 4)))
+                for part, head in itertools.product(range(elements.vectors), range(heads)):
+                    if head == 0:
+                        keys = [elements.load(builder, group, part) for group in groups]
+                    query = _load(builder, _at(builder, q_at, (head * d + part * lanes) * 4), single)
                     for row, key in enumerate(keys):
                         slot = sums[head * SCORE_ROWS + row]
                         builder.store(_fma(builder, query, key, builder.load(slot)), slot)
@@ -149,11 +138,11 @@ def make_weigh_tile(
     """An operation `f(weights, cells, count, v, row_bytes, alpha, out)`: out = out * alpha + weights @ rows.
 
     weights float32 [heads, count], heads `weights_bytes` apart; cells int64 [count]; row c of the cache is
-    vectors * lanes elements of `dtype` at v + c * row_bytes; alpha float32 [heads]; out float32
-    [heads, vectors * lanes], heads `out_bytes` apart.
+    vectors * lanes elements of `dtype` (whole blocks) at v + c * row_bytes; alpha float32 [heads]; out
+    float32 [heads, vectors * lanes], heads `out_bytes` apart.
     """
     single = ir.VectorType(_F32, lanes)
-    item_bytes = 4 if dtype == "f32" else 2
+    elements = make_elements(dtype, lanes)
     shape = [(head, part) for head in range(heads) for part in range(vectors)]
 
     @operation
@@ -172,10 +161,7 @@ def make_weigh_tile(
             with cgutils.for_range(builder, count) as loop:
                 cell = _load(builder, builder.add(cells, builder.mul(loop.index, _I64(8))), _I64)
                 row = builder.add(v, builder.mul(cell, row_bytes))
-                values = [
-                    _load_single(builder, _at(builder, row, part * lanes * item_bytes), lanes, dtype)
-                    for part in range(vectors)
-                ]
+                values = [elements.load_at(builder, row, part) for part in range(vectors)]
                 weight_at = builder.add(weights, builder.mul(loop.index, _I64(4)))
                 factors = [
                     _splat_from(builder, _at(builder, weight_at, head * weights_bytes), lanes)

@@ -7,7 +7,7 @@ from graphml.ir.op import number
 from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.layouts import attention_partial_bytes, prefill_scratch_bytes
-from graphml_cpu.lowering.step import Argument, Lowering, Scratch, Step, Workspace, rows
+from graphml_cpu.lowering.step import Argument, Lowering, Scratch, Step, Workspace, cache_type, rows
 
 
 def _token_each(node: Node) -> bool:
@@ -88,4 +88,8 @@ def _lower(node: Node, threads: int) -> list[Step]:
     ]
 
 
-ATTENTION = Lowering(("attention",), _lower, workspace=_workspace, replicable=True)
+def _refuses(node: Node) -> str | None:
+    return cache_type(node.inputs[1]) or cache_type(node.inputs[2])
+
+
+ATTENTION = Lowering(("attention",), _lower, refuses=_refuses, workspace=_workspace, replicable=True)

@@ -9,6 +9,7 @@ from graphml_cpu.lowering.step import (
     Argument,
     Lowering,
     Step,
+    cache_type,
     decodable,
     four_bytes,
     leading,
@@ -60,7 +61,8 @@ def _lower_set_rows(node: Node, threads: int) -> list[Step]:
 
 
 def _refuses_set_rows(node: Node) -> str | None:
-    return None if bounds(node.shape)[1:] else f"{node.inputs[0].name} has no rows"
+    state = node.inputs[0]
+    return cache_type(state) if bounds(node.shape)[1:] else f"{state.name} has no rows"
 
 
 def _lower_top_k(node: Node, threads: int) -> list[Step]:

@@ -10,9 +10,9 @@ from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.ops.position import frequencies, magnitude
 from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.lowering.step import Argument, Constant, Lowering, Step, rows
+from graphml_cpu.layouts import LARGEST_HEAD
+from graphml_cpu.lowering.step import Argument, Constant, Lowering, Step, cache_type, rows
 
-CACHE_DTYPES = frozenset({"f32", "f16", "bf16"})
 _MODULE = "graphml_cpu.kernels.rope"
 
 
@@ -57,9 +57,10 @@ def _lower_rope(node: Node, threads: int) -> list[Step]:
 
 def _refuses_rope_set_rows(node: Node) -> str | None:
     state = node.inputs[0]
-    if state.dtype.name not in CACHE_DTYPES:
-        return f"no kernel writes to a cache of {state.dtype.name}"
-    return None
+    reason = cache_type(state)
+    if reason is None and state.dtype.block_elements > 1 and bounds(state.shape)[-1] > LARGEST_HEAD:
+        return f"heads are quantised up to {LARGEST_HEAD} elements; got {state.type}"
+    return reason
 
 
 def _lower_rope_set_rows(node: Node, threads: int) -> list[Step]:

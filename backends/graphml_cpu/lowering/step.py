@@ -11,6 +11,7 @@ from graphml.ir.op import Array
 from graphml.ir.shape import Dim, Symbol, bounds
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.kernels import formats
+from graphml_cpu.layouts import CACHE_DTYPES
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,15 @@ def decodable(table: Node) -> str | None:
         return f"no kernel decodes {table.dtype.name}"
     symbolic = any(isinstance(dim, Symbol) for dim in table.shape[1:])
     return f"{table.name} has rows of a symbolic size" if symbolic else None
+
+
+def cache_type(state: Node) -> str | None:
+    """Refuse a cache whose elements no kernel reads or writes, or whose rows end within a block."""
+    kind = state.dtype
+    if kind.name not in CACHE_DTYPES:
+        return f"no kernel keeps a cache of {kind.name}"
+    cut = bounds(state.shape)[-1] % kind.block_elements
+    return f"{kind.name} comes in blocks of {kind.block_elements}; got {state.type}" if cut else None
 
 
 def four_bytes(node: Node) -> str | None:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import graphml_quant
 import numpy as np
 
-from graphml.errors import ShapeError
+from graphml.errors import GraphError, ShapeError
 from graphml.ir.dtype import F32, I32, dtype
 from graphml.ir.op import Array, Attributes, Op, Sample, Type, integer, text
-from graphml.ir.ops.linear import decode
+from graphml.ir.ops.linear import decode, encode
 from graphml.ir.ops.rules import ROWS, below, f32, i32, want_dtype
 from graphml.ir.shape import fixed
 
@@ -35,15 +35,17 @@ def _infer_set_rows(inputs: Sequence[Type], attributes: Attributes) -> Type:
         raise ShapeError(
             f"wanted a state [cell, ...], x [T, ...] alike and indices [T]; got {state}, {x}, {rows}"
         )
+    if state.dtype.is_format and state.dtype.name != text(attributes, "to_dtype"):
+        raise ShapeError(f"to_dtype is {attributes['to_dtype']}; the state is {state}")
     return state
 
 
 def _set_rows(inputs: Sequence[Array], attributes: Attributes) -> Array:
     state, x, rows = inputs
-    if state.dtype == np.uint8:  # bf16, the only cache type without a NumPy type
-        state[rows] = graphml_quant.quantize(graphml_quant.by_name("bf16"), x)
-    else:
-        state[rows] = x
+    try:
+        state[rows] = encode(x, dtype(text(attributes, "to_dtype"))) if state.dtype == np.uint8 else x
+    except graphml_quant.FormatError as error:
+        raise GraphError(f"[set_rows] {error}") from None
     return state
 
 
@@ -78,7 +80,7 @@ get_rows = Op("get_rows", "index", infer=_infer_get_rows, reference=_get_rows,
               attributes={"from_dtype": "f32"})  # fmt: skip
 set_rows = Op("set_rows", "index", infer=_infer_set_rows, reference=_set_rows,
               samples=lambda: [Sample((f32(15, 3, 16), f32(ROWS, 3, 16), i32(ROWS)), {}, {2: _distinct})],
-              writes=0)  # fmt: skip
+              attributes={"to_dtype": "f32"}, writes=0)  # fmt: skip
 gather = Op("gather", "index", infer=_infer_gather,
             reference=lambda inputs, at: np.take_along_axis(inputs[0], inputs[1], axis=-1),
             samples=lambda: [Sample((f32(ROWS, 12), i32(ROWS, 3)), {}, {1: below(12)})])  # fmt: skip

@@ -22,6 +22,13 @@ def decode(array: Array, kind: DType) -> Array:
     return graphml_quant.dequantize(graphml_quant.by_name(kind.name), array, shape)
 
 
+def encode(array: Array, kind: DType) -> Array:
+    """Float32 of any shape -> as the graph holds that dtype; what the format refuses is its `FormatError`."""
+    if kind.numpy is not None:
+        return array.astype(kind.numpy)
+    return graphml_quant.quantize(graphml_quant.by_name(kind.name), array)
+
+
 def _infer_dequantize(inputs: Sequence[Type], attributes: Attributes) -> Type:
     return Type(F32, inputs[0].shape)
 
@@ -37,11 +44,8 @@ def _infer_quantize(inputs: Sequence[Type], attributes: Attributes) -> Type:
 
 
 def _quantize(inputs: Sequence[Array], attributes: Attributes) -> Array:
-    kind = dtype(text(attributes, "dtype"))
-    if kind.numpy is not None:
-        return inputs[0].astype(kind.numpy)
     try:
-        return graphml_quant.quantize(graphml_quant.by_name(kind.name), inputs[0])
+        return encode(inputs[0], dtype(text(attributes, "dtype")))
     except graphml_quant.FormatError as error:
         raise GraphError(f"[quantize] {error}") from None
 

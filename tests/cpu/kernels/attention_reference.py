@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import graphml_quant
 import numpy as np
 from numpy.typing import NDArray
 
@@ -68,17 +69,29 @@ def bfloat16_bits(values: Floats) -> NDArray[np.uint16]:
 
 
 def store(values: Floats, dtype: str) -> NDArray[np.generic]:
-    """`values` as a cache of `dtype` holds them."""
+    """`values` as a cache of `dtype` holds them; a block with a value that is not finite becomes NaN."""
     if dtype == "f16":
         return values.astype(np.float16)
-    return bfloat16_bits(values) if dtype == "bf16" else values
+    if dtype in ("f32", "bf16"):
+        return bfloat16_bits(values) if dtype == "bf16" else values
+    format = graphml_quant.by_name(dtype)
+    blocks = values.reshape(-1, format.block_elements)
+    bad = ~np.isfinite(blocks).all(axis=1)
+    assert format.encode is not None
+    encoded = format.encode(np.where(bad[:, None], np.float32(0), blocks))
+    encoded[bad, :2] = np.array([np.nan], np.float16).view(np.uint8)
+    return encoded.reshape(*values.shape[:-1], -1)
 
 
 def recall(stored: NDArray[np.generic], dtype: str) -> NDArray[np.float64]:
     """What the bits of a cache of `dtype` mean."""
     if dtype == "bf16":
         return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    return stored.astype(np.float64)
+    if dtype in ("f16", "f32"):
+        return stored.astype(np.float64)
+    format = graphml_quant.by_name(dtype)
+    wide = format.decode(stored.reshape(-1, format.block_bytes))
+    return wide.reshape(*stored.shape[:-1], -1).astype(np.float64)
 
 
 def make_inputs(case: Case) -> Inputs:

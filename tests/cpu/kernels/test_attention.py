@@ -15,10 +15,8 @@ from tests.cpu.kernels.running import THREADS, kernel, run
 TOLERANCE = 3e-6
 
 
-def decode(case: Case, inputs: Inputs, nth: int = 1, max_chunks: int = 16) -> np.ndarray:
-    partial = np.full(
-        attention_partial_bytes(case.rows, case.n_head, case.d_v, max_chunks) // 4, 1e30, np.float32
-    )
+def decode(case: Case, inputs: Inputs, nth: int = 1) -> np.ndarray:
+    partial = np.full(attention_partial_bytes(case.rows, case.n_head, case.d_v) // 4, 1e30, np.float32)
     seen = {
         "positions": inputs.positions,
         "sequences": inputs.sequences,
@@ -28,13 +26,13 @@ def decode(case: Case, inputs: Inputs, nth: int = 1, max_chunks: int = 16) -> np
         "n_head": case.n_head,
         "rows": case.rows,
     }
-    first = kernel("attention", "make_attention_partial", case.kv_dtype, case.d_k, case.d_v, max_chunks)
+    first = kernel("attention", "make_attention_partial", case.kv_dtype, case.d_k, case.d_v)
     run(first, nth, q=inputs.q, k_cache=inputs.k, v_cache=inputs.v, block_table=inputs.block_table,
         partial=partial, n_head_kv=case.n_head_kv, block_size=case.block_size,
         table_stride=inputs.block_table.shape[1], scale=inputs.scale, softcap=case.softcap,
         max_bias=case.max_bias, q_stride=inputs.q.strides[0], **seen)  # fmt: skip
     out = np.full((case.rows, case.n_head, case.d_v), np.nan, np.float32)
-    second = kernel("attention", "make_attention_combine", case.d_v, max_chunks)
+    second = kernel("attention", "make_attention_combine", case.d_v)
     sinks = 0 if inputs.sinks is None else inputs.sinks
     run(second, nth, partial=partial, sinks=sinks, out=out, out_stride=out.strides[0], **seen)
     return out
@@ -58,6 +56,10 @@ def prefill(case: Case, inputs: Inputs, nth: int = 1) -> np.ndarray:
 
 
 BASE = Case(n_head=6, n_head_kv=2, d_k=64, d_v=64, positions=(40, 130, 131, 7), sequences=(0, 2, 2, 1))
+F32 = dataclasses.replace(BASE, kv_dtype="f32", d_k=6, d_v=10)
+BF16 = dataclasses.replace(BASE, kv_dtype="bf16", d_k=192, d_v=128)
+Q8_0 = dataclasses.replace(BASE, kv_dtype="q8_0", d_k=32, d_v=96)
+Q4_0 = dataclasses.replace(BASE, kv_dtype="q4_0", d_k=64, d_v=32)
 CASES = {
     "plain": BASE,
     "one position": dataclasses.replace(BASE, positions=(0,), sequences=(0,)),
@@ -65,11 +67,11 @@ CASES = {
     "four heads per group": dataclasses.replace(BASE, n_head=4, n_head_kv=1),
     "eight heads per group": dataclasses.replace(BASE, n_head=16),
     "seven heads, one group": dataclasses.replace(BASE, n_head=7, n_head_kv=1),
-    "d 6 and 10": dataclasses.replace(BASE, d_k=6, d_v=10),
-    "d 128": dataclasses.replace(BASE, d_k=128, d_v=128),
-    "d 256 and 64": dataclasses.replace(BASE, d_k=256, d_v=64),
-    "f32, d 20": dataclasses.replace(BASE, kv_dtype="f32", d_k=20, d_v=20),
-    "bf16": dataclasses.replace(BASE, kv_dtype="bf16"),
+    # One form of the kernels for each of these: narrow vectors, several register tiles, blocks.
+    "f32, d 6 and 10": F32,
+    "bf16, d 192 and 128": BF16,
+    "q8_0, d 32 and 96": Q8_0,
+    "q4_0, d 64 and 32": Q4_0,
     "window": dataclasses.replace(BASE, window=33),
     "window of one": dataclasses.replace(BASE, window=1),
     "softcap": dataclasses.replace(BASE, softcap=5.0),
@@ -121,11 +123,6 @@ def test_decode_of_a_batch_is_each_token_by_itself() -> None:
         np.testing.assert_array_equal(decode(alone, at), together[row : row + 1])
 
 
-def test_decode_with_fewer_chunks() -> None:
-    inputs = make_inputs(CASES["long"])
-    close(decode(CASES["long"], inputs, 2, max_chunks=1), reference(CASES["long"], inputs))
-
-
 def runs(*lengths: int, start: int = 0) -> dict[str, tuple[int, ...]]:
     """Positions and sequences of one run of tokens per sequence."""
     return {
@@ -146,8 +143,12 @@ PREFILL_CASES = {
     "a prompt, seven heads": dataclasses.replace(BASE, n_head=7, n_head_kv=1, **runs(70)),
     "a prompt, more heads than lanes": dataclasses.replace(BASE, n_head=71, n_head_kv=1, **runs(20)),
     "a prompt, not causal": dataclasses.replace(BASE, causal=False, **runs(70, 20)),
-    "a prompt, one head per group, bf16": dataclasses.replace(BASE, n_head=2, kv_dtype="bf16", **runs(130)),
-    "a prompt, f32, d 20": dataclasses.replace(BASE, kv_dtype="f32", d_k=20, d_v=20, **runs(70)),
+    "a prompt, one head per group, bf16": dataclasses.replace(BF16, n_head=2, **runs(130)),
+    "a prompt, f32, d 6 and 10": dataclasses.replace(F32, **runs(70)),
+    "a prompt, q8_0, all of it": dataclasses.replace(
+        Q8_0, window=50, softcap=20.0, max_bias=8.0, sinks=True, **runs(70)
+    ),
+    "a prompt, q4_0": dataclasses.replace(Q4_0, **runs(70)),
     "a prompt backwards": dataclasses.replace(BASE, positions=tuple(range(99, -1, -1)), sequences=(0,) * 100),
 }
 
@@ -166,7 +167,11 @@ def test_prefill_is_the_same_on_any_number_of_threads(name: str) -> None:
         np.testing.assert_array_equal(prefill(PREFILL_CASES[name], inputs, nth), one)
 
 
-@pytest.mark.parametrize("name", ["prompts of several sequences", "a prompt, all of it", "a prompt, window"])
+@pytest.mark.parametrize(
+    "name",
+    ["prompts of several sequences", "a prompt, all of it", "a prompt, window", "a prompt, q8_0, all of it",
+     "a prompt, q4_0"],
+)  # fmt: skip
 def test_prefill_of_a_batch_is_decoding_step_by_step(name: str) -> None:
     inputs = make_inputs(PREFILL_CASES[name])
     steps = decode(PREFILL_CASES[name], inputs)

@@ -9,6 +9,14 @@ from tests.cpu.kernels.attention_reference import recall, store
 from tests.cpu.kernels.running import THREADS, kernel, run
 
 DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}
+BLOCKS = {"q8_0": 34, "q4_0": 18}
+
+
+def empty_cache(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Cells that hold something, to see what is not written."""
+    if dtype in DTYPES:
+        return np.full(shape, 3, DTYPES[dtype])
+    return np.full((*shape[:-1], shape[-1] // 32 * BLOCKS[dtype]), 3, np.uint8)
 
 
 def table_of(positions: np.ndarray, frequencies: np.ndarray, scale: float = 1.0, nth: int = 1) -> np.ndarray:
@@ -70,8 +78,11 @@ def test_rope_turns_pairs_and_copies_the_rest(mode: str, d: int, n_rot: int) -> 
 
 
 @pytest.mark.parametrize("mode", ["norm", "neox"])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("d", "n_rot"), [(64, 64), (80, 20), (6, 4)])
+@pytest.mark.parametrize(
+    ("dtype", "d", "n_rot"),
+    [(dtype, *sizes) for dtype in DTYPES for sizes in ((64, 64), (80, 20), (6, 4))]
+    + [(dtype, *sizes) for dtype in BLOCKS for sizes in ((64, 64), (96, 20), (1024, 8))],
+)
 def test_rope_cache_write_is_rope_then_cache_write(mode: str, dtype: str, d: int, n_rot: int) -> None:
     random = np.random.default_rng(1)
     x = random.standard_normal((4, 3, d)).astype(np.float32)
@@ -80,7 +91,7 @@ def test_rope_cache_write_is_rope_then_cache_write(mode: str, dtype: str, d: int
     y = np.empty_like(x)
     values = {"table": table, "n_head": 3, "head_dim": d, "n_rot": n_rot, "x_stride": 3 * d * 4, "rows": 4}
     run(kernel("rope", "make_rope", mode), 1, x=x, out=y, out_stride=3 * d * 4, **values)
-    empty = np.full((8, 3, d), 5, DTYPES[dtype])
+    empty = empty_cache(dtype, (8, 3, d))
     wanted, got = empty.copy(), empty.copy()
     for row, cell in enumerate(cells):
         if cell >= 0:
@@ -97,13 +108,13 @@ def test_cache_write_rounds_to_nearest_even(dtype: str, n: int) -> None:
     x.flat[:4] = [np.inf, -np.inf, 65520, 2.9802322e-08][: min(4, x.size)]
     x[5] = np.nan
     cells = np.array([4, -1, 0, 7, 2, 5], np.int32)
-    wanted = np.full((9, n), 3, DTYPES[dtype])
+    wanted = empty_cache(dtype, (9, n))
     for row, cell in enumerate(cells):
         if cell >= 0:
             with np.errstate(over="ignore"):
                 wanted[cell] = store(x[row], dtype)
     for nth in THREADS:
-        got = np.full((9, n), 3, DTYPES[dtype])
+        got = empty_cache(dtype, (9, n))
         run(
             kernel("cache", "make_cache_write", dtype),
             nth,
@@ -114,4 +125,32 @@ def test_cache_write_rounds_to_nearest_even(dtype: str, n: int) -> None:
             x_stride=n * 4,
             rows=6,
         )
+        np.testing.assert_array_equal(recall(got, dtype), recall(wanted, dtype))
+
+
+@pytest.mark.parametrize("dtype", BLOCKS)
+@pytest.mark.parametrize("n", [32, 96, 576])
+def test_cache_write_quantises_as_the_format_does(dtype: str, n: int) -> None:
+    random = np.random.default_rng(n)
+    x = (random.standard_normal((8, n)) * 10.0 ** random.integers(-9, 5, (8, 1))).astype(np.float32)
+    x[0, :32] = np.round(x[0, :32] * 1e5)
+    x[0, 0], x[1, :32], x[2, :32] = 127, 0, 0  # halves, nothing, and a scale that is subnormal
+    x[0, 1:32] = np.arange(31) + 0.5 - 15
+    x[2, 0] = 1e-38
+    x[3, 4:6], x[3, 6:32] = (7.5, -7.5), 0  # two of the same magnitude
+    x[4, :32] = 3e38  # a scale beyond float16
+    x[5, 3], x[5, -1] = np.nan, -np.inf
+    cells = np.array([4, -1, 0, 7, 2, 5, 1, 3], np.int32)
+    wanted = empty_cache(dtype, (9, n))
+    with np.errstate(over="ignore"):
+        for row, cell in enumerate(cells):
+            if cell >= 0:
+                wanted[cell] = store(x[row], dtype)
+    values = {"x": x, "cells": cells, "n": n, "x_stride": n * 4, "rows": len(x)}
+    for nth in THREADS:
+        got = empty_cache(dtype, (9, n))
+        run(kernel("cache", "make_cache_write", dtype), nth, cache=got, **values)
+        fine = np.isfinite(recall(wanted, dtype)).reshape(9, -1, 32).all(axis=2).ravel()
+        bytes_of = [blocks.reshape(len(fine), -1) for blocks in (got, wanted)]
+        np.testing.assert_array_equal(bytes_of[0][fine], bytes_of[1][fine])
         np.testing.assert_array_equal(recall(got, dtype), recall(wanted, dtype))

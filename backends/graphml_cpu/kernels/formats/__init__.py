@@ -4,6 +4,8 @@ A file holds `make_decode()`, which returns an inline function `decode(src, dst,
 blocks) of one row at address `src` become float32 at address `dst`, with the bits of `graphml_quant`'s
 decoder (a NaN's payload aside). Nothing past the k elements is read or written. Formats whose product has a
 kernel of its own stand here like all others: every format can be multiplied and looked up through these.
+Formats that a cache may be kept in have `make_encode()`, which returns `encode(src, dst, k)`, the other way,
+with the bits of `graphml_quant`'s encoder; a block with a NaN or an infinity becomes NaN.
 
 Knows which formats there are; importing this package imports neither numba nor a decoder.
 """
@@ -32,3 +34,14 @@ def make_decode(format: str) -> Any:
     if format not in names():
         raise BackendError(f"kernels cannot decode the format {format!r}; known are {', '.join(names())}")
     return importlib.import_module(f"{__name__}.{format}").make_decode()
+
+
+def make_encode(format: str) -> Any:
+    """The inline function `encode(src, dst, k)` of a format, for use inside a kernel.
+
+    Raises `BackendError` for a format that has none.
+    """
+    make = format in names() and getattr(importlib.import_module(f"{__name__}.{format}"), "make_encode", None)
+    if not make:
+        raise BackendError(f"kernels cannot encode the format {format!r}")
+    return make()

@@ -7,13 +7,27 @@ from __future__ import annotations
 
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.share import Number, Vector
-from graphml_cpu.simd import bitcast, concatenate, convert, extract, load, splat, vector
+from graphml_cpu.simd import (
+    absolute,
+    any_lane,
+    bitcast,
+    concatenate,
+    convert,
+    extract,
+    f32,
+    load,
+    splat,
+    vector,
+)
 
 F32x8, F32x16, F32x32 = vector("f32", 8), vector("f32", 16), vector("f32", 32)
 I8x4, I8x8, I8x16, I8x32 = vector("i8", 4), vector("i8", 8), vector("i8", 16), vector("i8", 32)
 U8x4, U8x8, U8x16, U8x32 = vector("u8", 4), vector("u8", 8), vector("u8", 16), vector("u8", 32)
+I32x32 = vector("i32", 32)
 _MASK32 = vector("i1", 32)
 _WORD = vector("u32", 1)
+# The largest float32 whose inverse is infinite.
+_TOO_SMALL = 2.0**-128
 
 
 @inline
@@ -38,6 +52,19 @@ def nibbles(packed: Vector) -> Vector:
 def bits(address: int) -> Vector:
     """The 32 bits at an address as a mask, the lowest bit first."""
     return bitcast(_MASK32, load(_WORD, address))
+
+
+@inline
+def is_finite(values: Vector) -> bool:
+    """Whether no lane of float32 values is a NaN or an infinity: those less themselves are not 0."""
+    return not any_lane(values - values != 0.0)
+
+
+@inline
+def inverse(scale: Number) -> Number:
+    """1 / scale, and 0 where that is infinite: such a block is all zero to its precision."""
+    magnitude = absolute(scale)
+    return f32(1.0) / scale if magnitude > _TOO_SMALL else f32(0.0)
 
 
 @inline

@@ -5,8 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._unpack import I8x32, floats
-from graphml_cpu.simd import load, load_f16, store
+from graphml_cpu.kernels.formats._unpack import F32x32, I8x32, I32x32, floats, inverse, is_finite
+from graphml_cpu.kernels.share import Number, Vector
+from graphml_cpu.simd import (
+    absolute,
+    convert,
+    f32,
+    load,
+    load_f16,
+    max_lanes,
+    select,
+    splat,
+    store,
+    store_f16,
+    zero,
+)
 
 
 def make_decode() -> Any:
@@ -19,3 +32,31 @@ def make_decode() -> Any:
             store(dst + block * 128, floats(load(I8x32, at + 2)) * load_f16(at))
 
     return decode
+
+
+@inline
+def _round_half_away(values: Vector) -> Vector:
+    """The nearest integers, int32, halves away from zero: what is cut off decides."""
+    whole = convert(I32x32, values)
+    rest = values - convert(F32x32, whole)
+    up = select(rest >= 0.5, splat(I32x32, 1), zero(I32x32))
+    down = select(rest <= -0.5, splat(I32x32, 1), zero(I32x32))
+    return whole + up - down
+
+
+def make_encode() -> Any:
+    """`encode(src, dst, k)`: the largest magnitude of a block becomes 127."""
+
+    @inline
+    def encode(src: int, dst: int, k: int) -> None:
+        for block in range(k // 32):
+            values, to = load(F32x32, src + block * 128), dst + block * 34
+            scale: Number = f32(float("nan"))
+            if is_finite(values):
+                scale = max_lanes(absolute(values)) / f32(127.0)
+            else:
+                values = zero(F32x32)
+            store_f16(to, scale)
+            store(to + 2, convert(I8x32, _round_half_away(values * inverse(scale))))
+
+    return encode

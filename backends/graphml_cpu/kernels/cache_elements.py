@@ -1,0 +1,128 @@
+"""How the register tiles of attention read the elements of a cache: one vector at a time, as LLVM IR.
+
+Knows the cache types and their blocks; knows nothing of cells, tiles or attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import llvmlite.ir as ir
+
+from graphml.errors import BackendError
+from graphml.ir.dtype import dtype as dtype_of
+from graphml_cpu import target
+from graphml_cpu.layouts import CACHE_DTYPES
+from graphml_cpu.simd import build
+from graphml_cpu.simd.types import VectorType, splat_value
+
+_I8, _I16 = ir.IntType(8), ir.IntType(16)
+
+
+@dataclass(frozen=True)
+class Elements:
+    """How rows of a cache type are read as float32 vectors of `lanes` elements.
+
+    A row is made of groups: `elements` in `n_bytes` bytes, `vectors` vectors. `load(builder, group, part)`:
+    IR for vector `part` of the group at an address.
+    """
+
+    elements: int
+    n_bytes: int
+    vectors: int
+    load: Callable[[ir.IRBuilder, ir.Value, int], ir.Value]
+
+    def load_at(self, builder: ir.IRBuilder, row: ir.Value, vector: int) -> ir.Value:
+        """IR for vector number `vector` of the row at an address."""
+        group, part = divmod(vector, self.vectors)
+        return self.load(builder, _at(builder, row, group * self.n_bytes), part)
+
+
+def row_bytes(dtype: str, n: int) -> int:
+    """Bytes of n elements of a cache type; `BackendError` for another dtype."""
+    if dtype not in CACHE_DTYPES:
+        raise BackendError(f"kernels read caches of {', '.join(CACHE_DTYPES)}; got {dtype!r}")
+    return dtype_of(dtype).bytes_for(n)
+
+
+def make_elements(dtype: str, lanes: int) -> Elements:
+    """The reader of a cache type; for blocks of 32 `lanes` divides 16. `BackendError` for another dtype."""
+    item_bytes = row_bytes(dtype, 32) // 32
+    plain = {"f32": _load_f32, "f16": _load_f16, "bf16": _load_bf16}
+    if dtype in plain:
+        load = plain[dtype]
+        return Elements(
+            lanes, lanes * item_bytes, 1, lambda builder, group, part: load(builder, group, lanes)
+        )
+    quantised = {"q8_0": _load_q8_0, "q4_0": _load_q4_0}[dtype]
+    return Elements(
+        32,
+        row_bytes(dtype, 32),
+        32 // lanes,
+        lambda builder, group, part: quantised(builder, group, part * lanes, lanes),
+    )
+
+
+def _at(builder: ir.IRBuilder, address: ir.Value, offset: int) -> ir.Value:
+    return builder.add(address, build.I64(offset)) if offset else address
+
+
+def _load(builder: ir.IRBuilder, address: ir.Value, kind: ir.Type) -> ir.Value:
+    return builder.load(build.pointer(builder, address, kind), align=1)
+
+
+def _single(lanes: int) -> ir.VectorType:
+    return ir.VectorType(ir.FloatType(), lanes)
+
+
+def _load_f32(builder: ir.IRBuilder, address: ir.Value, lanes: int) -> ir.Value:
+    return _load(builder, address, _single(lanes))
+
+
+def _load_f16(builder: ir.IRBuilder, address: ir.Value, lanes: int) -> ir.Value:
+    if target.current().has_f16c:
+        halves = _load(builder, address, ir.VectorType(ir.HalfType(), lanes))
+        return builder.fpext(halves, _single(lanes))
+    return build.half_to_single(builder, _words(builder, address, lanes))
+
+
+def _load_bf16(builder: ir.IRBuilder, address: ir.Value, lanes: int) -> ir.Value:
+    bits = _words(builder, address, lanes)
+    return builder.bitcast(builder.shl(bits, build.constant(bits.type, 16)), _single(lanes))
+
+
+def _words(builder: ir.IRBuilder, address: ir.Value, lanes: int) -> ir.Value:
+    words = _load(builder, address, ir.VectorType(_I16, lanes))
+    return builder.zext(words, ir.VectorType(build.I32, lanes))
+
+
+def _scale(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    """The half at an address as a float32."""
+    if target.current().has_f16c:
+        return builder.fpext(_load(builder, address, ir.HalfType()), ir.FloatType())
+    return build.half_to_single(builder, builder.zext(_load(builder, address, _I16), build.I32))
+
+
+def _splat(builder: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:
+    return splat_value(builder, value, VectorType("f32", lanes))
+
+
+def _load_q8_0(builder: ir.IRBuilder, block: ir.Value, first: int, lanes: int) -> ir.Value:
+    """d q, for elements `first` to `first` + `lanes` of a block."""
+    numbers = _load(builder, _at(builder, block, 2 + first), ir.VectorType(_I8, lanes))
+    wide = builder.sitofp(builder.sext(numbers, ir.VectorType(build.I32, lanes)), _single(lanes))
+    return builder.fmul(wide, _splat(builder, _scale(builder, block), lanes))
+
+
+def _load_q4_0(builder: ir.IRBuilder, block: ir.Value, first: int, lanes: int) -> ir.Value:
+    """d (q - 8): low nibbles are the first half of a block."""
+    packed = _load(builder, _at(builder, block, 2 + first % 16), ir.VectorType(_I8, lanes))
+    wide = builder.zext(packed, ir.VectorType(build.I32, lanes))
+    wanted = (
+        builder.and_(wide, build.constant(wide.type, 15))
+        if first < 16
+        else builder.lshr(wide, build.constant(wide.type, 4))
+    )
+    numbers = builder.sitofp(builder.sub(wanted, build.constant(wide.type, 8)), _single(lanes))
+    return builder.fmul(numbers, _splat(builder, _scale(builder, block), lanes))
