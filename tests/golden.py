@@ -53,6 +53,16 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.json"))
 
 
+def some(count: int = 10) -> list[str]:
+    """The two llamas and others evenly spread over the rest, for tests that take long with each."""
+    others = [name for name in names() if name not in FEW]
+    step = max(1, -(-len(others) // (count - len(FEW))))
+    return [*FEW, *others[::step]]
+
+
+FEW = ["llama-dense", "llama-moe"]  # for tests that try many things with each
+
+
 def read(name: str) -> Golden:
     """A golden of the repository."""
     spec = json.loads((FOLDER / f"{name}.json").read_text())

@@ -80,6 +80,16 @@ class Keys:
         """A string."""
         return self.metadata.text(f"{self._prefix}.{key}", default)
 
+    def boolean(self, key: str, default: bool) -> bool:
+        """A truth value."""
+        return self.metadata.boolean(f"{self._prefix}.{key}", default)
+
+    def unsupported(self, key: str, wanted: str) -> ArchitectureError:
+        """The error for a value that the architecture cannot take; it names file, key, wanted and found."""
+        name = f"{self._prefix}.{key}"
+        found = repr(self.metadata[name]) if self.metadata.has(name) else "nothing"
+        return ArchitectureError(f"{self.metadata.path}: key {name}: wanted {wanted}; got {found}")
+
     def n_vocab(self) -> int:
         """`vocab_size`, else the length of the token list."""
         if self.has("vocab_size"):
@@ -120,17 +130,32 @@ class Tensors:
             raise ArchitectureError(f"tensor {self._prefix}{name}.weight is wanted and not in the file")
         return node
 
-    def linear(self, x: Node, name: str, out: str | None = None, scale_last: bool = False) -> Node:
+    def linear(
+        self, x: Node, name: str, out: str | None = None, scale_last: bool = False, scaled: bool = True
+    ) -> Node:
         """X times the tensor, times its `.scale`, plus its `.bias`, as far as the file has them.
 
         scale_last: the scale multiplies the sum with the bias, as llama.cpp has it in feed-forwards.
+        scaled: see `scale`.
         """
-        extras = [(self.g.mul, self.get(f"{name}.scale")), (self.g.add, self.get(f"{name}.bias"))]
+        extras = [(self.g.mul, self.scale(name, scaled)), (self.g.add, self.get(f"{name}.bias"))]
         todo = [(apply, node) for apply, node in extras if node is not None]
         y = self.g.mul_mat(self[name], x, name=None if todo else out)
         for i, (apply, node) in enumerate(reversed(todo) if scale_last else todo, 1):
             y = apply(y, node, name=out if i == len(todo) else None)
         return y
+
+    def scale(self, name: str, scaled: bool = True) -> Node | None:
+        """The tensor's `.scale`, if the file has one.
+
+        NVFP4 weights mean nothing without it. Beside other formats llama.cpp reads it in some feed-forwards
+        only: unless `scaled`, it is left out there.
+        """
+        return self.get(f"{name}.scale") if scaled or self[name].dtype.name == "nvfp4" else None
+
+    def logits(self, x: Node, name: str = "logits") -> Node:
+        """X times the matrix `output`, or the embedding where the file has no such."""
+        return self.linear(x, "output" if self.get("output") else "token_embd", name)
 
     def layers(self, count: int) -> Iterator[Layer]:
         """The tensors of `blk.0`, `blk.1`, ...; nodes built meanwhile are named `layers.0. ...`."""
@@ -158,3 +183,7 @@ class Layer(Tensors):
         super().__init__(g, tensors, prefix, used)
         self.index = index
         self.is_last = is_last
+
+    def wanted(self, x: Node) -> Node:
+        """In the last layer only the rows of x whose logits are wanted; x itself before that."""
+        return self.g.rows(x, self.g.wanted) if self.is_last else x

@@ -106,6 +106,18 @@ class Builder(BaseBuilder):
         """GELU in its tanh form."""
         return self.make(elementwise.gelu, x, name=name)
 
+    def gelu_erf(self, x: Node, name: str | None = None) -> Node:
+        """GELU as defined, by the error function."""
+        return self.make(elementwise.gelu_erf, x, name=name)
+
+    def relu(self, x: Node, name: str | None = None) -> Node:
+        """X where it is above 0, else 0."""
+        return self.make(elementwise.relu, x, name=name)
+
+    def sqr(self, x: Node, name: str | None = None) -> Node:
+        """X * x."""
+        return self.make(elementwise.sqr, x, name=name)
+
     def sigmoid(self, x: Node, name: str | None = None) -> Node:
         """1 / (1 + exp(-x))."""
         return self.make(elementwise.sigmoid, x, name=name)
@@ -214,6 +226,14 @@ class Builder(BaseBuilder):
     def reshape(self, x: Node, *tail: int, keep: int = 1, name: str | None = None) -> Node:
         """Everything after the first `keep` dimensions gets the shape `tail`."""
         return self.make(layout.reshape, x, name=name, tail=tail, keep=keep)
+
+    def columns(self, x: Node, start: int, stop: int, name: str | None = None) -> Node:
+        """Columns start to stop of the last dimension."""
+        return self.make(layout.columns, x, name=name, start=start, stop=stop)
+
+    def concat(self, a: Node, b: Node, name: str | None = None) -> Node:
+        """A and b one after the other in the last dimension."""
+        return self.make(layout.concat, a, b, name=name)
 
     def permute(self, x: Node, *axes: int, name: str | None = None) -> Node:
         """The dimensions in another order."""

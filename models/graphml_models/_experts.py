@@ -21,11 +21,12 @@ class Chosen:
     layer: Layer
     ids_TU: Node
     weights_TU: Node
+    scaled: bool = False  # see `Tensors.scale`
 
     def linear(self, x: Node, name: str) -> Node:
         """X [T, D] or [T, U, D] times the chosen matrices and `.scale`, plus `.bias`: [T, U, out]."""
         y = self.g.mul_mat_id(self.layer[name], x, self.ids_TU)
-        scale, bias = self.layer.get(f"{name}.scale"), self.layer.get(f"{name}.bias")
+        scale, bias = self.layer.scale(name, self.scaled), self.layer.get(f"{name}.bias")
         if scale is not None:
             scale_E1 = self.g.reshape(scale, fixed(scale.shape[0]), 1, keep=0)
             y = self.g.mul(y, self.g.rows(scale_E1, self.ids_TU))
@@ -38,19 +39,31 @@ class Chosen:
         return g.reshape(g.sum_rows(g.permute(weighted, 0, 2, 1)), width)
 
 
-def route(g: Builder, layer: Layer, probabilities_TE: Node, n_used: int, normalise: bool = True) -> Chosen:
+def route(
+    g: Builder,
+    layer: Layer,
+    probabilities_TE: Node,
+    n_used: int,
+    normalise: bool = True,
+    scaled: bool = False,
+) -> Chosen:
     """The `n_used` most probable experts of each token, their weights summing to 1 if `normalise`."""
     ids_TU = g.top_k(probabilities_TE, n_used, "experts")
     weights_TU = g.gather(probabilities_TE, ids_TU, "expert_weights")
     if normalise:
         # ggml keeps the sum away from 0 by the smallest normal half-precision number
         weights_TU = g.div(weights_TU, g.clamp(g.sum_rows(weights_TU), 6.103515625e-5, float("inf")))
-    return Chosen(g, layer, ids_TU, weights_TU)
+    return Chosen(g, layer, ids_TU, weights_TU, scaled)
 
 
-def swiglu_experts(g: Builder, layer: Layer, x_TD: Node, n_used: int) -> Node:
-    """SwiGLU experts weighted by the renormalised softmax of the router, [T, D]."""
+def swiglu_experts(
+    g: Builder, layer: Layer, x_TD: Node, n_used: int, normalise: bool = True, scaled: bool = False
+) -> Node:
+    """SwiGLU experts weighted by the softmax of the router, [T, D].
+
+    normalise: the weights of a token's experts sum to 1; scaled: see `Tensors.scale`.
+    """
     probabilities_TE = g.softmax(layer.linear(x_TD, "ffn_gate_inp", "router"))
-    chosen = route(g, layer, probabilities_TE, n_used)
+    chosen = route(g, layer, probabilities_TE, n_used, normalise, scaled)
     gate_TUF, up_TUF = chosen.linear(x_TD, "ffn_gate_exps"), chosen.linear(x_TD, "ffn_up_exps")
     return chosen.combine(chosen.linear(g.mul(g.silu(gate_TUF), up_TUF), "ffn_down_exps"))

@@ -7,6 +7,9 @@ from graphml.engine.architecture import SampleModel
 Keys = dict[str, int | float | str]
 Shapes = dict[str, tuple[int, ...]]
 
+N_EMBD, N_HEAD, HEAD_DIM, N_FF, N_VOCAB = 64, 4, 16, 96, 80
+HEAD_NORMS: Shapes = {"attn_q_norm.weight": (HEAD_DIM,), "attn_k_norm.weight": (HEAD_DIM,)}
+
 
 def llama_like(architecture: str) -> list[SampleModel]:
     """Models with the tensors and keys of llama, each with other of its options."""
@@ -24,50 +27,61 @@ def llama_like(architecture: str) -> list[SampleModel]:
     ]
 
 
+def shared_expert(n_ff: int = 48) -> Shapes:
+    """The matrices of a SwiGLU expert that all tokens share."""
+    return {"ffn_gate_shexp.weight": (n_ff, N_EMBD), "ffn_up_shexp.weight": (n_ff, N_EMBD),
+            "ffn_down_shexp.weight": (N_EMBD, n_ff)}  # fmt: skip
+
+
 def transformer(
     architecture: str,
-    name: str = "dense",
+    name: str = "plain",
     n_head_kv: int = 2,
     n_expert: int = 0,
-    biases: bool = False,
+    biases: bool | tuple[str, ...] = False,
     scales: bool = False,
     rope_factors: bool = False,
     tied: bool = False,
     metadata: Keys | None = None,
+    layer: Shapes | None = None,
+    without: tuple[str, ...] = (),
+    n_layer: int = 2,
 ) -> SampleModel:
-    """Two layers of rotary attention and a gated feed-forward, dense or with experts of which two are used.
+    """Layers of rotary attention and a gated feed-forward, dense or with experts of which two are used.
 
-    biases, scales: beside every matrix of a layer; tied: the embedding is the output matrix too; metadata:
-    more keys, without the architecture's prefix.
+    biases, scales: beside every matrix of a layer, or the named ones; tied: the embedding is the output
+    matrix too; metadata: more keys, without the architecture's prefix; layer: more tensors of each layer;
+    without: tensors that there are not.
     """
-    n_embd, n_head, n_ff, n_vocab, n_layer = 64, 4, 96, 80, 2
-    n_kv = n_embd // n_head * n_head_kv
+    n_kv = HEAD_DIM * n_head_kv
     keys: Keys = {
-        "context_length": 128, "vocab_size": n_vocab, "embedding_length": n_embd, "block_count": n_layer,
-        "feed_forward_length": n_ff, "attention.head_count": n_head, "attention.head_count_kv": n_head_kv,
+        "context_length": 128, "vocab_size": N_VOCAB, "embedding_length": N_EMBD, "block_count": n_layer,
+        "feed_forward_length": N_FF, "attention.head_count": N_HEAD, "attention.head_count_kv": n_head_kv,
         "attention.layer_norm_rms_epsilon": 1e-5, **(metadata or {}),
     }  # fmt: skip
-    matrices = {"attn_q": (n_embd, n_embd), "attn_k": (n_kv, n_embd), "attn_v": (n_kv, n_embd),
-                "attn_output": (n_embd, n_embd)}  # fmt: skip
+    matrices = {"attn_q": (N_EMBD, N_EMBD), "attn_k": (n_kv, N_EMBD), "attn_v": (n_kv, N_EMBD),
+                "attn_output": (N_EMBD, N_EMBD)}  # fmt: skip
     experts: Shapes = {}
     if n_expert:
         keys |= {"expert_count": n_expert, "expert_used_count": 2}
-        experts = {"ffn_gate_exps": (n_expert, n_ff, n_embd), "ffn_up_exps": (n_expert, n_ff, n_embd),
-                   "ffn_down_exps": (n_expert, n_embd, n_ff)}  # fmt: skip
-        matrices["ffn_gate_inp"] = (n_expert, n_embd)
+        experts = {"ffn_gate_exps": (n_expert, N_FF, N_EMBD), "ffn_up_exps": (n_expert, N_FF, N_EMBD),
+                   "ffn_down_exps": (n_expert, N_EMBD, N_FF)}  # fmt: skip
+        matrices["ffn_gate_inp"] = (n_expert, N_EMBD)
     else:
-        matrices |= {"ffn_gate": (n_ff, n_embd), "ffn_up": (n_ff, n_embd), "ffn_down": (n_embd, n_ff)}
-    layer: Shapes = {"attn_norm.weight": (n_embd,), "ffn_norm.weight": (n_embd,)}
+        matrices |= {"ffn_gate": (N_FF, N_EMBD), "ffn_up": (N_FF, N_EMBD), "ffn_down": (N_EMBD, N_FF)}
+    parts: Shapes = {"attn_norm.weight": (N_EMBD,), "ffn_norm.weight": (N_EMBD,)}
     for part, shape in {**matrices, **experts}.items():
-        layer[f"{part}.weight"] = shape
-        if biases:
-            layer[f"{part}.bias"] = shape[:-1]
+        parts[f"{part}.weight"] = shape
+        if biases is True or (biases and part in biases):
+            parts[f"{part}.bias"] = shape[:-1]
         if scales:
-            layer[f"{part}.scale"] = shape[:1] if part in experts else (1,)
-    tensors: Shapes = {"token_embd.weight": (n_vocab, n_embd), "output_norm.weight": (n_embd,)}
+            parts[f"{part}.scale"] = shape[:1] if part in experts else (1,)
+    parts |= layer or {}
+    tensors: Shapes = {"token_embd.weight": (N_VOCAB, N_EMBD), "output_norm.weight": (N_EMBD,)}
     if not tied:
-        tensors["output.weight"] = (n_vocab, n_embd)
+        tensors["output.weight"] = (N_VOCAB, N_EMBD)
     if rope_factors:
-        tensors["rope_freqs.weight"] = (n_embd // n_head // 2,)
-    tensors |= {f"blk.{i}.{part}": shape for i in range(n_layer) for part, shape in layer.items()}
-    return SampleModel(name, {f"{architecture}.{key}": value for key, value in keys.items()}, tensors)
+        tensors["rope_freqs.weight"] = (HEAD_DIM // 2,)
+    tensors |= {f"blk.{i}.{part}": shape for i in range(n_layer) for part, shape in parts.items()}
+    kept = {tensor: shape for tensor, shape in tensors.items() if not tensor.endswith(without)}
+    return SampleModel(name, {f"{architecture}.{key}": value for key, value in keys.items()}, kept)

@@ -5,74 +5,54 @@ T tokens, O rows whose logits are wanted, D model width, N heads, K key-value he
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Callable
 
-from graphml.engine.architecture import Keys, Layer, Tensors
+from graphml.engine.architecture import Layer, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml_models._attention import project, rotate
+from graphml_models._config import Config
 from graphml_models._experts import swiglu_experts
-from graphml_models._rope import Rope, read_rope
+from graphml_models._ffn import gated_ffn
 from graphml_models._samples import llama_like
 
-
-@dataclass(frozen=True)
-class Config:
-    """What the metadata says of a llama model."""
-
-    n_ctx: int
-    n_vocab: int
-    n_layer: int
-    n_head: int
-    n_head_kv: int
-    norm_eps: float
-    scale: float
-    rope: Rope
-    n_expert_used: int
-
-    @classmethod
-    def read(cls, keys: Keys) -> Self:
-        """From the file's metadata."""
-        n_ctx, n_head = keys.integer("context_length"), keys.integer("attention.head_count")
-        n_head_kv = keys.integer("attention.head_count_kv", n_head)
-        head_dim = keys.integer("attention.key_length", keys.integer("embedding_length") // n_head)
-        eps = keys.number("attention.layer_norm_rms_epsilon")
-        scale = keys.number("attention.scale", 0.0) or head_dim**-0.5
-        sizes = n_ctx, keys.n_vocab(), keys.integer("block_count"), n_head, n_head_kv
-        return cls(*sizes, eps, scale, read_rope(keys, head_dim, n_ctx), keys.integer("expert_used_count", 0))
+Attention = Callable[[Builder, Config, Layer, Node, Node], Node]
+FeedForward = Callable[[Builder, Config, Layer, Node], Node]
 
 
-def build(g: Builder, config: Config, weights: Tensors) -> Node:
-    """Logits [O, vocabulary]."""
+def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node, mode: str = "norm") -> Node:
+    """Grouped-query attention before its output projection, [T, N * H]."""
+    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
+    q_TNH, k_TKH = rotate(g, table, mode, q_TNH, k_TKH)
+    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
+
+
+def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node, scaled: bool = True) -> Node:
+    """SwiGLU, dense or with experts; scaled: see `Tensors.scale`."""
+    if config.n_expert_used:
+        return swiglu_experts(g, layer, x_TD, config.n_expert_used, scaled=scaled)
+    return gated_ffn(g, layer, x_TD, scaled=scaled)
+
+
+def build(
+    g: Builder,
+    config: Config,
+    weights: Tensors,
+    attention: Attention = attention,
+    feed_forward: FeedForward = feed_forward,
+) -> Node:
+    """Logits [O, vocabulary]; near copies of llama bring an attention or a feed-forward of their own."""
     table = config.rope.table(g, weights)
     x_TD = g.embed(weights["token_embd"], g.tokens)
     for layer in weights.layers(config.n_layer):
         h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
         h_TD = attention(g, config, layer, table, h_TD)
-        if layer.is_last:  # from here on only the wanted rows matter
-            x_TD, h_TD = g.rows(x_TD, g.wanted), g.rows(h_TD, g.wanted)
+        x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
         x_TD = g.add(x_TD, layer.linear(h_TD, "attn_output", "attn_out"), "attn_residual")
         h_TD = g.rms_norm(x_TD, layer["ffn_norm"], config.norm_eps, "ffn_norm")
-        used = config.n_expert_used
-        h_TD = swiglu_experts(g, layer, h_TD, used) if used else ffn(g, layer, h_TD)
-        x_TD = g.add(x_TD, h_TD, "ffn_residual")
+        x_TD = g.add(x_TD, feed_forward(g, config, layer, h_TD), "ffn_residual")
     x_OD = g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm")
-    return weights.linear(x_OD, "output" if weights.get("output") else "token_embd", "logits")
-
-
-def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
-    """Grouped-query attention before its output projection, [T, N * H]."""
-    q_TNH = g.heads(layer.linear(x_TD, "attn_q", "q"), config.n_head)
-    k_TKH = g.heads(layer.linear(x_TD, "attn_k", "k"), config.n_head_kv)
-    v_TKH = g.heads(layer.linear(x_TD, "attn_v", "v"), config.n_head_kv)
-    q_TNH, k_TKH = g.rope(q_TNH, table, "norm", "q_rope"), g.rope(k_TKH, table, "norm", "k_rope")
-    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
-
-
-def ffn(g: Builder, layer: Layer, x_TD: Node) -> Node:
-    """SwiGLU feed-forward."""
-    gate_TF, up_TF = (layer.linear(x_TD, f"ffn_{name}", name, scale_last=True) for name in ("gate", "up"))
-    return layer.linear(g.mul(g.silu(gate_TF), up_TF, "swiglu"), "ffn_down", "down", scale_last=True)
+    return weights.logits(x_OD)
 
 
 sample = llama_like  # tiny models for tests

@@ -208,8 +208,14 @@ def test_formats() -> None:
 
 
 def test_architectures() -> None:
-    listed = [row["architecture"] for row in table("docs/architectures.md", "architecture")]
-    assert listed == discovery.architecture_names()
+    rows = table("docs/architectures.md", "architecture")
+    assert [row["architecture"] for row in rows] == discovery.architecture_names(), architecture_table.HOW
+    for row in rows:
+        name = row["architecture"]
+        assert row["what it is"] == architecture_table.first_line(name), architecture_table.HOW
+        proved = [cell.split() for cell in row["NMSE against llama.cpp"].split(", ")]
+        assert [golden for golden, _ in proved] == architecture_table.goldens(name), architecture_table.HOW
+        assert all(float(error) <= 1e-6 for _, error in proved)
 
 
 def test_backends_and_their_contract() -> None:

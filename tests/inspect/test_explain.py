@@ -39,7 +39,7 @@ def test_every_node_of_every_pass_has_a_story(model: str) -> None:
 
 def test_a_node_that_a_fusion_took() -> None:
     found = explain(stories(), "layers.3.silu")
-    assert found["source"].startswith("llama.py:")
+    assert found["source"].startswith("_ffn.py:")
     assert [stage["became"] for stage in found["passes"]][:2] == ["made", "taken"]
     (applied,) = found["fusions"]["applied"]
     assert (applied["fusion"], applied["node"]) == ("swiglu", "layers.3.swiglu")

@@ -1,0 +1,47 @@
+"""What attention is made of in many architectures: projections to heads, norms of q and k, rotation.
+
+T tokens, D model width, N heads, K key-value heads, H head width.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from graphml.engine.architecture import Layer
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml.ir.shape import fixed
+from graphml_models._config import Config
+
+
+def project(
+    g: Builder, config: Config, layer: Layer, x_TD: Node, clamp: float = 0.0
+) -> tuple[Node, Node, Node]:
+    """Heads q [T, N, H], k and v [T, K, H] by `attn_q`, `attn_k`, `attn_v`, or one `attn_qkv` with all rows.
+
+    clamp: where above 0, no number of q, k and v is further from 0.
+    """
+    counts = {"q": config.n_head, "k": config.n_head_kv, "v": config.n_head_kv}
+    if layer.get("attn_qkv"):
+        qkv = layer.linear(x_TD, "attn_qkv", "qkv")
+        width, start, parts = fixed(qkv.shape[1]) // sum(counts.values()), 0, []
+        for name, count in counts.items():
+            parts.append(g.columns(qkv, start, start + count * width, name))
+            start += count * width
+    else:
+        parts = [layer.linear(x_TD, f"attn_{name}", name) for name in counts]
+    if clamp > 0.0:
+        parts = [g.clamp(part, -clamp, clamp) for part in parts]
+    heads = tuple(g.heads(part, count) for part, count in zip(parts, counts.values(), strict=True))
+    return cast(tuple[Node, Node, Node], heads)
+
+
+def norm_heads(g: Builder, config: Config, layer: Layer, q_TNH: Node, k_TKH: Node) -> tuple[Node, Node]:
+    """RMS norm of each head of q and k (Henry et al. 2020, arXiv:2010.04245)."""
+    q_TNH = g.rms_norm(q_TNH, layer["attn_q_norm"], config.norm_eps, "q_norm")
+    return q_TNH, g.rms_norm(k_TKH, layer["attn_k_norm"], config.norm_eps, "k_norm")
+
+
+def rotate(g: Builder, table: Node, mode: str, q_TNH: Node, k_TKH: Node) -> tuple[Node, Node]:
+    """Heads q and k with their positions; mode: pairs of neighbours (`norm`) or of halves (`neox`)."""
+    return g.rope(q_TNH, table, mode, "q_rope"), g.rope(k_TKH, table, mode, "k_rope")

@@ -1,0 +1,58 @@
+"""What the metadata of nearly every decoder says, under the keys that all of them share.
+
+An architecture that reads more extends `Config`: `cls(**shared(keys), window=keys.integer(...))`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+from graphml.engine.architecture import Keys
+from graphml_models._rope import Rope, read_rope
+
+RMS_EPS, LAYER_EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sizes, epsilon of the norms, factor of the scores, rope; experts used per token, 0 if dense."""
+
+    n_ctx: int
+    n_vocab: int
+    n_embd: int
+    n_layer: int
+    n_head: int
+    n_head_kv: int
+    head_dim: int
+    norm_eps: float
+    scale: float
+    rope: Rope
+    n_expert_used: int
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        return cls(**shared(keys))
+
+
+def shared(keys: Keys, eps: str = RMS_EPS) -> dict[str, Any]:
+    """The fields of `Config`; eps: the key of the kind of norm that the architecture has."""
+    n_ctx, n_embd = keys.integer("context_length"), keys.integer("embedding_length")
+    n_head = keys.integer("attention.head_count")
+    if n_head < 1:
+        raise keys.unsupported("attention.head_count", "at least 1")
+    head_dim = keys.integer("attention.key_length", n_embd // n_head)
+    return {
+        "n_ctx": n_ctx,
+        "n_vocab": keys.n_vocab(),
+        "n_embd": n_embd,
+        "n_layer": keys.integer("block_count"),
+        "n_head": n_head,
+        "n_head_kv": keys.integer("attention.head_count_kv", n_head),
+        "head_dim": head_dim,
+        "norm_eps": keys.number(eps),
+        "scale": keys.number("attention.scale", 0.0) or head_dim**-0.5,
+        "rope": read_rope(keys, head_dim, n_ctx),
+        "n_expert_used": keys.integer("expert_used_count", 0),
+    }

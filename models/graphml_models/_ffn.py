@@ -1,0 +1,43 @@
+"""Feed-forward blocks. T tokens, D model width, F hidden width."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graphml.engine.architecture import Layer
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+
+Activation = Callable[[Builder, Node], Node]  # such as Builder.silu
+
+
+def gated_ffn(
+    g: Builder,
+    layer: Layer,
+    x_TD: Node,
+    activation: Activation = Builder.silu,
+    suffix: str = "",
+    scaled: bool = False,
+) -> Node:
+    """down(activation(gate(x)) * up(x)), SwiGLU by default (Shazeer 2020, arXiv:2002.05202).
+
+    suffix: of the tensors' names, `_shexp` for shared experts; scaled: see `Tensors.scale`.
+    """
+
+    def linear(h: Node, name: str) -> Node:
+        return layer.linear(h, f"ffn_{name}{suffix}", f"{name}{suffix}", scale_last=True, scaled=scaled)
+
+    gate_TF, up_TF = linear(x_TD, "gate"), linear(x_TD, "up")
+    product = "swiglu" if activation is Builder.silu else "gated"
+    return linear(g.mul(activation(g, gate_TF), up_TF, f"{product}{suffix}"), "down")
+
+
+def plain_ffn(g: Builder, layer: Layer, x_TD: Node, activation: Activation) -> Node:
+    """down(activation(up(x)))."""
+    h_TF = activation(g, layer.linear(x_TD, "ffn_up", "up", scale_last=True, scaled=False))
+    return layer.linear(h_TF, "ffn_down", "down", scale_last=True, scaled=False)
+
+
+def relu_squared(g: Builder, x: Node) -> Node:
+    """relu(x) squared (So et al. 2021, arXiv:2109.08668)."""
+    return g.sqr(g.relu(x))

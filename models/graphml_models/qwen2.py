@@ -1,0 +1,16 @@
+"""Qwen2 (Yang et al. 2024, arXiv:2407.10671): llama with a rope of halves; q, k and v have biases."""
+
+from functools import partial
+
+from graphml.engine.architecture import SampleModel
+from graphml_models import llama
+from graphml_models._config import Config as Config
+from graphml_models._samples import transformer
+
+attention, feed_forward = partial(llama.attention, mode="neox"), partial(llama.feed_forward, scaled=False)
+build = partial(llama.build, attention=attention, feed_forward=feed_forward)
+
+
+def sample(name: str) -> list[SampleModel]:
+    """Tiny models for tests."""
+    return [transformer(name, biases=("attn_q", "attn_k", "attn_v"), tied=True)]

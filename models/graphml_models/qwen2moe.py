@@ -1,0 +1,32 @@
+"""Qwen2 with experts (Yang et al. 2024, arXiv:2407.10671): qwen2 with experts, one of them shared.
+
+T tokens, D model width.
+"""
+
+from functools import partial
+
+from graphml.engine.architecture import Layer, SampleModel
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml_models import llama
+from graphml_models._config import Config as Config
+from graphml_models._experts import swiglu_experts
+from graphml_models._ffn import gated_ffn
+from graphml_models._samples import shared_expert, transformer
+
+
+def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
+    """Experts by the plain softmax of the router, and the shared one times a gate of its own."""
+    chosen_TD = swiglu_experts(g, layer, x_TD, config.n_expert_used, normalise=False)
+    gate_1D = g.reshape(layer["ffn_gate_inp_shexp"], 1, config.n_embd, keep=0)
+    gate_T1 = g.sigmoid(g.mul_mat(gate_1D, x_TD, "shared_gate"))
+    return g.add(chosen_TD, g.mul(gated_ffn(g, layer, x_TD, suffix="_shexp"), gate_T1))
+
+
+build = partial(llama.build, attention=partial(llama.attention, mode="neox"), feed_forward=feed_forward)
+
+
+def sample(name: str) -> list[SampleModel]:
+    """Tiny models for tests."""
+    shared = {**shared_expert(), "ffn_gate_inp_shexp.weight": (64,)}
+    return [transformer(name, n_expert=5, biases=("attn_q", "attn_k", "attn_v"), layer=shared)]
