@@ -6,7 +6,7 @@ makes them from the tensor's name, by a counter-based generator whose raw output
 
 `python tests/golden.py SPEC.json [PATTERN ...]` brings a spec with every array written out into the compact
 form on stdout, without the tensors that match a pattern (`*.ffn_*.scale`): those that llama.cpp loads for the
-architecture and then does not use. So architectures multiply with every scale and add every bias they find.
+architecture and then does not use.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from graphml.app.cli import COMMANDS, app
 from graphml.engine import discovery, fetch
 from graphml.ir.ops.leaf import LEAVES
 from graphml.passes.fusion import all_ops, fusions
+from tests import architecture_table
 from tests.docs.pages import PAGES, ROOT, Block, blocks, headings, name_of, prose, table
 
 SAMPLES = ROOT / "tests" / "data" / "llama2c"
