@@ -134,7 +134,7 @@ def build(golden: Golden, path: Path, poison: str | None = None) -> Path:
     """Write the golden as GGUF; `poison` names a tensor of which one number is changed."""
     tensors = {name: weights(name, sizes, golden.seed) for name, sizes in golden.tensors.items()}
     if poison is not None:
-        tensors[poison].flat[0] += 1.0
+        tensors[poison].flat[-1] += 1.0  # of a matrix for queries, keys and values, a value
     return write_gguf(path, golden.architecture, golden.metadata, tensors)
 
 

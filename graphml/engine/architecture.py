@@ -66,10 +66,23 @@ class Keys:
         """Whether the file has the key."""
         return self.metadata.has(f"{self._prefix}.{key}")
 
+    def is_array(self, key: str) -> bool:
+        """Whether the file has the key, and several values under it."""
+        return self.metadata.is_array(f"{self._prefix}.{key}")
+
     def integer(self, key: str, default: int | None = None) -> int:
         """An integer; without a default the key must be there."""
         name = f"{self._prefix}.{key}"
         return self.metadata.integer(name) if default is None else self.metadata.integer(name, default)
+
+    def integers(self, key: str, length: int, default: int | None = None) -> tuple[int, ...]:
+        """One integer for each of `length` layers; the file may have one for all of them, or truth values."""
+        name = f"{self._prefix}.{key}"
+        if default is not None and not self.metadata.has(name):
+            return (default,) * length
+        if self.metadata.has(name) and self.metadata.describe(name).type == "bool":
+            return tuple(map(int, self.metadata.booleans(name, length=length)))
+        return tuple(self.metadata.integers(name, length=length))
 
     def number(self, key: str, default: float | None = None) -> float:
         """A floating-point number; without a default the key must be there."""

@@ -110,6 +110,10 @@ class Builder(BaseBuilder):
         """GELU as defined, by the error function."""
         return self.make(elementwise.gelu_erf, x, name=name)
 
+    def gelu_quick(self, x: Node, name: str | None = None) -> Node:
+        """X * sigmoid(1.702 x)."""
+        return self.make(elementwise.gelu_quick, x, name=name)
+
     def relu(self, x: Node, name: str | None = None) -> Node:
         """X where it is above 0, else 0."""
         return self.make(elementwise.relu, x, name=name)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from graphml.engine.architecture import Layer
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.ir.shape import fixed
 
 Activation = Callable[[Builder, Node], Node]  # such as Builder.silu
 
@@ -41,3 +42,12 @@ def plain_ffn(g: Builder, layer: Layer, x_TD: Node, activation: Activation) -> N
 def relu_squared(g: Builder, x: Node) -> Node:
     """relu(x) squared (So et al. 2021, arXiv:2109.08668)."""
     return g.sqr(g.relu(x))
+
+
+def halved_ffn(g: Builder, layer: Layer, x_TD: Node) -> Node:
+    """SwiGLU whose gate is the first half of what `ffn_up` gives."""
+    both = layer.linear(x_TD, "ffn_up", "gate_up", scale_last=True, scaled=False)
+    width = fixed(both.shape[-1]) // 2
+    gate_TF, up_TF = g.columns(both, 0, width, "gate"), g.columns(both, width, 2 * width, "up")
+    h_TF = g.mul(g.silu(gate_TF), up_TF, "swiglu")
+    return layer.linear(h_TF, "ffn_down", "down", scale_last=True, scaled=False)

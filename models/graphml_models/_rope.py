@@ -12,33 +12,40 @@ from graphml.ir.node import Node
 
 @dataclass(frozen=True)
 class Rope:
-    """n_rot: dimensions that rotate; scaling: attributes of the `rope_table` op."""
+    """n_rot: dimensions that rotate; scaling: attributes of the `rope_table` op; long: see `table`."""
 
     n_rot: int
     scaling: dict[str, float] = field(default_factory=dict)
+    long: bool = False
 
     def table(self, g: Builder, weights: Tensors | Layer) -> Node:
-        """The step's table, with the file's frequency factors (llama 3) where it has them."""
-        return g.rope_table(self.n_rot, weights.get("rope_freqs"), **self.scaling)
+        """The step's table, with the file's frequency factors where it has them.
+
+        They are llama 3's, or LongRoPE's (Ding et al. 2024, arXiv:2402.13753), which has others where the
+        context is `long`: longer than the model was first trained for.
+        """
+        both = [weights.get(f"rope_factors_{name}") for name in ("short", "long")]
+        return g.rope_table(self.n_rot, weights.get("rope_freqs") or both[self.long], **self.scaling)
 
 
 def read_rope(keys: Keys, head_dim: int, n_ctx: int) -> Rope:
-    """Base, scaling (`none`, `linear`, `yarn`) and number of rotating dimensions, defaults as llama.cpp's."""
+    """Base, scaling (none, linear, YaRN, LongRoPE) and number of rotating dimensions, as in llama.cpp."""
     kind = keys.text("rope.scaling.type", "linear")
     factor = keys.number("rope.scaling.factor", keys.number("rope.scale_linear", 0.0))
     scaling = {
         "freq_base": keys.number("rope.freq_base", 10000.0),
         "attn_factor": keys.number("rope.scaling.attn_factor", 1.0),
     }
-    if kind not in ("none", "linear", "yarn"):
-        raise ArchitectureError(f"rope.scaling.type: wanted none, linear or yarn; got {kind!r}")
+    if kind not in ("none", "linear", "yarn", "longrope"):
+        raise ArchitectureError(f"rope.scaling.type: wanted none, linear, yarn or longrope; got {kind!r}")
+    original = keys.integer("rope.scaling.original_context_length", n_ctx)
     if kind != "none" and factor:
         scaling["freq_scale"] = 1.0 / factor
     if kind == "yarn":
         scaling |= {
             "ext_factor": 1.0,
-            "n_ctx_orig": keys.integer("rope.scaling.original_context_length", n_ctx),
+            "n_ctx_orig": original,
             "beta_fast": keys.number("rope.scaling.yarn_beta_fast", 32.0),
             "beta_slow": keys.number("rope.scaling.yarn_beta_slow", 1.0),
         }
-    return Rope(keys.integer("rope.dimension_count", head_dim), scaling)
+    return Rope(keys.integer("rope.dimension_count", head_dim), scaling, long=n_ctx > original)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from graphml.engine.architecture import SampleModel
 
 Keys = dict[str, int | float | str]
@@ -42,16 +44,17 @@ def transformer(
     scales: bool = False,
     rope_factors: bool = False,
     tied: bool = False,
-    metadata: Keys | None = None,
-    layer: Shapes | None = None,
+    metadata: Mapping[str, int | float | str] | None = None,
+    layer: Mapping[str, tuple[int, ...]] | None = None,
+    top: Mapping[str, tuple[int, ...]] | None = None,
     without: tuple[str, ...] = (),
     n_layer: int = 2,
 ) -> SampleModel:
     """Layers of rotary attention and a gated feed-forward, dense or with experts of which two are used.
 
     biases, scales: beside every matrix of a layer, or the named ones; tied: the embedding is the output
-    matrix too; metadata: more keys, without the architecture's prefix; layer: more tensors of each layer;
-    without: tensors that there are not.
+    matrix too; metadata: more keys, without the architecture's prefix; layer, top: more tensors of each layer
+    and of the model; without: tensors that there are not.
     """
     n_kv = HEAD_DIM * n_head_kv
     keys: Keys = {
@@ -76,12 +79,45 @@ def transformer(
             parts[f"{part}.bias"] = shape[:-1]
         if scales:
             parts[f"{part}.scale"] = shape[:1] if part in experts else (1,)
-    parts |= layer or {}
+    parts.update(layer or {})
     tensors: Shapes = {"token_embd.weight": (N_VOCAB, N_EMBD), "output_norm.weight": (N_EMBD,)}
     if not tied:
         tensors["output.weight"] = (N_VOCAB, N_EMBD)
     if rope_factors:
         tensors["rope_freqs.weight"] = (HEAD_DIM // 2,)
     tensors |= {f"blk.{i}.{part}": shape for i in range(n_layer) for part, shape in parts.items()}
+    tensors.update(top or {})
     kept = {tensor: shape for tensor, shape in tensors.items() if not tensor.endswith(without)}
     return SampleModel(name, {f"{architecture}.{key}": value for key, value in keys.items()}, kept)
+
+
+def layer_norm_transformer(
+    architecture: str,
+    name: str = "plain",
+    n_head_kv: int = 4,
+    fused: bool = True,
+    biases: bool = True,
+    gated: bool = False,
+    tied: bool = False,
+    metadata: Mapping[str, int | float | str] | None = None,
+    layer: Mapping[str, tuple[int, ...]] | None = None,
+    top: Mapping[str, tuple[int, ...]] | None = None,
+    without: tuple[str, ...] = (),
+) -> SampleModel:
+    """Two layers behind layer norms, as `transformer`.
+
+    fused: queries, keys and values from one matrix; biases: of matrices and norms; gated: the feed-forward.
+    """
+    more: Shapes = {"attn_norm.bias": (N_EMBD,), "ffn_norm.bias": (N_EMBD,)} if biases else {}
+    last: Shapes = {"output_norm.bias": (N_EMBD,)} if biases else {}
+    if fused:
+        rows = N_EMBD + 2 * HEAD_DIM * n_head_kv
+        more |= {"attn_qkv.weight": (rows, N_EMBD), **({"attn_qkv.bias": (rows,)} if biases else {})}
+        without += tuple(f"attn_{x}.{kind}" for x in "qkv" for kind in ("weight", "bias"))
+    if not gated:
+        without += ("ffn_gate.weight", "ffn_gate.bias")
+    eps = {"attention.layer_norm_epsilon": 1e-5}
+    return transformer(
+        architecture, name, n_head_kv, biases=biases, tied=tied, metadata={**eps, **(metadata or {})},
+        layer={**more, **(layer or {})}, top={**last, **(top or {})}, without=without,
+    )  # fmt: skip

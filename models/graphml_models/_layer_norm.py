@@ -1,0 +1,66 @@
+"""The family of GPT-2: layer norms before attention and feed-forward, biases as far as the file has them.
+
+T tokens, O rows whose logits are wanted, D model width, N heads, K key-value heads, H head width, F hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+from graphml.engine.architecture import Keys, Layer, Tensors
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml_models import _config
+from graphml_models._attention import project, rotate
+from graphml_models._ffn import plain_ffn
+
+Part = Callable[[Layer, Node], Node]
+
+
+@dataclass(frozen=True)
+class Config(_config.Config):
+    """As of every decoder, with the epsilon of layer norms."""
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        return cls(**_config.shared(keys, _config.LAYER_EPS))
+
+
+def norm(weights: Tensors, x: Node, name: str, eps: float) -> Node:
+    """The layer norm `name` with its bias, where it has one."""
+    return weights.g.layer_norm(x, weights[name], weights.get(f"{name}.bias"), eps, name)
+
+
+def gelu_ffn(layer: Layer, x_TD: Node) -> Node:
+    """Feed-forward with GELU."""
+    return plain_ffn(layer.g, layer, x_TD, Builder.gelu)
+
+
+def attend(
+    g: Builder, config: Config, layer: Layer, x_TD: Node, scale: float | None = None, max_bias: float = 0.0
+) -> Node:
+    """Attention without rotation, [T, N * H]; scale: config's if None; max_bias: of ALiBi."""
+    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
+    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, scale or config.scale, max_bias=max_bias)
+
+
+def attend_rotated(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
+    """Attention of queries and keys rotated in halves, [T, N * H]."""
+    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
+    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
+    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
+
+
+def decoder(weights: Tensors, config: Config, x_TD: Node, attention: Part, ffn: Part = gelu_ffn) -> Node:
+    """Logits [O, vocabulary]: attention, then feed-forward, each of a norm and added to the residual."""
+    g = weights.g
+    for layer in weights.layers(config.n_layer):
+        h_TD = attention(layer, norm(layer, x_TD, "attn_norm", config.norm_eps))
+        x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
+        x_TD = g.add(x_TD, layer.linear(h_TD, "attn_output", "attn_out"), "attn_residual")
+        h_TD = ffn(layer, norm(layer, x_TD, "ffn_norm", config.norm_eps))
+        x_TD = g.add(x_TD, h_TD, "ffn_residual")
+    return weights.logits(norm(weights, x_TD, "output_norm", config.norm_eps))

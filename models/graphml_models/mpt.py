@@ -1,0 +1,77 @@
+"""MPT (MosaicML 2023, "Introducing MPT-7B"): ALiBi, held queries, keys and values, and no bias anywhere.
+
+Some have learned positions, norms of queries and keys, or divisors of the activation (AWQ, arXiv:2306.00978).
+Letters as in `_layer_norm`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml_models import _config, _layer_norm
+from graphml_models._attention import project
+from graphml_models._ffn import plain_ffn
+from graphml_models._layer_norm import decoder, norm
+from graphml_models._samples import layer_norm_transformer
+from graphml_models.gpt2 import positions
+
+
+@dataclass(frozen=True)
+class Config(_layer_norm.Config):
+    """As of the family; max_bias: of ALiBi; clamp: bound of queries, keys and values, 0 if there is none."""
+
+    max_bias: float
+    clamp: float
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        return cls(
+            **_config.shared(keys, _config.LAYER_EPS),
+            max_bias=keys.number("attention.max_alibi_bias", 0.0),
+            clamp=keys.number("attention.clamp_kqv", 0.0),
+        )
+
+
+def build(g: Builder, config: Config, weights: Tensors) -> Node:
+    """Logits [O, vocabulary]."""
+    x_TD = g.embed(weights["token_embd"], g.tokens)
+    if weights.get("position_embd"):
+        x_TD = g.add(x_TD, positions(g, config, weights), "embedded")
+    return decoder(weights, config, x_TD, lambda layer, h_TD: attention(g, config, layer, h_TD), ffn)
+
+
+def attention(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
+    """Attention with ALiBi before its output projection, [T, N * H]."""
+    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD, config.clamp)
+    if layer.get("attn_q_norm"):  # each of all heads at once
+        q_TD = norm(layer, g.flatten(q_TNH), "attn_q_norm", config.norm_eps)
+        k_TE = norm(layer, g.flatten(k_TKH), "attn_k_norm", config.norm_eps)
+        q_TNH, k_TKH = g.heads(q_TD, config.n_head), g.heads(k_TE, config.n_head_kv)
+    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, max_bias=config.max_bias)
+
+
+def ffn(layer: Layer, x_TD: Node) -> Node:
+    """Feed-forward with GELU."""
+    divisors = layer.get("ffn.act.scales")
+
+    def activation(g: Builder, h_TF: Node) -> Node:
+        return g.gelu(h_TF) if divisors is None else g.div(g.gelu(h_TF), divisors)
+
+    return plain_ffn(layer.g, layer, x_TD, activation)
+
+
+def sample(name: str) -> list[SampleModel]:
+    """Tiny models for tests."""
+    keys = {"attention.max_alibi_bias": 8.0}
+    norms = {f"attn_{x}_norm.{kind}": (64,) for x in "qk" for kind in ("weight", "bias")}
+    return [
+        layer_norm_transformer(name, "plain", biases=False, tied=True, metadata=keys),
+        layer_norm_transformer(name, "more", top={"position_embd.weight": (128, 64)},
+                               layer=norms | {"ffn.act.scales": (96,)},
+                               metadata=keys | {"attention.clamp_kqv": 0.5}),
+    ]  # fmt: skip

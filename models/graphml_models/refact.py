@@ -1,0 +1,29 @@
+"""Refact (Small Magellanic Cloud AI 2023, "Refact Code LLM"): llama with ALiBi, not rope."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from graphml.engine.architecture import Layer, SampleModel
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml_models import llama
+from graphml_models._attention import project
+from graphml_models._config import Config as Config
+from graphml_models._samples import transformer
+
+MAX_BIAS = 8.0  # the slope of the first head is 2 ** (-8 / heads); files do not say it
+
+
+def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
+    """Grouped-query attention with ALiBi before its output projection, [T, N * H]."""
+    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
+    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, max_bias=MAX_BIAS)
+
+
+build = partial(llama.build, attention=attention, feed_forward=partial(llama.feed_forward, scaled=False))
+
+
+def sample(name: str) -> list[SampleModel]:
+    """A tiny model for tests."""
+    return [transformer(name, n_head_kv=1, tied=True)]
