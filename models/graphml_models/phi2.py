@@ -1,6 +1,6 @@
-"""Phi-1.5 and Phi-2 (Li et al. 2023, arXiv:2309.05463).
+"""Phi-1.5 and Phi-2 (Li et al. 2023, arXiv:2309.05463): attention beside feed-forward, both behind one norm.
 
-Attention and feed-forward start from the same norm; a part of each head rotates. Letters as in `_layer_norm`.
+A part of each head rotates. Letters as in `_layer_norm`.
 """
 
 from __future__ import annotations
