@@ -41,7 +41,16 @@ def read(tmp_path: Path, **keys: float | str) -> Rope:
     ],
 )  # fmt: skip
 def test_scaling(keys: dict[str, float | str], scaling: dict[str, float], tmp_path: Path) -> None:
-    assert read(tmp_path, **keys) == Rope(64, {**PLAIN, **scaling})
+    rope = read(tmp_path, **keys)
+    assert (rope.n_rot, rope.scaling) == (64, {**PLAIN, **scaling})
+
+
+@pytest.mark.parametrize(("original", "long"), [(2047, True), (2048, False), (4096, False)])
+def test_longrope_goes_by_the_context_that_the_model_was_first_trained_for(
+    original: int, long: bool, tmp_path: Path
+) -> None:
+    keys: dict[str, float | str] = {"scaling__type": "longrope", "scaling__original_context_length": original}
+    assert read(tmp_path, **keys) == Rope(64, PLAIN, long)
 
 
 def test_part_of_a_head_may_rotate(tmp_path: Path) -> None:
@@ -50,6 +59,6 @@ def test_part_of_a_head_may_rotate(tmp_path: Path) -> None:
 
 def test_an_unknown_scaling_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(
-        ArchitectureError, match=r"rope\.scaling\.type: wanted none, linear or yarn; got 'dynamic'"
+        ArchitectureError, match=r"rope\.scaling\.type: wanted none, linear, yarn or longrope; got 'dynamic'"
     ):
         read(tmp_path, scaling__type="dynamic")
