@@ -59,3 +59,21 @@ def prefill_scratch_bytes(d_k: int, d_v: int) -> int:
     """Scratch of one thread of `attention_prefill`, at the widest vectors."""
     lanes = PREFILL_LANE_ARRAYS + d_k + PREFILL_BLOCK + prefill_values(d_v)
     return 4 * (lanes * _PREFILL_LANES + PREFILL_BLOCK * (d_k + prefill_values(d_v)))
+
+
+LONG_ROW = 16384
+"""Rows of this many elements and more (a vocabulary) are reduced by all threads together."""
+ROW_PIECE = 4096
+"""Elements of such a row that one thread reduces at a time: a third of the first cache."""
+ROW_BLOCK = 256
+"""Elements of such a row whose largest is noted before the k largest of all are sought."""
+
+
+def row_pieces(n: int) -> int:
+    """How many pieces of ROW_PIECE a row of n elements has."""
+    return -(-n // ROW_PIECE)
+
+
+def row_blocks(n: int) -> int:
+    """How many blocks of ROW_BLOCK a row of n elements has."""
+    return -(-n // ROW_BLOCK)

@@ -38,6 +38,6 @@ def replicated(node: Node) -> bool:
     """Whether every thread computes this value for itself: cheap single rows, to save a barrier."""
     node = viewed(node)
     lowering = table().get(node.op.name)
-    if lowering is None or not lowering.replicable or refuses(node) is not None:
+    if lowering is None or not lowering.replicable or lowering.shared(node) or refuses(node) is not None:
         return False
     return prod(bounds(node.shape[:1])) == 1 and one_copy_bytes(node) <= _REPLICATE_LIMIT

@@ -1,13 +1,34 @@
-"""The largest elements of each row, and elements of each row by number. Knows one row at a time."""
+"""The largest elements of each row, and elements of each row by number.
+
+A row belongs to one thread; all threads together look which blocks of a long row are worth reading.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from graphml_cpu.compiler import Address, Dim, Int
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.share import share
-from graphml_cpu.simd import F32, WIDTH, any_lane, load, load_f32, load_i32, store_i32
+from graphml_cpu.layouts import ROW_BLOCK
+from graphml_cpu.simd import (
+    F32,
+    WIDTH,
+    any_lane,
+    f32,
+    load,
+    load_f32,
+    load_i32,
+    load_partial,
+    max_lanes,
+    maximum,
+    ramp,
+    select,
+    splat,
+    store_f32,
+    store_i32,
+)
 
 
 @inline
@@ -37,6 +58,17 @@ def _none_before(x: int, chosen: int, k: int, first: int) -> bool:
     return last == last and not any_lane(load(F32, x + first * 4) > last)
 
 
+@inline
+def _choose(x: int, begin: int, end: int, k: int, chosen: int, filled: int) -> int:
+    """Put elements begin to end of the row at x among the `filled` chosen ones, at most k; how many then."""
+    for first in range(begin, end, WIDTH):
+        if filled == k and first + WIDTH <= end and _none_before(x, chosen, k, first):
+            continue
+        for i in range(first, min(first + WIDTH, end)):
+            filled = _insert(x, chosen, filled, k, i)
+    return filled
+
+
 def make_top_k() -> Callable[..., None]:
     """out[row] = numbers of the k largest elements of x[row], the largest first, the first of equals first.
 
@@ -47,14 +79,69 @@ def make_top_k() -> Callable[..., None]:
     def top_k(ith: Int, nth: Int, x: Address, out: Address, n: Int, k: Int, x_stride: Int, rows: Dim) -> None:
         begin, end = share(ith, nth, rows)
         for row in range(begin, end):
-            source, chosen, filled = x + row * x_stride, out + row * k * 4, 0
-            for first in range(0, n, WIDTH):
-                if filled == k and first + WIDTH <= n and _none_before(source, chosen, k, first):
-                    continue
-                for i in range(first, min(first + WIDTH, n)):
-                    filled = _insert(source, chosen, filled, k, i)
+            _choose(x + row * x_stride, 0, n, k, out + row * k * 4, 0)
 
     return top_k
+
+
+def make_block_maxima() -> Callable[..., None]:
+    """maxima[row, block] = the largest number of a block of x[row], -inf where it has none but NaN.
+
+    x as in `top_k`; blocks of `layouts.ROW_BLOCK`, a multiple of every vector's width; maxima float32
+    [rows, blocks].
+    """
+
+    def block_maxima(
+        ith: Int, nth: Int, x: Address, maxima: Address, n: Int, x_stride: Int, rows: Dim
+    ) -> None:
+        blocks = (n + ROW_BLOCK - 1) // ROW_BLOCK
+        begin, end = share(ith, nth, rows * blocks)
+        least = splat(F32, -math.inf)
+        for unit in range(begin, end):
+            source, first = x + unit // blocks * x_stride, unit % blocks * ROW_BLOCK
+            last = min(first + ROW_BLOCK, n)
+            top = least
+            for i in range(first, last - last % WIDTH, WIDTH):
+                top = maximum(load(F32, source + i * 4), top)  # NaN is not larger
+            rest = last % WIDTH
+            if rest > 0:
+                v = load_partial(F32, source + (last - rest) * 4, rest)
+                top = maximum(select(ramp(F32) < f32(rest), v, least), top)
+            store_f32(maxima + unit * 4, max_lanes(top))
+
+    return block_maxima
+
+
+def make_top_k_of_blocks() -> Callable[..., None]:
+    """out = top_k(x), where `block_maxima` made the maxima: k of them are no more than the k largest of x.
+
+    x and out as in `top_k`; no fewer blocks than k.
+    """
+
+    def top_k_of_blocks(
+        ith: Int,
+        nth: Int,
+        x: Address,
+        maxima: Address,
+        out: Address,
+        n: Int,
+        k: Int,
+        x_stride: Int,
+        rows: Dim,
+    ) -> None:
+        blocks = (n + ROW_BLOCK - 1) // ROW_BLOCK
+        begin, end = share(ith, nth, rows)
+        for row in range(begin, end):
+            source, tops, chosen = x + row * x_stride, maxima + row * blocks * 4, out + row * k * 4
+            _choose(tops, 0, blocks, k, chosen, 0)
+            least = load_f32(tops + load_i32(chosen + (k - 1) * 4) * 4)
+            filled = 0
+            for block in range(blocks):
+                if load_f32(tops + block * 4) >= least:
+                    first = block * ROW_BLOCK
+                    filled = _choose(source, first, min(first + ROW_BLOCK, n), k, chosen, filled)
+
+    return top_k_of_blocks
 
 
 def make_gather() -> Callable[..., None]:

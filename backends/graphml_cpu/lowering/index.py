@@ -5,10 +5,12 @@ from __future__ import annotations
 from graphml.ir.node import Node
 from graphml.ir.shape import bounds, max_elements
 from graphml_cpu.compiler import KernelRef
+from graphml_cpu.layouts import LONG_ROW, row_blocks
 from graphml_cpu.lowering.step import (
     Argument,
     Lowering,
     Step,
+    Workspace,
     cache_type,
     decodable,
     four_bytes,
@@ -65,17 +67,29 @@ def _refuses_set_rows(node: Node) -> str | None:
     return cache_type(state) if bounds(node.shape)[1:] else f"{state.name} has no rows"
 
 
+def _long_choice(node: Node) -> bool:
+    # Of fewer blocks than twice as many as are wanted, too many would have to be read again.
+    n = width(node.inputs[0])
+    return n >= LONG_ROW and 2 * width(node) <= row_blocks(n)
+
+
+def _choice_workspace(node: Node, threads: int) -> int:
+    x = node.inputs[0]
+    return max_elements(x.shape[:-1]) * row_blocks(width(x)) * 4 if _long_choice(node) else 0
+
+
 def _lower_top_k(node: Node, threads: int) -> list[Step]:
     x = node.inputs[0]
-    arguments: dict[str, Argument] = {
-        "x": x,
-        "out": node,
-        "n": width(x),
-        "k": width(node),
-        "x_stride": row_bytes(x),
-        "rows": leading(x),
-    }
-    return [Step(KernelRef("top_k", "graphml_cpu.kernels.choose", "make_top_k"), arguments)]
+    source: dict[str, Argument] = {"x": x, "n": width(x), "x_stride": row_bytes(x), "rows": leading(x)}
+    result: dict[str, Argument] = {"out": node, "k": width(node)}
+    module = "graphml_cpu.kernels.choose"
+    if not _long_choice(node):
+        return [Step(KernelRef("top_k", module, "make_top_k"), source | result)]
+    maxima: dict[str, Argument] = {"maxima": Workspace(node)}
+    return [
+        Step(KernelRef("block_maxima", module, "make_block_maxima"), source | maxima, writes=("maxima",)),
+        Step(KernelRef("top_k_of_blocks", module, "make_top_k_of_blocks"), source | maxima | result),
+    ]
 
 
 def _refuses_gather(node: Node) -> str | None:
@@ -98,5 +112,12 @@ def _lower_gather(node: Node, threads: int) -> list[Step]:
 
 GET_ROWS = Lowering(("get_rows",), _lower_get_rows, refuses=_refuses_get_rows, replicable=True)
 SET_ROWS = Lowering(("set_rows",), _lower_set_rows, refuses=_refuses_set_rows)
-TOP_K = Lowering(("top_k",), _lower_top_k, refuses=one_symbol, replicable=True)
+TOP_K = Lowering(
+    ("top_k",),
+    _lower_top_k,
+    refuses=one_symbol,
+    workspace=_choice_workspace,
+    replicable=True,
+    shared=_long_choice,
+)
 GATHER = Lowering(("gather",), _lower_gather, refuses=_refuses_gather, replicable=True)

@@ -1,26 +1,64 @@
-"""Softmax and sums over the last dimension."""
+"""Softmax and sums over the last dimension; the threads share rows as long as a vocabulary piece by piece."""
 
 from __future__ import annotations
 
 from graphml.ir.node import Node
+from graphml.ir.shape import max_elements
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.lowering.step import Argument, Lowering, Step, leading, one_symbol, row_bytes, width
+from graphml_cpu.layouts import LONG_ROW, row_pieces
+from graphml_cpu.lowering.step import (
+    Argument,
+    Lowering,
+    Step,
+    Workspace,
+    leading,
+    one_symbol,
+    row_bytes,
+    width,
+)
 
 _MODULE = "graphml_cpu.kernels.reduce"
 
 
+def _long(node: Node) -> bool:
+    return width(node.inputs[0]) >= LONG_ROW
+
+
+def _workspace(node: Node, threads: int) -> int:
+    x = node.inputs[0]
+    # A sum per piece; softmax: the largest, too.
+    numbers = {"sum_rows": 1, "softmax": 2}[node.op.name]
+    return max_elements(x.shape[:-1]) * row_pieces(width(x)) * 4 * numbers if _long(node) else 0
+
+
 def _lower(node: Node, threads: int) -> list[Step]:
     x, op = node.inputs[0], node.op.name
-    arguments: dict[str, Argument] = {
-        "x": x,
-        "out": node,
-        "n": width(x),
-        "x_stride": row_bytes(x),
-        "rows": leading(x),
-    }
+    source: dict[str, Argument] = {"x": x, "n": width(x), "x_stride": row_bytes(x), "rows": leading(x)}
+    result: dict[str, Argument] = {"out": node}
     if op == "softmax":
-        arguments["out_stride"] = row_bytes(node)
-    return [Step(KernelRef(op, _MODULE, f"make_{op}"), arguments)]
+        result["out_stride"] = row_bytes(node)
+    whole = KernelRef(op, _MODULE, f"make_{op}")
+    if not _long(node):
+        return [Step(whole, source | result)]
+    partial: dict[str, Argument] = {"partial": Workspace(node)}
+    first = KernelRef(f"{op}_pieces", _MODULE, f"make_{op}_pieces")
+    if op == "softmax":
+        joined = KernelRef("softmax_of_pieces", _MODULE, "make_softmax_of_pieces")
+        rest = {name: source[name] for name in ("n", "rows")}
+        return [
+            Step(first, source | partial | result, writes=("partial", "out")),
+            Step(joined, partial | result | rest),
+        ]
+    n = row_pieces(width(x))
+    sums: dict[str, Argument] = {"x": partial["partial"], "n": n, "x_stride": 4 * n, "rows": leading(x)}
+    return [Step(first, source | partial, writes=("partial",)), Step(whole, sums | result)]
 
 
-REDUCE = Lowering(("softmax", "sum_rows"), _lower, refuses=one_symbol, replicable=True)
+REDUCE = Lowering(
+    ("softmax", "sum_rows"),
+    _lower,
+    refuses=one_symbol,
+    workspace=_workspace,
+    replicable=True,
+    shared=_long,
+)

@@ -65,7 +65,7 @@ class Lowering:
 
     refuses: why a node of these ops has no kernel; None where it has. workspace: bytes of shared scratch of a
     node on a number of threads. replicable: so cheap for one row that each thread may do it for itself
-    rather than wait for another.
+    rather than wait for another. shared: a node of which not even one row is so cheap.
     """
 
     ops: tuple[str, ...]
@@ -73,6 +73,7 @@ class Lowering:
     refuses: Callable[[Node], str | None] = lambda node: None
     workspace: Callable[[Node, int], int] = lambda node, threads: 0
     replicable: bool = False
+    shared: Callable[[Node], bool] = lambda node: False
 
 
 def number(node: Node, name: str) -> float:
