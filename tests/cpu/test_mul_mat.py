@@ -10,9 +10,15 @@ import numpy as np
 import pytest
 from graphml_cpu import packed, target
 from graphml_cpu.compiler import Kernel, KernelRef, assembly, compile_kernels
+from graphml_cpu.kernels.formats import has_reader, names
 from graphml_quant import by_name
 
-INTEGER = ("q4_0", "q4_1", "q8_0")
+from tests.cpu.weights import ordinary_weights
+from tests.quant.ggml_record import sample_blocks
+
+INTEGER = tuple(name for name in names() if has_reader(name))
+# Where the halves of a block are that must be ordinary numbers.
+SCALES_AT = {"q4_0": (0,), "q4_1": (0, 2), "q8_0": (0,), "q4_k": (0, 2), "q6_k": (208,)}
 FLOATS = ("f32", "f16", "bf16")
 
 
@@ -43,17 +49,13 @@ def guarded(content: np.ndarray) -> np.ndarray:
 
 
 def make_weights(kind: str, n: int, k: int, rng: np.random.Generator) -> Any:
-    """[n, bytes of a row]; every bit pattern of the values, tame scales."""
+    """[n, bytes of a row]; of formats every bit pattern of the values, tame scales."""
     if kind in FLOATS:
         values = rng.normal(size=(n, k)).astype(np.float32)
         if kind == "bf16":
             return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
         return values.astype(np.float16 if kind == "f16" else np.float32).view(np.uint8)
-    raw = rng.integers(0, 256, (n * k // 32, by_name(kind).block_bytes), dtype=np.uint8)
-    raw[:, :2] = rng.uniform(-1.5, 1.5, (len(raw), 1)).astype(np.float16).view(np.uint8)
-    if kind == "q4_1":
-        raw[:, 2:4] = rng.uniform(-8, 8, (len(raw), 1)).astype(np.float16).view(np.uint8)
-    return raw.reshape(n, -1)
+    return ordinary_weights(by_name(kind), n, k, int(rng.integers(1000)))
 
 
 def decoded(kind: str, weights: np.ndarray, k: int) -> Any:
@@ -77,15 +79,12 @@ def unpack(rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, dict[str, 
     low = groups[:, :, :64].view(np.int8).reshape(len(rows), -1, 16)
     high = groups[:, :, 64:128].view(np.int8).reshape(len(rows), -1, 16)
 
-    def numbers(at: int, kind: Any) -> Any:
-        return groups[:, :, at : at + 16].copy().view(kind).reshape(len(rows), -1)
+    def numbers(at: int) -> Any:
+        return groups[:, :, at : at + 16].copy().view(np.float32).reshape(len(rows), -1)
 
-    sums = {
-        "scaled": numbers(packed.SCALED_SUM, np.float32),
-        "8": numbers(packed.SEED_8, np.int32),
-        "128": numbers(packed.SEED_128, np.int32),
-    }
-    return np.concatenate([low, high], -1), numbers(packed.SCALE, np.float32), sums
+    sums = {name: numbers(getattr(packed, name)) for name in ("LOW_SUM", "HIGH_SUM", "SUM")}
+    seeds = groups[:, :, packed.SEEDS : packed.SCALE].copy().view(np.int32).reshape(len(rows), -1, 4)
+    return np.concatenate([low, high], -1), numbers(packed.SCALE), {**sums, "SEEDS": seeds}
 
 
 def multiply(
@@ -160,44 +159,58 @@ def test_packing(k: int) -> None:
     assert (np.abs(q[:, :count] * scale[:, :count, None] - blocks) <= 0.5001 * wanted[..., None]).all()
     assert (q[:, count:] == 0).all()
     assert (scale[:, count:] == 0).all()
-    total = q.sum(-1, dtype=np.int32)
-    np.testing.assert_array_equal(sums["8"], -8 * total)
-    np.testing.assert_array_equal(sums["128"], -128 * total)
-    np.testing.assert_array_equal(sums["scaled"], scale * total.astype(np.float32))
+    low, high = q[..., :16].sum(-1, dtype=np.int32), q[..., 16:].sum(-1, dtype=np.int32)
+    seeds = np.stack([low, high, low + high, -(low + high)], -1) * -128
+    np.testing.assert_array_equal(sums["SEEDS"], seeds)
+    for name, total in (("LOW_SUM", low), ("HIGH_SUM", high), ("SUM", low + high)):
+        np.testing.assert_array_equal(sums[name], scale * total.astype(np.float32))
 
 
-SHAPES = [  # n, k, rows, residual, bias
-    (1, 32, 1, False, False),
-    (37, 576, 1, True, False),
-    (64, 2048, 1, False, True),
-    (33, 96, 2, True, True),
-    (17, 160, 3, False, False),
-    (16, 128, 4, True, False),
-    (70, 160, 5, True, True),
-    (49, 288, 8, False, True),
-    (33, 320, 21, True, True),
+# n, rows of activations, residual, bias
+SHAPES = [
+    (1, 1, False, False),
+    (37, 1, True, False),
+    (33, 2, True, True),
+    (17, 3, False, False),
+    (16, 4, True, False),
+    (70, 5, True, True),
+    (33, 6, False, False),
+    (21, 7, False, True),
+    (49, 8, False, True),
+    (16, 9, False, False),
+    (35, 33, True, True),
 ]
-ODD = [(5, 1, 1, False, False), (45, 77, 1, True, True), (45, 77, 3, False, True), (41, 1037, 13, True, True)]
-CASES = [(kind, *shape) for kind in INTEGER for shape in SHAPES] + [
-    (kind, *shape) for kind in FLOATS for shape in SHAPES + ODD
-]
+FLOAT_WIDTHS = (1, 77, 128, 1037)
 
 
-@pytest.mark.parametrize("factory", ["mul_mat_vec", "mul_mat"])
-@pytest.mark.parametrize(("kind", "n", "k", "rows", "with_residual", "with_bias"), CASES)
-def test_products(
-    factory: str, kind: str, n: int, k: int, rows: int, with_residual: bool, with_bias: bool
-) -> None:
-    rng = np.random.default_rng(n * k + rows)
+def widths(kind: str) -> tuple[int, ...]:
+    """Row lengths that are whole blocks: less than a unit, units, units and a rest."""
+    if kind in FLOATS:
+        return FLOAT_WIDTHS
+    block = by_name(kind).block_elements
+    return tuple(sorted({block, 3 * block, *(k for k in (256, 576, 2048) if k % block == 0)}))
+
+
+# The two kernels share their parts: the formats are told apart by the larger one.
+KERNELS = [("mul_mat", kind) for kind in INTEGER + FLOATS] + [("mul_mat_vec", "q4_0"), ("mul_mat_vec", "f32")]
+
+
+@pytest.mark.parametrize(("factory", "kind"), KERNELS)
+def test_products(factory: str, kind: str) -> None:
+    rng = np.random.default_rng(len(kind))
     kernel = compile_kernels([kernel_ref(factory, kind)])[f"{factory}-{kind}"]
-    weights, x = make_weights(kind, n, k, rng), rng.normal(size=(rows, k)).astype(np.float32)
-    residual = rng.normal(size=(rows, n)).astype(np.float32) if with_residual else None
-    bias = rng.normal(size=n).astype(np.float32) if with_bias else None
-    wanted = expected(kind, weights, x)
-    wanted = wanted + (0 if bias is None else bias) + (0 if residual is None else residual)
-    for threads in (1, 2, 3):
-        found = multiply(kernel, kind, weights, x, threads, residual, bias)
-        assert (np.abs(found - wanted) <= tolerance(kind, weights, x)).all(), threads
+    for k in widths(kind):
+        for n, rows, with_residual, with_bias in SHAPES:
+            weights, x = make_weights(kind, n, k, rng), rng.normal(size=(rows, k)).astype(np.float32)
+            residual = rng.normal(size=(rows, n)).astype(np.float32) if with_residual else None
+            bias = rng.normal(size=n).astype(np.float32) if with_bias else None
+            wanted = expected(kind, weights, x)
+            wanted = wanted + (0 if bias is None else bias) + (0 if residual is None else residual)
+            alone = multiply(kernel, kind, weights, x, 1, residual, bias)
+            assert (np.abs(alone - wanted) <= tolerance(kind, weights, x)).all(), (k, n, rows)
+            for threads in (2, 3):
+                shared = multiply(kernel, kind, weights, x, threads, residual, bias)
+                np.testing.assert_array_equal(shared, alone, err_msg=str((k, n, rows, threads)))
 
 
 @pytest.mark.parametrize("kind", ["q4_0", "f32"])
@@ -212,28 +225,53 @@ def test_the_residual_may_be_the_result(kind: str) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 9])
-@pytest.mark.parametrize("kind", ["q4_0", "q4_1", "q8_0", "f32"])
+@pytest.mark.parametrize("kind", [*INTEGER, "f32"])
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_stays_so_and_stays_in_its_row(kind: str, rows: int, bad: float) -> None:
     rng = np.random.default_rng(2)
     kernel = compile_kernels([kernel_ref("mul_mat", kind)])[f"mul_mat-{kind}"]
-    weights, x = make_weights(kind, 20, 96, rng), rng.normal(size=(rows, 96)).astype(np.float32)
-    x[0, 40] = bad
+    k = widths(kind)[1]
+    weights, x = make_weights(kind, 20, k, rng), rng.normal(size=(rows, k)).astype(np.float32)
+    x[0, k // 2 + 3] = bad
     found = multiply(kernel, kind, weights, x)
     assert not np.isfinite(found[0]).any()
     assert np.isfinite(found[1:]).all()
 
 
 @pytest.mark.parametrize("kind", INTEGER)
-def test_extreme_values_are_exact(kind: str) -> None:
-    """All weights and activations at their largest, where a 16-bit sum in between would overflow."""
-    k = 256
+def test_hostile_weights_stay_in_their_column(kind: str) -> None:
+    """Rows of random bits, where scales are infinite and not numbers, between rows of ordinary weights."""
+    rng = np.random.default_rng(3)
     kernel = compile_kernels([kernel_ref("mul_mat", kind)])[f"mul_mat-{kind}"]
-    weights = make_weights(kind, 16, k, np.random.default_rng(0)).reshape(-1, by_name(kind).block_bytes)
-    weights[:, 2:] = 0x80 if kind == "q8_0" else 0xFF
-    weights[:, :2] = np.array([1], np.float16).view(np.uint8)
-    if kind == "q4_1":
-        weights[:, 2:4] = np.array([0], np.float16).view(np.uint8)
+    k = widths(kind)[1]
+    weights = make_weights(kind, 20, k, rng)
+    hostile = [0, 7, 8, 19]
+    blocks = sample_blocks(by_name(kind))
+    blocks = blocks[~np.isfinite(by_name(kind).decode(blocks)).all(-1)]
+    if len(blocks) == 0:
+        pytest.skip(f"every block of {kind} decodes to finite numbers")
+    weights[hostile] = np.resize(blocks, (4, weights.shape[1]))
+    ordinary = np.delete(np.arange(20), hostile)
+    for rows in (1, 2, 4, 12):
+        x = rng.normal(size=(rows, k)).astype(np.float32)
+        found, wanted = multiply(kernel, kind, weights, x)[:, ordinary], expected(kind, weights[ordinary], x)
+        assert (np.abs(found - wanted) <= tolerance(kind, weights[ordinary], x)).all(), rows
+        assert not np.isfinite(multiply(kernel, kind, weights, x)[:, hostile]).any()
+
+
+@pytest.mark.parametrize("kind", INTEGER)
+@pytest.mark.parametrize("byte", [0xFF, 0x80, 0x7F, 0x00])
+def test_extreme_values_are_exact(kind: str, byte: int) -> None:
+    """Weights and activations at their largest, where a 16-bit sum in between would overflow."""
+    kernel = compile_kernels([kernel_ref("mul_mat", kind)])[f"mul_mat-{kind}"]
+    k = widths(kind)[-1]
+    ordinary = make_weights(kind, 16, k, np.random.default_rng(0))
+    weights = np.full_like(ordinary, byte).reshape(-1, by_name(kind).block_bytes)
+    scales = SCALES_AT.get(kind)
+    if scales is None:
+        pytest.skip(f"where the scales of {kind} are is not said here")
+    for at in scales:
+        weights[:, at : at + 2] = np.array([1], np.float16).view(np.uint8)
     weights = weights.reshape(16, -1)
     for rows in (1, 12):
         for sign in (1, -1):

@@ -1,6 +1,7 @@
-"""Rows of Q4_0, Q4_1 and Q8_0 weights times packed activations, a row at a time: one token, or a few.
+"""Rows of quantised weights times packed activations, a row at a time: one token, or a few.
 
-The weights are read once, in file order, which is all that counts while memory sets the pace.
+The weights are read once, in file order, which is all that counts while memory sets the pace. Knows rows;
+a group of weights is read by the format's `Reader` and multiplied by `integer_groups`.
 """
 
 from __future__ import annotations
@@ -10,91 +11,113 @@ from typing import Any
 
 from graphml_cpu import packed
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.integer_blocks import FORMATS, BlockFormat, make_add_group, make_read_group
+from graphml_cpu.kernels.formats import make_read
+from graphml_cpu.kernels.formats._groups import F32x16, Reader
+from graphml_cpu.kernels.integer_groups import make_add_group
 from graphml_cpu.kernels.outputs import AHEAD, store_output
+from graphml_cpu.kernels.register_tiles import make_token_addresses
 from graphml_cpu.kernels.share import Number, Vector
-from graphml_cpu.simd import F32, f32, prefetch, sum_lanes, vector, zero
-
-F32x4 = vector("f32", 4)
+from graphml_cpu.simd import prefetch, sum_lanes, zero
 
 
-def _make_row_1(format: BlockFormat) -> Callable[..., Any]:
-    """An inline function `row(w, x, k)`: a weight row times a token, two vectors whose lanes are to add."""
-    add_group = make_add_group(format)
-    scattered, contiguous = make_read_group(format)
-    size = format.block_bytes
+def _make_each(add_group: Callable[..., Any], tokens: int) -> Callable[..., Any]:
+    """An inline function `each(group, xs, at, sums)`: a group times the tokens whose rows are at `xs`.
+
+    `sums` has a pair (total, least) for each token.
+    """
+    if tokens == 1:
+
+        @inline
+        def one(group: Any, xs: Any, at: int, sums: Any) -> Any:
+            return (add_group(group, xs[0] + at, sums[0][0], sums[0][1]),)
+
+        return one
+
+    half = tokens // 2
+    first, second = _make_each(add_group, half), _make_each(add_group, tokens - half)
 
     @inline
-    def row(w: int, x: int, k: int) -> tuple[Vector, Vector]:
-        total, least = zero(F32), zero(F32x4)
-        for _ in range(k // packed.GROUP):
-            prefetch(w + AHEAD)
-            if size > 32:
-                prefetch(w + AHEAD + 64)
-            total, least = add_group(contiguous(w), x, total, least)
-            w += 4 * size
-            x += packed.GROUP_BYTES
-        left = (k % packed.GROUP) // packed.BLOCK
-        if left > 0:
-            total, least = add_group(scattered(w, _rest(left, size)), x, total, least)
-        return total, least
+    def several(group: Any, xs: Any, at: int, sums: Any) -> Any:
+        return first(group, xs[:half], at, sums[:half]) + second(group, xs[half:], at, sums[half:])
 
-    return row
+    return several
+
+
+def _make_unit(reader: Reader, tokens: int) -> Callable[..., Any]:
+    """An inline function `unit(groups, xs, at, sums)`: all groups of a unit times the tokens."""
+    each = _make_each(make_add_group(reader)[0], tokens)
+
+    @inline
+    def one_group(groups: Any, xs: Any, at: int, sums: Any) -> Any:
+        return each(groups[0], xs, at, sums)
+
+    @inline
+    def two_groups(groups: Any, xs: Any, at: int, sums: Any) -> Any:
+        return each(groups[1], xs, at + packed.GROUP_BYTES, each(groups[0], xs, at, sums))
+
+    return one_group if reader.groups == 1 else two_groups
+
+
+def make_zero_sums(reader: Reader, tokens: int) -> Callable[..., Any]:
+    """An inline function: `tokens` pairs of a total and a least, all zero."""
+    least = make_add_group(reader)[1]
+
+    @inline
+    def one() -> Any:
+        return ((zero(F32x16), zero(least)),)
+
+    if tokens == 1:
+        return one
+    rest = make_zero_sums(reader, tokens - 1)
+
+    @inline
+    def more() -> Any:
+        first = one()
+        return first + rest()
+
+    return more
+
+
+def make_row(reader: Reader, tokens: int) -> Callable[..., Any]:
+    """An inline function `row(w, xs, k)`: a weight row times the tokens' packed rows at the addresses `xs`.
+
+    Gives a pair of vectors for each token, whose lanes are all to be added up.
+    """
+    unit, zeros = _make_unit(reader, tokens), make_zero_sums(reader, tokens)
+    last_unit = _make_unit(reader, tokens) if reader.groups == 1 else unit
+    read, read_rest = reader.read, reader.read_rest
+    size, elements = reader.unit_bytes, reader.groups * packed.GROUP
+    block = reader.block_elements
+    step = reader.groups * packed.GROUP_BYTES
+
+    @inline
+    def units(w: int, xs: Any, k: int) -> Any:
+        sums = zeros()
+        at = 0
+        for _ in range(k // elements):
+            for line in range(0, size, 64):
+                prefetch(w + AHEAD + line)
+            sums = unit(read(w), xs, at, sums)
+            w += size
+            at += step
+        return sums
+
+    @inline
+    def units_and_rest(w: int, xs: Any, k: int) -> Any:
+        sums = units(w, xs, k)
+        whole = k // elements
+        left = (k - whole * elements) // block
+        if left > 0:
+            sums = last_unit(read_rest(w + whole * size, left), xs, whole * step, sums)
+        return sums
+
+    return units if read_rest is None else units_and_rest
 
 
 @inline
-def _rest(left: int, size: int) -> tuple[int, int, int, int]:
-    """Offsets of the last 1 to 3 blocks; for the missing ones the last again: their activations are zeros."""
-    return 0, min(1, left - 1) * size, min(2, left - 1) * size, min(2, left - 1) * size
-
-
-def _make_row_2(format: BlockFormat) -> Callable[..., Any]:
-    """An inline function `row(w, x0, x1, k)`: a weight row times two tokens, two vectors for each."""
-    add_group = make_add_group(format)
-    scattered, contiguous = make_read_group(format)
-    size = format.block_bytes
-
-    @inline
-    def row(w: int, x0: int, x1: int, k: int) -> Any:
-        a, b, p, q = zero(F32), zero(F32), zero(F32x4), zero(F32x4)
-        groups = k // packed.GROUP
-        left = (k % packed.GROUP) // packed.BLOCK
-        for index in range(groups + min(left, 1)):
-            prefetch(w + AHEAD)
-            at = index * packed.GROUP_BYTES
-            group = contiguous(w) if index < groups else scattered(w, _rest(left, size))
-            a, p = add_group(group, x0 + at, a, p)
-            b, q = add_group(group, x1 + at, b, q)
-            w += 4 * size
-        return a, b, p, q
-
-    return row
-
-
-def _make_row_4(format: BlockFormat) -> Callable[..., Any]:
-    """An inline function `row(w, x0, ..., k)`: a weight row times four tokens, two vectors for each."""
-    add_group = make_add_group(format)
-    scattered, contiguous = make_read_group(format)
-    size = format.block_bytes
-
-    @inline
-    def row(w: int, x0: int, x1: int, x2: int, x3: int, k: int) -> Any:
-        a, b, c, d = zero(F32), zero(F32), zero(F32), zero(F32)
-        p, q, r, s = zero(F32x4), zero(F32x4), zero(F32x4), zero(F32x4)
-        groups = k // packed.GROUP
-        left = (k % packed.GROUP) // packed.BLOCK
-        for index in range(groups + min(left, 1)):
-            prefetch(w + AHEAD)
-            at = index * packed.GROUP_BYTES
-            group = contiguous(w) if index < groups else scattered(w, _rest(left, size))
-            a, p = add_group(group, x0 + at, a, p)
-            b, q = add_group(group, x1 + at, b, q)
-            c, r = add_group(group, x2 + at, c, r)
-            d, s = add_group(group, x3 + at, d, s)
-            w += 4 * size
-        return a, b, c, d, p, q, r, s
-
-    return row
+def finish(sums: tuple[Vector, Vector]) -> Number:
+    """A result from a token's pair of vectors."""
+    return sum_lanes(sums[0]) + sum_lanes(sums[1])
 
 
 def make_integer_rows(kind: str) -> Callable[..., Any]:
@@ -102,15 +125,10 @@ def make_integer_rows(kind: str) -> Callable[..., Any]:
 
     Weight rows begin to end of format `kind` times all `rows` packed rows.
     """
-    format = FORMATS[kind]
-    row_1, row_2, row_4 = _make_row_1(format), _make_row_2(format), _make_row_4(format)
-    size = format.block_bytes
-    # -offset * scale * sum(x), or + minimum * sum(x).
-    factor = f32(1.0 if format.minimum else -float(format.offset))
-
-    @inline
-    def finish(total: Vector, least: Vector) -> Number:
-        return sum_lanes(total) + factor * sum_lanes(least)
+    reader = make_read(kind)
+    row_1, row_2, row_4 = make_row(reader, 1), make_row(reader, 2), make_row(reader, 4)
+    two, four = make_token_addresses(2), make_token_addresses(4)
+    block_bytes, block_elements = reader.block_bytes, reader.block_elements
 
     @inline
     def multiply(
@@ -126,37 +144,29 @@ def make_integer_rows(kind: str) -> Callable[..., Any]:
         y_stride: int,
         rows: int,
     ) -> None:
-        row_bytes = k // packed.BLOCK * size
-        if rows == 1:
-            for index in range(begin, end):
-                total, least = row_1(w + index * row_bytes, x, k)
-                store_output(finish(total, least), y, residual, bias, index, 0)
-            return
-        if rows == 2:
-            for index in range(begin, end):
-                a, b, p, q = row_2(w + index * row_bytes, x, x + x_stride, k)
-                store_output(finish(a, p), y, residual, bias, index, 0)
-                store_output(finish(b, q), y, residual, bias, index, y_stride)
-            return
-        last = x + (rows - 1) * x_stride
+        row_bytes = k // block_elements * block_bytes
         for index in range(begin, end):
             at = w + index * row_bytes
-            for token in range(0, rows, 4):
-                # Past the last token the last one is computed again, and not stored.
+            token = 0
+            while token < rows:
+                left = rows - token
                 x0 = x + token * x_stride
-                x1, x2, x3 = (
-                    min(x0 + x_stride, last),
-                    min(x0 + 2 * x_stride, last),
-                    min(x0 + 3 * x_stride, last),
-                )
-                a, b, c, d, p, q, r, s = row_4(at, x0, x1, x2, x3, k)
                 to = token * y_stride
-                store_output(finish(a, p), y, residual, bias, index, to)
-                if token + 1 < rows:
-                    store_output(finish(b, q), y, residual, bias, index, to + y_stride)
-                if token + 2 < rows:
-                    store_output(finish(c, r), y, residual, bias, index, to + 2 * y_stride)
-                if token + 3 < rows:
-                    store_output(finish(d, s), y, residual, bias, index, to + 3 * y_stride)
+                if left == 1:
+                    (a,) = row_1(at, (x0,), k)
+                    store_output(finish(a), y, residual, bias, index, to)
+                elif left == 2:
+                    a, b = row_2(at, two(x0, x_stride, x_stride), k)
+                    store_output(finish(a), y, residual, bias, index, to)
+                    store_output(finish(b), y, residual, bias, index, to + y_stride)
+                else:
+                    # Past the last token the last one is computed again, and not stored.
+                    a, b, c, d = row_4(at, four(x0, x_stride, (left - 1) * x_stride), k)
+                    store_output(finish(a), y, residual, bias, index, to)
+                    store_output(finish(b), y, residual, bias, index, to + y_stride)
+                    store_output(finish(c), y, residual, bias, index, to + 2 * y_stride)
+                    if left > 3:
+                        store_output(finish(d), y, residual, bias, index, to + 3 * y_stride)
+                token += 4
 
     return multiply

@@ -1,8 +1,7 @@
-"""Panels of Q4_0, Q4_1 and Q8_0 weights times many packed rows: the register tile of the integer products.
+"""Panels of quantised weights times many packed rows: the register tile of the integer products.
 
-W weight rows (the lanes of a vector) are unpacked side by side into a panel: for each block of 32 columns
-eight vectors, vector c holding bytes 4c to 4c+3 of every row, then the rows' scales and minima. A tile keeps
-those eight vectors in registers while the tokens pass: each brings four bytes at a time into all lanes.
+A tile keeps the eight vectors of a panel's block (`integer_panels`) in registers while the tokens pass: each
+brings four bytes at a time into all lanes. Knows panels and the packed layout; a format is its `Reader`.
 """
 
 from __future__ import annotations
@@ -15,132 +14,94 @@ from numba import types
 
 from graphml_cpu import packed, target
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.integer_blocks import FORMATS, BlockFormat
+from graphml_cpu.kernels.formats import make_read
+from graphml_cpu.kernels.formats._groups import Reader
+from graphml_cpu.kernels.integer_groups import Operand, make_operand
+from graphml_cpu.kernels.integer_panels import make_unpack, panel_block_bytes
 from graphml_cpu.kernels.outputs import store_outputs
 from graphml_cpu.kernels.register_tiles import (
     VECTOR_BYTES,
     emit_fma,
-    join,
     make_token_addresses,
     make_zeros,
-    row_addresses,
     store_tuple,
 )
-from graphml_cpu.simd import F32, I32, U8, WIDTH, build, load, store
+from graphml_cpu.simd import F32, I32, U8, WIDTH, build, load
 from graphml_cpu.simd.bytes import emit_dot4, emit_dot4_signed, emit_fours
 from graphml_cpu.simd.operation import operation
 from graphml_cpu.simd.types import splat_value
 
-PANEL_BLOCK_BYTES = packed.panel_block_bytes()
-SCALES = 8 * VECTOR_BYTES
-MINIMA = 9 * VECTOR_BYTES
 # Tokens of a tile: eight weight vectors and eight sums fit in 32 registers; elsewhere there are 16.
 TOKENS = 8 if target.current().registers == 32 else 4
 
 
-@operation
-def load_transposed(typingctx: Any, at: Any, row_bytes: Any, last: Any) -> Any:
-    """`load_transposed(at, row_bytes, last)`: 16 bytes of each of W rows, as four U8 vectors.
+def _vectors_at(
+    builder: ir.IRBuilder, address: ir.Value, first: int, count: int, kind: Any
+) -> list[ir.Value]:
+    """IR: vectors `first` to `first + count` of a panel's block."""
+    found = []
+    for index in range(first, first + count):
+        where = builder.add(address, build.I64(index * VECTOR_BYTES))
+        found.append(builder.load(build.pointer(builder, where, kind.llvm_type), align=VECTOR_BYTES))
+    return found
 
-    Lane r of vector c (lanes of four bytes) holds bytes 4c to 4c+3 of row r. Rows further than `last` bytes
-    behind the first are replaced by the row there.
+
+def _everywhere(builder: ir.IRBuilder, address: ir.Value, offset: int, kind: Any) -> ir.Value:
+    """IR: the number at an address, in every lane."""
+    where = builder.add(address, build.I64(offset))
+    one = builder.load(build.pointer(builder, where, kind.llvm_element), align=4)
+    return splat_value(builder, one, kind)
+
+
+def _make_dots(builder: ir.IRBuilder, operand: Operand, weights: list[ir.Value]) -> Callable[..., ir.Value]:
+    """IR of the float sums of the products of a token with the first or last of the eight weight vectors."""
+    dot = emit_dot4_signed if operand.signed else emit_dot4
+
+    def dots(x: ir.Value, seed: int, halves: tuple[int, ...]) -> ir.Value:
+        found = build.constant(I32.llvm_type, 0)
+        if operand.shift is not None:
+            found = _everywhere(builder, x, packed.SEEDS + 4 * seed, I32)
+            if operand.shift:
+                found = builder.ashr(found, build.constant(I32.llvm_type, operand.shift))
+        for half in halves:
+            at = builder.add(x, build.I64(half * packed.HIGH_HALF))
+            fours = emit_fours(builder, at, 4, WIDTH)
+            for four, weight in zip(fours, weights[4 * half : 4 * half + 4], strict=True):
+                found = dot(builder, found, weight, builder.bitcast(four, U8.llvm_type))
+        return builder.sitofp(found, F32.llvm_type)
+
+    return dots
+
+
+def make_add_block(reader: Reader) -> Callable[..., Any]:
+    """An operation `add_block(panel, xs, group, place, sums)`: one block of W rows times the tokens `xs`.
+
+    `panel` is the panel's block, `xs` the addresses of the tokens' rows, `group` the offset in them of the
+    packed group, `place` (0 to 3) the block in it; `sums` one F32 per token, lanes are weight rows.
     """
+    operand = make_operand(reader)
+    sums_at = ((), (packed.SUM,), (packed.LOW_SUM, packed.HIGH_SUM))[reader.minima]
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        four = ir.VectorType(build.I32, 4)
-        rows = [
-            builder.load(build.pointer(builder, address, four), align=1)
-            for address in row_addresses(builder, *args)
-        ]
-        # Quarter q of interleaved[i] is row 4q + i: what is left is to transpose 4 x 4 within each quarter.
-        interleaved = [join(builder, rows[i::4]) for i in range(4)]
-        quarters = range(0, WIDTH, 4)
-
-        def pairs(a: ir.Value, b: ir.Value, start: int) -> ir.Value:
-            indices = []
-            for q in quarters:
-                indices += [q + start, WIDTH + q + start, q + start + 1, WIDTH + q + start + 1]
-            return build.shuffle(builder, a, b, indices)
-
-        result = []
-        for start in (0, 2):
-            left = pairs(interleaved[0], interleaved[1], start)
-            right = pairs(interleaved[2], interleaved[3], start)
-            for half in (0, 2):
-                indices = []
-                for q in quarters:
-                    indices += [q + half, q + half + 1, WIDTH + q + half, WIDTH + q + half + 1]
-                result.append(builder.bitcast(build.shuffle(builder, left, right, indices), U8.llvm_type))
-        return context.make_tuple(builder, signature.return_type, result)
-
-    return types.UniTuple(U8, 4)(types.int64, types.int64, types.int64), codegen
-
-
-@operation
-def gather_row_halves(typingctx: Any, at: Any, row_bytes: Any, last: Any) -> Any:
-    """One IEEE half of each of W rows as F32; rows as in `load_transposed`."""
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        narrow = ir.VectorType(ir.IntType(16), WIDTH)
-        bits = ir.Constant(narrow, ir.Undefined)
-        for lane, address in enumerate(row_addresses(builder, *args)):
-            half = builder.load(build.pointer(builder, address, ir.IntType(16)), align=1)
-            bits = builder.insert_element(bits, half, build.I32(lane))
-        if target.current().has_f16c:
-            halves = builder.bitcast(bits, ir.VectorType(ir.HalfType(), WIDTH))
-            return builder.fpext(halves, F32.llvm_type)
-        return build.half_to_single(builder, builder.zext(bits, ir.VectorType(build.I32, WIDTH)))
-
-    return F32(types.int64, types.int64, types.int64), codegen
-
-
-def make_add_block(format: BlockFormat) -> Callable[..., Any]:
-    """An operation `add_block(panel, xs, values, scale, sums)`: one block of W rows times the tokens `xs`.
-
-    `panel` is the panel's block, `xs` the addresses of the tokens' rows, `values` and `scale` the offsets in
-    them of the block's values and (less `packed.SCALE`) of its scale; `sums` one F32 per token, lanes are
-    weight rows.
-    """
-    seed = {8: packed.SEED_8, 128: packed.SEED_128}.get(format.offset)
-    dot = emit_dot4_signed if format.bits == 8 and not format.offset else emit_dot4
-
-    def add_block(typingctx: Any, panel: Any, xs: Any, values: Any, scale: Any, sums: Any) -> Any:
+    def add_block(typingctx: Any, panel: Any, xs: Any, group: Any, place: Any, sums: Any) -> Any:
         def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-            panel_at, xs_at, values_at, scale_at, totals = args
-
-            def vector_at(offset: int, kind: Any) -> ir.Value:
-                return builder.load(
-                    build.pointer(builder, builder.add(panel_at, build.I64(offset)), kind), align=VECTOR_BYTES
-                )
-
-            def everywhere(address: ir.Value, kind: Any) -> ir.Value:
-                one = builder.load(build.pointer(builder, address, kind.llvm_element), align=4)
-                return splat_value(builder, one, kind)
-
-            weights = [vector_at(c * VECTOR_BYTES, U8.llvm_type) for c in range(8)]
-            scales = vector_at(SCALES, F32.llvm_type)
-            minima = vector_at(MINIMA, F32.llvm_type) if format.minimum else None
+            panel_at, xs_at, group_at, place_at, totals = args
+            dots = _make_dots(builder, operand, _vectors_at(builder, panel_at, 0, 8, U8))
+            scales = _vectors_at(builder, panel_at, 8, reader.scales, F32)
+            minima = _vectors_at(builder, panel_at, 8 + reader.scales, reader.minima, F32)
+            of_values, of_floats = builder.mul(place_at, build.I64(16)), builder.mul(place_at, build.I64(4))
             result = []
             for token in range(len(sums)):
-                x = builder.extract_value(xs_at, token)
-                values_of, scale_of = builder.add(x, values_at), builder.add(x, scale_at)
-                found = build.constant(I32.llvm_type, 0)
-                if seed is not None:
-                    found = everywhere(builder.add(scale_of, build.I64(seed)), I32)
-                high = builder.add(values_of, build.I64(packed.HIGH_HALF))
-                fours = emit_fours(builder, values_of, 4, WIDTH) + emit_fours(builder, high, 4, WIDTH)
-                for four, weight in zip(fours, weights, strict=True):
-                    found = dot(builder, found, weight, builder.bitcast(four, U8.llvm_type))
-                factor = builder.fmul(scales, everywhere(builder.add(scale_of, build.I64(packed.SCALE)), F32))
-                total = emit_fma(
-                    builder,
-                    builder.sitofp(found, F32.llvm_type),
-                    factor,
-                    builder.extract_value(totals, token),
-                )
-                if minima is not None:
-                    sum_of = everywhere(builder.add(scale_of, build.I64(packed.SCALED_SUM)), F32)
-                    total = emit_fma(builder, minima, sum_of, total)
+                x = builder.add(builder.extract_value(xs_at, token), group_at)
+                values, floats = builder.add(x, of_values), builder.add(x, of_floats)
+                if len(scales) == 1:
+                    products = builder.fmul(dots(values, 2, (0, 1)), scales[0])
+                else:
+                    products = builder.fmul(dots(values, 0, (0,)), scales[0])
+                    products = emit_fma(builder, dots(values, 1, (1,)), scales[1], products)
+                total = builder.extract_value(totals, token)
+                total = emit_fma(builder, products, _everywhere(builder, floats, packed.SCALE, F32), total)
+                for minimum, at in zip(minima, sums_at, strict=True):
+                    total = emit_fma(builder, minimum, _everywhere(builder, floats, at, F32), total)
                 result.append(total)
             return context.make_tuple(builder, signature.return_type, result)
 
@@ -149,11 +110,12 @@ def make_add_block(format: BlockFormat) -> Callable[..., Any]:
     return operation(add_block)
 
 
-def _make_tile(format: BlockFormat, tokens: int) -> Callable[..., Any]:
+def make_tile(reader: Reader, tokens: int) -> Callable[..., Any]:
     """An inline function: a panel times `tokens` rows (past the end the last one again), stored at `out`."""
-    add_block = make_add_block(format)
+    add_block = make_add_block(reader)
     token_addresses = make_token_addresses(tokens)
     zeros = make_zeros(tokens)
+    block_bytes = panel_block_bytes(reader)
 
     @inline
     def tile(panel: int, blocks: int, x: int, x_stride: int, last: int, out: int) -> None:
@@ -161,58 +123,10 @@ def _make_tile(format: BlockFormat, tokens: int) -> Callable[..., Any]:
         sums = zeros()
         for block in range(blocks):
             group = (block >> 2) * packed.GROUP_BYTES
-            place = block & 3
-            at = panel + block * PANEL_BLOCK_BYTES
-            sums = add_block(at, xs, group + place * 16, group + place * 4, sums)
+            sums = add_block(panel + block * block_bytes, xs, group, block & 3, sums)
         store_tuple(out, sums)
 
     return tile
-
-
-def make_unpack(format: BlockFormat) -> Callable[..., Any]:
-    """An inline function `unpack(w, row_bytes, last, blocks, panel)`: W weight rows from w on -> panel."""
-    size, values, minimum = format.block_bytes, format.values, format.minimum
-    four_bits, biased = format.bits == 4, format.offset == 128
-
-    @inline
-    def store_four(to: int, a: Any) -> None:
-        store(to, a[0])
-        store(to + VECTOR_BYTES, a[1])
-        store(to + 2 * VECTOR_BYTES, a[2])
-        store(to + 3 * VECTOR_BYTES, a[3])
-
-    @inline
-    def unpack_nibbles(at: int, row_bytes: int, last: int, to: int) -> None:
-        a = load_transposed(at, row_bytes, last)
-        store_four(to, (a[0] & 15, a[1] & 15, a[2] & 15, a[3] & 15))
-        store_four(to + 4 * VECTOR_BYTES, (a[0] >> 4, a[1] >> 4, a[2] >> 4, a[3] >> 4))
-
-    @inline
-    def half_of_bytes(at: int, row_bytes: int, last: int, to: int) -> None:
-        a = load_transposed(at, row_bytes, last)
-        if biased:
-            store_four(to, (a[0] ^ 128, a[1] ^ 128, a[2] ^ 128, a[3] ^ 128))
-        else:
-            store_four(to, a)
-
-    @inline
-    def unpack_bytes(at: int, row_bytes: int, last: int, to: int) -> None:
-        half_of_bytes(at, row_bytes, last, to)
-        half_of_bytes(at + 16, row_bytes, last, to + 4 * VECTOR_BYTES)
-
-    unpack_values = unpack_nibbles if four_bits else unpack_bytes
-
-    @inline
-    def unpack(w: int, row_bytes: int, last: int, blocks: int, panel: int) -> None:
-        for block in range(blocks):
-            at = w + block * size
-            to = panel + block * PANEL_BLOCK_BYTES
-            unpack_values(at + values, row_bytes, last, to)
-            store(to + SCALES, gather_row_halves(at, row_bytes, last))
-            if minimum != 0:
-                store(to + MINIMA, gather_row_halves(at + minimum, row_bytes, last))
-
-    return unpack
 
 
 def make_integer_tiles(kind: str) -> Callable[..., Any]:
@@ -220,11 +134,12 @@ def make_integer_tiles(kind: str) -> Callable[..., Any]:
 
     Panels begin to end (of W weight rows each) of format `kind` times all packed rows.
     """
-    format = FORMATS[kind]
-    size = format.block_bytes
-    unpack = make_unpack(format)
+    reader = make_read(kind)
+    unpack = make_unpack(reader)
     few = TOKENS // 2
-    many_tokens, few_tokens = _make_tile(format, TOKENS), _make_tile(format, few)
+    many_tokens, few_tokens = make_tile(reader, TOKENS), make_tile(reader, few)
+    stored_bytes, stored_elements = reader.block_bytes, reader.block_elements
+    panel_group = 4 * panel_block_bytes(reader)
 
     @inline
     def multiply(
@@ -243,15 +158,16 @@ def make_integer_tiles(kind: str) -> Callable[..., Any]:
         scratch: int,
     ) -> None:
         blocks = k // packed.BLOCK
-        row_bytes = blocks * size
-        panel_bytes = blocks * PANEL_BLOCK_BYTES
+        row_bytes = k // stored_elements * stored_bytes
+        panel_bytes = (k + packed.GROUP - 1) // packed.GROUP * panel_group
         out = scratch + packed.PANELS * panel_bytes
+        buffer = out + TOKENS * VECTOR_BYTES
         for first in range(begin, end, packed.PANELS):
             panels = min(packed.PANELS, end - first)
             for panel in range(panels):
                 row = (first + panel) * WIDTH
                 last = (n - 1 - row) * row_bytes
-                unpack(w + row * row_bytes, row_bytes, last, blocks, scratch + panel * panel_bytes)
+                unpack(w + row * row_bytes, row_bytes, last, k, scratch + panel * panel_bytes, buffer)
             token = 0
             while token < rows:
                 at = x + token * x_stride

@@ -1,10 +1,10 @@
 """The kernels of products with weights: y = x @ w.T (+ bias) (+ residual), float32 results.
 
 `w` is [n, k] in the file's own layout, row after row; `x` is [rows, k], its rows `x_stride` bytes apart:
-packed int8 rows (`graphml_cpu.packed`) for Q4_0, Q4_1 and Q8_0, float32 for F32, F16 and BF16. `bias` is
-float32 [n], `residual` float32 [rows, n] with the stride of y and perhaps y itself; address 0: none.
-`scratch` is each thread's own, `packed.scratch_bytes(kind, k)` of it, aligned to 64 bytes (`mul_mat_vec`
-needs none). Threads share the weight rows. Knows which of the other modules multiplies what.
+packed int8 rows (`graphml_cpu.packed`) for the formats that have a `Reader`, float32 for F32, F16 and BF16.
+`bias` is float32 [n], `residual` float32 [rows, n] with the stride of y and perhaps y itself; address 0: no
+such. `scratch` is each thread's own, `packed.scratch_bytes(kind, k)` of it, aligned to 64 bytes
+(`mul_mat_vec` needs none). Threads share the weight rows. Knows which of the other modules multiplies what.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any
 from graphml_cpu.compiler import Address, Dim, Int
 from graphml_cpu.kernels.float_rows import make_float_rows
 from graphml_cpu.kernels.float_tiles import make_float_tiles
-from graphml_cpu.kernels.integer_blocks import FORMATS
+from graphml_cpu.kernels.formats import has_reader
 from graphml_cpu.kernels.integer_rows import make_integer_rows
 from graphml_cpu.kernels.integer_tiles import make_integer_tiles
 from graphml_cpu.kernels.share import share
 from graphml_cpu.simd import WIDTH
 
 # Up to this many rows, unpacking a panel costs more than it saves.
-_FEW_ROWS = 4
+_FEW_ROWS = 8
 
 
 def _make_rows(kind: str) -> Callable[..., Any]:
-    return make_integer_rows(kind) if kind in FORMATS else make_float_rows(kind)
+    return make_integer_rows(kind) if has_reader(kind) else make_float_rows(kind)
 
 
 def make_mul_mat_vec(kind: str) -> Callable[..., None]:
@@ -56,7 +56,7 @@ def make_mul_mat_vec(kind: str) -> Callable[..., None]:
 
 def make_mul_mat(kind: str) -> Callable[..., None]:
     """For any number of rows of activations: panels of weights are unpacked and used for all rows."""
-    integer = kind in FORMATS
+    integer = has_reader(kind)
     multiply_few = _make_rows(kind)
     multiply_many = make_integer_tiles(kind) if integer else make_float_tiles(kind)
     panel_rows = WIDTH if integer else 2 * WIDTH

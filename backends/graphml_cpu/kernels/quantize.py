@@ -10,64 +10,132 @@ from collections.abc import Callable
 from graphml_cpu import packed
 from graphml_cpu.compiler import Address, Dim, Int
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.share import Number, Vector, share
+from graphml_cpu.kernels.share import Vector, share
 from graphml_cpu.simd import (
     absolute,
     any_lane,
     bitcast,
+    concatenate,
     convert,
-    f32,
+    dot4,
+    extract,
+    high_half,
     load,
     load_partial,
-    max_lanes,
+    low_half,
     maximum,
+    select,
+    shuffle_by,
+    shuffle_pair_by,
+    splat,
     store,
-    store_f32,
-    store_i32,
-    sum_lanes,
+    to_float,
     vector,
     zero,
 )
 
-_BLOCK_BYTES = packed.BLOCK * 4
-_HALF = packed.BLOCK // 2
+HALF = packed.BLOCK // 2
 F32x16 = vector("f32", 16)
+F32x4 = vector("f32", 4)
 I32x16 = vector("i32", 16)
+I32x4 = vector("i32", 4)
 I8x16 = vector("i8", 16)
+U8x64 = vector("u8", 64)
 # Added to a small number, it leaves the nearest integer (ties to even) in the low bits of the sum.
 _ROUNDER = 1.5 * 2.0**23
 _ROUNDER_BITS = 0x4B400000
+_INFINITY_BITS = 0x7F800000
+
+_even = shuffle_pair_by((0, 2, 4, 6))
+_odd = shuffle_pair_by((1, 3, 5, 7))
+_evens = shuffle_by((0, 2, 4, 6, 8, 10, 12, 14))
+_odds = shuffle_by((1, 3, 5, 7, 9, 11, 13, 15))
+_even_half = shuffle_by((0, 2, 4, 6))
+_odd_half = shuffle_by((1, 3, 5, 7))
+_seeds = shuffle_pair_by([lane for block in range(4) for lane in (block, 4 + block, 8 + block, 12 + block)])
 
 
 @inline
-def quantize_block(low: Vector, high: Vector, out: int, block: int) -> None:
-    """Quantise one block, given as its two halves, into place `block` (0 to 3) of the group at `out`."""
-    largest = max_lanes(maximum(absolute(low), absolute(high)))
-    # inf - inf and NaN - NaN are not 0: what is not finite must not be rounded to an integer.
-    usable = not any_lane((low - low) + (high - high) != 0.0)
-    scale: Number = f32(0.0)
-    inverse: Number = f32(0.0)
-    if usable:
-        if largest > f32(0.0):
-            scale = largest / f32(127.0)
-            # For a subnormal largest the inverse is infinite: such a block counts as zero.
-            inverse = f32(127.0) / largest
-            if inverse > f32(3.0e38):
-                scale = f32(0.0)
-                inverse = f32(0.0)
-    else:
-        scale = f32(float("nan"))
-        low = zero(F32x16)
-        high = zero(F32x16)
-    q_low = bitcast(I32x16, low * inverse + _ROUNDER) - _ROUNDER_BITS
-    q_high = bitcast(I32x16, high * inverse + _ROUNDER) - _ROUNDER_BITS
-    store(out + block * _HALF, convert(I8x16, q_low))
-    store(out + packed.HIGH_HALF + block * _HALF, convert(I8x16, q_high))
-    total = sum_lanes(q_low + q_high)
-    store_f32(out + packed.SCALE + block * 4, scale)
-    store_f32(out + packed.SCALED_SUM + block * 4, scale * f32(total))
-    store_i32(out + packed.SEED_8 + block * 4, -8 * total)
-    store_i32(out + packed.SEED_128 + block * 4, -128 * total)
+def _largest(low: Vector, high: Vector) -> Vector:
+    """The bits of the largest magnitudes of a block, four lanes; NaN and infinity are above all numbers."""
+    bits = maximum(bitcast(I32x16, absolute(low)), bitcast(I32x16, absolute(high)))
+    eight = maximum(low_half(bits), high_half(bits))
+    return maximum(low_half(eight), high_half(eight))
+
+
+@inline
+def _pairs_of(a: Vector, b: Vector) -> Vector:
+    return maximum(_even(a, b), _odd(a, b))
+
+
+@inline
+def _rounded(x: Vector, inverse: Vector, block: int) -> Vector:
+    return convert(I8x16, bitcast(I32x16, x * extract(inverse, block) + _ROUNDER) - _ROUNDER_BITS)
+
+
+@inline
+def _cleared(x: Vector, bits: Vector, block: int) -> Vector:
+    """X, or zeros where the block of `bits` is not finite: such values must not be rounded to integers."""
+    usable = splat(I32x16, extract(bits, block)) < _INFINITY_BITS
+    return select(usable, x, zero(F32x16))
+
+
+@inline
+def _sums(q: Vector) -> Vector:
+    """The sums of the four quarters of 64 int8."""
+    fours = dot4(zero(I32x16), splat(U8x64, 1), q)
+    twos = _evens(fours) + _odds(fours)
+    return _even_half(twos) + _odd_half(twos)
+
+
+@inline
+def quantize_group(
+    a0: Vector, a1: Vector, b0: Vector, b1: Vector, c0: Vector, c1: Vector, d0: Vector, d1: Vector, out: int
+) -> None:
+    """Quantise a group, given as the two halves (F32x16) of its four blocks, to the address `out`."""
+    left = _pairs_of(_largest(a0, a1), _largest(b0, b1))
+    right = _pairs_of(_largest(c0, c1), _largest(d0, d1))
+    bits = _pairs_of(left, right)
+    usable = bits < _INFINITY_BITS
+    largest = bitcast(F32x4, bits)
+    # For zero and for a subnormal largest the inverse is infinite: such a block counts as zero.
+    inverse = 127.0 / largest
+    counts = inverse < 3.0e38
+    scale = select(counts, largest / 127.0, zero(F32x4))
+    inverse = select(counts, inverse, zero(F32x4))
+    if any_lane(bits >= _INFINITY_BITS):
+        scale = select(usable, scale, splat(F32x4, float("nan")))
+        inverse = select(usable, inverse, zero(F32x4))
+        a0, a1 = _cleared(a0, bits, 0), _cleared(a1, bits, 0)
+        b0, b1 = _cleared(b0, bits, 1), _cleared(b1, bits, 1)
+        c0, c1 = _cleared(c0, bits, 2), _cleared(c1, bits, 2)
+        d0, d1 = _cleared(d0, bits, 3), _cleared(d1, bits, 3)
+    low = concatenate(
+        concatenate(_rounded(a0, inverse, 0), _rounded(b0, inverse, 1)),
+        concatenate(_rounded(c0, inverse, 2), _rounded(d0, inverse, 3)),
+    )
+    high = concatenate(
+        concatenate(_rounded(a1, inverse, 0), _rounded(b1, inverse, 1)),
+        concatenate(_rounded(c1, inverse, 2), _rounded(d1, inverse, 3)),
+    )
+    store(out, low)
+    store(out + packed.HIGH_HALF, high)
+    low_sum, high_sum = _sums(low), _sums(high)
+    both = low_sum + high_sum
+    seeds = _seeds(concatenate(low_sum, high_sum), concatenate(both, -both))
+    store(out + packed.SEEDS, seeds * -128)
+    store(out + packed.SCALE, scale)
+    store(out + packed.LOW_SUM, scale * to_float(low_sum))
+    store(out + packed.HIGH_SUM, scale * to_float(high_sum))
+    store(out + packed.SUM, scale * to_float(both))
+
+
+@inline
+def load_some(address: int, count: int) -> Vector:
+    """Up to 16 float32, zero in the lanes past `count`."""
+    if count >= HALF:
+        return load(F32x16, address)
+    return load_partial(F32x16, address, max(count, 0))
 
 
 def make_quantize_q8() -> Callable[..., None]:
@@ -79,18 +147,18 @@ def make_quantize_q8() -> Callable[..., None]:
         for unit in range(begin, end):
             row = unit // groups
             first = (unit - row * groups) * packed.GROUP
-            source = x + (row * k + first) * 4
-            left = min(k - first, packed.GROUP)
-            for block in range(4):
-                at = source + block * _BLOCK_BYTES
-                here = left - block * packed.BLOCK
-                if here >= packed.BLOCK:
-                    quantize_block(
-                        load(F32x16, at), load(F32x16, at + 64), out + unit * packed.GROUP_BYTES, block
-                    )
-                else:
-                    low = load_partial(F32x16, at, max(here, 0))
-                    high = load_partial(F32x16, at + 64, max(here - _HALF, 0))
-                    quantize_block(low, high, out + unit * packed.GROUP_BYTES, block)
+            at = x + (row * k + first) * 4
+            left = k - first
+            quantize_group(
+                load_some(at, left),
+                load_some(at + 64, left - 16),
+                load_some(at + 128, left - 32),
+                load_some(at + 192, left - 48),
+                load_some(at + 256, left - 64),
+                load_some(at + 320, left - 80),
+                load_some(at + 384, left - 96),
+                load_some(at + 448, left - 112),
+                out + unit * packed.GROUP_BYTES,
+            )
 
     return quantize_q8

@@ -14,26 +14,18 @@ from graphml_cpu.compiler import Address, Dim, Float, Int
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formulas import GLU, pick
 from graphml_cpu.kernels.norm import rms_factor
-from graphml_cpu.kernels.quantize import F32x16, quantize_block
+from graphml_cpu.kernels.quantize import HALF, load_some, quantize_group
 from graphml_cpu.kernels.share import Number, Vector, share
-from graphml_cpu.simd import f32, load, load_partial
-
-_HALF = packed.BLOCK // 2
+from graphml_cpu.simd import f32
 
 
 @inline
-def _load_some(address: int, count: int) -> Vector:
-    """Up to 16 elements, zero in the lanes past `count`."""
-    if count >= _HALF:
-        return load(F32x16, address)
-    return load_partial(F32x16, address, max(count, 0))
-
-
-@inline
-def _normed(x: int, weight: int, at: int, count: int, factor: Number) -> Vector:
-    v = _load_some(x + at, count) * factor
+def _normed(x: int, weight: int, first: int, n: int, half: int, factor: Number) -> Vector:
+    """Half `half` of the group from element `first` on."""
+    at = first + half * HALF
+    v = load_some(x + at * 4, n - at) * factor
     if weight != 0:
-        v = v * _load_some(weight + at, count)
+        v = v * load_some(weight + at * 4, n - at)
     return v
 
 
@@ -58,11 +50,17 @@ def make_rms_norm_quantize() -> Callable[..., None]:
             if row != done:
                 factor = rms_factor(source, n, eps)
                 done = row
-            for block in range(packed.GROUP // packed.BLOCK):
-                i = first + block * packed.BLOCK
-                low = _normed(source, weight, i * 4, n - i, factor)
-                high = _normed(source, weight, (i + _HALF) * 4, n - i - _HALF, factor)
-                quantize_block(low, high, out + unit * packed.GROUP_BYTES, block)
+            quantize_group(
+                _normed(source, weight, first, n, 0, factor),
+                _normed(source, weight, first, n, 1, factor),
+                _normed(source, weight, first, n, 2, factor),
+                _normed(source, weight, first, n, 3, factor),
+                _normed(source, weight, first, n, 4, factor),
+                _normed(source, weight, first, n, 5, factor),
+                _normed(source, weight, first, n, 6, factor),
+                _normed(source, weight, first, n, 7, factor),
+                out + unit * packed.GROUP_BYTES,
+            )
 
     return rms_norm_quantize
 
@@ -74,6 +72,11 @@ def make_glu_quantize(op: str) -> Callable[..., None]:
     """
     function = pick(GLU, op, "glu_quantize")
 
+    @inline
+    def gated(gate: int, up: int, first: int, n: int, half: int) -> Vector:
+        at = first + half * HALF
+        return function(load_some(gate + at * 4, n - at), load_some(up + at * 4, n - at))
+
     def glu_quantize(
         ith: Int, nth: Int, gate: Address, up: Address, out: Address, n: Int, gate_stride: Int,
         up_stride: Int, rows: Dim,
@@ -84,11 +87,16 @@ def make_glu_quantize(op: str) -> Callable[..., None]:
             row = unit // groups
             first = (unit - row * groups) * packed.GROUP
             left, right = gate + row * gate_stride, up + row * up_stride
-            for block in range(packed.GROUP // packed.BLOCK):
-                i = first + block * packed.BLOCK
-                low = function(_load_some(left + i * 4, n - i), _load_some(right + i * 4, n - i))
-                i += _HALF
-                high = function(_load_some(left + i * 4, n - i), _load_some(right + i * 4, n - i))
-                quantize_block(low, high, out + unit * packed.GROUP_BYTES, block)
+            quantize_group(
+                gated(left, right, first, n, 0),
+                gated(left, right, first, n, 1),
+                gated(left, right, first, n, 2),
+                gated(left, right, first, n, 3),
+                gated(left, right, first, n, 4),
+                gated(left, right, first, n, 5),
+                gated(left, right, first, n, 6),
+                gated(left, right, first, n, 7),
+                out + unit * packed.GROUP_BYTES,
+            )
 
     return glu_quantize

@@ -1,7 +1,7 @@
 """Products with weights and the conversion of activations.
 
-Native kernels read F32, F16 and BF16 weights against float32 rows and Q4_0, Q4_1 and Q8_0 against rows packed
-to int8; every other format is decoded panel by panel.
+Native kernels read F32, F16 and BF16 weights against float32 rows, and formats that have a `Reader` against
+rows packed to int8; every other format is decoded panel by panel.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from graphml.ir.dtype import DType, dtype
 from graphml.ir.node import Node
 from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
+from graphml_cpu.kernels import formats
 from graphml_cpu.layouts import panel_scratch_bytes
 from graphml_cpu.lowering.step import (
     Argument,
@@ -26,13 +27,12 @@ from graphml_cpu.lowering.step import (
 from graphml_cpu.packed import packed_bytes, scratch_bytes
 
 FLOAT_WEIGHTS = frozenset({"f32", "f16", "bf16"})
-INTEGER_WEIGHTS = frozenset({"q4_0", "q4_1", "q8_0"})
 ACTIVATION = dtype("q8_1")
 
 
 def activation(weight: DType) -> DType | None:
     """What rows are converted to before they meet weights of a dtype; None: they stay float32."""
-    return ACTIVATION if weight.name in INTEGER_WEIGHTS else None
+    return ACTIVATION if formats.has_reader(weight.name) else None
 
 
 def stored_row_bytes(node: Node) -> int:

@@ -23,14 +23,16 @@ def emit_dot4(builder: ir.IRBuilder, total: ir.Value, unsigned: ir.Value, signed
     """
     level = target.current()
     bits = total.type.count * 32
-    if level.has_vnni and bits in (128, 256, 512) and bits // 8 <= level.vector_bytes:
+    if bits > level.vector_bytes * 8:
+        return _by_halves(builder, emit_dot4, total, unsigned, signed)
+    if level.has_vnni and bits in (128, 256, 512):
         operands = [builder.bitcast(value, total.type) for value in (unsigned, signed)]
         return build.call(builder, f"llvm.x86.avx512.vpdpbusd.{bits}", total.type, [total, *operands])
     if level.vector_bytes == 32 and bits == 256:
         return _multiply_add_pairs(builder, total, unsigned, signed)
-    if level.has_dotprod and bits % 128 == 0:
+    if level.has_dotprod and bits == 128:
         name = "usdot" if level.has_i8mm else "sdot"
-        return _by_quarters(builder, name, total, unsigned, signed)
+        return _arm_dot(builder, name, total, unsigned, signed)
     if level.architecture == "arm" and bits == 128:
         return _widening_pairs(builder, total, unsigned, signed)
     return _generic(builder, total, builder.zext, unsigned, signed)
@@ -40,8 +42,10 @@ def emit_dot4_signed(builder: ir.IRBuilder, total: ir.Value, a: ir.Value, b: ir.
     """Each int32 lane of `total` plus four products of signed neighbours: any a, b of -127 to 127."""
     level = target.current()
     bits = total.type.count * 32
-    if level.has_dotprod and bits % 128 == 0:
-        return _by_quarters(builder, "sdot", total, a, b)
+    if bits > level.vector_bytes * 8:
+        return _by_halves(builder, emit_dot4_signed, total, a, b)
+    if level.has_dotprod and bits == 128:
+        return _arm_dot(builder, "sdot", total, a, b)
     if level.architecture == "arm" and bits == 128:
         return _widening_pairs(builder, total, a, b)
     if level.vector_bytes == 16:
@@ -69,23 +73,22 @@ def _multiply_add_pairs(
     return builder.add(total, build.call(builder, "llvm.x86.avx2.pmadd.wd", total.type, [pairs, ones]))
 
 
-def _by_quarters(builder: ir.IRBuilder, name: str, total: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
-    """ARM's dot product, register by register of 16 bytes."""
-    found = None
-    four = ir.VectorType(build.I32, 4)
-    for first in range(0, total.type.count, 4):
-        lanes, octets = range(first, first + 4), range(4 * first, 4 * first + 16)
-        operands = [build.shuffle(builder, value, None, octets) for value in (a, b)]
-        seed = build.shuffle(builder, total, None, lanes)
-        part = build.call(builder, f"llvm.aarch64.neon.{name}.v4i32.v16i8", four, [seed, *operands])
-        found = part if found is None else _append(builder, found, part)
-    return found
+def _by_halves(
+    builder: ir.IRBuilder, emit: Callable[..., ir.Value], *wider_than_a_register: ir.Value
+) -> ir.Value:
+    """What `emit` makes of the lower halves of the vectors, then of the upper ones."""
+    parts = []
+    for upper in (0, 1):
+        halves = []
+        for value in wider_than_a_register:
+            count = value.type.count // 2
+            halves.append(build.shuffle(builder, value, None, range(upper * count, (1 + upper) * count)))
+        parts.append(emit(builder, *halves))
+    return build.concatenate(builder, *parts)
 
 
-def _append(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
-    """The lanes of a, then those of the shorter b."""
-    padded = build.shuffle(builder, b, None, [lane % b.type.count for lane in range(a.type.count)])
-    return build.shuffle(builder, a, padded, range(a.type.count + b.type.count))
+def _arm_dot(builder: ir.IRBuilder, name: str, total: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+    return build.call(builder, f"llvm.aarch64.neon.{name}.v4i32.v16i8", total.type, [total, a, b])
 
 
 def _widening_pairs(builder: ir.IRBuilder, total: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
@@ -118,16 +121,13 @@ def _generic(
 def emit_lookup16(builder: ir.IRBuilder, table: ir.Value, index: ir.Value) -> ir.Value:
     """table[index] per lane; a table of 16 bytes, indices from 0 to 15."""
     lanes, level = index.type.count, target.current()
-    if level.architecture == "x86" and level.name != "plain" and 16 <= lanes <= level.vector_bytes:
+    if lanes > level.vector_bytes:
+        return _by_halves(builder, lambda builder, part: emit_lookup16(builder, table, part), index)
+    if level.architecture == "x86" and level.name != "plain" and lanes >= 16:
         repeated = build.shuffle(builder, table, None, [lane % 16 for lane in range(lanes)])
         return build.call(builder, _PSHUFB[lanes], index.type, [repeated, index])
-    if level.architecture == "arm" and lanes % 16 == 0:
-        found = None
-        for first in range(0, lanes, 16):
-            where = build.shuffle(builder, index, None, range(first, first + 16))
-            part = build.call(builder, "llvm.aarch64.neon.tbl1.v16i8", where.type, [table, where])
-            found = part if found is None else _append(builder, found, part)
-        return found
+    if level.architecture == "arm" and lanes == 16:
+        return build.call(builder, "llvm.aarch64.neon.tbl1.v16i8", index.type, [table, index])
     found = build.constant(index.type, 0)
     for entry in range(16):
         chosen = builder.icmp_unsigned("==", index, build.constant(index.type, entry))

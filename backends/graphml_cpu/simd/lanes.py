@@ -49,6 +49,27 @@ def shuffle_pair_by(indices: Sequence[int]) -> Any:
     return permute_pair
 
 
+def rotate_right_by(counts: Sequence[int]) -> Any:
+    """An operation `f(v)`: each lane of an integer vector rotated right by its own number of bits.
+
+    Made outside the kernel, in its factory. There are instructions for lanes of 32 and 64 bits.
+    """
+    by = tuple(counts)
+
+    @operation
+    def rotate(typingctx: Any, value: Any) -> Any:
+        if not isinstance(value, VectorType) or value.is_float or value.lanes != len(by):
+            return None
+
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+            amounts = ir.Constant(value.llvm_type, [ir.Constant(value.llvm_element, count) for count in by])
+            return build.overloaded(builder, "fshr", [args[0], args[0], amounts])
+
+        return value(value), codegen
+
+    return rotate
+
+
 @operation
 def concatenate(typingctx: Any, a: Any, b: Any) -> Any:
     """The lanes of a, then those of b (same type)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graphml_cpu.packed import packed_bytes
+from graphml_cpu.packed import GROUP_BYTES, SCALE, packed_bytes
 
 from tests.cpu.kernels.running import THREADS, kernel, run
 
@@ -54,6 +54,6 @@ def test_a_row_that_is_not_finite_stays_so() -> None:
     values = {"x": x, "weight": 0, "n": 256, "eps": 1e-5, "x_stride": 1024, "rows": 2}
     out = np.zeros((2, packed_bytes(256)), np.uint8)
     run(kernel("quantize_fused", "make_rms_norm_quantize"), 2, out=out, **values)
-    scales = out.reshape(2, 2, 192)[:, :, 128:144].copy().view(np.float32)
+    scales = out.reshape(2, 2, GROUP_BYTES)[:, :, SCALE : SCALE + 16].copy().view(np.float32)
     assert np.isfinite(scales[0]).all()
     assert np.isnan(scales[1]).all()

@@ -7,6 +7,9 @@ kernel of its own stand here like all others: every format can be multiplied and
 Formats that a cache may be kept in have `make_encode()`, which returns `encode(src, dst, k)`, the other way,
 with the bits of `graphml_quant`'s encoder; a block with a NaN or an infinity becomes NaN.
 
+A file may also hold `make_read()`, which returns a `Reader` (`_groups`): then its weights are multiplied with
+activations of 8 bits, in integers. A format without one is decoded and multiplied in float32.
+
 Knows which formats there are; importing this package imports neither numba nor a decoder.
 """
 
@@ -14,16 +17,39 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import pkgutil
-from typing import Any
+from importlib.abc import InspectLoader
+from typing import TYPE_CHECKING, Any
 
 from graphml.errors import BackendError
+
+if TYPE_CHECKING:
+    from graphml_cpu.kernels.formats._groups import Reader
 
 
 @functools.cache
 def names() -> tuple[str, ...]:
     """The formats that have a decoder here, in alphabetical order."""
     return tuple(sorted(entry.name for entry in pkgutil.iter_modules(__path__) if entry.name[0] != "_"))
+
+
+@functools.cache
+def has_reader(format: str) -> bool:
+    """Whether the file of a format defines `make_read`; found in its compiled code, without running it."""
+    if format not in names():
+        return False
+    spec = importlib.util.find_spec(f"{__name__}.{format}")
+    code = spec.loader.get_code(spec.name) if spec and isinstance(spec.loader, InspectLoader) else None
+    return code is not None and "make_read" in code.co_names
+
+
+def make_read(format: str) -> Reader:
+    """The `Reader` of a format; `BackendError` if it has none."""
+    if not has_reader(format):
+        raise BackendError(f"kernels cannot multiply the format {format!r} in integers")
+    reader: Reader = importlib.import_module(f"{__name__}.{format}").make_read()
+    return reader
 
 
 def make_decode(format: str) -> Any:

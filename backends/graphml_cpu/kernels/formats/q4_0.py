@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.formats._groups import Reader, block_halves, load_quarters, make_rest, spread
 from graphml_cpu.kernels.formats._unpack import (
     F32x32,
     I32x32,
@@ -74,3 +75,21 @@ def make_encode() -> Any:
             store(to + 2, low_half(packed) | (high_half(packed) << 4))
 
     return encode
+
+
+@inline
+def _blocks(a: int, b: int, c: int, d: int) -> Any:
+    both = load_quarters(a + 2, b + 2, c + 2, d + 2)
+    return (((both & 15, both >> 4), (spread(block_halves(a, b, c, d)),), ()),)
+
+
+@inline
+def _read(at: int) -> Any:
+    return _blocks(at, at + 18, at + 36, at + 54)
+
+
+def make_read() -> Reader:
+    """Four blocks a unit; nibbles, 8 too much."""
+    return Reader(
+        72, block_bytes=18, block_elements=32, read=_read, read_rest=make_rest(18, _blocks), offset=8
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.formats._groups import Reader, block_halves, load_quarters, make_rest, spread
 from graphml_cpu.kernels.formats._unpack import U8x16, floats, nibbles
 from graphml_cpu.simd import load, load_f16, store
 
@@ -20,3 +21,22 @@ def make_decode() -> Any:
             store(dst + block * 128, floats(numbers) * load_f16(at) + load_f16(at + 2))
 
     return decode
+
+
+@inline
+def _blocks(a: int, b: int, c: int, d: int) -> Any:
+    both = load_quarters(a + 4, b + 4, c + 4, d + 4)
+    minima = block_halves(a + 2, b + 2, c + 2, d + 2)
+    return (((both & 15, both >> 4), (spread(block_halves(a, b, c, d)),), minima),)
+
+
+@inline
+def _read(at: int) -> Any:
+    return _blocks(at, at + 20, at + 40, at + 60)
+
+
+def make_read() -> Reader:
+    """Four blocks a unit; nibbles as they are."""
+    return Reader(
+        80, block_bytes=20, block_elements=32, read=_read, read_rest=make_rest(20, _blocks), minima=1
+    )

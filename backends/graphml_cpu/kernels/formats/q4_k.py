@@ -5,9 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.formats._groups import F32x16, Reader, U8x64, pick_quarters, shift_quarters, take
 from graphml_cpu.kernels.formats._unpack import F32x8, U8x4, U8x32, floats
 from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import concatenate, convert, extract, load, load_f16, store
+from graphml_cpu.simd import (
+    bitcast,
+    concatenate,
+    constant_lanes,
+    convert,
+    extract,
+    insert,
+    load,
+    load_f16,
+    shuffle_by,
+    splat,
+    store,
+    vector,
+)
+
+F32x4, U32x4, U8x16 = vector("f32", 4), vector("u32", 4), vector("u8", 16)
 
 
 @inline
@@ -39,3 +55,44 @@ def make_decode() -> Any:
                 write_group(to, packed >> 4, scales, minima, 2 * quarter + 1)
 
     return decode
+
+
+_even_quarters, _odd_quarters = pick_quarters((0, 0, 2, 2)), pick_quarters((1, 1, 3, 3))
+_low_and_high = shift_quarters((0, 4, 0, 4))
+_first_scales, _second_scales = take((0, 1, 2, 3)), take((4, 5, 6, 7))
+_first_minima, _second_minima = shuffle_by((8, 9, 10, 11)), shuffle_by((12, 13, 14, 15))
+# Of the words d and e, a, b, c behind `scales_and_minima`'s address: what lies below, what above.
+_below, _above = shuffle_by((1, 3, 2, 3)), shuffle_by((1, 1, 2, 2))
+_down, _up = constant_lanes(U32x4, (0, 0, 0, 4)), constant_lanes(U32x4, (0, 2, 0, 2))
+_low_bits = constant_lanes(U32x4, (0x3F3F3F3F, 0x0F0F0F0F, 0x3F3F3F3F, 0x0F0F0F0F))
+_high_bits = constant_lanes(U32x4, (0, 0x30303030, 0, 0x30303030))
+_of_16 = shuffle_by([0] * 8 + [1] * 8)
+
+
+@inline
+def scales_and_minima(address: int) -> Vector:
+    """D s of the 8 groups of the block at `address`, then their - e m: F32x16 (Q5_K's too)."""
+    words = load(U32x4, address)
+    numbers = ((_below(words) >> _down()) & _low_bits()) | ((_above(words) >> _up()) & _high_bits())
+    d, e = load_f16(address), load_f16(address + 2)
+    factors = _of_16(insert(splat(F32x4, d), 1, -e))
+    return convert(F32x16, bitcast(U8x16, numbers)) * factors
+
+
+@inline
+def nibble_halves(at: int) -> tuple[Vector, Vector]:
+    """The two vectors of a group from 2 x 32 bytes of nibbles (Q5_K's too)."""
+    packed = load(U8x64, at)
+    return _low_and_high(_even_quarters(packed)) & 15, _low_and_high(_odd_quarters(packed)) & 15
+
+
+@inline
+def _read(at: int) -> Any:
+    both = scales_and_minima(at)
+    first = nibble_halves(at + 16), (_first_scales(both),), _first_minima(both)
+    return first, (nibble_halves(at + 80), (_second_scales(both),), _second_minima(both))
+
+
+def make_read() -> Reader:
+    """Nibbles as they are; a scale and a minimum per block of 32."""
+    return Reader(144, block_bytes=144, block_elements=256, read=_read, groups=2, minima=1)

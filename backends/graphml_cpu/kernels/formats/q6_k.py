@@ -8,6 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.formats._groups import (
+    Reader,
+    U8x64,
+    broadcast16,
+    pick_quarters,
+    rotate_quarters,
+    shift_quarters,
+    take,
+)
 from graphml_cpu.kernels.formats._unpack import F32x16, I8x16, U8x32, floats, pair, signed
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import convert, high_half, load, load_f16, low_half, store
@@ -34,3 +43,27 @@ def make_decode() -> Any:
             _half_block(to + 512, at + 64, at + 160, high_half(scales))
 
     return decode
+
+
+_low_quarters, _high_quarters = pick_quarters((0, 2, 0, 2)), pick_quarters((1, 3, 1, 3))
+_nibbles, _pairs = shift_quarters((0, 0, 4, 4)), rotate_quarters((28, 30, 0, 2))
+_low_1, _high_1, _low_2, _high_2 = (take((start, start + 2, start + 4, start + 6)) for start in (0, 1, 8, 9))
+
+
+@inline
+def _values(low: int, upper: int) -> tuple[Vector, Vector]:
+    packed = load(U8x64, low)
+    first = (_nibbles(_low_quarters(packed)) & 15) | (_pairs(broadcast16(upper)) & 48)
+    return first, (_nibbles(_high_quarters(packed)) & 15) | (_pairs(broadcast16(upper + 16)) & 48)
+
+
+@inline
+def _read(at: int) -> Any:
+    scales = convert(F32x16, load(I8x16, at + 192)) * load_f16(at + 208)
+    first = _values(at, at + 128), (_low_1(scales), _high_1(scales)), ()
+    return first, (_values(at + 64, at + 160), (_low_2(scales), _high_2(scales)), ())
+
+
+def make_read() -> Reader:
+    """Six bits, 32 too much; a scale per 16."""
+    return Reader(210, block_bytes=210, block_elements=256, read=_read, groups=2, scales=2, offset=32)

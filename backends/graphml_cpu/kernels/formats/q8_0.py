@@ -5,6 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.formats._groups import (
+    Reader,
+    block_halves,
+    load_quarters,
+    make_rest,
+    signed_bytes,
+    spread,
+)
 from graphml_cpu.kernels.formats._unpack import F32x32, I8x32, I32x32, floats, inverse, is_finite
 from graphml_cpu.kernels.share import Number, Vector
 from graphml_cpu.simd import (
@@ -60,3 +68,22 @@ def make_encode() -> Any:
             store(to + 2, convert(I8x32, _round_half_away(values * inverse(scale))))
 
     return encode
+
+
+@inline
+def _blocks(a: int, b: int, c: int, d: int) -> Any:
+    low = signed_bytes(load_quarters(a + 2, b + 2, c + 2, d + 2))
+    high = signed_bytes(load_quarters(a + 18, b + 18, c + 18, d + 18))
+    return (((low, high), (spread(block_halves(a, b, c, d)),), ()),)
+
+
+@inline
+def _read(at: int) -> Any:
+    return _blocks(at, at + 34, at + 68, at + 102)
+
+
+def make_read() -> Reader:
+    """Four blocks a unit; signed bytes."""
+    return Reader(
+        136, block_bytes=34, block_elements=32, read=_read, read_rest=make_rest(34, _blocks), signed=True
+    )

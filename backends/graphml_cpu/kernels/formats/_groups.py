@@ -1,0 +1,152 @@
+"""What the integer products want of a format: a `Reader`, and the moves that readers share.
+
+A reader reads a unit of a row, one or two groups of 128 weights, into vectors of 64 bytes that lie as packed
+activations do (`graphml_cpu.packed`): weights 0 to 15 of the blocks 0, 1, 2, 3 of 32, then weights 16 to 31.
+Vectors here have 64 bytes whatever the level: LLVM splits them into registers. Knows no format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.share import Number, Vector
+from graphml_cpu.simd import (
+    bitcast,
+    concatenate,
+    constant_lanes,
+    gather_f16,
+    load,
+    rotate_right_by,
+    shuffle_by,
+    splat,
+    vector,
+)
+
+I8x64, U8x16, U8x64 = vector("i8", 64), vector("u8", 16), vector("u8", 64)
+F32x4, F32x8, F32x16 = vector("f32", 4), vector("f32", 8), vector("f32", 16)
+_U32x16 = vector("u32", 16)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How one format is read.
+
+    `read(address)` gives the groups of a unit, a tuple of `groups` (1 or 2) tuples (values, scales, minima):
+
+    values
+        two vectors of 64 bytes, weights 0 to 15 and 16 to 31 of the four blocks: U8x64, each weight plus
+        `offset`, at most 127; or, with `signed`, I8x64.
+    scales
+        a tuple of one F32x16, the scale of each block in four lanes, one block after the other (`spread`,
+        `take`); where `scales` is 2, of two: for weights 0 to 15 of the blocks and for 16 to 31.
+    minima
+        what is added to each weight times its scale. Nothing: the empty tuple. Where `minima` is 1 an F32x4,
+        one for each block; where it is 2 an F32x8, those of weights 0 to 15 of the blocks, then of 16 to 31.
+
+    A weight is (value - offset) * scale + minimum. `offset` is 0, 1, 2, 4 ... 64. A unit has `unit_bytes` and
+    `groups` * 128 weights, stored in blocks of `block_elements` weights and `block_bytes` bytes. Formats
+    whose blocks are smaller than a unit (of one group) also give `read_rest(address, blocks)`: the groups of
+    a row's last 1, 2, ... blocks. It touches nothing behind them. What it gives in the places of missing
+    blocks does not count, but may not be less finite than the row is: the last block again.
+    """
+
+    unit_bytes: int
+    block_bytes: int
+    block_elements: int
+    read: Callable[..., Any]
+    read_rest: Any = None
+    groups: int = 1
+    scales: int = 1
+    minima: int = 0
+    offset: int = 0
+    signed: bool = False
+
+
+# Each of four numbers in four lanes: the scales of four blocks.
+spread = shuffle_by([lane // 4 for lane in range(16)])
+
+
+def take(lanes: Sequence[int]) -> Any:
+    """An operation: four lanes of a float vector, each four times: a group's scales from a unit's."""
+    return shuffle_by([lane for lane in lanes for _ in range(4)])
+
+
+def pick_quarters(order: Sequence[int]) -> Any:
+    """An operation: 16 bytes four times from a vector of 64 bytes, in the order of `order` (0 to 3 each)."""
+    return shuffle_by([16 * quarter + byte for quarter in order for byte in range(16)])
+
+
+def shift_quarters(counts: Sequence[int]) -> Any:
+    """An inline function: 64 bytes shifted right, each quarter by its own count.
+
+    A byte gets bits of its neighbour from above: only its lowest 8 - count bits are its own; mask the rest.
+    """
+    shifts = constant_lanes(_U32x16, [count for count in counts for _ in range(4)])
+
+    @inline
+    def shifted(values: Vector) -> Vector:
+        return bitcast(U8x64, bitcast(_U32x16, values) >> shifts())
+
+    return shifted
+
+
+def rotate_quarters(counts: Sequence[int]) -> Any:
+    """An inline function: as `shift_quarters`, but rotating: a count of 32 - n shifts left by n bits."""
+    rotate = rotate_right_by([count for count in counts for _ in range(4)])
+
+    @inline
+    def rotated(values: Vector) -> Vector:
+        return bitcast(U8x64, rotate(bitcast(_U32x16, values)))
+
+    return rotated
+
+
+_repeat16 = shuffle_by([byte % 16 for byte in range(64)])
+
+
+@inline
+def broadcast16(address: int) -> Vector:
+    """16 bytes at an address, four times."""
+    return _repeat16(load(U8x16, address))
+
+
+@inline
+def load_quarters(a: int, b: int, c: int, d: int) -> Vector:
+    """16 bytes at each of four addresses, side by side."""
+    return concatenate(
+        concatenate(load(U8x16, a), load(U8x16, b)), concatenate(load(U8x16, c), load(U8x16, d))
+    )
+
+
+@inline
+def signed_bytes(values: Vector) -> Vector:
+    """64 unsigned bytes as signed ones."""
+    return bitcast(I8x64, values)
+
+
+def make_rest(block_bytes: int, read_blocks: Any) -> Any:
+    """`read_rest` for a format of 32-weight blocks, from `read_blocks(a, b, c, d)` that reads four."""
+
+    @inline
+    def read_rest(at: int, blocks: int) -> Any:
+        # Of a row's last 1 to 3 blocks the last stands in the place of those that are missing.
+        second = at + min(1, blocks - 1) * block_bytes
+        third = at + min(2, blocks - 1) * block_bytes
+        return read_blocks(at, second, third, third)
+
+    return read_rest
+
+
+@inline
+def block_halves(a: int, b: int, c: int, d: int) -> Vector:
+    """The IEEE halves at four addresses as F32x4."""
+    return gather_f16(a, (0, b - a, c - a, d - a))
+
+
+@inline
+def everywhere(value: Number) -> Vector:
+    """A float32 in 16 lanes."""
+    return splat(F32x16, value)
