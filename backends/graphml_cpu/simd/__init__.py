@@ -12,7 +12,6 @@ from graphml_cpu.simd.arithmetic import (
     absolute,
     bf16_to_f32,
     bitcast,
-    constant_lanes,
     convert,
     copy_sign,
     f32_to_bf16,
@@ -35,6 +34,7 @@ from graphml_cpu.simd.atomics import atomic_add, atomic_load, atomic_store, paus
 from graphml_cpu.simd.lanes import (
     any_lane,
     concatenate,
+    constant_lanes,
     dot4,
     dot4_signed,
     extract,

@@ -5,7 +5,6 @@ Each works on vectors; those marked so also on scalar float32. Nothing here touc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import llvmlite.ir as ir
@@ -68,20 +67,6 @@ def ramp(typingctx: Any, vector: Any) -> Any:
         )
 
     return result(vector), codegen
-
-
-def constant_lanes(vector: VectorType, values: Sequence[int]) -> Any:
-    """An operation `f()`: the integer vector of these values, a lane each; part of the kernel's code."""
-    lanes = tuple(values)
-
-    @operation
-    def constant(typingctx: Any) -> Any:
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-            return ir.Constant(vector.llvm_type, [ir.Constant(vector.llvm_element, value) for value in lanes])
-
-        return vector(), codegen
-
-    return constant
 
 
 @operation

@@ -70,6 +70,20 @@ def rotate_right_by(counts: Sequence[int]) -> Any:
     return rotate
 
 
+def constant_lanes(vector: VectorType, values: Sequence[int]) -> Any:
+    """An operation `f()`: the integer vector of these values, a lane each; part of the kernel's code."""
+    lanes = tuple(values)
+
+    @operation
+    def constant(typingctx: Any) -> Any:
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+            return ir.Constant(vector.llvm_type, [ir.Constant(vector.llvm_element, value) for value in lanes])
+
+        return vector(), codegen
+
+    return constant
+
+
 @operation
 def concatenate(typingctx: Any, a: Any, b: Any) -> Any:
     """The lanes of a, then those of b (same type)."""
