@@ -18,7 +18,16 @@ from tests.quant.ggml_record import sample_blocks
 
 INTEGER = tuple(name for name in names() if has_reader(name))
 # Where the halves of a block are that must be ordinary numbers.
-SCALES_AT = {"q4_0": (0,), "q4_1": (0, 2), "q8_0": (0,), "q4_k": (0, 2), "q6_k": (208,)}
+SCALES_AT = {
+    "q2_k": (80, 82),
+    "q3_k": (108,),
+    "q4_0": (0,),
+    "q4_1": (0, 2),
+    "q4_k": (0, 2),
+    "q5_k": (0, 2),
+    "q6_k": (208,),
+    "q8_0": (0,),
+}
 FLOATS = ("f32", "f16", "bf16")
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.formats._groups import Reader, broadcast16, shift_quarters
 from graphml_cpu.kernels.formats._unpack import F32x16, U8x16, U8x32, floats, pair
+from graphml_cpu.kernels.formats.q6_k import half_scales
 from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import convert, high_half, load, load_f16, low_half, store
+from graphml_cpu.simd import convert, high_half, load, load_f16, low_half, shuffle_by, store
 
 
 @inline
@@ -32,3 +34,32 @@ def make_decode() -> Any:
             _half_block(to + 512, load(U8x32, at + 48), high_half(scales), high_half(minima))
 
     return decode
+
+
+_planes = shift_quarters((0, 2, 4, 6))
+_first_minima, _second_minima = (
+    shuffle_by((0, 2, 4, 6, 1, 3, 5, 7)),
+    shuffle_by((8, 10, 12, 14, 9, 11, 13, 15)),
+)
+
+
+@inline
+def _plane(at: int) -> Vector:
+    return _planes(broadcast16(at)) & 3
+
+
+@inline
+def _read(at: int) -> Any:
+    groups = load(U8x16, at)
+    scales = convert(F32x16, groups & 15) * load_f16(at + 80)
+    minima = convert(F32x16, groups >> 4) * -load_f16(at + 82)
+    first, second = half_scales(scales)
+    return (
+        ((_plane(at + 16), _plane(at + 32)), first, _first_minima(minima)),
+        ((_plane(at + 48), _plane(at + 64)), second, _second_minima(minima)),
+    )
+
+
+def make_read() -> Reader:
+    """Two bits as they are; a scale and a minimum per 16."""
+    return Reader(84, block_bytes=84, block_elements=256, read=_read, groups=2, scales=2, minima=2)

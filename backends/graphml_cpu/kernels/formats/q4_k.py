@@ -59,8 +59,9 @@ def make_decode() -> Any:
 
 _even_quarters, _odd_quarters = pick_quarters((0, 0, 2, 2)), pick_quarters((1, 1, 3, 3))
 _low_and_high = shift_quarters((0, 4, 0, 4))
-_first_scales, _second_scales = take((0, 1, 2, 3)), take((4, 5, 6, 7))
-_first_minima, _second_minima = shuffle_by((8, 9, 10, 11)), shuffle_by((12, 13, 14, 15))
+# Of the numbers of `scales_and_minima`, those of the block's two groups of 128 (Q5_K's too).
+first_scales, second_scales = take((0, 1, 2, 3)), take((4, 5, 6, 7))
+first_minima, second_minima = shuffle_by((8, 9, 10, 11)), shuffle_by((12, 13, 14, 15))
 # Of the words d and e, a, b, c behind `scales_and_minima`'s address: what lies below, what above.
 _below, _above = shuffle_by((1, 3, 2, 3)), shuffle_by((1, 1, 2, 2))
 _down, _up = constant_lanes(U32x4, (0, 0, 0, 4)), constant_lanes(U32x4, (0, 2, 0, 2))
@@ -89,8 +90,8 @@ def nibble_halves(at: int) -> tuple[Vector, Vector]:
 @inline
 def _read(at: int) -> Any:
     both = scales_and_minima(at)
-    first = nibble_halves(at + 16), (_first_scales(both),), _first_minima(both)
-    return first, (nibble_halves(at + 80), (_second_scales(both),), _second_minima(both))
+    first = nibble_halves(at + 16), (first_scales(both),), first_minima(both)
+    return first, (nibble_halves(at + 80), (second_scales(both),), second_minima(both))
 
 
 def make_read() -> Reader:

@@ -5,8 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.formats._groups import Reader, broadcast16, rotate_quarters
 from graphml_cpu.kernels.formats._unpack import U8x32
-from graphml_cpu.kernels.formats.q4_k import group_scales_and_minima, write_group
+from graphml_cpu.kernels.formats.q4_k import (
+    first_minima,
+    first_scales,
+    group_scales_and_minima,
+    nibble_halves,
+    scales_and_minima,
+    second_minima,
+    second_scales,
+    write_group,
+)
+from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import load
 
 
@@ -28,3 +39,30 @@ def make_decode() -> Any:
                 fifth = fifth >> 2
 
     return decode
+
+
+_fifth_of_first, _fifth_of_second = rotate_quarters((28, 29, 30, 31)), rotate_quarters((0, 1, 2, 3))
+
+
+@inline
+def _with_fifth(low: Vector, fifth: Vector) -> Vector:
+    return low | (fifth & 16)
+
+
+@inline
+def _read(at: int) -> Any:
+    both = scales_and_minima(at)
+    low, high = broadcast16(at + 16), broadcast16(at + 32)
+    a, b = nibble_halves(at + 48)
+    c, d = nibble_halves(at + 112)
+    first = _with_fifth(a, _fifth_of_first(low)), _with_fifth(b, _fifth_of_first(high))
+    second = _with_fifth(c, _fifth_of_second(low)), _with_fifth(d, _fifth_of_second(high))
+    return (
+        (first, (first_scales(both),), first_minima(both)),
+        (second, (second_scales(both),), second_minima(both)),
+    )
+
+
+def make_read() -> Reader:
+    """Five bits as they are; a scale and a minimum per block of 32."""
+    return Reader(176, block_bytes=176, block_elements=256, read=_read, groups=2, minima=1)

@@ -51,6 +51,12 @@ _low_1, _high_1, _low_2, _high_2 = (take((start, start + 2, start + 4, start + 6
 
 
 @inline
+def half_scales(scales: Vector) -> tuple[tuple[Vector, Vector], tuple[Vector, Vector]]:
+    """From one scale per 16 weights, in their order, those of a reader's two groups (Q2_K's and Q3_K's too)."""
+    return (_low_1(scales), _high_1(scales)), (_low_2(scales), _high_2(scales))
+
+
+@inline
 def _values(low: int, upper: int) -> tuple[Vector, Vector]:
     packed = load(U8x64, low)
     first = (_nibbles(_low_quarters(packed)) & 15) | (_pairs(broadcast16(upper)) & 48)
@@ -59,9 +65,8 @@ def _values(low: int, upper: int) -> tuple[Vector, Vector]:
 
 @inline
 def _read(at: int) -> Any:
-    scales = convert(F32x16, load(I8x16, at + 192)) * load_f16(at + 208)
-    first = _values(at, at + 128), (_low_1(scales), _high_1(scales)), ()
-    return first, (_values(at + 64, at + 160), (_low_2(scales), _high_2(scales)), ())
+    first, second = half_scales(convert(F32x16, load(I8x16, at + 192)) * load_f16(at + 208))
+    return (_values(at, at + 128), first, ()), (_values(at + 64, at + 160), second, ())
 
 
 def make_read() -> Reader:
