@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 LABELS = {
     "download": "Downloading",
     "mapping": "Mapping the file",
+    "converting": "Converting the weights",
     "compile": "Compiling kernels",
     "prefill": "Reading the prompt",
     "perplexity": "Perplexity",
 }
-IN_BYTES = ("download", "mapping")
+IN_BYTES = ("download", "mapping", "converting")
 PATIENCE_S = 0.3  # work that is over sooner shows no bar
 # A model could steer the terminal that shows its answer.
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

@@ -10,19 +10,29 @@ from graphml.app.console import Bars, size, write_json
 from graphml.app.opening import find
 from graphml.errors import WeightsError
 from graphml.weights import Metadata, ModelFile, Tensor, open_model
+from graphml.weights.represent import checked, choose, memory_of
 
 LONGEST_WHOLE_ARRAY = 64
 
 
-def info(model: options.Model = None, json: options.Json = False, hf: options.Hub = None) -> None:
-    """Show a model file's metadata with types, its tensors, and how much of it is quantised how."""
+def info(
+    model: options.Model = None,
+    json: options.Json = False,
+    quant: options.Quant = None,
+    hf: options.Hub = None,
+) -> None:
+    """Show a model file's metadata with types, its tensors, and how much of it is quantised how.
+
+    With --quant, also what would become of each tensor; nothing is converted.
+    """
+    checked(quant)
     with Bars() as bars:
         path = find(model, hf, bars)
     with open_model(path) as file:
         if json:
-            write_json(_as_json(file))
+            write_json(_as_json(file, quant))
         else:
-            _print(file)
+            _print(file, quant)
 
 
 def quantisation(tensors: Sequence[Tensor]) -> list[dict[str, Any]]:
@@ -42,7 +52,20 @@ def _bits(n_bytes: int, n_elements: int) -> float:
     return round(8 * n_bytes / n_elements, 3) if n_elements else 0.0
 
 
-def _as_json(file: ModelFile) -> dict[str, Any]:
+def _becomes(tensor: Tensor, quant: str | None) -> dict[str, Any]:
+    """What a tensor becomes in memory, or why it stays."""
+    if quant is None:
+        return {}
+    choice = choose(tensor, quant)
+    return {"becomes": choice.dtype, "bytes_in_memory": choice.n_bytes, "stays_because": choice.reason}
+
+
+def _memory(file: ModelFile, quant: str | None) -> dict[str, int]:
+    mapped, copied = memory_of(file.tensors, quant)
+    return {"mapped": mapped, "copied": copied}
+
+
+def _as_json(file: ModelFile, quant: str | None) -> dict[str, Any]:
     tensors = list(file.tensors.values())
     parameters = sum(one.n_elements for one in tensors)
     return {
@@ -53,8 +76,10 @@ def _as_json(file: ModelFile) -> dict[str, Any]:
         "bits_per_weight": _bits(file.n_weight_bytes, parameters),
         "metadata": {key: _value(file.metadata, key) for key in file.metadata},
         "quantisation": quantisation(tensors),
+        "memory": _memory(file, quant),
         "tensors": [
             {"name": one.name, "dtype": one.dtype, "shape": list(one.shape), "bytes": one.n_bytes}
+            | _becomes(one, quant)
             for one in tensors
         ],
     }
@@ -74,7 +99,7 @@ def _value(metadata: Metadata, key: str) -> dict[str, Any]:
     return found | {"preview": described.preview}
 
 
-def _print(file: ModelFile) -> None:
+def _print(file: ModelFile, quant: str | None) -> None:
     tensors = list(file.tensors.values())
     parameters = sum(one.n_elements for one in tensors)
     print(f"{file.path}: {size(file.n_bytes)}, {parameters:,} parameters, ", end="")
@@ -89,9 +114,23 @@ def _print(file: ModelFile) -> None:
             f"  {row['dtype']:8} {row['tensors']:5} tensors {row['elements']:>16,} weights "
             f"{size(row['bytes']):>11} {row['bits_per_weight']:7g} bits per weight"
         )
+    memory = _memory(file, quant)
+    print(f"\nmemory: weights {size(memory['mapped'])} in the map, {size(memory['copied'])} copied")
     print(f"\ntensors: {len(tensors)}")
     width = max((len(one.name) for one in tensors), default=0)
     for one in tensors:
         shape = " x ".join(map(str, one.shape))
         # repr() of a name escapes what could steer the terminal
-        print(f"  {repr(one.name)[1:-1]:{width}}  {one.dtype:8} {shape:>18} {size(one.n_bytes):>11}")
+        line = f"  {repr(one.name)[1:-1]:{width}}  {one.dtype:8} {shape:>18} {size(one.n_bytes):>11}"
+        print(f"{line}{_told(one, quant)}")
+
+
+def _told(tensor: Tensor, quant: str | None) -> str:
+    if quant is None:
+        return ""
+    choice = choose(tensor, quant)
+    return (
+        f"  -> {choice.dtype} {size(choice.n_bytes)}"
+        if choice.reason is None
+        else f"  stays: {choice.reason}"
+    )

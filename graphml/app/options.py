@@ -47,6 +47,14 @@ Threads = Annotated[
 CacheType = Annotated[
     str, typer.Option("--kv", help="How keys and values are kept: f16, f32, bf16, q8_0 or q4_0.")
 ]
+Quant = Annotated[
+    str | None,
+    typer.Option(
+        "--quant",
+        help="What weights become in memory: fp32 (exact), q8 or q4; by default as the file has them.",
+        show_default=False,
+    ),
+]
 Context = Annotated[
     int | None,
     typer.Option("--ctx", "-c", min=1, help="Tokens of context; by default as the model was trained."),

@@ -27,6 +27,7 @@ def perplexity(
     backend: options.Backend = "cpu",
     threads: options.Threads = None,
     kv: options.CacheType = "f16",
+    quant: options.Quant = None,
     batch: options.BatchSize = 512,
     arch: options.Architecture = None,
     pre: options.PreTokenizer = None,
@@ -42,8 +43,8 @@ def perplexity(
     with (
         Bars() as bars,
         graphml.load(
-            find(model, hf, bars), backend, threads, kv=kv, n_batch=batch, arch=arch, pre=pre, fuse=fuse,
-            place=place, strict=strict,
+            find(model, hf, bars), backend, threads, kv=kv, quant=quant, n_batch=batch, arch=arch, pre=pre,
+            fuse=fuse, place=place, strict=strict,
             progress=bars.report,
         ) as opened,
     ):  # fmt: skip

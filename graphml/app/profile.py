@@ -55,6 +55,7 @@ def profile(
     backend: options.Backend = "cpu",
     threads: options.Threads = None,
     kv: options.CacheType = "f16",
+    quant: options.Quant = None,
     batch: options.BatchSize = 512,
     arch: options.Architecture = None,
     fuse: options.Fuse = "",
@@ -67,7 +68,7 @@ def profile(
     with (
         Bars() as bars,
         graphml.load(
-            find(model, hf, bars), backend, threads, kv=kv, n_batch=batch, arch=arch, fuse=fuse,
+            find(model, hf, bars), backend, threads, kv=kv, quant=quant, n_batch=batch, arch=arch, fuse=fuse,
             place=place, strict=strict, progress=bars.report,
         ) as opened,
     ):  # fmt: skip

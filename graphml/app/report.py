@@ -24,6 +24,7 @@ def report(
     backend: options.Backend = "cpu",
     threads: options.Threads = None,
     kv: options.CacheType = "f16",
+    quant: options.Quant = None,
     batch: options.BatchSize = 512,
     arch: options.Architecture = None,
     fuse: options.Fuse = "",
@@ -40,7 +41,7 @@ def report(
 
         def load() -> graphml.Model:
             return graphml.load(
-                path, backend, threads, kv=kv, n_batch=batch, arch=arch, fuse=fuse, place=place,
+                path, backend, threads, kv=kv, quant=quant, n_batch=batch, arch=arch, fuse=fuse, place=place,
                 strict=strict, progress=bars.report,
             )  # fmt: skip
 

@@ -49,6 +49,7 @@ def run(
     backend: options.Backend = "cpu",
     threads: options.Threads = None,
     kv: options.CacheType = "f16",
+    quant: options.Quant = None,
     batch: options.BatchSize = 512,
     template: options.Template = None,
     arch: options.Architecture = None,
@@ -68,8 +69,8 @@ def run(
     with (
         Bars() as bars,
         graphml.load(
-            find(model, hf, bars), backend, threads, kv=kv, n_batch=batch, arch=arch, pre=pre, fuse=fuse,
-            place=place, strict=strict,
+            find(model, hf, bars), backend, threads, kv=kv, quant=quant, n_batch=batch, arch=arch, pre=pre,
+            fuse=fuse, place=place, strict=strict,
             template=template, progress=bars.report,
         ) as opened,
     ):  # fmt: skip

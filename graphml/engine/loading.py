@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 from typing import Any
 
+from graphml import settings
 from graphml.backend import Backend, Progress, no_progress
 from graphml.engine import discovery
 from graphml.engine.architecture import EMBEDDING, Architecture, Keys
@@ -14,6 +16,7 @@ from graphml.engine.executor import Executor
 from graphml.engine.parts import several
 from graphml.errors import ArchitectureError, BackendError, WeightsError
 from graphml.weights import ModelFile, open_model
+from graphml.weights.represent import checked, represented
 
 
 def read_architecture(file: ModelFile, arch_file: Path | None = None) -> tuple[Architecture, Any]:
@@ -61,12 +64,15 @@ def open_executor(
     n_batch: int = 512,
     progress: Progress = no_progress,
     options: CompileOptions = DEFAULT,
+    quant: str | None = None,
 ) -> Executor:
     """Open a model file on a backend, or on several (`cpu,reference`), the preferred first.
 
-    Nothing is compiled before it is needed.
+    quant: what the weights become in memory, a name of `weights.represent.QUANTS`; None: as the file has
+    them. Nothing is compiled before it is needed.
     """
     options.fusions()  # a wrong name is told before anything is opened
+    checked(quant)
     chosen = choose_backend(backend)
     with contextlib.ExitStack() as undo:
         file = open_model(path)
@@ -74,6 +80,8 @@ def open_executor(
         architecture, config = read_architecture(file, arch_file)
         device = chosen.open(threads)
         undo.callback(device.close)
+        if quant is not None:
+            file = represented(file, quant, threads or settings.threads() or os.cpu_count() or 1, progress)
         executor = Executor(
             file, architecture, config, chosen, device, n_batch, cache_dtype, progress, options
         )

@@ -33,6 +33,7 @@ from graphml.generate.tokenizer import Tokenizer
 from graphml.generate.tokenizer import load_tokenizer as tokenizer_of
 from graphml.generate.tokenizer.vocabulary import NO_VOCABULARY
 from graphml.weights import Metadata, ModelFile, open_model
+from graphml.weights.represent import checked
 
 LARGEST_TEMPLATE_BYTES = 1 << 20
 READ_AHEAD_BYTES, PAGE_BYTES = 16 << 20, 4096
@@ -47,6 +48,7 @@ def load(
     threads: int | None = None,
     *,
     kv: str = "f16",
+    quant: str | None = None,
     n_batch: int = 512,
     arch: AnyPath | None = None,
     pre: str | None = None,
@@ -62,7 +64,9 @@ def load(
 
     backend: "cpu", "reference", or any other installed one; several with commas ("cpu,reference") share the
     model, the preferred first. threads: worker threads; None: the physical cores. kv: dtype of the key and
-    value cache (f16, f32, bf16, q8_0, q4_0). n_batch: most tokens of one evaluation.
+    value cache (f16, f32, bf16, q8_0, q4_0). quant: what weights become in memory, whatever the file stores:
+    "fp32" is the exact reference, "q8" and "q4" requantise matrices; None leaves them in the mapped file.
+    n_batch: most tokens of one evaluation.
     arch: a Python file that defines the architecture, in place of the known one (it is run, so it must be
     trusted). pre: name of the pre-tokenizer, in place of the file's. template: Jinja text of a chat template,
     or as a `Path` a file of it, in place of the file's. progress: called as progress(what, done, total).
@@ -75,11 +79,12 @@ def load(
     report = progress or no_progress
     options = CompileOptions(fuse, place=place, strict=strict)
     options.fusions()  # a wrong name is told before anything is fetched
+    checked(quant)
     threads = None if threads is None else _count("threads", threads)
     n_batch = _count("n_batch", n_batch)
     found = fetch.resolve(path, lambda done, total: report("download", done, total or 0))
     arch_file = None if arch is None else Path(arch)
-    executor = open_executor(found, backend, threads, arch_file, kv, n_batch, report, options)
+    executor = open_executor(found, backend, threads, arch_file, kv, n_batch, report, options, quant)
     try:
         if progress is not None:
             _read_ahead(executor.file, progress)
@@ -274,7 +279,7 @@ def _read_ahead(file: ModelFile, progress: Progress) -> None:
     if file.n_weight_bytes > (main_memory() or 0) // 2:
         return
     done, since = 0, 0
-    for tensor in file.tensors.values():
+    for tensor in (one for one in file.tensors.values() if one.mapped):
         for start in range(0, tensor.n_bytes, READ_AHEAD_BYTES):
             part = tensor.data[start : start + READ_AHEAD_BYTES]
             np.bitwise_or.reduce(part[::PAGE_BYTES])

@@ -54,6 +54,11 @@ class FileMap:
         if self._view is not None and hasattr(self._map, "madvise"):
             self._map.madvise(mmap.MADV_WILLNEED)
 
+    def forget_pages(self) -> None:
+        """Take the pages that were read out of the process (madvise DONTNEED); reading brings them back."""
+        if self._view is not None and hasattr(self._map, "madvise"):
+            self._map.madvise(mmap.MADV_DONTNEED)
+
     def close(self) -> None:
         """Let the map go; where tensors of it are still in use, it goes with the last of them."""
         self._view = None

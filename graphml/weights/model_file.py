@@ -36,6 +36,15 @@ class ModelFile:
         """The bytes of all tensors together; `n_bytes` is that of the files, header and padding included."""
         return sum(tensor.n_bytes for tensor in self.tensors.values())
 
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> ModelFile:
+        """The same file with other tensors; it takes the maps over."""
+        return ModelFile(self.path, self.metadata, tensors, self._maps)
+
+    def forget_pages(self) -> None:
+        """Let the process's hold on pages that were read go; they come back when they are read again."""
+        for one in self._maps:
+            one.forget_pages()
+
     def will_need(self) -> None:
         """Ask the system to read the file ahead into memory; returns at once."""
         for one in self._maps:

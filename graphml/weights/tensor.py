@@ -46,18 +46,19 @@ class Tensor:
     """One tensor of a model file.
 
     `dtype` is ggml's name in lower case ("q4_1", "f32", "i32"). `shape` is in NumPy order, the reverse of
-    GGUF's: a weight is [out, in]. `data` is a read-only uint8 [n_bytes] view on the mapped file, never a
-    copy.
+    GGUF's: a weight is [out, in]. `data` is a read-only uint8 [n_bytes] view on the mapped file; only where
+    another representation was asked for does it lie in memory of its own, `mapped` False.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     data: Bytes
+    mapped: bool = True
 
     @property
     def n_bytes(self) -> int:
-        """The size in the file, in bytes."""
+        """The size in bytes."""
         return self.data.nbytes
 
     @property

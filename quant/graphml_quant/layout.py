@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+_BELOW_HALF = np.nextafter(np.float32(0.5), np.float32(0))
 Number = TypeVar("Number", bound=np.number)
 
 # Any 16 bits are a legal scale, so inf * 0 and overflow are ordinary here: as a decorator this keeps a
@@ -69,9 +70,9 @@ def inverse(scale: NDArray[np.float32], numerator: float = 1.0) -> NDArray[np.fl
 
 def round_half_away(values: NDArray[np.float32]) -> NDArray[np.float32]:
     """Round to the nearest whole number, halves away from zero, as C's roundf does."""
-    magnitude = np.abs(values)
-    whole = np.floor(magnitude)
-    rounded: NDArray[np.float32] = np.copysign(whole + np.floor(2 * (magnitude - whole)), values)
+    # Half less its last bit: added to what lies just below a half it does not reach the next whole number,
+    # and added to a half the sum itself is rounded up to it.
+    rounded: NDArray[np.float32] = np.trunc(values + np.copysign(_BELOW_HALF, values))
     return rounded
 
 

@@ -44,6 +44,23 @@ def test_run_continues_a_text_where_there_is_no_template() -> None:
     assert done.stderr == ""
 
 
+def test_run_and_info_take_another_representation_of_the_weights() -> None:
+    begin = "Once upon a time, there was a little girl named Lily."
+    for quant in ("q8", "fp32"):
+        done = graphml_command("run", STORIES, "-p", "", "-n", 20, "--quant", quant, *REFERENCE)
+        assert done.stdout.startswith(begin)
+        assert done.stderr == ""
+    found = json.loads(graphml_command("info", STORIES, "--quant", "q8", "--json").stdout)
+    changed = [one for one in found["tensors"] if one["stays_because"] is None]
+    assert {one["becomes"] for one in changed} == {"q8_0"}
+    assert found["memory"]["copied"] == sum(one["bytes_in_memory"] for one in changed) > 0
+    shown = graphml_command("info", STORIES, "--quant", "q8").stdout
+    assert "-> q8_0" in shown
+    assert "stays: is a vector" in shown
+    wrong = graphml_command("run", STORIES, "-p", "", "--quant", "q5", code=1)
+    assert "quant: wanted one of fp32, q8, q4; got 'q5'" in wrong.stderr
+
+
 def test_run_uses_the_template_unless_raw(path: Path) -> None:
     done = graphml_command("run", path, "-p", "hello", "-n", 3, "--json", *REFERENCE)
     found = json.loads(done.stdout)

@@ -1,0 +1,144 @@
+"""A model's weights in another representation than the file's: all float32, or matrices in Q8_0 or Q4_0.
+
+What becomes of each tensor is decided from names and shapes alone; then it is done, tensor by tensor, by
+several threads. Vectors and norms stay what they are: they are small, and meet activations element by
+element.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import graphml_quant
+import numpy as np
+from graphml_quant import Format, FormatError
+
+from graphml.backend import Progress, no_progress
+from graphml.errors import UsageError, WeightsError
+from graphml.weights.filemap import Bytes
+from graphml.weights.model_file import ModelFile
+from graphml.weights.tensor import PLAIN_DTYPES, Tensor
+
+QUANTS = MappingProxyType({"fp32": "f32", "q8": "q8_0", "q4": "q4_0"})
+"""What may be asked for -> the format that weights get."""
+
+# Elements that a thread converts at a time: with all temporaries below 32 MB.
+_PIECE_ELEMENTS = 1 << 20
+# Matrices that are no factors of products, or so sensitive that llama.cpp's quantiser leaves them, too.
+_LEFT_NAMES = (
+    "_norm.weight", "ffn_gate_inp", "position_embd", "token_types", "conv1d", "shortconv.conv", "altup",
+    "laurel", "per_layer_model_proj", "attn_rel_b", "time_mix", "ssm_a", "ssm_d",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a tensor becomes; `reason` says why it stays as the file has it, None where it changes."""
+
+    dtype: str
+    n_bytes: int
+    reason: str | None
+
+
+def checked(quant: str | None) -> str | None:
+    """`quant` if it can be asked for; else a `UsageError` that lists what can."""
+    if quant is not None and quant not in QUANTS:
+        raise UsageError(f"quant: wanted one of {', '.join(QUANTS)}; got {quant!r}")
+    return quant
+
+
+def choose(tensor: Tensor, quant: str) -> Choice:
+    """What becomes of a tensor under `quant`, one of `QUANTS`."""
+    wanted = graphml_quant.by_name(QUANTS[quant])
+    reason = _reason(tensor, wanted)
+    if reason is not None:
+        return Choice(tensor.dtype, tensor.n_bytes, reason)
+    return Choice(wanted.name, wanted.bytes_for_shape(tensor.shape), None)
+
+
+def _reason(tensor: Tensor, wanted: Format) -> str | None:
+    if tensor.dtype == wanted.name:
+        return f"is {wanted.name} already"
+    if tensor.dtype in PLAIN_DTYPES:
+        return f"holds {tensor.dtype}"
+    if wanted.block_elements == 1:
+        return None
+    if len(tensor.shape) < 2:
+        return "is a vector"
+    if any(name in tensor.name for name in _LEFT_NAMES) or not tensor.name.endswith(".weight"):
+        return "is no factor of a large product"
+    if tensor.shape[-1] % wanted.block_elements:
+        return f"has rows of {tensor.shape[-1]}, which are no whole blocks of {wanted.block_elements}"
+    return None
+
+
+def represented(file: ModelFile, quant: str, threads: int = 1, progress: Progress = no_progress) -> ModelFile:
+    """The file with its tensors as `quant` wants them; those that change lie in memory, others in the map.
+
+    Takes the file over: closing the result closes it. progress: called as progress("converting", done, total)
+    in bytes of the result. Raises `UsageError` for another quant, `WeightsError` where a weight is no number.
+    """
+    quant = checked(quant) or ""
+    choices = {name: choose(tensor, quant) for name, tensor in file.tensors.items()}
+    changing = {name: tensor for name, tensor in file.tensors.items() if choices[name].reason is None}
+    total = sum(choices[name].n_bytes for name in changing)
+    tensors = dict(file.tensors)
+    done = 0
+    progress("converting", 0, total)
+    with ThreadPoolExecutor(max(threads, 1)) as pool:
+        for name, tensor in changing.items():
+            format = graphml_quant.by_name(choices[name].dtype)
+            data = fresh_memory(choices[name].n_bytes)
+            pieces = [(tensor, format, data, *piece) for piece in _pieces(tensor)]
+            try:
+                list(pool.map(_convert, *zip(*pieces, strict=True)))
+            except FormatError as error:
+                raise WeightsError(f"{file.path}: {name}: {error}") from None
+            data.flags.writeable = False
+            tensors[name] = replace(tensor, dtype=format.name, data=data, mapped=False)
+            done += data.nbytes
+            progress("converting", done, total)
+    file.forget_pages()
+    return file.with_tensors(tensors)
+
+
+def _pieces(tensor: Tensor) -> Iterator[tuple[int, int]]:
+    """Rows [begin, end) of about `_PIECE_ELEMENTS` elements."""
+    width = tensor.shape[-1] if tensor.shape else 1
+    rows = tensor.n_elements // width if width else 0
+    step = max(1, _PIECE_ELEMENTS // max(width, 1))
+    return ((begin, min(begin + step, rows)) for begin in range(0, max(rows, 1), step))
+
+
+def _convert(tensor: Tensor, format: Format, data: Bytes, begin: int, end: int) -> None:
+    """Rows begin to end of a tensor, decoded and encoded again into their place in `data`."""
+    width = tensor.shape[-1] if tensor.shape else 1
+    source = graphml_quant.by_name(tensor.dtype)
+    given, wanted = source.bytes_for(width), format.bytes_for(width)
+    values = graphml_quant.dequantize(source, tensor.data[begin * given : end * given], (end - begin, width))
+    data[begin * wanted : end * wanted] = graphml_quant.quantize(format, values).reshape(-1)
+
+
+def fresh_memory(n_bytes: int) -> Bytes:
+    """Zeros on fresh pages, large ones where the system has them; what is not touched takes nothing."""
+    pages = mmap.mmap(-1, max(n_bytes, 1))
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, np.uint8)[:n_bytes]
+
+
+def memory_of(tensors: Mapping[str, Tensor], quant: str | None = None) -> tuple[int, int]:
+    """Bytes of weights in the map and in memory of their own, under a quant or as the tensors are."""
+    mapped = copied = 0
+    for tensor in tensors.values():
+        choice = None if quant is None else choose(tensor, quant)
+        if choice is None or choice.reason is not None:
+            mapped += tensor.n_bytes * tensor.mapped
+            copied += tensor.n_bytes * (not tensor.mapped)
+        else:
+            copied += choice.n_bytes
+    return mapped, copied
