@@ -52,7 +52,7 @@ _low_1, _high_1, _low_2, _high_2 = (take((start, start + 2, start + 4, start + 6
 
 @inline
 def half_scales(scales: Vector) -> tuple[tuple[Vector, Vector], tuple[Vector, Vector]]:
-    """From one scale per 16 weights, in their order, those of a reader's two groups (Q2_K's and Q3_K's too)."""
+    """From one scale per 16 weights, in their order, those of a reader's groups (Q2_K's and Q3_K's too)."""
     return (_low_1(scales), _high_1(scales)), (_low_2(scales), _high_2(scales))
 
 
