@@ -20,7 +20,7 @@ from graphml.errors import GraphmlError
 
 COMMANDS = (
     "run", "chat", "info", "plan", "placement", "doctor", "pull", "perplexity", "graph",
-    "diff", "explain", "profile", "compare", "bisect", "report",
+    "diff", "explain", "profile", "bench", "compare", "bisect", "report",
 )  # fmt: skip
 
 
@@ -36,8 +36,11 @@ class Commands(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"graphml.app.{cmd_name}")
+        found = getattr(module, cmd_name)
+        if isinstance(found, typer.Typer):  # a command with commands of its own
+            return typer.main.get_group(found)
         single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        single.command(cmd_name)(getattr(module, cmd_name))
+        single.command(cmd_name)(found)
         return typer.main.get_command(single)
 
     def invoke(self, ctx: Any) -> Any:

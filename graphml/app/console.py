@@ -23,8 +23,11 @@ LABELS = {
     "compile": "Compiling kernels",
     "prefill": "Reading the prompt",
     "perplexity": "Perplexity",
+    "making": "Making the model",
+    "checksum": "Checksum",
+    "bench": "Measuring",
 }
-IN_BYTES = ("download", "mapping", "converting")
+IN_BYTES = ("download", "mapping", "converting", "making", "checksum")
 PATIENCE_S = 0.3  # work that is over sooner shows no bar
 # A model could steer the terminal that shows its answer.
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

@@ -86,11 +86,11 @@ def _rates(entries: Sequence[Entry], taken: float, waited: float, bandwidth: flo
         "GB/s": speed / 1e9 if calls else None,
         "of bandwidth": speed / bandwidth if calls and bandwidth else None,
         "GFLOP/s": flops / 1e9 if done.flops else None,
-        "bound by": _bound(calls, taken, waited, speed, bandwidth),
+        "bound by": bound_by(calls, taken, waited, speed, bandwidth),
     }
 
 
-def _bound(calls: int, taken: float, waited: float, speed: float, bandwidth: float) -> str:
+def bound_by(calls: int, taken: float, waited: float, speed: float, bandwidth: float) -> str:
     """What makes it take so long, by the first of the rules that holds; see docs/profiling.md."""
     if not calls:
         return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +15,14 @@ import graphml
 from graphml import settings
 from graphml.errors import ArchitectureError, UsageError
 from graphml.inspect.bench import blocks, mixes, model_file
+from graphml.inspect.bench.describe import short_count
 from graphml.inspect.bench.model_file import bench_model
 from graphml.inspect.bench.shapes import SHAPES, Shape, tensors
 
 # What llama_model_quantize of llama.cpp (llama-cpp-python 0.3.36, dry run) says of every file type it makes
 # of these models: runs of formats over the layers, part by part; parts that stay in f32 are left out.
 MIXES = json.loads((Path(__file__).parents[2] / "data" / "bench" / "mixes.json").read_text(encoding="utf-8"))
+PAGE = Path(__file__).parents[3] / "docs" / "benchmarks.md"
 WIDE = Shape("v", "llama", 64, 256, 17, 4, 1, 256)
 VARIANTS = {
     "wide": WIDE,
@@ -129,3 +132,14 @@ def test_the_shapes_have_the_sizes_of_their_namesakes() -> None:
     assert counts["llama-3.2-3b"] - 64 == 3_212_749_824
     assert counts["qwen3-0.6b"] == 596_049_920
     assert model_file.ALIGNMENT == 32
+
+
+def test_the_shapes_are_listed() -> None:
+    rows = re.findall(
+        r"^\| `([\w.-]+)` \| `(\w+)` \| (\S+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    wanted = [
+        (name, shape.arch, short_count(sum(int(np.prod(size)) for size in tensors(shape).values())))
+        for name, shape in SHAPES.items()
+    ]
+    assert sorted(rows) == sorted(wanted)

@@ -1,0 +1,176 @@
+"""Compares two result files row by row: how much faster or slower, and whether that is beyond the spread.
+
+Reads the JSON of `graphml bench -o json|jsonl` and of llama-bench. Knows rows; measures nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graphml.errors import UsageError
+from graphml.inspect.bench.rows import quartiles
+from graphml.inspect.names import printable
+
+LARGEST_BYTES = 64 << 20
+_KEY = ("model_filename", "quant", "n_threads", "n_batch", "n_ubatch", "type_k", "type_v", "n_prompt",
+        "n_gen", "n_depth", "n_parallel")  # fmt: skip
+_DEFAULTS: Mapping[str, Any] = {"n_parallel": 1, "quant": "", "backends": ""}
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A row of both files. a, b: the figures compared; spread_a, spread_b: their quartiles.
+
+    change: b over a, less 1. beyond_spread: the quartiles do not overlap.
+    """
+
+    model: str
+    backend: str
+    threads: int
+    test: str
+    a: float
+    b: float
+    spread_a: tuple[float, float]
+    spread_b: tuple[float, float]
+
+    @property
+    def change(self) -> float:
+        """B over a, less 1: -0.05 is five per cent slower."""
+        return self.b / self.a - 1 if self.a else 0.0
+
+    @property
+    def beyond_spread(self) -> bool:
+        """Whether the quartiles of the two do not overlap."""
+        return self.spread_b[1] < self.spread_a[0] or self.spread_b[0] > self.spread_a[1]
+
+    def slower(self, tolerance: float) -> bool:
+        """Whether b is slower by more than the tolerance (a part of 1) and beyond the spread of the two."""
+        return self.change < -tolerance and self.beyond_spread
+
+
+def read(path: Path) -> list[Record]:
+    """The rows of a file; UsageError for one that cannot be read or holds something else."""
+    try:
+        if path.stat().st_size > LARGEST_BYTES:
+            raise UsageError(
+                f"{path}: wanted results of a benchmark; the file has {path.stat().st_size} bytes"
+            )
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+    try:
+        if text.lstrip().startswith("["):
+            found = json.loads(text)
+        else:
+            found = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: wanted the JSON of a benchmark: {error}") from None
+    for number, one in enumerate(found):
+        _check(path, number, one)
+    return list(found)
+
+
+def _check(path: Path, number: int, one: Any) -> None:
+    if not isinstance(one, dict):
+        raise UsageError(f"{path}: row {number}: wanted an object; got {type(one).__name__}")
+    for name in ("n_prompt", "n_gen", "n_threads", "avg_ts", "stddev_ts"):
+        if not isinstance(one.get(name), int | float) or isinstance(one.get(name), bool):
+            raise UsageError(f"{path}: row {number}: {name}: wanted a number; got {one.get(name)!r}")
+
+
+def compare(a: Sequence[Record], b: Sequence[Record], by: str = "t/s") -> list[Change]:
+    """The rows that both have, in the order of a. by: "t/s", or "ratio" to the peer that each was run with.
+
+    Rows are the same test at the same setting on the same backend, or, where no backend is in both, on any.
+    UsageError if no row is in both.
+    """
+    figure = _FIGURES.get(by)
+    if figure is None:
+        raise UsageError(f"--by: wanted {' or '.join(_FIGURES)}; got {by!r}")
+    for with_backend in (True, False):
+        theirs: dict[tuple[Any, ...], Record] = {}
+        for one in b:
+            theirs.setdefault(_key(one, with_backend), one)
+        found = []
+        for one in a:
+            other = theirs.get(_key(one, with_backend))
+            figures = None if other is None else (figure(one), figure(other))
+            if other is not None and figures is not None and figures[0] and figures[1]:
+                found.append(_change(one, other, *figures))
+        if found:
+            return found
+    raise UsageError("the two files have no row in common: same model, threads, types and test")
+
+
+def _key(one: Record, with_backend: bool) -> tuple[Any, ...]:
+    names = (*_KEY, "backends") if with_backend else _KEY
+    key = [one.get(name, _DEFAULTS.get(name)) for name in names]
+    key[0] = str(key[0]).replace("\\", "/").rpartition("/")[2]
+    return tuple(map(str, key))
+
+
+_Figure = tuple[float, tuple[float, float]]
+
+
+def _rate(one: Record) -> _Figure | None:
+    samples = one.get("samples_ts")
+    if isinstance(samples, list) and samples and all(isinstance(value, int | float) for value in samples):
+        q1, median, q3 = quartiles([float(value) for value in samples])
+        return median, (q1, q3)
+    mean, deviation = float(one["avg_ts"]), float(one["stddev_ts"])
+    return mean, (mean - deviation, mean + deviation)
+
+
+def _ratio(one: Record) -> _Figure | None:
+    if not one.get("peer"):
+        return None
+    return float(one["ratio"]), (float(one["ratio_q1"]), float(one["ratio_q3"]))
+
+
+_FIGURES: Mapping[str, Callable[[Record], _Figure | None]] = {"t/s": _rate, "ratio": _ratio}
+
+
+def _change(one: Record, other: Record, a: Any, b: Any) -> Change:
+    test = one.get("test") or _test_name(one)
+    return Change(
+        str(one.get("model_type", "")), str(one.get("backends", "")), int(one["n_threads"]), str(test),
+        a[0], b[0], a[1], b[1],
+    )  # fmt: skip
+
+
+def _test_name(one: Record) -> str:
+    parts = [f"{kind}{one[name]}" for kind, name in (("pp", "n_prompt"), ("tg", "n_gen")) if one[name]]
+    return "+".join(parts) + (f" @ d{one['n_depth']}" if one.get("n_depth") else "")
+
+
+def markdown(changes: Sequence[Change], tolerance: float) -> str:
+    """A table with a verdict for each row."""
+    lines = ["| model | backend | threads | test | a | b | change | verdict |",
+             "| ----- | ------- | ------: | ---: | -: | -: | -----: | ------- |"]  # fmt: skip
+    for one in changes:
+        name = printable(one.model).replace("|", "\\|")
+        figures = " | ".join(
+            f"{value:.2f} ({low:.2f} to {high:.2f})"
+            for value, (low, high) in ((one.a, one.spread_a), (one.b, one.spread_b))
+        )
+        lines.append(
+            f"| {name} | {printable(one.backend)} | {one.threads} | {printable(one.test)} | {figures} "
+            f"| {one.change:+.1%} | {verdict(one, tolerance)} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def verdict(one: Change, tolerance: float) -> str:
+    """One word or a few."""
+    if one.slower(tolerance):
+        return "SLOWER"
+    if abs(one.change) <= tolerance:
+        return "the same"
+    if not one.beyond_spread:
+        return "within the spread"
+    return "faster" if one.change > 0 else "slower, allowed"

@@ -1,0 +1,66 @@
+"""A whole benchmark: every setting opened on all its sides, every test measured on them, row by row.
+
+Knows how the parts of this room fit together; does none of their work.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from graphml.backend import Progress, no_progress
+from graphml.inspect.bench.describe import Environment, sha256
+from graphml.inspect.bench.measure import measure
+from graphml.inspect.bench.plan import Setting, Test
+from graphml.inspect.bench.rows import Context, Row, rows
+from graphml.inspect.bench.side import ProcessSide
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be measured and how.
+
+    engines: the sides of each setting as (engine, backend), the first of which is compared with the second.
+    bandwidth: threads -> bytes per second that they read now; None: not measured. python: that of peers.
+    hashed: whether rows name the model's checksum.
+    """
+
+    settings: Sequence[Setting]
+    tests: Sequence[Test]
+    engines: Sequence[tuple[str, str]]
+    environment: Environment
+    bandwidth: Callable[[int], float] | None = None
+    python: str = sys.executable
+    repetitions: int = 5
+    warm: bool = True
+    delay_s: float = 0.0
+    hashed: bool = False
+
+    def rows(self, progress: Progress = no_progress) -> Iterator[Row]:
+        """Measure, and give the rows as they come."""
+        digests: dict[str, str] = {}
+        for setting in self.settings:
+            if self.hashed and setting.model not in digests:
+                digests[setting.model] = sha256(Path(setting.model), progress)
+            yield from self._setting(setting, digests.get(setting.model, ""), progress)
+
+    def _setting(self, setting: Setting, digest: str, progress: Progress) -> Iterator[Row]:
+        with ExitStack() as stack:
+            sides = [
+                stack.enter_context(
+                    ProcessSide(replace(setting, engine=engine, backend=backend), self.python)
+                )
+                for engine, backend in self.engines
+            ]
+            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            shared = Context(setting, [side.about for side in sides], self.environment, now, digest)
+            probe = None if self.bandwidth is None else partial(self.bandwidth, setting.threads)
+            for found in measure(
+                sides, self.tests, self.repetitions, probe, self.warm, delay_s=self.delay_s, progress=progress
+            ):
+                yield from rows(found, shared)

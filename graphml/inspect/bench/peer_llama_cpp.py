@@ -1,0 +1,160 @@
+"""A process that measures llama.cpp on command, through llama-cpp-python: the other end is `side`.
+
+Stands alone, so that it runs with any Python that has llama-cpp-python. As llama-bench does it: random
+tokens, no sampling and no tokenising in the time; the cache is cut back to the depth before each run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+# ggml's numbers of the types that a cache may have
+TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20}
+
+
+class RefusedError(Exception):
+    """llama.cpp does not do what was asked."""
+
+
+class Peer:
+    """A model of llama.cpp, and a context for each test."""
+
+    def __init__(self, setting: dict[str, Any]) -> None:
+        import llama_cpp
+
+        self.api: Any = llama_cpp
+        self.setting, self.context = setting, None
+        self.test: dict[str, Any] = {}
+        self.ids: list[int] = []
+        self.batch: Any = None
+        if setting["quant"]:
+            raise RefusedError("llama.cpp keeps weights as the file has them; compare without --quant")
+        self._quiet = llama_cpp.llama_log_callback(lambda *_: None)
+        llama_cpp.llama_log_set(self._quiet, None)
+        llama_cpp.llama_backend_init()
+        params = llama_cpp.llama_model_default_params()
+        params.n_gpu_layers = 0
+        start = time.perf_counter()
+        self.model = llama_cpp.llama_model_load_from_file(setting["model"].encode(), params)
+        if not self.model:
+            raise RefusedError(f"{setting['model']}: llama.cpp cannot load the model")
+        self.load_s = time.perf_counter() - start
+        self.n_vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
+
+    def describe(self) -> dict[str, Any]:
+        """Versions and how it was built."""
+        version = f"llama-cpp-python {self.api.__version__}"
+        system = self.api.llama_print_system_info().decode()
+        return {"engine_version": version, "level": system, "load_ms": 1e3 * self.load_s}
+
+    def prepare(self, test: dict[str, Any]) -> dict[str, Any]:
+        """A context for the test, its depth filled."""
+        api, setting, several = self.api, self.setting, test["n_parallel"]
+        if self.context:
+            api.llama_free(self.context)
+            self.context = None
+        size = test["n_prompt"] + test["n_gen"] + test["n_depth"]
+        params = api.llama_context_default_params()
+        params.n_ctx = several * (-(-size // 256) * 256)
+        params.n_batch, params.n_ubatch = setting["n_batch"], setting["n_ubatch"]
+        params.n_seq_max = several
+        params.n_threads = params.n_threads_batch = setting["threads"]
+        for name in ("type_k", "type_v"):
+            if setting[name] not in TYPES:
+                raise RefusedError(f"{name}: llama.cpp has {', '.join(TYPES)}; got {setting[name]}")
+            setattr(params, name, TYPES[setting[name]])
+        self.context = api.llama_init_from_model(self.model, params)
+        if not self.context:
+            raise RefusedError("llama.cpp cannot make a context of these sizes and types")
+        self.test, generator = test, random.Random(0)
+        self.ids = [generator.randrange(self.n_vocab) for _ in range(size)]
+        self.batch = api.llama_batch_init(max(setting["n_batch"], several), 0, 1)
+        if test["n_depth"]:
+            self._evaluate(self.ids[-test["n_depth"] :], 0)
+            api.llama_synchronize(self.context)
+        return {}
+
+    def run(self) -> dict[str, Any]:
+        """The test once."""
+        api, test, depth = self.api, self.test, self.test["n_depth"]
+        memory = api.llama_get_memory(self.context)
+        for sequence in range(test["n_parallel"]):
+            if not api.llama_memory_seq_rm(memory, sequence, depth, -1):
+                raise RefusedError("llama.cpp cannot cut this model's memory back to a depth")
+        prompt = test["n_prompt"]
+        start = time.perf_counter_ns()
+        if prompt:
+            self._evaluate(self.ids[:prompt], depth)
+            api.llama_synchronize(self.context)
+        for i in range(test["n_gen"]):
+            self._step([self.ids[prompt + i]] * test["n_parallel"], list(range(test["n_parallel"])),
+                       [depth + prompt + i] * test["n_parallel"], range(test["n_parallel"]))  # fmt: skip
+            api.llama_synchronize(self.context)
+        return {"ns": time.perf_counter_ns() - start}
+
+    def _evaluate(self, ids: list[int], position: int) -> None:
+        """The ids of each sequence, n_batch at a time, logits after the last."""
+        several, most = self.test["n_parallel"], self.setting["n_batch"]
+        rows = [(ids[i], s, position + i) for s in range(several) for i in range(len(ids))]
+        last = {(s, position + len(ids) - 1) for s in range(several)}
+        for start in range(0, len(rows), most):
+            piece = rows[start : start + most]
+            wanted = [i for i, (_, s, at) in enumerate(piece) if (s, at) in last]
+            self._step([r[0] for r in piece], [r[1] for r in piece], [r[2] for r in piece], wanted)
+
+    def _step(self, ids: list[int], sequences: list[int], positions: list[int], wanted: Any) -> None:
+        batch = self.batch
+        batch.n_tokens = len(ids)
+        for i, (token, sequence, position) in enumerate(zip(ids, sequences, positions)):  # noqa: B905
+            batch.token[i], batch.pos[i], batch.n_seq_id[i] = token, position, 1
+            batch.seq_id[i][0], batch.logits[i] = sequence, 0
+        for i in wanted:
+            batch.logits[i] = 1
+        status = self.api.llama_decode(self.context, batch)
+        if status:
+            raise RefusedError(f"llama.cpp: llama_decode gave {status} for {len(ids)} tokens")
+
+
+def resident() -> int:
+    """Bytes of this process in RAM, as Linux tells."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS:"))
+    except (OSError, StopIteration):
+        return 0
+
+
+def main() -> None:
+    """Serve until stdin ends."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    peer = None
+    for line in sys.stdin:
+        command = json.loads(line)
+        try:
+            if peer is None:
+                peer = Peer(command)
+                found = peer.describe()
+            elif command["do"] == "prepare":
+                found = peer.prepare(command["test"])
+            elif command["do"] == "memory":
+                found = {"resident": resident()}
+            else:
+                found = peer.run() if command["do"] == "run" else {}
+        except ImportError:
+            found = {"error": "llama-cpp-python is not installed; pip install 'graphml-engine[peers]'",
+                     "kind": "BackendError"}  # fmt: skip
+        except RefusedError as error:
+            found = {"error": str(error), "kind": "UsageError"}
+        answers.write(json.dumps(found) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Rows as text: Markdown in llama-bench's columns, CSV, JSON, JSON lines or SQL.
+
+Each row comes out as it comes in. Knows rows; measures nothing and knows no terminal.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from graphml.inspect.bench.rows import SCALARS, Row
+from graphml.inspect.names import printable
+
+TABLE = "llama_bench"
+Spell = Callable[[Iterable[Row], Sequence[str]], Iterator[str]]
+
+# Column -> width (negative: to the left), as llama-bench's `get_field_width` has it for its own.
+_WIDTHS = {
+    "model": -30, "size": 10, "params": 10, "backend": -10, "threads": 7, "n_batch": 7, "n_ubatch": 8,
+    "type_k": 6, "type_v": 6, "quant": -6, "test": 15, "t/s": 20, "GB/s": 8, "of bandwidth": 12, "GFLOP/s": 8,
+    "bound by": -8, "ratio": 22,
+}  # fmt: skip
+_FIRST = ("model", "size", "params", "backend", "threads")
+_LAST = ("test", "t/s", "GB/s", "of bandwidth", "GFLOP/s", "bound by")
+
+
+def markdown(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
+    """A table; its t/s is the median and half the distance of the quartiles. shown: more columns."""
+    columns: tuple[str, ...] = ()
+    noisy, last = False, None
+    for row in found:
+        if not columns:
+            columns = (*_FIRST, *(name for name in shown if name != "ratio"), *_LAST)
+            columns += ("ratio",) * ("ratio" in shown)
+            yield _line(columns, {name: name for name in columns})
+            rules = {name: "-" * (abs(_WIDTHS[name]) - 1) + ":-"[_WIDTHS[name] < 0] for name in columns}
+            yield _line(columns, rules)
+        yield _line(columns, _cells(row))
+        noisy, last = noisy or row.noisy, row
+    if last is None:
+        return
+    version = last.build_commit or last.engine_version
+    yield f"\nbuild: {version}; {last.cpu_info}; memory is read at {last.bandwidth_gb_s:.1f} GB/s\n"
+    if noisy:
+        yield "noisy: the quartiles of rows marked * lie more than 10 % of the median apart\n"
+
+
+def _line(columns: Sequence[str], cells: Mapping[str, str]) -> str:
+    padded = [
+        cells[name].rjust(_WIDTHS[name]) if _WIDTHS[name] > 0 else cells[name].ljust(-_WIDTHS[name])
+        for name in columns
+    ]
+    return f"| {' | '.join(padded)} |\n"
+
+
+def _cells(row: Row) -> dict[str, str]:
+    spread, ratio_spread = (row.q3_ts - row.q1_ts) / 2, (row.ratio_q3 - row.ratio_q1) / 2
+    return {
+        "model": printable(row.model_type).replace("|", "\\|"),
+        "size": size(row.model_size),
+        "params": params(row.model_n_params),
+        "backend": row.backends,
+        "threads": str(row.n_threads),
+        **{name: str(getattr(row, name)) for name in ("n_batch", "n_ubatch", "type_k", "type_v", "quant")},
+        "test": row.test,
+        "t/s": f"{'*' * row.noisy}{row.median_ts:.2f} ± {spread:.2f}",
+        "GB/s": f"{row.gb_s:.1f}",
+        "of bandwidth": f"{row.of_bandwidth:.0%}" if row.bandwidth_gb_s else "",
+        "GFLOP/s": f"{row.gflop_s:.1f}",
+        "bound by": row.bound,
+        "ratio": f"{row.ratio:.2f} ± {ratio_spread:.2f} {row.peer}" if row.peer else "",
+    }
+
+
+def size(n_bytes: int) -> str:
+    """As llama-bench writes it: "606.53 MiB"."""
+    return f"{n_bytes / 2**20:.2f} MiB" if n_bytes < 2**30 else f"{n_bytes / 2**30:.2f} GiB"
+
+
+def params(count: int) -> str:
+    """As llama-bench writes it: "1.10 B"."""
+    return f"{count / 1e6:.2f} M" if count < 10**9 else f"{count / 1e9:.2f} B"
+
+
+def comma_separated(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
+    """CSV with every field but the samples."""
+    for number, row in enumerate(found):
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
+        if not number:
+            out.write(",".join(SCALARS) + "\n")
+        writer.writerow(
+            [int(value) if isinstance(value, bool) else value for value in _scalars(row).values()]
+        )
+        yield out.getvalue()
+
+
+def json_array(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
+    """One JSON array of objects, as llama-bench writes it."""
+    yield "["
+    for number, row in enumerate(found):
+        text = json.dumps(dataclasses.asdict(row), indent=2, ensure_ascii=False, allow_nan=False)
+        yield ("," if number else "") + "\n" + "\n".join("  " + line for line in text.splitlines())
+    yield "\n]\n"
+
+
+def json_lines(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
+    """An object a line."""
+    for row in found:
+        yield json.dumps(dataclasses.asdict(row), ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def sql(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
+    """A table and a statement for each row, for sqlite and its kin, with every field but the samples."""
+    types = {"str": "TEXT", "int": "INTEGER", "bool": "INTEGER", "float": "REAL"}
+    kinds = {field.name: types[str(field.type)] for field in dataclasses.fields(Row) if field.name in SCALARS}
+    yield f"CREATE TABLE IF NOT EXISTS {TABLE} (\n"
+    yield ",\n".join(f"  {name} {kind}" for name, kind in kinds.items()) + "\n);\n\n"
+    for row in found:
+        values = ", ".join(_literal(value) for value in _scalars(row).values())
+        yield f"INSERT INTO {TABLE} ({', '.join(SCALARS)}) VALUES ({values});\n"
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, str):
+        return "'" + value.replace("\0", "").replace("'", "''") + "'"
+    return str(int(value)) if isinstance(value, bool) else repr(value)
+
+
+def _scalars(row: Row) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in SCALARS}
+
+
+FORMATS: Mapping[str, Spell] = {
+    "md": markdown, "csv": comma_separated, "json": json_array, "jsonl": json_lines, "sql": sql,
+}  # fmt: skip

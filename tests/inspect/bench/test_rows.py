@@ -1,0 +1,203 @@
+"""Benchmarks without a model: what is asked for, who takes turns, and how rows come out."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sqlite3
+
+import pytest
+
+from graphml.errors import UsageError
+from graphml.inspect.bench import plan
+from graphml.inspect.bench.compare import compare, markdown
+from graphml.inspect.bench.measure import Round, measure, order, warm_up
+from graphml.inspect.bench.plan import Test
+from graphml.inspect.bench.ranges import pairs, whole_numbers, words
+from graphml.inspect.bench.rows import SCALARS, quartiles
+from graphml.inspect.bench.spell import FORMATS, TABLE
+from tests.inspect.bench.results import FakeSide, made_rows, row
+
+LLAMA_BENCH = (
+    "| model                          |       size |     params | backend    | threads |            test | "
+    "                 t/s |",
+    "| ------------------------------ | ---------: | ---------: | ---------- | ------: | --------------: | "
+    "-------------------: |",
+    "| llama 1.1B Q4_0                | 606.53 MiB |     1.10 B | cpu        |       2 |           tg100 | "
+    "       100.00 ± 0.00 |",
+)
+
+Test.__test__ = False  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (["512"], [512]),
+        (["1,2", "4"], [1, 2, 4]),
+        (["1-4"], [1, 2, 3, 4]),
+        (["512-2048+512,7"], [512, 1024, 1536, 2048, 7]),
+        (["1-32*2"], [1, 2, 4, 8, 16, 32]),
+        (["5-6+10"], [5]),
+        (["0"], [0]),
+    ],
+)
+def test_lists_and_ranges(given: list[str], wanted: list[int]) -> None:
+    assert whole_numbers("-p", given) == wanted
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "x", "1-", "-1", "4-1", "1-4+0", "1-9*1", "0-9*2", "1--4", "1,,2", "9" * 12]
+)
+def test_other_spellings_are_told(wrong: str) -> None:
+    with pytest.raises(UsageError, match=r"-p: "):
+        whole_numbers("-p", [wrong])
+    with pytest.raises(UsageError, match="at most 4096 values"):
+        whole_numbers("-p", ["1-100000"])
+
+
+def test_pairs_and_words() -> None:
+    assert pairs("-pg", ["512,128", "1,2"]) == [(512, 128), (1, 2)]
+    assert words(["a, b", "c", ""]) == ["a", "b", "c"]
+    for wrong in ("512", "1,2,3", "1,0"):
+        with pytest.raises(UsageError, match="-pg: wanted"):
+            pairs("-pg", [wrong])
+
+
+def test_tests_come_in_llama_bench_s_order_and_have_its_names() -> None:
+    made = plan.tests([512, 0], [128], [(8, 4)], [0, 64], [1, 4])
+    assert [one.name for one in made[:6]] == [
+        "pp512", "tg128", "pp8+tg4", "pp512 @ d64", "tg128 @ d64", "pp8+tg4 @ d64",
+    ]  # fmt: skip
+    assert made[6].name == "pp512 x4"
+    assert (made[-1].name, made[-1].n_tokens, made[-1].n_ctx) == ("pp8+tg4 x4 @ d64", 48, 76)
+
+
+def test_settings_are_all_combinations() -> None:
+    made = plan.settings(["a", "b"], [1, 2], [2048, 64], [512], [("f16", "f16")])
+    assert len(made) == 8
+    assert [(one.model, one.n_batch, one.n_ubatch, one.threads) for one in made[:3]] == [
+        ("a", 2048, 512, 1), ("a", 2048, 512, 2), ("a", 64, 64, 1),
+    ]  # fmt: skip
+
+
+def measured(log: list[str], ours: list[int], theirs: list[int], warm: bool = False) -> Round:
+    sides = [FakeSide("cpu", log, ours), FakeSide("llama.cpp", log, theirs)]
+    told: list[tuple[str, int, int]] = []
+    (found,) = measure(
+        sides, [Test(8, 0)], 4, lambda: float(len(log)), warm, settle_s=0.0,
+        progress=lambda *report: told.append(report),
+    )  # fmt: skip
+    assert told == [("bench", done, 4) for done in range(5)]
+    return found
+
+
+def test_sides_take_turns_and_none_always_comes_after_the_other() -> None:
+    log: list[str] = []
+    found = measured(log, [10, 20, 30, 40], [20, 20, 90, 40])
+    assert log[:2] == ["cpu prepares pp8", "llama.cpp prepares pp8"]
+    a, b = "cpu", "llama.cpp"
+    assert log[2:] == [a, b, b, a, a, b, b, a]
+    assert found.ratios(1) == [2.0, 1.0, 3.0, 1.0]
+    assert found.sides[0].ns == (10, 20, 30, 40)
+    assert found.bandwidth == 8.0  # the best of those asked between the rounds
+    assert [order(3, turn) for turn in range(2)] == [[0, 1, 2], [2, 1, 0]]
+
+
+def test_warm_up_ends_when_runs_get_no_faster() -> None:
+    assert warm_up(FakeSide("a", [], [100, 50, 49, 1])) == 3
+    assert warm_up(FakeSide("a", [], [100, 100])) == 2
+    assert warm_up(FakeSide("a", [], [32, 16, 8, 4, 2, 1])) == 5
+    log: list[str] = []
+    measured(log, [5], [7], warm=True)
+    assert log[2:6] == ["cpu", "cpu", "llama.cpp", "llama.cpp"]
+
+
+def test_a_row_s_figures() -> None:
+    found = row(Test(0, 100), [10**9, 2 * 10**9, 10**9], [3 * 10**9] * 3)
+    assert (found.median_ts, found.min_ts, found.max_ts, found.q1_ts) == (100.0, 50.0, 100.0, 75.0)
+    assert (found.avg_ns, found.noisy) == (1333333333, True)
+    assert (found.gb_s, found.gflop_s, found.of_bandwidth) == (1.0, 10.0, 0.5)
+    assert (found.ratio, found.samples_ratio, found.peer) == (3.0, (3.0, 1.5, 3.0), "llama.cpp")
+    assert (found.bound, found.share_memory, found.share_compute) == ("memory", 0.9, 0.0)
+    assert quartiles([7.0]) == (7.0, 7.0, 7.0)
+
+
+def test_markdown_has_llama_bench_s_columns() -> None:
+    text = "".join(FORMATS["md"]([row(ns=[10**9] * 3)], []))
+    head, rule, line, *rest = text.splitlines()
+    assert tuple(one[: len(LLAMA_BENCH[0])] for one in (head, rule, line)) == LLAMA_BENCH
+    assert len({len(one) for one in (head, rule, line)}) == 1
+    assert any(one.startswith("build: abc") for one in rest)
+    assert "noisy" not in text
+    shown = "".join(
+        FORMATS["md"](made_rows(Test(5, 0), [1, 2, 9], [9, 9, 9], type_k="f32"), ["type_k", "ratio"])
+    )
+    assert "| type_k |" in shown
+    assert " ± 2.00 llama.cpp |" in shown
+    assert "noisy" in shown
+    assert "".join(FORMATS["md"]([], [])) == ""
+
+
+def test_machine_formats_parse_back() -> None:
+    made = [row(peer=[5, 6, 7]), row(Test(512, 0, 64), threads=1)]
+    wanted = [{name: getattr(one, name) for name in SCALARS} for one in made]
+    for found in (
+        json.loads("".join(FORMATS["json"](made, []))),
+        [json.loads(line) for line in "".join(FORMATS["jsonl"](made, [])).splitlines()],
+    ):
+        assert [{name: one[name] for name in SCALARS} for one in found] == wanted
+        assert found[0]["samples_ns"] == list(made[0].samples_ns)
+    table = list(csv.DictReader("".join(FORMATS["csv"](made, [])).splitlines()))
+    assert [one["cpu_info"] for one in table] == [made[0].cpu_info] * 2
+    assert [float(one["median_ts"]) for one in table] == [one.median_ts for one in made]
+    assert list(table[0]) == list(SCALARS)
+    with sqlite3.connect(":memory:") as base:
+        base.executescript("".join(FORMATS["sql"](made, [])))
+        rows = base.execute(f"SELECT * FROM {TABLE}").fetchall()
+    base.close()
+    assert [dict(zip(SCALARS, one, strict=True)) for one in rows] == wanted
+    assert json.loads("".join(FORMATS["json"]([], []))) == []
+
+
+def as_records(*made: object) -> list[dict[str, object]]:
+    return [json.loads("".join(FORMATS["jsonl"]([one], []))) for one in made]  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("ns", "fails", "word"),
+    [
+        ([100, 101, 102], False, "the same"),
+        ([110, 111, 112], True, "SLOWER"),
+        ([98, 104, 150], False, "within the spread"),
+        ([80, 81, 82], False, "faster"),
+    ],
+)
+def test_slower_means_beyond_the_tolerance_and_the_spread(ns: list[int], fails: bool, word: str) -> None:
+    a, b = as_records(row(ns=[97, 100, 103])), as_records(row(ns=ns))
+    (change,) = compare(a, b)
+    assert change.slower(0.03) is fails
+    assert word in markdown([change], 0.03)
+    assert not change.slower(0.5)
+
+
+def test_rows_are_matched_by_test_and_setting() -> None:
+    before = as_records(row(Test(8, 0)), row(Test(0, 8)), row(Test(0, 8), threads=1))
+    after = as_records(row(Test(0, 8), threads=1), row(Test(0, 8, 64)), row(Test(0, 8)))
+    assert [(one.test, one.threads) for one in compare(before, after)] == [("tg8", 2), ("tg8", 1)]
+    with pytest.raises(UsageError, match="no row in common"):
+        compare(before[:1], after)
+    theirs = {**before[0], "backends": "CPU", "model_filename": "other/folder/model.gguf", "stddev_ts": 1.0}
+    llama_bench = {
+        name: value for name, value in theirs.items() if name not in ("samples_ts", "n_parallel", "test")
+    }
+    (change,) = compare(before[:1], [llama_bench])
+    assert (change.test, change.b) == ("pp8", theirs["avg_ts"])
+
+
+def test_ratios_can_be_compared_where_the_machine_is_not_the_same() -> None:
+    a, b = as_records(row(ns=[10] * 3, peer=[20] * 3)), as_records(row(ns=[30] * 3, peer=[60] * 3))
+    assert compare(a, b, "t/s")[0].slower(0.03)
+    assert not compare(a, b, "ratio")[0].slower(0.03)
+    with pytest.raises(UsageError, match="--by: wanted"):
+        compare(a, b, "bytes")
