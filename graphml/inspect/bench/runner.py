@@ -5,7 +5,6 @@ Works in the process that it is in; see `side` for why that is one of its own.
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,13 +32,10 @@ class Runner:
             raise UsageError(
                 f"-ctk {setting.type_k} -ctv {setting.type_v}: keys and values have the same type; give one"
             )
-        more: dict[str, Any] = {"quant": setting.quant} if setting.quant else {}
-        if more and "quant" not in inspect.signature(graphml.load).parameters:
-            raise UsageError(f"--quant {setting.quant}: this graphml keeps weights as the file has them")
         start = time.perf_counter()
         self.model = graphml.load(
             Path(setting.model), setting.backend, setting.threads, kv=setting.type_k,
-            n_batch=setting.n_ubatch, progress=progress, **more,
+            n_batch=setting.n_ubatch, progress=progress, quant=setting.quant or None,
         )  # fmt: skip
         self.load_s = time.perf_counter() - start
         self._n_batch = setting.n_batch
