@@ -29,8 +29,8 @@ MODELS = {
 }
 
 
-def kind_of(value: float | str) -> str:
-    kinds = {bool: "BOOL", int: "UINT32", float: "FLOAT32", str: "STRING"}
+def kind_of(value: float | str | list[int]) -> str:
+    kinds = {bool: "BOOL", int: "UINT32", float: "FLOAT32", str: "STRING", list: "ARRAY UINT32"}
     return kinds[type(value)]
 
 

@@ -41,7 +41,7 @@ class SampleModel:
     """A tiny model for tests: its name, metadata (key -> value) and tensors (GGUF's name -> NumPy shape)."""
 
     name: str
-    metadata: Mapping[str, int | float | str]
+    metadata: Mapping[str, int | float | str | list[int]]
     tensors: Mapping[str, tuple[int, ...]]
 
 

@@ -184,7 +184,7 @@ class Builder(BaseBuilder):
         self,
         q: Node,
         k: Node,
-        v: Node,
+        v: Node | None,
         layer: int,
         scale: float,
         window: int = 0,
@@ -192,9 +192,12 @@ class Builder(BaseBuilder):
         max_bias: float = 0.0,
         sinks: Node | None = None,
     ) -> Node:
-        """Write k and v [T, head_kv, d] to the cache, attend with q [T, head, d]; gives [T, head * d_v]."""
+        """Write k and v [T, head_kv, d] to the cache, attend with q [T, head, d]; gives [T, head * d_v].
+
+        v None: the values are the keys, kept once.
+        """
         k_cache = self._cache(f"cache.{layer}.k", k)
-        v_cache = self._cache(f"cache.{layer}.v", v)
+        v_cache = k_cache if v is None else self._cache(f"cache.{layer}.v", v)
         extra = () if sinks is None else (sinks,)
         y = self.make(
             attention_ops.attention,
@@ -254,6 +257,20 @@ class Builder(BaseBuilder):
     def top_k(self, x: Node, k: int, name: str | None = None) -> Node:
         """Indices of the k largest of the last dimension, largest first, i32."""
         return self.make(index.top_k, x, name=name, k=k)
+
+    def best_groups(self, x: Node, n_group: int, n_group_used: int, name: str | None = None) -> Node:
+        """X where its group is among the best, by its two largest elements; elsewhere minus infinity."""
+        return self.make(index.best_groups, x, name=name, n_group=n_group, n_group_used=n_group_used)
+
+    def per_head(self, weight: Node, x: Node, name: str | None = None) -> Node:
+        """Weight [head, N, K] and x [T, head, K] -> [T, head, N]: each head by a matrix of its own.
+
+        Of a single head the weight may be [N, K], since files drop dimensions of 1.
+        """
+        if len(weight.shape) == 2:
+            return self.mul_mat(weight, x, name=name)
+        heads = self.make(index.column_numbers, self.positions, n=fixed(x.shape[1]), name="head_numbers")
+        return self.mul_mat_id(weight, x, heads, name=name)
 
     def gather(self, x: Node, ids: Node, name: str | None = None) -> Node:
         """X [T, n] at ids [T, k] -> [T, k]."""

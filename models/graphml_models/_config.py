@@ -36,10 +36,13 @@ class Config:
         return cls(**shared(keys))
 
 
-def shared(keys: Keys, eps: str = RMS_EPS) -> dict[str, Any]:
-    """The fields of `Config`; eps: the key of the kind of norm that the architecture has."""
+def shared(keys: Keys, eps: str = RMS_EPS, heads: tuple[int, int] | None = None) -> dict[str, Any]:
+    """The fields of `Config`; eps: the key of the kind of norm that the architecture has.
+
+    heads: of queries and of keys and values, for an architecture whose layers have different numbers.
+    """
     n_ctx, n_embd = keys.integer("context_length"), keys.integer("embedding_length")
-    n_head = keys.integer("attention.head_count")
+    n_head = heads[0] if heads else keys.integer("attention.head_count")
     if n_head < 1:
         raise keys.unsupported("attention.head_count", "at least 1")
     head_dim = keys.integer("attention.key_length", n_embd // n_head)
@@ -49,7 +52,7 @@ def shared(keys: Keys, eps: str = RMS_EPS) -> dict[str, Any]:
         "n_embd": n_embd,
         "n_layer": keys.integer("block_count"),
         "n_head": n_head,
-        "n_head_kv": keys.integer("attention.head_count_kv", n_head),
+        "n_head_kv": heads[1] if heads else keys.integer("attention.head_count_kv", n_head),
         "head_dim": head_dim,
         "norm_eps": keys.number(eps),
         "scale": keys.number("attention.scale", 0.0) or head_dim**-0.5,

@@ -50,10 +50,12 @@ def route(
     """The `n_used` most probable experts of each token, their weights summing to 1 if `normalise`."""
     ids_TU = g.top_k(probabilities_TE, n_used, "experts")
     weights_TU = g.gather(probabilities_TE, ids_TU, "expert_weights")
-    if normalise:
-        # ggml keeps the sum away from 0 by the smallest normal half-precision number
-        weights_TU = g.div(weights_TU, g.clamp(g.sum_rows(weights_TU), 6.103515625e-5, float("inf")))
-    return Chosen(g, layer, ids_TU, weights_TU, scaled)
+    return Chosen(g, layer, ids_TU, normalised(g, weights_TU) if normalise else weights_TU, scaled)
+
+
+def normalised(g: Builder, weights_TU: Node) -> Node:
+    """Each token's weights over their sum, held above half precision's smallest normal number as in ggml."""
+    return g.div(weights_TU, g.clamp(g.sum_rows(weights_TU), 6.103515625e-5, float("inf")))
 
 
 def swiglu_experts(

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from graphml.engine.architecture import SampleModel
 
-Keys = dict[str, int | float | str]
+Keys = dict[str, int | float | str | list[int]]
 Shapes = dict[str, tuple[int, ...]]
 
 N_EMBD, N_HEAD, HEAD_DIM, N_FF, N_VOCAB = 64, 4, 16, 96, 80
+# A first layer with a feed-forward of its own among layers of experts.
+DENSE_FIRST: dict[str, Any] = {
+    "top": {"blk.0.ffn_gate.weight": (N_FF, N_EMBD), "blk.0.ffn_up.weight": (N_FF, N_EMBD),
+            "blk.0.ffn_down.weight": (N_EMBD, N_FF)},
+    "without": tuple(f"blk.0.{part}" for part in (
+        "ffn_gate_inp.weight", "exp_probs_b.bias", "ffn_gate_exps.weight", "ffn_up_exps.weight",
+        "ffn_down_exps.weight", "ffn_gate_shexp.weight", "ffn_up_shexp.weight", "ffn_down_shexp.weight")),
+}  # fmt: skip
 HEAD_NORMS: Shapes = {"attn_q_norm.weight": (HEAD_DIM,), "attn_k_norm.weight": (HEAD_DIM,)}
 
 
@@ -44,7 +53,7 @@ def transformer(
     scales: bool = False,
     rope_factors: bool = False,
     tied: bool = False,
-    metadata: Mapping[str, int | float | str] | None = None,
+    metadata: Mapping[str, int | float | str | list[int]] | None = None,
     layer: Mapping[str, tuple[int, ...]] | None = None,
     top: Mapping[str, tuple[int, ...]] | None = None,
     without: tuple[str, ...] = (),
@@ -99,7 +108,7 @@ def layer_norm_transformer(
     biases: bool = True,
     gated: bool = False,
     tied: bool = False,
-    metadata: Mapping[str, int | float | str] | None = None,
+    metadata: Mapping[str, int | float | str | list[int]] | None = None,
     layer: Mapping[str, tuple[int, ...]] | None = None,
     top: Mapping[str, tuple[int, ...]] | None = None,
     without: tuple[str, ...] = (),

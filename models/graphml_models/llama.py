@@ -6,6 +6,7 @@ T tokens, O rows whose logits are wanted, D model width, N heads, K key-value he
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from graphml.engine.architecture import Layer, Tensors
 from graphml.ir.language import Builder
@@ -16,8 +17,9 @@ from graphml_models._experts import swiglu_experts
 from graphml_models._ffn import gated_ffn
 from graphml_models._samples import llama_like
 
-Attention = Callable[[Builder, Config, Layer, Node, Node], Node]
-FeedForward = Callable[[Builder, Config, Layer, Node], Node]
+C = TypeVar("C", bound=Config)
+Attention = Callable[[Builder, C, Layer, Node, Node], Node]
+FeedForward = Callable[[Builder, C, Layer, Node], Node]
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node, mode: str = "norm") -> Node:
@@ -36,10 +38,10 @@ def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node, scaled: b
 
 def build(
     g: Builder,
-    config: Config,
+    config: C,
     weights: Tensors,
-    attention: Attention = attention,
-    feed_forward: FeedForward = feed_forward,
+    attention: Attention[C] = attention,
+    feed_forward: FeedForward[C] = feed_forward,
 ) -> Node:
     """Logits [O, vocabulary]; near copies of llama bring an attention or a feed-forward of their own."""
     table = config.rope.table(g, weights)

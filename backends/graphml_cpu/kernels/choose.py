@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from graphml_cpu.compiler import Address, Dim, Int
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.share import share
+from graphml_cpu.kernels.share import Number, share
 from graphml_cpu.layouts import ROW_BLOCK
 from graphml_cpu.simd import (
     F32,
@@ -160,3 +160,55 @@ def make_gather() -> Callable[..., None]:
                 store_i32(out + place, load_i32(x + row * x_stride + column * 4))
 
     return gather
+
+
+def make_column_numbers() -> Callable[..., None]:
+    """out[row] = 0, 1, ... n - 1; out int32 [rows, n]."""
+
+    def column_numbers(ith: Int, nth: Int, out: Address, n: Int, rows: Dim) -> None:
+        begin, end = share(ith, nth, rows)
+        for row in range(begin, end):
+            for i in range(n):
+                store_i32(out + (row * n + i) * 4, i)
+
+    return column_numbers
+
+
+@inline
+def _two_largest(x: int, n: int) -> Number:
+    """The sum of the two largest of n elements."""
+    first, second = load_f32(x), load_f32(x + 4)
+    if second > first:
+        first, second = second, first
+    for i in range(2, n):
+        value = load_f32(x + i * 4)
+        if value > first:
+            first, second = value, first
+        elif value > second:
+            second = value
+    return first + second
+
+
+def make_best_groups() -> Callable[..., None]:
+    """out = x in the `n_used` groups of each row whose two largest sum to most, else minus infinity.
+
+    x and out float32 [rows, n_group * size], size at least 2; the first of equal groups comes first.
+    """
+
+    def best_groups(
+        ith: Int, nth: Int, x: Address, out: Address, n_group: Int, size: Int, n_used: Int, rows: Dim
+    ) -> None:
+        begin, end = share(ith, nth, rows * n_group)
+        for unit in range(begin, end):
+            row = unit // n_group
+            group = unit - row * n_group
+            worth = _two_largest(x + unit * size * 4, size)
+            before = 0
+            for other in range(n_group):
+                theirs = _two_largest(x + (row * n_group + other) * size * 4, size)
+                if theirs > worth or (theirs == worth and other < group):
+                    before += 1
+            for i in range(unit * size, (unit + 1) * size):
+                store_f32(out + i * 4, load_f32(x + i * 4) if before < n_used else -math.inf)
+
+    return best_groups

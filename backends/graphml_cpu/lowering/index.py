@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphml.ir.node import Node
+from graphml.ir.op import integer
 from graphml.ir.shape import bounds, max_elements
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.layouts import LONG_ROW, row_blocks
@@ -110,6 +111,24 @@ def _lower_gather(node: Node, threads: int) -> list[Step]:
     return [Step(KernelRef("gather", "graphml_cpu.kernels.choose", "make_gather"), arguments)]
 
 
+def _lower_best_groups(node: Node, threads: int) -> list[Step]:
+    x, groups = node.inputs[0], integer(node.attributes, "n_group")
+    arguments: dict[str, Argument] = {
+        "x": x,
+        "out": node,
+        "n_group": groups,
+        "size": width(x) // groups,
+        "n_used": integer(node.attributes, "n_group_used"),
+        "rows": leading(x),
+    }
+    return [Step(KernelRef("best_groups", "graphml_cpu.kernels.choose", "make_best_groups"), arguments)]
+
+
+def _lower_column_numbers(node: Node, threads: int) -> list[Step]:
+    arguments: dict[str, Argument] = {"out": node, "n": width(node), "rows": leading(node)}
+    return [Step(KernelRef("column_numbers", "graphml_cpu.kernels.choose", "make_column_numbers"), arguments)]
+
+
 GET_ROWS = Lowering(("get_rows",), _lower_get_rows, refuses=_refuses_get_rows, replicable=True)
 SET_ROWS = Lowering(("set_rows",), _lower_set_rows, refuses=_refuses_set_rows)
 TOP_K = Lowering(
@@ -121,3 +140,5 @@ TOP_K = Lowering(
     shared=_long_choice,
 )
 GATHER = Lowering(("gather",), _lower_gather, refuses=_refuses_gather, replicable=True)
+BEST_GROUPS = Lowering(("best_groups",), _lower_best_groups, refuses=one_symbol, replicable=True)
+COLUMN_NUMBERS = Lowering(("column_numbers",), _lower_column_numbers, refuses=one_symbol, replicable=True)

@@ -70,6 +70,39 @@ def _top_k(inputs: Sequence[Array], attributes: Attributes) -> Array:
     return np.ascontiguousarray(order[..., : integer(attributes, "k")], dtype=np.int32)
 
 
+def _infer_best_groups(inputs: Sequence[Type], attributes: Attributes) -> Type:
+    x, groups, used = inputs[0], integer(attributes, "n_group"), integer(attributes, "n_group_used")
+    want_dtype(x, F32, "x")
+    if groups < 1 or fixed(x.shape[-1]) % groups or fixed(x.shape[-1]) < 2 * groups:
+        raise ShapeError(f"wanted {groups} equal groups of at least 2 elements in the last dimension of {x}")
+    if not 0 < used <= groups:
+        raise ShapeError(f"wanted n_group_used between 1 and {groups}; got {used}")
+    return x
+
+
+def _best_groups(inputs: Sequence[Array], attributes: Attributes) -> Array:
+    """DeepSeek-V3 (2024, arXiv:2412.19437): a group is worth its two largest elements."""
+    x, used = inputs[0], integer(attributes, "n_group_used")
+    groups = x.reshape(*x.shape[:-1], integer(attributes, "n_group"), -1)
+    largest = np.sort(groups, axis=-1)[..., -2:]
+    order = np.argsort(-(largest[..., 1] + largest[..., 0]), axis=-1, kind="stable")
+    kept = np.zeros(groups.shape[:-1], bool)
+    np.put_along_axis(kept, order[..., :used], True, axis=-1)
+    return np.where(kept[..., None], groups, np.float32(-np.inf)).reshape(x.shape)
+
+
+def _infer_column_numbers(inputs: Sequence[Type], attributes: Attributes) -> Type:
+    count = integer(attributes, "n")
+    if count < 1:
+        raise ShapeError(f"wanted n above 0; got {count}")
+    return Type(I32, (inputs[0].shape[0], count))
+
+
+def _column_numbers(inputs: Sequence[Array], attributes: Attributes) -> Array:
+    count = integer(attributes, "n")
+    return np.tile(np.arange(count, dtype=np.int32), (inputs[0].shape[0], 1))
+
+
 def _distinct(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return generator.permutation(shape[0] * 3)[: shape[0]].astype(np.int32)
 
@@ -87,3 +120,10 @@ gather = Op("gather", "index", infer=_infer_gather,
 top_k = Op("top_k", "index", infer=_infer_top_k, reference=_top_k,
            samples=lambda: [Sample((f32(ROWS, 12),), {"k": 3}), Sample((f32(ROWS, 128),), {"k": 8})],
            attributes={"k": None})  # fmt: skip
+best_groups = Op("best_groups", "index", infer=_infer_best_groups, reference=_best_groups,
+                 samples=lambda: [Sample((f32(ROWS, n),), {"n_group": groups, "n_group_used": used})
+                                  for n, groups, used in ((12, 3, 2), (256, 8, 4), (4, 1, 1))],
+                 attributes={"n_group": None, "n_group_used": None})  # fmt: skip
+column_numbers = Op("column_numbers", "index", infer=_infer_column_numbers, reference=_column_numbers,
+                    samples=lambda: [Sample((i32(ROWS),), {"n": n}) for n in (1, 5, 128)],
+                    attributes={"n": None})  # fmt: skip

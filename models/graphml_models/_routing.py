@@ -1,0 +1,97 @@
+"""Experts as DeepSeek has them: many small ones to choose from, beside some that all tokens share.
+
+Dai et al. 2024 (arXiv:2401.06066); scores by sigmoid with a bias for the choice alone, and the choice limited
+to groups of experts: DeepSeek-V3 (2024, arXiv:2412.19437). T tokens, D model width, E experts, U used per
+token, F hidden.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from graphml.engine.architecture import Keys, Layer
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml.ir.shape import fixed
+from graphml_models import _config
+from graphml_models._experts import Chosen, normalised
+from graphml_models._ffn import gated_ffn
+
+GATING = "expert_gating_func"  # a number of llama.cpp's
+SOFTMAX, SIGMOID = 1, 2
+
+
+@dataclass(frozen=True)
+class Routing:
+    """How scores become experts and weights.
+
+    sigmoid: of the scores, else softmax; normalise: weights of a token's experts sum to 1; scale: of these
+    weights; n_group, n_group_used: groups of experts, and how many of them may be chosen from.
+    """
+
+    n_used: int
+    sigmoid: bool
+    normalise: bool
+    scale: float
+    n_group: int
+    n_group_used: int
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        gating = keys.integer(GATING, 0) or SOFTMAX
+        if gating not in (SOFTMAX, SIGMOID):
+            raise keys.unsupported(GATING, f"{SOFTMAX} for softmax or {SIGMOID} for sigmoid")
+        return cls(
+            n_used=keys.integer("expert_used_count"),
+            sigmoid=gating == SIGMOID,
+            normalise=keys.boolean("expert_weights_norm", False),
+            scale=keys.number("expert_weights_scale", 0.0) or 1.0,
+            n_group=keys.integer("expert_group_count", 0),
+            n_group_used=keys.integer("expert_group_used_count", 0),
+        )
+
+
+@dataclass(frozen=True)
+class Config(_config.Config):
+    """As of every decoder, and how experts are chosen."""
+
+    routing: Routing
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        return cls(**_config.shared(keys), routing=Routing.read(keys))
+
+
+def choose(g: Builder, routing: Routing, layer: Layer, x_TD: Node) -> Chosen:
+    """The experts of each token and the weights of their outputs."""
+    scores_TE = layer.linear(x_TD, "ffn_gate_inp", "router")
+    scores_TE = g.sigmoid(scores_TE) if routing.sigmoid else g.softmax(scores_TE)
+    bias_E = layer.get("exp_probs_b.bias")
+    choice_TE = scores_TE if bias_E is None else g.add(scores_TE, bias_E, "choice")
+    if routing.n_group > 1:
+        choice_TE = g.best_groups(choice_TE, routing.n_group, routing.n_group_used)
+    ids_TU = g.top_k(choice_TE, routing.n_used, "experts")
+    weights_TU = g.gather(scores_TE, ids_TU, "expert_weights")
+    if routing.normalise:
+        weights_TU = normalised(g, weights_TU)
+    if routing.scale != 1.0:
+        weights_TU = g.scale(weights_TU, routing.scale, name="expert_weights_scaled")
+    return Chosen(g, layer, ids_TU, weights_TU)
+
+
+def shared_and_chosen(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
+    """SwiGLU in layers without a router, in others experts beside those that all tokens share, [T, D]."""
+    if layer.get("ffn_gate_inp") is None:
+        return gated_ffn(g, layer, x_TD)
+    chosen = choose(g, config.routing, layer, x_TD)
+    if layer.get("ffn_gate_up_exps"):
+        both_TUF = chosen.linear(x_TD, "ffn_gate_up_exps")
+        half = fixed(both_TUF.shape[-1]) // 2
+        gate_TUF, up_TUF = g.columns(both_TUF, 0, half, "gate"), g.columns(both_TUF, half, 2 * half, "up")
+    else:
+        gate_TUF, up_TUF = chosen.linear(x_TD, "ffn_gate_exps"), chosen.linear(x_TD, "ffn_up_exps")
+    chosen_TD = chosen.combine(chosen.linear(g.mul(g.silu(gate_TUF), up_TUF), "ffn_down_exps"))
+    return g.add(chosen_TD, gated_ffn(g, layer, x_TD, suffix="_shexp"), "experts")

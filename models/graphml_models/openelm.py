@@ -1,0 +1,54 @@
+"""OpenELM (Mehta et al. 2024, arXiv:2404.14619): llama with normed heads, more in deeper layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Self
+
+from graphml.engine import architecture
+from graphml.engine.architecture import Layer, SampleModel
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml_models import _config, llama, qwen3
+from graphml_models._samples import HEAD_NORMS, Keys, transformer
+
+
+@dataclass(frozen=True)
+class Config(_config.Config):
+    """As of every decoder; heads: of queries and of keys and values, for each layer."""
+
+    heads: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def read(cls, keys: architecture.Keys) -> Self:
+        """From the file's metadata."""
+        n_layer = keys.integer("block_count")
+        counts = (keys.integers(f"attention.head_count{kind}", n_layer) for kind in ("", "_kv"))
+        heads = tuple(zip(*counts, strict=True))
+        return cls(**_config.shared(keys, heads=heads[-1]), heads=heads)
+
+
+def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
+    """As in qwen3, with the layer's own numbers of heads."""
+    n_head, n_head_kv = config.heads[layer.index]
+    return qwen3.attention(g, replace(config, n_head=n_head, n_head_kv=n_head_kv), layer, table, x_TD)
+
+
+build = partial(llama.build, attention=attention, feed_forward=partial(llama.feed_forward, scaled=False))
+
+
+def sample(name: str) -> list[SampleModel]:
+    """A tiny model for tests: its first layer has half the heads and half the hidden width."""
+    keys: Keys = {
+        "attention.head_count": [2, 4],
+        "attention.head_count_kv": [1, 2],
+        "attention.key_length": 16,
+    }
+    keys["feed_forward_length"] = [48, 96]
+    first = {"attn_qkv.weight": (64, 64), "attn_output.weight": (64, 32), "ffn_gate.weight": (48, 64),
+             "ffn_up.weight": (48, 64), "ffn_down.weight": (64, 48)}  # fmt: skip
+    layer = {**HEAD_NORMS, "attn_qkv.weight": (128, 64)}
+    split = ("attn_q.weight", "attn_k.weight", "attn_v.weight")
+    top = {f"blk.0.{part}": shape for part, shape in first.items()}
+    return [transformer(name, tied=True, layer=layer, top=top, without=split, metadata=keys)]
