@@ -131,10 +131,10 @@ def write_gguf(
 
 
 def build(golden: Golden, path: Path, poison: str | None = None) -> Path:
-    """Write the golden as GGUF; `poison` names a tensor of which one number is changed."""
+    """Write the golden as GGUF; `poison` names a tensor with its sign turned."""
     tensors = {name: weights(name, sizes, golden.seed) for name, sizes in golden.tensors.items()}
     if poison is not None:
-        tensors[poison].flat[-1] += 1.0  # of a matrix for queries, keys and values, a value
+        tensors[poison] *= -1
     return write_gguf(path, golden.architecture, golden.metadata, tensors)
 
 

@@ -78,7 +78,7 @@ def test_in_one_batch_and_step_by_step(name: str, backend: str, folder: Path) ->
 
 @every_golden
 def test_a_poisoned_weight_is_noticed(name: str, folder: Path) -> None:
-    """One number more in the last layer's last matrix that is no feed-forward's: experts may go unchosen."""
+    """The sign turned of the last layer's last matrix that is no feed-forward's: experts may go unchosen."""
     one = golden.read(name)
     last = max(int(tensor.split(".")[1]) for tensor in one.tensors if tensor.startswith("blk."))
     matrices = [tensor for tensor, sizes in one.tensors.items() if len(sizes) > 1]
