@@ -123,5 +123,8 @@ UNARY = Lowering(
 SCALE = Lowering(tuple(_NUMBERS), _lower_scale, refuses=one_symbol, replicable=True)
 BINARY = Lowering(("add", "sub", "mul", "div"), _lower_binary, refuses=_refuses_binary, replicable=True)
 GLU = Lowering(
-    ("swiglu", "geglu", "geglu_erf", "geglu_quick", "reglu"), _lower_glu, refuses=one_symbol, replicable=True
+    ("swiglu", "swiglu_oai", "geglu", "geglu_erf", "geglu_quick", "reglu"),
+    _lower_glu,
+    refuses=one_symbol,
+    replicable=True,
 )
