@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import cast
 
 from graphml.engine.architecture import Layer
+from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
@@ -24,7 +25,12 @@ def project(
     counts = {"q": config.n_head, "k": config.n_head_kv, "v": config.n_head_kv}
     if layer.get("attn_qkv"):
         qkv = layer.linear(x_TD, "attn_qkv", "qkv")
-        width, start, parts = fixed(qkv.shape[1]) // sum(counts.values()), 0, []
+        width, start, parts = config.head_dim, 0, []
+        if fixed(qkv.shape[1]) != width * sum(counts.values()):
+            raise ArchitectureError(
+                f"tensor blk.{layer.index}.attn_qkv.weight: wanted {width * sum(counts.values())} rows, {width} "
+                f"for each head of {counts}; got {qkv.shape[1]}"
+            )
         for name, count in counts.items():
             parts.append(g.columns(qkv, start, start + count * width, name))
             start += count * width
