@@ -28,8 +28,8 @@ def project(
         width, start, parts = config.head_dim, 0, []
         if fixed(qkv.shape[1]) != width * sum(counts.values()):
             raise ArchitectureError(
-                f"tensor blk.{layer.index}.attn_qkv.weight: wanted {width * sum(counts.values())} rows, {width} "
-                f"for each head of {counts}; got {qkv.shape[1]}"
+                f"tensor blk.{layer.index}.attn_qkv.weight: wanted {width * sum(counts.values())} rows, "
+                f"{width} for each head of {counts}; got {qkv.shape[1]}"
             )
         for name, count in counts.items():
             parts.append(g.columns(qkv, start, start + count * width, name))
