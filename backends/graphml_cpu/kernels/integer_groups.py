@@ -47,19 +47,30 @@ def _as_it_is(values: Vector) -> Vector:
     return values
 
 
-@inline
-def _plus_128(values: Vector) -> Vector:
-    return bitcast(U8x64, values) ^ 128
+def _make_raise(by: int) -> Callable[..., Any]:
+    @inline
+    def raised(values: Vector) -> Vector:
+        return bitcast(U8x64, values) + by
+
+    return raised
 
 
-def make_operand(reader: Reader) -> Operand:
-    """The operand of a reader's values at the level of the process."""
-    if reader.signed and target.current().has_vnni:
-        return Operand(dot4, _plus_128, shift=0, signed=False)
-    if reader.signed:
+def make_operand(reader: Reader, for_panel: bool = False) -> Operand:
+    """The operand of a reader's values at the level of the process.
+
+    A panel's values are prepared once for many tokens: where an unsigned byte may have all its values, their
+    offset is made 128, so that tokens need not shift their seeds.
+    """
+    vnni = target.current().has_vnni
+    if reader.signed and not vnni:
         return Operand(dot4_signed, _as_it_is, shift=None, signed=True)
-    shift = 8 - reader.offset.bit_length() if reader.offset else None
-    return Operand(dot4, _as_it_is, shift=shift, signed=False)
+    if reader.signed:
+        return Operand(dot4, _make_raise(128), shift=0, signed=False)
+    if not reader.offset:
+        return Operand(dot4, _as_it_is, shift=None, signed=False)
+    if vnni and for_panel:
+        return Operand(dot4, _make_raise(128 - reader.offset), shift=0, signed=False)
+    return Operand(dot4, _as_it_is, shift=8 - reader.offset.bit_length(), signed=False)
 
 
 def _make_seed(shift: int | None, lanes: tuple[int, ...] | None) -> Callable[..., Any]:

@@ -76,7 +76,7 @@ def _make_load_transposed(row_bytes: int) -> Callable[..., Any]:
 
 def _make_put(reader: Reader) -> Callable[..., Any]:
     """An inline function `put(to, group)`: one row's group to the address `to`."""
-    prepare = make_operand(reader).prepare
+    prepare = make_operand(reader, for_panel=True).prepare
 
     @inline
     def one_scale(to: int, group: Any) -> None:

@@ -6,6 +6,7 @@ brings four bytes at a time into all lanes. Knows panels and the packed layout; 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -31,8 +32,10 @@ from graphml_cpu.simd.bytes import emit_dot4, emit_dot4_signed, emit_fours
 from graphml_cpu.simd.operation import operation
 from graphml_cpu.simd.types import splat_value
 
-# Tokens of a tile: eight weight vectors and eight sums fit in 32 registers; elsewhere there are 16.
-TOKENS = 8 if target.current().registers == 32 else 4
+# Panels and tokens of a tile: an integer sum and a total for each pair of them stay in registers, and what is
+# loaded serves as many products as the other side has.
+PANELS = 2
+TOKENS = 4 if target.current().registers == 32 else 2
 
 
 def _vectors_at(
@@ -53,77 +56,91 @@ def _everywhere(builder: ir.IRBuilder, address: ir.Value, offset: int, kind: Any
     return splat_value(builder, one, kind)
 
 
-def _make_dots(builder: ir.IRBuilder, operand: Operand, weights: list[ir.Value]) -> Callable[..., ir.Value]:
-    """IR of the float sums of the products of a token with the first or last of the eight weight vectors."""
+def _dots(
+    builder: ir.IRBuilder,
+    operand: Operand,
+    panels: list[list[ir.Value]],
+    xs: list[ir.Value],
+    halves: tuple[int, ...],
+) -> dict[tuple[int, int], ir.Value]:
+    """IR of (panel, token) -> the float sums of products of the token's values with these halves of a block.
+
+    The sums take turns, so that each may wait for its last term while the others go on.
+    """
     dot = emit_dot4_signed if operand.signed else emit_dot4
-
-    def dots(x: ir.Value, seed: int, halves: tuple[int, ...]) -> ir.Value:
-        found = build.constant(I32.llvm_type, 0)
-        if operand.shift is not None:
-            found = _everywhere(builder, x, packed.SEEDS + 4 * seed, I32)
-            if operand.shift:
-                found = builder.ashr(found, build.constant(I32.llvm_type, operand.shift))
-        for half in halves:
-            at = builder.add(x, build.I64(half * packed.HIGH_HALF))
-            fours = emit_fours(builder, at, 4, WIDTH)
-            for four, weight in zip(fours, weights[4 * half : 4 * half + 4], strict=True):
-                found = dot(builder, found, weight, builder.bitcast(four, U8.llvm_type))
-        return builder.sitofp(found, F32.llvm_type)
-
-    return dots
+    pairs = [(panel, token) for token in range(len(xs)) for panel in range(len(panels))]
+    seeds = [build.constant(I32.llvm_type, 0)] * len(xs)
+    if operand.shift is not None:
+        seed = packed.SEEDS + 4 * (2 if len(halves) == 2 else halves[0])
+        seeds = [_everywhere(builder, x, seed, I32) for x in xs]
+        if operand.shift:
+            seeds = [builder.ashr(one, build.constant(I32.llvm_type, operand.shift)) for one in seeds]
+    found = {(panel, token): seeds[token] for panel, token in pairs}
+    for half in halves:
+        fours = [
+            emit_fours(builder, builder.add(x, build.I64(half * packed.HIGH_HALF)), 4, WIDTH) for x in xs
+        ]
+        for i in range(4):
+            for panel, token in pairs:
+                four = builder.bitcast(fours[token][i], U8.llvm_type)
+                found[panel, token] = dot(builder, found[panel, token], panels[panel][4 * half + i], four)
+    return {pair: builder.sitofp(one, F32.llvm_type) for pair, one in found.items()}
 
 
 def make_add_block(reader: Reader) -> Callable[..., Any]:
-    """An operation `add_block(panel, xs, group, place, sums)`: one block of W rows times the tokens `xs`.
+    """An operation `add_block(panel, next, xs, group, place, sums)`: a block of panels times the tokens `xs`.
 
-    `panel` is the panel's block, `xs` the addresses of the tokens' rows, `group` the offset in them of the
-    packed group, `place` (0 to 3) the block in it; `sums` one F32 per token, lanes are weight rows.
+    `panel` is the first panel's block, the others' are `next` bytes behind one another; `xs` are the
+    addresses of the tokens' rows, `group` the offset in them of the packed group, `place` (0 to 3) the block
+    in it. `sums` has one F32 for each panel of each token; lanes are weight rows.
     """
-    operand = make_operand(reader)
+    operand = make_operand(reader, for_panel=True)
     sums_at = ((), (packed.SUM,), (packed.LOW_SUM, packed.HIGH_SUM))[reader.minima]
+    halves_of = ((0, 1),) if reader.scales == 1 else ((0,), (1,))
 
-    def add_block(typingctx: Any, panel: Any, xs: Any, group: Any, place: Any, sums: Any) -> Any:
+    def add_block(typingctx: Any, panel: Any, next: Any, xs: Any, group: Any, place: Any, sums: Any) -> Any:
         def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-            panel_at, xs_at, group_at, place_at, totals = args
-            dots = _make_dots(builder, operand, _vectors_at(builder, panel_at, 0, 8, U8))
-            scales = _vectors_at(builder, panel_at, 8, reader.scales, F32)
-            minima = _vectors_at(builder, panel_at, 8 + reader.scales, reader.minima, F32)
+            panel_at, next_at, xs_at, group_at, place_at, totals = args
+            tokens, panels = range(len(xs)), range(PANELS)
+            at = [builder.add(panel_at, builder.mul(next_at, build.I64(i))) for i in panels]
+            weights = [_vectors_at(builder, one, 0, 8, U8) for one in at]
+            scales = [_vectors_at(builder, one, 8, reader.scales, F32) for one in at]
+            minima = [_vectors_at(builder, one, 8 + reader.scales, reader.minima, F32) for one in at]
             of_values, of_floats = builder.mul(place_at, build.I64(16)), builder.mul(place_at, build.I64(4))
-            result = []
-            for token in range(len(sums)):
-                x = builder.add(builder.extract_value(xs_at, token), group_at)
-                values, floats = builder.add(x, of_values), builder.add(x, of_floats)
-                if len(scales) == 1:
-                    products = builder.fmul(dots(values, 2, (0, 1)), scales[0])
-                else:
-                    products = builder.fmul(dots(values, 0, (0,)), scales[0])
-                    products = emit_fma(builder, dots(values, 1, (1,)), scales[1], products)
-                total = builder.extract_value(totals, token)
-                total = emit_fma(builder, products, _everywhere(builder, floats, packed.SCALE, F32), total)
-                for minimum, at in zip(minima, sums_at, strict=True):
-                    total = emit_fma(builder, minimum, _everywhere(builder, floats, at, F32), total)
-                result.append(total)
+            groups = [builder.add(builder.extract_value(xs_at, token), group_at) for token in tokens]
+            values = [builder.add(x, of_values) for x in groups]
+            floats = [builder.add(x, of_floats) for x in groups]
+            result = [builder.extract_value(totals, i) for i in range(len(sums))]
+            for index, halves in enumerate(halves_of):
+                for (i, token), products in _dots(builder, operand, weights, values, halves).items():
+                    scale = _everywhere(builder, floats[token], packed.SCALE, F32)
+                    factor, place_of = builder.fmul(scales[i][index], scale), token * PANELS + i
+                    result[place_of] = emit_fma(builder, products, factor, result[place_of])
+            for index, where in enumerate(sums_at):
+                for token, i in itertools.product(tokens, panels):
+                    number, place_of = _everywhere(builder, floats[token], where, F32), token * PANELS + i
+                    result[place_of] = emit_fma(builder, minima[i][index], number, result[place_of])
             return context.make_tuple(builder, signature.return_type, result)
 
-        return sums(types.int64, xs, types.int64, types.int64, sums), codegen
+        return sums(types.int64, types.int64, xs, types.int64, types.int64, sums), codegen
 
     return operation(add_block)
 
 
-def make_tile(reader: Reader, tokens: int) -> Callable[..., Any]:
-    """An inline function: a panel times `tokens` rows (past the end the last one again), stored at `out`."""
+def make_tile(reader: Reader) -> Callable[..., Any]:
+    """An inline function: panels times `TOKENS` rows (past the end the last one again), stored at `out`."""
     add_block = make_add_block(reader)
-    token_addresses = make_token_addresses(tokens)
-    zeros = make_zeros(tokens)
+    token_addresses = make_token_addresses(TOKENS)
+    zeros = make_zeros(TOKENS * PANELS)
     block_bytes = panel_block_bytes(reader)
 
     @inline
-    def tile(panel: int, blocks: int, x: int, x_stride: int, last: int, out: int) -> None:
+    def tile(panel: int, next: int, blocks: int, x: int, x_stride: int, last: int, out: int) -> None:
         xs = token_addresses(x, x_stride, last)
         sums = zeros()
         for block in range(blocks):
             group = (block >> 2) * packed.GROUP_BYTES
-            sums = add_block(panel + block * block_bytes, xs, group, block & 3, sums)
+            sums = add_block(panel + block * block_bytes, next, xs, group, block & 3, sums)
         store_tuple(out, sums)
 
     return tile
@@ -132,12 +149,10 @@ def make_tile(reader: Reader, tokens: int) -> Callable[..., Any]:
 def make_integer_tiles(kind: str) -> Callable[..., Any]:
     """An inline function `multiply(begin, end, w, x, ..., rows, scratch)`.
 
-    Panels begin to end (of W weight rows each) of format `kind` times all packed rows.
+    Weights of format `kind`, PANELS * W rows at a time, begin to end of these, times all packed rows.
     """
     reader = make_read(kind)
-    unpack = make_unpack(reader)
-    few = TOKENS // 2
-    many_tokens, few_tokens = make_tile(reader, TOKENS), make_tile(reader, few)
+    unpack, tile = make_unpack(reader), make_tile(reader)
     stored_bytes, stored_elements = reader.block_bytes, reader.block_elements
     panel_group = 4 * panel_block_bytes(reader)
 
@@ -157,33 +172,27 @@ def make_integer_tiles(kind: str) -> Callable[..., Any]:
         rows: int,
         scratch: int,
     ) -> None:
-        blocks = k // packed.BLOCK
         row_bytes = k // stored_elements * stored_bytes
         panel_bytes = (k + packed.GROUP - 1) // packed.GROUP * panel_group
-        out = scratch + packed.PANELS * panel_bytes
-        buffer = out + TOKENS * VECTOR_BYTES
-        for first in range(begin, end, packed.PANELS):
-            panels = min(packed.PANELS, end - first)
-            for panel in range(panels):
-                row = (first + panel) * WIDTH
+        out = scratch + PANELS * panel_bytes
+        buffer = out + TOKENS * PANELS * VECTOR_BYTES
+        for index in range(begin, end):
+            first = index * PANELS * WIDTH
+            for panel in range(PANELS):
+                row = min(first + panel * WIDTH, n - 1)
                 last = (n - 1 - row) * row_bytes
                 unpack(w + row * row_bytes, row_bytes, last, k, scratch + panel * panel_bytes, buffer)
-            token = 0
-            while token < rows:
-                at = x + token * x_stride
+            for token in range(0, rows, TOKENS):
                 left = rows - token
-                taken = few if left <= few else TOKENS
-                for panel in range(panels):
-                    column = (first + panel) * WIDTH
-                    source = scratch + panel * panel_bytes
-                    if taken == few:
-                        few_tokens(source, blocks, at, x_stride, (left - 1) * x_stride, out)
-                    else:
-                        many_tokens(source, blocks, at, x_stride, (left - 1) * x_stride, out)
-                    for i in range(min(taken, left)):
-                        values = load(F32, out + i * VECTOR_BYTES)
-                        to = (token + i) * y_stride
-                        store_outputs(values, n - column, y, residual, bias, column, to)
-                token += taken
+                at = x + token * x_stride
+                tile(scratch, panel_bytes, k // packed.BLOCK, at, x_stride, (left - 1) * x_stride, out)
+                for i in range(min(TOKENS, left)):
+                    for panel in range(PANELS):
+                        values = load(F32, out + (i * PANELS + panel) * VECTOR_BYTES)
+                        column = first + panel * WIDTH
+                        if column < n:
+                            store_outputs(
+                                values, n - column, y, residual, bias, column, (token + i) * y_stride
+                            )
 
     return multiply

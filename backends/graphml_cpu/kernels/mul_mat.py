@@ -59,7 +59,7 @@ def make_mul_mat(kind: str) -> Callable[..., None]:
     integer = has_reader(kind)
     multiply_few = _make_rows(kind)
     multiply_many = make_integer_tiles(kind) if integer else make_float_tiles(kind)
-    panel_rows = WIDTH if integer else 2 * WIDTH
+    panel_rows = 2 * WIDTH
 
     def mul_mat(
         ith: Int,
