@@ -27,7 +27,7 @@ def first_line(name: str) -> str:
 
 def goldens(name: str) -> list[str]:
     """The goldens of the architecture."""
-    return [one for one in golden.names() if golden.read(one).architecture == name]
+    return [one for one in golden.names() if golden.read(one).architecture.replace("_", "-") == name]
 
 
 def measured(name: str, folder: Path) -> float:

@@ -63,12 +63,13 @@ def architecture_names() -> list[str]:
 
 def architecture(name: str) -> Architecture:
     """The architecture that GGUF calls `name`; an `ArchitectureError` names the nearest and all known."""
-    modules = _architecture_modules()
+    modules, called = _architecture_modules(), name
+    name = name.replace("_", "-")  # a few are written with `_`: seed_oss
     if name not in modules:
         nearest = difflib.get_close_matches(name, modules, 1, 0.5)
         hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
         raise ArchitectureError(
-            f"unknown architecture {name!r}.{hint} Known: {', '.join(architecture_names())}. To add one, "
+            f"unknown architecture {called!r}.{hint} Known: {', '.join(architecture_names())}. To add one, "
             "write a file with Config and build (see docs/architectures.md) and give it with --arch FILE.py."
         )
     return _from_module(name, importlib.import_module(modules[name]))

@@ -147,6 +147,10 @@ class Builder(BaseBuilder):
             y = apply(y, node, name=name if i == len(todo) else None)
         return y
 
+    def softcap(self, x: Node, limit: float, name: str | None = None) -> Node:
+        """Tanh(x / limit) * limit."""
+        return self.scale(self.tanh(self.scale(x, 1.0 / limit)), limit, name=name)
+
     def softmax(self, x: Node, name: str | None = None) -> Node:
         """Softmax over the last dimension."""
         return self.make(reduce.softmax, x, name=name)
@@ -175,6 +179,10 @@ class Builder(BaseBuilder):
         """Cosines and sines of this step's positions, [T, n_rot / 2, 2]; attributes as of `rope_table`."""
         inputs = (self.positions,) if factors is None else (self.positions, factors)
         return self.make(position.rope_table, *inputs, name=None, n_rot=n_rot, **attributes)
+
+    def position_scale(self, factor: float, step: int, name: str | None = None) -> Node:
+        """1 + factor * log(1 + position // step) of this step's tokens, [T, 1, 1]."""
+        return self.make(position.position_scale, self.positions, name=name, factor=factor, step=step)
 
     def rope(self, x: Node, table: Node, mode: str, name: str | None = None) -> Node:
         """Rotate x [T, head, d]: pairs of neighbours (`norm`) or of halves (`neox`)."""

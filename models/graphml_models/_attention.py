@@ -48,6 +48,16 @@ def norm_heads(g: Builder, config: Config, layer: Layer, q_TNH: Node, k_TKH: Nod
     return q_TNH, g.rms_norm(k_TKH, layer["attn_k_norm"], config.norm_eps, "k_norm")
 
 
+def norm_rows(g: Builder, config: Config, layer: Layer, q_TNH: Node, k_TKH: Node) -> tuple[Node, Node]:
+    """RMS norm over all heads of q, and of k, together."""
+
+    def norm(x: Node, name: str) -> Node:
+        row = g.rms_norm(g.flatten(x), layer[f"attn_{name}_norm"], config.norm_eps, f"{name}_norm")
+        return g.heads(row, fixed(x.shape[1]))
+
+    return norm(q_TNH, "q"), norm(k_TKH, "k")
+
+
 def rotate(g: Builder, table: Node, mode: str, q_TNH: Node, k_TKH: Node) -> tuple[Node, Node]:
     """Heads q and k with their positions; mode: pairs of neighbours (`norm`) or of halves (`neox`)."""
     return g.rope(q_TNH, table, mode, "q_rope"), g.rope(k_TKH, table, mode, "k_rope")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from graphml.engine.architecture import Keys, Layer, Tensors
@@ -28,6 +29,18 @@ class Rope:
         return g.rope_table(self.n_rot, weights.get("rope_freqs") or both[self.long], **self.scaling)
 
 
+def read_sections(keys: Keys) -> bool:
+    """Whether pairs of dimensions are shared out among the axes of a picture and time.
+
+    For text all axes count the same but a fourth, which stays 0: a file whose pairs reach it is refused.
+    """
+    key = "rope.dimension_sections"
+    sections = keys.integers(key, 4) if keys.has(key) else [0]
+    if any(sections[3:]) and sum(sections[:3]) < keys.integer("rope.dimension_count") // 2:
+        raise keys.unsupported(key, "no rotating pair in the fourth section")
+    return any(sections)
+
+
 def read_rope(keys: Keys, head_dim: int, n_ctx: int) -> Rope:
     """Base, scaling (none, linear, YaRN, LongRoPE) and number of rotating dimensions, as in llama.cpp."""
     kind = keys.text("rope.scaling.type", "linear")
@@ -42,6 +55,7 @@ def read_rope(keys: Keys, head_dim: int, n_ctx: int) -> Rope:
     if kind != "none" and factor:
         scaling["freq_scale"] = 1.0 / factor
     if kind == "yarn":
+        scaling["attn_factor"] /= _attention_scale(keys, 1.0 / scaling.get("freq_scale", 1.0))
         scaling |= {
             "ext_factor": 1.0,
             "n_ctx_orig": original,
@@ -49,3 +63,9 @@ def read_rope(keys: Keys, head_dim: int, n_ctx: int) -> Rope:
             "beta_slow": keys.number("rope.scaling.yarn_beta_slow", 1.0),
         }
     return Rope(keys.integer("rope.dimension_count", head_dim), scaling, long=n_ctx > original)
+
+
+def _attention_scale(keys: Keys, factor: float) -> float:
+    """What DeepSeek's kind of YaRN leaves out of its magnitude, to put it into the scores' scale."""
+    multiplier = keys.number("rope.scaling.yarn_log_multiplier", 0.0)
+    return 1.0 + 0.1 * multiplier * math.log(factor) if factor > 1.0 else 1.0

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphml.engine.architecture import SampleModel
+from graphml_models._config import LAYER_EPS, RMS_EPS
 
 Keys = dict[str, int | float | str | list[int]]
 Shapes = dict[str, tuple[int, ...]]
@@ -19,6 +20,9 @@ DENSE_FIRST: dict[str, Any] = {
         "ffn_gate_inp.weight", "exp_probs_b.bias", "ffn_gate_exps.weight", "ffn_up_exps.weight",
         "ffn_down_exps.weight", "ffn_gate_shexp.weight", "ffn_up_shexp.weight", "ffn_down_shexp.weight")),
 }  # fmt: skip
+POST_NORMS: Shapes = {"post_attention_norm.weight": (N_EMBD,), "post_ffw_norm.weight": (N_EMBD,)}
+FUSED_QKV: Shapes = {"attn_qkv.weight": (3 * N_EMBD, N_EMBD), "attn_qkv.bias": (3 * N_EMBD,)}
+SPLIT_QKV = ("attn_q.weight", "attn_k.weight", "attn_v.weight")
 HEAD_NORMS: Shapes = {"attn_q_norm.weight": (HEAD_DIM,), "attn_k_norm.weight": (HEAD_DIM,)}
 
 
@@ -38,7 +42,12 @@ def llama_like(architecture: str) -> list[SampleModel]:
     ]
 
 
-def shared_expert(n_ff: int = 48) -> Shapes:
+def row_norms(n_head_kv: int) -> Shapes:
+    """Norms over all heads of q, and of k."""
+    return {"attn_q_norm.weight": (N_EMBD,), "attn_k_norm.weight": (n_head_kv * HEAD_DIM,)}
+
+
+def shared_expert(n_ff: int = 64) -> Shapes:
     """The matrices of a SwiGLU expert that all tokens share."""
     return {"ffn_gate_shexp.weight": (n_ff, N_EMBD), "ffn_up_shexp.weight": (n_ff, N_EMBD),
             "ffn_down_shexp.weight": (N_EMBD, n_ff)}  # fmt: skip
@@ -58,29 +67,32 @@ def transformer(
     top: Mapping[str, tuple[int, ...]] | None = None,
     without: tuple[str, ...] = (),
     n_layer: int = 2,
+    n_ff: int = N_FF,
+    layer_norm: bool = False,
 ) -> SampleModel:
     """Layers of rotary attention and a gated feed-forward, dense or with experts of which two are used.
 
     biases, scales: beside every matrix of a layer, or the named ones; tied: the embedding is the output
     matrix too; metadata: more keys, without the architecture's prefix; layer, top: more tensors of each layer
-    and of the model; without: tensors that there are not.
+    and of the model; without: tensors that there are not;
+    layer_norm: instead of RMS norms.
     """
     n_kv = HEAD_DIM * n_head_kv
     keys: Keys = {
         "context_length": 128, "vocab_size": N_VOCAB, "embedding_length": N_EMBD, "block_count": n_layer,
-        "feed_forward_length": N_FF, "attention.head_count": N_HEAD, "attention.head_count_kv": n_head_kv,
-        "attention.layer_norm_rms_epsilon": 1e-5, **(metadata or {}),
+        "feed_forward_length": n_ff, "attention.head_count": N_HEAD, "attention.head_count_kv": n_head_kv,
+        LAYER_EPS if layer_norm else RMS_EPS: 1e-5, **(metadata or {}),
     }  # fmt: skip
     matrices = {"attn_q": (N_EMBD, N_EMBD), "attn_k": (n_kv, N_EMBD), "attn_v": (n_kv, N_EMBD),
                 "attn_output": (N_EMBD, N_EMBD)}  # fmt: skip
     experts: Shapes = {}
     if n_expert:
         keys |= {"expert_count": n_expert, "expert_used_count": 2}
-        experts = {"ffn_gate_exps": (n_expert, N_FF, N_EMBD), "ffn_up_exps": (n_expert, N_FF, N_EMBD),
-                   "ffn_down_exps": (n_expert, N_EMBD, N_FF)}  # fmt: skip
+        experts = {"ffn_gate_exps": (n_expert, n_ff, N_EMBD), "ffn_up_exps": (n_expert, n_ff, N_EMBD),
+                   "ffn_down_exps": (n_expert, N_EMBD, n_ff)}  # fmt: skip
         matrices["ffn_gate_inp"] = (n_expert, N_EMBD)
     else:
-        matrices |= {"ffn_gate": (N_FF, N_EMBD), "ffn_up": (N_FF, N_EMBD), "ffn_down": (N_EMBD, N_FF)}
+        matrices |= {"ffn_gate": (n_ff, N_EMBD), "ffn_up": (n_ff, N_EMBD), "ffn_down": (N_EMBD, n_ff)}
     parts: Shapes = {"attn_norm.weight": (N_EMBD,), "ffn_norm.weight": (N_EMBD,)}
     for part, shape in {**matrices, **experts}.items():
         parts[f"{part}.weight"] = shape
@@ -125,8 +137,7 @@ def layer_norm_transformer(
         without += tuple(f"attn_{x}.{kind}" for x in "qkv" for kind in ("weight", "bias"))
     if not gated:
         without += ("ffn_gate.weight", "ffn_gate.bias")
-    eps = {"attention.layer_norm_epsilon": 1e-5}
     return transformer(
-        architecture, name, n_head_kv, biases=biases, tied=tied, metadata={**eps, **(metadata or {})},
+        architecture, name, n_head_kv, biases=biases, tied=tied, metadata=metadata, layer_norm=True,
         layer={**more, **(layer or {})}, top={**last, **(top or {})}, without=without,
     )  # fmt: skip

@@ -1,21 +1,47 @@
-"""Which layers see a window of the text alone, as the metadata say."""
+"""Layers that see a window of the last tokens (Beltagy et al. 2020, arXiv:2004.05150) or all of them."""
 
 from __future__ import annotations
 
-from graphml.engine.architecture import Keys
+from dataclasses import replace
+
+from graphml.engine.architecture import Keys, Tensors
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml_models._rope import Rope
 
 SIZE, PATTERN = "attention.sliding_window", "attention.sliding_window_pattern"
 
 
-def read_windows(keys: Keys, n_layer: int, period: int, all_first: bool = False) -> tuple[int, ...]:
+def read_windows(
+    keys: Keys, n_layer: int, period: int, all_first: bool = False, size: int | None = None
+) -> tuple[int, ...]:
     """How many tokens each layer sees, 0 if all.
 
     The file's pattern is a yes or no for each layer, or a number, else it is `period`: of so many layers the
-    last sees all, or the first where `all_first`; of 0 none does.
+    last sees all, or the first where `all_first`; of 0 none does. size: where the file does not say it; it
+    must if None.
     """
-    size = keys.integer(SIZE)
+    size = keys.integer(SIZE, size)
+    if size < 0:
+        raise keys.unsupported(SIZE, "0 or more tokens")
     if keys.is_array(PATTERN):
         return tuple(size if windowed else 0 for windowed in keys.integers(PATTERN, n_layer))
     period = keys.integer(PATTERN, period)
     one = 0 if all_first else period - 1
     return tuple(0 if period and i % period == one else size for i in range(n_layer))
+
+
+def read_local_rope(keys: Keys, rope: Rope, base: float = 0.0, scaled: bool = True) -> Rope:
+    """The rope of layers with a window: `rope` on a base of its own, unless `scaled` without its scaling.
+
+    base: where the file says nothing; 0 stands for the base of `rope`.
+    """
+    base = keys.number("rope.freq_base_swa", base or rope.scaling["freq_base"])
+    kept = rope.scaling if scaled else {}
+    return replace(rope, scaling={**kept, "freq_base": base})
+
+
+def rope_tables(g: Builder, weights: Tensors, rope: Rope, local: Rope) -> dict[bool, Node]:
+    """The tables of layers without (False) and with (True) a window; one and the same if the ropes are."""
+    table = rope.table(g, weights)
+    return {False: table, True: table if local == rope else local.table(g, weights)}

@@ -42,8 +42,12 @@ def build(
     weights: Tensors,
     attention: Attention[C] = attention,
     feed_forward: FeedForward[C] = feed_forward,
+    ffn_norm: str = "ffn_norm",
 ) -> Node:
-    """Logits [O, vocabulary]; near copies of llama bring an attention or a feed-forward of their own."""
+    """Logits [O, vocabulary]; near copies of llama bring an attention or a feed-forward of their own.
+
+    ffn_norm: the tensor of the norm before the feed-forward.
+    """
     table = config.rope.table(g, weights)
     x_TD = g.embed(weights["token_embd"], g.tokens)
     for layer in weights.layers(config.n_layer):
@@ -51,7 +55,7 @@ def build(
         h_TD = attention(g, config, layer, table, h_TD)
         x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
         x_TD = g.add(x_TD, layer.linear(h_TD, "attn_output", "attn_out"), "attn_residual")
-        h_TD = g.rms_norm(x_TD, layer["ffn_norm"], config.norm_eps, "ffn_norm")
+        h_TD = g.rms_norm(x_TD, layer[ffn_norm], config.norm_eps, "ffn_norm")
         x_TD = g.add(x_TD, feed_forward(g, config, layer, h_TD), "ffn_residual")
     x_OD = g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm")
     return weights.logits(x_OD)

@@ -98,6 +98,19 @@ def _rope(inputs: Sequence[Array], attributes: Attributes) -> Array:
     return y
 
 
+def _infer_scale(inputs: Sequence[Type], attributes: Attributes) -> Type:
+    want_dtype(inputs[0], I32, "positions")
+    if integer(attributes, "step") < 1:
+        raise GraphError(f"wanted a step of at least 1; got {integer(attributes, 'step')}")
+    return Type(F32, (inputs[0].shape[0], 1, 1))
+
+
+def _scale(inputs: Sequence[Array], attributes: Attributes) -> Array:
+    steps = inputs[0].astype(np.float64) // integer(attributes, "step")
+    scale = 1.0 + number(attributes, "factor") * np.log1p(steps)
+    return np.asarray(scale[:, None, None], dtype=np.float32)
+
+
 def _table_samples() -> list[Sample]:
     yarn = {"n_rot": 64, "ext_factor": 1.0, "freq_scale": 0.25, "n_ctx_orig": 128}
     return [
@@ -135,6 +148,15 @@ rope_table = Op(
         "beta_slow": 1.0,
         "n_ctx_orig": 0,
     },
+)
+# Queries grow with the logarithm of their position (Nakanishi 2025, arXiv:2501.19399), here in steps.
+position_scale = Op(
+    "position_scale",
+    "position",
+    infer=_infer_scale,
+    reference=_scale,
+    samples=lambda: [Sample((i32(ROWS),), {"factor": 0.1, "step": 16}, {0: below(1000)})],
+    attributes={"factor": None, "step": None},
 )
 rope = Op("rope", "position", infer=_infer_rope, reference=_rope, samples=_rope_samples,
           attributes={"mode": "norm"}, inplace=(0,))  # fmt: skip

@@ -1,0 +1,48 @@
+"""Command R7B (Cohere 2024): command-r of which most layers see a window; others have no positions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+from graphml.engine.architecture import Keys, Layer, SampleModel
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml_models import _config, command_r
+from graphml_models._attention import project, rotate
+from graphml_models._samples import transformer
+from graphml_models._windows import read_windows
+
+
+@dataclass(frozen=True)
+class Config(command_r.Config):
+    """And the windows of the layers, 0 where a layer sees all."""
+
+    windows: tuple[int, ...]
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        known = _config.shared(keys, _config.LAYER_EPS)
+        windows = read_windows(keys, known["n_layer"], period=4)
+        return cls(**known, logit_scale=keys.number("logit_scale") or 1.0, windows=windows)
+
+
+def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
+    """Grouped-query attention, [T, N * H]."""
+    window = config.windows[layer.index]
+    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
+    if window:
+        q_TNH, k_TKH = rotate(g, table, "norm", q_TNH, k_TKH)
+    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window)
+
+
+build = partial(command_r.build, attention=attention, scaled=True)
+
+
+def sample(name: str) -> list[SampleModel]:
+    """Tiny models for tests: windows shorter than the texts they read, the fourth layer without one."""
+    keys = {"logit_scale": 0.25, "attention.sliding_window": 20}
+    one = ("ffn_norm.weight",)
+    return [transformer(name, tied=True, layer_norm=True, without=one, metadata=keys, n_layer=4)]

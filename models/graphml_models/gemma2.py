@@ -1,0 +1,84 @@
+"""Gemma 2 (Gemma Team 2024, arXiv:2408.00118): gemma with norms after the blocks too, windows and soft caps.
+
+T tokens, O wanted rows, D model width, N heads, H head width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml_models import _config
+from graphml_models._attention import project, rotate
+from graphml_models._ffn import gated_ffn
+from graphml_models._rope import Rope
+from graphml_models._samples import POST_NORMS, transformer
+from graphml_models._windows import read_local_rope, read_windows, rope_tables
+
+
+@dataclass(frozen=True)
+class Config(_config.Config):
+    """And windows of the layers, the rope of those that have one, caps of scores and logits (0: none)."""
+
+    windows: tuple[int, ...]
+    local_rope: Rope
+    score_cap: float
+    logit_cap: float
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        known = _config.shared(keys)
+        known["scale"] = scale(known, n_layer=46)
+        windows = read_windows(keys, known["n_layer"], period=2, size=4096)
+        caps = keys.number("attn_logit_softcapping", 50.0), keys.number("final_logit_softcapping", 30.0)
+        return cls(**known, windows=windows, local_rope=read_local_rope(keys, known["rope"]),
+                   score_cap=caps[0], logit_cap=caps[1])  # fmt: skip
+
+
+def scale(known: Mapping[str, Any], n_layer: int) -> float:
+    """What scores are multiplied with: in the 27B model, told by its layers, as if heads filled the width."""
+    full = known["n_layer"] == n_layer
+    width: int = known["n_embd"] // known["n_head"] if full else known["head_dim"]
+    return 1.0 / math.sqrt(width)
+
+
+def attention(g: Builder, config: Config, layer: Layer, table: Node, window: int, x_TD: Node) -> Node:
+    """Grouped-query attention with capped scores, [T, N * H]."""
+    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
+    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
+    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window, config.score_cap)
+
+
+Attention = Callable[[Builder, Config, Layer, Node, int, Node], Node]
+
+
+def build(g: Builder, config: Config, weights: Tensors, attention: Attention = attention) -> Node:
+    """Logits [O, vocabulary]."""
+    tables = rope_tables(g, weights, config.rope, config.local_rope)
+    x_TD = g.scale(g.embed(weights["token_embd"], g.tokens), config.n_embd**0.5, name="embedding_scaled")
+    for layer in weights.layers(config.n_layer):
+        window = config.windows[layer.index]
+        h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
+        h_TD = attention(g, config, layer, tables[window > 0], window, h_TD)
+        x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
+        h_TD = layer.linear(h_TD, "attn_output", "attn_out")
+        h_TD = g.rms_norm(h_TD, layer["post_attention_norm"], config.norm_eps, "attn_post_norm")
+        x_TD = g.add(x_TD, h_TD, "attn_residual")
+        h_TD = g.rms_norm(x_TD, layer["ffn_norm"], config.norm_eps, "ffn_norm")
+        h_TD = gated_ffn(g, layer, h_TD, Builder.gelu)
+        h_TD = g.rms_norm(h_TD, layer["post_ffw_norm"], config.norm_eps, "ffn_post_norm")
+        x_TD = g.add(x_TD, h_TD, "ffn_residual")
+    logits = weights.logits(g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm"))
+    return g.softcap(logits, config.logit_cap) if config.logit_cap else logits
+
+
+def sample(name: str) -> list[SampleModel]:
+    """Tiny models for tests: windows shorter than the texts they read."""
+    keys = {"attention.sliding_window": 20, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}
+    return [transformer(name, tied=True, metadata=keys, layer=POST_NORMS)]

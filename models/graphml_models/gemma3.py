@@ -1,0 +1,46 @@
+"""Gemma 3 (Gemma Team 2025, arXiv:2503.19786): gemma2 with normed heads in place of caps."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Self
+
+from graphml.engine.architecture import Keys, Layer, SampleModel
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml_models import _config, gemma2
+from graphml_models._attention import norm_heads, project, rotate
+from graphml_models._samples import HEAD_NORMS, POST_NORMS, transformer
+from graphml_models._windows import read_local_rope, read_windows
+
+
+class Config(gemma2.Config):
+    """As gemma2's, with other defaults."""
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        known = _config.shared(keys)
+        known["scale"] = gemma2.scale(known, n_layer=62)
+        windows = read_windows(keys, known["n_layer"], period=6, size=0)
+        local = read_local_rope(keys, known["rope"], base=10000.0, scaled=False)
+        return cls(**known, windows=windows, local_rope=local, score_cap=0.0,
+                   logit_cap=keys.number("final_logit_softcapping", 0.0))  # fmt: skip
+
+
+def attention(g: Builder, config: gemma2.Config, layer: Layer, table: Node, window: int, x_TD: Node) -> Node:
+    """Grouped-query attention over normed heads, [T, N * H]."""
+    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
+    q_TNH, k_TKH = norm_heads(g, config, layer, q_TNH, k_TKH)
+    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
+    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window)
+
+
+build = partial(gemma2.build, attention=attention)
+
+
+def sample(name: str) -> list[SampleModel]:
+    """Tiny models for tests: windows shorter than the texts they read, the third layer without one."""
+    keys = {"attention.sliding_window": 20, "attention.sliding_window_pattern": 3, "rope.freq_base": 1e6,
+            "rope.scaling.factor": 8.0}  # fmt: skip
+    return [transformer(name, tied=True, metadata=keys, layer={**POST_NORMS, **HEAD_NORMS}, n_layer=3)]

@@ -1,0 +1,89 @@
+"""Granite 3 (IBM 2024): llama with a factor each for embeddings, residuals and logits; positions may be off.
+
+T tokens, O wanted rows, D model width, N heads, H head width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml_models import _config
+from graphml_models._attention import project, rotate
+from graphml_models._experts import swiglu_experts
+from graphml_models._ffn import gated_ffn
+from graphml_models._samples import shared_expert, transformer
+
+
+@dataclass(frozen=True)
+class Config(_config.Config):
+    """And factors (logits are divided by theirs), and whether there are positions."""
+
+    embedding_scale: float
+    residual_scale: float
+    logit_scale: float
+    positions: bool
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        return cls(**_config.shared(keys), **scales(keys, 1.0, 1.0),
+                   positions=keys.boolean("rope.scaling.finetuned", True))  # fmt: skip
+
+
+def scales(keys: Keys, embedding: float, residual: float, logit: float | None = None) -> dict[str, Any]:
+    """The factors, with defaults; 0 in the file stands for 1."""
+    logit_scale = keys.number("logit_scale", logit)
+    if not logit_scale:
+        raise keys.unsupported("logit_scale", "a number other than 0")
+    return {
+        "embedding_scale": keys.number("embedding_scale", embedding) or 1.0,
+        "residual_scale": keys.number("residual_scale", residual) or 1.0,
+        "logit_scale": logit_scale,
+    }
+
+
+def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
+    """Grouped-query attention, [T, N * H]."""
+    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
+    if config.positions:
+        q_TNH, k_TKH = rotate(g, table, "norm", q_TNH, k_TKH)
+    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
+
+
+def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
+    """SwiGLU, dense or with experts, one of which may be shared."""
+    if not config.n_expert_used:
+        return gated_ffn(g, layer, x_TD)
+    chosen_TD = swiglu_experts(g, layer, x_TD, config.n_expert_used)
+    if layer.get("ffn_up_shexp") is None:
+        return chosen_TD
+    return g.add(chosen_TD, gated_ffn(g, layer, x_TD, suffix="_shexp"), "experts_and_shared")
+
+
+def build(g: Builder, config: Config, weights: Tensors) -> Node:
+    """Logits [O, vocabulary]."""
+    table, factor = config.rope.table(g, weights), config.residual_scale
+    x_TD = g.scale(g.embed(weights["token_embd"], g.tokens), config.embedding_scale, name="embedding_scaled")
+    for layer in weights.layers(config.n_layer):
+        h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
+        h_TD = attention(g, config, layer, table, h_TD)
+        x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
+        h_TD = layer.linear(h_TD, "attn_output", "attn_out")
+        x_TD = g.add(x_TD, g.scale(h_TD, factor, name="attn_scaled"), "attn_residual")
+        h_TD = g.rms_norm(x_TD, layer["ffn_norm"], config.norm_eps, "ffn_norm")
+        h_TD = feed_forward(g, config, layer, h_TD)
+        x_TD = g.add(x_TD, g.scale(h_TD, factor, name="ffn_scaled"), "ffn_residual")
+    x_OD = g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm")
+    return g.scale(weights.logits(x_OD, "unscaled"), 1.0 / config.logit_scale, name="logits")
+
+
+def sample(name: str) -> list[SampleModel]:
+    """Tiny models for tests."""
+    keys = {"logit_scale": 4.0, "residual_scale": 0.5, "embedding_scale": 3.0, "attention.scale": 0.1}
+    more = {**keys, "rope.scaling.finetuned": False}
+    return [transformer(name, tied=True, metadata=keys),
+            transformer(name, "experts", n_expert=5, metadata=more, layer=shared_expert())]  # fmt: skip

@@ -1,0 +1,56 @@
+"""Mistral 3 and Ministral 3 (Mistral AI 2025): llama whose queries far into a text are scaled up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+from graphml.engine.architecture import Keys, Layer, SampleModel
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml_models import _config, llama
+from graphml_models._attention import project, rotate
+from graphml_models._samples import Keys as SampleKeys
+from graphml_models._samples import transformer
+
+
+@dataclass(frozen=True)
+class Config(_config.Config):
+    """And by how much queries are scaled (0: not), and after how many tokens each time."""
+
+    temperature: float
+    temperature_step: int
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        known = _config.shared(keys)
+        step = keys.integer("rope.scaling.original_context_length", known["n_ctx"])
+        return cls(
+            **known, temperature=keys.number("attention.temperature_scale", 0.0), temperature_step=step
+        )
+
+
+def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
+    """Grouped-query attention, [T, N * H]."""
+    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
+    q_TNH, k_TKH = rotate(g, table, "norm", q_TNH, k_TKH)
+    if config.temperature:
+        q_TNH = g.mul(q_TNH, g.position_scale(config.temperature, config.temperature_step), "q_scaled")
+    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
+
+
+build = partial(llama.build, attention=attention)
+
+
+def sample(name: str) -> list[SampleModel]:
+    """Tiny models for tests, read beyond the length from which queries are scaled."""
+    keys: SampleKeys = {
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": 4.0,
+        "rope.scaling.original_context_length": 16,
+        "rope.scaling.yarn_log_multiplier": 1.0,
+        "attention.temperature_scale": 0.5,
+    }
+    return [transformer(name, metadata=keys), transformer(name, "experts", n_expert=5)]

@@ -1,0 +1,28 @@
+"""SmolLM3 (Hugging Face 2025): llama of which every fourth layer has no positions (arXiv:2501.18795)."""
+
+from functools import partial
+
+from graphml.engine.architecture import Layer, SampleModel
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml_models import llama
+from graphml_models._attention import project, rotate
+from graphml_models._config import Config as Config
+from graphml_models._samples import transformer
+
+
+def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
+    """Grouped-query attention, [T, N * H]."""
+    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
+    if (layer.index + 1) % 4:
+        q_TNH, k_TKH = rotate(g, table, "norm", q_TNH, k_TKH)
+    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
+
+
+feed_forward = partial(llama.feed_forward, scaled=False)
+build = partial(llama.build, attention=attention, feed_forward=feed_forward)
+
+
+def sample(name: str) -> list[SampleModel]:
+    """Tiny models for tests."""
+    return [transformer(name, n_layer=4, tied=True)]
