@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 from graphml.engine.architecture import Keys, Layer, Tensors
@@ -55,7 +54,6 @@ def read_rope(keys: Keys, head_dim: int, n_ctx: int) -> Rope:
     if kind != "none" and factor:
         scaling["freq_scale"] = 1.0 / factor
     if kind == "yarn":
-        scaling["attn_factor"] /= _attention_scale(keys, 1.0 / scaling.get("freq_scale", 1.0))
         scaling |= {
             "ext_factor": 1.0,
             "n_ctx_orig": original,
@@ -63,9 +61,3 @@ def read_rope(keys: Keys, head_dim: int, n_ctx: int) -> Rope:
             "beta_slow": keys.number("rope.scaling.yarn_beta_slow", 1.0),
         }
     return Rope(keys.integer("rope.dimension_count", head_dim), scaling, long=n_ctx > original)
-
-
-def _attention_scale(keys: Keys, factor: float) -> float:
-    """What DeepSeek's kind of YaRN leaves out of its magnitude, to put it into the scores' scale."""
-    multiplier = keys.number("rope.scaling.yarn_log_multiplier", 0.0)
-    return 1.0 + 0.1 * multiplier * math.log(factor) if factor > 1.0 else 1.0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from math import log
 from typing import Self
 
 from graphml.engine.architecture import Keys, Layer, SampleModel
@@ -11,6 +12,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml_models import _config, llama
 from graphml_models._attention import project, rotate
+from graphml_models._rope import Rope
 from graphml_models._samples import Keys as SampleKeys
 from graphml_models._samples import transformer
 
@@ -26,10 +28,21 @@ class Config(_config.Config):
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
         known = _config.shared(keys)
+        known["rope"] = _yarn(keys, known["rope"])
+        temperature = keys.number("attention.temperature_scale", 0.0)
         step = keys.integer("rope.scaling.original_context_length", known["n_ctx"])
-        return cls(
-            **known, temperature=keys.number("attention.temperature_scale", 0.0), temperature_step=step
-        )
+        if temperature and step < 1:
+            raise keys.unsupported("rope.scaling.original_context_length", "at least 1")
+        return cls(**known, temperature=temperature, temperature_step=step)
+
+
+def _yarn(keys: Keys, rope: Rope) -> Rope:
+    """The rope, its magnitude divided by what DeepSeek's kind of YaRN has in the scale of scores instead."""
+    stretch = -log(rope.scaling.get("freq_scale", 1.0))
+    if not rope.scaling.get("ext_factor") or stretch <= 0.0:
+        return rope
+    divisor = 1.0 + 0.1 * keys.number("rope.scaling.yarn_log_multiplier", 0.0) * stretch
+    return replace(rope, scaling={**rope.scaling, "attn_factor": rope.scaling["attn_factor"] / divisor})
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
