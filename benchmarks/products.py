@@ -4,7 +4,8 @@
 
 Calls the kernels of the CPU backend on random weights, without a model. Few rows of activations (1, 2, 4, 8)
 meet a matrix that is larger than the caches, so memory sets the limit: its streaming bandwidth is measured in
-the same rounds, and the share of it at one row is printed. Many rows (512) meet a matrix of 4 million weights.
+the same rounds, and the share of it at one row is printed. Many rows (512) meet a matrix of 4 million
+weights.
 The best of the rounds counts. Formats that no integer kernel reads, and floats, are not listed unless named.
 """
 
