@@ -43,6 +43,16 @@ def fuse() -> str:
     return os.environ.get("GRAPHML_FUSE", "")
 
 
+def pages() -> str | None:
+    """`GRAPHML_PAGES`: where weights lie (`ahead`, `map`, `huge`, `copy`); unset: `ahead`."""
+    return os.environ.get("GRAPHML_PAGES") or None
+
+
+def numa() -> str | None:
+    """`GRAPHML_NUMA`: on which memory node they lie (`first-touch`, `interleave`); unset: `first-touch`."""
+    return os.environ.get("GRAPHML_NUMA") or None
+
+
 def verify() -> bool:
     """`GRAPHML_VERIFY`: check the graph after every pass."""
     return os.environ.get("GRAPHML_VERIFY", "") not in ("", "0")

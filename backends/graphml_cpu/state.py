@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Mapping
 from math import prod
-
-import numpy as np
 
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 from graphml.ir.shape import resolve
+from graphml.pages import fresh
 
 
 def zeros(n_bytes: int) -> Array:
-    """uint8 zeros on fresh pages: what is never touched takes no memory."""
-    return np.frombuffer(mmap.mmap(-1, max(n_bytes, 1)), np.uint8)[:n_bytes]
+    """uint8 zeros on fresh pages, small ones: what is never touched takes no memory."""
+    return fresh(n_bytes, large=False)
 
 
 class CpuState:

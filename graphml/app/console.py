@@ -20,6 +20,7 @@ LABELS = {
     "download": "Downloading",
     "mapping": "Mapping the file",
     "converting": "Converting the weights",
+    "copying": "Copying the weights",
     "compile": "Compiling kernels",
     "prefill": "Reading the prompt",
     "perplexity": "Perplexity",

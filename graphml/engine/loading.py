@@ -13,10 +13,12 @@ from graphml.engine import discovery
 from graphml.engine.architecture import EMBEDDING, Architecture, Keys
 from graphml.engine.compile import DEFAULT, CompileOptions
 from graphml.engine.executor import Executor
+from graphml.engine.memory import main_memory
 from graphml.engine.parts import several
 from graphml.errors import ArchitectureError, BackendError, WeightsError
 from graphml.weights import ModelFile, open_model
 from graphml.weights.represent import checked, represented
+from graphml.weights.residence import Residence, chosen, settled
 
 
 def read_architecture(file: ModelFile, arch_file: Path | None = None) -> tuple[Architecture, Any]:
@@ -65,25 +67,31 @@ def open_executor(
     progress: Progress = no_progress,
     options: CompileOptions = DEFAULT,
     quant: str | None = None,
+    residence: Residence | None = None,
 ) -> Executor:
     """Open a model file on a backend, or on several (`cpu,reference`), the preferred first.
 
     quant: what the weights become in memory, a name of `weights.represent.QUANTS`; None: as the file has
-    them. Nothing is compiled before it is needed.
+    them. residence: where they lie; None: as the environment says. Nothing is compiled before it is needed.
     """
     options.fusions()  # a wrong name is told before anything is opened
     checked(quant)
-    chosen = choose_backend(backend)
+    residence = chosen(None, None) if residence is None else residence
+    wanted = choose_backend(backend)
     with contextlib.ExitStack() as undo:
         file = open_model(path)
         undo.callback(file.close)
         architecture, config = read_architecture(file, arch_file)
-        device = chosen.open(threads)
+        device = wanted.open(threads)
         undo.callback(device.close)
-        if quant is not None:
-            file = represented(file, quant, threads or settings.threads() or os.cpu_count() or 1, progress)
+        helpers = threads or settings.threads() or os.cpu_count() or 1
+        with residence.placed():
+            if quant is not None:
+                file = represented(file, quant, helpers, progress)
+            if residence.pages == "copy" or file.n_bytes <= (main_memory() or 0) // 2:
+                file = settled(file, residence, helpers, progress)  # more would push itself out again
         executor = Executor(
-            file, architecture, config, chosen, device, n_batch, cache_dtype, progress, options
+            file, architecture, config, wanted, device, n_batch, cache_dtype, progress, options
         )
         undo.pop_all()
     return executor

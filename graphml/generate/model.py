@@ -34,6 +34,7 @@ from graphml.generate.tokenizer import load_tokenizer as tokenizer_of
 from graphml.generate.tokenizer.vocabulary import NO_VOCABULARY
 from graphml.weights import Metadata, ModelFile, open_model
 from graphml.weights.represent import checked
+from graphml.weights.residence import chosen
 
 LARGEST_TEMPLATE_BYTES = 1 << 20
 READ_AHEAD_BYTES, PAGE_BYTES = 16 << 20, 4096
@@ -49,6 +50,8 @@ def load(
     *,
     kv: str = "f16",
     quant: str | None = None,
+    pages: str | None = None,
+    numa: str | None = None,
     n_batch: int = 512,
     arch: AnyPath | None = None,
     pre: str | None = None,
@@ -66,6 +69,8 @@ def load(
     model, the preferred first. threads: worker threads; None: the physical cores. kv: dtype of the key and
     value cache (f16, f32, bf16, q8_0, q4_0). quant: what weights become in memory, whatever the file stores:
     "fp32" is the exact reference, "q8" and "q4" requantise matrices; None leaves them in the mapped file.
+    pages, numa: where weights lie, see `graphml.weights.residence.Residence`; None: what GRAPHML_PAGES and
+    GRAPHML_NUMA say, else "ahead" (in the map, read ahead) and "first-touch".
     n_batch: most tokens of one evaluation.
     arch: a Python file that defines the architecture, in place of the known one (it is run, so it must be
     trusted). pre: name of the pre-tokenizer, in place of the file's. template: Jinja text of a chat template,
@@ -80,11 +85,14 @@ def load(
     options = CompileOptions(fuse, place=place, strict=strict)
     options.fusions()  # a wrong name is told before anything is fetched
     checked(quant)
+    residence = chosen(pages, numa)
     threads = None if threads is None else _count("threads", threads)
     n_batch = _count("n_batch", n_batch)
     found = fetch.resolve(path, lambda done, total: report("download", done, total or 0))
     arch_file = None if arch is None else Path(arch)
-    executor = open_executor(found, backend, threads, arch_file, kv, n_batch, report, options, quant)
+    executor = open_executor(
+        found, backend, threads, arch_file, kv, n_batch, report, options, quant, residence
+    )
     try:
         if progress is not None:
             _read_ahead(executor.file, progress)

@@ -49,10 +49,17 @@ class FileMap:
             raise WeightsError(f"{self.path}: the file was closed, its values can no longer be read")
         return self._view
 
-    def will_need(self) -> None:
-        """Ask the system to read the whole file ahead (madvise WILLNEED); nothing where that is unknown."""
-        if self._view is not None and hasattr(self._map, "madvise"):
-            self._map.madvise(mmap.MADV_WILLNEED)
+    def will_need(self, large: bool = False) -> None:
+        """Ask the system to read the whole file ahead (madvise WILLNEED); nothing where that is unknown.
+
+        large: into large pages (madvise HUGEPAGE), if the file system has them.
+        """
+        if self._view is None or not hasattr(self._map, "madvise"):
+            return
+        if large and hasattr(mmap, "MADV_HUGEPAGE"):
+            with contextlib.suppress(OSError):  # a kernel without them
+                self._map.madvise(mmap.MADV_HUGEPAGE)
+        self._map.madvise(mmap.MADV_WILLNEED)
 
     def forget_pages(self) -> None:
         """Take the pages that were read out of the process (madvise DONTNEED); reading brings them back."""

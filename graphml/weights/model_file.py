@@ -45,10 +45,10 @@ class ModelFile:
         for one in self._maps:
             one.forget_pages()
 
-    def will_need(self) -> None:
-        """Ask the system to read the file ahead into memory; returns at once."""
+    def will_need(self, large: bool = False) -> None:
+        """Ask the system to read the file ahead into memory, into large pages if it can; returns at once."""
         for one in self._maps:
-            one.will_need()
+            one.will_need(large)
 
     def close(self) -> None:
         """Give the map back as soon as no array looks at it; a second call does nothing."""

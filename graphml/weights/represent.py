@@ -7,16 +7,15 @@ element.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import graphml_quant
-import numpy as np
 from graphml_quant import Format, FormatError
 
+from graphml import pages
 from graphml.backend import Progress, no_progress
 from graphml.errors import UsageError, WeightsError
 from graphml.weights.filemap import Bytes
@@ -92,17 +91,17 @@ def represented(file: ModelFile, quant: str, threads: int = 1, progress: Progres
     with ThreadPoolExecutor(max(threads, 1)) as pool:
         for name, tensor in changing.items():
             format = graphml_quant.by_name(choices[name].dtype)
-            data = fresh_memory(choices[name].n_bytes)
-            pieces = [(tensor, format, data, *piece) for piece in _pieces(tensor)]
+            data = pages.fresh(choices[name].n_bytes, large=True)
+            todo = [(tensor, format, data, *piece) for piece in _pieces(tensor)]
             try:
-                list(pool.map(_convert, *zip(*pieces, strict=True)))
+                list(pool.map(_convert, *zip(*todo, strict=True)))
             except FormatError as error:
                 raise WeightsError(f"{file.path}: {name}: {error}") from None
             data.flags.writeable = False
             tensors[name] = replace(tensor, dtype=format.name, data=data, mapped=False)
             done += data.nbytes
+            file.forget_pages()  # else the file would lie in the process's memory beside the result
             progress("converting", done, total)
-    file.forget_pages()
     return file.with_tensors(tensors)
 
 
@@ -121,14 +120,6 @@ def _convert(tensor: Tensor, format: Format, data: Bytes, begin: int, end: int) 
     given, wanted = source.bytes_for(width), format.bytes_for(width)
     values = graphml_quant.dequantize(source, tensor.data[begin * given : end * given], (end - begin, width))
     data[begin * wanted : end * wanted] = graphml_quant.quantize(format, values).reshape(-1)
-
-
-def fresh_memory(n_bytes: int) -> Bytes:
-    """Zeros on fresh pages, large ones where the system has them; what is not touched takes nothing."""
-    pages = mmap.mmap(-1, max(n_bytes, 1))
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        pages.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(pages, np.uint8)[:n_bytes]
 
 
 def memory_of(tensors: Mapping[str, Tensor], quant: str | None = None) -> tuple[int, int]:

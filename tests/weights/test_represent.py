@@ -15,7 +15,7 @@ from graphml.engine.executor import BLOCK_SIZE
 from graphml.engine.loading import open_executor
 from graphml.errors import UsageError, WeightsError
 from graphml.weights import open_model, represent
-from graphml.weights.represent import QUANTS, choose, fresh_memory, memory_of, represented
+from graphml.weights.represent import QUANTS, choose, memory_of, represented
 from graphml.weights.tensor import Tensor
 from tests import golden
 from tests.golden import Floats
@@ -144,10 +144,3 @@ def test_a_weight_that_is_no_number_is_named(path: Path, tmp_path: Path) -> None
     with pytest.raises(WeightsError, match=r"nan.gguf: blk.1.attn_k.weight: q8_0: the value at .* is nan"):
         represented(file, "q8", 2)
     file.close()
-
-
-@pytest.mark.parametrize("n_bytes", [0, 1, 5000])
-def test_fresh_memory_is_zeros_of_that_size(n_bytes: int) -> None:
-    found = fresh_memory(n_bytes)
-    assert found.shape == (n_bytes,)
-    assert not found.any()

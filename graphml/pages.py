@@ -1,0 +1,84 @@
+"""Memory pages of the process: fresh ones, large where the system has them, and on which node they lie.
+
+Knows the operating system; knows nothing of weights, caches or graphs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml.errors import UsageError
+
+# Linux's numbers of the calls set_mempolicy and get_mempolicy, and of the policy.
+_CALLS = {"x86_64": (238, 239), "aarch64": (237, 236), "riscv64": (237, 236)}
+_INTERLEAVE = 3
+_MOST_NODES = 1024
+_NODES = Path("/sys/devices/system/node/online")
+
+
+def fresh(n_bytes: int, large: bool) -> NDArray[np.uint8]:
+    """uint8 zeros [n_bytes] on pages of their own; what is never touched takes no memory.
+
+    large: ask for pages of 2 MB (madvise HUGEPAGE), where the system has them: for what will be used as a
+    whole. The pages are the process's own: of Python's default, shared ones, none would be large.
+    """
+    size = max(n_bytes, 1)
+    if not hasattr(mmap, "MAP_ANONYMOUS"):
+        return np.frombuffer(mmap.mmap(-1, size), np.uint8)[:n_bytes]
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if large and hasattr(mmap, "MADV_HUGEPAGE"):
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, np.uint8)[:n_bytes]
+
+
+def nodes() -> list[int]:
+    """The memory nodes of the machine; [0] where the system does not tell."""
+    found: list[int] = []
+    with contextlib.suppress(OSError, ValueError):
+        for part in _NODES.read_text().strip().split(","):
+            first, _, last = part.partition("-")
+            found.extend(range(int(first), int(last or first) + 1))
+    return found or [0]
+
+
+@contextlib.contextmanager
+def interleaved() -> Iterator[None]:
+    """Spread the pages that this thread, and those it starts meanwhile, touch first over all nodes, in turn.
+
+    `UsageError` where the system cannot do that.
+    """
+    numbers = _CALLS.get(platform.machine()) if sys.platform == "linux" else None
+    if numbers is None:
+        raise UsageError("numa: this system cannot interleave memory; wanted first-touch")
+    set_policy, get_policy = numbers
+    before, mask_before = ctypes.c_int(0), _Mask()
+    _call(get_policy, ctypes.byref(before), mask_before, _MOST_NODES, None, 0)
+    mask = _Mask()
+    for node in nodes():
+        mask[node // _WORD] |= 1 << node % _WORD
+    _call(set_policy, _INTERLEAVE, mask, _MOST_NODES)
+    try:
+        yield
+    finally:
+        _call(set_policy, before.value, mask_before if any(mask_before) else None, _MOST_NODES)
+
+
+_WORD = 8 * ctypes.sizeof(ctypes.c_ulong)
+_Mask = ctypes.c_ulong * (_MOST_NODES // _WORD)
+
+
+def _call(number: int, *arguments: object) -> None:
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.syscall(ctypes.c_long(number), *arguments) != 0:
+        reason = os.strerror(ctypes.get_errno())
+        raise UsageError(f"numa: the system refuses to interleave memory ({reason}); wanted first-touch")

@@ -1,0 +1,87 @@
+"""Where a model's weights lie in memory: in the map, with or without advice to the system, or copied.
+
+Knows files and pages; knows nothing of what the weights are for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from graphml import pages, settings
+from graphml.backend import Progress, no_progress
+from graphml.errors import UsageError
+from graphml.weights.model_file import ModelFile
+from graphml.weights.tensor import Tensor
+
+PAGES = ("ahead", "map", "huge", "copy")
+NUMA = ("first-touch", "interleave")
+
+
+@dataclass(frozen=True)
+class Residence:
+    """How weights are brought into memory.
+
+    pages: "map": they stay in the map and are read when they are touched. "ahead": the same, and the system
+    is asked to read the whole file ahead (madvise WILLNEED). "huge": the same, in large pages (madvise
+    HUGEPAGE), for systems whose files can have them. "copy": copied into large pages of the process's own.
+    numa: "first-touch": a page lies on the node of the thread that touches it first; "interleave": pages
+    that are read ahead or copied lie on all nodes in turn. Raises `UsageError` for other words.
+    """
+
+    pages: str = PAGES[0]
+    numa: str = NUMA[0]
+
+    def __post_init__(self) -> None:
+        for name, value, known in (("pages", self.pages, PAGES), ("numa", self.numa, NUMA)):
+            if value not in known:
+                raise UsageError(f"{name}: wanted one of {', '.join(known)}; got {value!r}")
+
+    def placed(self) -> contextlib.AbstractContextManager[None]:
+        """Within, memory that is touched first lies as `numa` says."""
+        return pages.interleaved() if self.numa == "interleave" else contextlib.nullcontext()
+
+
+def chosen(pages: str | None, numa: str | None) -> Residence:
+    """What a call says, else what the environment says, else the default."""
+    return Residence(pages or settings.pages() or PAGES[0], numa or settings.numa() or NUMA[0])
+
+
+def settled(
+    file: ModelFile, residence: Residence, threads: int = 1, progress: Progress = no_progress
+) -> ModelFile:
+    """The file with its weights where `residence` wants them. Takes the file over, as `represented` does.
+
+    progress: called as progress("copying", done, total) in bytes.
+    """
+    if residence.pages == "map":
+        return file
+    if residence.pages != "copy":
+        file.will_need(large=residence.pages == "huge")
+        return file
+    total = sum(tensor.n_bytes for tensor in file.tensors.values() if tensor.mapped)
+    done, since = 0, 0
+    tensors: dict[str, Tensor] = {}
+    progress("copying", 0, total)
+    with ThreadPoolExecutor(max(threads, 1)) as pool:
+        mapped = [tensor for tensor in file.tensors.values() if tensor.mapped]
+        for name, copy in zip((one.name for one in mapped), pool.map(_copied, mapped), strict=True):
+            tensors[name] = copy
+            done, since = done + copy.n_bytes, since + copy.n_bytes
+            if since > _FORGET_BYTES:  # else the file would lie in the process's memory a second time
+                file.forget_pages()
+                since = 0
+            progress("copying", done, total)
+    file.forget_pages()
+    return file.with_tensors({**file.tensors, **tensors})
+
+
+_FORGET_BYTES = 32 << 20
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    data = pages.fresh(tensor.n_bytes, large=True)
+    data[:] = tensor.data
+    data.flags.writeable = False
+    return replace(tensor, data=data, mapped=False)
