@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import tee, zip_longest
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
+import graphml
 from graphml import settings
 from graphml.app import machine
+from graphml.app.bench_compare import compare
 from graphml.app.bench_options import (
     Backends,
     Both,
@@ -28,25 +31,31 @@ from graphml.app.bench_options import (
     Parallel,
     Peer,
     PeerPython,
+    Plots,
     Prompts,
     Quants,
     Repetitions,
     Shapes,
+    SuiteName,
     Threads,
     Types,
     UnitBatch,
 )
-from graphml.app.console import Bars, write_json
+from graphml.app.console import Bars, remark
 from graphml.app.opening import find
 from graphml.engine import discovery
 from graphml.errors import UsageError
-from graphml.inspect.bench import compare as comparing
-from graphml.inspect.bench import plan
+from graphml.inspect.bench import plan, plots
 from graphml.inspect.bench.describe import environment
 from graphml.inspect.bench.job import Job
 from graphml.inspect.bench.model_file import bench_model
 from graphml.inspect.bench.ranges import pairs, whole_numbers, words
+from graphml.inspect.bench.rows import Row
 from graphml.inspect.bench.spell import FORMATS
+from graphml.inspect.bench.suite_run import Judged, run_cases
+from graphml.inspect.bench.suite_run import markdown as suite_markdown
+from graphml.inspect.bench.suites import Suite, suite_named
+from graphml.inspect.profile import profile
 
 bench = typer.Typer(add_completion=False, pretty_exceptions_enable=False, invoke_without_command=True)
 
@@ -72,9 +81,11 @@ def run(
     backend: Backends = "cpu",
     peer: Peer = None,
     peer_python: PeerPython = None,
-    repetitions: Repetitions = 5,
+    repetitions: Repetitions = None,
     no_warmup: NoWarmUp = False,
     delay: Delay = 0.0,
+    suite: SuiteName = None,
+    plot: Plots = None,
     output: Output = "md",
     output_err: OutputError = None,
 ) -> None:
@@ -95,41 +106,102 @@ def run(
         whole_numbers("-d", n_depth or ["0"]),
         whole_numbers("-npl", parallel or ["1"], 1),
     )
-    if not tests:
-        raise UsageError("wanted tokens to measure: -p, -n or -pg")
     backends = words([backend])
-    if not backends:
-        raise UsageError("--backend: wanted at least one backend")
-    with Bars() as bars:
-        wanted = plan.settings(
-            _models(model, hf, shape, type, bars),
-            whole_numbers("-t", threads or [str(_default_threads())], 1),
-            whole_numbers("-b", batch_size or ["2048"], 1),
-            whole_numbers("-ub", ubatch_size or ["512"], 1),
-            _cache_types(cache_type_k, cache_type_v),
-            words(quant or []) or [""],
+    if not tests or not backends:
+        raise UsageError(
+            "wanted tokens to measure: -p, -n or -pg" if backends else "--backend: wanted at least one"
         )
+    with Bars() as bars:
         job = Job(
-            wanted,
+            [],
             tests,
             [("graphml", name) for name in backends] + [(name, "cpu") for name in words([peer or ""])],
             environment(machine.cpu_name()),
             machine.read_bandwidth,
             peer_python or sys.executable,
-            repetitions,
+            repetitions or 5,
             not no_warmup,
             delay,
             hashed=not {output, output_err} <= {"md", None},
         )
+        default = [str(_default_threads())]
+        counts = whole_numbers("-t", threads or default, 1)
+        given = _models(model, hf, shape, type, bars)
+        if suite is not None:
+            _run_suite(suite_named(suite), counts, given, job, repetitions, (output, output_err), bars)
+            return
+        wanted = plan.settings(
+            given or [str(find(None, None, bars))],
+            counts,
+            whole_numbers("-b", batch_size or ["2048"], 1),
+            whole_numbers("-ub", ubatch_size or ["512"], 1),
+            _cache_types(cache_type_k, cache_type_v),
+            words(quant or []) or [""],
+        )
         shown = _shown(wanted, "ratio" if len(job.engines) > 1 else "")
-        found = job.rows(bars.report)
-        if output_err is not None:
-            kept = list(found)
-            sys.stderr.writelines(FORMATS[output_err](kept, shown))
-            found = iter(kept)
-        for piece in FORMATS[output](found, shown):
-            sys.stdout.write(piece)
-            sys.stdout.flush()
+        kept: list[Row] = []
+        ours, theirs = tee(_kept(replace(job, settings=wanted).rows(bars.report), kept))
+        _write(FORMATS[output](ours, shown), FORMATS[output_err](theirs, shown) if output_err else iter(()))
+        if plot is not None:
+            _draw(plot, kept, wanted[0], bars)
+
+
+def _run_suite(
+    suite: Suite,
+    threads: list[int],
+    given: list[str],
+    job: Job,
+    repetitions: int | None,
+    output: tuple[str, str | None],
+    bars: Bars,
+) -> None:
+    """Measure a suite's cases on its models, or all on the one that was given, and print what came of it."""
+    if len(given) > 1:
+        raise UsageError(f"--suite {suite.name}: wanted one model for all cases, or none; got {len(given)}")
+
+    def model(shape: str, type: str) -> str:
+        if given:
+            return given[0]
+        return str(bench_model(shape, type, bars.report) if shape else find(None, None, bars))
+
+    if suite.peers and len(job.engines) == 1:
+        job = replace(job, engines=[*job.engines, (plan.LLAMA_CPP, "cpu")])
+    found = run_cases(suite.cases, threads, model, job, repetitions, bars.report)
+
+    def spell(name: str | None, judged: Iterator[Judged]) -> Iterator[str]:
+        if name == "md":
+            return suite_markdown(judged)
+        return FORMATS[name]((one.named for one in judged), ()) if name else iter(())
+
+    ours, theirs = tee(found)
+    _write(spell(output[0], ours), spell(output[1], theirs))
+
+
+def _kept(found: Iterator[Row], kept: list[Row]) -> Iterator[Row]:
+    for row in found:
+        kept.append(row)
+        yield row
+
+
+def _write(out: Iterator[str], error: Iterator[str]) -> None:
+    """Write the pieces to stdout and to stderr as they come."""
+    for piece, other in zip_longest(out, error, fillvalue=""):
+        for stream, text in ((sys.stdout, piece), (sys.stderr, other)):
+            stream.write(text)
+            stream.flush()
+
+
+def _draw(folder: Path, rows: list[Row], setting: plan.Setting, bars: Bars) -> None:
+    """The pictures: of the rows, and the roofline of the first setting's kernels."""
+    with graphml.load(
+        setting.model, threads=setting.threads, kv=setting.type_k, n_batch=setting.n_ubatch,
+        quant=setting.quant or None, progress=bars.report,
+    ) as model:  # fmt: skip
+        room = max(model.n_ctx - 16, 1)
+        found = profile(model, min(512, room // 2), min(16, room // 4), 2)
+    bandwidth, flops = machine.read_bandwidth(setting.threads), machine.multiply_rate(setting.threads)
+    for path in plots.draw(folder, rows, found, bandwidth, flops):
+        remark(f"drew {path}")
 
 
 def _models(
@@ -139,13 +211,13 @@ def _models(
     types: list[str] | None,
     bars: Bars,
 ) -> list[str]:
-    """The paths of all models that are named, fetched or made; the default model where none is."""
+    """The paths of all models that are named, fetched or made."""
     found = [find(name, None, bars) for name in names or []] + [find(None, name, bars) for name in hubs or []]
     kinds = words(types or []) or ["Q4_K_M"]
     found += [bench_model(shape, kind, bars.report) for shape in words(shapes or []) for kind in kinds]
     if types and not shapes:
         raise UsageError("--type: wanted --shape too, whose model is to be made")
-    return [str(path) for path in found or [find(None, None, bars)]]
+    return [str(path) for path in found]
 
 
 def _cache_types(keys: list[str] | None, values: list[str] | None) -> list[tuple[str, str]]:
@@ -167,47 +239,7 @@ def _shown(wanted: list[plan.Setting], ratio: str) -> list[str]:
     usual = plan.Setting("", "", "", 0)
     names = ("n_batch", "n_ubatch", "type_k", "type_v", "quant")
     shown = [name for name in names if {getattr(one, name) for one in wanted} != {getattr(usual, name)}]
-    return [*shown, ratio]
+    return [*shown, *[ratio] * bool(ratio)]
 
 
-Tolerance = Annotated[
-    str,
-    typer.Option(
-        "--fail-over", metavar="3%", help="Exit with 1 if a row is slower by more, beyond the spread."
-    ),
-]
-
-
-@bench.command("compare")
-def compare(
-    a: Annotated[Path, typer.Argument(metavar="A.json", help="Results from before.")],
-    b: Annotated[Path, typer.Argument(metavar="B.json", help="Results from after.")],
-    fail_over: Tolerance = "3%",
-    by: Annotated[
-        str, typer.Option("--by", help="t/s, or ratio: to the peer, which a slower machine leaves.")
-    ] = "t/s",
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-) -> None:
-    """Compare two results of `graphml bench -o json` (or llama-bench's), row by row."""
-    tolerance = _percent(fail_over)
-    changes = comparing.compare(comparing.read(a), comparing.read(b), by)
-    if json:
-        write_json({
-            "tolerance": tolerance,
-            "rows": [
-                {"model": one.model, "backend": one.backend, "threads": one.threads, "test": one.test,
-                 "a": one.a, "b": one.b, "change": one.change, "verdict": comparing.verdict(one, tolerance)}
-                for one in changes
-            ],
-        })  # fmt: skip
-    else:
-        print(comparing.markdown(changes, tolerance), end="")
-    if any(one.slower(tolerance) for one in changes):
-        raise typer.Exit(1)
-
-
-def _percent(text: str) -> float:
-    match = re.fullmatch(r"(\d{1,3}(?:\.\d{1,6})?)\s*%?", text.strip())
-    if match is None:
-        raise UsageError(f"--fail-over: wanted a percentage such as 3%; got {text!r}")
-    return float(match[1]) / 100
+bench.command("compare")(compare)

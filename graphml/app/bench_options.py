@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -91,7 +92,17 @@ PeerPython = Annotated[
         "--peer-python", metavar="PYTHON", help="The Python that has the peer, if it is not this one."
     ),
 ]
-Repetitions = Annotated[int, typer.Option("-r", "--repetitions", min=1, help="Rounds of each test.")]
+Repetitions = Annotated[
+    int | None, typer.Option("-r", "--repetitions", min=1, help="Rounds of each test; by default 5.")
+]
+SuiteName = Annotated[
+    str | None,
+    typer.Option("--suite", metavar="NAME", help="Tests with a name: targets, realizar, das or batch."),
+]
+Plots = Annotated[
+    Path | None,
+    typer.Option("--plot", metavar="FOLDER", help="Draw what was measured; needs the extra plots."),
+]
 NoWarmUp = Annotated[bool, typer.Option("--no-warmup", help="Time the first run too.")]
 Delay = Annotated[float, typer.Option("--delay", min=0.0, help="Seconds to wait before each test.")]
 Output = Annotated[str, typer.Option("-o", "--output", help="What stdout gets: md, csv, json, jsonl or sql.")]

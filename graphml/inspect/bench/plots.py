@@ -1,0 +1,162 @@
+"""Pictures of a benchmark, with matplotlib: speed against depth, batch, threads; the kernels' roofline.
+
+Knows rows and profiles; measures nothing. matplotlib is imported when something is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphml.errors import UsageError
+from graphml.inspect.bench.rows import Row
+from graphml.inspect.measured import Profile, Stage
+from graphml.inspect.names import printable
+from graphml.inspect.work import total
+
+# Field of a row -> file name and label of the axis.
+AXES: Mapping[str, tuple[str, str]] = {
+    "n_depth": ("depth", "tokens in the context before"),
+    "n_parallel": ("sequences", "sequences at once"),
+    "n_ubatch": ("batch", "tokens of a step (-ub)"),
+    "n_threads": ("threads", "threads"),
+}
+_IDENTITY = ("model_type", "quant", "backends", "type_k", "n_prompt", "n_gen", *AXES)
+SHARE_LABELLED = 0.02  # of the stage's time
+INCHES, DPI = (8.0, 5.0), 120
+Line = tuple[str, list[tuple[float, float, float, float]]]
+
+
+def draw(folder: Path, rows: Sequence[Row], profile: Profile, bandwidth: float, flops: float) -> list[Path]:
+    """Draw all that the rows have two values of, and the roofline; the files that were written.
+
+    bandwidth, flops: bytes and float32 operations a second that were measured here. UsageError without
+    matplotlib, or for a folder that cannot be written.
+    """
+    try:
+        import matplotlib
+    except ImportError:
+        raise UsageError("--plot: matplotlib is not installed; pip install 'graphml-engine[plots]'") from None
+    matplotlib.use("Agg")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        found = [_speed(folder, rows, field) for field in AXES if len({getattr(r, field) for r in rows}) > 1]
+        return [*found, *(_roofline(folder, profile, stage, bandwidth, flops) for stage in profile.stages)]
+    except OSError as error:
+        raise UsageError(f"--plot {folder}: cannot be written: {error.strerror or error}") from None
+
+
+def lines(rows: Sequence[Row], field: str) -> list[Line]:
+    """Rows that differ in nothing but the field, as a line each: its label, and x, median, quartiles."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(getattr(row, name) for name in _IDENTITY if name != field), []).append(row)
+    kept = [sorted(group, key=lambda row: int(getattr(row, field))) for group in groups.values()]
+    kept = [group for group in kept if len({getattr(row, field) for row in group}) > 1]
+    return [
+        (
+            _label(group[0], field, rows),
+            [(float(getattr(row, field)), row.median_ts, row.q1_ts, row.q3_ts) for row in group],
+        )
+        for group in kept
+    ]
+
+
+def _label(row: Row, field: str, rows: Sequence[Row]) -> str:
+    """What tells this line from the others."""
+    test = [f"{kind}{count}" for kind, count in (("pp", row.n_prompt), ("tg", row.n_gen)) if count]
+    parts = ["+".join(test), row.backends]
+    for name in ("model_type", "quant", "type_k", *AXES):
+        if name != field and len({getattr(one, name) for one in rows}) > 1:
+            value = getattr(row, name)
+            parts.append(f"{AXES[name][0]} {value}" if name in AXES else printable(str(value)))
+    return ", ".join(parts)
+
+
+def _speed(folder: Path, rows: Sequence[Row], field: str) -> Path:
+    """Tokens per second against one field; prompts and generation in panels of their own."""
+    from matplotlib import pyplot
+
+    name, label = AXES[field]
+    found = lines(rows, field)
+    kinds = [kind for kind in ("pp", "tg") if any(one[0].startswith(kind) for one in found)]
+    figure, panels = pyplot.subplots(1, max(len(kinds), 1), figsize=INCHES, dpi=DPI, squeeze=False)
+    for kind, axes in zip(kinds, panels[0], strict=False):
+        for text, points in found:
+            if text.startswith(kind):
+                x, median, low, high = np.array(points).T
+                spread = np.array([median - low, high - median])
+                axes.errorbar(
+                    x, median, spread, marker="o", capsize=3, label=text.split(", ", 1)[1] + " " + kind
+                )
+        axes.set(xlabel=label, ylabel="tokens per second", ylim=(0, None))
+        axes.set_title("prompt processing" if kind == "pp" else "generation")
+        axes.set_xticks(sorted({x for _, points in found for x, *_ in points}))
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+    figure.suptitle(", ".join(sorted({printable(row.model_type) for row in rows})))
+    return _saved(figure, folder / f"{name}.png")
+
+
+def _roofline(folder: Path, profile: Profile, stage: Stage, bandwidth: float, flops: float) -> Path:
+    """Each op's operations a second against operations per byte, below what memory and arithmetic allow."""
+    from matplotlib import pyplot
+
+    found = kernels(stage)
+    figure, axes = pyplot.subplots(figsize=INCHES, dpi=DPI)
+    left = min([one.intensity for one in found] + [0.1]) / 2
+    right = max([one.intensity for one in found] + [flops / bandwidth if bandwidth else 1.0]) * 4
+    x = np.geomspace(left, right, 200)
+    axes.plot(x, bandwidth * x / 1e9, color="gray", label=f"memory, {bandwidth / 1e9:.0f} GB/s")
+    if flops:
+        axes.axhline(
+            flops / 1e9, color="gray", linestyle="--", label=f"float32 BLAS, {flops / 1e9:.0f} GFLOP/s"
+        )
+    for one in found:
+        axes.scatter(one.intensity, one.speed / 1e9, s=30 + 600 * one.share, alpha=0.7)
+        if one.share >= SHARE_LABELLED:
+            axes.annotate(f"{one.op} {one.share:.0%}", (one.intensity, one.speed / 1e9), fontsize="small",
+                          xytext=(6, 6), textcoords="offset points")  # fmt: skip
+    axes.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="GFLOP/s", xlim=(left, right))
+    axes.set_title(f"{printable(profile.model)}, {stage.name}, {profile.threads} threads")
+    axes.grid(alpha=0.3, which="both")
+    axes.legend(loc="lower right", fontsize="small")
+    return _saved(figure, folder / f"roofline-{stage.name}.png")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """An op of a stage: operations per byte, operations a second, and its share of the stage's time."""
+
+    op: str
+    intensity: float
+    speed: float
+    share: float
+
+
+def kernels(stage: Stage) -> list[Kernel]:
+    """The ops of a stage that have products in them, the longest first."""
+    whole = float(np.median(stage.seconds))
+    members: dict[str, list[int]] = {}
+    for i, entry in enumerate(stage.entries):
+        members.setdefault(entry.op, []).append(i)
+    found = []
+    for op, indices in members.items():
+        work = total([stage.entries[i].work for i in indices])
+        taken = float(np.median(stage.work[:, indices].sum(axis=1)))
+        if op and work.flops and work.n_bytes and taken > 0:
+            found.append(Kernel(op, work.flops / work.n_bytes, work.flops / taken, taken / whole))
+    return sorted(found, key=lambda one: -one.share)
+
+
+def _saved(figure: Any, path: Path) -> Path:
+    from matplotlib import pyplot
+
+    figure.tight_layout()
+    figure.savefig(path)
+    pyplot.close(figure)
+    return path
