@@ -199,7 +199,9 @@ def _draw(folder: Path, rows: list[Row], setting: plan.Setting, bars: Bars) -> N
     ) as model:  # fmt: skip
         room = max(model.n_ctx - 16, 1)
         found = profile(model, min(512, room // 2), min(16, room // 4), 2)
-    bandwidth, flops = machine.read_bandwidth(setting.threads), machine.multiply_rate(setting.threads)
+    best = max(row.bandwidth_gb_s for row in rows if row.n_threads == setting.threads)
+    bandwidth = max(1e9 * best, machine.read_bandwidth(setting.threads))
+    flops = machine.multiply_rate(setting.threads)
     for path in plots.draw(folder, rows, found, bandwidth, flops):
         remark(f"drew {path}")
 

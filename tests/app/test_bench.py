@@ -120,3 +120,26 @@ def test_a_peer_that_is_not_there_or_dies_is_told(path: Path, tmp_path: Path) ->
     assert "llama-cpp-python is not installed" in bench(*arguments, without, code=1).stderr
     without.write_text("#!/bin/sh\necho out of luck >&2\nexit 3\n")
     assert "llama.cpp: its process ended with 3: out of luck" in bench(*arguments, without, code=1).stderr
+
+
+def test_a_suite_on_one_model(path: Path) -> None:
+    """dasLLAMA's table: three representations, each smaller than the one before."""
+    done = bench(
+        "-m", path, "--suite", "das", "-r", 1, "-t", 1, "--no-warmup", "-o", "jsonl", "-oe", "md", code=1
+    )
+    assert "wanted a model with a context of 512" in done.stderr  # the tiny one has 160
+    assert "--suite: wanted one of targets, realizar" in bench("--suite", "all", code=1).stderr
+
+
+def test_pictures_are_drawn(path: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    bench("-m", path, *SMALL, "-d", "0,8", "--plot", tmp_path / "drawn")
+    drawn = {one.name: one.read_bytes() for one in (tmp_path / "drawn").iterdir()}
+    assert set(drawn) == {"depth.png", "roofline-prompt.png", "roofline-generation.png"}
+    for content in drawn.values():
+        assert content.startswith(b"\x89PNG")
+        assert len(content) > 10_000
+    (tmp_path / "file").write_text("")
+    message = bench("-m", path, *SMALL, "--plot", tmp_path / "file", code=1).stderr
+    assert "--plot" in message
+    assert "cannot be written" in message

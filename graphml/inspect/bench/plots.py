@@ -26,7 +26,9 @@ AXES: Mapping[str, tuple[str, str]] = {
     "n_threads": ("threads", "threads"),
 }
 _IDENTITY = ("model_type", "quant", "backends", "type_k", "n_prompt", "n_gen", *AXES)
-SHARE_LABELLED = 0.02  # of the stage's time
+SHARE_LABELLED = 0.01  # of the stage's time
+TITLES = {"pp": "prompt processing", "tg": "generation"}
+LEGEND_INCHES = 0.2  # of a line
 INCHES, DPI = (8.0, 5.0), 120
 Line = tuple[str, list[tuple[float, float, float, float]]]
 
@@ -78,78 +80,89 @@ def _label(row: Row, field: str, rows: Sequence[Row]) -> str:
 
 
 def _speed(folder: Path, rows: Sequence[Row], field: str) -> Path:
-    """Tokens per second against one field; prompts and generation in panels of their own."""
+    """Tokens per second against one field; prompts and generation in panels of their own, legends below."""
     from matplotlib import pyplot
 
     name, label = AXES[field]
     found = lines(rows, field)
-    kinds = [kind for kind in ("pp", "tg") if any(one[0].startswith(kind) for one in found)]
-    figure, panels = pyplot.subplots(1, max(len(kinds), 1), figsize=INCHES, dpi=DPI, squeeze=False)
-    for kind, axes in zip(kinds, panels[0], strict=False):
+    kinds = [kind for kind in TITLES if any(text.startswith(kind) for text, _ in found)]
+    most = max(sum(text.startswith(kind) for text, _ in found) for kind in kinds)
+    width, height = INCHES
+    figure, panels = pyplot.subplots(
+        1, len(kinds), figsize=(width, height + LEGEND_INCHES * most), dpi=DPI, squeeze=False
+    )
+    for kind, axes in zip(kinds, panels[0], strict=True):
         for text, points in found:
             if text.startswith(kind):
                 x, median, low, high = np.array(points).T
-                spread = np.array([median - low, high - median])
                 axes.errorbar(
-                    x, median, spread, marker="o", capsize=3, label=text.split(", ", 1)[1] + " " + kind
+                    x, median, np.array([median - low, high - median]), marker="o", capsize=3, label=text
                 )
-        axes.set(xlabel=label, ylabel="tokens per second", ylim=(0, None))
-        axes.set_title("prompt processing" if kind == "pp" else "generation")
+        axes.set(xlabel=label, ylabel="tokens per second", ylim=(0, None), title=TITLES[kind])
         axes.set_xticks(sorted({x for _, points in found for x, *_ in points}))
         axes.grid(alpha=0.3)
-        axes.legend(fontsize="small")
+        axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.14))
     figure.suptitle(", ".join(sorted({printable(row.model_type) for row in rows})))
     return _saved(figure, folder / f"{name}.png")
 
 
 def _roofline(folder: Path, profile: Profile, stage: Stage, bandwidth: float, flops: float) -> Path:
-    """Each op's operations a second against operations per byte, below what memory and arithmetic allow."""
+    """Each kernel's operations a second against those per byte, below what memory and arithmetic allow."""
     from matplotlib import pyplot
 
     found = kernels(stage)
-    figure, axes = pyplot.subplots(figsize=INCHES, dpi=DPI)
-    left = min([one.intensity for one in found] + [0.1]) / 2
-    right = max([one.intensity for one in found] + [flops / bandwidth if bandwidth else 1.0]) * 4
+    figure, axes = pyplot.subplots(figsize=(INCHES[0] + 3, INCHES[1]), dpi=DPI)  # the legend stands beside
+    ridge = flops / bandwidth if bandwidth else 1.0
+    left = min([one.intensity for one in found] + [ridge]) / 4
+    right = max([one.intensity for one in found] + [ridge]) * 8
     x = np.geomspace(left, right, 200)
-    axes.plot(x, bandwidth * x / 1e9, color="gray", label=f"memory, {bandwidth / 1e9:.0f} GB/s")
+    memory = f"read bandwidth, {bandwidth / 1e9:.0f} GB/s"
+    axes.plot(x, bandwidth * x / 1e9, color="gray", label=memory)
     if flops:
-        axes.axhline(
-            flops / 1e9, color="gray", linestyle="--", label=f"float32 BLAS, {flops / 1e9:.0f} GFLOP/s"
-        )
+        arithmetic = f"float32 product of NumPy's BLAS, {flops / 1e9:.0f} GFLOP/s"
+        axes.axhline(flops / 1e9, color="gray", linestyle="--", label=arithmetic)
     for one in found:
-        axes.scatter(one.intensity, one.speed / 1e9, s=30 + 600 * one.share, alpha=0.7)
-        if one.share >= SHARE_LABELLED:
-            axes.annotate(f"{one.op} {one.share:.0%}", (one.intensity, one.speed / 1e9), fontsize="small",
-                          xytext=(6, 6), textcoords="offset points")  # fmt: skip
+        label = f"{one.name} {one.share:.0%}" if one.share >= SHARE_LABELLED else None
+        axes.scatter(one.intensity, one.speed / 1e9, s=30 + 600 * one.share, alpha=0.7, label=label)
     axes.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="GFLOP/s", xlim=(left, right))
-    axes.set_title(f"{printable(profile.model)}, {stage.name}, {profile.threads} threads")
+    threads = f"{profile.threads} thread{'s' * (profile.threads > 1)}"
+    axes.set_title(
+        f"{printable(profile.model)}, {stage.name}, {threads}: kernels and their share of the time"
+    )
     axes.grid(alpha=0.3, which="both")
-    axes.legend(loc="lower right", fontsize="small")
+    legend = axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize="small")
+    for handle in legend.legend_handles:
+        if hasattr(handle, "set_sizes"):
+            handle.set_sizes([40])
     return _saved(figure, folder / f"roofline-{stage.name}.png")
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """An op of a stage: operations per byte, operations a second, and its share of the stage's time."""
+    """A kind of node: operations per byte, operations a second, and its share of the stage's time."""
 
-    op: str
+    name: str
     intensity: float
     speed: float
     share: float
 
 
 def kernels(stage: Stage) -> list[Kernel]:
-    """The ops of a stage that have products in them, the longest first."""
+    """The nodes of a stage that have products in them, those of all layers together, the longest first."""
     whole = float(np.median(stage.seconds))
     members: dict[str, list[int]] = {}
     for i, entry in enumerate(stage.entries):
-        members.setdefault(entry.op, []).append(i)
+        if entry.op:
+            what = entry.name.rpartition(".")[2]
+            members.setdefault(what if what == entry.op else f"{entry.op} {what}", []).append(i)
     found = []
-    for op, indices in members.items():
+    for name, indices in members.items():
         work = total([stage.entries[i].work for i in indices])
         taken = float(np.median(stage.work[:, indices].sum(axis=1)))
-        if op and work.flops and work.n_bytes and taken > 0:
-            found.append(Kernel(op, work.flops / work.n_bytes, work.flops / taken, taken / whole))
+        if work.flops and work.n_bytes and taken > 0:
+            found.append(
+                Kernel(printable(name), work.flops / work.n_bytes, work.flops / taken, taken / whole)
+            )
     return sorted(found, key=lambda one: -one.share)
 
 
@@ -157,6 +170,6 @@ def _saved(figure: Any, path: Path) -> Path:
     from matplotlib import pyplot
 
     figure.tight_layout()
-    figure.savefig(path)
+    figure.savefig(path, bbox_inches="tight")
     pyplot.close(figure)
     return path

@@ -29,7 +29,7 @@ class Row:
     n_bytes, flops: what a run reads and computes, the same for a peer. gb_s, gflop_s: of the median.
     bandwidth_gb_s: the best that was read between the rounds; of_bandwidth: gb_s as a part of 1 of it.
     bound: what held most of the time (memory, compute, overhead), and the shares; "" where it is not known.
-    case, wanted, verdict: of a suite, what the row is called, what it was to reach and whether it did.
+    suite_case, wanted, verdict: of a suite, what the row is called, what it was to reach and whether it did.
     peer, ratio, ratio_q1, ratio_q3: the median of the rounds' ratios of this row to the peer's; quartiles.
     """
 
@@ -88,7 +88,7 @@ class Row:
     numba: str
     llvmlite: str
     load_average: float
-    case: str = ""
+    suite_case: str = ""
     wanted: str = ""
     verdict: str = ""
     samples_ns: tuple[int, ...] = ()

@@ -47,7 +47,7 @@ class Judged:
     @property
     def named(self) -> Row:
         """The row, which says too what it is called, what was wanted and what came of it."""
-        return replace(self.row, case=self.case.name, wanted=self.wanted, verdict=self.verdict)
+        return replace(self.row, suite_case=self.case.name, wanted=self.wanted, verdict=self.verdict)
 
     @property
     def wanted(self) -> str:

@@ -27,8 +27,6 @@ LLAMA_BENCH = (
     "       100.00 ± 0.00 |",
 )
 
-Test.__test__ = False  # type: ignore[attr-defined]
-
 
 @pytest.mark.parametrize(
     ("given", "wanted"),
