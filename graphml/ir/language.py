@@ -250,6 +250,10 @@ class Builder(BaseBuilder):
         """A and b one after the other in the last dimension."""
         return self.make(layout.concat, a, b, name=name)
 
+    def repeat(self, x: Node, n: int, name: str | None = None) -> Node:
+        """[T, 1, d] -> [T, n, d]."""
+        return self.make(layout.repeat, x, name=name, n=n)
+
     def permute(self, x: Node, *axes: int, name: str | None = None) -> Node:
         """The dimensions in another order."""
         return self.make(layout.permute, x, name=name, axes=axes)

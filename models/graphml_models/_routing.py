@@ -7,7 +7,7 @@ token, F hidden.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from graphml.engine.architecture import Keys, Layer
@@ -82,11 +82,15 @@ def choose(g: Builder, routing: Routing, layer: Layer, x_TD: Node) -> Chosen:
     return Chosen(g, layer, ids_TU, weights_TU)
 
 
-def shared_and_chosen(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
-    """SwiGLU in layers without a router, in others experts beside those that all tokens share, [T, D]."""
+def shared_and_chosen(g: Builder, config: Config, layer: Layer, x_TD: Node, normalise: bool = False) -> Node:
+    """SwiGLU in layers without a router, in others experts beside those that all tokens share, [T, D].
+
+    normalise: whatever the file says; files of some architectures do not.
+    """
     if layer.get("ffn_gate_inp") is None:
         return gated_ffn(g, layer, x_TD)
-    chosen = choose(g, config.routing, layer, x_TD)
+    routing = replace(config.routing, normalise=True) if normalise else config.routing
+    chosen = choose(g, routing, layer, x_TD)
     if layer.get("ffn_gate_up_exps"):
         both_TUF = chosen.linear(x_TD, "ffn_gate_up_exps")
         half = fixed(both_TUF.shape[-1]) // 2
@@ -94,4 +98,6 @@ def shared_and_chosen(g: Builder, config: Config, layer: Layer, x_TD: Node) -> N
     else:
         gate_TUF, up_TUF = chosen.linear(x_TD, "ffn_gate_exps"), chosen.linear(x_TD, "ffn_up_exps")
     chosen_TD = chosen.combine(chosen.linear(g.mul(g.silu(gate_TUF), up_TUF), "ffn_down_exps"))
+    if layer.get("ffn_up_shexp") is None:
+        return chosen_TD
     return g.add(chosen_TD, gated_ffn(g, layer, x_TD, suffix="_shexp"), "experts")

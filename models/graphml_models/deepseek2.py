@@ -1,12 +1,11 @@
 """DeepSeek-V2 and V3 (2024, arXiv:2405.04434, arXiv:2412.19437): multi-head latent attention, shared experts.
 
-T tokens, D model width, N heads, R width of the latent keys and values, P width of what rotates, I width of a
-query's other part, V width of a head's values.
+Letters as in `_latent`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import log
 from typing import Any, Self
@@ -16,16 +15,14 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
 from graphml_models import _config, _routing, llama
+from graphml_models._latent import latent, unfolded
 from graphml_models._rope import Rope
 from graphml_models._routing import Routing, shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, Shapes, shared_expert, transformer
 
 
-@dataclass(frozen=True)
 class Config(_routing.Config):
-    """As of every decoder; n_latent: R."""
-
-    n_latent: int
+    """As of every decoder with experts; the scale is that of the heads whose place the latent takes."""
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
@@ -34,7 +31,7 @@ class Config(_routing.Config):
         width = keys.integer("attention.key_length_mla", shared["head_dim"])
         shared["rope"], magnitude = _yarn(keys, shared["rope"])
         shared["scale"] = magnitude**2 * width**-0.5
-        return cls(**shared, routing=Routing.read(keys), n_latent=keys.integer("attention.kv_lora_rank"))
+        return cls(**shared, routing=Routing.read(keys))
 
 
 def _yarn(keys: Keys, rope: Rope) -> tuple[Rope, float]:
@@ -56,31 +53,15 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
 
     The matrices that would make keys and values of it are applied to queries and outputs.
     """
-    q_TNH = g.heads(queries(g, config, layer, x_TD), config.n_head)
-    n_rot = config.rope.n_rot
-    width = fixed(q_TNH.shape[2])
-    q_TNI, q_TNP = g.columns(q_TNH, 0, width - n_rot), g.columns(q_TNH, width - n_rot, width)
-    q_TNR = g.per_head(layer["attn_k_b"], q_TNI, "q_latent")
-
-    kv_TE = layer.linear(x_TD, "attn_kv_a_mqa", "kv")
-    kv_TR = g.columns(kv_TE, 0, config.n_latent)
-    kv_TR = g.rms_norm(kv_TR, layer["attn_kv_a_norm"], config.norm_eps, "kv_norm")
-    k_T1P = g.heads(g.columns(kv_TE, config.n_latent, config.n_latent + n_rot), 1)
-    q_TNP, k_T1P = g.rope(q_TNP, table, "norm", "q_rope"), g.rope(k_T1P, table, "norm", "k_rope")
-
-    q_TNE, k_T1E = g.concat(q_TNR, q_TNP), g.concat(g.heads(kv_TR, 1), k_T1P)
+    if layer.get("attn_kv_b"):  # of an older file
+        return unfolded(g, config, layer, table, x_TD)
+    q_TNI, q_TNP, kv_TR, k_T1P = latent(g, config, layer, table, x_TD)
+    assert q_TNI is not None
+    q_TNE = g.concat(g.per_head(layer["attn_k_b"], q_TNI, "q_latent"), q_TNP)
+    k_T1E = g.concat(g.heads(kv_TR, 1), k_T1P)
     y_TNE = g.heads(g.attend(q_TNE, k_T1E, None, layer.index, config.scale), config.n_head)
-    return g.flatten(g.per_head(layer["attn_v_b"], g.columns(y_TNE, 0, config.n_latent), "v"))
-
-
-def queries(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
-    """All heads' queries, by way of a narrow value in the larger models."""
-    if layer.get("attn_q"):
-        return layer.linear(x_TD, "attn_q", "q")
-    a_T = g.rms_norm(
-        layer.linear(x_TD, "attn_q_a", "q_a"), layer["attn_q_a_norm"], config.norm_eps, "q_a_norm"
-    )
-    return layer.linear(a_T, "attn_q_b", "q")
+    y_TNR = g.columns(y_TNE, 0, fixed(kv_TR.shape[1]))
+    return g.flatten(g.per_head(layer["attn_v_b"], y_TNR, "v"))
 
 
 build = partial(llama.build, attention=attention, feed_forward=shared_and_chosen)
@@ -89,7 +70,7 @@ build = partial(llama.build, attention=attention, feed_forward=shared_and_chosen
 def sample(name: str) -> list[SampleModel]:
     """Tiny models for tests: with all that V3 has, and with V2 Lite's plain queries and YaRN."""
     keys: dict[str, Any] = {  # R 24, P 8, I 12, V 16
-        "attention.kv_lora_rank": 24, "attention.key_length": 32, "attention.key_length_mla": 20,
+        "attention.key_length": 32, "attention.key_length_mla": 20,
         "attention.head_count_kv": 1, "rope.dimension_count": 8,
     }  # fmt: skip
     layer: Shapes = {

@@ -66,3 +66,14 @@ def make_columns() -> Callable[..., None]:
             _copy(x + row * x_stride + start * 4, out + row * n * 4, n)
 
     return columns
+
+
+def make_repeat() -> Callable[..., None]:
+    """out[row, i] = x[row] for i of 0 .. times - 1; x [rows, n] and out [rows, times, n] without gaps."""
+
+    def repeat(ith: Int, nth: Int, x: Address, out: Address, times: Int, n: Int, rows: Dim) -> None:
+        begin, end = share(ith, nth, rows * times)
+        for unit in range(begin, end):
+            _copy(x + unit // times * n * 4, out + unit * n * 4, n)
+
+    return repeat

@@ -66,6 +66,19 @@ def _lower_columns(node: Node, threads: int) -> list[Step]:
     return [Step(KernelRef("columns", _MODULE, "make_columns"), arguments)]
 
 
+def _lower_repeat(node: Node, threads: int) -> list[Step]:
+    x = node.inputs[0]
+    arguments: dict[str, Argument] = {
+        "x": x,
+        "out": node,
+        "times": integer(node.attributes, "n"),
+        "n": width(x),
+        "rows": leading(x),
+    }
+    return [Step(KernelRef("repeat", _MODULE, "make_repeat"), arguments)]
+
+
 PERMUTE = Lowering(("permute",), _lower_permute, refuses=_refuses_permute, replicable=True)
 CONCAT = Lowering(("concat",), _lower_concat, refuses=_refuses, replicable=True)
 COLUMNS = Lowering(("columns",), _lower_columns, refuses=_refuses, replicable=True)
+REPEAT = Lowering(("repeat",), _lower_repeat, refuses=_refuses, replicable=True)

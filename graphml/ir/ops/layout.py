@@ -55,6 +55,13 @@ def _columns(inputs: Sequence[Array], attributes: Attributes) -> Array:
     return np.ascontiguousarray(inputs[0][..., start:stop])
 
 
+def _infer_repeat(inputs: Sequence[Type], attributes: Attributes) -> Type:
+    x, count = inputs[0], integer(attributes, "n")
+    if len(x.shape) != 3 or x.shape[1] != 1 or count < 1:
+        raise ShapeError(f"wanted x [T, 1, d] and n above 0; got {x} and {count}")
+    return Type(x.dtype, (x.shape[0], count, x.shape[2]))
+
+
 reshape = Op("reshape", "layout", infer=_infer_reshape, reference=_reshape,
              samples=lambda: [Sample((f32(ROWS, 24),), {"tail": (4, 6)}),
                               Sample((f32(ROWS, 4, 6),), {"tail": (24,)})],
@@ -72,3 +79,7 @@ concat = Op("concat", "layout", infer=_infer_concat,
 columns = Op("columns", "layout", infer=_infer_columns, reference=_columns,
              samples=lambda: [Sample((f32(ROWS, 40),), {"start": 8, "stop": 24})],
              attributes={"start": None, "stop": None})  # fmt: skip
+repeat = Op("repeat", "layout", infer=_infer_repeat,
+            reference=lambda inputs, at: np.repeat(inputs[0], integer(at, "n"), axis=1),
+            samples=lambda: [Sample((f32(ROWS, 1, d),), {"n": n}) for d, n in ((64, 3), (7, 1))],
+            attributes={"n": None})  # fmt: skip

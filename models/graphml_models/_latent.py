@@ -1,0 +1,54 @@
+"""Latent attention (DeepSeek-V2, 2024, arXiv:2405.04434): keys and values are made of one narrow value.
+
+T tokens, D model width, N heads, R width of the latent, P width of what rotates, I width of the other part of
+queries and keys, V width of a head's values.
+"""
+
+from __future__ import annotations
+
+from graphml.engine.architecture import Layer
+from graphml.errors import ArchitectureError
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml.ir.shape import fixed
+from graphml_models._config import Config
+
+
+def latent(
+    g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node, mode: str = "norm"
+) -> tuple[Node | None, Node, Node, Node]:
+    """Queries in two parts [T, N, I] (None if I is 0) and [T, N, P], latent [T, R], rotated key [T, 1, P]."""
+    q_TNH = g.heads(_queries(g, config, layer, x_TD), config.n_head)
+    n_rot, width = config.rope.n_rot, fixed(q_TNH.shape[2])
+    if width < n_rot:
+        raise ArchitectureError(f"rope.dimension_count: wanted at most {width}, a head's width; got {n_rot}")
+    q_TNI = g.columns(q_TNH, 0, width - n_rot) if width > n_rot else None
+    q_TNP = g.columns(q_TNH, width - n_rot, width)
+    kv_TE = layer.linear(x_TD, "attn_kv_a_mqa", "kv")
+    norm_R = layer["attn_kv_a_norm"]
+    n_latent = fixed(norm_R.shape[0])
+    kv_TR = g.rms_norm(g.columns(kv_TE, 0, n_latent), norm_R, config.norm_eps, "kv_norm")
+    k_T1P = g.heads(g.columns(kv_TE, n_latent, n_latent + n_rot), 1)
+    return q_TNI, g.rope(q_TNP, table, mode, "q_rope"), kv_TR, g.rope(k_T1P, table, mode, "k_rope")
+
+
+def _queries(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
+    """All heads' queries, by way of a narrow value in the larger models."""
+    if layer.get("attn_q"):
+        return layer.linear(x_TD, "attn_q", "q")
+    narrow = layer.linear(x_TD, "attn_q_a", "q_a")
+    return layer.linear(
+        g.rms_norm(narrow, layer["attn_q_a_norm"], config.norm_eps, "q_norm"), "attn_q_b", "q"
+    )
+
+
+def unfolded(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node, mode: str = "norm") -> Node:
+    """Attention before its output projection, [T, N * V], with every head's keys and values in the cache."""
+    q_TNI, q_TNP, kv_TR, k_T1P = latent(g, config, layer, table, x_TD, mode)
+    kv_TNE = g.heads(layer.linear(kv_TR, "attn_kv_b", "kv_unfolded"), config.n_head)
+    rest = 0 if q_TNI is None else fixed(q_TNI.shape[2])
+    v_TNV = g.columns(kv_TNE, rest, fixed(kv_TNE.shape[2]), "v")
+    q_TNH, k_TNH = q_TNP, g.repeat(k_T1P, config.n_head)
+    if q_TNI is not None:
+        q_TNH, k_TNH = g.concat(q_TNI, q_TNH), g.concat(g.columns(kv_TNE, 0, rest), k_TNH)
+    return g.attend(q_TNH, k_TNH, v_TNV, layer.index, config.scale)

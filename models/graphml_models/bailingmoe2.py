@@ -1,0 +1,16 @@
+"""Ling 2.0 (Ling Team 2025, arXiv:2510.22115): the same graph as dots.llm1."""
+
+from graphml.engine.architecture import SampleModel
+from graphml_models._routing import Config as Config
+from graphml_models._samples import DENSE_FIRST, HEAD_NORMS, shared_expert, transformer
+from graphml_models.dots1 import build as build
+
+
+def sample(name: str) -> list[SampleModel]:
+    """A tiny model for tests."""
+    qkv = {"attn_qkv.weight": (128, 64), "exp_probs_b.bias": (5,)}
+    keys = {"expert_gating_func": 2, "expert_weights_norm": True, "rope.dimension_count": 8}
+    without = (*DENSE_FIRST["without"], "attn_q.weight", "attn_k.weight", "attn_v.weight")
+    layer = {**shared_expert(), **HEAD_NORMS, **qkv}
+    top = DENSE_FIRST["top"]
+    return [transformer(name, n_expert=5, layer=layer, metadata=keys, top=top, without=without)]
