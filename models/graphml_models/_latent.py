@@ -15,10 +15,21 @@ from graphml_models._config import Config
 
 
 def latent(
-    g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node, mode: str = "norm"
+    g: Builder,
+    config: Config,
+    layer: Layer,
+    table: Node,
+    x_TD: Node,
+    mode: str = "norm",
+    factor: Node | None = None,
 ) -> tuple[Node | None, Node, Node, Node]:
-    """Queries in two parts [T, N, I] (None if I is 0) and [T, N, P], latent [T, R], rotated key [T, 1, P]."""
+    """Queries in two parts [T, N, I] (None if I is 0) and [T, N, P], latent [T, R], rotated key [T, 1, P].
+
+    factor: of each token's queries, [T, 1, 1].
+    """
     q_TNH = g.heads(_queries(g, config, layer, x_TD), config.n_head)
+    if factor is not None:
+        q_TNH = g.mul(q_TNH, factor, "q_scaled")
     n_rot, width = config.rope.n_rot, fixed(q_TNH.shape[2])
     if width < n_rot:
         raise ArchitectureError(f"rope.dimension_count: wanted at most {width}, a head's width; got {n_rot}")
@@ -42,9 +53,17 @@ def _queries(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     )
 
 
-def unfolded(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node, mode: str = "norm") -> Node:
+def unfolded(
+    g: Builder,
+    config: Config,
+    layer: Layer,
+    table: Node,
+    x_TD: Node,
+    mode: str = "norm",
+    factor: Node | None = None,
+) -> Node:
     """Attention before its output projection, [T, N * V], with every head's keys and values in the cache."""
-    q_TNI, q_TNP, kv_TR, k_T1P = latent(g, config, layer, table, x_TD, mode)
+    q_TNI, q_TNP, kv_TR, k_T1P = latent(g, config, layer, table, x_TD, mode, factor)
     kv_TNE = g.heads(layer.linear(kv_TR, "attn_kv_b", "kv_unfolded"), config.n_head)
     rest = 0 if q_TNI is None else fixed(q_TNI.shape[2])
     v_TNV = g.columns(kv_TNE, rest, fixed(kv_TNE.shape[2]), "v")

@@ -38,9 +38,9 @@ class Routing:
     n_group_used: int
 
     @classmethod
-    def read(cls, keys: Keys) -> Self:
-        """From the file's metadata."""
-        gating = keys.integer(GATING, 0) or SOFTMAX
+    def read(cls, keys: Keys, gating: int = SOFTMAX) -> Self:
+        """From the file's metadata; gating: where it does not say."""
+        gating = keys.integer(GATING, 0) or gating
         if gating not in (SOFTMAX, SIGMOID):
             raise keys.unsupported(GATING, f"{SOFTMAX} for softmax or {SIGMOID} for sigmoid")
         return cls(

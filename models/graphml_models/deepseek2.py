@@ -5,7 +5,7 @@ Letters as in `_latent`.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import log
 from typing import Any, Self
@@ -20,9 +20,18 @@ from graphml_models._rope import Rope
 from graphml_models._routing import Routing, shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, Shapes, shared_expert, transformer
 
+TEMPERATURE, STEP = "attention.temperature_scale", "attention.temperature_length"
 
+
+@dataclass(frozen=True)
 class Config(_routing.Config):
-    """As of every decoder with experts; the scale is that of the heads whose place the latent takes."""
+    """As of every decoder with experts; the scale is that of the heads whose place the latent takes.
+
+    temperature: by how much queries are scaled (0: not), temperature_step: after how many tokens each time.
+    """
+
+    temperature: float
+    temperature_step: int
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
@@ -31,7 +40,11 @@ class Config(_routing.Config):
         width = keys.integer("attention.key_length_mla", shared["head_dim"])
         shared["rope"], magnitude = _yarn(keys, shared["rope"])
         shared["scale"] = magnitude**2 * width**-0.5
-        return cls(**shared, routing=Routing.read(keys))
+        temperature, step = keys.number(TEMPERATURE, 0.0), keys.integer(STEP, 0)
+        if temperature and step < 1:
+            raise keys.unsupported(STEP, "at least 1")
+        routing = Routing.read(keys)
+        return cls(**shared, routing=routing, temperature=temperature, temperature_step=step)
 
 
 def _yarn(keys: Keys, rope: Rope) -> tuple[Rope, float]:
@@ -53,9 +66,10 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
 
     The matrices that would make keys and values of it are applied to queries and outputs.
     """
+    factor = g.position_scale(config.temperature, config.temperature_step) if config.temperature else None
     if layer.get("attn_kv_b"):  # of an older file
-        return unfolded(g, config, layer, table, x_TD)
-    q_TNI, q_TNP, kv_TR, k_T1P = latent(g, config, layer, table, x_TD)
+        return unfolded(g, config, layer, table, x_TD, factor=factor)
+    q_TNI, q_TNP, kv_TR, k_T1P = latent(g, config, layer, table, x_TD, factor=factor)
     assert q_TNI is not None
     q_TNE = g.concat(g.per_head(layer["attn_k_b"], q_TNI, "q_latent"), q_TNP)
     k_T1E = g.concat(g.heads(kv_TR, 1), k_T1P)
@@ -78,7 +92,13 @@ def sample(name: str) -> list[SampleModel]:
         "attn_k_b.weight": (4, 24, 12), "attn_v_b.weight": (4, 16, 24),
     }  # fmt: skip
     narrow = {"attn_q_a.weight": (40, 64), "attn_q_a_norm.weight": (40,), "attn_q_b.weight": (80, 40)}
-    v3 = {"expert_gating_func": 2, "expert_weights_norm": True, "expert_weights_scale": 2.5}
+    v3 = {
+        "expert_gating_func": 2,
+        "expert_weights_norm": True,
+        "expert_weights_scale": 2.5,
+        TEMPERATURE: 0.1,
+        STEP: 16,
+    }
     yarn = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.yarn_log_multiplier": 0.07}
     left_out = (*DENSE_FIRST["without"], "attn_k.weight", "attn_v.weight")
     model = partial(transformer, name, n_expert=5, top=DENSE_FIRST["top"])

@@ -17,32 +17,38 @@ from graphml.ir.node import Node
 from graphml_models import _config
 from graphml_models._attention import project, rotate
 from graphml_models._experts import Chosen
+from graphml_models._rope import Rope
 from graphml_models._samples import transformer
-from graphml_models._windows import read_windows
+from graphml_models._windows import read_local_rope, read_windows, rope_tables
 
 LIMIT = 7.0  # of the gate from above and of what it gates on both sides
 
 
 @dataclass(frozen=True)
 class Config(_config.Config):
-    """As of every decoder; windows: how many tokens each layer sees, 0 if all."""
+    """As of every decoder; windows: how many tokens each layer sees, 0 if all; local_rope: of such layers."""
 
     windows: tuple[int, ...]
+    local_rope: Rope
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
         shared = _config.shared(keys)
-        return cls(**shared, windows=read_windows(keys, shared["n_layer"], period=2))
+        return cls(
+            **shared,
+            windows=read_windows(keys, shared["n_layer"], period=2),
+            local_rope=read_local_rope(keys, shared["rope"]),
+        )
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
     """Logits [O, vocabulary]."""
-    table = config.rope.table(g, weights)
+    tables = rope_tables(g, weights, config.rope, config.local_rope)
     x_TD = g.embed(weights["token_embd"], g.tokens)
     for layer in weights.layers(config.n_layer):
         h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
-        h_TD = attention(g, config, layer, table, h_TD)
+        h_TD = attention(g, config, layer, tables[config.windows[layer.index] > 0], h_TD)
         x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
         x_TD = g.add(x_TD, layer.linear(h_TD, "attn_output", "attn_out"), "attn_residual")
         h_TD = g.rms_norm(x_TD, layer["post_attention_norm"], config.norm_eps, "ffn_norm")
@@ -73,7 +79,7 @@ def experts(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
 def sample(name: str) -> list[SampleModel]:
     """A tiny model for tests, its window shorter than what the tests feed."""
     more = {"post_attention_norm.weight": (64,), "attn_sinks.weight": (4,)}
-    keys = {"attention.sliding_window": 11}
+    keys = {"attention.sliding_window": 11, "rope.freq_base_swa": 500.0}
     return [
         transformer(name, n_expert=5, biases=True, layer=more, without=("ffn_norm.weight",), metadata=keys)
     ]

@@ -30,10 +30,12 @@ class Config(_config.Config):
         return cls(**known)
 
 
-def attention(g: Builder, config: _config.Config, layer: Layer, table: Node, x_TD: Node) -> Node:
+def attention(
+    g: Builder, config: _config.Config, layer: Layer, table: Node, x_TD: Node, mode: str = "neox"
+) -> Node:
     """Grouped-query attention, [T, N * H]."""
     q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
+    q_TNH, k_TKH = rotate(g, table, mode, q_TNH, k_TKH)
     q_TNH, k_TKH = norm_heads(g, config, layer, q_TNH, k_TKH)
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
 

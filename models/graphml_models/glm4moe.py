@@ -1,0 +1,47 @@
+"""GLM-4.5 (GLM Team 2025, arXiv:2508.06471): shared experts and experts chosen by sigmoid."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Self
+
+from graphml.engine.architecture import Keys, Layer, SampleModel
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml_models import _config, _routing, llama
+from graphml_models._attention import norm_heads, project, rotate
+from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
+from graphml_models._samples import DENSE_FIRST, HEAD_NORMS, shared_expert, transformer
+
+
+class Config(_routing.Config):
+    """As of every decoder with experts."""
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        return cls(**_config.shared(keys), routing=Routing.read(keys, SIGMOID))
+
+
+def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
+    """Grouped-query attention, with norms on each head in the larger model, [T, N * H]."""
+    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
+    if layer.get("attn_q_norm"):
+        q_TNH, k_TKH = norm_heads(g, config, layer, q_TNH, k_TKH)
+    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
+    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
+
+
+build = partial(
+    llama.build, attention=attention, feed_forward=shared_and_chosen, ffn_norm="post_attention_norm"
+)
+
+
+def sample(name: str) -> list[SampleModel]:
+    """Tiny models for tests: GLM-4.5 Air and GLM-4.5."""
+    layer = {**shared_expert(), "post_attention_norm.weight": (64,), "exp_probs_b.bias": (5,)}
+    keys = {"expert_gating_func": 2, "expert_weights_norm": True, "expert_weights_scale": 2.5,
+            "rope.dimension_count": 8}  # fmt: skip
+    shared = partial(transformer, name, n_expert=5, biases=("attn_q", "attn_k", "attn_v"), metadata=keys)
+    first = {**DENSE_FIRST, "without": (*DENSE_FIRST["without"], "ffn_norm.weight")}
+    return [shared("air", layer=layer, **first), shared("large", layer={**layer, **HEAD_NORMS}, **first)]

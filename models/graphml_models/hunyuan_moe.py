@@ -1,0 +1,17 @@
+"""Hunyuan-A13B (Tencent 2025): hunyuan-dense with experts, one of them shared by all tokens."""
+
+from functools import partial
+
+from graphml.engine.architecture import SampleModel
+from graphml_models import llama
+from graphml_models._routing import Config as Config
+from graphml_models._routing import shared_and_chosen
+from graphml_models._samples import HEAD_NORMS, shared_expert, transformer
+from graphml_models.hunyuan_dense import attention
+
+build = partial(llama.build, attention=attention, feed_forward=partial(shared_and_chosen, normalise=True))
+
+
+def sample(name: str) -> list[SampleModel]:
+    """A tiny model for tests."""
+    return [transformer(name, n_expert=5, layer={**shared_expert(), **HEAD_NORMS}, tied=True)]

@@ -1,0 +1,30 @@
+"""MiniMax-M2 (MiniMax 2025): experts chosen by sigmoid; queries and keys normed over all heads at once."""
+
+from functools import partial
+
+from graphml.engine.architecture import Layer, SampleModel
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml_models import llama
+from graphml_models._attention import norm_rows, project, rotate
+from graphml_models._routing import Config as Config
+from graphml_models._routing import shared_and_chosen
+from graphml_models._samples import transformer
+
+
+def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
+    """Grouped-query attention before its output projection, [T, N * H]."""
+    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
+    q_TNH, k_TKH = norm_rows(g, config, layer, q_TNH, k_TKH)
+    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
+    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
+
+
+build = partial(llama.build, attention=attention, feed_forward=partial(shared_and_chosen, normalise=True))
+
+
+def sample(name: str) -> list[SampleModel]:
+    """A tiny model for tests."""
+    layer = {"attn_q_norm.weight": (64,), "attn_k_norm.weight": (32,), "exp_probs_b.bias": (5,)}
+    keys = {"expert_gating_func": 2, "rope.dimension_count": 8}
+    return [transformer(name, n_expert=5, layer=layer, metadata=keys)]
