@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -29,6 +30,9 @@ class Region:
         return not (self.private and other.private and same)
 
 
+Touched = tuple[list[Region], list[Region]]
+
+
 class Regions(Protocol):
     """Says what memory an argument stands for."""
 
@@ -42,10 +46,10 @@ def barriers(steps: Sequence[Step], places: Regions) -> list[bool]:
     A step waits for those since the last barrier that wrote what it reads or writes, or read what it writes.
     """
     after = [False] * len(steps)
+    touched = [_touched(step, places) for step in steps]
     reads: list[Region] = []
     writes: list[Region] = []
-    for i, step in enumerate(steps):
-        mine_read, mine_written = _touched(step, places)
+    for i, (mine_read, mine_written) in enumerate(touched):
         behind = any(r.meets(w) for w in writes for r in (*mine_read, *mine_written))
         ahead = any(w.meets(r) for r in reads for w in mine_written)
         if behind or ahead:
@@ -55,10 +59,82 @@ def barriers(steps: Sequence[Step], places: Regions) -> list[bool]:
         writes += mine_written
     if after:
         after[-1] = True
+        _put_off(after, touched)
     return after
 
 
-def _touched(step: Step, places: Regions) -> tuple[list[Region], list[Region]]:
+def _put_off(after: list[bool], touched: Sequence[Touched]) -> None:
+    """Move barriers before steps at which each thread writes its own memory alone, where that needs none."""
+    ends = [i for i, waits in enumerate(after) if waits]
+    for barrier, end in itertools.pairwise(ends):
+        place = barrier
+        while place > 0 and not after[place - 1] and _is_own(touched[place]):
+            reads, writes = touched[place]
+            later = touched[barrier + 1 : end + 1]
+            if any(w.meets(r) for _, theirs in later for w in theirs for r in (*reads, *writes)):
+                break
+            if any(w.meets(r) for theirs, _ in later for r in theirs for w in writes):
+                break
+            place -= 1
+        after[barrier] = False
+        after[place] = True
+
+
+def _is_own(touched: Touched) -> bool:
+    """Whether a step writes nothing but each thread's own memory."""
+    return bool(touched[1]) and all(region.private for region in touched[1])
+
+
+def latest(steps: Sequence[Step], places: Regions) -> list[int]:
+    """The steps' order with those that write each thread's own memory put off until another needs it so.
+
+    What a thread makes for itself is then read before the next barrier wherever it can be (`made_before`).
+    """
+    touched = [_touched(step, places) for step in steps]
+    order = list(range(len(steps)))
+    for place in reversed(range(len(steps))):
+        reads, writes = touched[order[place]]
+        if not _is_own((reads, writes)):
+            continue
+        for other in range(place + 1, len(steps)):
+            they_read, they_write = touched[order[other]]
+            if _any_overlap(writes, [*they_read, *they_write]) or _any_overlap(reads, they_write):
+                order.insert(other - 1, order.pop(place))
+                break
+    return order
+
+
+def _any_overlap(some: Sequence[Region], others: Sequence[Region]) -> bool:
+    return any(_overlap(a, b) for a in some for b in others)
+
+
+def made_before(steps: Sequence[Step], after: Sequence[bool], places: Regions) -> list[int]:
+    """For every step the first before its barrier whose result, each thread's own, it reads; else itself.
+
+    A thread that has not run that one, and all since, can take no part in this one.
+    """
+    found = list(range(len(steps)))
+    written: list[tuple[Region, int, int]] = []
+    stretch = 0
+    for i, step in enumerate(steps):
+        reads, writes = _touched(step, places)
+        for region in (one for one in reads if one.private):
+            writer = next((one for one in reversed(written) if _overlap(one[0], region)), None)
+            if writer is not None and writer[2] != stretch:
+                found[i] = min(found[i], writer[1])
+        for region in (one for one in writes if one.private):
+            written = [one for one in written if (one[0].start, one[0].end) != (region.start, region.end)]
+            written.append((region, i, stretch))
+        stretch += after[i]
+    return found
+
+
+def _overlap(a: Region, b: Region) -> bool:
+    return a.room == b.room and a.start < b.end and b.start < a.end
+
+
+def _touched(step: Step, places: Regions) -> Touched:
+    """What it reads, and what it writes."""
     reads: list[Region] = []
     writes: list[Region] = []
     for name, argument in step.arguments.items():

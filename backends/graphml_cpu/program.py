@@ -21,14 +21,20 @@ from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.shape import bounds, resolve
 from graphml_cpu.blocks import Places, fill_blocks
 from graphml_cpu.compiler import Kernel, compile_kernels
-from graphml_cpu.hazards import barriers
+from graphml_cpu.hazards import barriers, latest, made_before
 from graphml_cpu.lowering import table
 from graphml_cpu.lowering.step import Step
-from graphml_cpu.placement import refuses, replicated
+from graphml_cpu.placement import refuses, replicated, viewed
 from graphml_cpu.tape import Step as TapeStep
 from graphml_cpu.tape import Tape
 from graphml_cpu.timing import Timer
 from graphml_cpu.workers import Team
+
+# Each thread's share of a step is cut into so many parts, for threads that the system lets run more than
+# others.
+PARTS = 4
+# More threads than these have fixed shares: looking for what others left takes longer than it saves.
+MOST_SHARING = 8
 
 
 @dataclass(frozen=True)
@@ -107,23 +113,43 @@ class CpuProgram:
             [step for part in stretches if isinstance(part, list) for _, step in part]
         )
         kernels = compile_kernels(refs, lambda done, total: progress("compile", done, total))
+        # What NumPy or another tape reads, and what the caller gets, is the first thread's copy.
+        outside = {viewed(node) for node in graph.outputs.values()}
+        if len(stretches) > 1:
+            outside |= set(graph.nodes)
         for part in stretches:
             if isinstance(part, Node):
                 self.fallbacks.append(part)
                 self._parts.append(self._fallback(part))
             elif part:
-                self._parts.append(self._stretch(part, kernels))
+                self._parts.append(self._stretch(part, kernels, outside))
 
-    def _stretch(self, steps: list[tuple[Node, Step]], kernels: Mapping[str, Kernel]) -> _Part:
+    def _stretch(
+        self, steps: list[tuple[Node, Step]], kernels: Mapping[str, Kernel], outside: set[Node]
+    ) -> _Part:
+        steps = [steps[i] for i in latest([step for _, step in steps], self.places)]
         after = barriers([step for _, step in steps], self.places)
+        since = made_before([step for _, step in steps], after, self.places)
+        parts = PARTS if self._team.n_threads <= MOST_SHARING else 0
         taped = []
-        for (node, step), barrier in zip(steps, after, strict=True):
+        for (node, step), barrier, first in zip(steps, after, since, strict=True):
             kernel = kernels[step.kernel.name]
             blocks = fill_blocks(kernel, step, self.places)
             self._keep.append(blocks)
             addresses = tuple(block.ctypes.data for block in blocks)
             alone = replicated(node) and not step.split
-            taped.append(TapeStep(kernel.address, addresses, barrier, replicated=alone, name=node.name))
+            taped.append(
+                TapeStep(
+                    kernel.address,
+                    addresses,
+                    barrier,
+                    replicated=alone,
+                    parts=parts,
+                    everyone=alone and node in outside,
+                    since=first,
+                    name=node.name,
+                )
+            )
         tape = Tape(taped, self._team.n_threads)
         self.tapes.append(tape)
 

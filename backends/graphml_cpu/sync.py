@@ -13,22 +13,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Byte offsets. Words that different threads write are 128 bytes apart: prefetchers fetch lines in pairs.
-ARRIVED = 0  # threads at the barrier
-GENERATION = 128  # barriers passed
-STOP = 256  # a caller wants the run to end early
-STOPPED = 384  # what the last barrier decided about it
-WORK = 512  # runs begun; the low half is the futex word
-TABLE = 520  # address of the walkers' arguments: two int64 per thread
-CLOSING = 528  # the workers shall end
-DONE = 640  # workers that finished this run
-SLEEPERS = 768  # workers asleep in the system
-YIELD_FUNCTION = 896  # addresses of C functions, written once
-SLEEP_FUNCTION = 904
-SLEEP_ARGUMENT = 912
-FUTEX_FUNCTION = 920  # libc's syscall(), or 0
-FUTEX_NUMBER = 928
-SPINS = 936  # pauses before a waiting thread yields
-SIZE = 1024
+STATE = 0  # which stretch is open and how many are in it, see below
+STOP = 128  # a caller wants the run to end early
+STOPPED = 256  # what the last barrier decided about it
+TABLE = 264  # address of the walkers' arguments, of the run that is on; written between runs, as what follows
+FIRST_STRETCH = 272  # the number of the run's first stretch
+FIRST_STEP = 280  # the number of the run's first step
+NEXT_STEP = 288  # that of the next run's first step
+WORK = 384  # runs begun; the low half is the futex word
+CLOSING = 392  # the workers shall end
+SLEEPERS = 512  # workers asleep in the system
+YIELD_FUNCTION = 640  # addresses of C functions, written once
+SLEEP_FUNCTION = 648
+SLEEP_ARGUMENT = 656
+FUTEX_FUNCTION = 664  # libc's syscall(), or 0
+FUTEX_NUMBER = 672
+SPINS = 680  # pauses before a waiting thread yields
+CLAIMS = 768  # a line for each thread: which of its parts of which step are taken
+CLAIM_BYTES = 128
+
+# STATE counts the threads that are in the open stretch of steps and those that were; the stretch's number
+# stands above. Stretches and steps are numbered through all runs, so that a latecomer cannot mistake one.
+MEMBER = 1
+LEFT = 1 << 9
+ACTIVE = 1 << 18  # a run is on
+STRETCH_SHIFT = 19
+COUNT_MASK = LEFT - 1
+# A line of CLAIMS: the number of the step, and below it how many of the thread's parts are taken.
+PART_BITS = 16
 
 # Pauses of 20 to 60 ns: about 10 us of waiting at full attention. Measured with other processes on the same
 # two cores: when the system puts two of our threads on one core, every barrier costs the whole spin (2500
@@ -38,14 +50,16 @@ _SPINS = 400
 _FUTEX_NUMBERS = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
 
 
-def new_sync_memory(*, crowded: bool = False) -> NDArray[np.int64]:
-    """Zeroed words with the system's functions filled in, aligned to 128 bytes.
+def new_sync_memory(n_threads: int, *, crowded: bool = False) -> NDArray[np.int64]:
+    """Zeroed words for so many threads with the system's functions filled in, aligned to 128 bytes.
 
     `crowded`: more threads than processors, where a spinning thread holds up the one that it waits for.
     """
-    raw = np.zeros(SIZE // 8 + 16, np.int64)
+    size = CLAIMS + n_threads * CLAIM_BYTES
+    raw = np.zeros(size // 8 + 16, np.int64)
     start = (-raw.ctypes.data % 128) // 8
-    words: NDArray[np.int64] = raw[start : start + SIZE // 8]
+    words: NDArray[np.int64] = raw[start : start + size // 8]
+    words[NEXT_STEP // 8] = 1  # zero is what no claim has
     if sys.platform == "win32":
         kernel = ctypes.WinDLL("kernel32")
         words[YIELD_FUNCTION // 8] = _address(kernel.SwitchToThread)

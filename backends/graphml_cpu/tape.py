@@ -5,6 +5,7 @@ Knows addresses and flags; knows neither what the kernels do nor how threads are
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,9 @@ from graphml.errors import BackendError
 BARRIER = 1  # all threads wait for each other after it
 SERIAL = 2  # thread 0 alone runs it, as (0, 1)
 REPLICATED = 4  # every thread runs all of it, as (0, 1), on a parameter block of its own
-STEP_BYTES = 24
+STEP_BYTES = 32
+STRETCH_BYTES = 32
+ROW_BYTES = 40
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,11 @@ class Step:
 
     `blocks` are addresses: one block for all threads, or one per thread (where scratch memory differs).
     Without `barrier` the next step starts on a thread as soon as that thread has finished this one.
+
+    parts: each thread's share is cut into so many, of which a thread that is done takes what another has not
+    come to; 0: the shares are fixed, and all threads come to the step. everyone: all threads must run it,
+    though it is replicated: what each makes is read outside. since: the number of the first step that a
+    thread must have run, with all that follow it, to run this one; None: any thread can.
     """
 
     entry: int
@@ -33,6 +41,9 @@ class Step:
     barrier: bool = True
     serial: bool = False
     replicated: bool = False
+    parts: int = 0
+    everyone: bool = False
+    since: int | None = None
     name: str = ""
 
     @property
@@ -40,20 +51,46 @@ class Step:
         """The flags as the walker reads them."""
         return BARRIER * self.barrier | SERIAL * self.serial | REPLICATED * self.replicated
 
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether the barrier behind it is for all threads, not only for those that took part."""
+        return self.everyone or not (self.replicated or self.parts)
+
+
+def _stretches(steps: Sequence[Step], timed: bool) -> list[tuple[int, int, int, int]]:
+    """What lies between two barriers: (first step, end, whether all threads come, first stretch needed)."""
+    ends = [end for end, step in enumerate(steps, 1) if step.barrier or end == len(steps)]
+    found: list[tuple[int, int, int, int]] = []
+    for number, end in enumerate(ends):
+        first = found[-1][1] if found else 0
+        here = steps[first:end]
+        earliest = min(i if one.since is None else one.since for i, one in enumerate(here, first))
+        since = min(bisect.bisect_right(ends, earliest), number)
+        all_come = int(timed or any(one.waits_for_all for one in here))
+        found.append((first, end, all_come, since))
+    for number in reversed(range(len(found))):
+        _, _, all_come, since = found[number]
+        for between in range(since, number):
+            first, end, come, needed = found[between]
+            # Some thread must have been everywhere from there to here; and where all must come, all of them.
+            found[between] = first, end, come | all_come, min(needed, since)
+    return found
+
 
 class Tape:
     """Steps laid out for `n_threads` walkers. The parameter blocks belong to the caller and must outlive it.
 
-    `table` is what the walkers are given: per thread the address of its steps, their number, and the address
-    of its time stamps (0 if the tape is not timed).
+    `table` is what the walkers are given: per thread the address of its steps, their number, the address of
+    its time stamps (0 if the tape is not timed), that of the stretches between barriers, and their number.
     """
 
     def __init__(self, steps: Sequence[Step], n_threads: int, *, timed: bool = False) -> None:
         self.steps = tuple(steps)
         self.n_threads = n_threads
-        self._rows: NDArray[np.int64] = np.zeros((n_threads, max(len(steps), 1), 3), np.int64)
+        self._rows: NDArray[np.int64] = np.zeros((n_threads, max(len(steps), 1), 4), np.int64)
         self._times: NDArray[np.int64] = np.zeros((n_threads, 2 * len(steps) + 1 if timed else 0), np.int64)
-        self.table: NDArray[np.int64] = np.zeros((n_threads, 3), np.int64)
+        self._stretches: NDArray[np.int64] = np.array(_stretches(steps, timed), np.int64).reshape(-1, 4)
+        self.table: NDArray[np.int64] = np.zeros((n_threads, 5), np.int64)
         for index, step in enumerate(self.steps):
             if len(step.blocks) not in (1, n_threads) or (step.replicated and len(step.blocks) != n_threads):
                 raise BackendError(
@@ -61,10 +98,12 @@ class Tape:
                     f"{n_threads} threads"
                 )
             for thread in range(n_threads):
-                self._rows[thread, index] = step.entry, step.blocks[thread % len(step.blocks)], step.flags
+                block = step.blocks[thread % len(step.blocks)]
+                self._rows[thread, index] = step.entry, block, step.flags, step.parts
         for thread in range(n_threads):
             times = self._times[thread].ctypes.data if timed else 0
-            self.table[thread] = self._rows[thread].ctypes.data, len(self.steps), times
+            own, between = self._rows[thread].ctypes.data, self._stretches.ctypes.data
+            self.table[thread] = own, len(self.steps), times, between, len(self._stretches)
 
     def counters(self) -> NDArray[np.int64]:
         """[threads, 2 * steps + 1]: the counter at the beginning and after each step's work and wait.

@@ -60,7 +60,7 @@ class Team:
         self.n_threads = wanted
         self._lock = threading.Lock()
         self._process = os.getpid()
-        self._words = sync.new_sync_memory(crowded=wanted > len(usable_processors()))
+        self._words = sync.new_sync_memory(wanted, crowded=wanted > len(usable_processors()))
         kernels = compile_kernels(_REFS)
         self._lead_block = kernels["tape-lead"].block(words=self._words.ctypes.data, table=0)
         self._lead = _entry_type(kernels["tape-lead"].address)

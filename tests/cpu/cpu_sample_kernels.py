@@ -14,6 +14,7 @@ from graphml_cpu.simd import (
     load,
     load_f16,
     load_f32,
+    load_i64,
     load_partial,
     store,
     store_f16,
@@ -191,7 +192,6 @@ def make_unannotated() -> Callable[..., None]:
 
 def make_count() -> Callable[..., None]:
     """Adds up (step number) * (thread + 1): shows who ran what, and in which order."""
-    from graphml_cpu.simd import load_i64
 
     def count(ith: Int, nth: Int, log: Address, code: Int) -> None:
         mine = log + ith * 1024 * 8
@@ -204,7 +204,6 @@ def make_count() -> Callable[..., None]:
 
 def make_sum_neighbours() -> Callable[..., None]:
     """Each thread writes its part of `out` from all of `x`: wrong at once if a barrier does not hold."""
-    from graphml_cpu.simd import load_i64
 
     def sum_neighbours(ith: Int, nth: Int, x: Address, out: Address, n: Int) -> None:
         for i in range(n * ith // nth, n * (ith + 1) // nth):
@@ -221,3 +220,24 @@ def make_wait() -> Callable[..., None]:
             simd.pause()
 
     return wait
+
+
+def make_note_part() -> Callable[..., None]:
+    """Counts one for each of its n shares, after some time: log[ith] += 1 where there are n parts.
+
+    Nothing is counted if a share of the step before is missing.
+    """
+
+    def note_part(ith: Int, nth: Int, before: Address, log: Address, n: Int, pauses: Int) -> None:
+        for i in range(n * ith // nth, n * (ith + 1) // nth):
+            for _ in range(pauses):
+                simd.pause()
+            missing = 0
+            if before != 0:
+                for other in range(n):
+                    if load_i64(before + other * 8) <= load_i64(log + i * 8):
+                        missing = 1
+            if missing == 0:
+                store_i64(log + i * 8, load_i64(log + i * 8) + 1)
+
+    return note_part

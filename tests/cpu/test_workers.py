@@ -54,18 +54,91 @@ def test_steps_run_in_order_on_the_right_threads(team: Team) -> None:
             assert list(log[thread, 1 : 1 + log[thread, 0]]) == wanted
 
 
-def test_barriers_hold(team: Team) -> None:
+@pytest.mark.parametrize("parts", [0, 1, 4])
+def test_barriers_hold(team: Team, parts: int) -> None:
     add = kernel("sum_neighbours")
     n = 64
     a, b = np.arange(n), np.zeros(n, np.int64)
     forth = add.block(x=a.ctypes.data, out=b.ctypes.data, n=n)
     back = add.block(x=b.ctypes.data, out=a.ctypes.data, n=n)
-    steps = [Step(add.address, (block.ctypes.data,)) for _ in range(500) for block in (forth, back)]
+    both = [Step(add.address, (block.ctypes.data,), parts=parts) for block in (forth, back)]
+    steps = both * 500
     assert team.run(Tape(steps, team.n_threads))
     wanted = np.arange(n)
     for _ in steps:
         wanted = wanted + wanted[::-1] + 1
     np.testing.assert_array_equal(a, wanted)
+
+
+def test_each_part_is_run_once_whoever_comes_late(team: Team) -> None:
+    """Parts that take long, so that threads lose their core in one; each sees that all before are done."""
+    note, n, parts = kernel("note_part"), team.n_threads, 4
+    runs = np.zeros((150, n * parts), np.int64)
+    blocks = [
+        note.block(
+            before=runs[i - i % 3 - 1].ctypes.data if i >= 3 else 0,
+            log=row.ctypes.data,
+            n=n * parts,
+            pauses=20 + 7 * i % 60,
+        )
+        for i, row in enumerate(runs)
+    ]
+    steps = [
+        Step(note.address, (block.ctypes.data,), parts=parts, barrier=i % 3 == 2)
+        for i, block in enumerate(blocks)
+    ]
+    tape = Tape(steps, n)
+    for times in range(1, 15):
+        assert team.run(tape)
+        assert (runs == times).all()
+
+
+def test_what_a_thread_makes_for_itself_is_its_own_when_it_is_read(team: Team) -> None:
+    """Replicated rows that are read behind the next barrier: by those that made them."""
+    add, n = kernel("sum_neighbours"), team.n_threads
+    size, rounds = 32, 60
+    x = np.arange(size)
+    own = np.zeros((rounds, n, size), np.int64)
+    out = np.zeros((rounds, size), np.int64)
+    kept, steps = [], []
+    for i in range(rounds):
+        source = out[i - 1] if i else x
+        mine = [add.block(x=source.ctypes.data, out=own[i, t].ctypes.data, n=size) for t in range(n)]
+        read = [add.block(x=own[i, t].ctypes.data, out=out[i].ctypes.data, n=size) for t in range(n)]
+        other = np.zeros(size, np.int64)
+        between = add.block(x=x.ctypes.data, out=other.ctypes.data, n=size)
+        kept += [mine, read, between, other]
+        addresses = [tuple(block.ctypes.data for block in blocks) for blocks in (mine, read)]
+        steps += [
+            Step(add.address, addresses[0], replicated=True),
+            Step(add.address, (between.ctypes.data,), parts=2),
+            Step(add.address, addresses[1], parts=3, since=len(steps)),
+        ]
+    tape = Tape(steps, n)
+    for _ in range(20):
+        own[:], out[:] = 0, 0
+        assert team.run(tape)
+        wanted = x
+        for i in range(rounds):
+            wanted = wanted + wanted[::-1] + 1
+            wanted = wanted + wanted[::-1] + 1
+            np.testing.assert_array_equal(out[i], wanted)
+
+
+def test_stretches_say_who_must_come() -> None:
+    def row(*steps: Step) -> list[list[int]]:
+        return Tape(list(steps), 2)._stretches.tolist()
+
+    fixed, taken = Step(0, (1,)), Step(0, (1,), parts=4)
+    own = Step(0, (1, 1), replicated=True, barrier=False)
+    assert row(taken, fixed, own, taken) == [[0, 1, 0, 0], [1, 2, 1, 1], [2, 4, 0, 2]]
+    # What step 0 made is read in the third stretch: who runs that was in the first and the second, too.
+    late = Step(0, (1,), parts=4, since=0)
+    assert row(own, taken, taken, late, taken) == [[0, 2, 0, 0], [2, 3, 0, 0], [3, 4, 0, 0], [4, 5, 0, 3]]
+    # All must come to the last, for which all need what was made in the first.
+    assert row(own, taken, taken, Step(0, (1,), since=0)) == [[0, 2, 1, 0], [2, 3, 1, 0], [3, 4, 1, 0]]
+    outside = Step(0, (1, 1), replicated=True, everyone=True)
+    assert row(outside, taken) == [[0, 1, 1, 0], [1, 2, 0, 1]]
 
 
 def test_stop_ends_a_run_at_a_barrier(team: Team) -> None:

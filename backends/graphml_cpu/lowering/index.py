@@ -129,7 +129,7 @@ def _lower_column_numbers(node: Node, threads: int) -> list[Step]:
     return [Step(KernelRef("column_numbers", "graphml_cpu.kernels.choose", "make_column_numbers"), arguments)]
 
 
-GET_ROWS = Lowering(("get_rows",), _lower_get_rows, refuses=_refuses_get_rows, replicable=True)
+GET_ROWS = Lowering(("get_rows",), _lower_get_rows, refuses=_refuses_get_rows)
 SET_ROWS = Lowering(("set_rows",), _lower_set_rows, refuses=_refuses_set_rows)
 TOP_K = Lowering(
     ("top_k",),

@@ -82,6 +82,7 @@ def _lower_rope_set_rows(node: Node, threads: int) -> list[Step]:
     return [Step(ref, arguments, writes=("cache",))]
 
 
-TABLE = Lowering(("rope_table",), _lower_table, refuses=_refuses_table, replicable=True)
+# Read by all layers, so that a thread that comes late could not make it for itself.
+TABLE = Lowering(("rope_table",), _lower_table, refuses=_refuses_table)
 ROPE = Lowering(("rope",), _lower_rope, replicable=True)
 ROPE_SET_ROWS = Lowering(("rope_set_rows",), _lower_rope_set_rows, refuses=_refuses_rope_set_rows)

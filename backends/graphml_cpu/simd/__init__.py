@@ -30,7 +30,7 @@ from graphml_cpu.simd.arithmetic import (
     to_float,
     zero,
 )
-from graphml_cpu.simd.atomics import atomic_add, atomic_load, atomic_store, pause
+from graphml_cpu.simd.atomics import atomic_add, atomic_load, atomic_store, compare_swap, pause
 from graphml_cpu.simd.lanes import (
     any_lane,
     concatenate,
@@ -105,6 +105,7 @@ __all__ = [
     "atomic_store",
     "bf16_to_f32",
     "bitcast",
+    "compare_swap",
     "concatenate",
     "constant_lanes",
     "constant_table",

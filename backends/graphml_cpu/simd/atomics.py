@@ -50,6 +50,18 @@ def atomic_add(typingctx: Any, address: Any, value: Any) -> Any:
 
 
 @operation
+def compare_swap(typingctx: Any, address: Any, expected: Any, value: Any) -> Any:
+    """Put `value` where `expected` stands, sequentially consistent; whether it stood there."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        where = build.pointer(builder, args[0], _I64)
+        pair = builder.cmpxchg(where, args[1], args[2], "seq_cst", "seq_cst")
+        return builder.extract_value(pair, 1)
+
+    return types.boolean(types.int64, types.int64, types.int64), codegen
+
+
+@operation
 def pause(typingctx: Any) -> Any:
     """Tell the processor that this is a spin loop."""
 
