@@ -62,6 +62,7 @@ from graphml_cpu.simd.math import (
     tanh,
 )
 from graphml_cpu.simd.memory import (
+    gather,
     gather_f16,
     load,
     load_bf16,
@@ -121,6 +122,7 @@ __all__ = [
     "float_bits",
     "float_from_bits",
     "fma",
+    "gather",
     "gather_f16",
     "gelu_erf",
     "gelu_quick",

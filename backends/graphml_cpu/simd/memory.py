@@ -208,6 +208,24 @@ def gather_f16(typingctx: Any, address: Any, offsets: Any) -> Any:
 
 
 @operation
+def gather(typingctx: Any, vector: Any, address: Any, offsets: Any) -> Any:
+    """`gather(U64x8, address, (a, b, ...))`: the elements at address + each offset, one a lane."""
+    result = vector.instance_type
+    if not isinstance(offsets, types.UniTuple) or len(offsets) != result.lanes:
+        return None
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        found = ir.Constant(result.llvm_type, ir.Undefined)
+        for lane in range(result.lanes):
+            at = builder.add(args[1], builder.extract_value(args[2], lane))
+            one = builder.load(build.pointer(builder, at, result.llvm_element), align=1)
+            found = builder.insert_element(found, one, build.I32(lane))
+        return found
+
+    return result(vector, types.int64, offsets), codegen
+
+
+@operation
 def load_bf16(typingctx: Any, address: Any) -> Any:
     """The bfloat16 at an address, as float32."""
 

@@ -19,6 +19,8 @@ from graphml_cpu.simd import (
     constant_lanes,
     gather_f16,
     load,
+    load_u8,
+    load_u16,
     rotate_right_by,
     shuffle_by,
     splat,
@@ -28,6 +30,8 @@ from graphml_cpu.simd import (
 I8x64, U8x16, U8x64 = vector("i8", 64), vector("u8", 16), vector("u8", 64)
 F32x4, F32x8, F32x16 = vector("f32", 4), vector("f32", 8), vector("f32", 16)
 _U32x16 = vector("u32", 16)
+_U8x4, _WORD = vector("u8", 4), vector("u32", 1)
+_U64x1, _MASK64 = vector("u64", 1), vector("i1", 64)
 
 
 @dataclass(frozen=True)
@@ -150,3 +154,23 @@ def block_halves(a: int, b: int, c: int, d: int) -> Vector:
 def everywhere(value: Number) -> Vector:
     """A float32 in 16 lanes."""
     return splat(F32x16, value)
+
+
+@inline
+def bits_at(a: int, b: int, c: int, d: int) -> Vector:
+    """The 16 bits at each of four addresses as a mask of 64, the lowest bits first."""
+    word = load_u16(a) | (load_u16(b) << 16) | (load_u16(c) << 32) | (load_u16(d) << 48)
+    return bitcast(_MASK64, splat(_U64x1, word))
+
+
+@inline
+def as_mask(eight_bytes: Vector) -> Vector:
+    """The 64 bits of a vector of 8 bytes as a mask, the lowest bits of each byte first."""
+    return bitcast(_MASK64, eight_bytes)
+
+
+@inline
+def bytes_at(a: int, b: int, c: int, d: int) -> Vector:
+    """The byte at each of four addresses: U8x4."""
+    word = load_u8(a) | (load_u8(b) << 8) | (load_u8(c) << 16) | (load_u8(d) << 24)
+    return bitcast(_U8x4, splat(_WORD, word))

@@ -7,11 +7,30 @@ from __future__ import annotations
 
 from typing import Any
 
+from graphml_quant.codebooks import iq1_codebook
+
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._unpack import F32x8, I8x8
+from graphml_cpu.kernels.formats._grids import make_rows_of_8
+from graphml_cpu.kernels.formats._groups import Reader, U8x64
+from graphml_cpu.kernels.formats._unpack import F32x8, F32x16, I8x8, U8x16
 from graphml_cpu.kernels.formats.iq1_s import codes
-from graphml_cpu.kernels.share import Number
-from graphml_cpu.simd import bitcast, convert, extract, f32, load, load_u8, load_u16, splat, store, vector
+from graphml_cpu.kernels.formats.q6_k import half_scales
+from graphml_cpu.kernels.share import Number, Vector
+from graphml_cpu.simd import (
+    bitcast,
+    constant_lanes,
+    convert,
+    extract,
+    f32,
+    load,
+    load_u8,
+    load_u16,
+    select,
+    shuffle_by,
+    splat,
+    store,
+    vector,
+)
 
 _HALVES, _WORDS = vector("f16", 8), vector("u16", 8)
 
@@ -49,3 +68,51 @@ def make_decode() -> Any:
                 _write_vector(to + group * 64 + 32, table, load_u8(at + 2 * group + 1), tails >> 4, scale)
 
     return decode
+
+
+@inline
+def _index(at: int, i: int) -> int:
+    return load_u8(at + i) | (((load_u8(at + 32 + (i >> 1)) >> (4 * (i & 1))) & 7) << 8)
+
+
+_U16x4, _U16x16, _U64x8 = vector("u16", 4), vector("u16", 16), vector("u64", 8)
+# Eight times the vectors plus their shift of 1, so that they are whole.
+_rows = make_rows_of_8(8 * iq1_codebook() + 1, 16, _index)
+_four_times, _shifts = (
+    shuffle_by([lane // 4 for lane in range(16)]),
+    constant_lanes(_U16x16, (0, 3, 6, 9) * 4),
+)
+_sign_bits = constant_lanes(_U64x8, (8, 128) * 4)
+
+
+def _make_shifted(group: int, half: int) -> Any:
+    """An inline function `shifted(values, tails)`: eight vectors, 2 less where their tail says so."""
+    pick = shuffle_by([8 * group + half + 2 * block for block in range(4) for _ in range(2)])
+
+    @inline
+    def shifted(values: Vector, tails: Vector) -> Vector:
+        negative = (convert(_U64x8, pick(tails)) & _sign_bits()) != 0
+        return bitcast(U8x64, select(negative, bitcast(_U64x8, values - 2), bitcast(_U64x8, values)))
+
+    return shifted
+
+
+_first_low, _first_high, _second_low, _second_high = (
+    _make_shifted(group, half) for group in (0, 1) for half in (0, 1)
+)
+
+
+@inline
+def _read(at: int) -> Any:
+    numbers = (_four_times(load(_U16x4, at + 48)) >> _shifts()) & 7
+    scales = convert(F32x16, numbers + numbers + 1) * (_block_scale(at + 48) * f32(0.125))
+    tails = load(U8x16, at + 32)
+    first = _first_low(_rows(at, 0), tails), _first_high(_rows(at, 2), tails)
+    second = _second_low(_rows(at, 16), tails), _second_high(_rows(at, 18), tails)
+    first_scales, second_scales = half_scales(scales)
+    return (first, first_scales, ()), (second, second_scales, ())
+
+
+def make_read() -> Reader:
+    """Eight times the shifted vectors, 16 too much; a scale per 16."""
+    return Reader(56, block_bytes=56, block_elements=256, read=_read, groups=2, scales=2, offset=16)

@@ -10,8 +10,23 @@ from typing import Any
 from graphml_quant.codebooks import iq1_codebook
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._unpack import floats, rows_of_8
-from graphml_cpu.simd import constant_table, f32, load_f16, load_u8, load_u16, store
+from graphml_cpu.kernels.formats._grids import make_rows_of_8
+from graphml_cpu.kernels.formats._groups import Reader, take
+from graphml_cpu.kernels.formats._unpack import F32x8, floats, rows_of_8
+from graphml_cpu.simd import (
+    constant_table,
+    convert,
+    f32,
+    high_half,
+    load,
+    load_f16,
+    load_u8,
+    load_u16,
+    low_half,
+    select,
+    store,
+    vector,
+)
 
 codes = constant_table(iq1_codebook().tobytes())
 
@@ -39,3 +54,32 @@ def make_decode() -> Any:
                 store(to + group * 128, (floats(numbers) + shift) * scale)
 
     return decode
+
+
+@inline
+def _index(at: int, i: int) -> int:
+    upper = (load_u16(at + 34 + 2 * (i >> 2)) >> (3 * (i & 3))) & 7
+    return load_u8(at + 2 + i) | (upper << 8)
+
+
+_I16x8 = vector("i16", 8)
+_rows = make_rows_of_8(iq1_codebook(), 1, _index)
+_first_scales, _second_scales = take((0, 1, 2, 3)), take((4, 5, 6, 7))
+
+
+@inline
+def _read(at: int) -> Any:
+    heads = load(_I16x8, at + 34)
+    numbers = (heads >> 12) & 7
+    scales = convert(F32x8, numbers + numbers + 1) * load_f16(at)
+    eighths = scales * 0.125
+    shifts = select(heads < 0, -eighths, eighths)
+    return (
+        ((_rows(at, 0), _rows(at, 2)), (_first_scales(scales),), low_half(shifts)),
+        ((_rows(at, 16), _rows(at, 18)), (_second_scales(scales),), high_half(shifts)),
+    )
+
+
+def make_read() -> Reader:
+    """Vectors, 1 too much; a scale and a minimum, what the vectors are shifted by, per block of 32."""
+    return Reader(50, block_bytes=50, block_elements=256, read=_read, groups=2, minima=1, offset=1)

@@ -10,8 +10,11 @@ from typing import Any
 from graphml_quant.codebooks import iq2_s_codebook
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._unpack import bits, floats, pair_of, rows_of_8
-from graphml_cpu.simd import constant_table, f32, load_f16, load_u8, select, store
+from graphml_cpu.kernels.formats._grids import make_rows_of_8, make_with_signs
+from graphml_cpu.kernels.formats._groups import Reader
+from graphml_cpu.kernels.formats._unpack import U8x8, U8x32, bits, floats, pair_of, rows_of_8
+from graphml_cpu.kernels.formats.iq2_xs import half_scales
+from graphml_cpu.simd import constant_table, f32, load, load_f16, load_u8, select, store
 
 _codes = constant_table(iq2_s_codebook().tobytes())
 
@@ -41,3 +44,29 @@ def make_decode() -> Any:
                 store(to + two_groups * 128, floats(numbers) * pair_of(first, second))
 
     return decode
+
+
+@inline
+def _index(at: int, i: int) -> int:
+    upper = (load_u8(at + 66 + (i >> 2)) >> (2 * (i & 3))) & 3
+    return load_u8(at + 2 + i) | (upper << 8)
+
+
+_rows = make_rows_of_8(iq2_s_codebook(), 64, _index)
+_first_low, _first_high, _second_low, _second_high = (
+    make_with_signs(group, half, 64) for group in (0, 1) for half in (0, 1)
+)
+
+
+@inline
+def _read(at: int) -> Any:
+    signs = load(U8x32, at + 34)
+    first_scales, second_scales = half_scales(load(U8x8, at + 74), load_f16(at) * f32(0.25))
+    first = _first_low(_rows(at, 0), signs), _first_high(_rows(at, 2), signs)
+    second = _second_low(_rows(at, 16), signs), _second_high(_rows(at, 18), signs)
+    return (first, first_scales, ()), (second, second_scales, ())
+
+
+def make_read() -> Reader:
+    """Signed vectors, 64 too much; a scale per 16."""
+    return Reader(82, block_bytes=82, block_elements=256, read=_read, groups=2, scales=2, offset=64)

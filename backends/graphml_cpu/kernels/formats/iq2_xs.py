@@ -10,9 +10,23 @@ from typing import Any
 from graphml_quant.codebooks import iq2_xs_codebook
 
 from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.formats._grids import even_signs as complete_signs
+from graphml_cpu.kernels.formats._grids import make_rows_of_8, make_with_signs
+from graphml_cpu.kernels.formats._groups import Reader, take
 from graphml_cpu.kernels.formats._signs import even_signs, negate_where
-from graphml_cpu.kernels.formats._unpack import floats, pair_of, rows_of_8
-from graphml_cpu.simd import constant_table, f32, load_f16, load_u8, load_u16, store
+from graphml_cpu.kernels.formats._unpack import F32x8, U8x8, U8x32, floats, pair_of, rows_of_8
+from graphml_cpu.kernels.share import Number, Vector
+from graphml_cpu.simd import (
+    constant_table,
+    convert,
+    f32,
+    load,
+    load_f16,
+    load_u8,
+    load_u16,
+    store,
+    vector,
+)
 
 _codes = constant_table(iq2_xs_codebook().tobytes())
 
@@ -36,3 +50,37 @@ def make_decode() -> Any:
                 store(to + two_groups * 128, floats(numbers) * pair_of(first, second))
 
     return decode
+
+
+@inline
+def _index(at: int, i: int) -> int:
+    return load_u16(at + 2 + 2 * i) & 511
+
+
+_U16x32 = vector("u16", 32)
+_rows = make_rows_of_8(iq2_xs_codebook(), 64, _index)
+_first_low, _first_high, _second_low, _second_high = (
+    make_with_signs(group, half, 64) for group in (0, 1) for half in (0, 1)
+)
+_of_first, _of_second = take((0, 1, 2, 3)), take((4, 5, 6, 7))
+
+
+@inline
+def half_scales(numbers: Vector, d: Number) -> tuple[tuple[Vector, Vector], tuple[Vector, Vector]]:
+    """The scales of a block's groups from 8 bytes of two numbers s, and d (IQ2_S's too)."""
+    low, high = (convert(F32x8, numbers & 15) + 0.5) * d, (convert(F32x8, numbers >> 4) + 0.5) * d
+    return (_of_first(low), _of_first(high)), (_of_second(low), _of_second(high))
+
+
+@inline
+def _read(at: int) -> Any:
+    signs = complete_signs(convert(U8x32, load(_U16x32, at + 2) >> 9))
+    first_scales, second_scales = half_scales(load(U8x8, at + 66), load_f16(at) * f32(0.25))
+    first = _first_low(_rows(at, 0), signs), _first_high(_rows(at, 2), signs)
+    second = _second_low(_rows(at, 16), signs), _second_high(_rows(at, 18), signs)
+    return (first, first_scales, ()), (second, second_scales, ())
+
+
+def make_read() -> Reader:
+    """Signed vectors, 64 too much; a scale per 16."""
+    return Reader(74, block_bytes=74, block_elements=256, read=_read, groups=2, scales=2, offset=64)

@@ -10,9 +10,22 @@ from typing import Any
 from graphml_quant.codebooks import iq2_xxs_codebook
 
 from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.formats._grids import even_signs_of_words, make_rows_of_8, make_with_signs
+from graphml_cpu.kernels.formats._groups import Reader, take
 from graphml_cpu.kernels.formats._signs import negate_where, signs_of_word
-from graphml_cpu.kernels.formats._unpack import floats, rows_of_8
-from graphml_cpu.simd import constant_table, f32, load_f16, load_u8, load_u32, store
+from graphml_cpu.kernels.formats._unpack import F32x8, floats, rows_of_8
+from graphml_cpu.simd import (
+    constant_table,
+    convert,
+    f32,
+    load,
+    load_f16,
+    load_u8,
+    load_u32,
+    shuffle_by,
+    store,
+    vector,
+)
 
 _codes = constant_table(iq2_xxs_codebook().tobytes())
 
@@ -36,3 +49,32 @@ def make_decode() -> Any:
                 store(to + group * 128, floats(negate_where(numbers, signs_of_word(word))) * scale)
 
     return decode
+
+
+@inline
+def _index(at: int, i: int) -> int:
+    return load_u8(at + 2 + (i >> 2) * 8 + (i & 3))
+
+
+_U32x16 = vector("u32", 16)
+_odd_words = shuffle_by(range(1, 16, 2))
+_rows = make_rows_of_8(iq2_xxs_codebook(), 64, _index)
+_first_low, _first_high, _second_low, _second_high = (
+    make_with_signs(group, half, 64) for group in (0, 1) for half in (0, 1)
+)
+_first_scales, _second_scales = take((0, 1, 2, 3)), take((4, 5, 6, 7))
+
+
+@inline
+def _read(at: int) -> Any:
+    words = _odd_words(load(_U32x16, at + 2))
+    signs = even_signs_of_words(words)
+    scales = (convert(F32x8, words >> 28) + 0.5) * (load_f16(at) * f32(0.25))
+    first = _first_low(_rows(at, 0), signs), _first_high(_rows(at, 2), signs)
+    second = _second_low(_rows(at, 16), signs), _second_high(_rows(at, 18), signs)
+    return (first, (_first_scales(scales),), ()), (second, (_second_scales(scales),), ())
+
+
+def make_read() -> Reader:
+    """Signed vectors, 64 too much; a scale per block of 32."""
+    return Reader(66, block_bytes=66, block_elements=256, read=_read, groups=2, offset=64)

@@ -10,9 +10,25 @@ from typing import Any
 from graphml_quant.codebooks import iq3_s_codebook
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._unpack import bits, floats, rows_of_4
+from graphml_cpu.kernels.formats._grids import make_rows_of_4, make_with_signs
+from graphml_cpu.kernels.formats._groups import Reader, take
+from graphml_cpu.kernels.formats._unpack import F32x8, U8x32, bits, floats, rows_of_4
 from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import concatenate, constant_table, f32, load_f16, load_u8, select, store
+from graphml_cpu.simd import (
+    concatenate,
+    constant_lanes,
+    constant_table,
+    convert,
+    f32,
+    load,
+    load_f16,
+    load_u8,
+    load_u32,
+    select,
+    splat,
+    store,
+    vector,
+)
 
 _codes = constant_table(iq3_s_codebook().tobytes())
 
@@ -48,3 +64,32 @@ def make_decode() -> Any:
                 store(to + group * 128, floats(numbers) * (f32(2 * number + 1) * d))
 
     return decode
+
+
+@inline
+def _index(at: int, i: int) -> int:
+    return load_u8(at + 2 + i) | (((load_u8(at + 66 + (i >> 3)) >> (i & 7)) & 1) << 8)
+
+
+_I32x8 = vector("i32", 8)
+_nibble_of = constant_lanes(_I32x8, range(0, 32, 4))
+_rows = make_rows_of_4(iq3_s_codebook(), 16, _index)
+_first_low, _first_high, _second_low, _second_high = (
+    make_with_signs(group, half, 16) for group in (0, 1) for half in (0, 1)
+)
+_first_scales, _second_scales = take((0, 1, 2, 3)), take((4, 5, 6, 7))
+
+
+@inline
+def _read(at: int) -> Any:
+    signs = load(U8x32, at + 74)
+    numbers = (splat(_I32x8, load_u32(at + 106)) >> _nibble_of()) & 15
+    scales = convert(F32x8, numbers + numbers + 1) * load_f16(at)
+    first = _first_low(_rows(at, 0), signs), _first_high(_rows(at, 4), signs)
+    second = _second_low(_rows(at, 32), signs), _second_high(_rows(at, 36), signs)
+    return (first, (_first_scales(scales),), ()), (second, (_second_scales(scales),), ())
+
+
+def make_read() -> Reader:
+    """Signed vectors, 16 too much; a scale per block of 32."""
+    return Reader(110, block_bytes=110, block_elements=256, read=_read, groups=2, offset=16)

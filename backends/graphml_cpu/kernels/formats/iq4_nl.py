@@ -7,6 +7,7 @@ from typing import Any
 from graphml_quant.iq4_nl import LEVELS
 
 from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.formats._groups import Reader, block_halves, load_quarters, make_rest, spread
 from graphml_cpu.kernels.formats._unpack import I8x16, U8x16, floats, nibbles
 from graphml_cpu.simd import constant_table, load, load_f16, lookup16, store
 
@@ -25,3 +26,23 @@ def make_decode() -> Any:
             store(dst + block * 128, floats(numbers) * load_f16(at))
 
     return decode
+
+
+@inline
+def _blocks(a: int, b: int, c: int, d: int) -> Any:
+    table = load(I8x16, levels())
+    both = load_quarters(a + 2, b + 2, c + 2, d + 2)
+    values = lookup16(table, both & 15), lookup16(table, both >> 4)
+    return ((values, (spread(block_halves(a, b, c, d)),), ()),)
+
+
+@inline
+def _read(at: int) -> Any:
+    return _blocks(at, at + 18, at + 36, at + 54)
+
+
+def make_read() -> Reader:
+    """Four blocks a unit; levels, signed."""
+    return Reader(
+        72, block_bytes=18, block_elements=32, read=_read, read_rest=make_rest(18, _blocks), signed=True
+    )

@@ -5,9 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._unpack import I8x16, U8x16, floats, nibbles
+from graphml_cpu.kernels.formats._groups import Reader, U8x64, take
+from graphml_cpu.kernels.formats._unpack import F32x8, I8x16, U8x16, floats, nibbles
 from graphml_cpu.kernels.formats.iq4_nl import levels
-from graphml_cpu.simd import f32, load, load_f16, load_u16, load_u32, lookup16, store
+from graphml_cpu.kernels.share import Vector
+from graphml_cpu.simd import (
+    constant_lanes,
+    convert,
+    f32,
+    load,
+    load_f16,
+    load_u16,
+    load_u32,
+    lookup16,
+    splat,
+    store,
+    vector,
+)
 
 
 def make_decode() -> Any:
@@ -25,3 +39,27 @@ def make_decode() -> Any:
                 store(to + group * 128, floats(numbers) * (f32(scale - 32) * d))
 
     return decode
+
+
+_I32x8 = vector("i32", 8)
+_nibble_of, _pair_of = constant_lanes(_I32x8, range(0, 32, 4)), constant_lanes(_I32x8, range(0, 16, 2))
+_first, _second = take((0, 1, 2, 3)), take((4, 5, 6, 7))
+
+
+@inline
+def _values(at: int) -> tuple[Vector, Vector]:
+    table, both = load(I8x16, levels()), load(U8x64, at)
+    return lookup16(table, both & 15), lookup16(table, both >> 4)
+
+
+@inline
+def _read(at: int) -> Any:
+    lower, upper = splat(_I32x8, load_u32(at + 4)), splat(_I32x8, load_u16(at + 2))
+    numbers = ((lower >> _nibble_of()) & 15) | (((upper >> _pair_of()) & 3) << 4)
+    scales = convert(F32x8, numbers - 32) * load_f16(at)
+    return (_values(at + 8), (_first(scales),), ()), (_values(at + 72), (_second(scales),), ())
+
+
+def make_read() -> Reader:
+    """Levels, signed; a scale per block of 32."""
+    return Reader(136, block_bytes=136, block_elements=256, read=_read, groups=2, signed=True)

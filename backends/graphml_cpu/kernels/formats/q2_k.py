@@ -44,7 +44,8 @@ _first_minima, _second_minima = (
 
 
 @inline
-def _plane(at: int) -> Vector:
+def plane(at: int) -> Vector:
+    """The 16 bytes at an address four times: their lowest two bits, the next two ... (TQ2_0's too)."""
     return _planes(broadcast16(at)) & 3
 
 
@@ -55,8 +56,8 @@ def _read(at: int) -> Any:
     minima = convert(F32x16, groups >> 4) * -load_f16(at + 82)
     first, second = half_scales(scales)
     return (
-        ((_plane(at + 16), _plane(at + 32)), first, _first_minima(minima)),
-        ((_plane(at + 48), _plane(at + 64)), second, _second_minima(minima)),
+        ((plane(at + 16), plane(at + 32)), first, _first_minima(minima)),
+        ((plane(at + 48), plane(at + 64)), second, _second_minima(minima)),
     )
 
 

@@ -5,6 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.formats._groups import (
+    Reader,
+    bits_at,
+    block_halves,
+    load_quarters,
+    make_rest,
+    spread,
+)
 from graphml_cpu.kernels.formats._unpack import U8x16, bits, floats, nibbles
 from graphml_cpu.simd import load, load_f16, select, store
 
@@ -21,3 +29,25 @@ def make_decode() -> Any:
             store(dst + block * 128, floats(numbers) * load_f16(at) + load_f16(at + 2))
 
     return decode
+
+
+@inline
+def _blocks(a: int, b: int, c: int, d: int) -> Any:
+    both = load_quarters(a + 8, b + 8, c + 8, d + 8)
+    low, high = both & 15, both >> 4
+    low = select(bits_at(a + 4, b + 4, c + 4, d + 4), low + 16, low)
+    high = select(bits_at(a + 6, b + 6, c + 6, d + 6), high + 16, high)
+    minima = block_halves(a + 2, b + 2, c + 2, d + 2)
+    return (((low, high), (spread(block_halves(a, b, c, d)),), minima),)
+
+
+@inline
+def _read(at: int) -> Any:
+    return _blocks(at, at + 24, at + 48, at + 72)
+
+
+def make_read() -> Reader:
+    """Four blocks a unit; five bits as they are."""
+    return Reader(
+        96, block_bytes=24, block_elements=32, read=_read, read_rest=make_rest(24, _blocks), minima=1
+    )
