@@ -124,6 +124,7 @@ class Tensors:
         self._tensors = tensors
         self._prefix = prefix
         self._used: set[str] = set() if used is None else used
+        self._absent: list[str] = []  # asked for, to see which of several ways the file goes
 
     def get(self, *names: str) -> Node | None:
         """The first of the named tensors that the file has."""
@@ -134,23 +135,36 @@ class Tensors:
                     self._used.add(full)
                     node = self.g.weight(full, dtype(tensor.dtype), tensor.shape)
                     return self.g.dequantize(node) if len(tensor.shape) == 1 else node
+        self._absent += [name for name in names if not name.endswith((".bias", ".scale"))]
         return None
 
     def __getitem__(self, name: str) -> Node:
         """The tensor; an `ArchitectureError` says which is missing."""
+        others = [f"{self._prefix}{other}.weight" for other in dict.fromkeys(self._absent) if other != name]
         node = self.get(name)
         if node is None:
-            raise ArchitectureError(f"tensor {self._prefix}{name}.weight is wanted and not in the file")
+            nor = f", nor is {', '.join(others)}" if others else ""
+            raise ArchitectureError(f"tensor {self._prefix}{name}.weight is wanted and not in the file{nor}")
         return node
 
     def linear(
-        self, x: Node, name: str, out: str | None = None, scale_last: bool = False, scaled: bool = True
+        self,
+        x: Node,
+        name: str,
+        out: str | None = None,
+        scale_last: bool = False,
+        scaled: bool = True,
+        rows: int | None = None,
     ) -> Node:
         """X times the tensor, times its `.scale`, plus its `.bias`, as far as the file has them.
 
         scale_last: the scale multiplies the sum with the bias, as llama.cpp has it in feed-forwards.
-        scaled: see `scale`.
+        scaled: see `scale`. rows: how many the matrix must have, if anything is known of it.
         """
+        if rows is not None and self[name].shape[0] != rows:
+            raise ArchitectureError(
+                f"tensor {self._prefix}{name}.weight: wanted {rows} rows; got {self[name].type}"
+            )
         extras = [(self.g.mul, self.scale(name, scaled)), (self.g.add, self.get(f"{name}.bias"))]
         todo = [(apply, node) for apply, node in extras if node is not None]
         y = self.g.mul_mat(self[name], x, name=None if todo else out)

@@ -18,6 +18,7 @@ from graphml.engine.architecture import EMBEDDING, Architecture, Tensors, descri
 from graphml.engine.cache import PagedCache
 from graphml.engine.compile import DEFAULT, Compiled, CompileOptions, compile_graph, prepare
 from graphml.errors import ArchitectureError, GraphError, UsageError
+from graphml.ir.builder import told_weights
 from graphml.ir.dtype import dtype
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
@@ -99,6 +100,7 @@ class Executor:
         if embedding is not None and logits.shape[-1] != embedding.shape[0]:
             raise ArchitectureError(
                 f"wanted logits for the {embedding.shape[0]} rows of {EMBEDDING}; got {logits.type}"
+                f" from {told_weights([logits])}"
             )
 
     @property

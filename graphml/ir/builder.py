@@ -57,6 +57,24 @@ def infer_type(op: Op, inputs: Sequence[Type], attributes: Attributes) -> Type:
         ) from None
 
 
+def nearest_weights(node: Node) -> list[Node]:
+    """The weights that a value is made of in the fewest steps."""
+    front, seen = [node], {node}
+    while front:
+        found = [one for one in front if one.op is weight_leaf]
+        if found:
+            return found
+        front = [source for one in front for source in one.inputs if source not in seen]
+        seen.update(front)
+    return []
+
+
+def told_weights(nodes: Sequence[Node]) -> str:
+    """For an error: the tensors of the model file whose shapes may be to blame."""
+    found = {weight.name: weight for node in nodes for weight in nearest_weights(node)}
+    return ", ".join(f"{one.name} {one.type}" for one in found.values())
+
+
 class BaseBuilder:
     """Collects nodes in the order in which they are made."""
 
@@ -84,8 +102,9 @@ class BaseBuilder:
             made = infer_type(op, [node.type for node in inputs], full)
         except GraphError as error:
             where = f" (at {source})" if source else ""
-            scope = ".".join(self._scopes)
-            raise type(error)(f"{error}{f' in {scope}' if scope else ''}{where}") from None
+            scope = f" in {'.'.join(self._scopes)}" if self._scopes else ""
+            found = told_weights(inputs)
+            raise type(error)(f"{error}{f'; from {found}' if found else ''}{scope}{where}") from None
         node = Node(op, inputs, made, self._unique(name or op.name), full, source)
         self._nodes.append(node)
         return node

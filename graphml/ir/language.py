@@ -9,7 +9,8 @@ from __future__ import annotations
 from math import prod
 
 from graphml.errors import UsageError
-from graphml.ir.builder import BaseBuilder
+from graphml.errors import ShapeError
+from graphml.ir.builder import BaseBuilder, told_weights
 from graphml.ir.dtype import F32, I32, DType, dtype
 from graphml.ir.node import Node
 from graphml.ir.ops import attention as attention_ops
@@ -281,6 +282,8 @@ class Builder(BaseBuilder):
         """
         if len(weight.shape) == 2:
             return self.mul_mat(weight, x, name=name)
+        if weight.shape[0] != x.shape[1]:
+            raise ShapeError(f"wanted a matrix for each head of {x.type}; got {told_weights([weight])}")
         heads = self.make(index.column_numbers, self.positions, n=fixed(x.shape[1]), name="head_numbers")
         return self.mul_mat_id(weight, x, heads, name=name)
 

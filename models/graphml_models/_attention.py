@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import cast
 
 from graphml.engine.architecture import Layer
-from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
@@ -23,19 +22,15 @@ def project(
     clamp: where above 0, no number of q, k and v is further from 0.
     """
     counts = {"q": config.n_head, "k": config.n_head_kv, "v": config.n_head_kv}
+    width = config.head_dim
     if layer.get("attn_qkv"):
-        qkv = layer.linear(x_TD, "attn_qkv", "qkv")
-        width, start, parts = config.head_dim, 0, []
-        if fixed(qkv.shape[1]) != width * sum(counts.values()):
-            raise ArchitectureError(
-                f"tensor blk.{layer.index}.attn_qkv.weight: wanted {width * sum(counts.values())} rows, "
-                f"{width} for each head of {counts}; got {qkv.shape[1]}"
-            )
+        qkv = layer.linear(x_TD, "attn_qkv", "qkv", rows=width * sum(counts.values()))
+        start, parts = 0, []
         for name, count in counts.items():
             parts.append(g.columns(qkv, start, start + count * width, name))
             start += count * width
     else:
-        parts = [layer.linear(x_TD, f"attn_{name}", name) for name in counts]
+        parts = [layer.linear(x_TD, f"attn_{name}", name, rows=width * counts[name]) for name in counts]
     if clamp > 0.0:
         parts = [g.clamp(part, -clamp, clamp) for part in parts]
     heads = tuple(g.heads(part, count) for part, count in zip(parts, counts.values(), strict=True))

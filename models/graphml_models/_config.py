@@ -11,6 +11,7 @@ from typing import Any, Self
 from graphml.engine.architecture import Keys
 from graphml_models._rope import Rope, read_rope
 
+MAX_LAYERS = 1000  # more than any model has; tables by layer must not grow with a damaged number
 RMS_EPS, LAYER_EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
 
 
@@ -43,14 +44,19 @@ def shared(keys: Keys, eps: str = RMS_EPS, heads: tuple[int, int] | None = None)
     """
     n_ctx, n_embd = keys.integer("context_length"), keys.integer("embedding_length")
     n_head = heads[0] if heads else keys.integer("attention.head_count")
-    if n_head < 1:
-        raise keys.unsupported("attention.head_count", "at least 1")
+    if not 1 <= n_head <= max(n_embd, 1):
+        raise keys.unsupported("attention.head_count", f"1 to {n_embd} heads")
     head_dim = keys.integer("attention.key_length", n_embd // n_head)
+    if head_dim < 1:
+        raise keys.unsupported("attention.key_length", "at least 1")
+    n_layer = keys.integer("block_count")
+    if not 1 <= n_layer <= MAX_LAYERS:
+        raise keys.unsupported("block_count", f"1 to {MAX_LAYERS} layers")
     return {
         "n_ctx": n_ctx,
         "n_vocab": keys.n_vocab(),
         "n_embd": n_embd,
-        "n_layer": keys.integer("block_count"),
+        "n_layer": n_layer,
         "n_head": n_head,
         "n_head_kv": heads[1] if heads else keys.integer("attention.head_count_kv", n_head),
         "head_dim": head_dim,

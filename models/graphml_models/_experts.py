@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphml.engine.architecture import Layer
+from graphml.errors import ArchitectureError
+from graphml.ir.builder import told_weights
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
@@ -25,12 +27,25 @@ class Chosen:
 
     def linear(self, x: Node, name: str) -> Node:
         """X [T, D] or [T, U, D] times the chosen matrices and `.scale`, plus `.bias`: [T, U, out]."""
-        y = self.g.mul_mat_id(self.layer[name], x, self.ids_TU)
+        y = self.g.mul_mat_id(self._of_each_expert(name, self.layer[name]), x, self.ids_TU)
         scale, bias = self.layer.scale(name, self.scaled), self.layer.get(f"{name}.bias")
         if scale is not None:
+            self._of_each_expert(f"{name}.scale", scale)
             scale_E1 = self.g.reshape(scale, fixed(scale.shape[0]), 1, keep=0)
             y = self.g.mul(y, self.g.rows(scale_E1, self.ids_TU))
-        return y if bias is None else self.g.add(y, self.g.rows(bias, self.ids_TU))
+        if bias is None:
+            return y
+        return self.g.add(y, self.g.rows(self._of_each_expert(f"{name}.bias", bias), self.ids_TU))
+
+    def _of_each_expert(self, name: str, tensor: Node) -> Node:
+        """The tensor, if it has a part for each of the experts that the ids choose from."""
+        n_expert = self.ids_TU.inputs[0].shape[-1]  # of the scores of which the ids are the largest
+        if tensor.shape[0] != n_expert:
+            raise ArchitectureError(
+                f"tensor blk.{self.layer.index}.{name}: wanted {n_expert} experts, as many as are routed to; "
+                f"got {told_weights([tensor, self.ids_TU])}"
+            )
+        return tensor
 
     def combine(self, y_TUD: Node) -> Node:
         """The weighted sum over the experts, [T, D]."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphml.engine.architecture import Layer
+from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
@@ -47,7 +48,12 @@ def relu_squared(g: Builder, x: Node) -> Node:
 def halved_ffn(g: Builder, layer: Layer, x_TD: Node) -> Node:
     """SwiGLU whose gate is the first half of what `ffn_up` gives."""
     both = layer.linear(x_TD, "ffn_up", "gate_up", scale_last=True, scaled=False)
-    width = fixed(both.shape[-1]) // 2
+    width, odd = divmod(fixed(both.shape[-1]), 2)
+    if odd:
+        raise ArchitectureError(
+            f"tensor blk.{layer.index}.ffn_up.weight: wanted as many rows for gates as for what they let "
+            f"through; got {both.shape[-1]} together"
+        )
     gate_TF, up_TF = g.columns(both, 0, width, "gate"), g.columns(both, width, 2 * width, "up")
     h_TF = g.mul(g.silu(gate_TF), up_TF, "swiglu")
     return layer.linear(h_TF, "ffn_down", "down", scale_last=True, scaled=False)

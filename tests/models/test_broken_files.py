@@ -1,0 +1,120 @@
+"""Every architecture on files that lack something or contradict themselves: the error names what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphml.engine import discovery
+from graphml.engine.executor import Executor
+from graphml.engine.loading import read_architecture
+from graphml.errors import GraphmlError
+from graphml.weights import Metadata, Tensor
+from graphml.weights.metadata import Stored
+
+NAMES = discovery.architecture_names()
+BACKEND = discovery.backend("reference")
+KINDS = {bool: "bool", int: "u32", float: "f32", str: "string"}
+REQUIRED = {"context_length", "embedding_length", "block_count"}
+# What a file may lack, and what an architecture then takes instead
+OPTIONAL = (".bias", ".scale", "output.weight", "rope_freqs.weight", "rope_factors_short.weight",
+            "rope_factors_long.weight")  # fmt: skip
+EITHER_WAY = {("stablelm", "blk.1.ffn_norm.weight")}  # without, the blocks lie side by side
+
+
+@dataclass(frozen=True)
+class File:
+    """A model file in memory."""
+
+    metadata: Metadata
+    tensors: Mapping[str, Tensor]
+    path: Path = Path("broken.gguf")
+
+
+def stored(value: Any) -> Stored:
+    one = value[0] if isinstance(value, list) else value
+    count = len(value) if isinstance(value, list) else None
+    return Stored(KINDS[type(one)], count, lambda limit: value[:limit] if count else value)
+
+
+def build(name: str, metadata: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Read and build as opening a file does."""
+    values = {key: stored(value) for key, value in {"general.architecture": name, **metadata}.items()}
+    tensors = {
+        tensor: Tensor(tensor, "f32", shape, np.zeros(4 * int(np.prod(shape)), np.uint8))
+        for tensor, shape in shapes.items()
+    }
+    file: Any = File(Metadata(File.path, values), tensors)
+    architecture, config = read_architecture(file)
+    with_device = BACKEND.open(1)
+    executor = Executor(file, architecture, config, BACKEND, with_device)
+    executor.build(2, 2)
+
+
+def error(name: str, metadata: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """What building says that is wrong, nothing where it works."""
+    try:
+        build(name, metadata, shapes)
+    except GraphmlError as error:
+        return str(error)
+    return ""
+
+
+def sample(name: str) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
+    made = discovery.architecture(name).sample
+    assert made is not None
+    model = made(name)[0]
+    return dict(model.metadata), dict(model.tensors)
+
+
+def parts(tensors: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
+    """The tensors of one layer, and those of none."""
+    return (name for name in tensors if not name.startswith("blk.") or name.startswith("blk.1."))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_missing_tensor_is_named(name: str) -> None:
+    metadata, tensors = sample(name)
+    build(name, metadata, tensors)
+    failed = 0
+    for lost in parts(tensors):
+        told = error(name, metadata, {tensor: tensors[tensor] for tensor in tensors if tensor != lost})
+        assert lost in told if told else lost.endswith(OPTIONAL) or (name, lost) in EITHER_WAY, (
+            f"{lost} is not missed: {told}"
+        )
+        failed += bool(told)
+    assert failed > 5
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_tensor_of_another_shape_is_named(name: str) -> None:
+    metadata, tensors = sample(name)
+    for wrong in parts(tensors):
+        if "rope_factors" in wrong:
+            continue  # of the two, one is read
+        shape = tensors[wrong]
+        for axis in range(len(shape)):
+            other = tuple(size + (i == axis) for i, size in enumerate(shape))
+            if other[:1] != shape[:1] and wrong == "token_embd.weight" and "output.weight" not in tensors:
+                continue  # another number of ids for both
+            assert wrong in error(name, metadata, {**tensors, wrong: other}), (wrong, other)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_missing_or_senseless_key_is_named(name: str) -> None:
+    """Or the architecture does without; nothing but our own errors comes, and soon."""
+    metadata, tensors = sample(name)
+    named = set()
+    for key, value in metadata.items():
+        without = {known: metadata[known] for known in metadata if known != key}
+        wrong: list[Any] = ["text"] if not isinstance(value, str) else [1]
+        if isinstance(value, int):
+            wrong += [0, -1, 1 << 40]
+        for changed in (without, *({**metadata, key: other} for other in wrong)):
+            named |= {key} if key in error(name, changed, tensors) else set()
+    assert {f"{name}.{key}" for key in REQUIRED} <= named
