@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
-from graphml.errors import UsageError
-from graphml.errors import ShapeError
+from graphml.errors import ShapeError, UsageError
 from graphml.ir.builder import BaseBuilder, told_weights
 from graphml.ir.dtype import F32, I32, DType, dtype
 from graphml.ir.node import Node
