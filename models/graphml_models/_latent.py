@@ -36,8 +36,7 @@ def latent(
     q_TNI = g.columns(q_TNH, 0, width - n_rot) if width > n_rot else None
     q_TNP = g.columns(q_TNH, width - n_rot, width)
     kv_TE = layer.linear(x_TD, "attn_kv_a_mqa", "kv")
-    norm_R = layer["attn_kv_a_norm"]
-    n_latent = fixed(norm_R.shape[0])
+    n_latent, norm_R = fixed(kv_TE.shape[1]) - n_rot, layer["attn_kv_a_norm"]
     kv_TR = g.rms_norm(g.columns(kv_TE, 0, n_latent), norm_R, config.norm_eps, "kv_norm")
     k_T1P = g.heads(g.columns(kv_TE, n_latent, n_latent + n_rot), 1)
     return q_TNI, g.rope(q_TNP, table, mode, "q_rope"), kv_TR, g.rope(k_T1P, table, mode, "k_rope")

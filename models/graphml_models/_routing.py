@@ -98,6 +98,6 @@ def shared_and_chosen(g: Builder, config: Config, layer: Layer, x_TD: Node, norm
     else:
         gate_TUF, up_TUF = chosen.linear(x_TD, "ffn_gate_exps"), chosen.linear(x_TD, "ffn_up_exps")
     chosen_TD = chosen.combine(chosen.linear(g.mul(g.silu(gate_TUF), up_TUF), "ffn_down_exps"))
-    if layer.get("ffn_up_shexp") is None:
+    if layer.get("ffn_up_shexp", "ffn_gate_shexp", "ffn_down_shexp") is None:
         return chosen_TD
     return g.add(chosen_TD, gated_ffn(g, layer, x_TD, suffix="_shexp"), "experts")

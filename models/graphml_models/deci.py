@@ -48,7 +48,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
             x_TD = g.add(layer.wanted(x_TD), h_TD, "attn_residual")
         else:
             x_TD = layer.wanted(x_TD)
-        if layer.get("ffn_up"):
+        if layer.get("ffn_up", "ffn_gate", "ffn_down"):
             h_TD = g.rms_norm(x_TD, layer["ffn_norm"], config.norm_eps, "ffn_norm")
             x_TD = g.add(x_TD, gated_ffn(g, layer, h_TD), "ffn_residual")
     return weights.logits(g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm"))

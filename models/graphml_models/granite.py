@@ -59,7 +59,7 @@ def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     if not config.n_expert_used:
         return gated_ffn(g, layer, x_TD)
     chosen_TD = swiglu_experts(g, layer, x_TD, config.n_expert_used)
-    if layer.get("ffn_up_shexp") is None:
+    if layer.get("ffn_up_shexp", "ffn_gate_shexp", "ffn_down_shexp") is None:
         return chosen_TD
     return g.add(chosen_TD, gated_ffn(g, layer, x_TD, suffix="_shexp"), "experts_and_shared")
 

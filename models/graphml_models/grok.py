@@ -79,7 +79,7 @@ def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     chosen = route(g, layer, probabilities_TE, config.n_expert_used)
     gate_TUF, up_TUF = chosen.linear(x_TD, "ffn_gate_exps"), chosen.linear(x_TD, "ffn_up_exps")
     y_TD = chosen.combine(chosen.linear(g.mul(g.gelu(gate_TUF), up_TUF), "ffn_down_exps"))
-    if layer.get("ffn_up") is None:
+    if layer.get("ffn_up", "ffn_gate", "ffn_down") is None:
         return y_TD
     return g.scale(g.add(gated_ffn(g, layer, x_TD, Builder.gelu), y_TD), sqrt(0.5), name="experts")
 
