@@ -17,6 +17,7 @@ from graphml.app.bench_compare import compare
 from graphml.app.bench_options import (
     Backends,
     Both,
+    Cases,
     CacheK,
     CacheV,
     Delay,
@@ -85,6 +86,7 @@ def run(
     no_warmup: NoWarmUp = False,
     delay: Delay = 0.0,
     suite: SuiteName = None,
+    case: Cases = None,
     plot: Plots = None,
     output: Output = "md",
     output_err: OutputError = None,
@@ -128,7 +130,8 @@ def run(
         counts = whole_numbers("-t", threads or default, 1)
         given = _models(model, hf, shape, type, bars)
         if suite is not None:
-            _run_suite(suite_named(suite), counts, given, job, repetitions, (output, output_err), bars)
+            chosen = suite_named(suite, case or ["*"])
+            _run_suite(chosen, counts, given, job, repetitions, (output, output_err), bars)
             return
         wanted = plan.settings(
             given or [str(find(None, None, bars))],

@@ -99,6 +99,10 @@ SuiteName = Annotated[
     str | None,
     typer.Option("--suite", metavar="NAME", help="Tests with a name: targets, realizar, das or batch."),
 ]
+Cases = Annotated[
+    list[str] | None,
+    typer.Option("--case", metavar="PATTERN", help="Only the suite's cases of such a name, as '*Q4_0'."),
+]
 Plots = Annotated[
     Path | None,
     typer.Option("--plot", metavar="FOLDER", help="Draw what was measured; needs the extra plots."),

@@ -56,11 +56,17 @@ def _step(graph: Graph, count: int, past: int, outputs: int = 1) -> Work:
 
 
 def shares(
-    taken: Sequence[tuple[Mapping[str, int], Sequence[StepTime]]], test: Test, whole: float, bandwidth: float
+    taken: Sequence[tuple[Mapping[str, int], Sequence[StepTime]]],
+    test: Test,
+    whole: float,
+    usual: float,
+    bandwidth: float,
 ) -> dict[str, float]:
     """Parts of 1 of `whole` seconds that memory, compute and overhead take.
 
-    taken: of every step its dims and the times of its kernel calls. What no call accounts for is overhead.
+    taken: of every step its dims and the times of its kernel calls, of a run that took `whole` seconds where
+    it usually takes `usual`: what a kernel reads a second is judged at the usual pace. What no call accounts
+    for is overhead.
     """
     found = dict.fromkeys(("memory", "compute", "overhead"), 0.0)
     past = test.n_depth
@@ -73,7 +79,7 @@ def shares(
             worked = sum(sum(step.work_s) / len(step.work_s) for step in steps)
             waited = sum(sum(step.wait_s) / len(step.wait_s) for step in steps)
             n_bytes = work(steps[0].node, sizes).n_bytes
-            speed = n_bytes / worked if worked > 0 else 0.0
+            speed = n_bytes / worked * whole / usual if worked > 0 and usual > 0 else 0.0
             found[BOUNDS[bound_by(len(steps), worked, 0.0, speed, bandwidth)]] += worked
             found["overhead"] += waited
         past += dims.get("T", 1) // test.n_parallel

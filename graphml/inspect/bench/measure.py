@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from graphml.backend import Progress, no_progress
 from graphml.inspect.bench.plan import Test
@@ -89,11 +90,15 @@ def measure(
                 taken[index].append(sides[index].run())
         cost = max(costs, key=lambda one: one.n_bytes)
         found = tuple(
-            Measured(side, test, tuple(ns), cost, side.bound(best) if best else {}, side.resident())
+            Measured(side, test, tuple(ns), cost, _bound(side, best, ns), side.resident())
             for side, ns in zip(sides, taken, strict=True)
         )
         yield Round(test, found, best)
     progress(WORKING, len(tests) * repetitions, len(tests) * repetitions)
+
+
+def _bound(side: Side, bandwidth: float, ns: Sequence[int]) -> dict[str, float]:
+    return side.bound(bandwidth, median(ns) / 1e9) if bandwidth else {}
 
 
 def order(count: int, turn: int) -> list[int]:

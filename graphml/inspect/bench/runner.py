@@ -96,10 +96,12 @@ class Runner:
             else:
                 self._batch.eval([piece] * len(self._batch))
 
-    def bound(self, bandwidth: float) -> dict[str, float]:
+    def bound(self, bandwidth: float, usual_s: float) -> dict[str, float]:
         """Shares of the time that memory, compute and overhead take, from one run that is timed step by step.
 
-        bandwidth: bytes per second that memory gives. Empty where the backend's programs cannot be timed.
+        bandwidth: bytes per second that memory gives. usual_s: seconds that a run usually takes; kernels are
+        taken to be so much faster as that is less than what this run took. Empty where the backend's programs
+        cannot be timed.
         """
         test, executor = self._test, self.model.executor
         several = test.n_parallel
@@ -113,11 +115,14 @@ class Runner:
         for program in timed:
             program.time_steps(lambda dims, times: taken.append((dims, times())))
         try:
-            whole = self._run(min(test.n_gen, PROFILED_TOKENS)) / 1e9
+            n_gen = min(test.n_gen, PROFILED_TOKENS)
+            whole = self._run(n_gen) / 1e9
         finally:
             for program in timed:
                 program.time_steps(None)
-        return shares(taken, test, whole, bandwidth)
+        alike = not (test.n_prompt and test.n_gen)  # all tokens take the same time
+        usual = usual_s * (n_gen / test.n_gen if test.n_gen else 1.0) if alike else whole
+        return shares(taken, test, whole, usual, bandwidth)
 
     def close(self) -> None:
         """Give threads, file and memory back."""

@@ -40,8 +40,11 @@ class Side(Protocol):
     def run(self) -> int:
         """Run it once: nanoseconds."""
 
-    def bound(self, bandwidth: float) -> dict[str, float]:
-        """Shares of memory, compute and overhead in its time; empty where that is not known."""
+    def bound(self, bandwidth: float, usual_s: float) -> dict[str, float]:
+        """Shares of memory, compute and overhead in its time; empty where that is not known.
+
+        bandwidth: bytes per second of memory. usual_s: seconds that a run usually takes.
+        """
 
     def resident(self) -> int:
         """Bytes in RAM; 0 where that is not known."""
@@ -81,9 +84,9 @@ class ProcessSide:
         """See `Side`."""
         return int(self._ask({"do": "run"})["ns"])
 
-    def bound(self, bandwidth: float) -> dict[str, float]:
+    def bound(self, bandwidth: float, usual_s: float) -> dict[str, float]:
         """See `Side`."""
-        found = self._ask({"do": "bound", "bandwidth": bandwidth})
+        found = self._ask({"do": "bound", "bandwidth": bandwidth, "usual_s": usual_s})
         return {name: float(part) for name, part in found.items()}
 
     def resident(self) -> int:

@@ -1,6 +1,6 @@
 """Rows as text: Markdown in llama-bench's columns, CSV, JSON, JSON lines or SQL.
 
-Each row comes out as it comes in. Knows rows; measures nothing and knows no terminal.
+Each row comes out, in one piece, as it comes in. Knows rows; measures nothing and knows no terminal.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _LAST = ("test", "t/s", "GB/s", "of bandwidth", "GFLOP/s", "bound by")
 def markdown(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
     """A table; its t/s is the median and half the distance of the quartiles. shown: more columns."""
     columns: tuple[str, ...] = ()
-    noisy, last = False, None
+    noisy, last, head = False, None, ""
     for row in found:
         if not columns:
             columns = (*_FIRST, *(name for name in shown if name != "ratio"), *_LAST)
             columns += ("ratio",) * ("ratio" in shown)
-            yield _line(columns, {name: name for name in columns})
             rules = {name: "-" * (abs(_WIDTHS[name]) - 1) + ":-"[_WIDTHS[name] < 0] for name in columns}
-            yield _line(columns, rules)
-        yield _line(columns, _cells(row))
+            head = _line(columns, {name: name for name in columns}) + _line(columns, rules)
+        yield head + _line(columns, _cells(row))
+        head = ""
         noisy, last = noisy or row.noisy, row
     if last is None:
         return
@@ -101,11 +101,12 @@ def comma_separated(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator
 
 def json_array(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
     """One JSON array of objects, as llama-bench writes it."""
-    yield "["
-    for number, row in enumerate(found):
+    before = "["
+    for row in found:
         text = json.dumps(dataclasses.asdict(row), indent=2, ensure_ascii=False, allow_nan=False)
-        yield ("," if number else "") + "\n" + "\n".join("  " + line for line in text.splitlines())
-    yield "\n]\n"
+        yield before + "\n" + "\n".join("  " + line for line in text.splitlines())
+        before = ","
+    yield "[]\n" if before == "[" else "\n]\n"
 
 
 def json_lines(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
@@ -118,11 +119,12 @@ def sql(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
     """A table and a statement for each row, for sqlite and its kin, with every field but the samples."""
     types = {"str": "TEXT", "int": "INTEGER", "bool": "INTEGER", "float": "REAL"}
     kinds = {field.name: types[str(field.type)] for field in dataclasses.fields(Row) if field.name in SCALARS}
-    yield f"CREATE TABLE IF NOT EXISTS {TABLE} (\n"
-    yield ",\n".join(f"  {name} {kind}" for name, kind in kinds.items()) + "\n);\n\n"
+    columns = ",\n".join(f"  {name} {kind}" for name, kind in kinds.items())
+    head = f"CREATE TABLE IF NOT EXISTS {TABLE} (\n{columns}\n);\n\n"
     for row in found:
         values = ", ".join(_literal(value) for value in _scalars(row).values())
-        yield f"INSERT INTO {TABLE} ({', '.join(SCALARS)}) VALUES ({values});\n"
+        yield f"{head}INSERT INTO {TABLE} ({', '.join(SCALARS)}) VALUES ({values});\n"
+        head = ""
 
 
 def _literal(value: Any) -> str:

@@ -39,8 +39,8 @@ class Judged:
     @property
     def verdict(self) -> str:
         """PASS, or which figures fall short."""
-        short = [goal.figure for goal in self.case.goals if not self.reached(goal)]
-        if not self.case.goals:
+        short = [goal.figure for goal in self.goals if not self.reached(goal)]
+        if not self.goals:
             return ""
         return f"short: {', '.join(short)}" if short else "PASS"
 
@@ -52,7 +52,12 @@ class Judged:
     @property
     def wanted(self) -> str:
         """The goals as text."""
-        return ", ".join(goal.text() for goal in self.case.goals)
+        return ", ".join(goal.text() for goal in self.goals)
+
+    @property
+    def goals(self) -> list[Goal]:
+        """The case's goals, as far as they are for this number of threads."""
+        return [goal for goal in self.case.goals if self.row.n_threads >= goal.threads]
 
 
 def figure(row: Row, name: str) -> float:
@@ -148,12 +153,11 @@ def _ratio(row: Row) -> str:
 def markdown(found: Iterable[Judged]) -> Iterator[str]:
     """One line for each case as it comes; then where it ran."""
     last = None
+    head = _line([name for name, _, _ in _COLUMNS])
+    head += _line(["-" * (abs(width) - 1) + ":-"[width < 0] for _, width, _ in _COLUMNS])
     for one in found:
-        if last is None:
-            yield _line([name for name, _, _ in _COLUMNS])
-            yield _line(["-" * (abs(width) - 1) + ":-"[width < 0] for _, width, _ in _COLUMNS])
-        yield _line([cell(one) for _, _, cell in _COLUMNS])
-        last = one.row
+        yield head + _line([cell(one) for _, _, cell in _COLUMNS])
+        last, head = one.row, ""
     if last is not None:
         version = last.build_commit or last.engine_version
         yield f"\nbuild: {version}; {last.cpu_info}; load {last.load_average:.1f} at the beginning\n"

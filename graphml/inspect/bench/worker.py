@@ -49,7 +49,7 @@ def serve(runner: Runner, command: dict[str, Any]) -> dict[str, Any]:
     verbs: dict[str, Callable[[], dict[str, Any]]] = {
         "prepare": lambda: dataclasses.asdict(runner.prepare(Test(**command["test"]))),
         "run": lambda: {"ns": runner.run()},
-        "bound": lambda: runner.bound(command["bandwidth"]),
+        "bound": lambda: runner.bound(command["bandwidth"], command["usual_s"]),
         "memory": lambda: {"resident": resident_bytes()},
     }
     return verbs[command["do"]]()

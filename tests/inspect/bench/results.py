@@ -33,7 +33,7 @@ class FakeSide:
         self.log.append(self.name)
         return next(self._ns)
 
-    def bound(self, bandwidth: float) -> dict[str, float]:
+    def bound(self, bandwidth: float, usual_s: float) -> dict[str, float]:
         return {"memory": 0.7, "compute": 0.2, "overhead": 0.1} if self.name == "cpu" else {}
 
     def resident(self) -> int:

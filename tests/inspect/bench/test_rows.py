@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sqlite3
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,7 +15,7 @@ from graphml.inspect.bench.compare import compare, markdown
 from graphml.inspect.bench.measure import Round, measure, order, warm_up
 from graphml.inspect.bench.plan import Test
 from graphml.inspect.bench.ranges import pairs, whole_numbers, words
-from graphml.inspect.bench.rows import SCALARS, quartiles
+from graphml.inspect.bench.rows import SCALARS, Row, quartiles
 from graphml.inspect.bench.spell import FORMATS, TABLE
 from tests.inspect.bench.results import FakeSide, made_rows, row
 
@@ -156,6 +157,22 @@ def test_machine_formats_parse_back() -> None:
     base.close()
     assert [dict(zip(SCALARS, one, strict=True)) for one in rows] == wanted
     assert json.loads("".join(FORMATS["json"]([], []))) == []
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_each_row_is_one_piece_that_comes_at_once(name: str) -> None:
+    """Two formats are written side by side, and a long run is to be watched."""
+    given: list[str] = []
+
+    def rows() -> Iterator[Row]:
+        for number in range(3):
+            given.append(f"row {number}")
+            yield row()
+
+    pieces = FORMATS[name](rows(), [])
+    for number in range(3):
+        assert "llama 1.1B Q4_0" in next(pieces)
+        assert given[-1] == f"row {number}"
 
 
 def as_records(*made: object) -> list[dict[str, object]]:

@@ -32,6 +32,11 @@ def test_every_case_can_be_made() -> None:
                 assert file_type(one.type).name == one.type
     with pytest.raises(UsageError, match="--suite: wanted one of targets"):
         suite_named("none")
+    assert [one.test.name for one in suite_named("targets", ["*Q4_0", "16k*"]).cases] == [
+        "pp512", "tg64", "tg16 @ d16384",
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match=r"--case: wanted a pattern of fp32, q8, q4; got x"):
+        suite_named("das", ["x"])
 
     page = (Path(__file__).parents[3] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     table = page.split("## Suites")[1].split("## ")[0]
@@ -55,6 +60,7 @@ def test_the_specified_harness_has_its_numbers() -> None:
         ((Goal("t/s", 101.0, Goal("of bandwidth", 0.5)),), "PASS"),
         ((Goal("ms", 1000.0),), "PASS"),
         ((Goal("ms", 999.0),), "short: ms"),
+        ((Goal("ms", 999.0, threads=3),), ""),
     ],
 )
 def test_verdicts(goals: tuple[Goal, ...], verdict: str) -> None:
