@@ -17,9 +17,9 @@ from graphml.app.bench_compare import compare
 from graphml.app.bench_options import (
     Backends,
     Both,
-    Cases,
     CacheK,
     CacheV,
+    Cases,
     Delay,
     Depths,
     Generated,
