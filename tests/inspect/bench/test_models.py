@@ -98,6 +98,25 @@ def test_a_made_model_runs_and_the_backends_agree(shape: str | Shape, kind: str,
     assert difference < 2e-3  # the cpu quantises activations
 
 
+@pytest.mark.parametrize("name", [name for name, shape in SHAPES.items() if shape.n_layer > 2])
+def test_the_architectures_take_what_the_shapes_have(name: str, folder: Path) -> None:
+    """Each shape made small: every tensor is used, every key that is asked for is there."""
+    shape = SHAPES[name]
+    heads = {"n_head": 4, "n_head_kv": 2 if shape.n_head_kv < shape.n_head else 4}
+    rotated = {"n_rot": 8} if shape.n_rot else {}
+    small = replace(shape, n_vocab=96, n_embd=64, n_layer=2, n_ff=96, n_ctx=64, **heads, **rotated)
+    small = replace(small, head_dim=32 if shape.head_dim else 0)
+    with (
+        graphml.load(bench_model(small, "Q8_0"), "reference") as model,
+        model.session(16, seed=0) as session,
+    ):
+        logits = session.eval([3, 14, 15, 92], all_logits=True)
+        assert model.executor.unused_tensors == []
+        assert (model.arch, model.n_vocab, model.n_ctx) == (shape.arch, 96, 64)
+    assert np.isfinite(logits).all()
+    assert 0.3 < logits.std() < 3
+
+
 def test_a_model_appears_whole_or_not_at_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
