@@ -42,6 +42,15 @@ def expert_scratch_bytes(k: int, n_experts: int, pairs: int) -> int:
     return panel_scratch_bytes(k) + (n_experts + pairs) * 4
 
 
+PAIR_BYTES = 16
+"""What products of packed rows note about each (token, slot) pair: its row's address, its results' offset."""
+
+
+def listed_bytes(n_experts: int, pairs: int) -> int:
+    """Scratch for the list of the pairs by expert, and for where each expert's end."""
+    return pairs * PAIR_BYTES + n_experts * 4
+
+
 PREFILL_BLOCK = 64
 """Positions that `attention_prefill` works on at a time."""
 PREFILL_LANE_ARRAYS = 8

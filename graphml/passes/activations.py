@@ -10,15 +10,16 @@ from graphml.ir.op import Type
 from graphml.ir.ops.linear import quantize
 from graphml.ir.shape import bound
 from graphml.passes.fusions.linear import linear
+from graphml.passes.fusions.linear_id import linear_id
 from graphml.passes.rewrite import rebuild
 
 
 def quantize_activations(graph: Graph, backend: Backend) -> Graph:
-    """Put a `quantize` before the x of every `linear` whose weights the backend multiplies with blocks."""
+    """Put a `quantize` before the x of every `linear` and `linear_id` whose weights the backend pairs so."""
     made: dict[tuple[Node, str], Node] = {}
 
     def change(node: Node) -> Node | tuple[Node, ...]:
-        if node.op is not linear:
+        if node.op not in (linear, linear_id):
             return node
         weight, x = node.inputs[:2]
         wanted = backend.activation(weight.dtype)

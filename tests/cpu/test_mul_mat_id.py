@@ -7,12 +7,13 @@ import sys
 
 import numpy as np
 import pytest
-from graphml_cpu import target
-from graphml_cpu.layouts import PANEL_ELEMENTS, TOKEN_BLOCK, expert_scratch_bytes
+from graphml_cpu import packed, target
+from graphml_cpu.layouts import PANEL_ELEMENTS, TOKEN_BLOCK, expert_scratch_bytes, listed_bytes
 from graphml_quant import formats
 
 from graphml import settings
 from tests.cpu.kernels.running import THREADS, kernel, run
+from tests.cpu.test_mul_mat import guarded, pack, unpack
 from tests.cpu.weights import ordinary_weights
 
 # One format per length of block; the decoders themselves are tested in test_formats.
@@ -109,6 +110,97 @@ def test_experts_that_nobody_chose_are_not_read() -> None:
     assert error(product.run(), product.exact) < 1e-12
 
 
+class PackedProduct(Product):
+    """The same with rows packed to int8, which the float64 product sees as well."""
+
+    def __init__(
+        self, name: str, experts: int, n: int, k: int, ids: np.ndarray, shared: bool = False
+    ) -> None:
+        super().__init__(name, experts, n, k, ids, shared)
+        rows = np.ascontiguousarray(self.x[..., :k]).reshape(-1, k)
+        self.packed = pack(rows).reshape(*self.x.shape[:2], -1)
+        q, scale, _ = unpack(self.packed.reshape(len(rows), -1), k)
+        self.x = (q * scale[..., None]).reshape(len(rows), -1)[:, :k].reshape(*self.x.shape[:2], k)
+        format = formats()[name]
+        decoded = format.decode(self.w.reshape(-1, format.block_bytes)).reshape(experts, n, k)
+        chosen = decoded.astype(np.float64)[np.clip(ids, 0, experts - 1)]
+        x = np.broadcast_to(self.x.astype(np.float64), (*ids.shape, k))
+        self.exact = np.einsum("tunk,tuk->tun", chosen, x)
+        self.terms = np.einsum("tunk,tuk->tun", np.abs(chosen), np.abs(x))
+
+    def run(self, nth: int = 1, tokens: slice = slice(None), one_token: bool = False) -> np.ndarray:
+        ids, x = np.ascontiguousarray(self.ids[tokens]), guarded(self.packed[tokens])
+        y = np.full((*ids.shape, self.n + 5), 7, np.float32)
+        tile_bytes = 0 if one_token else -(-packed.scratch_bytes(self.name, self.k) // 64) * 64
+        scratch = guarded(
+            np.zeros(-(-(tile_bytes + listed_bytes(self.experts, ids.size)) // 64) * 64, np.uint8)
+        )
+        made = kernel("mul_mat_id_packed", "make_mul_mat_id_packed", self.name, one_token)
+        run(made, nth, w=guarded(self.w), x=x, ids=ids, y=y,
+            n_experts=self.experts, n_used=ids.shape[1], n=self.n, k=self.k,
+            expert_bytes=self.n * self.w.shape[1], row_bytes=self.w.shape[1], x_token_stride=x.strides[0],
+            x_slot_stride=x.strides[1] if x.shape[1] > 1 else 0, y_stride=4 * (self.n + 5),
+            tile_bytes=tile_bytes, scratch=scratch, pairs=ids.size)  # fmt: skip
+        assert (y[..., self.n :] == 7).all()
+        return y[..., : self.n]
+
+    def check(self, got: np.ndarray) -> None:
+        assert (np.abs(got - self.exact) <= 1e-6 * (self.terms + 1)).all()
+
+
+# One format of each kind of reader; the readers themselves are tested in test_mul_mat.
+PACKED = ["q4_0", "q6_k", "q2_k"]
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
+@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize(("tokens", "used", "n", "blocks"), [(1, 1, 5, 1), (3, 2, 67, 3), (60, 3, 33, 2)])
+def test_packed_product_is_float64s_within_rounding(
+    name: str, tokens: int, used: int, n: int, blocks: int, shared: bool
+) -> None:
+    product = PackedProduct(
+        name, 6, n, blocks * formats()[name].block_elements, some_ids(tokens, used, 6), shared
+    )
+    alone = product.run()
+    product.check(alone)
+    for nth in (2, 3, 64):
+        np.testing.assert_array_equal(product.run(nth), alone)
+
+
+@pytest.mark.parametrize("used", [1, 4, 6])
+def test_one_packed_token(used: int) -> None:
+    """All experts but those that it chose would give NaN; all chosen at last."""
+    ids = np.random.default_rng(used).permutation(6)[None, :used]
+    product = PackedProduct("q4_0", 6, 71, 96, ids, shared=True)
+    product.w.reshape(6, -1)[np.setdiff1d(np.arange(6), ids)] = 0xFF
+    for nth in (1, 2, 5):
+        product.check(product.run(nth, one_token=True))
+    np.testing.assert_array_equal(product.run(one_token=True), product.run())
+
+
+@pytest.mark.parametrize("chosen", ["all one", "twice the same", "out of range", "first and last", "all"])
+def test_unusual_choices_of_packed_rows(chosen: str) -> None:
+    ids = {
+        "all one": np.full((39, 2), 3),
+        "twice the same": np.repeat(some_ids(5, 1, 4), 2, axis=1),
+        "out of range": np.array([[-1, 4], [-(2**31), 2**31 - 1], [0, 3]]),
+        "first and last": np.array([[0, 3]] * 7),
+        "all": np.array([[2, 0, 1, 3]] * 9),
+    }[chosen]
+    product = PackedProduct("q4_0", 4, 35, 64, ids)
+    product.check(product.run(2))
+    np.testing.assert_array_equal(product.run(3), product.run())
+
+
+def test_hostile_experts_stay_by_themselves() -> None:
+    """An expert whose weights are no numbers spoils the results of those that chose it, and no others."""
+    product = PackedProduct("q4_0", 4, 40, 64, some_ids(30, 2, 4))
+    product.w.reshape(4, -1)[1] = 0xFF
+    got, bad = product.run(2), product.ids == 1
+    assert not np.isfinite(got[bad]).any()
+    assert (np.abs(got - product.exact) <= 1e-6 * (product.terms + 1))[~bad].all()
+
+
 @pytest.mark.parametrize("level", [name for name in target.available() if name != target.current().name])
 def test_other_levels(level: str) -> None:
     """The two quick formats again, in a process of each other level."""
@@ -116,7 +208,7 @@ def test_other_levels(level: str) -> None:
         pytest.skip("the levels are tested from a process of the best one; avx2-vnni and avx2 multiply alike")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k"]
     child = subprocess.run(
-        [*command, "(f16 or q5_1 or many) and not levels"],
+        [*command, "(f16 or q5_1 or many or q2_k) and not levels"],
         env=settings.child_environment({"GRAPHML_CPU_LEVEL": level}),
         capture_output=True,
         text=True,

@@ -7,7 +7,7 @@ import pytest
 from graphml_reference.device import ReferenceDevice
 
 from graphml.backend import Backend
-from graphml.ir.dtype import F32, DType, dtype
+from graphml.ir.dtype import F32, I32, DType, dtype
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import interpret
 from graphml.ir.language import Builder
@@ -16,6 +16,7 @@ from graphml.ir.ops.linear import quantize
 from graphml.ir.verify import verify
 from graphml.passes.activations import quantize_activations
 from graphml.passes.fusion import fuse, fusions
+from graphml.passes.fusions.linear_id import linear_id
 from tests.golden import nmse
 
 PARTNERS = {"q8_0": "q8_0", "q4_0": "q8_0", "q4_1": "q8_1"}
@@ -47,6 +48,29 @@ def arrays(graph: Graph, seed: int = 0) -> dict[str, Array]:
         values = generator.standard_normal((64, 64)).astype(np.float32) / 8
         made[name] = quantize.reference([values], {"dtype": node.dtype.name})
     return made
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_rows_are_converted_for_chosen_experts(shared: bool) -> None:
+    """One conversion of the rows that meet both matrices; it means nearly the same."""
+    g = Builder(max_tokens=4)
+    x = g.input("x", F32, (g.n_tokens, 64) if shared else (g.n_tokens, 2, 64))
+    ids = g.input("ids", I32, (g.n_tokens, 2))
+    gate, up = (g.mul_mat_id(g.weight(name, dtype("q8_0"), (3, 32, 64)), x, ids) for name in ("gate", "up"))
+    graph = fuse(g.finish(y=g.mul(gate, up)), FUSED)[0]
+    converted = verify(quantize_activations(graph, BACKEND))
+    made = [node for node in converted.nodes if node.op is quantize]
+    assert [node.inputs[0].name for node in made] == ["x"]
+    assert [reader.op for reader in converted.users()[made[0]]] == [linear_id, linear_id]
+    random = np.random.default_rng(1)
+    given: dict[str, Array] = {"ids": np.array([[0, 2], [1, 1], [2, 0], [0, 1]], np.int32)}
+    given["x"] = random.standard_normal((4, 64) if shared else (4, 2, 64)).astype(np.float32)
+    for name in ("gate", "up"):
+        values = random.standard_normal((3, 32, 64)).astype(np.float32)
+        assert quantize.reference is not None
+        given[name] = quantize.reference([values], {"dtype": "q8_0"})
+    exact, near = (interpret(each, given)["y"] for each in (graph, converted))
+    assert 0 < nmse(near, exact) < 1e-3
 
 
 @pytest.mark.parametrize("form", PARTNERS)

@@ -127,10 +127,12 @@ def make_add_block(reader: Reader) -> Callable[..., Any]:
     return operation(add_block)
 
 
-def make_tile(reader: Reader) -> Callable[..., Any]:
-    """An inline function: panels times `TOKENS` rows (past the end the last one again), stored at `out`."""
+def make_tile(reader: Reader, token_addresses: Any) -> Callable[..., Any]:
+    """An inline function: panels times `TOKENS` rows (past the end the last one again), stored at `out`.
+
+    token_addresses: how the rows are found from x, x_stride and last, one of `register_tiles`.
+    """
     add_block = make_add_block(reader)
-    token_addresses = make_token_addresses(TOKENS)
     zeros = make_zeros(TOKENS * PANELS)
     block_bytes = panel_block_bytes(reader)
 
@@ -152,7 +154,7 @@ def make_integer_tiles(kind: str) -> Callable[..., Any]:
     Weights of format `kind`, PANELS * W rows at a time, begin to end of these, times all packed rows.
     """
     reader = make_read(kind)
-    unpack, tile = make_unpack(reader), make_tile(reader)
+    unpack, tile = make_unpack(reader), make_tile(reader, make_token_addresses(TOKENS))
     stored_bytes, stored_elements = reader.block_bytes, reader.block_elements
     panel_group = 4 * panel_block_bytes(reader)
 

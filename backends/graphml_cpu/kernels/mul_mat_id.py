@@ -1,4 +1,4 @@
-"""Products with the matrices of chosen experts, in any weight format: each matrix is decoded once at most.
+"""Float32 rows times the matrices of chosen experts, in any weight format: each is decoded once at most.
 
 A thread takes a range of weight rows of every expert. It sorts the (token, slot) pairs by expert, each thread
 for itself, so that nobody waits; then it multiplies each expert's pairs block by block with its rows. Experts
@@ -12,37 +12,13 @@ from collections.abc import Callable
 
 from graphml_cpu.compiler import Address, Dim, Int
 from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.expert_pairs import find_begins, next_place
 from graphml_cpu.kernels.panel_products import list_token, make_multiply_block
 from graphml_cpu.kernels.share import share
 from graphml_cpu.layouts import PANEL_ROWS, TOKEN_BLOCK, panel_scratch_bytes
 from graphml_cpu.simd import load_i32, store_i32
 
 _panel_scratch_bytes = inline(panel_scratch_bytes)
-
-
-@inline
-def _expert(ids: int, pair: int, n_experts: int) -> int:
-    return max(0, min(load_i32(ids + pair * 4), n_experts - 1))
-
-
-@inline
-def _sort(ids: int, pairs: int, n_experts: int, ends: int, order: int) -> None:
-    """Counting sort: order int32 [pairs] lists the pairs by expert; ends int32 [n_experts]: their ends."""
-    for expert in range(n_experts):
-        store_i32(ends + expert * 4, 0)
-    for pair in range(pairs):
-        at = ends + _expert(ids, pair, n_experts) * 4
-        store_i32(at, load_i32(at) + 1)
-    begin = 0
-    for expert in range(n_experts):
-        count = load_i32(ends + expert * 4)
-        store_i32(ends + expert * 4, begin)
-        begin += count
-    for pair in range(pairs):  # moves each expert's begin to its end
-        at = ends + _expert(ids, pair, n_experts) * 4
-        place = load_i32(at)
-        store_i32(order + place * 4, pair)
-        store_i32(at, place + 1)
 
 
 def make_mul_mat_id(format: str) -> Callable[..., None]:
@@ -65,7 +41,9 @@ def make_mul_mat_id(format: str) -> Callable[..., None]:
         begin, end = begin * PANEL_ROWS, min(end * PANEL_ROWS, n)
         ends = scratch + _panel_scratch_bytes(k)
         order = ends + n_experts * 4
-        _sort(ids, pairs, n_experts, ends, order)
+        find_begins(ids, pairs, n_experts, ends)
+        for pair in range(pairs):
+            store_i32(order + next_place(ids, pair, n_experts, ends) * 4, pair)
         first = 0
         for expert in range(n_experts):
             last = load_i32(ends + expert * 4)

@@ -74,6 +74,24 @@ def make_token_addresses(tokens: int) -> Callable[..., Any]:
     return operation(token_addresses)
 
 
+def make_listed_addresses(tokens: int) -> Callable[..., Any]:
+    """As `make_token_addresses`, but x has the addresses of the rows, `stride` bytes apart."""
+
+    def listed_addresses(typingctx: Any, x: Any, stride: Any, last: Any) -> Any:
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+            result = []
+            for token in range(tokens):
+                offset = builder.mul(args[1], build.I64(token))
+                bounded = builder.select(builder.icmp_signed("<", offset, args[2]), offset, args[2])
+                at = builder.add(args[0], bounded)
+                result.append(builder.load(build.pointer(builder, at, build.I64), align=8))
+            return context.make_tuple(builder, signature.return_type, result)
+
+        return types.UniTuple(types.int64, tokens)(types.int64, types.int64, types.int64), codegen
+
+    return operation(listed_addresses)
+
+
 def make_zeros(count: int) -> Callable[..., Any]:
     """An operation `()` -> `count` F32 vectors of zeros."""
 

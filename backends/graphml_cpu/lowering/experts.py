@@ -1,11 +1,15 @@
-"""Products with the matrices of chosen experts, as the file stores them or computed."""
+"""Products with the matrices of chosen experts, as the file stores them or computed.
+
+Rows packed to int8 meet formats that have a `Reader`; all others are multiplied in float32.
+"""
 
 from __future__ import annotations
 
 from graphml.ir.node import Node
 from graphml.ir.shape import Symbol, bounds, max_elements
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.layouts import expert_scratch_bytes
+from graphml_cpu.layouts import expert_scratch_bytes, listed_bytes
+from graphml_cpu.lowering.linear import ACTIVATION, stored_row_bytes
 from graphml_cpu.lowering.step import (
     Argument,
     Lowering,
@@ -19,8 +23,10 @@ from graphml_cpu.lowering.step import (
     rows,
     width,
 )
+from graphml_cpu.packed import scratch_bytes
 
-_COMBINE = "graphml_cpu.kernels.combine"
+_KERNELS = "graphml_cpu.kernels"
+_COMBINE = f"{_KERNELS}.combine"
 
 
 def _refuses(node: Node) -> str | None:
@@ -33,8 +39,8 @@ def _lower(node: Node, threads: int) -> list[Step]:
     weight, x, ids = node.inputs
     kind = weight.dtype.name
     n_experts, n, k = bounds(weight.shape)
-    n_used = bounds(ids.shape)[1]
-    shared = len(x.shape) == 2
+    n_used, pairs = bounds(ids.shape)[1], max_elements(ids.shape)
+    shared, x_bytes = len(x.shape) == 2, stored_row_bytes(x)
     arguments: dict[str, Argument] = {
         "w": weight,
         "x": x,
@@ -46,13 +52,20 @@ def _lower(node: Node, threads: int) -> list[Step]:
         "k": k,
         "expert_bytes": n * row_bytes(weight),
         "row_bytes": row_bytes(weight),
-        "x_token_stride": 4 * k * (1 if shared else n_used),
-        "x_slot_stride": 0 if shared else 4 * k,
+        "x_token_stride": x_bytes * (1 if shared else n_used),
+        "x_slot_stride": 0 if shared else x_bytes,
         "y_stride": 4 * n,
-        "scratch": Scratch(expert_scratch_bytes(k, n_experts, max_elements(ids.shape))),
         "pairs": rows(ids.shape),
     }
-    ref = KernelRef(f"mul_mat_id-{kind}", "graphml_cpu.kernels.mul_mat_id", "make_mul_mat_id", (kind,))
+    if x.dtype is not ACTIVATION:
+        arguments["scratch"] = Scratch(expert_scratch_bytes(k, n_experts, pairs))
+        ref = KernelRef(f"mul_mat_id-{kind}", f"{_KERNELS}.mul_mat_id", "make_mul_mat_id", (kind,))
+        return [Step(ref, arguments, writes=("y",))]
+    one_token = pairs == n_used
+    tile_bytes = 0 if one_token else -(-scratch_bytes(kind, k) // 64) * 64
+    arguments |= {"tile_bytes": tile_bytes, "scratch": Scratch(tile_bytes + listed_bytes(n_experts, pairs))}
+    name = f"mul_mat_id_packed-{kind}-{'one' if one_token else 'many'}"
+    ref = KernelRef(name, f"{_KERNELS}.mul_mat_id_packed", "make_mul_mat_id_packed", (kind, one_token))
     return [Step(ref, arguments, writes=("y",))]
 
 

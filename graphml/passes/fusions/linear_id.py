@@ -13,8 +13,8 @@ from graphml.passes.fusions.linear import weight_is_a_tensor
 
 
 def _decompose(g: Builder, weight: Node, x: Node, ids: Node) -> Node:
-    """Weight [E, N, K] of any dtype, x [T, K] or [T, used, K], ids [T, used] -> [T, used, N]."""
-    return g.mul_mat_id(weight, x, ids)
+    """Weight [E, N, K] and x [T, K] or [T, used, K], both of any dtype, ids [T, used] -> [T, used, N]."""
+    return g.mul_mat_id(weight, g.dequantize(x), ids)
 
 
 def _samples() -> list[Sample]:
