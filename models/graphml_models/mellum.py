@@ -61,7 +61,7 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
 
 def sample(name: str) -> list[SampleModel]:
     """A tiny model for tests with a window shorter than the texts it reads."""
-    keys = {
+    keys: dict[str, int | float | str | list[int]] = {
         "attention.sliding_window": 20,
         PATTERN: 2,
         "rope.scaling.type": "yarn",
