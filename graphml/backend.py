@@ -109,6 +109,34 @@ class TimedProgram(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class Tuned:
+    """What a search found for one kernel and shape.
+
+    kernel: its name; shape: as one reads it. parameters: those that are kept, by name; none where the usual
+    ones are as good. usual_s, tuned_s: seconds of one call with the usual parameters and with these.
+    """
+
+    kernel: str
+    shape: str
+    parameters: Mapping[str, int]
+    usual_s: float
+    tuned_s: float
+
+
+@runtime_checkable
+class TunableDevice(Protocol):
+    """Optional part of a device: one that can try out which parameters of its kernels suit this machine."""
+
+    def use_tuning(self, wanted: bool) -> None:
+        """Whether programs lowered from now on use what earlier searches found."""
+
+    def tune(
+        self, graphs: Sequence[Graph], weights: Mapping[str, Array], progress: Progress
+    ) -> Sequence[Tuned]:
+        """Search for the kernels of some graphs, and keep what was found for later processes."""
+
+
 class Device(Protocol):
     """A backend opened: threads started or a GPU acquired."""
 

@@ -53,6 +53,11 @@ def numa() -> str | None:
     return os.environ.get("GRAPHML_NUMA") or None
 
 
+def tuned() -> bool:
+    """`GRAPHML_TUNED`: kernels use the parameters that `graphml tune` found."""
+    return os.environ.get("GRAPHML_TUNED", "") not in ("", "0")
+
+
 def verify() -> bool:
     """`GRAPHML_VERIFY`: check the graph after every pass."""
     return os.environ.get("GRAPHML_VERIFY", "") not in ("", "0")

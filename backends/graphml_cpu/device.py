@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from graphml.backend import Plan, Progress
+from graphml.backend import Plan, Progress, Tuned
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
+from graphml_cpu import tuning
 from graphml_cpu.lowering import table
 from graphml_cpu.placement import one_copy_bytes, refuses, replicated
 from graphml_cpu.program import CpuProgram
 from graphml_cpu.state import CpuState, zeros
+from graphml_cpu.tuner import tune
+from graphml_cpu.tuning import UNTUNED
 from graphml_cpu.workers import Team
 
 
@@ -20,6 +23,7 @@ class CpuDevice:
 
     def __init__(self, threads: int | None) -> None:
         self.team = Team(threads)
+        self._tuning = UNTUNED
 
     @property
     def n_threads(self) -> int:
@@ -37,7 +41,15 @@ class CpuDevice:
 
     def lower(self, graph: Graph, plan: Plan, weights: Mapping[str, Array], progress: Progress) -> CpuProgram:
         """Compile or load the kernels and lay out the tape."""
-        return CpuProgram(graph, plan, weights, self.team, _arena(plan), progress)
+        return CpuProgram(graph, plan, weights, self.team, _arena(plan), progress, self._tuning)
+
+    def use_tuning(self, wanted: bool) -> None:
+        """See `graphml.backend.TunableDevice`."""
+        self._tuning = tuning.load() if wanted else UNTUNED
+
+    def tune(self, graphs: Sequence[Graph], weights: Mapping[str, Array], progress: Progress) -> list[Tuned]:
+        """See `graphml.backend.TunableDevice`."""
+        return tune(graphs, weights, self.team, progress)
 
     def state(self, graph: Graph, dims: Mapping[str, int]) -> CpuState:
         """Zeroed arrays, whose pages come as they are touched."""

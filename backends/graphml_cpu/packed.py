@@ -40,7 +40,8 @@ SUM = 240
 PANELS = 2
 # Columns of a panel of float weights: its 2 W rows of 1024 columns are 128 KiB, well inside the second cache.
 FLOAT_COLUMNS = 1024
-_TILE_TOKENS = 8
+# Tokens of a register tile, at most.
+TILE_TOKENS = 16
 # Bytes that one row of a unit of weights takes while a panel is made: at most two groups of values, scales
 # and minima (`kernels.integer_panels`).
 UNIT_ROW_BYTES = 2 * 192
@@ -59,6 +60,6 @@ def scratch_bytes(kind: str, k: int) -> int:
     if kind in ("f32", "f16", "bf16"):
         columns = min(-(-k // 256) * 256, FLOAT_COLUMNS)
         square = vector_bytes // 4 * vector_bytes
-        return 2 * vector_bytes * columns + max(square, 2 * _TILE_TOKENS * vector_bytes)
+        return 2 * vector_bytes * columns + max(square, 2 * TILE_TOKENS * vector_bytes)
     panels = PANELS * -(-k // GROUP) * 4 * _PANEL_VECTORS * vector_bytes
-    return panels + _TILE_TOKENS * vector_bytes + vector_bytes // 4 * UNIT_ROW_BYTES
+    return panels + PANELS * TILE_TOKENS * vector_bytes + vector_bytes // 4 * UNIT_ROW_BYTES

@@ -28,6 +28,7 @@ from graphml_cpu.placement import refuses, replicated, viewed
 from graphml_cpu.tape import Step as TapeStep
 from graphml_cpu.tape import Tape
 from graphml_cpu.timing import Timer
+from graphml_cpu.tuning import UNTUNED, Tuning
 from graphml_cpu.workers import Team
 
 # Each thread's share of a step is cut into so many parts, for threads that the system lets run more than
@@ -56,6 +57,7 @@ class CpuProgram:
         team: Team,
         arena: Array,
         progress: Progress,
+        tuning: Tuning = UNTUNED,
     ) -> None:
         self._graph, self._team, self._arena = graph, team, arena
         constants = _fold(graph, weights)
@@ -69,7 +71,7 @@ class CpuProgram:
         self.inputs: dict[str, Array] = {
             name: self.places.view(node, bounds(node.shape)) for name, node in graph.leaves("input").items()
         }
-        self._lower(graph, constants, progress)
+        self._lower(graph, constants, progress, tuning)
 
     def run(self, dims: Mapping[str, int], state: State) -> dict[str, Array]:
         """Run one step; see `graphml.backend.Program`."""
@@ -96,14 +98,17 @@ class CpuProgram:
             part.timed(timer, dims)
         timer.finish(dims)
 
-    def _lower(self, graph: Graph, constants: Mapping[Node, Array], progress: Progress) -> None:
+    def _lower(
+        self, graph: Graph, constants: Mapping[Node, Array], progress: Progress, tuning: Tuning
+    ) -> None:
         pending: list[tuple[Node, Step]] = []
         stretches: list[list[tuple[Node, Step]] | Node] = []
         for node in graph.nodes:
             if node.op.family == "leaf" or node.op.view or node in constants:
                 continue
             if refuses(node) is None:
-                pending += [(node, step) for step in table()[node.op.name].lower(node, self._team.n_threads)]
+                lowered = table()[node.op.name].lower(node, self._team.n_threads)
+                pending += [(node, tuning.applied(step, self._team.n_threads)) for step in lowered]
                 continue
             stretches += [pending, node]
             pending = []
@@ -130,7 +135,7 @@ class CpuProgram:
         steps = [steps[i] for i in latest([step for _, step in steps], self.places)]
         after = barriers([step for _, step in steps], self.places)
         since = made_before([step for _, step in steps], after, self.places)
-        parts = PARTS if self._team.n_threads <= MOST_SHARING else 0
+        shares = self._team.n_threads <= MOST_SHARING
         taped = []
         for (node, step), barrier, first in zip(steps, after, since, strict=True):
             kernel = kernels[step.kernel.name]
@@ -144,7 +149,7 @@ class CpuProgram:
                     addresses,
                     barrier,
                     replicated=alone,
-                    parts=parts,
+                    parts=(step.parts or PARTS) if shares else 0,
                     everyone=alone and node in outside,
                     since=first,
                     name=node.name,

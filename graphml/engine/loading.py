@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from graphml import settings
-from graphml.backend import Backend, Progress, no_progress
+from graphml.backend import Backend, Device, Progress, TunableDevice, no_progress
 from graphml.engine import discovery
 from graphml.engine.architecture import EMBEDDING, Architecture, Keys
 from graphml.engine.compile import DEFAULT, CompileOptions
@@ -57,6 +57,13 @@ def choose_backend(names: str) -> Backend:
     return found[0] if len(found) == 1 else several(found)
 
 
+def _use_tuning(device: Device, backend: str, tuned: bool | None) -> None:
+    if isinstance(device, TunableDevice):
+        device.use_tuning(settings.tuned() if tuned is None else tuned)
+    elif tuned:
+        raise BackendError(f"backend {backend!r} has nothing to tune")
+
+
 def open_executor(
     path: Path,
     backend: str = "cpu",
@@ -68,11 +75,13 @@ def open_executor(
     options: CompileOptions = DEFAULT,
     quant: str | None = None,
     residence: Residence | None = None,
+    tuned: bool | None = None,
 ) -> Executor:
     """Open a model file on a backend, or on several (`cpu,reference`), the preferred first.
 
     quant: what the weights become in memory, a name of `weights.represent.QUANTS`; None: as the file has
-    them. residence: where they lie; None: as the environment says. Nothing is compiled before it is needed.
+    them. residence: where they lie; None: as the environment says. tuned: whether kernels use what `graphml
+    tune` found; None: as the environment says. Nothing is compiled before it is needed.
     """
     options.fusions()  # a wrong name is told before anything is opened
     checked(quant)
@@ -84,6 +93,7 @@ def open_executor(
         architecture, config = read_architecture(file, arch_file)
         device = wanted.open(threads)
         undo.callback(device.close)
+        _use_tuning(device, backend, tuned)
         helpers = threads or settings.threads() or os.cpu_count() or 1
         with residence.placed():
             if quant is not None:

@@ -60,6 +60,7 @@ def load(
     fuse: str = "",
     place: str = "",
     strict: bool = False,
+    tuned: bool | None = None,
 ) -> Model:
     """Open a model: a GGUF file (of a split one any part), a llama2.c checkpoint, or a known short name.
 
@@ -77,6 +78,7 @@ def load(
     or as a `Path` a file of it, in place of the file's. progress: called as progress(what, done, total).
     fuse: which fusions are on ("none", "-swiglu,+linear"); "": what GRAPHML_FUSE says, else all. place: where
     nodes go ("cpu:layers.0-14,reference:softmax"). strict: refuse what the preferred backend cannot run.
+    tuned: kernels use the parameters that `graphml tune` found; None: what GRAPHML_TUNED says, else not.
 
     Raises a GraphmlError: WeightsError for a bad file, ArchitectureError, BackendError, UsageError for an
     argument, DownloadError.
@@ -91,7 +93,7 @@ def load(
     found = fetch.resolve(path, lambda done, total: report("download", done, total or 0))
     arch_file = None if arch is None else Path(arch)
     executor = open_executor(
-        found, backend, threads, arch_file, kv, n_batch, report, options, quant, residence
+        found, backend, threads, arch_file, kv, n_batch, report, options, quant, residence, tuned
     )
     try:
         if progress is not None:

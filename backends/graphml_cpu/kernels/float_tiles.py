@@ -97,15 +97,19 @@ def _make_unpack(kind: str) -> Callable[..., Any]:
     return unpack
 
 
-def make_float_tiles(kind: str) -> Callable[..., Any]:
+def make_float_tiles(
+    kind: str, tokens: int = TOKENS, most_columns: int = packed.FLOAT_COLUMNS
+) -> Callable[..., Any]:
     """An inline function `multiply(begin, end, w, x, ..., rows, scratch)`.
 
-    Panels begin to end (of 2 W weight rows each) of format `kind` times all rows of activations.
+    Panels begin to end (of 2 W weight rows each, `most_columns` at a time, no more than
+    `packed.FLOAT_COLUMNS`) of format `kind` times all rows of activations, `tokens` of them (even, at most
+    `packed.TILE_TOKENS`) in a tile.
     """
     size = ELEMENT_BYTES[kind]
     unpack = _make_unpack(kind)
-    few = TOKENS // 2
-    many_tokens, few_tokens = _make_tile(TOKENS), _make_tile(few)
+    few = tokens // 2
+    many_tokens, few_tokens = _make_tile(tokens), _make_tile(few)
 
     @inline
     def store_sums(
@@ -137,8 +141,8 @@ def make_float_tiles(kind: str) -> Callable[..., Any]:
         out = scratch + _COLUMN_BYTES * min((k + 255) // 256 * 256, packed.FLOAT_COLUMNS)
         for panel in range(begin, end):
             column = panel * 2 * WIDTH
-            for start in range(0, k, packed.FLOAT_COLUMNS):
-                columns = min(k - start, packed.FLOAT_COLUMNS)
+            for start in range(0, k, most_columns):
+                columns = min(k - start, most_columns)
                 for half in range(2):
                     # Past the last row the last one is unpacked again, and its results are not stored.
                     row = min(column + half * WIDTH, n - 1)
@@ -153,7 +157,7 @@ def make_float_tiles(kind: str) -> Callable[..., Any]:
                 while token < rows:
                     at = x + token * x_stride + start * 4
                     left = rows - token
-                    taken = few if left <= few else TOKENS
+                    taken = few if left <= few else tokens
                     if taken == few:
                         few_tokens(scratch, columns, at, x_stride, (left - 1) * x_stride, out)
                     else:

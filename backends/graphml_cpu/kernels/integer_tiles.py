@@ -127,13 +127,13 @@ def make_add_block(reader: Reader) -> Callable[..., Any]:
     return operation(add_block)
 
 
-def make_tile(reader: Reader, token_addresses: Any) -> Callable[..., Any]:
-    """An inline function: panels times `TOKENS` rows (past the end the last one again), stored at `out`.
+def make_tile(reader: Reader, tokens: int, token_addresses: Any) -> Callable[..., Any]:
+    """An inline function: panels times `tokens` rows (past the end the last one again), stored at `out`.
 
     token_addresses: how the rows are found from x, x_stride and last, one of `register_tiles`.
     """
     add_block = make_add_block(reader)
-    zeros = make_zeros(TOKENS * PANELS)
+    zeros = make_zeros(tokens * PANELS)
     block_bytes = panel_block_bytes(reader)
 
     @inline
@@ -148,13 +148,14 @@ def make_tile(reader: Reader, token_addresses: Any) -> Callable[..., Any]:
     return tile
 
 
-def make_integer_tiles(kind: str) -> Callable[..., Any]:
+def make_integer_tiles(kind: str, tokens: int = TOKENS) -> Callable[..., Any]:
     """An inline function `multiply(begin, end, w, x, ..., rows, scratch)`.
 
-    Weights of format `kind`, PANELS * W rows at a time, begin to end of these, times all packed rows.
+    Weights of format `kind`, PANELS * W rows at a time, begin to end of these, times all packed rows,
+    `tokens` of them (at most `packed.TILE_TOKENS`) in a tile.
     """
     reader = make_read(kind)
-    unpack, tile = make_unpack(reader), make_tile(reader, make_token_addresses(TOKENS))
+    unpack, tile = make_unpack(reader), make_tile(reader, tokens, make_token_addresses(tokens))
     stored_bytes, stored_elements = reader.block_bytes, reader.block_elements
     panel_group = 4 * panel_block_bytes(reader)
 
@@ -177,18 +178,18 @@ def make_integer_tiles(kind: str) -> Callable[..., Any]:
         row_bytes = k // stored_elements * stored_bytes
         panel_bytes = (k + packed.GROUP - 1) // packed.GROUP * panel_group
         out = scratch + PANELS * panel_bytes
-        buffer = out + TOKENS * PANELS * VECTOR_BYTES
+        buffer = out + tokens * PANELS * VECTOR_BYTES
         for index in range(begin, end):
             first = index * PANELS * WIDTH
             for panel in range(PANELS):
                 row = min(first + panel * WIDTH, n - 1)
                 last = (n - 1 - row) * row_bytes
                 unpack(w + row * row_bytes, row_bytes, last, k, scratch + panel * panel_bytes, buffer)
-            for token in range(0, rows, TOKENS):
+            for token in range(0, rows, tokens):
                 left = rows - token
                 at = x + token * x_stride
                 tile(scratch, panel_bytes, k // packed.BLOCK, at, x_stride, (left - 1) * x_stride, out)
-                for i in range(min(TOKENS, left)):
+                for i in range(min(tokens, left)):
                     for panel in range(PANELS):
                         values = load(F32, out + (i * PANELS + panel) * VECTOR_BYTES)
                         column = first + panel * WIDTH

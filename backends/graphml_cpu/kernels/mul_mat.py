@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from graphml_cpu import packed
 from graphml_cpu.compiler import Address, Dim, Int
+from graphml_cpu.kernels import float_tiles, integer_tiles
 from graphml_cpu.kernels.float_rows import make_float_rows
 from graphml_cpu.kernels.float_tiles import make_float_tiles
 from graphml_cpu.kernels.formats import has_reader
@@ -54,11 +56,18 @@ def make_mul_mat_vec(kind: str) -> Callable[..., None]:
     return mul_mat_vec
 
 
-def make_mul_mat(kind: str) -> Callable[..., None]:
-    """For any number of rows of activations: panels of weights are unpacked and used for all rows."""
+def make_mul_mat(kind: str, tokens: int = 0, columns: int = 0) -> Callable[..., None]:
+    """For any number of rows of activations: panels of weights are unpacked and used for all rows.
+
+    tokens: of a register tile; columns: of a panel of float weights; 0: what suits most processors.
+    """
     integer = has_reader(kind)
     multiply_few = _make_rows(kind)
-    multiply_many = make_integer_tiles(kind) if integer else make_float_tiles(kind)
+    if integer:
+        multiply_many = make_integer_tiles(kind, tokens or integer_tiles.TOKENS)
+    else:
+        shape = tokens or float_tiles.TOKENS, columns or packed.FLOAT_COLUMNS
+        multiply_many = make_float_tiles(kind, *shape)
     panel_rows = 2 * WIDTH
 
     def mul_mat(

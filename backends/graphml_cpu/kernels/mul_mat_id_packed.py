@@ -77,7 +77,7 @@ def _make_few(reader: Reader) -> Callable[..., Any]:
 
 def _make_many(reader: Reader) -> Callable[..., Any]:
     """As `_make_few` for many pairs; `begin` is a multiple of _ROWS."""
-    unpack, tile = make_unpack(reader), make_tile(reader, make_listed_addresses(TOKENS))
+    unpack, tile = make_unpack(reader), make_tile(reader, TOKENS, make_listed_addresses(TOKENS))
     panel_group = 4 * panel_block_bytes(reader)
 
     @inline

@@ -50,13 +50,15 @@ Argument = Constant | Node | Rows | Scratch | Workspace | int | float
 class Step:
     """One kernel call. `writes` names the arguments that the kernel writes; it reads all others.
 
-    split: always shared among the threads, even where the node's value is made by each for itself.
+    split: always shared among the threads, even where the node's value is made by each for itself. parts:
+    into how many parts each thread's share is cut, if another number than usual.
     """
 
     kernel: KernelRef
     arguments: Mapping[str, Argument]
     writes: tuple[str, ...] = ("out",)
     split: bool = False
+    parts: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

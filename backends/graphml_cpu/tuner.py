@@ -1,0 +1,204 @@
+"""The search of `graphml tune`: every product of a graph, with each value of each parameter, on this machine.
+
+One parameter after the other is tried, all values in turns, so that whatever else the machine does hits them
+alike. A value's product must be that of the usual parameters before it is timed, and theirs close to
+float64's. What looks better is measured once more against the usual, and kept if it takes at most `_WORTH` of
+its time. Knows kernel calls; what is kept where is `graphml_cpu.tuning`'s.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import graphml_quant
+import numpy as np
+
+from graphml.backend import Progress, Tuned
+from graphml.errors import BackendError
+from graphml.ir.graph import Graph
+from graphml.ir.node import Node
+from graphml.ir.op import Array
+from graphml.ir.ops.leaf import weight_leaf
+from graphml.ir.shape import bounds
+from graphml_cpu import tuning
+from graphml_cpu.compiler import Kernel, KernelRef, compile_kernels
+from graphml_cpu.lowering import table
+from graphml_cpu.lowering.linear import ACTIVATION
+from graphml_cpu.lowering.step import Scratch, Step
+from graphml_cpu.placement import refuses
+from graphml_cpu.program import PARTS
+from graphml_cpu.state import zeros
+from graphml_cpu.tape import Step as TapeStep
+from graphml_cpu.tape import Tape
+from graphml_cpu.tuning import Key
+from graphml_cpu.workers import Team
+
+_WORTH = 0.97
+_ROUNDS = 7
+_CHECK_ROUNDS = 15
+_CHECKED_ROWS = 16  # weight rows that are multiplied in float64
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """One kernel and shape: its call in the graph, the weight and so many rows of activations for it."""
+
+    key: Key
+    step: Step
+    weight: Node
+    converted: bool
+    rows: int
+
+
+def _problems(graphs: Sequence[Graph], threads: int) -> list[_Problem]:
+    """Every kernel and shape of the graphs that has parameters, once."""
+    found: dict[Key, _Problem] = {}
+    for node in (node for graph in graphs for node in graph.nodes):
+        lowering = table().get(node.op.name)
+        if lowering is None or refuses(node) is not None:
+            continue
+        for step in lowering.lower(node, threads):
+            key, weight, x = tuning.key_of(step, threads), step.arguments.get("w"), step.arguments.get("x")
+            if (
+                key is not None
+                and isinstance(weight, Node)
+                and isinstance(x, Node)
+                and weight.op is weight_leaf
+            ):
+                rows = int(np.prod(bounds(x.shape[:-1])))
+                found.setdefault(key, _Problem(key, step, weight, x.dtype is ACTIVATION, rows))
+    return list(found.values())
+
+
+class _Bench:
+    """A problem's memory, and its product with any parameters."""
+
+    def __init__(self, problem: _Problem, weight: Array, team: Team) -> None:
+        self._problem, self._team = problem, team
+        self._weight, (_, n, k, _) = weight, problem.key
+        self._kept: list[list[Array]] = []
+        self.x = np.random.default_rng(k).standard_normal((problem.rows, k)).astype(np.float32)
+        self._rows = np.array([problem.rows])
+        self._given = _packed(self.x, self._rows, problem.step) if problem.converted else self.x
+        self.y = np.zeros((problem.rows, n), np.float32)
+        scratch = problem.step.arguments["scratch"]
+        assert isinstance(scratch, Scratch)
+        width = -(-scratch.n_bytes // 4096) * 4096
+        self._scratch = zeros(team.n_threads * width).reshape(team.n_threads, width)
+
+    def tape(self, parameters: Mapping[str, int]) -> Tape:
+        """The product with some parameters as a program of one step; it keeps its parameter blocks."""
+        step = tuning.with_parameters(self._problem.step, parameters)
+        kernel = compile_kernels([step.kernel])[step.kernel.name]
+        blocks = [self._block(kernel, thread) for thread in range(self._team.n_threads)]
+        addresses = tuple(block.ctypes.data for block in blocks)
+        tape = Tape([TapeStep(kernel.address, addresses, parts=step.parts or PARTS)], self._team.n_threads)
+        self._kept.append(blocks)
+        return tape
+
+    def _block(self, kernel: Kernel, thread: int) -> Array:
+        values: dict[str, float] = {
+            name: value
+            for name, value in self._problem.step.arguments.items()
+            if isinstance(value, int | float)
+        }
+        values |= {"residual": 0, "bias": 0, "w": self._weight.ctypes.data, "x": self._given.ctypes.data}
+        values |= {"y": self.y.ctypes.data, "scratch": self._scratch[thread].ctypes.data}
+        return kernel.block(**values, rows=self._rows.ctypes.data)
+
+    def product(self, tape: Tape) -> Array:
+        """What a tape computes."""
+        self.y[:] = np.nan
+        self._team.run(tape)
+        return self.y.copy()
+
+    def seconds(self, tape: Tape) -> float:
+        """One call."""
+        start = time.perf_counter()
+        self._team.run(tape)
+        return time.perf_counter() - start
+
+
+def _packed(x: Array, rows: Array, step: Step) -> Array:
+    """Activations as the integer products take them."""
+    kernel = compile_kernels([KernelRef("quantize_q8", "graphml_cpu.kernels.quantize", "make_quantize_q8")])
+    stride = step.arguments["x_stride"]
+    assert isinstance(stride, int)
+    out = zeros(len(x) * stride)
+    packing = kernel["quantize_q8"]
+    packing(packing.block(x=x.ctypes.data, out=out.ctypes.data, k=x.shape[1], rows=rows.ctypes.data))
+    return out
+
+
+def _check_usual(problem: _Problem, weight: Array, x: Array, y: Array) -> None:
+    """Refuse to tune a kernel that is wrong to begin with."""
+    kind, k = problem.weight.dtype.name, problem.key[2]
+    rows = weight.reshape(problem.key[1], -1)[:_CHECKED_ROWS]
+    plain = rows if rows.dtype != np.uint8 else _decoded(kind, rows, k)
+    wanted = x.astype(np.float64) @ _as_float(kind, plain, k).T
+    error = ((y[:, : len(rows)] - wanted) ** 2).sum() / max((wanted**2).sum(), 1e-300)
+    if not error < 1e-3:
+        raise BackendError(f"{problem.key[0]} {problem.key[1:]}: its product is wrong, NMSE {error:.3g}")
+
+
+def _decoded(kind: str, rows: Array, k: int) -> Array:
+    return graphml_quant.dequantize(graphml_quant.by_name(kind), np.ascontiguousarray(rows), (len(rows), k))
+
+
+def _as_float(kind: str, rows: Array, k: int) -> Array:
+    if kind == "bf16":
+        rows = (rows.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return rows.reshape(len(rows), k).astype(np.float64)
+
+
+def _in_turns(bench: _Bench, tapes: Sequence[Tape], rounds: int) -> list[float]:
+    """Seconds of each, the median of some rounds; the first round is thrown away."""
+    times = [[bench.seconds(tape) for tape in tapes] for _ in range(rounds + 1)][1:]
+    return [statistics.median(one) for one in zip(*times, strict=True)]
+
+
+def _search(problem: _Problem, weight: Array, team: Team) -> tuple[dict[str, int], float, float]:
+    """The best parameters (none: the usual), seconds with the usual and with these."""
+    bench = _Bench(problem, weight, team)
+    usual = bench.tape({})
+    wanted = bench.product(usual)
+    _check_usual(problem, weight, bench.x, wanted)
+    chosen: dict[str, int] = {}
+    for name, values in tuning.candidates(problem.step.kernel).items():
+        if name == "parts" and team.n_threads == 1:
+            continue
+        tries = [chosen, *({**chosen, name: value} for value in values)]
+        tapes = [bench.tape(one) for one in tries]
+        for one, tape in zip(tries, tapes, strict=True):
+            found = bench.product(tape)
+            if not np.allclose(found, wanted, rtol=1e-4, atol=1e-4 * float(np.abs(wanted).max())):
+                raise BackendError(f"{problem.key[0]} {problem.key[1:]}: another product with {one}")
+        times = _in_turns(bench, tapes, _ROUNDS)
+        best = min(range(len(tries)), key=times.__getitem__)
+        if times[best] < _WORTH * times[0]:
+            chosen = tries[best]
+    before, after = _in_turns(bench, [usual, bench.tape(chosen)], _CHECK_ROUNDS)
+    return (chosen, before, after) if chosen and after < _WORTH * before else ({}, before, before)
+
+
+def tune(
+    graphs: Sequence[Graph], weights: Mapping[str, Array], team: Team, progress: Progress
+) -> list[Tuned]:
+    """See `graphml.backend.TunableDevice`."""
+    problems = _problems(graphs, team.n_threads)
+    results = {}
+    found = []
+    for done, problem in enumerate(problems):
+        progress("tune", done, len(problems))
+        weight = np.asarray(weights[problem.weight.name])
+        parameters, usual_s, tuned_s = _search(problem, weight, team)
+        results[problem.key] = {"parameters": parameters, "usual_s": usual_s, "tuned_s": tuned_s}
+        kernel, n, k, threads = problem.key
+        shape = f"{n} x {k}, {problem.rows} rows, {threads} threads"
+        found.append(Tuned(kernel, shape, parameters, usual_s, tuned_s))
+    progress("tune", len(problems), len(problems))
+    tuning.save(results)
+    return found

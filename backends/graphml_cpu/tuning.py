@@ -1,0 +1,172 @@
+"""What `graphml tune` found: a small JSON file in the cache folder, and how it changes kernel calls.
+
+Knows the parameters that kernels have, and the file; how good ones are found is `graphml_cpu.tuner`'s.
+
+The file `tuning.json` holds a list of entries. Each has the processor's name, the instruction set, the hash
+of the kernels' sources (another one makes it void), kernel, n, k and threads, the parameters, and the seconds
+of one call with the usual parameters and with these.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from graphml import settings
+from graphml.errors import BackendError
+from graphml_cpu import kernel_cache, target
+from graphml_cpu.compiler import KernelRef
+from graphml_cpu.kernels import formats
+from graphml_cpu.lowering.step import Step
+
+Key = tuple[str, int, int, int]
+"""Kernel, n, k, threads."""
+
+_MOST_BYTES = 4 << 20
+_PARTS = (1, 2, 4, 8)
+
+
+def candidates(kernel: KernelRef) -> Mapping[str, Sequence[int]]:
+    """The parameters of a kernel and the values that they may take; none for kernels that have no parameters.
+
+    tokens: of a register tile. columns: of a panel of float weights. parts: into how many each thread's share
+    of the call is cut.
+    """
+    if kernel.factory == "make_mul_mat_vec":
+        return {"parts": _PARTS}
+    if kernel.factory != "make_mul_mat":
+        return {}
+    if formats.has_reader(str(kernel.arguments[0])):
+        return {"tokens": (2, 3, 4, 5, 6, 8), "parts": _PARTS}
+    return {"tokens": (4, 6, 8, 10, 12), "columns": (256, 512, 1024), "parts": _PARTS}
+
+
+def key_of(step: Step, threads: int) -> Key | None:
+    """What a call's parameters are kept under; None where it has none."""
+    n, k = step.arguments.get("n"), step.arguments.get("k")
+    if not candidates(step.kernel) or not isinstance(n, int) or not isinstance(k, int):
+        return None
+    return step.kernel.name, n, k, threads
+
+
+def with_parameters(step: Step, parameters: Mapping[str, int]) -> Step:
+    """The call with parameters other than the usual ones."""
+    tokens, columns = parameters.get("tokens", 0), parameters.get("columns", 0)
+    kernel = step.kernel
+    if tokens or columns:
+        name = f"{kernel.name}-{tokens}-{columns}"
+        kernel = replace(kernel, name=name, arguments=(kernel.arguments[0], tokens, columns))
+    return replace(step, kernel=kernel, parts=parameters.get("parts"))
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Parameters other than the usual ones, by kernel, shape and threads."""
+
+    entries: Mapping[Key, Mapping[str, int]]
+
+    def applied(self, step: Step, threads: int) -> Step:
+        """The call as it was found to be fastest."""
+        key = key_of(step, threads) if self.entries else None
+        if key is None or key not in self.entries:
+            return step
+        known, parameters = candidates(step.kernel), self.entries[key]
+        for name, value in parameters.items():
+            if value not in known.get(name, ()):  # others might not fit into the kernel's scratch memory
+                raise BackendError(
+                    f"{_file()}: {step.kernel.name} has no {name} of {value!r}; remove the file"
+                )
+        return with_parameters(step, parameters)
+
+
+UNTUNED = Tuning({})
+
+
+def _file() -> Path:
+    return settings.cache_folder() / "tuning.json"
+
+
+def _machine() -> dict[str, str]:
+    """What an entry must have been made with to be of use."""
+    return {
+        "cpu": str(llvm.get_host_cpu_name()),
+        "level": target.current().name,
+        "version": kernel_cache.sources_hash(),
+    }
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    """All entries of the file, of whatever machine; none without a file. `BackendError` if it is another."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise BackendError(f"{path}: {error}") from None
+    try:
+        if len(content) > _MOST_BYTES:
+            raise ValueError(f"more than {_MOST_BYTES} bytes")
+        found = json.loads(content)["entries"]
+        if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+            raise ValueError("entries are no list of objects")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BackendError(f"{path} is no file of `graphml tune` ({error}); remove it") from None
+    return found
+
+
+def _key_of(entry: Mapping[str, Any]) -> Key:
+    return str(entry["kernel"]), int(entry["n"]), int(entry["k"]), int(entry["threads"])
+
+
+def load() -> Tuning:
+    """What was found on this machine with these kernels; nothing if nothing was.
+
+    Raises `BackendError` for a file that cannot be read. What the entries say is checked when it is used.
+    """
+    path, machine = _file(), _machine()
+    found: dict[Key, dict[str, int]] = {}
+    for entry in _entries(path):
+        if any(entry.get(name) != value for name, value in machine.items()):
+            continue
+        try:
+            key, parameters = _key_of(entry), dict(entry["parameters"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise BackendError(f"{path} is no file of `graphml tune` ({error}); remove it") from None
+        found[key] = parameters
+    return Tuning(found)
+
+
+def save(results: Mapping[Key, Mapping[str, Any]]) -> None:
+    """Put results into the file, in place of earlier ones for the same machine, kernels and shapes.
+
+    A result has `parameters`, `usual_s` and `tuned_s`. A damaged file is replaced. Raises `BackendError`
+    where the folder cannot be written.
+    """
+    path, machine = _file(), _machine()
+    kept: list[dict[str, Any]] = []
+    with contextlib.suppress(BackendError):
+        for entry in _entries(path):
+            of_machine = entry.get("cpu") == machine["cpu"] and entry.get("level") == machine["level"]
+            stale = of_machine and entry.get("version") != machine["version"]
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                if not stale and not (of_machine and _key_of(entry) in results):
+                    kept.append(entry)
+    for (kernel, n, k, threads), result in results.items():
+        kept.append({**machine, "kernel": kernel, "n": n, "k": k, "threads": threads, **result})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tuning-")
+        with os.fdopen(handle, "w") as file:
+            json.dump({"entries": kept}, file, indent=1)
+        Path(temporary).replace(path)
+    except OSError as error:
+        raise BackendError(f"{path}: {error}") from None

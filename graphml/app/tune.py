@@ -1,0 +1,51 @@
+"""`graphml tune`: tries out which parameters of the kernels suit this machine, and keeps them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from graphml import settings
+from graphml.app import options
+from graphml.app.console import Bars, write_json
+from graphml.app.opening import find
+from graphml.backend import TunableDevice
+from graphml.engine.compile import CompileOptions
+from graphml.engine.loading import open_executor
+from graphml.errors import UsageError
+
+
+def tune(
+    model: options.Model = None,
+    threads: options.Threads = None,
+    kv: options.CacheType = "f16",
+    batch: options.BatchSize = 512,
+    backend: options.Backend = "cpu",
+    arch: options.Architecture = None,
+    fuse: options.Fuse = "",
+    json: options.Json = False,
+    hf: options.Hub = None,
+) -> None:
+    """Find the parameters with which this machine runs the model's kernels fastest, and keep them.
+
+    Programs use them where GRAPHML_TUNED=1 or load(..., tuned=True) says so.
+    """
+    with Bars() as bars:
+        path = find(model, hf, bars)
+        chosen = CompileOptions(fuse)
+        executor = open_executor(path, backend, threads, arch, kv, batch, bars.report, chosen, tuned=False)
+        try:
+            device = executor.device
+            if not isinstance(device, TunableDevice):
+                raise UsageError(f"backend {backend!r} has nothing to tune")
+            graphs = [executor.compiled(tokens, 1).graph for tokens in dict.fromkeys((1, batch))]
+            found = device.tune(graphs, executor.weights, bars.report)
+        finally:
+            executor.close()
+    if json:
+        write_json({"model": str(path), "backend": backend, "tuned": [asdict(one) for one in found]})
+        return
+    for one in found:
+        kept = ", ".join(f"{name} {value}" for name, value in one.parameters.items()) or "as usual"
+        times = f"{one.usual_s * 1e6:9.1f} us  {one.usual_s / one.tuned_s:5.2f} x"
+        print(f"{one.kernel:20} {one.shape:40} {times}  {kept}")
+    print(f"kept in {settings.cache_folder() / 'tuning.json'}; to use: GRAPHML_TUNED=1")
