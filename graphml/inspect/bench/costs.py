@@ -6,6 +6,7 @@ Knows ops, sizes and measured steps; measures nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from graphml.backend import StepTime
 from graphml.engine.executor import Executor
@@ -69,19 +70,31 @@ def shares(
     for is overhead.
     """
     found = dict.fromkeys(("memory", "compute", "overhead"), 0.0)
+    kinds: dict[str, _Kind] = {}
     past = test.n_depth
     for dims, times in taken:
-        sizes = sizes_at(dims, past)
-        calls: dict[str, list[StepTime]] = {}
+        sizes, seen = sizes_at(dims, past), set()
         for step in times:
-            calls.setdefault(step.node.name, []).append(step)
-        for steps in calls.values():
-            worked = sum(sum(step.work_s) / len(step.work_s) for step in steps)
-            waited = sum(sum(step.wait_s) / len(step.wait_s) for step in steps)
-            n_bytes = work(steps[0].node, sizes).n_bytes
-            speed = n_bytes / worked * whole / usual if worked > 0 and usual > 0 else 0.0
-            found[BOUNDS[bound_by(len(steps), worked, 0.0, speed, bandwidth)]] += worked
-            found["overhead"] += waited
+            node = step.node
+            kind = kinds.setdefault(f"{node.op.name} {node.name.rpartition('.')[2]}", _Kind())
+            kind.calls += 1
+            kind.seconds += sum(step.work_s) / len(step.work_s)
+            found["overhead"] += sum(step.wait_s) / len(step.wait_s)
+            if node.name not in seen:  # a node may take several calls, which share its bytes
+                seen.add(node.name)
+                kind.n_bytes += work(node, sizes).n_bytes
         past += dims.get("T", 1) // test.n_parallel
+    for kind in kinds.values():
+        speed = kind.n_bytes / kind.seconds * whole / usual if kind.seconds > 0 and usual > 0 else 0.0
+        found[BOUNDS[bound_by(kind.calls, kind.seconds, 0.0, speed, bandwidth)]] += kind.seconds
     found["overhead"] += max(whole - sum(found.values()), 0.0)
     return {name: seconds / whole for name, seconds in found.items()} if whole > 0 else {}
+
+
+@dataclass
+class _Kind:
+    """The same node of all layers and steps; a single call says little where other programs run too."""
+
+    calls: int = 0
+    seconds: float = 0.0
+    n_bytes: int = 0

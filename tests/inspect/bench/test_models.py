@@ -78,7 +78,7 @@ def test_random_blocks_have_the_deviation_and_are_legal(name: str) -> None:
     assert not np.array_equal(made, np.concatenate(list(blocks.random_blocks(kind, 4000, 0.02, 4))))
 
 
-@pytest.mark.parametrize(("shape", "kind"), [("tiny", "Q4_K_M"), ("tiny-moe", "Q8_0"), (SMALL, "F16")])
+@pytest.mark.parametrize(("shape", "kind"), [("tiny", "Q4_K_M"), ("tiny-moe", "Q8_0")])
 def test_a_made_model_runs_and_the_backends_agree(shape: str | Shape, kind: str, folder: Path) -> None:
     told: list[tuple[str, int, int]] = []
     path = bench_model(shape, kind, lambda *report: told.append(report))
@@ -87,11 +87,12 @@ def test_a_made_model_runs_and_the_backends_agree(shape: str | Shape, kind: str,
     written = path.stat().st_mtime_ns
     assert bench_model(shape, kind) == path
     assert path.stat().st_mtime_ns == written
-    ids = [3, 14, 15, 92, 65, 35]
+    ids = [3, 14, 15, 92]
     logits = []
     for backend in ("cpu", "reference"):
         with graphml.load(path, backend, threads=1) as model, model.session(32, seed=0) as session:
-            logits.append(session.eval(ids, all_logits=True))
+            # One by one, so that only the kernels of single tokens are compiled.
+            logits.append(np.stack([session.eval([token]) for token in ids]))
     assert np.isfinite(logits[0]).all()
     assert 0.3 < logits[0].std() < 3
     difference = ((logits[0] - logits[1]) ** 2).sum() / (logits[1] ** 2).sum()
