@@ -36,17 +36,22 @@ LOW_SUM = 208
 HIGH_SUM = 224
 SUM = 240
 
-# Panels of W rows that are unpacked together, so that activations are read half as often.
-PANELS = 2
-# Columns of a panel of float weights: its 2 W rows of 1024 columns are 128 KiB, well inside the second cache.
-FLOAT_COLUMNS = 1024
-# Tokens of a register tile, at most.
-TILE_TOKENS = 16
+# Integer products unpack columns of weights into two panels of W rows: for few rows of activations so many
+# that the panels stay in the first cache; for more as many as COLUMNS, so that activations are read in runs.
+FEW_COLUMNS = 512
+FEW_TOKENS = 32
+COLUMNS = 4096
+# Rows of activations whose sums are kept meanwhile.
+TOKENS = 512
 # Bytes that one row of a unit of weights takes while a panel is made: at most two groups of values, scales
 # and minima (`kernels.integer_panels`).
 UNIT_ROW_BYTES = 2 * 192
 # Vectors of a panel for each block of columns: values, scales and minima, at most.
 _PANEL_VECTORS = 8 + 2 + 2
+# Columns of a panel of float weights: its 2 W rows of 1024 columns are 128 KiB, well inside the second cache.
+FLOAT_COLUMNS = 1024
+# Tokens of a register tile, at most.
+TILE_TOKENS = 16
 
 
 def packed_bytes(k: int) -> int:
@@ -61,5 +66,6 @@ def scratch_bytes(kind: str, k: int) -> int:
         columns = min(-(-k // 256) * 256, FLOAT_COLUMNS)
         square = vector_bytes // 4 * vector_bytes
         return 2 * vector_bytes * columns + max(square, 2 * TILE_TOKENS * vector_bytes)
-    panels = PANELS * -(-k // GROUP) * 4 * _PANEL_VECTORS * vector_bytes
-    return panels + PANELS * TILE_TOKENS * vector_bytes + vector_bytes // 4 * UNIT_ROW_BYTES
+    columns = min(-(-k // GROUP) * GROUP, COLUMNS)
+    panels = 2 * columns // BLOCK * _PANEL_VECTORS * vector_bytes
+    return panels + 2 * (TOKENS + TILE_TOKENS) * vector_bytes + vector_bytes // 4 * UNIT_ROW_BYTES

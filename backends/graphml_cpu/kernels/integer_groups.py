@@ -11,7 +11,7 @@ from typing import Any
 
 from graphml_cpu import packed, target
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import F32x4, F32x8, I8x64, Reader, U8x64, spread
+from graphml_cpu.kernels.formats._groups import F32x4, F32x8, I8x64, Reader, U8x64
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
     bitcast,
@@ -20,12 +20,15 @@ from graphml_cpu.simd import (
     dot4_signed,
     fma,
     load,
+    shuffle_by,
     to_float,
     vector,
     zero,
 )
 
 I32x16 = vector("i32", 16)
+# Each of four numbers in the four lanes that its block has in a register.
+_spread = shuffle_by([lane // 4 for lane in range(16)])
 
 
 @dataclass(frozen=True)
@@ -98,24 +101,25 @@ def _make_seed(shift: int | None, lanes: tuple[int, ...] | None) -> Callable[...
 
 
 def _make_products(reader: Reader) -> Callable[..., Any]:
-    """An inline function `products(group, x)`: the scaled products of a group, less the token's scale."""
+    """An inline function `add(group, x, total)`: the total plus the scaled products of a group."""
     operand = make_operand(reader)
     dot, prepare = operand.dot, operand.prepare
     both, low_seed, high_seed = (_make_seed(operand.shift, lanes) for lanes in (None, (0,), (1,)))
 
     @inline
-    def by_blocks(group: Any, x: int) -> Vector:
+    def by_blocks(group: Any, x: int, total: Vector) -> Vector:
         values, scales, _ = group
         found = dot(both(x), prepare(values[0]), load(I8x64, x))
         found = dot(found, prepare(values[1]), load(I8x64, x + packed.HIGH_HALF))
-        return to_float(found) * scales[0]
+        return fma(to_float(found), _spread(scales[0] * load(F32x4, x + packed.SCALE)), total)
 
     @inline
-    def by_halves(group: Any, x: int) -> Vector:
+    def by_halves(group: Any, x: int, total: Vector) -> Vector:
         values, scales, _ = group
         low = dot(low_seed(x), prepare(values[0]), load(I8x64, x))
         high = dot(high_seed(x), prepare(values[1]), load(I8x64, x + packed.HIGH_HALF))
-        return fma(to_float(low), scales[0], to_float(high) * scales[1])
+        products = fma(to_float(low), _spread(scales[0]), to_float(high) * _spread(scales[1]))
+        return fma(products, _spread(load(F32x4, x + packed.SCALE)), total)
 
     return by_blocks if reader.scales == 1 else by_halves
 
@@ -126,7 +130,7 @@ def make_add_group(reader: Reader) -> tuple[Callable[..., Any], Any]:
     `group` is what the reader reads, `x` the address of the token's packed group. `total` (F32x16, its lanes
     still to be added) gets the products, `least` the minima times the sums of activations.
     """
-    products = _make_products(reader)
+    add_products = _make_products(reader)
 
     @inline
     def of_blocks(group: Any, x: int, least: Vector) -> Vector:
@@ -140,11 +144,10 @@ def make_add_group(reader: Reader) -> tuple[Callable[..., Any], Any]:
     def none(group: Any, x: int, least: Vector) -> Vector:
         return least
 
-    add = (none, of_blocks, of_halves)[reader.minima]
+    add_minima = (none, of_blocks, of_halves)[reader.minima]
 
     @inline
     def add_group(group: Any, x: int, total: Vector, least: Vector) -> tuple[Vector, Vector]:
-        total = fma(products(group, x), spread(load(F32x4, x + packed.SCALE)), total)
-        return total, add(group, x, least)
+        return add_products(group, x, total), add_minima(group, x, least)
 
     return add_group, F32x8 if reader.minima == 2 else F32x4

@@ -19,7 +19,7 @@ from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._groups import Reader
 from graphml_cpu.kernels.integer_groups import make_operand
 from graphml_cpu.kernels.register_tiles import VECTOR_BYTES, join
-from graphml_cpu.simd import U8, WIDTH, build, shuffle_by, store
+from graphml_cpu.simd import U8, WIDTH, build, store
 from graphml_cpu.simd.operation import operation
 
 # What a row of a group takes before it is turned around: 128 values, and four floats for each of two vectors
@@ -27,7 +27,6 @@ from graphml_cpu.simd.operation import operation
 _ROW_GROUP_BYTES = 192
 _SCALES = 128
 _MINIMA = 160
-_one_of_four = shuffle_by((0, 4, 8, 12))
 
 
 def panel_block_bytes(reader: Reader) -> int:
@@ -35,43 +34,91 @@ def panel_block_bytes(reader: Reader) -> int:
     return (8 + reader.scales + reader.minima) * VECTOR_BYTES
 
 
-def _make_load_transposed(row_bytes: int) -> Callable[..., Any]:
-    """An operation `f(at)`: 16 bytes of each of W rows, `row_bytes` apart, as four U8 vectors.
+def _in_quarters(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
+    """IR: 4 x 4 numbers are turned around within every 16 bytes of four vectors."""
+    width = rows[0].type.count
 
-    Lane r of vector c (lanes of four bytes) holds bytes 4c to 4c+3 of row r.
+    def pairs(a: ir.Value, b: ir.Value, first: int) -> ir.Value:
+        """Two neighbours of a, then two of b, in turns by one (first 0 or 2)."""
+        lanes = [
+            (q + first, width + q + first, q + first + 1, width + q + first + 1) for q in range(0, width, 4)
+        ]
+        return build.shuffle(builder, a, b, [lane for four in lanes for lane in four])
+
+    def doubles(a: ir.Value, b: ir.Value, first: int) -> ir.Value:
+        lanes = [
+            (q + first, q + first + 1, width + q + first, width + q + first + 1) for q in range(0, width, 4)
+        ]
+        return build.shuffle(builder, a, b, [lane for four in lanes for lane in four])
+
+    found = []
+    for first in (0, 2):
+        left, right = pairs(rows[0], rows[1], first), pairs(rows[2], rows[3], first)
+        found += [doubles(left, right, 0), doubles(left, right, 2)]
+    return found
+
+
+def _quarters(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
+    """IR: as many vectors as they have quarters of 16 bytes; quarter q of vector r becomes quarter r of q."""
+    width = rows[0].type.count
+    if len(rows) == 1:
+        return rows
+    if len(rows) == 2:
+        a, b = rows
+        lanes = [[*range(first, first + 4), *range(width + first, width + first + 4)] for first in (0, 4)]
+        return [build.shuffle(builder, a, b, order) for order in lanes]
+
+    def pick(a: ir.Value, b: ir.Value, first: int) -> ir.Value:
+        """Quarters first and first + 2 of a, then of b."""
+        starts = [4 * first, 4 * first + 8, width + 4 * first, width + 4 * first + 8]
+        return build.shuffle(builder, a, b, [start + lane for start in starts for lane in range(4)])
+
+    even = pick(rows[0], rows[1], 0), pick(rows[2], rows[3], 0)
+    odd = pick(rows[0], rows[1], 1), pick(rows[2], rows[3], 1)
+    return [pick(a, b, first) for first in (0, 1) for a, b in (even, odd)]
+
+
+def _make_turn_vectors(row_bytes: int, count: int) -> Callable[..., Any]:
+    """An operation `f(at)`: `count` (W or 4) times 4 bytes of each of W rows, `row_bytes` apart.
+
+    Gives `count` U8 vectors: lane r of vector c (lanes of four bytes) holds bytes 4c to 4c+3 of row r.
     """
 
-    def load_transposed(typingctx: Any, at: Any) -> Any:
+    def turned(typingctx: Any, at: Any) -> Any:
         def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-            four = ir.VectorType(build.I32, 4)
+            kind = ir.VectorType(build.I32, count)
             rows = []
             for row in range(WIDTH):
                 address = builder.add(args[0], build.I64(row * row_bytes))
-                rows.append(builder.load(build.pointer(builder, address, four), align=1))
-            # Quarter q of interleaved[i] is row 4q + i: what is left is to transpose 4 x 4 in each quarter.
-            interleaved = [join(builder, rows[i::4]) for i in range(4)]
-            quarters = range(0, WIDTH, 4)
-
-            def pairs(a: ir.Value, b: ir.Value, start: int) -> ir.Value:
-                indices = []
-                for q in quarters:
-                    indices += [q + start, WIDTH + q + start, q + start + 1, WIDTH + q + start + 1]
-                return build.shuffle(builder, a, b, indices)
-
-            result = []
-            for start in (0, 2):
-                left = pairs(interleaved[0], interleaved[1], start)
-                right = pairs(interleaved[2], interleaved[3], start)
-                for half in (0, 2):
-                    indices = []
-                    for q in quarters:
-                        indices += [q + half, q + half + 1, WIDTH + q + half, WIDTH + q + half + 1]
-                    result.append(builder.bitcast(build.shuffle(builder, left, right, indices), U8.llvm_type))
+                rows.append(builder.load(build.pointer(builder, address, kind), align=1))
+            if count == WIDTH:
+                fours = [_in_quarters(builder, rows[first : first + 4]) for first in range(0, WIDTH, 4)]
+                columns = [_quarters(builder, [four[c] for four in fours]) for c in range(4)]
+                result = [columns[c % 4][c // 4] for c in range(WIDTH)]
+            else:
+                # Quarter q of the joined rows i, 4 + i, ... is row 4q + i.
+                result = _in_quarters(builder, [join(builder, rows[i::4]) for i in range(4)])
+            result = [builder.bitcast(one, U8.llvm_type) for one in result]
             return context.make_tuple(builder, signature.return_type, result)
 
-        return types.UniTuple(U8, 4)(types.int64), codegen
+        return types.UniTuple(U8, count)(types.int64), codegen
 
-    return operation(load_transposed)
+    return operation(turned)
+
+
+@operation
+def _store_blocks(typingctx: Any, to: Any, distance: Any, vectors: Any) -> Any:
+    """Store the vectors of a tuple in runs of four, the runs `distance` bytes apart."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        for index in range(len(vectors)):
+            run = builder.add(args[0], builder.mul(args[1], build.I64(index // 4)))
+            at = builder.add(run, build.I64(index % 4 * VECTOR_BYTES))
+            value = builder.extract_value(args[2], index)
+            builder.store(value, build.pointer(builder, at, value.type), align=4)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, vectors), codegen
 
 
 def _make_put(reader: Reader) -> Callable[..., Any]:
@@ -80,12 +127,12 @@ def _make_put(reader: Reader) -> Callable[..., Any]:
 
     @inline
     def one_scale(to: int, group: Any) -> None:
-        store(to + _SCALES, _one_of_four(group[1][0]))
+        store(to + _SCALES, group[1][0])
 
     @inline
     def two_scales(to: int, group: Any) -> None:
-        store(to + _SCALES, _one_of_four(group[1][0]))
-        store(to + _SCALES + 16, _one_of_four(group[1][1]))
+        store(to + _SCALES, group[1][0])
+        store(to + _SCALES + 16, group[1][1])
 
     @inline
     def no_minima(to: int, group: Any) -> None:
@@ -110,21 +157,18 @@ def _make_put(reader: Reader) -> Callable[..., Any]:
 
 def _make_turn(reader: Reader, row_bytes: int) -> Callable[..., Any]:
     """An inline function `turn(source, panel)`: a group of W rows, `row_bytes` apart -> four panel blocks."""
-    load_transposed = _make_load_transposed(row_bytes)
+    turned, turned_four = _make_turn_vectors(row_bytes, WIDTH), _make_turn_vectors(row_bytes, 4)
     block_bytes = panel_block_bytes(reader)
     minima_at = (8 + reader.scales) * VECTOR_BYTES
     scales, minima = reader.scales, reader.minima
+    blocks = WIDTH // 4
 
     @inline
     def turn(source: int, panel: int) -> None:
-        for block in range(4):
-            to = panel + block * block_bytes
-            for half in range(2):
-                a, b, c, d = load_transposed(source + half * 64 + block * 16)
-                store(to + half * 4 * VECTOR_BYTES, a)
-                store(to + half * 4 * VECTOR_BYTES + VECTOR_BYTES, b)
-                store(to + half * 4 * VECTOR_BYTES + 2 * VECTOR_BYTES, c)
-                store(to + half * 4 * VECTOR_BYTES + 3 * VECTOR_BYTES, d)
+        for half in range(2):
+            for first in range(0, 4, blocks):
+                to = panel + first * block_bytes + half * 4 * VECTOR_BYTES
+                _store_blocks(to, block_bytes, turned(source + half * 64 + first * 16))
         for index in range(scales):
             turn_floats(source + _SCALES + 16 * index, panel + (8 + index) * VECTOR_BYTES)
         for index in range(minima):
@@ -132,7 +176,7 @@ def _make_turn(reader: Reader, row_bytes: int) -> Callable[..., Any]:
 
     @inline
     def turn_floats(source: int, to: int) -> None:
-        a, b, c, d = load_transposed(source)
+        a, b, c, d = turned_four(source)
         store(to, a)
         store(to + block_bytes, b)
         store(to + 2 * block_bytes, c)

@@ -15,7 +15,6 @@ from graphml_cpu.kernels.formats import make_read
 from graphml_cpu.kernels.formats._groups import F32x16, Reader
 from graphml_cpu.kernels.integer_groups import make_add_group
 from graphml_cpu.kernels.outputs import AHEAD, store_output
-from graphml_cpu.kernels.register_tiles import make_token_addresses
 from graphml_cpu.kernels.share import Number, Vector
 from graphml_cpu.simd import prefetch, sum_lanes, zero
 
@@ -89,14 +88,16 @@ def make_row(reader: Reader, tokens: int) -> Callable[..., Any]:
     size, elements = reader.unit_bytes, reader.groups * packed.GROUP
     block = reader.block_elements
     step = reader.groups * packed.GROUP_BYTES
+    # Of a line now and then that is missed the neighbour is fetched, and the processor brings it by itself.
+    lines = (size + 32) // 64
 
     @inline
     def units(w: int, xs: Any, k: int) -> Any:
         sums = zeros()
         at = 0
         for _ in range(k // elements):
-            for line in range(0, size, 64):
-                prefetch(w + AHEAD + line)
+            for line in range(lines):
+                prefetch(w + AHEAD + 64 * line)
             sums = unit(read(w), xs, at, sums)
             w += size
             at += step
@@ -127,7 +128,6 @@ def make_integer_rows(kind: str) -> Callable[..., Any]:
     """
     reader = make_read(kind)
     row_1, row_2, row_4 = make_row(reader, 1), make_row(reader, 2), make_row(reader, 4)
-    two, four = make_token_addresses(2), make_token_addresses(4)
     block_bytes, block_elements = reader.block_bytes, reader.block_elements
 
     @inline
@@ -145,28 +145,31 @@ def make_integer_rows(kind: str) -> Callable[..., Any]:
         rows: int,
     ) -> None:
         row_bytes = k // block_elements * block_bytes
+        if rows == 1:
+            for index in range(begin, end):
+                (a,) = row_1(w + index * row_bytes, (x,), k)
+                store_output(finish(a), y, residual, bias, index, 0)
+            return
+        if rows == 2:
+            for index in range(begin, end):
+                a, b = row_2(w + index * row_bytes, (x, x + x_stride), k)
+                store_output(finish(a), y, residual, bias, index, 0)
+                store_output(finish(b), y, residual, bias, index, y_stride)
+            return
+        last = x + (rows - 1) * x_stride
         for index in range(begin, end):
-            at = w + index * row_bytes
-            token = 0
-            while token < rows:
-                left = rows - token
+            for token in range(0, rows, 4):
+                # Past the last token the last one is computed again, and not stored.
                 x0 = x + token * x_stride
-                to = token * y_stride
-                if left == 1:
-                    (a,) = row_1(at, (x0,), k)
-                    store_output(finish(a), y, residual, bias, index, to)
-                elif left == 2:
-                    a, b = row_2(at, two(x0, x_stride, x_stride), k)
-                    store_output(finish(a), y, residual, bias, index, to)
+                x1, x2 = min(x0 + x_stride, last), min(x0 + 2 * x_stride, last)
+                at, to = w + index * row_bytes, token * y_stride
+                a, b, c, d = row_4(at, (x0, x1, x2, min(x0 + 3 * x_stride, last)), k)
+                store_output(finish(a), y, residual, bias, index, to)
+                if token + 1 < rows:
                     store_output(finish(b), y, residual, bias, index, to + y_stride)
-                else:
-                    # Past the last token the last one is computed again, and not stored.
-                    a, b, c, d = row_4(at, four(x0, x_stride, (left - 1) * x_stride), k)
-                    store_output(finish(a), y, residual, bias, index, to)
-                    store_output(finish(b), y, residual, bias, index, to + y_stride)
+                if token + 2 < rows:
                     store_output(finish(c), y, residual, bias, index, to + 2 * y_stride)
-                    if left > 3:
-                        store_output(finish(d), y, residual, bias, index, to + 3 * y_stride)
-                token += 4
+                if token + 3 < rows:
+                    store_output(finish(d), y, residual, bias, index, to + 3 * y_stride)
 
     return multiply

@@ -23,11 +23,11 @@ from graphml_cpu.kernels.outputs import store_outputs
 from graphml_cpu.kernels.register_tiles import (
     VECTOR_BYTES,
     emit_fma,
+    make_load_tuple,
     make_token_addresses,
-    make_zeros,
     store_tuple,
 )
-from graphml_cpu.simd import F32, I32, U8, WIDTH, build, load
+from graphml_cpu.simd import F32, I32, U8, WIDTH, build, load, store, zero
 from graphml_cpu.simd.bytes import emit_dot4, emit_dot4_signed, emit_fours
 from graphml_cpu.simd.operation import operation
 from graphml_cpu.simd.types import splat_value
@@ -128,24 +128,77 @@ def make_add_block(reader: Reader) -> Callable[..., Any]:
 
 
 def make_tile(reader: Reader, tokens: int, token_addresses: Any) -> Callable[..., Any]:
-    """An inline function: panels times `tokens` rows (past the end the last one again), stored at `out`.
+    """An inline function: columns of panels times `tokens` rows (past the end the last again).
 
-    token_addresses: how the rows are found from x, x_stride and last, one of `register_tiles`.
+    `blocks` blocks of 32 columns, which begin with the group at byte `start` of the packed rows. What is
+    found is added to what is at `out`, a vector for each panel of each token. token_addresses: how the rows
+    are found from x, x_stride and last, one of `register_tiles`.
     """
     add_block = make_add_block(reader)
-    zeros = make_zeros(tokens * PANELS)
+    load_sums = make_load_tuple(tokens * PANELS)
     block_bytes = panel_block_bytes(reader)
 
     @inline
-    def tile(panel: int, next: int, blocks: int, x: int, x_stride: int, last: int, out: int) -> None:
+    def tile(
+        panel: int, next: int, blocks: int, start: int, x: int, x_stride: int, last: int, out: int
+    ) -> None:
         xs = token_addresses(x, x_stride, last)
-        sums = zeros()
+        sums = load_sums(out)
         for block in range(blocks):
-            group = (block >> 2) * packed.GROUP_BYTES
+            group = start + (block >> 2) * packed.GROUP_BYTES
             sums = add_block(panel + block * block_bytes, next, xs, group, block & 3, sums)
         store_tuple(out, sums)
 
     return tile
+
+
+def make_panel_products(reader: Reader, in_tile: int, token_addresses: Any) -> Callable[..., Any]:
+    """An inline function `products(first, w, n, k, row_bytes, x, x_stride, tokens, scratch)`.
+
+    Weight rows `first` to `first` + PANELS * W of w [n, k] (past the end the last again) times up to
+    `packed.TOKENS` rows, found from x and x_stride by `token_addresses`, `in_tile` of them at once. Gives the
+    address of the sums: a vector for each panel of each token. Columns are taken some at a time
+    (`packed.COLUMNS`), so that their panels stay in the cache while the tokens pass.
+    """
+    unpack, tile = make_unpack(reader), make_tile(reader, in_tile, token_addresses)
+    stored_bytes, stored_elements = reader.block_bytes, reader.block_elements
+    panel_group = 4 * panel_block_bytes(reader)
+
+    @inline
+    def products(
+        first: int,
+        w: int,
+        n: int,
+        k: int,
+        row_bytes: int,
+        x: int,
+        x_stride: int,
+        tokens: int,
+        scratch: int,
+    ) -> int:
+        at_once = min((k + packed.GROUP - 1) // packed.GROUP * packed.GROUP, packed.COLUMNS)
+        panel_bytes = at_once // packed.GROUP * panel_group
+        if tokens <= packed.FEW_TOKENS:
+            at_once = min(at_once, packed.FEW_COLUMNS)
+        sums: int = scratch + PANELS * panel_bytes
+        buffer = sums + (packed.TOKENS + packed.TILE_TOKENS) * PANELS * VECTOR_BYTES
+        for i in range((tokens + in_tile - 1) // in_tile * in_tile * PANELS):
+            store(sums + i * VECTOR_BYTES, zero(F32))
+        for column in range(0, k, at_once):
+            columns = min(at_once, k - column)
+            for panel in range(PANELS):
+                row = min(first + panel * WIDTH, n - 1)
+                at = w + row * row_bytes + column // stored_elements * stored_bytes
+                to = scratch + panel * panel_bytes
+                unpack(at, row_bytes, (n - 1 - row) * row_bytes, columns, to, buffer)
+            start = column // packed.GROUP * packed.GROUP_BYTES
+            for token in range(0, tokens, in_tile):
+                at, last = x + token * x_stride, (tokens - 1 - token) * x_stride
+                to = sums + token * PANELS * VECTOR_BYTES
+                tile(scratch, panel_bytes, columns // packed.BLOCK, start, at, x_stride, last, to)
+        return sums
+
+    return products
 
 
 def make_integer_tiles(kind: str, tokens: int = TOKENS) -> Callable[..., Any]:
@@ -155,9 +208,8 @@ def make_integer_tiles(kind: str, tokens: int = TOKENS) -> Callable[..., Any]:
     `tokens` of them (at most `packed.TILE_TOKENS`) in a tile.
     """
     reader = make_read(kind)
-    unpack, tile = make_unpack(reader), make_tile(reader, tokens, make_token_addresses(tokens))
+    products = make_panel_products(reader, tokens, make_token_addresses(tokens))
     stored_bytes, stored_elements = reader.block_bytes, reader.block_elements
-    panel_group = 4 * panel_block_bytes(reader)
 
     @inline
     def multiply(
@@ -176,26 +228,17 @@ def make_integer_tiles(kind: str, tokens: int = TOKENS) -> Callable[..., Any]:
         scratch: int,
     ) -> None:
         row_bytes = k // stored_elements * stored_bytes
-        panel_bytes = (k + packed.GROUP - 1) // packed.GROUP * panel_group
-        out = scratch + PANELS * panel_bytes
-        buffer = out + tokens * PANELS * VECTOR_BYTES
-        for index in range(begin, end):
-            first = index * PANELS * WIDTH
-            for panel in range(PANELS):
-                row = min(first + panel * WIDTH, n - 1)
-                last = (n - 1 - row) * row_bytes
-                unpack(w + row * row_bytes, row_bytes, last, k, scratch + panel * panel_bytes, buffer)
-            for token in range(0, rows, tokens):
-                left = rows - token
-                at = x + token * x_stride
-                tile(scratch, panel_bytes, k // packed.BLOCK, at, x_stride, (left - 1) * x_stride, out)
-                for i in range(min(tokens, left)):
+        for start in range(0, rows, packed.TOKENS):
+            taken = min(packed.TOKENS, rows - start)
+            for index in range(begin, end):
+                first, at = index * PANELS * WIDTH, x + start * x_stride
+                sums = products(first, w, n, k, row_bytes, at, x_stride, taken, scratch)
+                for token in range(taken):
+                    to = (start + token) * y_stride
                     for panel in range(PANELS):
-                        values = load(F32, out + (i * PANELS + panel) * VECTOR_BYTES)
                         column = first + panel * WIDTH
                         if column < n:
-                            store_outputs(
-                                values, n - column, y, residual, bias, column, (token + i) * y_stride
-                            )
+                            values = load(F32, sums + (token * PANELS + panel) * VECTOR_BYTES)
+                            store_outputs(values, n - column, y, residual, bias, column, to)
 
     return multiply

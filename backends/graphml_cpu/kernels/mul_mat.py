@@ -24,7 +24,7 @@ from graphml_cpu.kernels.share import share
 from graphml_cpu.simd import WIDTH
 
 # Up to this many rows, unpacking a panel costs more than it saves.
-_FEW_ROWS = 8
+_FEW_ROWS = 4
 
 
 def _make_rows(kind: str) -> Callable[..., Any]:

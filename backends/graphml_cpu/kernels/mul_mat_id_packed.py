@@ -18,9 +18,8 @@ from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.expert_pairs import find_begins, next_place
 from graphml_cpu.kernels.formats import make_read
 from graphml_cpu.kernels.formats._groups import Reader
-from graphml_cpu.kernels.integer_panels import make_unpack, panel_block_bytes
 from graphml_cpu.kernels.integer_rows import finish, make_row
-from graphml_cpu.kernels.integer_tiles import PANELS, TOKENS, make_tile
+from graphml_cpu.kernels.integer_tiles import PANELS, TOKENS, make_panel_products
 from graphml_cpu.kernels.outputs import store_outputs
 from graphml_cpu.kernels.register_tiles import VECTOR_BYTES, make_listed_addresses
 from graphml_cpu.kernels.share import share
@@ -77,8 +76,7 @@ def _make_few(reader: Reader) -> Callable[..., Any]:
 
 def _make_many(reader: Reader) -> Callable[..., Any]:
     """As `_make_few` for many pairs; `begin` is a multiple of _ROWS."""
-    unpack, tile = make_unpack(reader), make_tile(reader, TOKENS, make_listed_addresses(TOKENS))
-    panel_group = 4 * panel_block_bytes(reader)
+    products = make_panel_products(reader, TOKENS, make_listed_addresses(TOKENS))
 
     @inline
     def many(
@@ -93,23 +91,16 @@ def _make_many(reader: Reader) -> Callable[..., Any]:
         pairs: int,
         scratch: int,
     ) -> None:
-        panel_bytes = (k + packed.GROUP - 1) // packed.GROUP * panel_group
-        out = scratch + PANELS * panel_bytes
-        buffer = out + TOKENS * PANELS * VECTOR_BYTES
-        for first in range(begin, end, _ROWS):
-            for panel in range(PANELS):
-                row = min(first + panel * WIDTH, n - 1)
-                last = (n - 1 - row) * row_bytes
-                unpack(w + row * row_bytes, row_bytes, last, k, scratch + panel * panel_bytes, buffer)
-            for pair in range(0, pairs, TOKENS):
-                at, left = listed + pair * PAIR_BYTES, pairs - pair
-                tile(scratch, panel_bytes, k // packed.BLOCK, at, PAIR_BYTES, (left - 1) * PAIR_BYTES, out)
-                for i in range(min(TOKENS, left)):
-                    to = load_i64(at + i * PAIR_BYTES + 8)
+        for start in range(0, pairs, packed.TOKENS):
+            at, taken = listed + start * PAIR_BYTES, min(packed.TOKENS, pairs - start)
+            for first in range(begin, end, _ROWS):
+                sums = products(first, w, n, k, row_bytes, at, PAIR_BYTES, taken, scratch)
+                for pair in range(taken):
+                    to = load_i64(at + pair * PAIR_BYTES + 8)
                     for panel in range(PANELS):
                         column = first + panel * WIDTH
                         if column < n:
-                            values = load(F32, out + (i * PANELS + panel) * VECTOR_BYTES)
+                            values = load(F32, sums + (pair * PANELS + panel) * VECTOR_BYTES)
                             store_outputs(values, n - column, y, 0, 0, column, to)
 
     return many

@@ -57,6 +57,22 @@ def store_tuple(typingctx: Any, address: Any, vectors: Any) -> Any:
     return types.none(types.int64, vectors), codegen
 
 
+def make_load_tuple(count: int) -> Callable[..., Any]:
+    """An operation `(address)` -> the `count` F32 vectors that lie there, one after the other."""
+
+    def load_tuple(typingctx: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+            found = []
+            for index in range(count):
+                at = builder.add(args[0], build.I64(index * VECTOR_BYTES))
+                found.append(builder.load(build.pointer(builder, at, F32.llvm_type), align=4))
+            return context.make_tuple(builder, signature.return_type, found)
+
+        return types.UniTuple(F32, count)(types.int64), codegen
+
+    return operation(load_tuple)
+
+
 def make_token_addresses(tokens: int) -> Callable[..., Any]:
     """An operation `(x, stride, last)` -> addresses of `tokens` rows, none further than `last` behind x."""
 

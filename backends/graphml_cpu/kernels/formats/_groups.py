@@ -11,25 +11,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from graphml_cpu import target
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.share import Number, Vector
 from graphml_cpu.simd import (
     bitcast,
     concatenate,
     constant_lanes,
+    convert,
     gather_f16,
     load,
     load_u8,
     load_u16,
     rotate_right_by,
     shuffle_by,
+    shuffle_pair_by,
     splat,
     vector,
 )
 
 I8x64, U8x16, U8x64 = vector("i8", 64), vector("u8", 16), vector("u8", 64)
 F32x4, F32x8, F32x16 = vector("f32", 4), vector("f32", 8), vector("f32", 16)
-_U32x16 = vector("u32", 16)
+_U32x16, _F16x4 = vector("u32", 16), vector("f16", 4)
 _U8x4, _WORD = vector("u8", 4), vector("u32", 1)
 _U64x1, _MASK64 = vector("u64", 1), vector("i1", 64)
 
@@ -44,8 +47,8 @@ class Reader:
         two vectors of 64 bytes, weights 0 to 15 and 16 to 31 of the four blocks: U8x64, each weight plus
         `offset`, at most 127; or, with `signed`, I8x64.
     scales
-        a tuple of one F32x16, the scale of each block in four lanes, one block after the other (`spread`,
-        `take`); where `scales` is 2, of two: for weights 0 to 15 of the blocks and for 16 to 31.
+        a tuple of one F32x4, the scales of the four blocks; where `scales` is 2, of two: for weights 0 to 15
+        of the blocks and for 16 to 31.
     minima
         what is added to each weight times its scale. Nothing: the empty tuple. Where `minima` is 1 an F32x4,
         one for each block; where it is 2 an F32x8, those of weights 0 to 15 of the blocks, then of 16 to 31.
@@ -69,13 +72,9 @@ class Reader:
     signed: bool = False
 
 
-# Each of four numbers in four lanes: the scales of four blocks.
-spread = shuffle_by([lane // 4 for lane in range(16)])
-
-
 def take(lanes: Sequence[int]) -> Any:
-    """An operation: four lanes of a float vector, each four times: a group's scales from a unit's."""
-    return shuffle_by([lane for lane in lanes for _ in range(4)])
+    """An operation: four lanes of a vector: a group's scales from a unit's."""
+    return shuffle_by(lanes)
 
 
 def pick_quarters(order: Sequence[int]) -> Any:
@@ -131,6 +130,59 @@ def signed_bytes(values: Vector) -> Vector:
     return bitcast(I8x64, values)
 
 
+def make_collect(block_bytes: int, offset: int, count: int) -> Any:
+    """An inline function `collect(at)`: `count` bytes at `offset` of each of four neighbouring blocks.
+
+    Gives 4 * count bytes. Where bytes can be permuted across two registers, they come from one or two loads
+    that stay within the four blocks.
+    """
+    unit, end = 4 * block_bytes, 3 * block_bytes + offset + count
+    kind = vector("u8", count)
+    places = [block * block_bytes + offset + byte for block in range(4) for byte in range(count)]
+    first = max(0, min(offset, unit - 64))
+    second = end - 64
+    one, both = end - first <= 64, second + 64 >= end and second <= first + 64
+
+    @inline
+    def by_blocks(at: int) -> Vector:
+        low = concatenate(load(kind, at + offset), load(kind, at + block_bytes + offset))
+        at += 2 * block_bytes
+        return concatenate(low, concatenate(load(kind, at + offset), load(kind, at + block_bytes + offset)))
+
+    if not target.current().has_byte_permutation or unit < 64 or not (one or both):
+        return by_blocks
+    if one:
+        from_one = shuffle_by([place - first for place in places])
+
+        @inline
+        def by_one_load(at: int) -> Vector:
+            return from_one(load(U8x64, at + first))
+
+        return by_one_load
+    from_two = shuffle_pair_by([p - first if p < first + 64 else 64 + p - second for p in places])
+
+    @inline
+    def by_two_loads(at: int) -> Vector:
+        return from_two(load(U8x64, at + first), load(U8x64, at + second))
+
+    return by_two_loads
+
+
+def make_collect_halves(block_bytes: int, offset: int) -> Any:
+    """An inline function: the IEEE half at `offset` of each of four neighbouring blocks, F32x4."""
+    collect = make_collect(block_bytes, offset, 2)
+
+    @inline
+    def by_permutation(at: int) -> Vector:
+        return convert(F32x4, bitcast(_F16x4, collect(at)))
+
+    @inline
+    def one_by_one(at: int) -> Vector:
+        return gather_f16(at + offset, (0, block_bytes, 2 * block_bytes, 3 * block_bytes))
+
+    return by_permutation if target.current().has_byte_permutation else one_by_one
+
+
 def make_rest(block_bytes: int, read_blocks: Any) -> Any:
     """`read_rest` for a format of 32-weight blocks, from `read_blocks(a, b, c, d)` that reads four."""
 
@@ -152,8 +204,8 @@ def block_halves(a: int, b: int, c: int, d: int) -> Vector:
 
 @inline
 def everywhere(value: Number) -> Vector:
-    """A float32 in 16 lanes."""
-    return splat(F32x16, value)
+    """A number as the scales of four blocks."""
+    return splat(F32x4, value)
 
 
 @inline

@@ -7,7 +7,7 @@ from typing import Any
 from graphml_quant.iq4_nl import LEVELS
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import Reader, block_halves, load_quarters, make_rest, spread
+from graphml_cpu.kernels.formats._groups import Reader, block_halves, load_quarters, make_rest
 from graphml_cpu.kernels.formats._unpack import I8x16, U8x16, floats, nibbles
 from graphml_cpu.simd import constant_table, load, load_f16, lookup16, store
 
@@ -33,7 +33,7 @@ def _blocks(a: int, b: int, c: int, d: int) -> Any:
     table = load(I8x16, levels())
     both = load_quarters(a + 2, b + 2, c + 2, d + 2)
     values = lookup16(table, both & 15), lookup16(table, both >> 4)
-    return ((values, (spread(block_halves(a, b, c, d)),), ()),)
+    return ((values, (block_halves(a, b, c, d),), ()),)
 
 
 @inline

@@ -7,7 +7,7 @@ from typing import Any
 from graphml_quant.mxfp4 import DOUBLED_E2M1
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import Reader, bytes_at, load_quarters, make_rest, spread
+from graphml_cpu.kernels.formats._groups import Reader, bytes_at, load_quarters, make_rest
 from graphml_cpu.kernels.formats._unpack import I8x16, U8x16, floats, nibbles
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
@@ -63,7 +63,7 @@ def _powers(exponents: Vector) -> Vector:
 def _blocks(a: int, b: int, c: int, d: int) -> Any:
     both = load_quarters(a + 1, b + 1, c + 1, d + 1)
     values = values_plus_16(both & 15), values_plus_16(both >> 4)
-    return ((values, (spread(_powers(bytes_at(a, b, c, d))),), ()),)
+    return ((values, (_powers(bytes_at(a, b, c, d)),), ()),)
 
 
 @inline

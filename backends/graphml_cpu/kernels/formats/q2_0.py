@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import Reader, U8x64, spread
+from graphml_cpu.kernels.formats._groups import Reader, U8x64
 from graphml_cpu.kernels.formats._unpack import U8x16, floats, signed
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
@@ -62,7 +62,7 @@ def _values(packed: Vector) -> Vector:
 def _two_blocks(a: int, b: int) -> Any:
     first, second = load(U8x16, a + 2), load(U8x16, b + 2)
     values = _values(_low_bytes(first, second)), _values(_high_bytes(first, second))
-    return ((values, (spread(gather_f16(a, (0, 0, b - a, b - a))),), ()),)
+    return ((values, (gather_f16(a, (0, 0, b - a, b - a)),), ()),)
 
 
 @inline

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import Reader, block_halves, load_quarters, make_rest, spread
+from graphml_cpu.kernels.formats._groups import (
+    Reader,
+    block_halves,
+    load_quarters,
+    make_collect,
+    make_collect_halves,
+    make_rest,
+)
 from graphml_cpu.kernels.formats._unpack import (
     F32x32,
     I32x32,
@@ -80,12 +87,16 @@ def make_encode() -> Any:
 @inline
 def _blocks(a: int, b: int, c: int, d: int) -> Any:
     both = load_quarters(a + 2, b + 2, c + 2, d + 2)
-    return (((both & 15, both >> 4), (spread(block_halves(a, b, c, d)),), ()),)
+    return (((both & 15, both >> 4), (block_halves(a, b, c, d),), ()),)
+
+
+_values, _scales = make_collect(18, 2, 16), make_collect_halves(18, 0)
 
 
 @inline
 def _read(at: int) -> Any:
-    return _blocks(at, at + 18, at + 36, at + 54)
+    both = _values(at)
+    return (((both & 15, both >> 4), (_scales(at),), ()),)
 
 
 def make_read() -> Reader:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import Reader, block_halves, load_quarters, make_rest, spread
+from graphml_cpu.kernels.formats._groups import (
+    Reader,
+    block_halves,
+    load_quarters,
+    make_collect,
+    make_collect_halves,
+    make_rest,
+)
 from graphml_cpu.kernels.formats._unpack import U8x16, floats, nibbles
 from graphml_cpu.simd import load, load_f16, store
 
@@ -27,12 +34,16 @@ def make_decode() -> Any:
 def _blocks(a: int, b: int, c: int, d: int) -> Any:
     both = load_quarters(a + 4, b + 4, c + 4, d + 4)
     minima = block_halves(a + 2, b + 2, c + 2, d + 2)
-    return (((both & 15, both >> 4), (spread(block_halves(a, b, c, d)),), minima),)
+    return (((both & 15, both >> 4), (block_halves(a, b, c, d),), minima),)
+
+
+_values, _scales, _minima = make_collect(20, 4, 16), make_collect_halves(20, 0), make_collect_halves(20, 2)
 
 
 @inline
 def _read(at: int) -> Any:
-    return _blocks(at, at + 20, at + 40, at + 60)
+    both = _values(at)
+    return (((both & 15, both >> 4), (_scales(at),), _minima(at)),)
 
 
 def make_read() -> Reader:

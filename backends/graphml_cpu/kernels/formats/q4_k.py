@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import F32x16, Reader, U8x64, pick_quarters, shift_quarters, take
+from graphml_cpu.kernels.formats._groups import F32x16, Reader, U8x64, pick_quarters, shift_quarters
 from graphml_cpu.kernels.formats._unpack import F32x8, U8x4, U8x32, floats
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
@@ -60,7 +60,7 @@ def make_decode() -> Any:
 _even_quarters, _odd_quarters = pick_quarters((0, 0, 2, 2)), pick_quarters((1, 1, 3, 3))
 _low_and_high = shift_quarters((0, 4, 0, 4))
 # Of the numbers of `scales_and_minima`, those of the block's two groups of 128 (Q5_K's too).
-first_scales, second_scales = take((0, 1, 2, 3)), take((4, 5, 6, 7))
+first_scales, second_scales = shuffle_by((0, 1, 2, 3)), shuffle_by((4, 5, 6, 7))
 first_minima, second_minima = shuffle_by((8, 9, 10, 11)), shuffle_by((12, 13, 14, 15))
 # Of the words d and e, a, b, c behind `scales_and_minima`'s address: what lies below, what above.
 _below, _above = shuffle_by((1, 3, 2, 3)), shuffle_by((1, 1, 2, 2))

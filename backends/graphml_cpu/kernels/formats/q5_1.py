@@ -11,7 +11,6 @@ from graphml_cpu.kernels.formats._groups import (
     block_halves,
     load_quarters,
     make_rest,
-    spread,
 )
 from graphml_cpu.kernels.formats._unpack import U8x16, bits, floats, nibbles
 from graphml_cpu.simd import load, load_f16, select, store
@@ -38,7 +37,7 @@ def _blocks(a: int, b: int, c: int, d: int) -> Any:
     low = select(bits_at(a + 4, b + 4, c + 4, d + 4), low + 16, low)
     high = select(bits_at(a + 6, b + 6, c + 6, d + 6), high + 16, high)
     minima = block_halves(a + 2, b + 2, c + 2, d + 2)
-    return (((low, high), (spread(block_halves(a, b, c, d)),), minima),)
+    return (((low, high), (block_halves(a, b, c, d),), minima),)
 
 
 @inline

@@ -15,11 +15,10 @@ from graphml_cpu.kernels.formats._groups import (
     pick_quarters,
     rotate_quarters,
     shift_quarters,
-    take,
 )
 from graphml_cpu.kernels.formats._unpack import F32x16, I8x16, U8x32, floats, pair, signed
 from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import convert, high_half, load, load_f16, low_half, store
+from graphml_cpu.simd import convert, high_half, load, load_f16, low_half, shuffle_by, store
 
 
 @inline
@@ -47,7 +46,8 @@ def make_decode() -> Any:
 
 _low_quarters, _high_quarters = pick_quarters((0, 2, 0, 2)), pick_quarters((1, 3, 1, 3))
 _nibbles, _pairs = shift_quarters((0, 0, 4, 4)), rotate_quarters((28, 30, 0, 2))
-_low_1, _high_1, _low_2, _high_2 = (take((start, start + 2, start + 4, start + 6)) for start in (0, 1, 8, 9))
+_low_1, _high_1 = shuffle_by((0, 2, 4, 6)), shuffle_by((1, 3, 5, 7))
+_low_2, _high_2 = shuffle_by((8, 10, 12, 14)), shuffle_by((9, 11, 13, 15))
 
 
 @inline

@@ -9,9 +9,10 @@ from graphml_cpu.kernels.formats._groups import (
     Reader,
     block_halves,
     load_quarters,
+    make_collect,
+    make_collect_halves,
     make_rest,
     signed_bytes,
-    spread,
 )
 from graphml_cpu.kernels.formats._unpack import F32x32, I8x32, I32x32, floats, inverse, is_finite
 from graphml_cpu.kernels.share import Number, Vector
@@ -74,12 +75,15 @@ def make_encode() -> Any:
 def _blocks(a: int, b: int, c: int, d: int) -> Any:
     low = signed_bytes(load_quarters(a + 2, b + 2, c + 2, d + 2))
     high = signed_bytes(load_quarters(a + 18, b + 18, c + 18, d + 18))
-    return (((low, high), (spread(block_halves(a, b, c, d)),), ()),)
+    return (((low, high), (block_halves(a, b, c, d),), ()),)
+
+
+_low, _high, _scales = make_collect(34, 2, 16), make_collect(34, 18, 16), make_collect_halves(34, 0)
 
 
 @inline
 def _read(at: int) -> Any:
-    return _blocks(at, at + 34, at + 68, at + 102)
+    return (((signed_bytes(_low(at)), signed_bytes(_high(at))), (_scales(at),), ()),)
 
 
 def make_read() -> Reader:
