@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from graphml.ir.builder import complete
+from graphml.ir.fused import as_outputs
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -100,10 +101,14 @@ def leaf_for(g: Builder, op: Op, sample: Sample, i: int, name: str) -> Node:
 
 
 def sample_graph(op: Op, sample: Sample) -> Recipe:
-    """A graph of one node, the op applied to the leaves `operand_0`, ..., with the output `result`."""
+    """A graph of one node, the op applied to the leaves `operand_0`, ..., and what reads its results.
+
+    The outputs are called like those of a decomposition: `result`, or `result_0`, ...
+    """
     g = Builder()
     leaves = [leaf_for(g, op, sample, i, f"operand_{i}") for i in range(len(sample.inputs))]
-    graph = g.finish(result=g.make(op, *leaves, **sample.attributes))
+    node = g.make(op, *leaves, **sample.attributes)
+    graph = g.finish(**as_outputs(g.results(node), bool(node.type.parts)))
     return Recipe(graph, {leaf.name: (sample, i) for i, leaf in enumerate(leaves)})
 
 
@@ -140,6 +145,6 @@ def random_graphs(
             fills[leaf.name] = sample, i
             operands.append(leaf)
         with g.scope(f"part {number}") if odd_names else g.scope(f"part_{number}"):
-            made.append(g.make(op, *operands, **sample.attributes))
+            made += g.results(g.make(op, *operands, **sample.attributes))
     wanted = draw(st.sets(st.integers(0, len(made) - 1), min_size=1, max_size=3))
     return Recipe(g.finish(**{f"out_{i}": made[i] for i in sorted(wanted)}), fills)

@@ -16,8 +16,9 @@ from graphml.ir.ops.leaf import state_leaf, weight_leaf
 from graphml_cpu.compiler import Kernel
 from graphml_cpu.hazards import Region
 from graphml_cpu.lowering import table
-from graphml_cpu.lowering.step import Argument, Constant, Rows, Scratch, Step, Workspace
-from graphml_cpu.placement import one_copy_bytes, replicated, viewed
+from graphml_cpu.lowering.step import Argument, Constant, Part, Rows, Scratch, Step, Table, Workspace
+from graphml_cpu.placement import one_copy_bytes, replicated, result_of, viewed
+from graphml_cpu.sizes import part_offset, value_bytes
 from graphml_cpu.state import zeros
 
 _PAGE = 4096
@@ -42,7 +43,7 @@ class Places:
     ) -> None:
         self.n_threads = n_threads
         self._plan, self._weights, self._constants, self._arena = plan, weights, constants, arena
-        self._made: dict[Constant, Array] = {}
+        self._made: dict[Constant | Table, Array] = {}
         self._scratch: Array = zeros(n_threads * _PAGE).reshape(n_threads, _PAGE)
         self._states = {name: i for i, name in enumerate(graph.leaves("state"))}
         self._n_fixed = 0
@@ -84,9 +85,17 @@ class Places:
             raise BackendError(
                 f"{node.name}: values of {node.dtype.name} have no NumPy form on the CPU backend"
             )
-        start = self._plan.offsets[base]
-        n_bytes = prod(shape) * node.dtype.numpy.itemsize
-        return self._arena[start : start + n_bytes].view(node.dtype.numpy).reshape(shape)
+        return self._array(self._plan.offsets[base] + _offset(node), node.dtype.numpy, shape)
+
+    def result(self, node: Node, index: int, shape: tuple[int, ...]) -> Array:
+        """One result of a node that has several as a NumPy array."""
+        kind = node.type.parts[index].dtype.numpy
+        if kind is None:
+            raise BackendError(f"{node.name}: its result {index} has no NumPy form on the CPU backend")
+        return self._array(self._plan.offsets[node] + part_offset(node.type, index), kind, shape)
+
+    def _array(self, start: int, kind: np.dtype[np.generic], shape: tuple[int, ...]) -> Array:
+        return self._arena[start : start + prod(shape) * kind.itemsize].view(kind).reshape(shape)
 
     def region(self, argument: Argument) -> Region | None:
         """See `hazards.Regions`."""
@@ -94,17 +103,21 @@ class Places:
             start = self._plan.workspaces[argument.node]
             size = table()[argument.node.op.name].workspace(argument.node, self.n_threads)
             return Region("arena", start, start + size)
-        if not isinstance(argument, Node):
+        if not isinstance(argument, Node | Part):
             return None
-        base = _stored(argument)
+        base = argument.node if isinstance(argument, Part) else _stored(argument)
+        found = (base, argument.index) if isinstance(argument, Part) else result_of(argument)
         if self._fixed(base) is not None:
             return None
         if base.op is state_leaf:
             return Region(base.name, 0, 1)
         start, size = self._plan.offsets[base], one_copy_bytes(base)
-        return Region(
-            "arena", start, start + size * (self.n_threads if replicated(base) else 1), replicated(base)
-        )
+        if replicated(base):  # the copies of several results lie thread by thread
+            return Region("arena", start, start + size * self.n_threads, private=True)
+        if found is not None:
+            fused, index = found
+            start, size = start + part_offset(fused.type, index), value_bytes(fused.type.parts[index])
+        return Region("arena", start, start + size)
 
     def slot(self, kind: str, argument: Argument, thread: int) -> float:
         """What stands in a parameter block for an argument of a kernel's parameter kind."""
@@ -135,10 +148,12 @@ class Places:
             return int(self._scratch[thread].ctypes.data)
         if isinstance(argument, Workspace):
             return int(self._arena.ctypes.data) + self._plan.workspaces[argument.node]
-        if isinstance(argument, Constant):
+        if isinstance(argument, Constant | Table):
             if argument not in self._made:
-                self._made[argument] = np.ascontiguousarray(argument.make(self._weights))
+                self._made[argument] = self._make(argument)
             return int(self._made[argument].ctypes.data)
+        if isinstance(argument, Part):
+            return self._address(argument.node, thread) + part_offset(argument.node.type, argument.index)
         if not isinstance(argument, Node):
             raise BackendError(f"no address for {argument!r}")
         base = _stored(argument)
@@ -146,7 +161,19 @@ class Places:
         if fixed is not None:
             return int(fixed.ctypes.data)
         own = thread * one_copy_bytes(base) if replicated(base) else 0
-        return int(self._arena.ctypes.data) + self._plan.offsets[base] + own
+        return int(self._arena.ctypes.data) + self._plan.offsets[base] + own + _offset(argument)
+
+    def _make(self, argument: Constant | Table) -> Array:
+        if isinstance(argument, Constant):
+            return np.ascontiguousarray(argument.make(self._weights))
+        rows = [[self._address(e, 0) if isinstance(e, Node) else e for e in row] for row in argument.rows]
+        return np.array(rows, np.int64)
+
+
+def _offset(node: Node) -> int:
+    """Where in its owner's storage a value begins: not at 0 if it is one of several results."""
+    found = result_of(node)
+    return 0 if found is None else part_offset(found[0].type, found[1])
 
 
 def _stored(node: Node) -> Node:

@@ -51,6 +51,19 @@ def listed_bytes(n_experts: int, pairs: int) -> int:
     return pairs * PAIR_BYTES + n_experts * 4
 
 
+GLU_COLUMNS = 256
+"""Columns of a gate whose two products one thread makes before it joins them, for a few rows."""
+GLU_PANEL_COLUMNS = 32
+"""The same for many rows: as many as are unpacked together, at the widest vectors."""
+FEW_ROWS = 4
+"""Up to this many rows of activations, unpacking a panel of weights costs more than it saves."""
+
+
+def glu_scratch_bytes(rows: int) -> int:
+    """Scratch of one thread of `mul_mat_glu` for its two products."""
+    return 2 * 4 * max(FEW_ROWS * GLU_COLUMNS, rows * GLU_PANEL_COLUMNS if rows > FEW_ROWS else 0)
+
+
 PREFILL_BLOCK = 64
 """Positions that `attention_prefill` works on at a time."""
 PREFILL_LANE_ARRAYS = 8

@@ -5,11 +5,12 @@ from __future__ import annotations
 from math import prod
 
 from graphml.ir.node import Node
+from graphml.ir.op import integer
+from graphml.ir.ops.layout import part
 from graphml.ir.shape import bounds
 from graphml_cpu.lowering import table
-from graphml_cpu.lowering.linear import stored_row_bytes
+from graphml_cpu.sizes import value_bytes
 
-CACHE_LINE = 64
 _REPLICATE_LIMIT = 1 << 16  # bytes: a longer row is shared among the threads, a barrier is cheaper then
 
 
@@ -22,9 +23,17 @@ def refuses(node: Node) -> str | None:
 
 
 def one_copy_bytes(node: Node) -> int:
-    """Bytes of a value at its bounds, a multiple of the cache line."""
-    size = prod(bounds(node.shape)[:-1]) * stored_row_bytes(node)
-    return -(-size // CACHE_LINE) * CACHE_LINE
+    """Bytes of a value at its bounds, a multiple of the cache line; several results follow each other."""
+    return value_bytes(node.type)
+
+
+def result_of(node: Node) -> tuple[Node, int] | None:
+    """The node of which a value is one of several results, seen through views, and which; None for others."""
+    while node.op.view:
+        if node.op is part:
+            return node.inputs[0], integer(node.attributes, "index")
+        node = node.inputs[0]
+    return None
 
 
 def viewed(node: Node) -> Node:
@@ -40,4 +49,5 @@ def replicated(node: Node) -> bool:
     lowering = table().get(node.op.name)
     if lowering is None or not lowering.replicable or lowering.shared(node) or refuses(node) is not None:
         return False
-    return prod(bounds(node.shape[:1])) == 1 and one_copy_bytes(node) <= _REPLICATE_LIMIT
+    first = (node.type.parts or (node.type,))[0].shape[:1]
+    return prod(bounds(first)) == 1 and one_copy_bytes(node) <= _REPLICATE_LIMIT

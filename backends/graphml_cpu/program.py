@@ -174,7 +174,10 @@ class CpuProgram:
         def run(dims: Mapping[str, int]) -> None:
             values = {source: self.places.view(source, resolve(source.shape, dims)) for source in node.inputs}
             result = evaluate(node, values)
-            if node.op.writes is None:
+            if node.type.parts:
+                for i, kind in enumerate(node.type.parts):
+                    self.places.result(node, i, resolve(kind.shape, dims))[...] = result[i]
+            elif node.op.writes is None:
                 self.places.view(node, resolve(node.shape, dims))[...] = result
 
         return _Part(run, lambda timer, dims: timer.call(node, run, dims))

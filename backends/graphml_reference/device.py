@@ -16,7 +16,7 @@ from graphml.ir.dtype import DType, dtype
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import evaluate
 from graphml.ir.node import Node
-from graphml.ir.op import Array
+from graphml.ir.op import Array, plain_bytes
 from graphml.ir.shape import Shape, bounds, resolve
 from graphml.passes.expand import expand
 from graphml.passes.fusion import fusions
@@ -93,9 +93,7 @@ class ReferenceDevice:
 
     def storage(self, node: Node) -> int:
         """Bytes of the value as NumPy holds it."""
-        *lead, last = bounds(node.shape)
-        rows = int(np.prod(lead, dtype=np.int64))
-        return rows * node.dtype.bytes_for(last)
+        return sum(plain_bytes(kind) for kind in node.type.parts or (node.type,))
 
     def workspace(self, node: Node) -> int:
         """None is asked for."""

@@ -25,10 +25,11 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.verify import verify
 from graphml.passes.activations import quantize_activations
-from graphml.passes.fusion import FusionLog, fuse, fusions, nearest, switched
+from graphml.passes.fusion import FusionLog, fuse, fusions
 from graphml.passes.patch import Patch, patch
 from graphml.passes.place import Placement, parse_rules, place, refusals, refuse_fallbacks
 from graphml.passes.plan import plan_memory
+from graphml.passes.switches import nearest, switched
 
 T = TypeVar("T")
 
@@ -39,7 +40,7 @@ _DECODE_SLACK = 6  # steps of one token are so short that threads run ahead into
 class CompileOptions:
     """What the caller may choose about compilation.
 
-    fuse: which fusions are on, as `graphml.passes.fusion.switched` reads it; "" leaves it to GRAPHML_FUSE,
+    fuse: which fusions are on, as `graphml.passes.switches.switched` reads it; "" leaves it to GRAPHML_FUSE,
     which defaults to all. keep: names of nodes as built, or patterns (`layers.*.q`), whose values are wanted:
     each becomes an output `value:NAME`, and no fusion may swallow it. strict: refuse a node that the backend
     cannot run itself. place: where nodes go if there are several backends, as
@@ -128,25 +129,28 @@ def prepare(
         parse_rules(options.place, [backend.name])  # on one backend every rule names that one
     log, names = FusionLog(), options.fusions()
 
-    def fused() -> Graph:
+    def fused(last: bool = False) -> Graph:
         nonlocal log
-        changed, more = _fuse(graph, backend, names)
+        changed, more = _fuse(graph, backend, names, last)
         log += more
         return changed
 
     graph = trail.graph("fuse", fused)
     graph = trail.graph("quantize_activations", lambda: quantize_activations(graph, backend))
     graph = trail.graph("fuse_quantized", fused)  # what makes a value may make it converted at once
+    graph = trail.graph("fuse_last", lambda: fused(last=True))
     if options.strict:
         refuse_fallbacks([(node.name, reason) for node, reason in refusals(graph, backend)])
     plan = trail.run("plan", lambda: plan_memory(graph, device, _slack(graph)))
     return graph, plan, log, trail
 
 
-def _fuse(graph: Graph, backend: Backend, names: Collection[str]) -> tuple[Graph, FusionLog]:
+def _fuse(
+    graph: Graph, backend: Backend, names: Collection[str], last: bool = False
+) -> tuple[Graph, FusionLog]:
     """What of the named fusions a backend has kernels for."""
     wanted = {f.replace for f in fusions().values() if f.replace.name in backend.fused}
-    return fuse(graph, wanted, names, backend.refuses)
+    return fuse(graph, wanted, names, backend.refuses, last)
 
 
 def _slack(graph: Graph) -> int:
@@ -167,7 +171,7 @@ def _prepare_parts(
 
     def shaped(part: Graph, backend: Backend) -> Graph:
         converted = quantize_activations(_fuse(part, backend, names)[0], backend)
-        return _fuse(converted, backend, names)[0]
+        return _fuse(_fuse(converted, backend, names)[0], backend, names, last=True)[0]
 
     placement = trail.run(
         "place", lambda: place(graph, device.backends, rules, shaped, device.homes(options.place))
@@ -185,9 +189,17 @@ def _prepare_parts(
     trail.graph("quantize_activations", lambda: join(converted, outputs)[0], time.perf_counter() - start)
     start = time.perf_counter()
     again = [_fuse(g, backends[p.backend], names) for p, g in zip(parts, converted, strict=True)]
-    ready, log = [g for g, _ in again], sum((log for _, log in again), log)
+    log = sum((log for _, log in again), log)
+    trail.graph(
+        "fuse_quantized", lambda: join([g for g, _ in again], outputs)[0], time.perf_counter() - start
+    )
+    start = time.perf_counter()
+    finished = [
+        _fuse(g, backends[p.backend], names, last=True) for p, (g, _) in zip(parts, again, strict=True)
+    ]
+    ready, log = [g for g, _ in finished], sum((log for _, log in finished), log)
     final, nodes = join(ready, outputs)
-    trail.graph("fuse_quantized", lambda: final, time.perf_counter() - start)
+    trail.graph("fuse_last", lambda: final, time.perf_counter() - start)
 
     def planned() -> tuple[ReadyPart, ...]:
         return tuple(

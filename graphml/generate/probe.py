@@ -16,8 +16,8 @@ from graphml.engine.executor import Executor
 from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.ir.shape import Symbol
-from graphml.passes.fusion import nearest
 from graphml.passes.patch import Function, Patch, patch, values
+from graphml.passes.switches import nearest
 
 Patterns: TypeAlias = str | Sequence[str]
 Patches: TypeAlias = Mapping[str, Function]

@@ -19,8 +19,8 @@ from graphml.engine.parts import PartsDevice
 from graphml.inspect.layers import equal_layers, layer_of
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node, Source
-from graphml.ir.op import Attribute
-from graphml.ir.shape import Shape, Symbol, bounds
+from graphml.ir.op import Attribute, plain_bytes
+from graphml.ir.shape import Shape, Symbol
 from graphml.passes.fusion import FusionLog
 
 FORMAT = "graphml-1"
@@ -145,7 +145,7 @@ def nodes_of(graph: Graph, device: Device | None = None, place: _Place | None = 
         {
             "name": node.name,
             "op": node.op.name,
-            "dtype": node.dtype.name,
+            "dtype": repr(node.type) if node.type.parts else node.dtype.name,
             "shape": shape_of(node.shape),
             "inputs": [source.name for source in node.inputs],
             "attributes": {name: _plain(value) for name, value in node.attributes.items()},
@@ -190,8 +190,7 @@ def _bytes(node: Node, device: Device | None) -> int:
         return 0
     if device is not None and node.op.family != "leaf":
         return device.storage(node)
-    *lead, last = bounds(node.shape) or (1,)
-    return int(np.prod(lead, dtype=object)) * node.dtype.bytes_for(last)
+    return sum(plain_bytes(kind) for kind in node.type.parts or (node.type,))
 
 
 def _fusions(log: FusionLog) -> Record:

@@ -17,7 +17,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.node import Node, Source
 from graphml.ir.op import Attribute, Op, Type
 from graphml.ir.shape import Dim, Symbol
-from graphml.ir.text import parse
+from graphml.ir.text import parse, parse_type
 from graphml.passes.fusion import all_ops
 
 MAX_BYTES = 1 << 28
@@ -48,12 +48,19 @@ def _node(record: Record, made: Mapping[str, Node], ops: Mapping[str, Op]) -> No
     return Node(
         op,
         tuple(made[name] for name in record["inputs"]),
-        Type(dtype(record["dtype"]), tuple(_dim(dim) for dim in record["shape"])),
+        _type(record),
         record["name"],
         {name: _attribute(op, name, value) for name, value in record["attributes"].items()},
         source,
         tuple(record["origin"]),
     )
+
+
+def _type(record: Record) -> Type:
+    kind = str(record["dtype"])
+    if kind.startswith("("):  # of a node with several results
+        return parse_type(kind)
+    return Type(dtype(kind), tuple(_dim(dim) for dim in record["shape"]))
 
 
 def _dim(dim: int | str) -> Dim:

@@ -18,6 +18,7 @@ from graphml.ir.dtype import DType
 from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node, Source
 from graphml.ir.op import Attribute, Attributes, Op, Type
+from graphml.ir.ops.layout import part
 from graphml.ir.ops.leaf import input_leaf, state_leaf, weight_leaf
 from graphml.ir.shape import Shape
 
@@ -108,6 +109,12 @@ class BaseBuilder:
         node = Node(op, inputs, made, self._unique(name or op.name), full, source)
         self._nodes.append(node)
         return node
+
+    def results(self, node: Node) -> tuple[Node, ...]:
+        """The node itself; where it has several results, the nodes through which they are read."""
+        if not node.type.parts:
+            return (node,)
+        return tuple(self.make(part, node, index=i) for i in range(len(node.type.parts)))
 
     def input(self, name: str, dtype: DType, shape: Shape) -> Node:
         """A value given at every step; asked for again by its name, it is the same node."""

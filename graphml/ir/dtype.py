@@ -69,3 +69,4 @@ def dtype(name: str) -> DType:
 F32 = dtype("f32")
 F16 = dtype("f16")
 I32 = dtype("i32")
+PARTS = DType("parts", 1, 1, None)  # of a node with several results; `Type.parts` has their types

@@ -1,4 +1,7 @@
-"""Fused ops: ops whose shape rule and meaning are those of a decomposition into plain ops."""
+"""Fused ops: ops whose shape rule and meaning are those of a decomposition into plain ops.
+
+A fused op may have several results; a decomposition then has an output for each.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +15,45 @@ from graphml.ir.op import Attribute, Attributes, Op, Sample, Type
 
 
 def decomposition(op: Op, inputs: Sequence[Type], attributes: Attributes) -> Graph:
-    """What a fused op stands for: a graph from inputs `operand_0`, ... to the output `result`."""
+    """What a fused op stands for: a graph from inputs `operand_0`, ... to the output `result`.
+
+    Of several results the outputs are `result_0`, ...; `results` gives them in order.
+    """
     if op.decompose is None:
         raise GraphError(f"[{op.name}] is a plain op")
     g = Builder()
     operands = [g.input(f"operand_{i}", kind.dtype, kind.shape) for i, kind in enumerate(inputs)]
-    return g.finish(result=op.decompose(g, *operands, **attributes))
+    made = op.decompose(g, *operands, **attributes)
+    return g.finish(**as_outputs(made if isinstance(made, tuple) else (made,), isinstance(made, tuple)))
+
+
+def as_outputs(results: Sequence[Node], several: bool) -> dict[str, Node]:
+    """The outputs of a decomposition: `result`, or where an op has several `result_0`, ..."""
+    return {f"result_{i}" if several else "result": node for i, node in enumerate(results)}
+
+
+def results(plain: Graph) -> tuple[Node, ...]:
+    """The results of a decomposition, in order."""
+    return tuple(plain.outputs.values())
 
 
 def fused_op(
     name: str,
-    decompose: Callable[..., Node],
+    decompose: Callable[..., Node | tuple[Node, ...]],
     samples: Callable[[], list[Sample]],
     attributes: Mapping[str, Attribute | None] | None = None,
     inplace: tuple[int, ...] = (),
     writes: int | None = None,
 ) -> Op:
-    """A fused op; `decompose(g, *inputs, **attributes)` builds the same from plain ops.
+    """A fused op; `decompose(g, *inputs, **attributes)` builds the same from plain ops, a node per result.
 
     inplace, writes: as of `Op`.
     """
 
     def infer(inputs: Sequence[Type], at: Attributes) -> Type:
-        return decomposition(op, inputs, at).outputs["result"].type
+        plain = decomposition(op, inputs, at)
+        kinds = [node.type for node in results(plain)]
+        return kinds[0] if "result" in plain.outputs else Type.of_parts(kinds)
 
     op = Op(
         name, "fused", infer, None, samples, attributes or {}, inplace, writes=writes, decompose=decompose

@@ -5,7 +5,9 @@ Slow and plain on purpose; knows no backend.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
 
 from graphml.errors import GraphError
 from graphml.ir.fused import decomposition
@@ -23,7 +25,16 @@ def evaluate(node: Node, values: Mapping[Node, Array]) -> Array:
     if node.op.reference is not None:
         return node.op.reference(arrays, node.attributes)
     plain = decomposition(node.op, [source.type for source in node.inputs], node.attributes)
-    return interpret(plain, {f"operand_{i}": array for i, array in enumerate(arrays)})["result"]
+    found = list(interpret(plain, {f"operand_{i}": array for i, array in enumerate(arrays)}).values())
+    return together(found) if node.type.parts else found[0]
+
+
+def together(arrays: Sequence[Array]) -> Array:
+    """Several results as one value: an array of the arrays."""
+    held: Array = np.empty(len(arrays), object)
+    for i, array in enumerate(arrays):
+        held[i] = array
+    return held
 
 
 def interpret(graph: Graph, leaves: Mapping[str, Array], observe: Observer | None = None) -> dict[str, Array]:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphml.errors import GraphError
-from graphml.ir.dtype import DType
-from graphml.ir.shape import Shape, show
+from graphml.ir.dtype import PARTS, DType
+from graphml.ir.shape import Shape, bounds, show
 
 if TYPE_CHECKING:
     from graphml.ir.node import Node
@@ -58,13 +59,31 @@ def text(attributes: Attributes, name: str) -> str:
 
 @dataclass(frozen=True)
 class Type:
-    """Element type and shape of a value."""
+    """Element type and shape of a value.
+
+    parts: of a node with several results their types, in order; its dtype is then `PARTS` and its shape ().
+    Such a value is read through `part` nodes alone.
+    """
 
     dtype: DType
     shape: Shape
+    parts: tuple[Type, ...] = ()
+
+    @classmethod
+    def of_parts(cls, parts: Sequence[Type]) -> Type:
+        """The type of a node with several results."""
+        return cls(PARTS, (), tuple(parts))
 
     def __repr__(self) -> str:
+        if self.parts:
+            return f"({', '.join(map(repr, self.parts))})"
         return f"{self.dtype.name}{show(self.shape)}"
+
+
+def plain_bytes(kind: Type) -> int:
+    """Bytes of a value at its bounds, laid out row after row."""
+    *lead, last = bounds(kind.shape) or (1,)
+    return prod(lead) * kind.dtype.bytes_for(last)
 
 
 @dataclass(frozen=True)
@@ -90,13 +109,13 @@ class Op:
     infer: types of the inputs and attributes -> type of the output; raises `ShapeError`.
     reference: the meaning, in NumPy: arrays and attributes -> array. Values of a block format are uint8
         arrays (see `DType`). For an op with `writes`, changes that array and returns it. None for a fused op,
-        which means what its decomposition means.
+        which means what its decomposition means. Several results are an array of arrays.
     samples: inputs to test every backend with.
     attributes: name -> default; None marks a required attribute.
     inplace: inputs whose storage the output may take over when nobody needs them afterwards.
     view: the output is input 0 seen differently; it has no storage of its own.
     writes: the input (a state) that the op changes; the output stands for the changed state.
-    decompose: for a fused op: builds the same from plain ops.
+    decompose: for a fused op: builds the same from plain ops; gives a tuple where it has several results.
     commutative: the first two inputs may be swapped.
     """
 
@@ -109,7 +128,7 @@ class Op:
     inplace: tuple[int, ...] = ()
     view: bool = False
     writes: int | None = None
-    decompose: Callable[..., Node] | None = None
+    decompose: Callable[..., Node | tuple[Node, ...]] | None = None
     commutative: bool = False
 
     def __repr__(self) -> str:
@@ -122,10 +141,40 @@ class Op:
 
 @dataclass(frozen=True)
 class Term:
-    """An op applied to terms and variables (strings): the left side of a rewriting rule."""
+    """An op applied to terms and variables (strings): the left side of a rewriting rule.
+
+    wanted: attributes that the node must have, with their values.
+    """
 
     op: Op
     arguments: tuple[Term | str, ...]
+    wanted: tuple[tuple[str, Attribute], ...] = ()
+
+    def having(self, **attributes: Attribute) -> Term:
+        """The same term for nodes with these attributes alone."""
+        return Term(self.op, self.arguments, (*self.wanted, *attributes.items()))
 
     def __repr__(self) -> str:
-        return f"{self.op.name}({', '.join(map(str, self.arguments))})"
+        wanted = "".join(f", {name}={value!r}" for name, value in self.wanted)
+        return f"{self.op.name}({', '.join(map(str, self.arguments))}{wanted})"
+
+
+@dataclass(frozen=True)
+class Several:
+    """Two or more nodes that match a term and agree in one variable: products of one input, say.
+
+    The fused op has a result for each of them, and each other variable once for each of them.
+    """
+
+    term: Term
+    sharing: str
+
+    def __repr__(self) -> str:
+        return f"several {self.term!r} of one {self.sharing}"
+
+
+Pattern = Term | tuple[Term, ...] | Several
+"""What a fusion replaces: a term, terms of which the last contains the others, or several of one term.
+
+Of a tuple every term is a result of the fused op: others may read it.
+"""

@@ -25,11 +25,12 @@ from graphml.ir.shape import Dim, Symbol
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _LINE = re.compile(
-    r"%(?P<name>\S*): (?P<dtype>\w+)\[(?P<shape>[^\]]*)\] = (?P<op>\w+)\((?P<inputs>[^)]*)\)"
+    r"%(?P<name>\S*): (?P<type>\w+\[[^\]]*\]|\([^()]*\)) = (?P<op>\w+)\((?P<inputs>[^)]*)\)"
     r" (?P<attributes>\{.*?\})"
     rf"(?: from (?P<origin>\[(?:{_STRING}(?:, )?)*\]))?"
     rf"(?: at (?P<file>{_STRING}):(?P<line>\d+))?"
 )
+_TYPE = re.compile(r"(?P<dtype>\w+)\[(?P<shape>[^\]]*)\]")
 _OUTPUT = re.compile(r"output (?P<name>\S*) = %(?P<node>\S*)")
 _NUMBERS = {"inf": float("inf"), "nan": float("nan")}
 
@@ -42,7 +43,7 @@ def write(graph: Graph) -> str:
 
 def _encode(name: str) -> str:
     """A tensor's name may hold anything; what would end a name here is percent-encoded."""
-    return quote(name, safe="./-_", errors="surrogatepass")
+    return quote(name, safe="./-_+", errors="surrogatepass")
 
 
 def _decode(name: str) -> str:
@@ -106,16 +107,26 @@ def _parse_node(line: str, nodes: Mapping[str, Node], ops: Mapping[str, Op]) -> 
         raise ValueError(f"unknown op {match['op']!r}")
     inputs = [name.strip().removeprefix("%") for name in match["inputs"].split(",") if name.strip()]
     source = Source(json.loads(match["file"]), int(match["line"])) if match["file"] else None
-    shape = tuple(_parse_dim(dim) for dim in match["shape"].split(",") if dim.strip())
     return Node(
         ops[match["op"]],
         tuple(nodes[_decode(name)] for name in inputs),
-        Type(dtype(match["dtype"]), shape),
+        parse_type(match["type"]),
         _decode(match["name"]),
         _parse_attributes(match["attributes"]),
         source,
         tuple(json.loads(match["origin"] or "[]")),
     )
+
+
+def parse_type(text: str) -> Type:
+    """A type as its `repr` writes it: `f32[T<=8, 4]`, or of several results `(f32[4], i32[4])`."""
+    if text.startswith("("):
+        parts = re.split(r"(?<=\]), ", text[1:-1])
+        return Type.of_parts([parse_type(part) for part in parts])
+    match = _TYPE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"wanted a type such as f32[8, 4]; got {text[:100]!r}")
+    return Type(dtype(match["dtype"]), tuple(_parse_dim(d) for d in match["shape"].split(",") if d.strip()))
 
 
 def _parse_dim(text: str) -> Dim:

@@ -2,39 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from graphml.ir.fused import decomposition
-from graphml.ir.graph import Graph
+from graphml.ir.fused import decomposition, results
+from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node
-from graphml.passes.rewrite import rebuild
+from graphml.ir.op import integer
+from graphml.ir.ops.layout import part
 
 
 def expand(graph: Graph, only: Callable[[Node], bool] = lambda node: True) -> Graph:
     """The graph without fused ops, or without those of the nodes that `only` names.
 
-    The last plain node keeps the fused one's name, the others add to it.
+    The plain node that makes a result keeps the name of the fused one, or of the `part` that it is read
+    through; the others add to the fused one's name.
     """
+    new: dict[Node, Node] = {}
+    made: dict[Node, tuple[Node, ...]] = {}  # the plain results of a fused node with several
+    order: dict[Node, None] = {}
+    names = {
+        (node.inputs[0], integer(node.attributes, "index")): node.name
+        for node in graph.nodes
+        if node.op is part
+    }
+    for node in graph.nodes:
+        inputs = tuple(new.get(source, source) for source in node.inputs)
+        if node.op is part and node.inputs[0] in made:
+            new[node] = made[node.inputs[0]][integer(node.attributes, "index")]
+        elif node.op.decompose is not None and only(node):
+            called = {i: name for (fused, i), name in names.items() if fused is node}
+            plain, found = _plain_nodes(node, inputs, called)
+            order.update(dict.fromkeys(plain))
+            if node.type.parts:
+                made[node] = found
+            else:
+                new[node] = found[0]
+        else:
+            new[node] = node if inputs == node.inputs else replace(node, inputs=inputs)
+            order.setdefault(new[node])
+    return make_graph(order, {name: new[node] for name, node in graph.outputs.items()})
 
-    def change(node: Node) -> Node | tuple[Node, ...]:
-        return _plain_nodes(node) if node.op.decompose is not None and only(node) else node
 
-    return rebuild(graph, change)
-
-
-def _plain_nodes(node: Node) -> tuple[Node, ...]:
+def _plain_nodes(
+    node: Node, inputs: tuple[Node, ...], called: Mapping[int, str]
+) -> tuple[list[Node], tuple[Node, ...]]:
+    """The plain nodes on what the inputs became, and the results among them; called: names of results."""
     plain = decomposition(node.op, [source.type for source in node.inputs], node.attributes)
     new: dict[Node, Node] = {
-        leaf: node.inputs[int(name.removeprefix("operand_"))] for name, leaf in plain.leaves("input").items()
+        leaf: inputs[int(name.removeprefix("operand_"))] for name, leaf in plain.leaves("input").items()
     }
-    result = plain.outputs["result"]
+    single = {} if node.type.parts else {0: node.name}
+    names = {result: {**single, **called}.get(i) for i, result in enumerate(results(plain))}
     made = []
-    for part in plain.nodes:
-        if part in new:
+    for inner in plain.nodes:
+        if inner in new:
             continue
-        name = node.name if part is result else f"{node.name}.{part.name}"
-        inputs = tuple(new[source] for source in part.inputs)
-        new[part] = replace(part, inputs=inputs, name=name, source=node.source, origin=(node.name,))
-        made.append(new[part])
-    return tuple(made)
+        name = names.get(inner) or f"{node.name}.{inner.name}"
+        operands = tuple(new[source] for source in inner.inputs)
+        new[inner] = replace(inner, inputs=operands, name=name, source=node.source, origin=(node.name,))
+        made.append(new[inner])
+    return made, tuple(new[result] for result in results(plain))

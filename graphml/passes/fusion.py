@@ -6,45 +6,67 @@ terms that it replaces. Knows no backend: it is told which fused ops are wanted.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import inspect
 import pkgutil
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
 
-from graphml.errors import UsageError
 from graphml.ir import ops as plain_ops
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
-from graphml.ir.op import Attribute, Op, Term
-from graphml.passes.rewrite import Match, Refusal, almost, find, fuse_node, size, substitute
+from graphml.ir.op import Attribute, Op, Pattern, Term
+from graphml.passes.rewrite import (
+    Match,
+    Refusal,
+    Users,
+    almost,
+    find,
+    fuse_node,
+    parts,
+    root_of,
+    size,
+    substitute,
+)
 
 
 @dataclass(frozen=True)
 class Fusion:
     """A rewriting rule.
 
-    name: what switches and counts call it. find: one function or several, each from variables to a term.
+    name: what switches and counts call it. find: one function or several, each from variables to a pattern.
     replace: the fused op; its inputs are the variables in the order of the function's parameters.
     when: why a match is refused (a text, or a `Refusal` that names the node), None to accept.
     attributes: those of the fused node; else the covered nodes' that the fused op knows.
+    last: looked for when all others are made and activations converted: what joins finished nodes.
     """
 
     name: str
-    find: Callable[..., Term] | tuple[Callable[..., Term], ...]
+    find: Callable[..., Pattern] | tuple[Callable[..., Pattern], ...]
     replace: Op
     when: Callable[[Match], str | Refusal | None] = lambda match: None
     attributes: Callable[[Match], Mapping[str, Attribute]] | None = None
+    last: bool = False
 
-    def terms(self) -> list[tuple[Term, tuple[str, ...]]]:
-        """Each term with the names of its variables, in the order of the fused op's inputs."""
+    def patterns(self) -> list[tuple[Pattern, tuple[str, ...]]]:
+        """Each pattern with the names of its variables, in the order of the fused op's inputs."""
         functions = self.find if isinstance(self.find, tuple) else (self.find,)
         named = [(f, tuple(inspect.signature(f).parameters)) for f in functions]
         return [(f(*names), names) for f, names in named]
+
+    def ops(self) -> list[set[Op]]:
+        """The ops in each of its patterns: what it is made of."""
+        return [set(_ops(root_of(pattern))) for pattern, _ in self.patterns()]
+
+
+def _ops(term: Term) -> Iterator[Op]:
+    yield term.op
+    for argument in term.arguments:
+        if isinstance(argument, Term):
+            yield from _ops(argument)
 
 
 @functools.cache
@@ -113,13 +135,19 @@ def fuse(
     wanted: Collection[Op],
     names: Collection[str] | None = None,
     refuses: Callable[[Node], str | None] = lambda node: None,
+    last: bool = False,
 ) -> tuple[Graph, FusionLog]:
-    """Apply every fusion whose op is `wanted`, the largest terms first, until nothing matches any more.
+    """Apply every fusion whose op is `wanted`, those that save most values first, until nothing matches.
 
     names: only the fusions called so; None: all. refuses: why a fused node that would come about cannot be
-    run; None where it can. A covered node other than the root must have no other reader and be no output.
+    run; None where it can. last: those that come last, or all the others. A covered node that is no result
+    must have no other reader and be no output.
     """
-    known = [f for f in fusions().values() if f.replace in wanted and (names is None or f.name in names)]
+    known = [
+        f
+        for f in fusions().values()
+        if f.replace in wanted and (names is None or f.name in names) and f.last == last
+    ]
     applied: list[Applied] = []
     while True:
         before = len(applied)
@@ -137,9 +165,11 @@ class _Find:
     match: Match
     fused: Node
 
-    def make(self, new: Mapping[Node, Node]) -> Node:
-        """The fused node on what the operands became."""
-        return replace(self.fused, inputs=tuple(new[source] for source in self.fused.inputs))
+    def make(self, new: Mapping[Node, Node]) -> tuple[Node, Mapping[Node, Node]]:
+        """The fused node on what the operands became, and what each result becomes."""
+        fused = replace(self.fused, inputs=tuple(new[source] for source in self.fused.inputs))
+        made = parts(fused, self.match) if fused.type.parts else (fused,)
+        return fused, dict(zip(self.match.results, made, strict=True))
 
 
 def _sweep(
@@ -153,14 +183,20 @@ def _sweep(
     finds = _finds(graph, known, refuses, refused)
     claimed: set[Node] = set()
     chosen: dict[Node, _Find] = {}
-    for found in sorted(finds, key=lambda found: -len(found.match.covered)):
+    position = {node: i for i, node in enumerate(graph.nodes)}
+    for found in sorted(finds, key=_worth, reverse=True):
         if claimed.isdisjoint(found.match.covered):
             claimed.update(found.match.covered)
-            chosen[found.match.root] = found
-    after = substitute(graph, {root: found.make for root, found in chosen.items()})
-    for root in (node for node in graph.nodes if node in chosen):
-        applied.append(Applied(chosen[root].fusion.name, root.name, chosen[root].fused.origin))
+            chosen[min(found.match.results, key=position.__getitem__)] = found
+    after = substitute(graph, {first: found.make for first, found in chosen.items()})
+    for found in (chosen[node] for node in graph.nodes if node in chosen):
+        applied.append(Applied(found.fusion.name, found.fused.name, found.fused.origin))
     return after
+
+
+def _worth(found: _Find) -> tuple[int, int]:
+    """How many values are no longer made, then how many nodes become one."""
+    return len(found.match.covered) - len(found.match.results), len(found.match.covered)
 
 
 def _finds(
@@ -172,23 +208,27 @@ def _finds(
     """For every node the largest match that a fusion accepts; why nodes without one are refused."""
     users = graph.users()
     wanted = set(graph.outputs.values())
-    rules: dict[Op, list[tuple[Fusion, Term, tuple[str, ...]]]] = {}
+    position = {node: i for i, node in enumerate(graph.nodes)}
+    taken = {node.name for node in graph.nodes}
+    rules: dict[Op, list[tuple[Fusion, Pattern, tuple[str, ...]]]] = {}
     for fusion in known:
-        for term, names in fusion.terms():
-            rules.setdefault(term.op, []).append((fusion, term, names))
+        for pattern, names in fusion.patterns():
+            rules.setdefault(root_of(pattern).op, []).append((fusion, pattern, names))
     for some in rules.values():
         some.sort(key=lambda rule: -size(rule[1]))
     finds = []
     for node in graph.nodes:
         misses = []
-        for fusion, term, names in rules.get(node.op, ()):
-            match = find(term, node)
+        for fusion, pattern, names in rules.get(node.op, ()):
+            match = find(pattern, node, users)
             if match is None:
-                refusal = almost(term, node)
+                refusal = almost(pattern, node, users)
             else:
-                refusal = _shared(match, users, wanted) or _refusal(fusion, match)
+                refusal = (
+                    _shared(match, users, wanted) or _refusal(fusion, match) or _late(match, names, position)
+                )
             if match is not None and refusal is None:
-                fused = _fused(fusion, match, names)
+                fused = _unlike(_fused(fusion, match, names), taken)
                 reason = refuses(fused)
                 if reason is None:
                     finds.append(_Find(fusion, match, fused))
@@ -201,11 +241,30 @@ def _finds(
     return finds
 
 
-def _shared(match: Match, users: Mapping[Node, Sequence[Node]], wanted: Collection[Node]) -> Refusal | None:
-    for node in match.covered[1:]:
+def _shared(match: Match, users: Users, wanted: Collection[Node]) -> Refusal | None:
+    for node in match.covered:
+        if node in match.results:
+            continue
         if node in wanted or any(user not in match.covered for user in users[node]):
             return Refusal(f"{node.name} is read by others too", node)
     return None
+
+
+def _late(match: Match, names: Sequence[str], position: Mapping[Node, int]) -> Refusal | None:
+    """The fused node stands where its first result stood: what it reads must be there by then."""
+    first = min(match.results, key=position.__getitem__)
+    for node in match.operands(names):
+        if node.op.family != "leaf" and position[node] > position[first]:
+            return Refusal(f"{node.name} is computed after {first.name}", node)
+    return None
+
+
+def _unlike(fused: Node, taken: Collection[str]) -> Node:
+    """A node with several results has a name of its own, which a tensor of the file may have already."""
+    name = fused.name
+    while fused.type.parts and name in taken:
+        name += "+"
+    return replace(fused, name=name)
 
 
 def _refusal(fusion: Fusion, match: Match) -> Refusal | None:
@@ -220,42 +279,4 @@ def _fused(fusion: Fusion, match: Match, names: tuple[str, ...]) -> Node:
         if fusion.attributes is not None
         else {name: value for name, value in match.attributes().items() if name in known}
     )
-    return fuse_node(fusion.replace, match, [match.variables[name] for name in names], attributes)
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for an error message: the known names nearest to one that is not known, or nothing."""
-    close = difflib.get_close_matches(name, list(known), 3, 0.5)
-    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
-
-
-def switched(switches: str, origin: str = "fuse") -> frozenset[str]:
-    """The names of the fusions that are on: "" or "all", "none", "-swiglu,+linear", "none,+swiglu".
-
-    A switch names a fusion, or a fused op and so all fusions that make it. origin: who gave the switches, for
-    the `UsageError` that an unknown name is.
-    """
-    known = fusions()
-    groups = {
-        f.replace.name: [g.name for g in known.values() if g.replace is f.replace] for f in known.values()
-    }
-    groups |= {name: [name] for name in known}
-    on = set(known)
-    for position, switch in enumerate(part.strip() for part in switches.split(",") if part.strip()):
-        if switch in ("all", "none"):
-            if position:
-                raise UsageError(f"{origin}: {switch!r} comes first or not at all; got {switches!r}")
-            on = set(known) if switch == "all" else set()
-            continue
-        sign, name = switch[0], switch[1:]
-        if sign not in "+-":
-            raise UsageError(
-                f"{origin}: wanted all, none, +NAME or -NAME; got {switch!r} (only these: none,+NAME)"
-                f"{nearest(switch, groups)}"
-            )
-        if name not in groups:
-            raise UsageError(
-                f"{origin}: no fusion is called {name!r}.{nearest(name, groups)} Known: {', '.join(groups)}"
-            )
-        on = on | set(groups[name]) if sign == "+" else on - set(groups[name])
-    return frozenset(on)
+    return fuse_node(fusion.replace, match, match.operands(names), attributes)

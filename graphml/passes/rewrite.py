@@ -1,30 +1,40 @@
-"""Finds terms in a graph and replaces what they cover by one fused node."""
+"""Finds patterns in a graph and replaces what they cover by one fused node."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from graphml.ir.builder import complete
 from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node
-from graphml.ir.op import Attribute, Op, Term, Type
+from graphml.ir.op import Attribute, Op, Pattern, Several, Term, Type
+from graphml.ir.ops.layout import part
+
+Users = Mapping[Node, Sequence[Node]]
 
 
 @dataclass(frozen=True)
 class Match:
-    """Where a term was found: the node of each variable and the nodes that the term covers, root first.
+    """Where a pattern was found: the node of each variable and the nodes that the pattern covers, root first.
 
-    A node that stands twice in the term is covered once.
+    A node that stands twice in the pattern is covered once. results: the covered nodes whose values the fused
+    node gives, in order; others may read them. repeated: of `Several`, the variables that each has alone.
     """
 
     variables: Mapping[str, Node]
     covered: tuple[Node, ...]
+    results: tuple[Node, ...]
+    repeated: Mapping[str, tuple[Node, ...]] = field(default_factory=dict)
 
     @property
     def root(self) -> Node:
-        """The node whose value the fused node replaces."""
+        """The node that the pattern was matched at; the last result, or the first of several alike."""
         return self.covered[0]
+
+    def operands(self, names: Sequence[str]) -> list[Node]:
+        """The nodes of some variables, in order."""
+        return [node for name in names for node in self.repeated.get(name) or (self.variables[name],)]
 
     def attributes(self) -> dict[str, Attribute]:
         """The attributes of all covered nodes, the root's winning."""
@@ -42,27 +52,89 @@ class Refusal:
     at: Node
 
 
-def find(term: Term, root: Node) -> Match | None:
-    """Match a term with its root at a node; the operands of commutative ops in either order."""
+def find(pattern: Pattern, root: Node, users: Users) -> Match | None:
+    """Match a pattern with its root at a node; the operands of commutative ops in either order."""
+    if isinstance(pattern, Several):
+        return _several(pattern, root, users)
+    terms = pattern if isinstance(pattern, tuple) else (pattern,)
     variables: dict[str, Node] = {}
-    covered: list[Node] = []
-    return Match(variables, tuple(dict.fromkeys(covered))) if _match(term, root, variables, covered) else None
-
-
-def size(term: Term) -> int:
-    """How many nodes a match of the term covers."""
-    return 1 + sum(size(part) for part in term.arguments if isinstance(part, Term))
-
-
-def almost(term: Term, root: Node) -> Refusal | None:
-    """Where a term of at least three ops fails by one op alone: what stands there instead."""
-    if size(term) < 3:
+    covered: list[tuple[Term, Node]] = []
+    if not _match(terms[-1], root, variables, covered):
         return None
-    misses = _misses(term, root)
+    places = [{node for term, node in covered if term == wanted} for wanted in terms]
+    if any(len(found) != 1 for found in places):  # equal terms are one value only where they are one node
+        return None
+    nodes = tuple(dict.fromkeys(node for _, node in covered))
+    return Match(variables, nodes, tuple(found.pop() for found in places))
+
+
+def _several(pattern: Several, root: Node, users: Users) -> Match | None:
+    variables: dict[str, Node] = {}
+    if not _match(pattern.term, root, variables, []):
+        return None
+    shared = variables[pattern.sharing]
+    found: list[tuple[dict[str, Node], list[tuple[Term, Node]]]] = []
+    for node in dict.fromkeys(users[shared]):
+        bound, covered = {pattern.sharing: shared}, list[tuple[Term, Node]]()
+        if _match(pattern.term, node, bound, covered):
+            found.append((bound, covered))
+    heads = tuple(covered[0][1] for _, covered in found)
+    if len(found) < 2 or heads[0] is not root:
+        return None
+    nodes = dict.fromkeys(node for _, covered in found for _, node in covered)
+    repeated = {
+        name: tuple(bound[name] for bound, _ in found) for name in variables if name != pattern.sharing
+    }
+    return Match({pattern.sharing: shared}, tuple(nodes), heads, repeated)
+
+
+def root_of(pattern: Pattern) -> Term:
+    """The term that a pattern's root is matched with."""
+    if isinstance(pattern, Several):
+        return pattern.term
+    return pattern[-1] if isinstance(pattern, tuple) else pattern
+
+
+def size(pattern: Pattern) -> int:
+    """How many nodes a match of the pattern covers at least."""
+    if isinstance(pattern, Several):
+        return 2 * size(pattern.term)
+    return 1 + sum(size(term) for term in root_of(pattern).arguments if isinstance(term, Term))
+
+
+def almost(pattern: Pattern, root: Node, users: Users) -> Refusal | None:
+    """Where a pattern of at least three ops fails by one op or attribute alone: what stands there instead."""
+    if isinstance(pattern, Several):
+        return _almost_several(pattern, root, users)
+    if size(pattern) < 3:
+        return None
+    misses = _misses(root_of(pattern), root)
     if len(misses) != 1:
         return None
     wanted, node = misses[0]
-    return Refusal(f"{node.name} is {node.op.name}; wanted {wanted.op.name}", node)
+    return Refusal(_instead(wanted, node), node)
+
+
+def _almost_several(pattern: Several, root: Node, users: Users) -> Refusal | None:
+    """A node that is left alone because another of the same op fails by an attribute or its operands."""
+    variables: dict[str, Node] = {}
+    if not _match(pattern.term, root, variables, []):
+        return None
+    others = [node for node in dict.fromkeys(users[variables[pattern.sharing]]) if node is not root]
+    if any(_match(pattern.term, node, {}, []) for node in others):
+        return None  # one of them is the root of the match
+    for node in others:
+        if node.op is pattern.term.op and len(node.inputs) == len(pattern.term.arguments):
+            return Refusal(_instead(pattern.term, node), node)
+    return None
+
+
+def _instead(wanted: Term, node: Node) -> str:
+    if node.op is not wanted.op:
+        return f"{node.name} is {node.op.name}; wanted {wanted.op.name}"
+    other = [f"{name}={node.attributes.get(name)!r}" for name, value in wanted.wanted
+             if node.attributes.get(name) != value]  # fmt: skip
+    return f"{node.name} has {', '.join(other)}; wanted {wanted!r}"
 
 
 def _misses(term: Term | str, node: Node) -> list[tuple[Term, Node]]:
@@ -71,7 +143,7 @@ def _misses(term: Term | str, node: Node) -> list[tuple[Term, Node]]:
         return []
     if len(node.inputs) != len(term.arguments):
         return [(term, node)] * size(term)
-    here = [] if node.op is term.op else [(term, node)]
+    here = [] if _fits(term, node) else [(term, node)]
     orders: list[Sequence[Node]] = [node.inputs]
     if term.op.commutative:
         orders.append((node.inputs[1], node.inputs[0], *node.inputs[2:]))
@@ -82,16 +154,22 @@ def _misses(term: Term | str, node: Node) -> list[tuple[Term, Node]]:
     return here + min(found, key=len)
 
 
-def _match(term: Term | str, node: Node, variables: dict[str, Node], covered: list[Node]) -> bool:
+def _fits(term: Term, node: Node) -> bool:
+    return node.op is term.op and all(node.attributes.get(name) == value for name, value in term.wanted)
+
+
+def _match(
+    term: Term | str, node: Node, variables: dict[str, Node], covered: list[tuple[Term, Node]]
+) -> bool:
     if isinstance(term, str):
         return variables.setdefault(term, node) is node
-    if node.op is not term.op or len(node.inputs) != len(term.arguments):
+    if not _fits(term, node) or len(node.inputs) != len(term.arguments):
         return False
     orders: list[Sequence[Node]] = [node.inputs]
     if term.op.commutative:
         orders.append((node.inputs[1], node.inputs[0], *node.inputs[2:]))
     for inputs in orders:
-        trial_variables, trial_covered = dict(variables), [*covered, node]
+        trial_variables, trial_covered = dict(variables), [*covered, (term, node)]
         if all(
             _match(t, n, trial_variables, trial_covered) for t, n in zip(term.arguments, inputs, strict=True)
         ):
@@ -102,24 +180,64 @@ def _match(term: Term | str, node: Node, variables: dict[str, Node], covered: li
 
 
 def fuse_node(op: Op, match: Match, inputs: Sequence[Node], attributes: Mapping[str, Attribute]) -> Node:
-    """The fused node that stands for a match; it keeps the root's name and knows where it came from."""
+    """The fused node that stands for a match; it knows where it came from.
+
+    It keeps the root's name. With several results, whose `parts` keep theirs, it is called by all of them.
+    """
     full = complete(op, attributes)
     kind: Type = op.infer([node.type for node in inputs], full)
-    names = (name for node in match.covered for name in (node.origin or (node.name,)))
-    origin = tuple(dict.fromkeys(names))
-    return Node(op, tuple(inputs), kind, match.root.name, full, match.root.source, origin)
+    name = _joint_name(match.results) if kind.parts else match.root.name
+    return Node(op, tuple(inputs), kind, name, full, match.root.source, _origin(match.covered))
 
 
-def substitute(graph: Graph, chosen: Mapping[Node, Callable[[Mapping[Node, Node]], Node]]) -> Graph:
-    """Put other nodes in the place of chosen ones; each is made from what the nodes before it became."""
+def parts(fused: Node, match: Match) -> tuple[Node, ...]:
+    """The nodes through which the results of a fused node are read, called like what they replace."""
+    return tuple(
+        Node(part, (fused,), kind, node.name, complete(part, {"index": i}), node.source, _origin((node,)))
+        for i, (node, kind) in enumerate(zip(match.results, fused.type.parts, strict=True))
+    )
+
+
+def _origin(nodes: Sequence[Node]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for node in nodes for name in (node.origin or (node.name,))))
+
+
+def _joint_name(nodes: Sequence[Node]) -> str:
+    """`layers.0.q`, `layers.0.k` -> `layers.0.q+k`; the scope is the last one's."""
+    scope, dot, _ = nodes[-1].name.rpartition(".")
+    return scope + dot + "+".join(node.name.rpartition(".")[2] for node in nodes)
+
+
+Make = Callable[[Mapping[Node, Node]], "tuple[Node, Mapping[Node, Node]]"]
+"""From what the operands became: a fused node, and what each of its results becomes."""
+
+
+def substitute(graph: Graph, chosen: Mapping[Node, Make]) -> Graph:
+    """Put other nodes in the place of chosen ones; each is made from what the nodes before it became.
+
+    A chosen node is the first result of what is put there. Leaves that are read by then move before it.
+    """
     new: dict[Node, Node] = {}
+    order: dict[Node, None] = {}
+    leaves = {node: node for node in graph.nodes if node.op.family == "leaf"}
+
+    def put(node: Node, made: Node) -> None:
+        new[node] = made
+        order.setdefault(made)
+
     for node in graph.nodes:
+        if node in new:
+            continue
         if node in chosen:
-            new[node] = chosen[node](new)
+            fused, became = chosen[node]({**leaves, **new})
+            order.update(dict.fromkeys(leaf for leaf in fused.inputs if leaf in leaves))
+            order.setdefault(fused)
+            for result, made in became.items():
+                put(result, made)
             continue
         inputs = tuple(new[source] for source in node.inputs)
-        new[node] = node if inputs == node.inputs else replace(node, inputs=inputs)
-    return make_graph(new.values(), {name: new[node] for name, node in graph.outputs.items()})
+        put(node, node if inputs == node.inputs else replace(node, inputs=inputs))
+    return make_graph(order, {name: new[node] for name, node in graph.outputs.items()})
 
 
 def rebuild(graph: Graph, change: Callable[[Node], Node | tuple[Node, ...]]) -> Graph:

@@ -39,8 +39,9 @@ INT8_ACTIVATIONS_LIMIT = 1e-6
 WEIGHT_FORMATS = [format for name, format in formats().items() if name not in ("q8_1", "q8_k")]
 
 
-def result_type(op: Op, sample: Sample) -> Type:
-    return op.infer(sample.inputs, {**op.attributes, **sample.attributes})
+def result_types(op: Op, sample: Sample) -> tuple[Type, ...]:
+    kind = op.infer(sample.inputs, {**op.attributes, **sample.attributes})
+    return kind.parts or (kind,)
 
 
 CASES = [
@@ -49,7 +50,7 @@ CASES = [
     # The layout of converted activations is each backend's own: products with them are compared instead.
     if op not in LEAVES
     for i, sample in enumerate(op.samples())
-    if not result_type(op, sample).dtype.is_format
+    if not any(kind.dtype.is_format for kind in result_types(op, sample))
 ]
 
 
@@ -76,7 +77,8 @@ def build(op: Op, sample: Sample) -> Graph:
     for i, kind in enumerate(sample.inputs):
         make = g.state if op.writes == i else g.input
         operands.append(make(f"operand_{i}", kind.dtype, kind.shape))
-    return g.finish(result=g.make(op, *operands, name=None, **sample.attributes))
+    results = g.results(g.make(op, *operands, name=None, **sample.attributes))
+    return g.finish(**{f"result_{i}": node for i, node in enumerate(results)})
 
 
 def normal(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -93,7 +95,7 @@ def values_for(sample: Sample, dims: dict[str, int]) -> dict[str, Array]:
     return values
 
 
-def run(graph: Graph, device: Device, values: dict[str, Array], dims: dict[str, int]) -> Array:
+def run(graph: Graph, device: Device, values: dict[str, Array], dims: dict[str, int]) -> dict[str, Array]:
     weights = {name: values[name] for name in graph.leaves("weight")}
     program = device.lower(graph, plan_memory(graph, device), weights, no_progress)
     state = device.state(graph, dims)
@@ -102,7 +104,7 @@ def run(graph: Graph, device: Device, values: dict[str, Array], dims: dict[str, 
             program.inputs[name][tuple(slice(n) for n in value.shape)] = value
         elif name not in weights:
             state.array(name)[...] = value
-    return program.run(dims, state)["result"].copy()
+    return {name: array.copy() for name, array in program.run(dims, state).items()}
 
 
 def nmse(got: Array, want: Array) -> float:
@@ -123,14 +125,16 @@ def test_op_means_the_same_everywhere(
     dims = {"T": rows}
     graph = build(op, sample)
     values = values_for(sample, dims)
-    want = interpret(graph, {name: value.copy() for name, value in values.items()})["result"]
-    got = run(graph, opened.get(backend), values, dims)
-    assert got.dtype == want.dtype
-    assert got.shape == want.shape
-    if want.dtype == np.int32:
-        assert np.array_equal(got, want)
-    else:
-        assert nmse(got, want) <= LIMITS.get(op.name, NMSE_LIMIT)
+    wanted = interpret(graph, {name: value.copy() for name, value in values.items()})
+    made = run(graph, opened.get(backend), values, dims)
+    for name, want in wanted.items():
+        got = made[name]
+        assert got.dtype == want.dtype
+        assert got.shape == want.shape
+        if want.dtype == np.int32:
+            assert np.array_equal(got, want)
+        else:
+            assert nmse(got, want) <= LIMITS.get(op.name, NMSE_LIMIT)
 
 
 def weights_of(format: Format, *shape: int) -> Array:
@@ -193,7 +197,7 @@ def test_weights_of_every_format_mean_the_same_everywhere(
         kind != "get_rows" and discovery.backend(backend).activation(dtype(format.name)) is not None
     )
     want = interpret(final if converted else graph, values)["result"]
-    got = run(final, device, values, {"T": rows})
+    got = run(final, device, values, {"T": rows})["result"]
     assert got.shape == want.shape
     assert nmse(got, want) <= (INT8_ACTIVATIONS_LIMIT if converted else NMSE_LIMIT)
 
@@ -202,7 +206,7 @@ CONVERSIONS = [
     pytest.param(op, sample, id=f"{name}-{i}")
     for name, op in sorted(all_ops().items())
     for i, sample in enumerate(op.samples() if op not in LEAVES else [])
-    if result_type(op, sample).dtype.is_format
+    if any(kind.dtype.is_format for kind in result_types(op, sample))
 ]
 
 
@@ -218,11 +222,12 @@ def test_what_is_converted_means_the_same_in_a_product(
     assert kind is not None
     g = Builder()
     operands = [g.input(f"operand_{i}", of.dtype, of.shape) for i, of in enumerate(sample.inputs)]
-    converted = g.make(op, *operands, **{**sample.attributes, "dtype": kind.name})
+    results = g.results(g.make(op, *operands, **{**sample.attributes, "dtype": kind.name}))
+    (converted,) = (node for node in results if node.dtype.is_format)
     width = fixed(converted.shape[-1])
     weight = g.weight("weight", dtype("q4_1"), (35, width))
     graph = g.finish(result=g.make(linear, weight, converted))
     values = {**values_for(sample, {"T": rows}), "weight": weights_of(form, 35, width)}
     want = interpret(graph, values)["result"]
-    got = run(graph, opened.get(backend), values, {"T": rows})
+    got = run(graph, opened.get(backend), values, {"T": rows})["result"]
     assert nmse(got, want) <= INT8_ACTIVATIONS_LIMIT

@@ -59,7 +59,7 @@ def _none_before(x: int, chosen: int, k: int, first: int) -> bool:
 
 
 @inline
-def _choose(x: int, begin: int, end: int, k: int, chosen: int, filled: int) -> int:
+def choose(x: int, begin: int, end: int, k: int, chosen: int, filled: int) -> int:
     """Put elements begin to end of the row at x among the `filled` chosen ones, at most k; how many then."""
     for first in range(begin, end, WIDTH):
         if filled == k and first + WIDTH <= end and _none_before(x, chosen, k, first):
@@ -79,7 +79,7 @@ def make_top_k() -> Callable[..., None]:
     def top_k(ith: Int, nth: Int, x: Address, out: Address, n: Int, k: Int, x_stride: Int, rows: Dim) -> None:
         begin, end = share(ith, nth, rows)
         for row in range(begin, end):
-            _choose(x + row * x_stride, 0, n, k, out + row * k * 4, 0)
+            choose(x + row * x_stride, 0, n, k, out + row * k * 4, 0)
 
     return top_k
 
@@ -133,13 +133,13 @@ def make_top_k_of_blocks() -> Callable[..., None]:
         begin, end = share(ith, nth, rows)
         for row in range(begin, end):
             source, tops, chosen = x + row * x_stride, maxima + row * blocks * 4, out + row * k * 4
-            _choose(tops, 0, blocks, k, chosen, 0)
+            choose(tops, 0, blocks, k, chosen, 0)
             least = load_f32(tops + load_i32(chosen + (k - 1) * 4) * 4)
             filled = 0
             for block in range(blocks):
                 if load_f32(tops + block * 4) >= least:
                     first = block * ROW_BLOCK
-                    filled = _choose(source, first, min(first + ROW_BLOCK, n), k, chosen, filled)
+                    filled = choose(source, first, min(first + ROW_BLOCK, n), k, chosen, filled)
 
     return top_k_of_blocks
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphml_cpu.compiler import Address, Dim, Float, Int
+from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.share import Number, share
 from graphml_cpu.simd import (
     F32,
@@ -60,6 +61,16 @@ def make_combine_experts() -> Callable[..., None]:
     return combine_experts
 
 
+@inline
+def hold(total: Number, low: Number, high: Number) -> Number:
+    """The number between low and high; NaN stays NaN."""
+    if total < low:
+        total = low
+    if total > high:
+        total = high
+    return total
+
+
 def make_gather_normalise() -> Callable[..., None]:
     """out[row, j] = x[row, ids[row, j]] / the sum of those of the row, held between low and high.
 
@@ -78,10 +89,7 @@ def make_gather_normalise() -> Callable[..., None]:
                 value = load_f32(x + (row * n + column) * 4)
                 store_f32(out + place, value)
                 total += value
-            if total < low:
-                total = low
-            if total > high:
-                total = high
+            total = hold(total, low, high)
             for place in range(row * k * 4, (row + 1) * k * 4, 4):
                 store_f32(out + place, load_f32(out + place) / total)
 

@@ -55,7 +55,7 @@ def make_unary(op: str) -> Callable[..., None]:
     return unary
 
 
-def _make_pairs(function: Any) -> Any:
+def make_pairs(function: Any) -> Any:
     """`pairs(a, b, out, first, last)`: out[first:last] of one row."""
 
     @inline
@@ -73,7 +73,7 @@ def _make_pairs(function: Any) -> Any:
 
 def make_binary(op: str) -> Callable[..., None]:
     """out = a op b, an op of `BINARY`; float32 [rows, n]; `b_stride` 0: one row for all of a's."""
-    pairs = _make_pairs(pick(BINARY, op, "binary"))
+    pairs = make_pairs(pick(BINARY, op, "binary"))
 
     def binary(
         ith: Int, nth: Int, a: Address, b: Address, out: Address, n: Int, a_stride: Int, b_stride: Int,
@@ -121,7 +121,7 @@ def make_glu(op: str) -> Callable[..., None]:
 
     A tensor that holds both halves is given as two addresses with one stride.
     """
-    pairs = _make_pairs(pick(GLU, op, "glu"))
+    pairs = make_pairs(pick(GLU, op, "glu"))
 
     def glu(
         ith: Int, nth: Int, gate: Address, up: Address, out: Address, n: Int, gate_stride: Int, up_stride:

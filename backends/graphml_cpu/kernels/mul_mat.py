@@ -21,19 +21,30 @@ from graphml_cpu.kernels.formats import has_reader
 from graphml_cpu.kernels.integer_rows import make_integer_rows
 from graphml_cpu.kernels.integer_tiles import make_integer_tiles
 from graphml_cpu.kernels.share import share
+from graphml_cpu.layouts import FEW_ROWS
 from graphml_cpu.simd import WIDTH
 
-# Up to this many rows, unpacking a panel costs more than it saves.
-_FEW_ROWS = 4
+PANEL_ROWS = 2 * WIDTH  # weight rows that are unpacked together
 
 
-def _make_rows(kind: str) -> Callable[..., Any]:
+def make_rows(kind: str) -> Callable[..., Any]:
+    """The inline function that multiplies a few rows; see `integer_rows`."""
     return make_integer_rows(kind) if has_reader(kind) else make_float_rows(kind)
+
+
+def make_many(kind: str, tokens: int = 0, columns: int = 0) -> Callable[..., Any]:
+    """The inline function that multiplies any number of rows, panel by panel; see `integer_tiles`.
+
+    tokens: of a register tile; columns: of a panel of float weights; 0: what suits most processors.
+    """
+    if has_reader(kind):
+        return make_integer_tiles(kind, tokens or integer_tiles.TOKENS)
+    return make_float_tiles(kind, tokens or float_tiles.TOKENS, columns or packed.FLOAT_COLUMNS)
 
 
 def make_mul_mat_vec(kind: str) -> Callable[..., None]:
     """For one row of activations, or a few: the weights are read once in file order."""
-    multiply = _make_rows(kind)
+    multiply = make_rows(kind)
 
     def mul_mat_vec(
         ith: Int,
@@ -59,16 +70,9 @@ def make_mul_mat_vec(kind: str) -> Callable[..., None]:
 def make_mul_mat(kind: str, tokens: int = 0, columns: int = 0) -> Callable[..., None]:
     """For any number of rows of activations: panels of weights are unpacked and used for all rows.
 
-    tokens: of a register tile; columns: of a panel of float weights; 0: what suits most processors.
+    tokens, columns: as of `make_many`.
     """
-    integer = has_reader(kind)
-    multiply_few = _make_rows(kind)
-    if integer:
-        multiply_many = make_integer_tiles(kind, tokens or integer_tiles.TOKENS)
-    else:
-        shape = tokens or float_tiles.TOKENS, columns or packed.FLOAT_COLUMNS
-        multiply_many = make_float_tiles(kind, *shape)
-    panel_rows = 2 * WIDTH
+    multiply_few, multiply_many = make_rows(kind), make_many(kind, tokens, columns)
 
     def mul_mat(
         ith: Int,
@@ -85,11 +89,11 @@ def make_mul_mat(kind: str, tokens: int = 0, columns: int = 0) -> Callable[..., 
         scratch: Address,
         rows: Dim,
     ) -> None:
-        if rows <= _FEW_ROWS:
+        if rows <= FEW_ROWS:
             begin, end = share(ith, nth, n)
             multiply_few(begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows)
         else:
-            begin, end = share(ith, nth, (n + panel_rows - 1) // panel_rows)
+            begin, end = share(ith, nth, (n + PANEL_ROWS - 1) // PANEL_ROWS)
             multiply_many(begin, end, w, x, y, residual, bias, n, k, x_stride, y_stride, rows, scratch)
 
     return mul_mat

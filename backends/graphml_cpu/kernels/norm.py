@@ -85,7 +85,7 @@ def _affine_partial(v: Vector, weight: int, bias: int, offset: int, count: int) 
 
 
 @inline
-def _write(x: int, weight: int, bias: int, out: int, n: int, mean: float, factor: float) -> None:
+def write_normed(x: int, weight: int, bias: int, out: int, n: int, mean: float, factor: float) -> None:
     """out = (x - mean) * factor * weight + bias of one row."""
     whole = n - n % WIDTH
     for i in range(0, whole, WIDTH):
@@ -116,7 +116,7 @@ def make_rms_norm() -> Callable[..., None]:
         begin, end = share(ith, nth, rows)
         for row in range(begin, end):
             at = x + row * x_stride
-            _write(at, weight, bias, out + row * out_stride, n, f32(0.0), rms_factor(at, n, eps))
+            write_normed(at, weight, bias, out + row * out_stride, n, f32(0.0), rms_factor(at, n, eps))
 
     return rms_norm
 
@@ -134,7 +134,7 @@ def make_layer_norm() -> Callable[..., None]:
             mean = sum_row(at, n) / f32(n)
             variance = _sum_squares_about(at, n, mean) / f32(n)
             factor = f32(1.0) / square_root(variance + eps)
-            _write(at, weight, bias, out + row * out_stride, n, mean, factor)
+            write_normed(at, weight, bias, out + row * out_stride, n, mean, factor)
 
     return layer_norm
 
@@ -150,6 +150,6 @@ def make_l2_norm() -> Callable[..., None]:
         for row in range(begin, end):
             at = x + row * x_stride
             factor = f32(1.0) / max(square_root(_sum_squares(at, n)), eps)
-            _write(at, 0, 0, out + row * out_stride, n, f32(0.0), factor)
+            write_normed(at, 0, 0, out + row * out_stride, n, f32(0.0), factor)
 
     return l2_norm

@@ -29,6 +29,22 @@ def _normed(x: int, weight: int, first: int, n: int, half: int, factor: Number) 
     return v
 
 
+@inline
+def quantize_normed(x: int, weight: int, first: int, n: int, factor: Number, out: int) -> None:
+    """The group of a row from element `first` on, times factor and weight (0: none), packed at `out`."""
+    quantize_group(
+        _normed(x, weight, first, n, 0, factor),
+        _normed(x, weight, first, n, 1, factor),
+        _normed(x, weight, first, n, 2, factor),
+        _normed(x, weight, first, n, 3, factor),
+        _normed(x, weight, first, n, 4, factor),
+        _normed(x, weight, first, n, 5, factor),
+        _normed(x, weight, first, n, 6, factor),
+        _normed(x, weight, first, n, 7, factor),
+        out,
+    )
+
+
 def make_rms_norm_quantize() -> Callable[..., None]:
     """out = packed int8 of x / sqrt(mean(x * x) + eps) * weight; the weight float32 [n] or address 0.
 
@@ -50,17 +66,7 @@ def make_rms_norm_quantize() -> Callable[..., None]:
             if row != done:
                 factor = rms_factor(source, n, eps)
                 done = row
-            quantize_group(
-                _normed(source, weight, first, n, 0, factor),
-                _normed(source, weight, first, n, 1, factor),
-                _normed(source, weight, first, n, 2, factor),
-                _normed(source, weight, first, n, 3, factor),
-                _normed(source, weight, first, n, 4, factor),
-                _normed(source, weight, first, n, 5, factor),
-                _normed(source, weight, first, n, 6, factor),
-                _normed(source, weight, first, n, 7, factor),
-                out + unit * packed.GROUP_BYTES,
-            )
+            quantize_normed(source, weight, first, n, factor, out + unit * packed.GROUP_BYTES)
 
     return rms_norm_quantize
 

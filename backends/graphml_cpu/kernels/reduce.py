@@ -73,6 +73,13 @@ def _divide(x: int, n: int, divisor: float, factor: float) -> None:
         store_partial(at, load_partial(F32, at, n - whole) * factor / divisor, n - whole)
 
 
+@inline
+def softmax_row(x: int, out: int, n: int) -> None:
+    """out = exp(x - max(x)) / its sum, of one row; out may be x."""
+    _exponentials(x, out, n, _largest(x, n))
+    _divide(out, n, sum_row(out, n), f32(1.0))
+
+
 def make_softmax() -> Callable[..., None]:
     """out = exp(x - max(x)) / its sum; float32 [rows, n], rows so many bytes apart; out may be x.
 
@@ -84,9 +91,7 @@ def make_softmax() -> Callable[..., None]:
     ) -> None:
         begin, end = share(ith, nth, rows)
         for row in range(begin, end):
-            source, to = x + row * x_stride, out + row * out_stride
-            _exponentials(source, to, n, _largest(source, n))
-            _divide(to, n, sum_row(to, n), f32(1.0))
+            softmax_row(x + row * x_stride, out + row * out_stride, n)
 
     return softmax
 

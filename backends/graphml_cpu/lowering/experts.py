@@ -1,4 +1,4 @@
-"""Products with the matrices of chosen experts, as the file stores them or computed.
+"""Experts: how they are chosen, products with their matrices, the weighted sum of their outputs.
 
 Rows packed to int8 meet formats that have a `Reader`; all others are multiplied in float32.
 """
@@ -6,6 +6,7 @@ Rows packed to int8 meet formats that have a `Reader`; all others are multiplied
 from __future__ import annotations
 
 from graphml.ir.node import Node
+from graphml.ir.op import integer, text
 from graphml.ir.shape import Symbol, bounds, max_elements
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.layouts import expert_scratch_bytes, listed_bytes
@@ -13,6 +14,7 @@ from graphml_cpu.lowering.linear import ACTIVATION, stored_row_bytes
 from graphml_cpu.lowering.step import (
     Argument,
     Lowering,
+    Part,
     Scratch,
     Step,
     decodable,
@@ -101,6 +103,35 @@ def _lower_weights(node: Node, threads: int) -> list[Step]:
     return [Step(KernelRef("gather_normalise", _COMBINE, "make_gather_normalise"), arguments)]
 
 
+def _lower_routing(node: Node, threads: int) -> list[Step]:
+    x = node.inputs[0]
+    score, normalise = text(node.attributes, "score"), bool(node.attributes["normalise"])
+    arguments: dict[str, Argument] = {
+        "x": x,
+        "bias": node.inputs[1] if node.attributes["bias"] else 0,
+        "ids": Part(node, 0),
+        "weights": Part(node, 1),
+        "n": width(x),
+        "k": integer(node.attributes, "k"),
+        "low": number(node, "low"),
+        "high": number(node, "high"),
+        "scratch": Scratch(2 * row_bytes(x)),
+        "rows": leading(x),
+    }
+    ref = KernelRef(
+        f"route_experts-{score}-{normalise}",
+        "graphml_cpu.kernels.routing",
+        "make_route_experts",
+        (score, normalise),
+    )
+    return [Step(ref, arguments, writes=("ids", "weights"))]
+
+
+def _refuses_routing(node: Node) -> str | None:
+    return one_symbol(node.inputs[0])
+
+
+ROUTING = Lowering(("route_experts",), _lower_routing, refuses=_refuses_routing, replicable=True)
 COMBINE = Lowering(("combine_experts",), _lower_combine, refuses=_refuses_combine, replicable=True)
 WEIGHTS = Lowering(("gather_normalise",), _lower_weights, refuses=one_symbol, replicable=True)
 EXPERTS = Lowering(("linear_id", "mul_mat_id"), _lower, refuses=_refuses)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from graphml.ir.dtype import DType, dtype
 from graphml.ir.node import Node
+from graphml.ir.op import Type
 from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.kernels import formats
@@ -35,9 +36,19 @@ def activation(weight: DType) -> DType | None:
     return ACTIVATION if formats.has_reader(weight.name) else None
 
 
-def stored_row_bytes(node: Node) -> int:
+def stored_row_bytes(value: Node | Type) -> int:
     """Bytes of one row as this backend lays it out; converted activations have a layout of their own."""
-    return packed_bytes(width(node)) if node.dtype is ACTIVATION else row_bytes(node)
+    return packed_bytes(width(value)) if value.dtype is ACTIVATION else row_bytes(value)
+
+
+def is_native(weight: Node, x: Node) -> bool:
+    """Whether rows of x meet the weight as the file stores it, not decoded panel by panel."""
+    return weight.dtype.name in FLOAT_WEIGHTS or x.dtype is ACTIVATION
+
+
+def is_one_row(x: Node) -> bool:
+    """Whether there is never more than one row of x."""
+    return rows(x.shape[:-1]).symbol is None or max(bounds(x.shape[:-1])) == 1
 
 
 def _refuses_quantize(node: Node) -> str | None:
@@ -56,33 +67,38 @@ def _refuses_linear(node: Node) -> str | None:
 
 def _lower_linear(node: Node, threads: int) -> list[Step]:
     weight, x = node.inputs[:2]
+    bias = node.inputs[2] if node.attributes["bias"] else 0
+    return [product(weight, x, node, bias, node.inputs[-1] if node.attributes["residual"] else 0)]
+
+
+def product(weight: Node, x: Node, y: Argument, bias: Argument = 0, residual: Argument = 0) -> Step:
+    """The kernel call of y = weight @ x (+ bias) (+ residual)."""
     kind = weight.dtype.name
     n, k = bounds(weight.shape)
     arguments: dict[str, Argument] = {
         "w": weight,
         "x": x,
-        "y": node,
-        "residual": node.inputs[-1] if node.attributes["residual"] else 0,
-        "bias": node.inputs[2] if node.attributes["bias"] else 0,
+        "y": y,
+        "residual": residual,
+        "bias": bias,
         "n": n,
         "k": k,
         "x_stride": stored_row_bytes(x),
         "y_stride": 4 * n,
         "rows": leading(x),
     }
-    native = kind in FLOAT_WEIGHTS or x.dtype is ACTIVATION
-    if not native:
+    if not is_native(weight, x):
         arguments |= {"row_bytes": row_bytes(weight), "scratch": Scratch(panel_scratch_bytes(k))}
         ref = KernelRef(
             f"mul_mat_panels-{kind}", "graphml_cpu.kernels.mul_mat_panels", "make_mul_mat_panels", (kind,)
         )
-    elif rows(x.shape[:-1]).symbol is None or max(bounds(x.shape[:-1])) == 1:
+    elif is_one_row(x):
         arguments["scratch"] = Scratch(64)
         ref = KernelRef(f"mul_mat_vec-{kind}", "graphml_cpu.kernels.mul_mat", "make_mul_mat_vec", (kind,))
     else:
         arguments["scratch"] = Scratch(scratch_bytes(kind, k))
         ref = KernelRef(f"mul_mat-{kind}", "graphml_cpu.kernels.mul_mat", "make_mul_mat", (kind,))
-    return [Step(ref, arguments, writes=("y",))]
+    return Step(ref, arguments, writes=("y",))
 
 
 QUANTIZE = Lowering(("quantize",), _lower_quantize, refuses=_refuses_quantize, replicable=True)

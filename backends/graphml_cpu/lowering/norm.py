@@ -1,10 +1,21 @@
-"""Norms over the last dimension."""
+"""Norms over the last dimension, with the sum before it where they are made together."""
 
 from __future__ import annotations
 
 from graphml.ir.node import Node
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.lowering.step import Argument, Lowering, Step, leading, number, one_symbol, row_bytes, width
+from graphml_cpu.lowering.linear import ACTIVATION
+from graphml_cpu.lowering.step import (
+    Argument,
+    Lowering,
+    Part,
+    Step,
+    leading,
+    number,
+    one_symbol,
+    row_bytes,
+    width,
+)
 
 
 def _lower(node: Node, threads: int) -> list[Step]:
@@ -25,6 +36,31 @@ def _lower(node: Node, threads: int) -> list[Step]:
     return [Step(KernelRef(name, "graphml_cpu.kernels.norm", f"make_{name}"), arguments)]
 
 
+def _refuses_add_norm(node: Node) -> str | None:
+    normed = node.type.parts[1].dtype
+    if normed.is_format and normed is not ACTIVATION:
+        return f"no kernel converts to {normed.name}"
+    return one_symbol(node.inputs[0])
+
+
+def _lower_add_norm(node: Node, threads: int) -> list[Step]:
+    x, y, weight = node.inputs
+    name = "add_rms_norm_quantize" if node.type.parts[1].dtype is ACTIVATION else "add_rms_norm"
+    arguments: dict[str, Argument] = {
+        "x": x,
+        "y": y,
+        "weight": weight,
+        "total": Part(node, 0),
+        "out": Part(node, 1),
+        "n": width(x),
+        "eps": number(node, "eps"),
+        "rows": leading(x),
+    }
+    ref = KernelRef(name, "graphml_cpu.kernels.add_norm", f"make_{name}")
+    return [Step(ref, arguments, writes=("total", "out"))]
+
+
+ADD_NORM = Lowering(("add_rms_norm",), _lower_add_norm, refuses=_refuses_add_norm, replicable=True)
 NORM = Lowering(
     ("rms_norm", "rms_norm_mul", "layer_norm", "layer_norm_mul", "l2_norm"),
     _lower,

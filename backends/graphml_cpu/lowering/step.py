@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from graphml.ir.node import Node
-from graphml.ir.op import Array
+from graphml.ir.op import Array, Type
 from graphml.ir.shape import Dim, Symbol, bounds
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.kernels import formats
@@ -43,7 +43,22 @@ class Constant:
     make: Callable[[Mapping[str, Array]], Array]
 
 
-Argument = Constant | Node | Rows | Scratch | Workspace | int | float
+@dataclass(frozen=True)
+class Part:
+    """One result of a node that has several."""
+
+    node: Node
+    index: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of addresses of weights and of numbers, int64 each: what one kernel call works at in turn."""
+
+    rows: tuple[tuple[Node | int, ...], ...]
+
+
+Argument = Constant | Node | Part | Rows | Scratch | Table | Workspace | int | float
 
 
 @dataclass(frozen=True)
@@ -97,14 +112,14 @@ def leading(node: Node) -> Rows:
     return rows(node.shape[:-1])
 
 
-def width(node: Node) -> int:
+def width(value: Node | Type) -> int:
     """Elements of one row."""
-    return bounds(node.shape)[-1]
+    return bounds(value.shape)[-1]
 
 
-def row_bytes(node: Node) -> int:
+def row_bytes(value: Node | Type) -> int:
     """Bytes of one row of a plain value."""
-    return node.dtype.bytes_for(width(node))
+    return value.dtype.bytes_for(width(value))
 
 
 def one_symbol(node: Node) -> str | None:

@@ -36,6 +36,18 @@ def _infer_permute(inputs: Sequence[Type], attributes: Attributes) -> Type:
     return Type(inputs[0].dtype, tuple(inputs[0].shape[axis] for axis in axes))
 
 
+def _infer_part(inputs: Sequence[Type], attributes: Attributes) -> Type:
+    parts, index = inputs[0].parts, integer(attributes, "index")
+    if not 0 <= index < len(parts):
+        raise ShapeError(f"wanted a node with at least {index + 1} results; got {inputs[0]}")
+    return parts[index]
+
+
+def _part(inputs: Sequence[Array], attributes: Attributes) -> Array:
+    found: Array = inputs[0][integer(attributes, "index")]
+    return found
+
+
 def _infer_concat(inputs: Sequence[Type], attributes: Attributes) -> Type:
     a, b = inputs
     if a.dtype is not b.dtype or a.shape[:-1] != b.shape[:-1]:
@@ -73,6 +85,9 @@ permute = Op("permute", "layout", infer=_infer_permute,
                               Sample((f32(ROWS, 4, 6),), {"axes": (2, 0, 1)}),
                               Sample((f32(3, 5),), {"axes": (1, 0)})],
              attributes={"axes": None})  # fmt: skip
+# No samples: its operand is a node with several results, which only fused ops make.
+part = Op("part", "layout", infer=_infer_part, reference=_part, samples=list,
+          attributes={"index": None}, view=True)  # fmt: skip
 concat = Op("concat", "layout", infer=_infer_concat,
             reference=lambda inputs, at: np.concatenate(inputs, axis=-1),
             samples=lambda: [Sample((f32(ROWS, 5), f32(ROWS, 9)))])  # fmt: skip

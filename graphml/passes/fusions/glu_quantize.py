@@ -6,7 +6,6 @@ from graphml.ir.fused import fused_op
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Sample
-from graphml.ir.ops.elementwise import gelu, mul, silu
 from graphml.ir.ops.linear import quantize
 from graphml.ir.ops.rules import ROWS, f32
 from graphml.passes.fusion import Fusion
@@ -31,13 +30,13 @@ geglu_quantize = fused_op("geglu_quantize", _geglu, _samples, {"dtype": None})
 
 SWIGLU = Fusion(
     "swiglu_quantize",
-    find=(lambda gate, up: quantize(swiglu(gate, up)), lambda gate, up: quantize(mul(silu(gate), up))),
+    find=lambda gate, up: quantize(swiglu(gate, up)),
     replace=swiglu_quantize,
     when=same_shape,
 )
 GEGLU = Fusion(
     "geglu_quantize",
-    find=(lambda gate, up: quantize(geglu(gate, up)), lambda gate, up: quantize(mul(gelu(gate), up))),
+    find=lambda gate, up: quantize(geglu(gate, up)),
     replace=geglu_quantize,
     when=same_shape,
 )

@@ -6,9 +6,7 @@ from graphml.ir.fused import fused_op
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Sample
-from graphml.ir.ops.elementwise import mul
 from graphml.ir.ops.linear import quantize
-from graphml.ir.ops.norm import rms_norm
 from graphml.ir.ops.rules import ROWS, f32
 from graphml.passes.fusion import Fusion
 from graphml.passes.fusions.norm_mul import one_row, rms_norm_mul
@@ -28,10 +26,7 @@ rms_norm_mul_quantize = fused_op(
 
 FUSION = Fusion(
     "rms_norm_mul_quantize",
-    find=(
-        lambda x, weight: quantize(rms_norm_mul(x, weight)),
-        lambda x, weight: quantize(mul(rms_norm(x), weight)),
-    ),
+    find=lambda x, weight: quantize(rms_norm_mul(x, weight)),
     replace=rms_norm_mul_quantize,
     when=one_row,
 )

@@ -1,0 +1,134 @@
+"""Several products of one value, and a gate with its two."""
+
+from __future__ import annotations
+
+from graphml.ir.node import Node
+from graphml.ir.op import text
+from graphml.ir.shape import bounds, max_elements
+from graphml_cpu.compiler import KernelRef
+from graphml_cpu.layouts import glu_scratch_bytes
+from graphml_cpu.lowering.linear import ACTIVATION, is_native, is_one_row, product, stored_row_bytes
+from graphml_cpu.lowering.step import (
+    Argument,
+    Lowering,
+    Part,
+    Scratch,
+    Step,
+    Table,
+    Workspace,
+    decodable,
+    leading,
+    one_symbol,
+    rows,
+    width,
+)
+from graphml_cpu.packed import scratch_bytes
+from graphml_cpu.sizes import part_offset
+
+
+def _products(node: Node) -> tuple[Node, list[tuple[Node, Node | int]]]:
+    """What is multiplied, and each weight with its bias."""
+    x, *rest = node.inputs
+    if not node.attributes["bias"]:
+        return x, [(weight, 0) for weight in rest]
+    half = len(rest) // 2
+    return x, list(zip(rest[:half], rest[half:], strict=True))
+
+
+def _refuses_linears(node: Node) -> str | None:
+    x, products = _products(node)
+    reasons = [decodable(weight) for weight, _ in products]
+    return next((reason for reason in reasons if reason), None) or one_symbol(x)
+
+
+def _lower_linears(node: Node, threads: int) -> list[Step]:
+    """One call for all products with weights of one format that is read as the file has it, else one each."""
+    x, products = _products(node)
+    steps: list[Step] = []
+    alike: dict[str, list[tuple[Node | int, ...]]] = {}
+    for i, (weight, bias) in enumerate(products):
+        if is_native(weight, x):
+            entry = (weight, bias, bounds(weight.shape)[0], part_offset(node.type, i))
+            alike.setdefault(weight.dtype.name, []).append(entry)
+        else:
+            steps.append(product(weight, x, Part(node, i), bias))
+    name = "linears_vec" if is_one_row(x) else "linears"
+    for kind, entries in alike.items():
+        arguments: dict[str, Argument] = {
+            "table": Table(tuple(entries)),
+            "count": len(entries),
+            "x": x,
+            "y": node,
+            "k": width(x),
+            "x_stride": stored_row_bytes(x),
+            "scratch": Scratch(scratch_bytes(kind, width(x))),
+            "rows": leading(x),
+        }
+        ref = KernelRef(f"{name}-{kind}", "graphml_cpu.kernels.linears", f"make_{name}", (kind,))
+        steps.append(Step(ref, arguments, writes=("y",)))
+    return steps
+
+
+def _refuses_glu(node: Node) -> str | None:
+    gate, up, x = node.inputs[:3]
+    if gate.dtype is not up.dtype:
+        return f"{gate.name} is {gate.dtype.name} and {up.name} {up.dtype.name}"
+    if not is_native(gate, x):
+        return f"no kernel multiplies {gate.dtype.name} as the file has it"
+    if node.dtype.is_format and node.dtype is not ACTIVATION:
+        return f"no kernel converts to {node.dtype.name}"
+    return decodable(gate) or one_symbol(x)
+
+
+def _workspace(node: Node, threads: int) -> int:
+    """The gate's result before it is converted."""
+    return 4 * max_elements(node.shape) if node.dtype is ACTIVATION else 0
+
+
+def _lower_glu(node: Node, threads: int) -> list[Step]:
+    gate, up, x = node.inputs[:3]
+    kind, glu = gate.dtype.name, text(node.attributes, "glu")
+    gate_bias, up_bias = node.inputs[3:] if node.attributes["bias"] else (0, 0)
+    converted = node.dtype is ACTIVATION
+    products = -(-scratch_bytes(kind, width(x)) // 64) * 64
+    n_rows = max_elements(x.shape[:-1])
+    result: Argument = Workspace(node) if converted else node
+    arguments: dict[str, Argument] = {
+        "gate": gate,
+        "up": up,
+        "x": x,
+        "out": result,
+        "gate_bias": gate_bias,
+        "up_bias": up_bias,
+        "n": width(node),
+        "k": width(x),
+        "x_stride": stored_row_bytes(x),
+        "scratch": Scratch(products + glu_scratch_bytes(n_rows)),
+        "products": products,
+        "rows": leading(x),
+    }
+    name = "mul_mat_glu_vec" if n_rows == 1 else "mul_mat_glu"
+    ref = KernelRef(f"{name}-{kind}-{glu}", "graphml_cpu.kernels.mul_mat_glu", f"make_{name}", (kind, glu))
+    steps = [Step(ref, arguments, split=True)]
+    if converted:
+        convert: dict[str, Argument] = {
+            "x": result,
+            "out": node,
+            "k": width(node),
+            "rows": rows(x.shape[:-1]),
+        }
+        steps.append(
+            Step(KernelRef("quantize_q8", "graphml_cpu.kernels.quantize", "make_quantize_q8"), convert)
+        )
+    return steps
+
+
+LINEARS = Lowering(("linears",), _lower_linears, refuses=_refuses_linears)
+GLU = Lowering(
+    ("mul_mat_glu",),
+    _lower_glu,
+    refuses=_refuses_glu,
+    workspace=_workspace,
+    replicable=True,  # what is cheap is the conversion alone
+    shared=lambda node: node.dtype is not ACTIVATION,
+)

@@ -1,0 +1,81 @@
+"""Which fusions are on: what `--fuse=-swiglu`, `GRAPHML_FUSE` and `fuse=` say. Knows what is made of what."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from graphml.errors import UsageError
+from graphml.ir.op import Op
+from graphml.passes.fusion import fusions
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for an error message: the known names nearest to one that is not known, or nothing."""
+    close = difflib.get_close_matches(name, list(known), 3, 0.5)
+    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def switched(switches: str, origin: str = "fuse") -> frozenset[str]:
+    """The names of the fusions that are on: "" or "all", "none", "-swiglu,+linear", "none,+swiglu".
+
+    A switch names a fusion, or a fused op and so all fusions that make it. Those made of it go off with it:
+    without `swiglu` there is no fused SwiGLU of any kind. Those that it is made of come on with it.
+    origin: who gave the switches, for the `UsageError` that an unknown name is.
+    """
+    known = fusions()
+    groups = {
+        f.replace.name: {g.name for g in known.values() if g.replace is f.replace} for f in known.values()
+    }
+    groups |= {name: {name} for name in known}
+    on = set(known)
+    for position, switch in enumerate(part.strip() for part in switches.split(",") if part.strip()):
+        if switch in ("all", "none"):
+            if position:
+                raise UsageError(f"{origin}: {switch!r} comes first or not at all; got {switches!r}")
+            on = set(known) if switch == "all" else set()
+            continue
+        sign, name = switch[0], switch[1:]
+        if sign not in "+-":
+            raise UsageError(
+                f"{origin}: wanted all, none, +NAME or -NAME; got {switch!r} (only these: none,+NAME)"
+                f"{nearest(switch, groups)}"
+            )
+        if name not in groups:
+            raise UsageError(
+                f"{origin}: no fusion is called {name!r}.{nearest(name, groups)} Known: {', '.join(groups)}"
+            )
+        on = _with_ingredients(on | groups[name]) if sign == "+" else on - groups[name]
+    return frozenset(_possible(on))
+
+
+def _makers(op: Op) -> set[str]:
+    """The fusions that make an op of others; one that adds to the op needs one of these first."""
+    return {
+        name for name, f in fusions().items() if f.replace is op and not any(op in ops for ops in f.ops())
+    }
+
+
+def _with_ingredients(names: set[str]) -> set[str]:
+    """The fusions, and those that make the fused ops that they are made of."""
+    while True:
+        more = {
+            maker for name in names for ops in fusions()[name].ops() for op in ops for maker in _makers(op)
+        }
+        if more <= names:
+            return names
+        names = names | more
+
+
+def _possible(names: set[str]) -> set[str]:
+    """Of the fusions those of which one pattern at least has only ops that are plain or still made."""
+    while True:
+        made = {op for f in fusions().values() for op in [f.replace] if _makers(op) & names}
+        left = {
+            name
+            for name in names
+            if any(all(op.decompose is None or op in made for op in ops) for ops in fusions()[name].ops())
+        }
+        if left == names:
+            return names
+        names = left
