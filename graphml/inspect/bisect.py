@@ -21,7 +21,8 @@ from graphml.inspect.numbers import Difference, difference, tolerance
 from graphml.inspect.observe import Observation, Step
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
-from graphml.ir.op import Array
+from graphml.ir.op import Array, Op
+from graphml.ir.ops.layout import maker
 from graphml.passes.fusion import Applied
 
 Kind: TypeAlias = Literal["kernel", "rewrite", "plan"]
@@ -69,6 +70,11 @@ class Finding:
     wanted: Array
     applied: Applied | None = None
     inside: Inside | None = None
+
+    @property
+    def made_by(self) -> Op:
+        """The op whose kernel computes the value, which may be one of several results."""
+        return maker(self.node).op
 
 
 @dataclass(frozen=True)
@@ -260,7 +266,7 @@ def _finding(step: Step, node: Node, check: _Check) -> Finding:
     other = graph if check.other is check.graph else extract(check.other, check.name, check.given)
     names = {one.name for one in nodes}
     applied = [one for one in step.applied if one.node in names]
-    chosen = next((one for one in applied if one.node == node.name), applied[-1] if applied else None)
+    chosen = next((one for one in applied if one.node == maker(node).name), applied[-1] if applied else None)
     arrays = _arrays_of(Graph((*graph.nodes, *other.nodes), {}), step)
     return Finding(
         check.kind, step.name, node, check.difference, check.limit, nodes, graph, other, arrays,

@@ -12,6 +12,7 @@ from typing import Any
 from graphml.inspect.document import Document
 from graphml.inspect.numbers import Difference, difference
 from graphml.inspect.observe import Observation
+from graphml.ir.ops.layout import maker
 
 LARGEST = 1e30  # stands for an infinite error where JSON has none
 
@@ -40,14 +41,14 @@ def compare(a: Observation, b: Observation) -> list[Row]:
     """The rows of all values of the same name and shape in both runs, in the order of a's graphs."""
     rows = []
     for one, other in zip(a.steps, b.steps, strict=True):
-        ops = {node.name: node.op.name for node in other.graph.nodes}
+        ops = {node.name: maker(node).op.name for node in other.graph.nodes}
         for node in one.graph.nodes:
             got, wanted = one.values.get(node.name), other.values.get(node.name)
             if got is None or wanted is None or (got.shape, got.dtype) != (wanted.shape, wanted.dtype):
                 continue
             rows.append(
                 Row(
-                    one.name, node.name, node.op.name, ops[node.name], node.dtype.name, got.shape,
+                    one.name, node.name, maker(node).op.name, ops[node.name], node.dtype.name, got.shape,
                     difference(got, wanted),
                 )
             )  # fmt: skip

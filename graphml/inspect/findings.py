@@ -50,7 +50,7 @@ def _nothing(found: Bisection) -> str:
 def _verdict(found_all: Bisection, first: Finding, a: Observation) -> str:
     node, found = first.node, first.difference
     lines = [
-        f"first wrong: {node.name} ({node.op.name}) in {first.step}",
+        f"first wrong: {node.name} ({first.made_by.name}) in {first.step}",
         _KINDS[first.kind].format(a=a.facts["backend"]),
         f"NMSE {found.nmse:.1e}, allowed {first.limit:.0e}; max abs {found.max_abs:.1e}, "
         f"max ULP {found.max_ulp}{_odd(found)}",
@@ -136,7 +136,7 @@ def _parts_say(first: Finding) -> str:
 def _others(found: Bisection) -> str:
     counts: dict[tuple[str, str], list[Finding]] = {}
     for one in found.findings[1:]:
-        counts.setdefault((one.kind, one.node.op.name), []).append(one)
+        counts.setdefault((one.kind, one.made_by.name), []).append(one)
     lines = [
         f"also wrong by themselves: {len(many)} x {op} ({kind}): {many[0].node.name}"
         + (f" to {many[-1].node.name}" if len(many) > 1 else "")
@@ -166,7 +166,7 @@ def as_json(found: Bisection) -> dict[str, Any]:
 def _finding(one: Finding) -> dict[str, Any]:
     parts = [] if one.inside is None else one.inside.parts
     return {
-        "kind": one.kind, "step": one.step, "node": one.node.name, "op": one.node.op.name,
+        "kind": one.kind, "step": one.step, "node": one.node.name, "op": one.made_by.name,
         "source": source_of(one.node.source),
         "fusion": one.applied.fusion if one.applied else None,
         "covered": list(one.applied.covered) if one.applied else [],

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from graphml.backend import Device, no_progress
 from graphml.errors import UsageError
+from graphml.ir.dtype import F32
 from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.ops.leaf import input_leaf
-from graphml.ir.ops.linear import quantize
+from graphml.ir.ops.linear import dequantize, quantize
 from graphml.ir.shape import resolve
 from graphml.passes.expand import expand
 from graphml.passes.patch import values
@@ -101,7 +102,14 @@ def extract(graph: Graph, name: str, given: Collection[str]) -> Graph:
 def unquantized(graph: Graph) -> Graph:
     """The graph with activations left as they are: no blocks of int8."""
     plain = expand(graph, lambda node: node.dtype.numpy is None)  # fused ops that end in a conversion
-    return rebuild(plain, lambda node: node.inputs[0] if node.op is quantize else node)
+
+    def left(node: Node) -> Node:
+        if node.op is quantize:
+            return node.inputs[0]
+        undone = node.op is dequantize and node.inputs[0].dtype is F32  # of what is no longer converted
+        return node.inputs[0] if undone else node
+
+    return rebuild(plain, left)
 
 
 def run(device: Device, graph: Graph, arrays: Arrays) -> tuple[dict[str, Array], dict[str, Array]]:

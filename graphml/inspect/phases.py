@@ -12,6 +12,7 @@ from graphml.inspect.layers import layer_of
 from graphml.inspect.work import plain_nodes, products
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
+from graphml.ir.ops.layout import maker
 
 TOKENISATION, EMBEDDING, QKV, ATTENTION = "tokenisation", "embedding", "QKV", "attention"
 FEED_FORWARD, OUTPUT, SAMPLING = "feed-forward", "output projection", "sampling"
@@ -102,7 +103,7 @@ def _layer_phases(members: list[Node]) -> dict[str, str]:
     # A gate that the attention's result is multiplied with is made like a query.
     roots = [node for node in still_attention if not products(node)]
     before = _needed(inside, roots) - still_attention
-    qkv = _needed(inside, [node for node in before if products(node)])
+    qkv = _needed(inside, [node for node in before if products(maker(node))])
     phases = {}
     for node in members:
         if node in still_attention:

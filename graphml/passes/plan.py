@@ -79,11 +79,16 @@ def _last_reads(graph: Graph, position: dict[Node, int]) -> dict[Node, int]:
 
 
 def _take_over(node: Node, size: int, step: int, buffers: dict[Node, _Buffer]) -> _Buffer | None:
-    """The buffer of an input that dies here and may be written in place; no other input may lie in it."""
+    """The buffer of an input that dies here and may be written in place; no other input may lie in it.
+
+    One of several results is not: it is a part of its buffer, at an offset that only the device knows.
+    """
     for i in (i for i in node.op.inplace if i < len(node.inputs)):
         buffer = buffers.get(node.inputs[i])
         alone = sum(buffers.get(other) is buffer for other in node.inputs) == 1
-        if buffer is not None and alone and buffer.size == size and buffer.last == step:
+        if buffer is None or buffer.values[0].type.parts:
+            continue
+        if alone and buffer.size == size and buffer.last == step:
             return buffer
     return None
 

@@ -87,7 +87,7 @@ def test_rows_are_what_both_runs_show_in_the_order_of_the_graph(tmp_path: Path) 
     assert max(row.difference.nmse for row in rows) < 1e-8
     table = as_markdown(rows)
     assert table.count("\n| layers.0.swiglu ") == 2
-    assert "swiglu / mul" in table
+    assert "mul_mat_glu / mul" in table
     document = with_errors(describe_model(executor, 1), rows)
     assert set(document["overlays"]["nmse"]) == {row.node for row in rows if row.step == "decode"}
     save(a, tmp_path / "run.npz")

@@ -35,6 +35,7 @@ from graphml.inspect.work import Work, sizes_at, work
 from graphml.ir.dtype import F16, F32, dtype
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.ir.shape import fixed
 from tests import golden, tiny_model
 from tests.inspect import samples
 from tests.test_architectures import MODELS
@@ -67,7 +68,8 @@ def test_a_profile_has_all_of_a_samples_time(measured: Profile) -> None:
         assert (stage.work[:, in_graph] >= 0).all()
         assert 0 < stage.work[:, in_graph].sum() < stage.seconds.sum()
         names = {entry.name for entry in stage.entries}
-        assert {"embedding", "layers.0.q", "layers.1.attention", "logits", "other"} <= names
+        assert {"embedding", "layers.1.attention", "logits", "other"} <= names
+        assert {"layers.0.q", "layers.0.q+k+v"} & names
 
 
 def test_barriers_are_those_of_the_tape(tiny: Path) -> None:
@@ -271,11 +273,10 @@ def test_attention_reads_the_cells_in_use() -> None:
 def test_fused_products_do_what_their_parts_do() -> None:
     nodes = built("linear")
     sizes = sizes_at({"T": 1, "O": 1}, 7)
-    fused = [node for node in nodes.values() if node.op.decompose is not None and node.name.endswith(".q")]
-    (q, *_) = fused
-    (weight, *_) = [source for source in q.inputs if source.op.name == "weight"]
-    rows, width = (int(str(dim)) for dim in weight.shape)
-    found = work(q, sizes)
+    qkv = next(node for node in nodes.values() if node.name.endswith(".q+k+v"))
+    weights = [source for source in qkv.inputs if source.op.name == "weight"]
+    rows, width = sum(fixed(weight.shape[0]) for weight in weights), fixed(weights[0].shape[1])
+    found = work(qkv, sizes)
     assert found.flops == 2 * rows * width
     assert rows * (width // 32 * 34) < found.n_bytes < rows * (width // 32 * 34) + 4096
 

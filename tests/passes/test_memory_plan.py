@@ -16,7 +16,7 @@ from graphml.engine import discovery
 from graphml.engine.compile import prepare
 from graphml.ir.dtype import F32, dtype
 from graphml.ir.graph import Graph
-from graphml.ir.interpreter import evaluate, interpret
+from graphml.ir.interpreter import evaluate, interpret, together
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Array
@@ -125,37 +125,42 @@ def least_arena(graph: Graph, device: Device) -> int:
 
 
 def run_in_arena(graph: Graph, plan: Plan, leaves: Mapping[str, Array]) -> dict[str, Array]:
-    """Interpret the graph with every value kept in the arena, where the plan says, and nowhere else."""
+    """Interpret the graph with every value kept in the arena, where the plan says, and nowhere else.
+
+    Several results of a node follow each other there.
+    """
     arena = np.full(plan.peak, 0xA5, np.uint8)
-    views: dict[Node, Array] = {}
-    held: dict[Node, tuple[tuple[int, ...], np.dtype[np.generic]]] = {}
+    elsewhere: dict[Node, Array] = {}
+    held: dict[Node, list[tuple[int, tuple[int, ...], np.dtype[np.generic]]]] = {}
 
     class Values(dict[Node, NDArray[np.generic]]):
         def __missing__(self, node: Node) -> Array:
-            if node in plan.offsets:
-                shape, kind = held[node]
-                size = int(np.prod(shape)) * kind.itemsize
-                return arena[plan.offsets[node] : plan.offsets[node] + size].view(kind).reshape(shape).copy()
-            return views[node]
+            if node not in plan.offsets:
+                return elsewhere[node]
+            if node.op.view:
+                return evaluate(node, self)
+            found = [
+                arena[at : at + int(np.prod(shape)) * kind.itemsize].view(kind).reshape(shape).copy()
+                for at, shape, kind in held[node]
+            ]
+            return together(found) if node.type.parts else found[0]
 
     def keep(node: Node, value: Array) -> None:
         if node not in plan.offsets:
-            views[node] = value
+            elsewhere[node] = value
             return
-        data = np.ascontiguousarray(value)
-        held[node] = data.shape, data.dtype
-        arena[plan.offsets[node] : plan.offsets[node] + data.nbytes] = data.reshape(-1).view(np.uint8)
+        at, held[node] = plan.offsets[node], []
+        for data in map(np.ascontiguousarray, value if node.type.parts else [value]):
+            held[node].append((at, data.shape, data.dtype))
+            arena[at : at + data.nbytes] = data.reshape(-1).view(np.uint8)
+            at += data.nbytes
         if node in plan.workspaces:
             arena[plan.workspaces[node] : plan.workspaces[node] + 100] = 0x5A
 
-    for node in graph.leaves("input").values():
-        keep(node, leaves[node.name])
-    for node in graph.nodes:
-        if node.op.family == "leaf":
-            if node.op.name != "input":
-                keep(node, leaves[node.name])
-        else:
-            keep(node, evaluate(node, Values()))
+    given = [node for node in graph.nodes if node.op.family == "leaf"]
+    for node in (*given, *(node for node in graph.nodes if node.op.family != "leaf")):
+        if not node.op.view or node not in plan.offsets:
+            keep(node, leaves[node.name] if node in given else evaluate(node, Values()))
     return {name: Values()[node] for name, node in graph.outputs.items()}
 
 

@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from graphml.errors import ShapeError
+from graphml.ir.node import Node
 from graphml.ir.op import Array, Attributes, Op, Sample, Type, integer, integers
 from graphml.ir.ops.rules import ROWS, f32
 from graphml.ir.shape import Symbol, bounds, fixed
@@ -98,3 +99,8 @@ repeat = Op("repeat", "layout", infer=_infer_repeat,
             reference=lambda inputs, at: np.repeat(inputs[0], integer(at, "n"), axis=1),
             samples=lambda: [Sample((f32(ROWS, 1, d),), {"n": n}) for d, n in ((64, 3), (7, 1))],
             attributes={"n": None})  # fmt: skip
+
+
+def maker(node: Node) -> Node:
+    """The node that computes a value: of a result of several, the one that has them all; else itself."""
+    return node.inputs[0] if node.op is part else node
