@@ -87,7 +87,7 @@ from graphml_cpu.simd.memory import (
     store_i64,
     store_partial,
 )
-from graphml_cpu.simd.tables import constant_table
+from graphml_cpu.simd.tables import constant_table, word_lookup
 from graphml_cpu.simd.types import VectorType, vector
 
 __all__ = [
@@ -176,6 +176,7 @@ __all__ = [
     "tanh",
     "to_float",
     "vector",
+    "word_lookup",
     "zero",
 ]
 

@@ -1,11 +1,14 @@
-"""What the readers of codebook formats share: rows of a table of vectors, and the signs of their elements.
+"""What the readers of codebook formats share: vectors by number, and the signs of their elements.
 
-A block of 256 weights has 32 vectors of 8 or 64 of 4. Knows no format.
+A block of 256 weights has 32 vectors of 8 or 64 of 4. Codebooks have few different numbers: a vector is a
+word of 2 or 3 bits each, so that a table of them is small, and it is unpacked where it is wanted. Knows no
+format.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,10 +29,10 @@ from graphml_cpu.simd import (
     select,
     shuffle_by,
     vector,
+    word_lookup,
 )
 
-_U32x16, _U64x8, _U8x32 = vector("u32", 16), vector("u64", 8), vector("u8", 32)
-_U32x32 = vector("u32", 32)
+_U64x8, _U8x32, _U16x32, _U32x32 = vector("u64", 8), vector("u8", 32), vector("u16", 32), vector("u32", 32)
 
 
 def make_rows_of_8(codes: NDArray[np.integer[Any]], offset: int, index: Callable[..., Any]) -> Any:
@@ -57,47 +60,75 @@ def make_rows_of_8(codes: NDArray[np.integer[Any]], offset: int, index: Callable
     return rows
 
 
-def make_rows_of_4(codes: NDArray[np.integer[Any]], offset: int, index: Callable[..., Any]) -> Any:
-    """As `make_rows_of_8` for `codes` [any, 4]: `first` is 0 or 32, the second half begins four later."""
-    table = constant_table((codes + offset).astype(np.uint8).tobytes())
+@dataclass(frozen=True)
+class Grid:
+    """Signed vectors by number: `look_up` the indices of a block, then make each half of its two groups.
 
-    @inline
-    def four(at: int, first: int) -> Any:
-        return (
-            4 * index(at, first),
-            4 * index(at, first + 1),
-            4 * index(at, first + 2),
-            4 * index(at, first + 3),
-        )
-
-    @inline
-    def rows(at: int, first: int) -> Vector:
-        offsets = four(at, first) + four(at, first + 8) + four(at, first + 16) + four(at, first + 24)
-        return bitcast(U8x64, gather(_U32x16, table(), offsets))
-
-    return rows
-
-
-# Which of the 32 bytes of signs of a block belong to which half of which group.
-_SIGNS = {
-    (group, half): shuffle_by([16 * group + 4 * block + 2 * half + i for block in range(4) for i in range(2)])
-    for group in range(2)
-    for half in range(2)
-}
-
-
-def make_with_signs(group: int, half: int, offset: int) -> Any:
-    """An inline function `with_signs(values, signs)`: numbers plus `offset`, the numbers negated by signs.
-
-    `signs` U8x32 are those of the block's 256 weights, the lowest bit of each byte first, set for minus.
+    look_up(indices)
+        what the halves are made from; indices U16x32, of a block's 32 vectors of 8, or two such of its 64
+        vectors of 4.
+    halves
+        four inline functions `half(found, signs)`, of the first group's low and high half and the second's:
+        U8x64, numbers plus `offset`, negated by signs. `signs` U8x32 are those of the block's 256 weights,
+        the lowest bit of each byte first, set for minus.
     """
-    pick, twice = _SIGNS[group, half], 2 * offset
+
+    look_up: Callable[..., Any]
+    halves: tuple[Callable[..., Any], ...]
+
+
+def _make_half(which: int, width: int, bits: int, levels: list[int], offset: int) -> Callable[..., Any]:
+    """Half `which` (0 to 3) of a block: words of codes, `bits` each, to bytes (`_words_of`)."""
+    copies, group, half = width // 2, which // 2, which % 2
+    per_block = 32 // width
+    # The second group of vectors of 4 has words of its own.
+    start = (16 * group if width == 8 else 0) + half * per_block // 2
+    numbers = [start + block * per_block + i for block in range(4) for i in range(per_block // 2)]
+    spread = shuffle_by([number for number in numbers for _ in range(copies)])
+    shifts = constant_lanes(_U16x32, [bits * (lane % copies) for lane in range(32)])
+    mask, twice = ((1 << bits) - 1) * 0x0101, 2 * offset
+    table = constant_table(bytes(level + offset for level in levels).ljust(16))
+    signs_of = shuffle_by([16 * group + 4 * block + 2 * half + i for block in range(4) for i in range(2)])
 
     @inline
-    def with_signs(values: Vector, signs: Vector) -> Vector:
-        return select(as_mask(pick(signs)), twice - values, values)
+    def make_half(words: Vector, signs: Vector) -> Vector:
+        codes = bitcast(U8x64, (spread(words) >> shifts()) & mask)
+        values = lookup16(load(U8x16, table()), codes)
+        return select(as_mask(signs_of(signs)), twice - values, values)
 
-    return with_signs
+    return make_half
+
+
+def _words_of(codes: NDArray[np.integer[Any]], levels: list[int], bits: int) -> list[int]:
+    """Each vector as a word of the numbers of its levels: even elements in the low byte, odd in the high."""
+    numbers = np.searchsorted(levels, codes).astype(np.int64)
+    count = codes.shape[1] // 2
+    shifts = bits * np.arange(count)
+    low, high = ((numbers[:, parity::2] << shifts).sum(axis=1) for parity in (0, 1))
+    return [int(word) for word in low + (high << 8)]
+
+
+def make_grid(codes: NDArray[np.integer[Any]], offset: int) -> Grid:
+    """The grid of a codebook [64 .. 1024, 8 or 4] of up to 4 or 8 different positive numbers."""
+    width, levels = codes.shape[1], [int(level) for level in np.unique(codes)]
+    bits = 2 if width == 8 else 3
+    look_up = word_lookup(_words_of(codes, levels, bits))
+    makers = [_make_half(which, width, bits, levels, offset) for which in range(4)]
+    if width == 8:
+        return Grid(look_up, tuple(makers))
+
+    @inline
+    def look_up_both(indices: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
+        return look_up(indices[0]), look_up(indices[1])
+
+    def of_group(make_half: Any, group: int) -> Any:
+        @inline
+        def half(words: tuple[Vector, Vector], signs: Vector) -> Vector:
+            return make_half(words[group], signs)
+
+        return half
+
+    return Grid(look_up_both, tuple(of_group(maker, which // 2) for which, maker in enumerate(makers)))
 
 
 # The highest bit where the number of bits that are set is odd.

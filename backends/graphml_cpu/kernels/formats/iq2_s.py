@@ -10,11 +10,24 @@ from typing import Any
 from graphml_quant.codebooks import iq2_s_codebook
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._grids import make_rows_of_8, make_with_signs
+from graphml_cpu.kernels.formats._grids import make_grid
 from graphml_cpu.kernels.formats._groups import Reader
 from graphml_cpu.kernels.formats._unpack import U8x8, U8x32, bits, floats, pair_of, rows_of_8
 from graphml_cpu.kernels.formats.iq2_xs import half_scales
-from graphml_cpu.simd import constant_table, f32, load, load_f16, load_u8, select, store
+from graphml_cpu.kernels.share import Vector
+from graphml_cpu.simd import (
+    constant_lanes,
+    constant_table,
+    convert,
+    f32,
+    load,
+    load_f16,
+    load_u8,
+    select,
+    shuffle_by,
+    store,
+    vector,
+)
 
 _codes = constant_table(iq2_s_codebook().tobytes())
 
@@ -46,24 +59,27 @@ def make_decode() -> Any:
     return decode
 
 
+_U16x32 = vector("u16", 32)
+_four_times = shuffle_by([lane // 4 for lane in range(32)])
+_pair_up = constant_lanes(_U16x32, (8, 6, 4, 2) * 8)
+_grid = make_grid(iq2_s_codebook(), 64)
+_look_up = _grid.look_up
+_low, _high, _second_low, _second_high = _grid.halves
+
+
 @inline
-def _index(at: int, i: int) -> int:
-    upper = (load_u8(at + 66 + (i >> 2)) >> (2 * (i & 3))) & 3
-    return load_u8(at + 2 + i) | (upper << 8)
-
-
-_rows = make_rows_of_8(iq2_s_codebook(), 64, _index)
-_first_low, _first_high, _second_low, _second_high = (
-    make_with_signs(group, half, 64) for group in (0, 1) for half in (0, 1)
-)
+def _indices(at: int) -> Vector:
+    upper = (convert(_U16x32, _four_times(load(U8x8, at + 66))) << _pair_up()) & 0x300
+    return convert(_U16x32, load(U8x32, at + 2)) | upper
 
 
 @inline
 def _read(at: int) -> Any:
     signs = load(U8x32, at + 34)
     first_scales, second_scales = half_scales(load(U8x8, at + 74), load_f16(at) * f32(0.25))
-    first = _first_low(_rows(at, 0), signs), _first_high(_rows(at, 2), signs)
-    second = _second_low(_rows(at, 16), signs), _second_high(_rows(at, 18), signs)
+    found = _look_up(_indices(at))
+    first = _low(found, signs), _high(found, signs)
+    second = _second_low(found, signs), _second_high(found, signs)
     return (first, first_scales, ()), (second, second_scales, ())
 
 

@@ -11,7 +11,7 @@ from graphml_quant.codebooks import iq2_xs_codebook
 
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._grids import even_signs as complete_signs
-from graphml_cpu.kernels.formats._grids import make_rows_of_8, make_with_signs
+from graphml_cpu.kernels.formats._grids import make_grid
 from graphml_cpu.kernels.formats._groups import Reader, take
 from graphml_cpu.kernels.formats._signs import even_signs, negate_where
 from graphml_cpu.kernels.formats._unpack import F32x8, U8x8, U8x32, floats, pair_of, rows_of_8
@@ -52,16 +52,10 @@ def make_decode() -> Any:
     return decode
 
 
-@inline
-def _index(at: int, i: int) -> int:
-    return load_u16(at + 2 + 2 * i) & 511
-
-
 _U16x32 = vector("u16", 32)
-_rows = make_rows_of_8(iq2_xs_codebook(), 64, _index)
-_first_low, _first_high, _second_low, _second_high = (
-    make_with_signs(group, half, 64) for group in (0, 1) for half in (0, 1)
-)
+_grid = make_grid(iq2_xs_codebook(), 64)
+_look_up = _grid.look_up
+_low, _high, _second_low, _second_high = _grid.halves
 _of_first, _of_second = take((0, 1, 2, 3)), take((4, 5, 6, 7))
 
 
@@ -73,11 +67,17 @@ def half_scales(numbers: Vector, d: Number) -> tuple[tuple[Vector, Vector], tupl
 
 
 @inline
+def _indices(at: int) -> Vector:
+    return load(_U16x32, at + 2) & 511
+
+
+@inline
 def _read(at: int) -> Any:
     signs = complete_signs(convert(U8x32, load(_U16x32, at + 2) >> 9))
     first_scales, second_scales = half_scales(load(U8x8, at + 66), load_f16(at) * f32(0.25))
-    first = _first_low(_rows(at, 0), signs), _first_high(_rows(at, 2), signs)
-    second = _second_low(_rows(at, 16), signs), _second_high(_rows(at, 18), signs)
+    found = _look_up(_indices(at))
+    first = _low(found, signs), _high(found, signs)
+    second = _second_low(found, signs), _second_high(found, signs)
     return (first, first_scales, ()), (second, second_scales, ())
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from graphml_quant.codebooks import iq3_s_codebook
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._grids import make_rows_of_4, make_with_signs
+from graphml_cpu.kernels.formats._grids import make_grid
 from graphml_cpu.kernels.formats._groups import Reader, take
 from graphml_cpu.kernels.formats._unpack import F32x8, U8x32, bits, floats, rows_of_4
 from graphml_cpu.kernels.share import Vector
@@ -66,18 +66,18 @@ def make_decode() -> Any:
     return decode
 
 
-@inline
-def _index(at: int, i: int) -> int:
-    return load_u8(at + 2 + i) | (((load_u8(at + 66 + (i >> 3)) >> (i & 7)) & 1) << 8)
-
-
-_I32x8 = vector("i32", 8)
+_U16x32, _I32x8 = vector("u16", 32), vector("i32", 8)
 _nibble_of = constant_lanes(_I32x8, range(0, 32, 4))
-_rows = make_rows_of_4(iq3_s_codebook(), 16, _index)
-_first_low, _first_high, _second_low, _second_high = (
-    make_with_signs(group, half, 16) for group in (0, 1) for half in (0, 1)
-)
+_grid = make_grid(iq3_s_codebook(), 16)
+_look_up = _grid.look_up
+_low, _high, _second_low, _second_high = _grid.halves
 _first_scales, _second_scales = take((0, 1, 2, 3)), take((4, 5, 6, 7))
+
+
+@inline
+def _indices(at: int) -> tuple[Vector, Vector]:
+    first, second = convert(_U16x32, load(U8x32, at + 2)), convert(_U16x32, load(U8x32, at + 34))
+    return select(bits(at + 66), first + 256, first), select(bits(at + 70), second + 256, second)
 
 
 @inline
@@ -85,8 +85,9 @@ def _read(at: int) -> Any:
     signs = load(U8x32, at + 74)
     numbers = (splat(_I32x8, load_u32(at + 106)) >> _nibble_of()) & 15
     scales = convert(F32x8, numbers + numbers + 1) * load_f16(at)
-    first = _first_low(_rows(at, 0), signs), _first_high(_rows(at, 4), signs)
-    second = _second_low(_rows(at, 32), signs), _second_high(_rows(at, 36), signs)
+    found = _look_up(_indices(at))
+    first = _low(found, signs), _high(found, signs)
+    second = _second_low(found, signs), _second_high(found, signs)
     return (first, (_first_scales(scales),), ()), (second, (_second_scales(scales),), ())
 
 

@@ -10,10 +10,11 @@ from typing import Any
 from graphml_quant.codebooks import iq3_xxs_codebook
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._grids import even_signs_of_words, make_rows_of_4, make_with_signs
+from graphml_cpu.kernels.formats._grids import even_signs_of_words, make_grid
 from graphml_cpu.kernels.formats._groups import Reader, take
 from graphml_cpu.kernels.formats._signs import negate_where, signs_of_word
-from graphml_cpu.kernels.formats._unpack import F32x8, floats, rows_of_4
+from graphml_cpu.kernels.formats._unpack import F32x8, U8x32, floats, rows_of_4
+from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
     concatenate,
     constant_table,
@@ -51,17 +52,16 @@ def make_decode() -> Any:
     return decode
 
 
-@inline
-def _index(at: int, i: int) -> int:
-    return load_u8(at + 2 + i)
-
-
-_U32x8 = vector("u32", 8)
-_rows = make_rows_of_4(iq3_xxs_codebook(), 64, _index)
-_first_low, _first_high, _second_low, _second_high = (
-    make_with_signs(group, half, 64) for group in (0, 1) for half in (0, 1)
-)
+_U16x32, _U32x8 = vector("u16", 32), vector("u32", 8)
+_grid = make_grid(iq3_xxs_codebook(), 64)
+_look_up = _grid.look_up
+_low, _high, _second_low, _second_high = _grid.halves
 _first_scales, _second_scales = take((0, 1, 2, 3)), take((4, 5, 6, 7))
+
+
+@inline
+def _indices(at: int) -> tuple[Vector, Vector]:
+    return convert(_U16x32, load(U8x32, at + 2)), convert(_U16x32, load(U8x32, at + 34))
 
 
 @inline
@@ -69,8 +69,9 @@ def _read(at: int) -> Any:
     words = load(_U32x8, at + 66)
     signs = even_signs_of_words(words)
     scales = (convert(F32x8, words >> 28) + 0.5) * (load_f16(at) * f32(0.5))
-    first = _first_low(_rows(at, 0), signs), _first_high(_rows(at, 4), signs)
-    second = _second_low(_rows(at, 32), signs), _second_high(_rows(at, 36), signs)
+    found = _look_up(_indices(at))
+    first = _low(found, signs), _high(found, signs)
+    second = _second_low(found, signs), _second_high(found, signs)
     return (first, (_first_scales(scales),), ()), (second, (_second_scales(scales),), ())
 
 
