@@ -6,6 +6,7 @@ that returns the logits node, and `sample(name)`: tiny models, under that name, 
 
 from __future__ import annotations
 
+import fnmatch
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -189,6 +190,11 @@ class Tensors:
         for index in range(count):
             with self.g.scope(f"layers.{index}"):
                 yield Layer(self.g, self._tensors, f"blk.{index}.", self._used, index, index == count - 1)
+
+    def without(self, pattern: str) -> Tensors:
+        """The tensors but for those that a pattern (`*.attn_output.bias`) finds, which go unused."""
+        kept = {name: one for name, one in self._tensors.items() if not fnmatch.fnmatch(name, pattern)}
+        return Tensors(self.g, kept, self._prefix, self._used)
 
     def unused(self) -> list[str]:
         """Tensors of the file that nobody asked for."""

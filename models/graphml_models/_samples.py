@@ -20,6 +20,7 @@ DENSE_FIRST: dict[str, Any] = {
         "ffn_gate_inp.weight", "exp_probs_b.bias", "ffn_gate_exps.weight", "ffn_up_exps.weight",
         "ffn_down_exps.weight", "ffn_gate_shexp.weight", "ffn_up_shexp.weight", "ffn_down_shexp.weight")),
 }  # fmt: skip
+SECTIONS: Keys = {"rope.dimension_count": HEAD_DIM, "rope.dimension_sections": [4, 2, 2, 0]}
 POST_NORMS: Shapes = {"post_attention_norm.weight": (N_EMBD,), "post_ffw_norm.weight": (N_EMBD,)}
 FUSED_QKV: Shapes = {"attn_qkv.weight": (3 * N_EMBD, N_EMBD), "attn_qkv.bias": (3 * N_EMBD,)}
 SPLIT_QKV = ("attn_q.weight", "attn_k.weight", "attn_v.weight")

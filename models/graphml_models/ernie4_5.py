@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from graphml.engine.architecture import Layer, SampleModel
+from graphml.engine.architecture import Layer, SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml_models import llama
@@ -18,7 +16,10 @@ def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     return gated_ffn(g, layer, x_TD)
 
 
-build = partial(llama.build, feed_forward=feed_forward)
+def build(g: Builder, config: Config, weights: Tensors) -> Node:
+    """Logits [O, vocabulary]; the bias of what attention gives is left out, as in llama.cpp."""
+    kept = weights.without("*.attn_output.bias")
+    return llama.build(g, config, kept, feed_forward=feed_forward)
 
 
 def sample(name: str) -> list[SampleModel]:

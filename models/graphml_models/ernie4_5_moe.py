@@ -5,13 +5,19 @@ A bias of each expert's own counts for the choice alone.
 
 from functools import partial
 
-from graphml.engine.architecture import SampleModel
+from graphml.engine.architecture import SampleModel, Tensors
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
 from graphml_models import llama
 from graphml_models._routing import Config as Config
 from graphml_models._routing import shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, shared_expert, transformer
 
-build = partial(llama.build, feed_forward=partial(shared_and_chosen, normalise=True))
+
+def build(g: Builder, config: Config, weights: Tensors) -> Node:
+    """Logits [O, vocabulary]; the bias of what attention gives is left out, as in llama.cpp."""
+    kept = weights.without("*.attn_output.bias")
+    return llama.build(g, config, kept, feed_forward=partial(shared_and_chosen, normalise=True))
 
 
 def sample(name: str) -> list[SampleModel]:

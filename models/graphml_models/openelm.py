@@ -7,7 +7,7 @@ from functools import partial
 from typing import Self
 
 from graphml.engine import architecture
-from graphml.engine.architecture import Layer, SampleModel
+from graphml.engine.architecture import Layer, SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml_models import _config, llama, qwen3
@@ -35,7 +35,10 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
     return qwen3.attention(g, replace(config, n_head=n_head, n_head_kv=n_head_kv), layer, table, x_TD)
 
 
-build = partial(llama.build, attention=attention, feed_forward=partial(llama.feed_forward, scaled=False))
+def build(g: Builder, config: Config, weights: Tensors) -> Node:
+    """Logits [O, vocabulary]; the scale of queries, keys and values is left out, as in llama.cpp."""
+    kept = weights.without("*.attn_qkv.scale")
+    return llama.build(g, config, kept, attention, partial(llama.feed_forward, scaled=False))
 
 
 def sample(name: str) -> list[SampleModel]:

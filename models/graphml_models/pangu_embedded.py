@@ -2,16 +2,20 @@
 
 from functools import partial
 
-from graphml.engine.architecture import SampleModel
+from graphml.engine.architecture import SampleModel, Tensors
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
 from graphml_models import llama
 from graphml_models._config import Config as Config
 from graphml_models._samples import transformer
 
-build = partial(
-    llama.build,
-    attention=partial(llama.attention, mode="neox"),
-    feed_forward=partial(llama.feed_forward, scaled=False),
-)
+
+def build(g: Builder, config: Config, weights: Tensors) -> Node:
+    """Logits [O, vocabulary]; factors of the rope are left out, as in llama.cpp."""
+    kept = weights.without("rope_freqs.weight")
+    return llama.build(
+        g, config, kept, partial(llama.attention, mode="neox"), partial(llama.feed_forward, scaled=False)
+    )
 
 
 def sample(name: str) -> list[SampleModel]:

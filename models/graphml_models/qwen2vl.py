@@ -1,18 +1,20 @@
-"""Qwen2-VL and Qwen2.5-VL (Wang et al. 2024, arXiv:2409.12191), for text: the same graph as qwen2."""
+"""Qwen2-VL (Wang et al. 2024, arXiv:2409.12191), its language model on text alone: qwen2.
 
-from __future__ import annotations
+Positions of text are the same on all axes of a picture, so the rope in sections is the plain one.
+"""
 
 from typing import Self
 
-from graphml.engine.architecture import Keys, SampleModel
-from graphml_models import _config
+from graphml.engine.architecture import Keys, SampleModel, Tensors
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml_models import _config, qwen2
 from graphml_models._rope import read_sections
-from graphml_models._samples import transformer
-from graphml_models.qwen2 import build as build
+from graphml_models._samples import SECTIONS, transformer
 
 
 class Config(_config.Config):
-    """As of every decoder; the sections of its rope are for pictures."""
+    """As of every decoder; the sections of the rope are looked at."""
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
@@ -21,6 +23,11 @@ class Config(_config.Config):
         return cls(**_config.shared(keys))
 
 
+def build(g: Builder, config: Config, weights: Tensors) -> Node:
+    """Logits [O, vocabulary]; a bias of theirs is left out, as in llama.cpp."""
+    return qwen2.build(g, config, weights.without("output.bias"))
+
+
 def sample(name: str) -> list[SampleModel]:
     """A tiny model for tests."""
-    return [transformer(name, biases=("attn_q", "attn_k", "attn_v"))]
+    return [transformer(name, biases=("attn_q", "attn_k", "attn_v"), metadata=SECTIONS)]

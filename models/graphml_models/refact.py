@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from graphml.engine.architecture import Layer, SampleModel
+from graphml.engine.architecture import Layer, SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml_models import llama
@@ -21,7 +21,10 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, max_bias=MAX_BIAS)
 
 
-build = partial(llama.build, attention=attention, feed_forward=partial(llama.feed_forward, scaled=False))
+def build(g: Builder, config: Config, weights: Tensors) -> Node:
+    """Logits [O, vocabulary]; biases but those of queries, keys and values are left out, as in llama.cpp."""
+    kept = weights.without("*.attn_output.bias").without("*.ffn_*.bias")
+    return llama.build(g, config, kept, attention, partial(llama.feed_forward, scaled=False))
 
 
 def sample(name: str) -> list[SampleModel]:
