@@ -9,13 +9,12 @@ from graphml_models import llama
 from graphml_models._config import Config as Config
 from graphml_models._samples import transformer
 
+attention, feed_forward = partial(llama.attention, mode="neox"), partial(llama.feed_forward, scaled=False)
+
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
     """Logits [O, vocabulary]; factors of the rope are left out, as in llama.cpp."""
-    kept = weights.without("rope_freqs.weight")
-    return llama.build(
-        g, config, kept, partial(llama.attention, mode="neox"), partial(llama.feed_forward, scaled=False)
-    )
+    return llama.build(g, config, weights.without("rope_freqs.weight"), attention, feed_forward)
 
 
 def sample(name: str) -> list[SampleModel]:
