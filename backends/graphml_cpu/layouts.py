@@ -11,14 +11,18 @@ CACHE_DTYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
 LARGEST_HEAD = 1024
 """Elements of the largest head that is quantised after it was turned, in memory on the stack."""
 
-PANEL_ROWS = 16
-"""Weight rows that products through decoders decode together."""
+PANEL_ROWS = 32
+"""Weight rows that threads share out products through decoders by: whole panels at every level."""
 PANEL_ELEMENTS = 1024
-"""Elements of each of them that are decoded before they are multiplied."""
-TOKEN_BLOCK = 64
-"""Token rows that meet them then: 256 KB of them, so that they stay in the second cache."""
+"""Elements of them that are decoded before they are multiplied: 128 KB, which stay in the second cache."""
+PIECE_ELEMENTS = 256
+"""Elements of one row that are decoded at a time: whole blocks of every format."""
+TOKEN_BLOCK = 512
+"""Token rows that meet a panel then."""
 LISTED_BYTES = 24
 """What is noted about each of these rows: the addresses of the row, of its outputs, of its residuals."""
+PANEL_SUMS_BYTES = 2048
+"""Sums of one register tile of at most 16 tokens, at the widest vectors."""
 
 
 def attention_record_bytes(d_v: int) -> int:
@@ -33,8 +37,8 @@ def attention_partial_bytes(rows: int, n_head: int, d_v: int) -> int:
 
 def panel_scratch_bytes(k: int) -> int:
     """Scratch of one thread of products through decoders, for rows of k elements; a multiple of 4 bytes."""
-    listed_and_dots = TOKEN_BLOCK * LISTED_BYTES + 2 * 64
-    return listed_and_dots + PANEL_ROWS * min(k, PANEL_ELEMENTS) * 4
+    decoded = max(-(-min(k, PANEL_ELEMENTS) // 16) * 16 * PANEL_ROWS, k)
+    return 64 + TOKEN_BLOCK * LISTED_BYTES + PANEL_SUMS_BYTES + (16 * PIECE_ELEMENTS + decoded) * 4
 
 
 def expert_scratch_bytes(k: int, n_experts: int, pairs: int) -> int:

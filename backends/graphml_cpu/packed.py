@@ -25,6 +25,7 @@ block with a NaN or an infinity gets q = 0 and NaN scales: its products are NaN.
 from __future__ import annotations
 
 from graphml_cpu import target
+from graphml_cpu.layouts import panel_scratch_bytes
 
 BLOCK = 32
 GROUP = 128
@@ -48,8 +49,6 @@ TOKENS = 512
 UNIT_ROW_BYTES = 2 * 192
 # Vectors of a panel for each block of columns: values, scales and minima, at most.
 _PANEL_VECTORS = 8 + 2 + 2
-# Columns of a panel of float weights: its 2 W rows of 1024 columns are 128 KiB, well inside the second cache.
-FLOAT_COLUMNS = 1024
 # Tokens of a register tile, at most.
 TILE_TOKENS = 16
 
@@ -63,9 +62,7 @@ def scratch_bytes(kind: str, k: int) -> int:
     """Bytes of scratch memory that each thread needs in `mul_mat-<kind>` (many rows of activations)."""
     vector_bytes = target.current().vector_bytes
     if kind in ("f32", "f16", "bf16"):
-        columns = min(-(-k // 256) * 256, FLOAT_COLUMNS)
-        square = vector_bytes // 4 * vector_bytes
-        return 2 * vector_bytes * columns + max(square, 2 * TILE_TOKENS * vector_bytes)
+        return panel_scratch_bytes(k)
     columns = min(-(-k // GROUP) * GROUP, COLUMNS)
     panels = 2 * columns // BLOCK * _PANEL_VECTORS * vector_bytes
     return panels + 2 * (TOKENS + TILE_TOKENS) * vector_bytes + vector_bytes // 4 * UNIT_ROW_BYTES

@@ -64,7 +64,7 @@ def make_load_weights(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]
     }[kind]
 
 
-def _make_row_1(kind: str) -> Callable[..., Any]:
+def make_row_1(kind: str) -> Callable[..., Any]:
     """An inline function `row(w, x, k)`: the dot product with one token, in four sums to hide the latency."""
     load_w, load_w_partial = make_load_weights(kind)
     size = ELEMENT_BYTES[kind]
@@ -93,7 +93,7 @@ def _make_row_1(kind: str) -> Callable[..., Any]:
     return row
 
 
-def _make_row_4(kind: str) -> Callable[..., Any]:
+def make_row_4(kind: str) -> Callable[..., Any]:
     """An inline function `row(w, x0, x1, x2, x3, k)`: the dot products with four tokens."""
     load_w, load_w_partial = make_load_weights(kind)
     size = ELEMENT_BYTES[kind]
@@ -125,7 +125,7 @@ def make_float_rows(kind: str) -> Callable[..., Any]:
 
     Weight rows begin to end of format `kind` times all `rows` rows of activations.
     """
-    row_1, row_4 = _make_row_1(kind), _make_row_4(kind)
+    row_1, row_4 = make_row_1(kind), make_row_4(kind)
     size = ELEMENT_BYTES[kind]
 
     @inline

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from graphml_cpu import packed
 from graphml_cpu.compiler import Address, Dim, Int
 from graphml_cpu.kernels import float_tiles, integer_tiles
 from graphml_cpu.kernels.float_rows import make_float_rows
@@ -21,7 +20,7 @@ from graphml_cpu.kernels.formats import has_reader
 from graphml_cpu.kernels.integer_rows import make_integer_rows
 from graphml_cpu.kernels.integer_tiles import make_integer_tiles
 from graphml_cpu.kernels.share import share
-from graphml_cpu.layouts import FEW_ROWS
+from graphml_cpu.layouts import FEW_ROWS, PANEL_ELEMENTS
 from graphml_cpu.simd import WIDTH
 
 PANEL_ROWS = 2 * WIDTH  # weight rows that are unpacked together
@@ -39,7 +38,7 @@ def make_many(kind: str, tokens: int = 0, columns: int = 0) -> Callable[..., Any
     """
     if has_reader(kind):
         return make_integer_tiles(kind, tokens or integer_tiles.TOKENS)
-    return make_float_tiles(kind, tokens or float_tiles.TOKENS, columns or packed.FLOAT_COLUMNS)
+    return make_float_tiles(kind, tokens or float_tiles.TOKENS, columns or PANEL_ELEMENTS)
 
 
 def make_mul_mat_vec(kind: str) -> Callable[..., None]:

@@ -1,10 +1,10 @@
-"""Panels of decoded weights times gathered token rows: the part that all products through decoders share.
+"""Rows of weights times gathered float32 rows: the part that all products in floating point share.
 
-A panel is a tile of weight rows, PANEL_ROWS x PANEL_ELEMENTS float32, which stays in the cache of its thread
-while token rows meet it. Which rows those are and where their outputs go stands in a list of addresses, so
-that the rows of a batch and those of one expert are the same to it. Each output is one vector of partial sums
-over k and then a fixed tree, whatever the number of tokens, threads or neighbouring rows: a token's result
-does not depend on its batch. Knows formats only through their decoders.
+Which token rows those are and where their outputs go stands in a list of addresses, so that the rows of a
+batch and those of one expert are the same to it. For few tokens a weight row is decoded and multiplied with
+each. For many, panels of weights are decoded and turned (`column_tiles`), stay in the cache of their thread
+and are multiplied with all tokens; the sums of a token are then the same whatever the number of tokens,
+threads or neighbours. Knows formats only through their decoders.
 """
 
 from __future__ import annotations
@@ -13,183 +13,29 @@ from typing import Any
 
 from graphml_quant import by_name
 
-from graphml_cpu import target
 from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.column_tiles import TOKENS, make_tile, make_unpack
+from graphml_cpu.kernels.float_rows import ELEMENT_BYTES, make_row_1, make_row_4
 from graphml_cpu.kernels.formats import make_decode
-from graphml_cpu.kernels.share import Vector
-from graphml_cpu.layouts import LISTED_BYTES, PANEL_ELEMENTS, PANEL_ROWS, TOKEN_BLOCK
+from graphml_cpu.kernels.register_tiles import VECTOR_BYTES
+from graphml_cpu.kernels.share import Number
+from graphml_cpu.layouts import LISTED_BYTES, PANEL_ELEMENTS, PANEL_SUMS_BYTES, PIECE_ELEMENTS, TOKEN_BLOCK
 from graphml_cpu.simd import (
     F32,
     WIDTH,
-    fma,
-    high_half,
     load,
+    load_f32,
     load_i64,
     load_partial,
-    low_half,
-    shuffle_pair_by,
     store,
+    store_f32,
     store_i64,
     store_partial,
-    vector,
-    zero,
+    sum_lanes,
 )
 
-# A register tile is 4 weight rows by TOKENS token rows: 16 sums where there are 32 registers, else 8.
-TOKENS = 4 if target.current().registers == 32 else 2
-# For this many token rows and fewer, decoding sets the pace: 4 weight rows at a time stay in the first cache.
-_FEW_TOKENS = 3
-
-_F32x4 = vector("f32", 4)
-_low_pairs, _high_pairs = shuffle_pair_by([0, 1, 4, 5]), shuffle_pair_by([2, 3, 6, 7])
-_even, _odd = shuffle_pair_by([0, 2, 4, 6]), shuffle_pair_by([1, 3, 5, 7])
-
-FourVectors = tuple[Vector, Vector, Vector, Vector]
-
-
-@inline
-def _zeros() -> FourVectors:
-    return zero(F32), zero(F32), zero(F32), zero(F32)
-
-
-@inline
-def _load_rows(address: int, row_bytes: int) -> FourVectors:
-    return (
-        load(F32, address),
-        load(F32, address + row_bytes),
-        load(F32, address + 2 * row_bytes),
-        load(F32, address + 3 * row_bytes),
-    )
-
-
-@inline
-def _load_row_tails(address: int, row_bytes: int, count: int) -> FourVectors:
-    return (
-        load_partial(F32, address, count),
-        load_partial(F32, address + row_bytes, count),
-        load_partial(F32, address + 2 * row_bytes, count),
-        load_partial(F32, address + 3 * row_bytes, count),
-    )
-
-
-@inline
-def _add_products(sums: FourVectors, w: FourVectors, x: Vector) -> FourVectors:
-    return (
-        fma(w[0], x, sums[0]),
-        fma(w[1], x, sums[1]),
-        fma(w[2], x, sums[2]),
-        fma(w[3], x, sums[3]),
-    )
-
-
-@inline
-def _halves(v: Vector) -> Vector:
-    return low_half(v) + high_half(v)
-
-
-@inline
-def _quarters(v: Vector) -> Vector:
-    return _halves(_halves(v))
-
-
-@inline
-def _itself(v: Vector) -> Vector:
-    return v
-
-
-# The sums of the lanes that are 4 apart: 4 lanes.
-_fold = {4: _itself, 8: _halves, 16: _quarters}[WIDTH]
-
-
-@inline
-def _store_sums(sums: FourVectors, address: int) -> None:
-    """Store the sum of the lanes of each of the four vectors: four float32."""
-    a, b, c, d = _fold(sums[0]), _fold(sums[1]), _fold(sums[2]), _fold(sums[3])
-    first = _low_pairs(a, b) + _high_pairs(a, b)
-    second = _low_pairs(c, d) + _high_pairs(c, d)
-    store(address, _even(first, second) + _odd(first, second))
-
-
-# The register tiles: dots[token, row] = x[token] . w[row] over `k` elements, for 4 rows `w_bytes` apart and
-# 1, 2 or 4 listed tokens, whose rows begin at `offset`; dots float32 [tokens, 4].
-
-
-@inline
-def _dots_1(w: int, w_bytes: int, listed: int, offset: int, k: int, dots: int) -> None:
-    x, whole = load_i64(listed) + offset, k - k % WIDTH
-    sums = _zeros()
-    for i in range(0, whole * 4, WIDTH * 4):
-        sums = _add_products(sums, _load_rows(w + i, w_bytes), load(F32, x + i))
-    if whole < k:
-        tails = _load_row_tails(w + whole * 4, w_bytes, k - whole)
-        sums = _add_products(sums, tails, load_partial(F32, x + whole * 4, k - whole))
-    _store_sums(sums, dots)
-
-
-@inline
-def _dots_2(w: int, w_bytes: int, listed: int, offset: int, k: int, dots: int) -> None:
-    x, x1, whole = load_i64(listed) + offset, load_i64(listed + LISTED_BYTES) + offset, k - k % WIDTH
-    a, b = _zeros(), _zeros()
-    for i in range(0, whole * 4, WIDTH * 4):
-        rows = _load_rows(w + i, w_bytes)
-        a = _add_products(a, rows, load(F32, x + i))
-        b = _add_products(b, rows, load(F32, x1 + i))
-    if whole < k:
-        at, rest = whole * 4, k - whole
-        tails = _load_row_tails(w + at, w_bytes, rest)
-        a = _add_products(a, tails, load_partial(F32, x + at, rest))
-        b = _add_products(b, tails, load_partial(F32, x1 + at, rest))
-    _store_sums(a, dots)
-    _store_sums(b, dots + 16)
-
-
-@inline
-def _dots_4(w: int, w_bytes: int, listed: int, offset: int, k: int, dots: int) -> None:
-    x, x1, whole = load_i64(listed) + offset, load_i64(listed + LISTED_BYTES) + offset, k - k % WIDTH
-    x2, x3 = load_i64(listed + 2 * LISTED_BYTES) + offset, load_i64(listed + 3 * LISTED_BYTES) + offset
-    a, b, c, d = _zeros(), _zeros(), _zeros(), _zeros()
-    for i in range(0, whole * 4, WIDTH * 4):
-        rows = _load_rows(w + i, w_bytes)
-        a = _add_products(a, rows, load(F32, x + i))
-        b = _add_products(b, rows, load(F32, x1 + i))
-        c = _add_products(c, rows, load(F32, x2 + i))
-        d = _add_products(d, rows, load(F32, x3 + i))
-    if whole < k:
-        at, rest = whole * 4, k - whole
-        tails = _load_row_tails(w + at, w_bytes, rest)
-        a = _add_products(a, tails, load_partial(F32, x + at, rest))
-        b = _add_products(b, tails, load_partial(F32, x1 + at, rest))
-        c = _add_products(c, tails, load_partial(F32, x2 + at, rest))
-        d = _add_products(d, tails, load_partial(F32, x3 + at, rest))
-    _store_sums(a, dots)
-    _store_sums(b, dots + 16)
-    _store_sums(c, dots + 32)
-    _store_sums(d, dots + 48)
-
-
-_dots_many = _dots_4 if TOKENS == 4 else _dots_2
-
-
-@inline
-def _load_4(address: int, count: int) -> Vector:
-    return load(_F32x4, address) if count >= 4 else load_partial(_F32x4, address, count)
-
-
-@inline
-def _add(y: int, residual: int, bias: int, dots: int, count: int, is_first: bool) -> None:
-    """Add four dot products to `count` outputs; a first tile over k sets them, with bias and residual."""
-    total = load(_F32x4, dots)
-    if is_first:
-        if bias != 0:
-            total = total + _load_4(bias, count)
-        if residual != 0:
-            total = total + _load_4(residual, count)
-    else:
-        total = _load_4(y, count) + total
-    if count >= 4:
-        store(y, total)
-    else:
-        store_partial(y, total, count)
+# Up to this many token rows, turning a panel costs more than it saves.
+_FEW_TOKENS = 8
 
 
 @inline
@@ -202,29 +48,140 @@ def list_token(scratch: int, i: int, x: int, y: int, residual: int) -> None:
 
 
 @inline
-def _multiply(
-    panel: int, height: int, length: int, tokens: int, listed: int, x_offset: int, y_offset: int, bias: int,
-    is_first: bool, dots: int,
-) -> None:  # fmt: skip
-    """`tokens` listed rows x `height` outputs of a decoded panel, whose offsets in them are given.
+def _room(scratch: int) -> int:
+    """What of a thread's scratch comes after the list."""
+    return (scratch + TOKEN_BLOCK * LISTED_BYTES + 63) // 64 * 64
 
-    bias: that of the panel's first output.
-    """
-    for token in range(0, tokens, TOKENS):
-        in_tile, at = min(TOKENS, tokens - token), listed + token * LISTED_BYTES
-        for row in range(0, height, 4):
-            w_tile = panel + row * length * 4
-            if in_tile == TOKENS:
-                _dots_many(w_tile, length * 4, at, x_offset, length, dots)
+
+@inline
+def _store_one(total: Number, record: int, row: int, bias: int) -> None:
+    """A dot product with weight row `row`, with bias and residual, to its place in a token's outputs."""
+    residual = load_i64(record + 16)
+    if bias != 0:
+        total += load_f32(bias + row * 4)
+    if residual != 0:
+        total += load_f32(residual + row * 4)
+    store_f32(load_i64(record + 8) + row * 4, total)
+
+
+def _make_few(format: str) -> Any:
+    """`few(w, row_bytes, begin, end, k, tokens, bias, listed, buffer)`: weight rows one by one."""
+    plain = format in ELEMENT_BYTES
+    kind = format if plain else "f32"
+    row_1, row_4, decode = make_row_1(kind), make_row_4(kind), make_decode(format)
+
+    @inline
+    def few(
+        w: int, row_bytes: int, begin: int, end: int, k: int, tokens: int, bias: int, listed: int, buffer: int
+    ) -> None:
+        for row in range(begin, end):
+            at = w + row * row_bytes
+            if not plain:
+                decode(at, buffer, k)
+                at = buffer
+            if tokens == 1:
+                _store_one(sum_lanes(row_1(at, load_i64(listed), k)), listed, row, bias)
             else:
-                for i in range(in_tile):
-                    _dots_1(w_tile, length * 4, at + i * LISTED_BYTES, x_offset, length, dots + i * 16)
-            for i in range(in_tile):
-                place, record = y_offset + row * 4, at + i * LISTED_BYTES
-                y, residual = load_i64(record + 8) + place, load_i64(record + 16)
-                residual_at = residual + place if residual != 0 else 0
-                bias_at = bias + row * 4 if bias != 0 else 0
-                _add(y, residual_at, bias_at, dots + i * 16, height - row, is_first)
+                for token in range(0, tokens, 4):
+                    # Past the last token the last one is computed again, and not stored.
+                    record, left = listed + token * LISTED_BYTES, tokens - token
+                    record_1 = record + min(1, left - 1) * LISTED_BYTES
+                    record_2 = record + min(2, left - 1) * LISTED_BYTES
+                    record_3 = record + min(3, left - 1) * LISTED_BYTES
+                    x, x1, x2 = load_i64(record), load_i64(record_1), load_i64(record_2)
+                    a, b, c, d = row_4(at, x, x1, x2, load_i64(record_3), k)
+                    _store_one(sum_lanes(a), record, row, bias)
+                    if left > 1:
+                        _store_one(sum_lanes(b), record_1, row, bias)
+                    if left > 2:
+                        _store_one(sum_lanes(c), record_2, row, bias)
+                    if left > 3:
+                        _store_one(sum_lanes(d), record_3, row, bias)
+
+    return few
+
+
+@inline
+def _store_sums(sums: int, record: int, row: int, count: int, bias: int, is_first: bool) -> None:
+    """One vector of sums to `count` outputs of a listed token from `row` on.
+
+    A first tile over k sets them, with bias and residual; later ones add to them.
+    """
+    y, residual = load_i64(record + 8) + row * 4, load_i64(record + 16)
+    if not is_first:
+        residual, bias = y - row * 4, 0
+    total = load(F32, sums)
+    if count >= WIDTH:
+        if bias != 0:
+            total = total + load(F32, bias + row * 4)
+        if residual != 0:
+            total = total + load(F32, residual + row * 4)
+        store(y, total)
+    else:
+        if bias != 0:
+            total = total + load_partial(F32, bias + row * 4, count)
+        if residual != 0:
+            total = total + load_partial(F32, residual + row * 4, count)
+        store_partial(y, total, count)
+
+
+def _make_many(format: str, in_tile: int, in_panel: int) -> Any:
+    """`many(w, row_bytes, begin, end, k, tokens, bias, listed, sums)`: panels of 2 W rows."""
+    unpack = make_unpack(format)
+    half_tile = in_tile // 2
+    many_tokens, few_tokens = make_tile(in_tile), make_tile(half_tile)
+    block_elements, block_bytes = by_name(format).block_elements, by_name(format).block_bytes
+    decoded_at = PANEL_SUMS_BYTES
+    panel_at = decoded_at + 16 * PIECE_ELEMENTS * 4
+
+    @inline
+    def many(
+        w: int, row_bytes: int, begin: int, end: int, k: int, tokens: int, bias: int, listed: int, sums: int
+    ) -> None:
+        panel = sums + panel_at
+        for start in range(0, k, in_panel):
+            columns, part = min(in_panel, k - start), w + start // block_elements * block_bytes
+            for top in range(begin, end, 2 * WIDTH):
+                for half in range(2):
+                    # Past the last row the last one is decoded again, and its sums are not stored.
+                    first = min(top + half * WIDTH, end - 1)
+                    last = (end - 1 - first) * row_bytes
+                    to = panel + half * VECTOR_BYTES
+                    unpack(part + first * row_bytes, row_bytes, last, columns, to, sums + decoded_at)
+                token = 0
+                while token < tokens:
+                    record, left = listed + token * LISTED_BYTES, tokens - token
+                    taken = half_tile if left <= half_tile else in_tile
+                    if taken == half_tile:
+                        few_tokens(panel, columns, record, left, start * 4, sums)
+                    else:
+                        many_tokens(panel, columns, record, left, start * 4, sums)
+                    for i in range(min(taken, left)):
+                        for half in range(2):
+                            row = top + half * WIDTH
+                            if row < end:
+                                at = sums + (half * taken + i) * VECTOR_BYTES
+                                _store_sums(at, record + i * LISTED_BYTES, row, end - row, bias, start == 0)
+                    token += taken
+
+    return many
+
+
+def make_multiply_panels(format: str, tile_tokens: int = TOKENS, columns: int = PANEL_ELEMENTS) -> Any:
+    """An inline function as that of `make_multiply_block`, for any number of tokens, best for many.
+
+    tile_tokens: of a register tile, even, at most 16; columns: of a panel, at most PANEL_ELEMENTS and whole
+    blocks.
+    """
+    many = _make_many(format, tile_tokens, columns)
+
+    @inline
+    def multiply_panels(
+        w: int, row_bytes: int, begin: int, end: int, k: int, tokens: int, bias: int, scratch: int
+    ) -> None:
+        many(w, row_bytes, begin, end, k, tokens, bias, scratch, _room(scratch))
+
+    return multiply_panels
 
 
 def make_multiply_block(format: str) -> Any:
@@ -234,25 +191,15 @@ def make_multiply_block(format: str) -> Any:
     `row_bytes` apart; tokens: how many `list_token` put into scratch, which is this thread's own
     `layouts.panel_scratch_bytes(k)` bytes; bias: address of that of the matrix's first row or 0.
     """
-    decode = make_decode(format)
-    block_elements, block_bytes = by_name(format).block_elements, by_name(format).block_bytes
+    few, many = _make_few(format), make_multiply_panels(format)
 
     @inline
     def multiply_block(
         w: int, row_bytes: int, begin: int, end: int, k: int, tokens: int, bias: int, scratch: int
     ) -> None:
-        dots = (scratch + TOKEN_BLOCK * LISTED_BYTES + 63) // 64 * 64
-        panel = dots + 64
-        panel_rows = 4 if tokens <= _FEW_TOKENS else PANEL_ROWS
-        for start in range(0, k, PANEL_ELEMENTS):
-            length, tile = min(PANEL_ELEMENTS, k - start), w + start // block_elements * block_bytes
-            for top in range(begin, end, panel_rows):
-                height = min(panel_rows, end - top)
-                for row in range(height):
-                    decode(tile + (top + row) * row_bytes, panel + row * length * 4, length)
-                bias_at = bias + top * 4 if bias != 0 else 0
-                _multiply(
-                    panel, height, length, tokens, scratch, start * 4, top * 4, bias_at, start == 0, dots
-                )
+        if tokens <= _FEW_TOKENS:
+            few(w, row_bytes, begin, end, k, tokens, bias, scratch, _room(scratch))
+        else:
+            many(w, row_bytes, begin, end, k, tokens, bias, scratch)
 
     return multiply_block

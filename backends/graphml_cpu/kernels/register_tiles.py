@@ -122,8 +122,8 @@ def make_zeros(count: int) -> Callable[..., Any]:
 
 
 @operation
-def transpose(typingctx: Any, source: Any, destination: Any, distance: Any) -> Any:
-    """`transpose(source, destination, distance)`: W x W float32, rows side by side at `source`.
+def transpose(typingctx: Any, source: Any, row_bytes: Any, destination: Any, distance: Any) -> Any:
+    """`transpose(source, row_bytes, destination, distance)`: W x W float32, rows `row_bytes` apart.
 
     Column c is stored at `destination` + c * `distance` bytes.
     """
@@ -131,7 +131,7 @@ def transpose(typingctx: Any, source: Any, destination: Any, distance: Any) -> A
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
         found = []
         for row in range(WIDTH):
-            at = builder.add(args[0], build.I64(row * VECTOR_BYTES))
+            at = builder.add(args[0], builder.mul(args[1], build.I64(row)))
             found.append(builder.load(build.pointer(builder, at, F32.llvm_type), align=4))
         step = 1
         while step < WIDTH:
@@ -145,8 +145,8 @@ def transpose(typingctx: Any, source: Any, destination: Any, distance: Any) -> A
                     found[row + step] = build.shuffle(builder, a, b, lower)
             step *= 2
         for column, value in enumerate(found):
-            at = builder.add(args[1], builder.mul(args[2], build.I64(column)))
+            at = builder.add(args[2], builder.mul(args[3], build.I64(column)))
             builder.store(value, build.pointer(builder, at, value.type), align=4)
         return context.get_dummy_value()
 
-    return types.none(types.int64, types.int64, types.int64), codegen
+    return types.none(*[types.int64] * 4), codegen
