@@ -1,4 +1,4 @@
-"""The assembly of every family of kernels that multiply, at any level: `list_families.py LEVEL all|dot`.
+"""The assembly of every family of kernels that multiply weights, at any level: `list_families.py LEVEL all|dot`.
 
 A process of its own per level; prints JSON. A family is a kernel factory. Families are found by lowering the
 samples of every op, and products with weights of every format; one kernel stands for each family and kind of
@@ -27,9 +27,9 @@ from graphml.ir.shape import Symbol
 from graphml.passes.fusion import all_ops
 
 # Whom each family is compiled for, if it has one of these among its arguments.
-PREFERRED = ("q4_k", "q4_0", "f16")
+PREFERRED = ("q4_0", "f16")
 _K = 256  # a multiple of every format's block
-PRODUCTS = ("mul_mat", "linear", "attention")
+PRODUCTS = ("mul_mat", "linear")
 
 
 def _make(op: Op, sample: Sample, weight: DType | None, tokens: int, activation: DType | None) -> Node:
@@ -76,8 +76,9 @@ def families() -> dict[tuple[str, str], KernelRef]:
         for step in table()[node.op.name].lower(node, 2):
             found.setdefault((step.kernel.factory, kind), []).append(step.kernel)
 
-    def rank(ref: KernelRef) -> int:
-        return next((i for i, name in enumerate(PREFERRED) if name in ref.arguments), len(PREFERRED))
+    def rank(ref: KernelRef) -> tuple[int, bool]:
+        place = next((i for i, name in enumerate(PREFERRED) if name in ref.arguments), len(PREFERRED))
+        return place, True in ref.arguments  # a switch for one token leaves the tiles out
 
     return {family: min(refs, key=rank) for family, refs in found.items()}
 

@@ -1,4 +1,4 @@
-"""The instructions in the hot loops of kernels that multiply, read in their assembly; also other processors'.
+"""The instructions in the hot loops of kernels that multiply weights, read in their assembly; also other processors'.
 
 A hot loop is an innermost loop with at least half as many multiplications as the one with most.
 """
@@ -23,7 +23,6 @@ DOT = {
     "avx2": r"vpmaddubsw\s.*%ymm",
     "neon-i8mm": r"(us|s)dot\s+v\d+\.4s, v\d+\.16b",
     "neon-dotprod": r"sdot\s+v\d+\.4s, v\d+\.16b",
-    "neon": r"smull2?\s+v\d+\.8h",
 }
 FMA = {"avx512": r"vfmadd\w+ps\s.*%zmm", "neon-dotprod": r"fmla\s+v\d+\.4s"}
 HALF = {"avx512": r"vcvtph2ps\s.*%zmm", "neon-dotprod": r"fcvtl2?\s+v\d+\.4s"}
@@ -90,7 +89,7 @@ def of_kind(listings: list[Listing], kind: str) -> list[Listing]:
 
 
 def test_every_level_is_looked_at() -> None:
-    assert list(DOT) == [name for name in target.REQUIRED if name != "plain"]
+    assert list(DOT) == [name for name in target.REQUIRED if name not in ("neon", "plain")]
 
 
 @pytest.mark.parametrize("level", DOT)
@@ -127,7 +126,7 @@ def test_hot_loops_of_matrix_products_keep_their_registers(listings: Listings) -
     spilled = {
         one.kernel: stores
         for one in listings("avx512")
-        if one.kernel.startswith("mul_mat")
+        if one.kernel.startswith("mul_mat") and "vec" not in one.kernel
         for loop in one.loops
         if (stores := loop.stack_stores)
     }
