@@ -1,4 +1,4 @@
-"""The assembly of every family of kernels that multiply weights, at any level: `list_families.py LEVEL all|dot`.
+"""The assembly of all families of kernels that multiply weights: `list_families.py LEVEL all|dot`.
 
 A process of its own per level; prints JSON. A family is a kernel factory. Families are found by lowering the
 samples of every op, and products with weights of every format; one kernel stands for each family and kind of

@@ -1,4 +1,4 @@
-"""The instructions in the hot loops of kernels that multiply weights, read in their assembly; also other processors'.
+"""The instructions in the hot loops of kernels that multiply weights, read in the assembly, also of ARM's.
 
 A hot loop is an innermost loop with at least half as many multiplications as the one with most.
 """
