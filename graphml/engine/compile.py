@@ -112,9 +112,20 @@ def keep_values(graph: Graph, patterns: Iterable[str]) -> Graph:
     for pattern in patterns:
         hits = [pattern] if pattern in names else fnmatch.filter(names, pattern)
         if not hits:
-            raise UsageError(f"keep: no value of the graph is called {pattern!r}.{nearest(pattern, names)}")
+            raise UsageError(f"keep: no value of the graph is called {pattern!r}.{_instead(pattern, names)}")
         found |= {f"value:{name}": names[name] for name in hits}
     return Graph(graph.nodes, {**graph.outputs, **found})
+
+
+def _instead(name: str, names: Collection[str]) -> str:
+    """A hint for a name that only a pass gives: what it is made of, else the names like it."""
+    scope, dot, last = name.rpartition(".")
+    parts = [scope + dot + part for part in last.split("+")]
+    if len(parts) > 1 and all(part in names for part in parts):
+        return f" A pass makes it of several values: keep {' or '.join(map(repr, parts))}"
+    if scope in names:
+        return f" If a pass makes it of {scope!r}: keep that"
+    return nearest(name, names)
 
 
 def prepare(

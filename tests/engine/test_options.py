@@ -95,6 +95,8 @@ def test_kept_values_come_out_and_no_fusion_swallows_them(executor: Executor) ->
     [
         (CompileOptions(keep=("layers.0.swiglo",)), "'layers.0.swiglo'. Did you mean 'layers.0.swiglu'"),
         (CompileOptions(keep=("nothing.*",)), "no value of the graph is called"),
+        (CompileOptions(keep=("layers.0.attn_norm.q8_1",)), "If a pass makes it of 'layers.0.attn_norm'"),
+        (CompileOptions(keep=("layers.0.q+k",)), "keep 'layers.0.q' or 'layers.0.k'"),
         (CompileOptions(fuse="-swiglo"), "^fuse: no fusion is called 'swiglo'. Did you mean 'swiglu'"),
     ],
 )

@@ -6,8 +6,11 @@ import functools
 import io
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import networkx as nx
 import pytest
@@ -93,6 +96,21 @@ DOT_LINE = re.compile(
     rf"digraph {STRING} \{{|(?:node|edge) \[.*\]|subgraph cluster_layer_\d+ \{{|(?:label|color)={STRING}|\}}"
     rf"|(?P<node>{STRING}) \[label={STRING}, fillcolor={STRING}\]|(?P<from>{STRING}) -> (?P<to>{STRING})"
 )
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="graphviz is not installed: no `dot` on the path")
+def test_graphviz_draws_the_dot_form() -> None:
+    document = describe_model(samples.executor(next(iter(MODELS)), "cpu"), 1)
+    for collapse in (False, True):
+        chosen = select(document, collapse=collapse)
+        made = subprocess.run(
+            ["dot", "-Tsvg"], input=dump.dot(chosen).encode(), capture_output=True, timeout=60
+        )
+        assert made.returncode == 0, made.stderr.decode()
+        assert not made.stderr
+        drawing = ElementTree.fromstring(made.stdout)
+        kinds = [g.get("class") for g in drawing.iter("{http://www.w3.org/2000/svg}g")]
+        assert kinds.count("node") >= len(chosen.nodes)
 
 
 @every_drawing
