@@ -111,15 +111,16 @@ def make_add_block(reader: Reader) -> Callable[..., Any]:
             values = [builder.add(x, of_values) for x in groups]
             floats = [builder.add(x, of_floats) for x in groups]
             result = [builder.extract_value(totals, i) for i in range(len(sums))]
+            # Minima first: their registers are free again when the sums need them.
+            for index, where in enumerate(sums_at):
+                for token, i in itertools.product(tokens, panels):
+                    number, place_of = _everywhere(builder, floats[token], where, F32), token * PANELS + i
+                    result[place_of] = emit_fma(builder, minima[i][index], number, result[place_of])
             for index, halves in enumerate(halves_of):
                 for (i, token), products in _dots(builder, operand, weights, values, halves).items():
                     scale = _everywhere(builder, floats[token], packed.SCALE, F32)
                     factor, place_of = builder.fmul(scales[i][index], scale), token * PANELS + i
                     result[place_of] = emit_fma(builder, products, factor, result[place_of])
-            for index, where in enumerate(sums_at):
-                for token, i in itertools.product(tokens, panels):
-                    number, place_of = _everywhere(builder, floats[token], where, F32), token * PANELS + i
-                    result[place_of] = emit_fma(builder, minima[i][index], number, result[place_of])
             return context.make_tuple(builder, signature.return_type, result)
 
         return sums(types.int64, types.int64, xs, types.int64, types.int64, sums), codegen

@@ -7,7 +7,14 @@ from typing import Any
 from graphml_quant.iq4_nl import LEVELS
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import Reader, block_halves, load_quarters, make_rest
+from graphml_cpu.kernels.formats._groups import (
+    Reader,
+    block_halves,
+    load_quarters,
+    make_collect,
+    make_collect_halves,
+    make_rest,
+)
 from graphml_cpu.kernels.formats._unpack import I8x16, U8x16, floats, nibbles
 from graphml_cpu.simd import constant_table, load, load_f16, lookup16, store
 
@@ -36,9 +43,13 @@ def _blocks(a: int, b: int, c: int, d: int) -> Any:
     return ((values, (block_halves(a, b, c, d),), ()),)
 
 
+_indices, _scales = make_collect(18, 2, 16), make_collect_halves(18, 0)
+
+
 @inline
 def _read(at: int) -> Any:
-    return _blocks(at, at + 18, at + 36, at + 54)
+    table, both = load(I8x16, levels()), _indices(at)
+    return (((lookup16(table, both & 15), lookup16(table, both >> 4)), (_scales(at),), ()),)
 
 
 def make_read() -> Reader:

@@ -7,7 +7,7 @@ from typing import Any
 from graphml_quant.mxfp4 import DOUBLED_E2M1
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import Reader, bytes_at, load_quarters, make_rest
+from graphml_cpu.kernels.formats._groups import Reader, bytes_at, load_quarters, make_collect, make_rest
 from graphml_cpu.kernels.formats._unpack import I8x16, U8x16, floats, nibbles
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
@@ -66,9 +66,13 @@ def _blocks(a: int, b: int, c: int, d: int) -> Any:
     return ((values, (_powers(bytes_at(a, b, c, d)),), ()),)
 
 
+_indices, _exponents = make_collect(17, 1, 16), make_collect(17, 0, 1)
+
+
 @inline
 def _read(at: int) -> Any:
-    return _blocks(at, at + 17, at + 34, at + 51)
+    both = _indices(at)
+    return (((values_plus_16(both & 15), values_plus_16(both >> 4)), (_powers(_exponents(at)),), ()),)
 
 
 def make_read() -> Reader:

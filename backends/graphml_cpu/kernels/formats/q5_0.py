@@ -7,12 +7,16 @@ from typing import Any
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._groups import (
     Reader,
+    as_mask,
     bits_at,
     block_halves,
     load_quarters,
+    make_collect,
+    make_collect_halves,
     make_rest,
 )
 from graphml_cpu.kernels.formats._unpack import U8x16, bits, floats, nibbles, signed
+from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import load, load_f16, select, store
 
 
@@ -31,17 +35,30 @@ def make_decode() -> Any:
 
 
 @inline
-def _blocks(a: int, b: int, c: int, d: int) -> Any:
-    both = load_quarters(a + 6, b + 6, c + 6, d + 6)
+def _group(both: Vector, low_bits: Vector, high_bits: Vector, scales: Vector) -> Any:
     low, high = both & 15, both >> 4
-    low = select(bits_at(a + 2, b + 2, c + 2, d + 2), low + 16, low)
-    high = select(bits_at(a + 4, b + 4, c + 4, d + 4), high + 16, high)
-    return (((low, high), (block_halves(a, b, c, d),), ()),)
+    values = select(low_bits, low + 16, low), select(high_bits, high + 16, high)
+    return ((values, (scales,), ()),)
+
+
+@inline
+def _blocks(a: int, b: int, c: int, d: int) -> Any:
+    return _group(
+        load_quarters(a + 6, b + 6, c + 6, d + 6),
+        bits_at(a + 2, b + 2, c + 2, d + 2),
+        bits_at(a + 4, b + 4, c + 4, d + 4),
+        block_halves(a, b, c, d),
+    )
+
+
+_nibbles_of, _scales = make_collect(22, 6, 16), make_collect_halves(22, 0)
+_low_bits, _high_bits = make_collect(22, 2, 2), make_collect(22, 4, 2)
 
 
 @inline
 def _read(at: int) -> Any:
-    return _blocks(at, at + 22, at + 44, at + 66)
+    low, high = as_mask(_low_bits(at)), as_mask(_high_bits(at))
+    return _group(_nibbles_of(at), low, high, _scales(at))
 
 
 def make_read() -> Reader:

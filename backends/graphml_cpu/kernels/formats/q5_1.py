@@ -7,12 +7,16 @@ from typing import Any
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._groups import (
     Reader,
+    as_mask,
     bits_at,
     block_halves,
     load_quarters,
+    make_collect,
+    make_collect_halves,
     make_rest,
 )
 from graphml_cpu.kernels.formats._unpack import U8x16, bits, floats, nibbles
+from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import load, load_f16, select, store
 
 
@@ -31,18 +35,32 @@ def make_decode() -> Any:
 
 
 @inline
-def _blocks(a: int, b: int, c: int, d: int) -> Any:
-    both = load_quarters(a + 8, b + 8, c + 8, d + 8)
+def _group(both: Vector, low_bits: Vector, high_bits: Vector, scales: Vector, minima: Any) -> Any:
     low, high = both & 15, both >> 4
-    low = select(bits_at(a + 4, b + 4, c + 4, d + 4), low + 16, low)
-    high = select(bits_at(a + 6, b + 6, c + 6, d + 6), high + 16, high)
-    minima = block_halves(a + 2, b + 2, c + 2, d + 2)
-    return (((low, high), (block_halves(a, b, c, d),), minima),)
+    values = select(low_bits, low + 16, low), select(high_bits, high + 16, high)
+    return ((values, (scales,), minima),)
+
+
+@inline
+def _blocks(a: int, b: int, c: int, d: int) -> Any:
+    return _group(
+        load_quarters(a + 8, b + 8, c + 8, d + 8),
+        bits_at(a + 4, b + 4, c + 4, d + 4),
+        bits_at(a + 6, b + 6, c + 6, d + 6),
+        block_halves(a, b, c, d),
+        block_halves(a + 2, b + 2, c + 2, d + 2),
+    )
+
+
+_nibbles_of, _scales = make_collect(24, 8, 16), make_collect_halves(24, 0)
+_low_bits, _high_bits = make_collect(24, 4, 2), make_collect(24, 6, 2)
+_minima = make_collect_halves(24, 2)
 
 
 @inline
 def _read(at: int) -> Any:
-    return _blocks(at, at + 24, at + 48, at + 72)
+    low, high = as_mask(_low_bits(at)), as_mask(_high_bits(at))
+    return _group(_nibbles_of(at), low, high, _scales(at), _minima(at))
 
 
 def make_read() -> Reader:
