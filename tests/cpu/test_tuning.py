@@ -195,7 +195,8 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(app, ["tune", str(path), "--threads", "2", "--batch", "16", "--json"])
     assert done.exit_code == 0, done.output
     rows = json.loads(done.stdout)["tuned"]
-    assert {row["shape"] for row in rows} >= {"64 x 32, 16 rows, 2 threads", "64 x 32, 1 rows, 2 threads"}
+    assert {row["shape"].split(", ")[1] for row in rows} == {"16 rows", "1 rows"}
+    assert {row["kernel"].partition("-")[0] for row in rows} <= {"mul_mat", "mul_mat_vec"}
     assert all(row["tuned_s"] > 0 for row in rows)
     refused = CliRunner().invoke(app, ["tune", str(path), "--backend", "reference"])
     assert refused.exit_code == 1
