@@ -139,8 +139,8 @@ def make_collect(block_bytes: int, offset: int, count: int) -> Any:
     unit, end = 4 * block_bytes, 3 * block_bytes + offset + count
     kind = vector("u8", count)
     places = [block * block_bytes + offset + byte for block in range(4) for byte in range(count)]
-    first = max(0, min(offset, unit - 64))
-    second = end - 64
+    # Loads at the same two places are one for all parts of the blocks.
+    first, second = (0, unit - 64) if unit <= 128 else (offset, end - 64)
     one, both = end - first <= 64, second + 64 >= end and second <= first + 64
 
     @inline
