@@ -179,6 +179,14 @@ def test_one_packed_token(used: int) -> None:
     np.testing.assert_array_equal(product.run(one_token=True), product.run())
 
 
+@pytest.mark.parametrize("one_token", [True, False])
+def test_each_number_of_pairs_of_an_expert(one_token: bool) -> None:
+    """1, 2, ... 9 pairs: each fills its tiles and quartets in another way."""
+    ids = np.repeat(np.arange(9), np.arange(1, 10)).reshape((1, 45) if one_token else (15, 3))
+    product = PackedProduct("q4_0", 9, 35, 64, ids)
+    product.check(product.run(2, one_token=one_token))
+
+
 @pytest.mark.parametrize("chosen", ["all one", "twice the same", "out of range", "first and last", "all"])
 def test_unusual_choices_of_packed_rows(chosen: str) -> None:
     ids = {
