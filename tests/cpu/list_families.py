@@ -35,14 +35,18 @@ PRODUCTS = ("mul_mat", "linear")
 def _make(op: Op, sample: Sample, weight: DType | None, tokens: int, activation: DType | None) -> Node:
     """A node of the sample's kind: with a weight of another format and as many tokens."""
     g, operands = Builder(), []
+    shapes = [kind.shape for kind in sample.inputs]
+    moving = [any(isinstance(dim, Symbol) for dim in shape) for shape in shapes]
+    weights = [i for i, shape in enumerate(shapes) if weight is not None and len(shape) > 1 and not moving[i]]
+    x = moving.index(True)
     for i, kind in enumerate(sample.inputs):
         shape = tuple(Symbol("T", tokens) if isinstance(dim, Symbol) else dim for dim in kind.shape)
-        if weight is not None and i in (0, 1):
+        if weights and i in (x, *weights):
             shape = (*shape[:-1], _K)
-        form = weight if weight is not None and i == 0 else kind.dtype
-        make = g.state if op.writes == i else g.weight if i == 0 and weight is not None else g.input
+        form = weight if i in weights and weight is not None else kind.dtype
+        make = g.state if op.writes == i else g.weight if i in weights else g.input
         operand = make(f"operand_{i}", form, shape)
-        if i == 1 and activation is not None:
+        if i == x and activation is not None:
             operand = g.make(quantize, operand, dtype=activation.name)
         operands.append(operand)
     return g.make(op, *operands, name=None, **sample.attributes)
@@ -72,8 +76,10 @@ def families() -> dict[tuple[str, str], KernelRef]:
 
     found: dict[tuple[str, str], list[KernelRef]] = {}
     for node in _nodes():
-        kind = "dot" if any(source.dtype.is_format for source in node.inputs[1:]) else "fma"
+        kind = "dot" if any(source.op is quantize for source in node.inputs) else "fma"
         for step in table()[node.op.name].lower(node, 2):
+            if not any(word in step.kernel.factory for word in PRODUCTS):
+                continue  # what is done to the product then
             found.setdefault((step.kernel.factory, kind), []).append(step.kernel)
 
     def rank(ref: KernelRef) -> tuple[int, bool]:
