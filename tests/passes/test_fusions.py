@@ -41,7 +41,7 @@ FUSIONS = fusions()
 PATTERNS = [(fusion.name, i) for fusion in FUSIONS.values() for i in range(len(fusion.patterns()))]
 LINEAR, LINEAR_ATTRIBUTES = FUSIONS["dequant_mul_mat"].replace, {"bias": False, "residual": False}
 FUSED = {fusion.replace for fusion in FUSIONS.values()}
-SAMPLES = [(op, sample) for op in FUSED for sample in op.samples()]
+SAMPLES = [(op, sample) for op in sorted(FUSED, key=lambda op: op.name) for sample in op.samples()]
 
 
 def weights_of(g: Builder, op: Op, sample: Sample, names: tuple[str, ...]) -> dict[str, Node]:
