@@ -27,7 +27,7 @@ from graphml.backend import (
 from graphml.errors import BackendError, UsageError
 from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node
-from graphml.ir.op import Array
+from graphml.ir.op import Array, plain_bytes
 from graphml.ir.shape import Shape, bounds, resolve
 from graphml.passes.cut import COPY, constants, cut_graph
 from graphml.passes.plan import plan_memory
@@ -88,8 +88,7 @@ class PartsDevice:
 
     def storage(self, node: Node) -> int:
         """Of no device in particular: bytes in NumPy."""
-        *lead, last = bounds(node.shape)
-        return int(np.prod(lead, dtype=np.int64)) * node.dtype.bytes_for(last)
+        return sum(plain_bytes(kind) for kind in node.type.parts or (node.type,))
 
     def workspace(self, node: Node) -> int:
         """None that is known before a node is placed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphml.ir.node import Node
-from graphml.ir.op import Array
+from graphml.ir.op import Array, integer, number
 from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.ops.position import frequencies, magnitude
 from graphml.ir.shape import bounds
@@ -83,6 +83,19 @@ def _lower_rope_set_rows(node: Node, threads: int) -> list[Step]:
 
 
 # Read by all layers, so that a thread that comes late could not make it for itself.
+def _lower_scale(node: Node, threads: int) -> list[Step]:
+    arguments: dict[str, Argument] = {
+        "positions": node.inputs[0],
+        "out": node,
+        "factor": number(node.attributes, "factor"),
+        "step": integer(node.attributes, "step"),
+        "rows": rows(node.shape[:1]),
+    }
+    module = "graphml_cpu.kernels.position_scale"
+    return [Step(KernelRef("position_scale", module, "make_position_scale"), arguments)]
+
+
+SCALE = Lowering(("position_scale",), _lower_scale, replicable=True)
 TABLE = Lowering(("rope_table",), _lower_table, refuses=_refuses_table)
 ROPE = Lowering(("rope",), _lower_rope, replicable=True)
 ROPE_SET_ROWS = Lowering(("rope_set_rows",), _lower_rope_set_rows, refuses=_refuses_rope_set_rows)

@@ -50,7 +50,8 @@ class Model {
     const fusions = raw.fusions || {};
     this.applied = fusions.applied || [];
     this.refused = fusions.refused || [];
-    this.appliedTo = new Map(this.applied.map((one) => [one.node, one]));
+    this.appliedTo = new Map(); // a later fusion may keep the name of a node that an earlier one made
+    for (const one of this.applied) this.appliedTo.set(one.node, [...(this.appliedTo.get(one.node) || []), one]);
     this.coveredBy = new Map();
     for (const one of this.applied) {
       for (const name of one.covered) this.coveredBy.set(name, [...(this.coveredBy.get(name) || []), one]);

@@ -41,8 +41,7 @@ class Panel {
   fusion(node, pass) {
     const { model } = this.app;
     const origin = new Set(node.origin || []);
-    const applied = model.appliedTo.get(node.name);
-    const made = applied && applied.covered.every((name) => origin.has(name)) ? applied : null;
+    const made = (model.appliedTo.get(node.name) || []).filter((one) => one.covered.every((name) => origin.has(name))).at(-1);
     const rule = (one, ...rest) => html("p", { class: "rule" }, html("code", {}, one.fusion), ...rest);
     if (made) return [html("h3", {}, "Fused by"), rule(made, ` covers ${made.covered.length} nodes`)];
     const taken = !origin.size ? model.coveredBy.get(node.name) || [] : [];
