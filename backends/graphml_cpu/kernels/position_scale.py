@@ -10,7 +10,7 @@ from graphml_cpu.simd import F32, extract, f32, load_i32, log, splat, store_f32
 
 
 def make_position_scale() -> Callable[..., None]:
-    """out[t] = 1 + factor * ln(1 + positions[t] // step), float32 [rows]; positions int32 [rows], step > 0."""
+    """out[t] = 1 + factor * ln(1 + positions[t] // step), float32 [rows]; positions int32 [rows]."""
 
     def position_scale(
         ith: Int, nth: Int, positions: Address, out: Address, factor: Float, step: Int, rows: Dim
