@@ -24,6 +24,10 @@ def command(*arguments: object, code: int = 0) -> Result:
     return result
 
 
+# The gate alone, not with the two products before it.
+ALONE = "-mul_mat_swiglu"
+
+
 def wrong_swiglu() -> AbstractContextManager[None]:
     return faults.wrong_lowering("swiglu", faults.with_arguments(up_stride=0))
 
@@ -44,11 +48,11 @@ def test_compare_as_json_and_the_worst(tmp_path: Path) -> None:
     with wrong_swiglu():
         done = command(
             "compare", STORIES, "--format", "json", "--worst", 3, "--graph", tmp_path / "g.json",
-            "--b", "cpu", "--fuse-b", "none",
+            "--fuse-a", ALONE, "--b", "cpu", "--fuse-b", "none",
         )  # fmt: skip
     found = json.loads(done.stdout)
     assert len(found["values"]) == 3
-    assert found["a"]["fuse"] == ""
+    assert found["a"]["fuse"] == ALONE
     assert found["b"]["fuse"] == "none"
     assert found["values"][0]["nmse"] > 1e-2
     document = json.loads((tmp_path / "g.json").read_text())
@@ -63,11 +67,11 @@ def test_bisect_finds_nothing_where_nothing_is_wrong() -> None:
 
 def test_bisect_names_the_node_and_writes_a_repro(tmp_path: Path) -> None:
     with wrong_swiglu():
-        done = command("bisect", STORIES, "--repro", tmp_path, code=1)
+        done = command("bisect", STORIES, "--fuse-a", ALONE, "--repro", tmp_path, code=1)
     assert "first wrong: layers.0.swiglu (swiglu) in prefill" in done.stdout
     assert "the kernel is wrong: cpu" in done.stdout
     assert "made by the fusion swiglu of layers.0.swiglu, layers.0.silu" in done.stdout
-    assert "llama.py:" in done.stdout
+    assert "_ffn.py:" in done.stdout
     assert "its parts, one by one: right; it is the fused kernel" in done.stdout
     assert f"wrote {tmp_path / 'repro.py'}" in done.stdout
     ran = subprocess.run(
@@ -78,7 +82,7 @@ def test_bisect_names_the_node_and_writes_a_repro(tmp_path: Path) -> None:
 
 def test_bisect_as_json() -> None:
     with wrong_swiglu():
-        found = json.loads(command("bisect", STORIES, "--format", "json", code=1).stdout)
+        found = json.loads(command("bisect", STORIES, "--fuse-a", ALONE, "--format", "json", code=1).stdout)
     first = found["findings"][0]
     assert (first["kind"], first["node"], first["fusion"]) == ("kernel", "layers.0.swiglu", "swiglu")
     assert [part["op"] for part in first["parts"]] == ["silu", "mul"]
@@ -89,7 +93,7 @@ def test_bisect_as_json() -> None:
 
 def test_a_saved_run_is_bisected(tmp_path: Path) -> None:
     with wrong_swiglu():
-        command("compare", STORIES, "--save", tmp_path / "run.npz")
+        command("compare", STORIES, "--fuse-a", ALONE, "--save", tmp_path / "run.npz")
     done = command("bisect", STORIES, "--saved", tmp_path / "run.npz", code=1)
     assert "first wrong: layers.0.swiglu (swiglu) in prefill" in done.stdout
 

@@ -81,13 +81,13 @@ def test_profile_writes_a_trace(path: Path, tmp_path: Path) -> None:
 def test_profile_writes_the_graph_with_its_times(path: Path, tmp_path: Path) -> None:
     dump = tmp_path / "graph.json"
     graphml_command("profile", path, *SMALL, "--graph", dump)
-    told = json.loads(graphml_command("explain", dump, "--node", "layers.1.up", "--json").stdout)
-    assert told["final"]["name"] == "layers.1.up"
-    assert json.loads(dump.read_text())["overlays"]["time_us"]["layers.1.up"] > 0
+    told = json.loads(graphml_command("explain", dump, "--node", "layers.1.ffn_residual", "--json").stdout)
+    assert told["final"]["name"] == "layers.1.ffn_residual"
+    assert json.loads(dump.read_text())["overlays"]["time_us"]["layers.1.ffn_residual"] > 0
     graphml_command("profile", path, *SMALL, "-n", 0, "--graph", dump)
     found = json.loads(dump.read_text())
     assert any("T<=512" in node["shape"] for node in found["passes"][-1]["nodes"])
-    assert found["overlays"]["time_us"]["layers.1.up"] > 0
+    assert found["overlays"]["time_us"]["layers.1.ffn_residual"] > 0
 
 
 @pytest.mark.parametrize(

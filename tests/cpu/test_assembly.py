@@ -3,14 +3,13 @@
 A hot loop is an innermost loop with at least half as many multiplications as the one with most.
 """
 
+import functools
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from graphml_cpu import target
@@ -41,40 +40,17 @@ class Listing:
         return hot_loops(self.text)
 
 
-Listings = Callable[[str], list[Listing]]
-
-
-@pytest.fixture(scope="module")
-def listings() -> Any:
-    """Of a level; all levels compile at once, each in a process of its own."""
+@functools.cache
+def listings(level: str) -> list[Listing]:
+    """The level's kernels, compiled in a process of their own."""
     script = Path(__file__).parent / "list_families.py"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
-    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-    started = {
-        level: subprocess.Popen(
-            [sys.executable, str(script), level, "all" if level in FMA else "dot"],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for level in DOT
-    }
-    found: dict[str, list[Listing]] = {}
-
-    def of(level: str) -> list[Listing]:
-        if level not in found:
-            output, errors = started[level].communicate()
-            assert started[level].returncode == 0, errors[-4000:]
-            found[level] = [
-                Listing(one["kernel"], one["kind"], one["assembly"]) for one in json.loads(output)
-            ]
-        return found[level]
-
-    yield of
-    for process in started.values():
-        process.kill()
-        process.communicate()
+    done = subprocess.run(
+        [sys.executable, str(script), level, "all" if level in FMA else "dot"],
+        env={**environment, "PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    return [Listing(one["kernel"], one["kind"], one["assembly"]) for one in json.loads(done.stdout)]
 
 
 def without(listings: list[Listing], pattern: str) -> set[str]:
@@ -95,7 +71,20 @@ def test_every_level_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize("level", DOT)
-def test_hot_loops_multiply_bytes_with_the_instruction_of_the_level(level: str, listings: Listings) -> None:
+def test_hot_loops(level: str) -> None:
+    """All of a level in one test, so that its kernels are compiled once."""
+    bytes_meet_the_instruction_of_the_level(level)
+    if level in FMA:
+        floats_are_multiplied_and_added_in_one_instruction(level)
+        halves_are_converted_in_one_instruction(level)
+    if level == "neon-i8mm":
+        kernels = of_kind(listings(level), "dot")
+        assert any(loop.count(r"usdot\s") for one in kernels for loop in one.loops)
+    if level == "avx512":
+        matrix_products_keep_their_registers(level)
+
+
+def bytes_meet_the_instruction_of_the_level(level: str) -> None:
     integer = of_kind(listings(level), "dot")
     assert not without(integer, DOT[level])
     # Other levels' instructions are not there: what was found is no accident of the pattern.
@@ -103,31 +92,24 @@ def test_hot_loops_multiply_bytes_with_the_instruction_of_the_level(level: str, 
         assert without(integer, DOT[other]) == {one.kernel for one in integer}, other
 
 
-@pytest.mark.parametrize("level", FMA)
-def test_floats_are_multiplied_and_added_in_one_instruction(level: str, listings: Listings) -> None:
+def floats_are_multiplied_and_added_in_one_instruction(level: str) -> None:
     # Weights are decoded in loops with more multiplications than the product has, so no half as above.
     found = {one.kernel: innermost_loops(one.text) for one in of_kind(listings(level), "fma")}
     most = {name: max(loop.count(FMA[level]) for loop in loops) for name, loops in found.items()}
     assert min(most.values()) >= 4, most
 
 
-@pytest.mark.parametrize("level", HALF)
-def test_halves_are_converted_in_one_instruction(level: str, listings: Listings) -> None:
+def halves_are_converted_in_one_instruction(level: str) -> None:
     halves = [one for one in listings(level) if one.kernel.endswith("-f16")]
     assert halves
     for one in halves:
         assert any(loop.count(HALF[level]) for loop in innermost_loops(one.text)), one.kernel
 
 
-def test_mixed_signs_are_multiplied_as_they_are_where_the_processor_can(listings: Listings) -> None:
-    kernels = of_kind(listings("neon-i8mm"), "dot")
-    assert any(loop.count(r"usdot\s") for one in kernels for loop in one.loops)
-
-
-def test_hot_loops_of_matrix_products_keep_their_registers(listings: Listings) -> None:
+def matrix_products_keep_their_registers(level: str) -> None:
     spilled = {
         one.kernel: stores
-        for one in listings("avx512")
+        for one in listings(level)
         if one.kernel.startswith("mul_mat") and "vec" not in one.kernel
         for loop in one.loops
         if (stores := loop.stack_stores)

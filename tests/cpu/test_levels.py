@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,32 +12,16 @@ _OF_KERNELS = "norm rope_cache elementwise attention quantize_fused reduce choos
 KERNELS = [f"kernels/test_{name}.py" for name in _OF_KERNELS.split()]
 FILES = ["test_simd.py", "test_simd_math.py", "test_mul_mat.py", *KERNELS]
 OTHERS = [name for name in target.available() if name != target.current().name]
-Runs = dict[str, tuple["subprocess.Popen[str]", Path]]
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    """One process per level, all at once: most of the time one thread compiles."""
-    files = [str(path) for name in FILES if (path := Path(__file__).parent / name).exists()]
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files]
-    # What these processes cover, this one covers too; measuring it again takes as long as the tests.
-    unmeasured = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
-    started: Runs = {}
-    for level in OTHERS:
-        output = tmp_path_factory.mktemp("levels") / f"{level}.txt"
-        with output.open("w") as to:
-            process = subprocess.Popen(
-                command, env={**unmeasured, "GRAPHML_CPU_LEVEL": level}, stdout=to, stderr=to, text=True
-            )
-        started[level] = process, output
-    yield started
-    for process, _ in started.values():
-        process.kill()
-        process.wait()
 
 
 @pytest.mark.skipif("GRAPHML_CPU_LEVEL" in os.environ, reason="one level was asked for")
 @pytest.mark.parametrize("level", OTHERS)
-def test_the_same_at_level(level: str, runs: Runs) -> None:
-    process, output = runs[level]
-    assert process.wait() == 0, output.read_text()[-4000:]
+def test_the_same_at_level(level: str) -> None:
+    files = [str(Path(__file__).parent / name) for name in FILES]
+    # What these processes cover, this one covers too; measuring it again takes as long as the tests.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *files],
+        env={**environment, "GRAPHML_CPU_LEVEL": level}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]

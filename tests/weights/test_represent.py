@@ -115,7 +115,8 @@ def test_a_model_converted_here_is_one_that_was_quantised_before(path: Path, tmp
     again = golden.write_gguf(tmp_path / "rounded.gguf", "llama", metadata, rounded)
     np.testing.assert_array_equal(logits(path, "q8"), logits(again, "q8"))
     exact = logits(again, None)
-    assert 0 < golden.nmse(logits(path, "q8"), exact) < 1e-4
+    # Activations are eight bits wide too.
+    assert 0 < golden.nmse(logits(path, "q8"), exact) < 1e-3
     assert golden.nmse(logits(path, None), exact) > 0
 
 
