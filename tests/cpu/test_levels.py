@@ -11,13 +11,15 @@ from graphml_cpu import target
 _OF_KERNELS = "norm rope_cache elementwise attention quantize_fused reduce choose layout"
 KERNELS = [f"kernels/test_{name}.py" for name in _OF_KERNELS.split()]
 FILES = ["test_simd.py", "test_simd_math.py", "test_mul_mat.py", *KERNELS]
+# This one differs from AVX2 in the dot product alone.
+OF_BYTES = ["test_simd.py", "test_mul_mat.py"]
 OTHERS = [name for name in target.available() if name != target.current().name]
 
 
 @pytest.mark.skipif("GRAPHML_CPU_LEVEL" in os.environ, reason="one level was asked for")
 @pytest.mark.parametrize("level", OTHERS)
 def test_the_same_at_level(level: str) -> None:
-    files = [str(Path(__file__).parent / name) for name in FILES]
+    files = [str(Path(__file__).parent / name) for name in (OF_BYTES if level == "avx2-vnni" else FILES)]
     # What these processes cover, this one covers too; measuring it again takes as long as the tests.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
     done = subprocess.run(
