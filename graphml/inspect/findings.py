@@ -76,9 +76,11 @@ def _shared(found: Bisection, first: Finding) -> list[str]:
     for hidden in first.unit[:-1]:
         readers = [one.node for one in found.readings if hidden in one.node.inputs]
         if len(readers) > 1 and wrong.issuperset(readers):
-            lines.append(
-                f"all {len(readers)} readers of {hidden.name} are wrong: it is likely {hidden.op.name}"
-            )
+            # Results of one node are no witnesses against what it was given.
+            given = [f" or {x.op.name} ({x.name})" for x in hidden.inputs if x in first.unit[:-1]]
+            said = "results" if hidden.type.parts else "readers"
+            suspects = hidden.op.name + "".join(given if hidden.type.parts else ())
+            lines.append(f"all {len(readers)} {said} of {hidden.name} are wrong: it is likely {suspects}")
     return lines
 
 

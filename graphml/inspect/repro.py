@@ -28,7 +28,7 @@ from graphml.ir.shape import Dim, Symbol
 from graphml.passes.fusion import all_ops
 
 COLUMNS = (16, 64)  # of a product's weight are kept, if so many are enough
-PRODUCTS = ("linear", "mul_mat")
+PRODUCTS = {"linear": 1, "mul_mat": 1, "linears": 0, "mul_mat_glu": 2}  # which operand meets the weights
 
 
 @dataclass(frozen=True)
@@ -186,29 +186,29 @@ def _one_row(case: Case, row: int) -> Case | None:
 
 
 def _few_columns(case: Case, column: int, count: int) -> Case | None:
-    """The columns around one of a product with a single weight matrix, and of what goes with its output."""
-    matrices = [node for node in _leaves(case, "weight").values() if len(node.shape) == 2]
+    """The columns around one of a product's result, as many of what is made along, and their company."""
     products = [
         node for graph in (case.graph, case.other) for node in graph.nodes if node.op.name in PRODUCTS
     ]
-    if len(matrices) != 1 or not products:
+    kept = {name for node in products for name in _leaf_names(node.inputs[PRODUCTS[node.op.name]])}
+    weights = {name: node for name, node in _leaves(case, "weight").items() if name not in kept}
+    matrices = {name: node for name, node in weights.items() if len(node.shape) == 2}
+    heights = {node.shape[0] for node in matrices.values()}
+    n = case.graph.outputs["result"].shape[-1]
+    if n not in heights or not isinstance(n, int) or n <= count:
         return None
-    n = matrices[0].shape[0]
-    if case.graph.outputs["result"].shape[-1] != n or not isinstance(n, int) or n <= count:
-        return None
-    kept = {name for product in products for name in _leaf_names(product.inputs[1])}
     start = min(column // count * count, n - count)
-    span = slice(start, start + count)
+    spans = {height: slice(0, count) for height in heights} | {n: slice(start, start + count)}
     types: dict[str, Type] = {}
     parts = {kind: dict(getattr(case.arrays, kind)) for kind in ("inputs", "weights")}
-    for kind, leaves in (("inputs", _leaves(case, "input")), ("weights", _leaves(case, "weight"))):
+    for kind, leaves in (("inputs", _leaves(case, "input")), ("weights", weights)):
         for name, node in leaves.items():
-            if node is matrices[0] or node.name == matrices[0].name:
-                parts[kind][name] = parts[kind][name][span].copy()
-                types[name] = Type(node.dtype, (count, *node.shape[1:]))
-            elif name not in kept and node.shape and node.shape[-1] == n:
-                parts[kind][name] = parts[kind][name][..., span].copy()
-                types[name] = Type(node.dtype, (*node.shape[:-1], count))
+            if name in matrices:
+                parts[kind][name] = parts[kind][name][spans[node.shape[0]]].copy()
+                types[name] = Type(node.dtype, (len(parts[kind][name]), *node.shape[1:]))
+            elif name not in kept and node.shape and node.shape[-1] in spans:
+                parts[kind][name] = parts[kind][name][..., spans[node.shape[-1]]].copy()
+                types[name] = Type(node.dtype, (*node.shape[:-1], parts[kind][name].shape[-1]))
     try:
         graphs = _rebuilt(case.graph, types), _rebuilt(case.other, types)
     except GraphmlError:

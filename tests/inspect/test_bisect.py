@@ -188,8 +188,7 @@ def test_a_wrong_kernel_is_named(name: str, tmp_path: Path) -> None:
         )
         assert exit_code(script) == 1
     assert exit_code(script) == 0
-    # Products of several weights are not cut to the rows that are wrong.
-    assert arrays.stat().st_size < (100_000 if op in ("linears", "mul_mat_glu") else 10_000)
+    assert arrays.stat().st_size < (20_000 if op in ("linears", "mul_mat_glu") else 10_000)  # more weights
     inherited = [reading for reading in found.readings if reading.verdict == "inherited"]
     assert inherited
     assert found.readings.index(inherited[0]) > [one.node.name for one in found.readings].index(node)
