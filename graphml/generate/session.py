@@ -118,7 +118,7 @@ class Session:
         checked = checked_ids(ids, self.n_vocab)
         if not checked:
             raise UsageError("ids: wanted at least one token id, got none")
-        self._begin()
+        self.begin()
         self._compile(len(checked), all_logits)
         with self._meter.prompt(len(checked)):
             return self._evaluate(checked, all_logits)
@@ -175,7 +175,7 @@ class Session:
         if params.stop and self._tokenizer is None:
             raise UsageError("stop: wanted a model with a tokenizer, whose text could be compared")
         self._check_room(len(checked))
-        self._begin()
+        self.begin()
         return self._generate(checked, params, most, self._turn)
 
     def cancel(self) -> None:
@@ -244,7 +244,7 @@ class Session:
             return "length"
         return "context" if len(self._tokens) >= self.n_ctx else None
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """A new use: what ran before is over, figures and reasons start anew."""
         self.slot()
         self._turn += 1

@@ -77,6 +77,15 @@ def test_sessions_can_be_used_alone_in_between(model: graphml.Model) -> None:
         assert other.tokens == [*PROMPTS[1], 2]
 
 
+def test_an_evaluation_ends_a_running_generation(model: graphml.Model) -> None:
+    with model.batch(2, n_ctx=64) as batch:
+        running = batch.generate(PROMPTS[:2], max_tokens=9)
+        next(running)
+        batch.eval([[1], [2]])
+        with pytest.raises(graphml.UsageError, match="used for something else"):
+            list(running)
+
+
 def test_an_error_leaves_all_as_they_were(model: graphml.Model) -> None:
     with model.batch(2, n_ctx=16) as batch:
         batch.eval([[1, 2, 3], [1] * 15])
