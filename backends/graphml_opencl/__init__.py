@@ -1,0 +1,4 @@
+"""The OpenCL backend: kernels as OpenCL C on any device of version 1.2 or newer.
+
+Importing it needs no pyopencl.
+"""

@@ -1,0 +1,4 @@
+"""The wgpu backend: kernels as WGSL on Vulkan, Metal and DX12 adapters.
+
+Importing it needs no wgpu.
+"""
