@@ -9,7 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 ROOTS = {"graphml": ".", "graphml_quant": "quant", "graphml_cpu": "backends", "graphml_reference": "backends",
-         "graphml_gpu": "backends", "graphml_wgpu": "backends", "graphml_opencl": "backends", "graphml_models": "models"}  # fmt: skip
+         "graphml_gpu": "backends", "graphml_wgpu": "backends", "graphml_opencl": "backends",
+         "graphml_models": "models"}  # fmt: skip
 
 
 def test_the_wheel_holds_every_package_and_nothing_else(tmp_path: Path) -> None:
