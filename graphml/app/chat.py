@@ -11,58 +11,28 @@ from typing import Any
 import graphml
 from graphml.app import options
 from graphml.app.console import Bars, remark, write
-from graphml.app.opening import find, sampling, seed_of
+from graphml.app.groups import grouped
+from graphml.app.opening import find, load, sampling, seed_of
 from graphml.errors import GraphmlError
 
 HELP = "/exit ends, /reset begins anew, /history shows what was said; Ctrl-C stops an answer"
 
 
+@grouped
 def chat(
+    opening: options.Running,
+    drawing: options.Sampling,
     model: options.Model = None,
     system: options.System = "",
     max_tokens: options.MaxTokens = 512,
-    temp: options.Temperature = 0.0,
-    top_k: options.TopK = 0,
-    top_p: options.TopP = 1.0,
-    min_p: options.MinP = 0.0,
-    typical_p: options.TypicalP = 1.0,
-    repeat_penalty: options.RepeatPenalty = 1.0,
-    presence_penalty: options.PresencePenalty = 0.0,
-    frequency_penalty: options.FrequencyPenalty = 0.0,
-    repeat_last_n: options.RepeatLastN = 64,
-    dynatemp_range: options.DynatempRange = 0.0,
-    dynatemp_exp: options.DynatempExponent = 1.0,
-    stop: options.Stop = None,
-    seed: options.Seed = -1,
     ctx: options.Context = None,
-    backend: options.Backend = "cpu",
-    threads: options.Threads = None,
-    kv: options.CacheType = "f16",
-    quant: options.Quant = None,
-    batch: options.BatchSize = 512,
     template: options.Template = None,
-    arch: options.Architecture = None,
-    pre: options.PreTokenizer = None,
-    fuse: options.Fuse = "",
-    place: options.Place = "",
-    strict: options.Strict = False,
-    hf: options.Hub = None,
 ) -> None:
     """Talk with a model. /exit ends, /reset begins anew, /history shows all; Ctrl-C stops an answer."""
-    params = sampling(
-        temp, top_k, top_p, min_p, typical_p, repeat_penalty, presence_penalty, frequency_penalty,
-        repeat_last_n, dynatemp_range, dynatemp_exp, stop,
-    )  # fmt: skip
+    params = sampling(drawing)
     limit = None if max_tokens < 0 else max_tokens
-    with (
-        Bars() as bars,
-        graphml.load(
-            find(model, hf, bars), backend, threads, kv=kv, quant=quant, n_batch=batch, arch=arch, pre=pre,
-            fuse=fuse, place=place, strict=strict,
-            template=template, progress=bars.report,
-        ) as opened,
-    ):  # fmt: skip
-        talk = opened.chat(system, limit, n_ctx=ctx, seed=seed_of(seed))
+    with Bars() as bars, load(find(model, opening.hf, bars), opening, bars, template) as opened:
+        talk = opened.chat(system, limit, n_ctx=ctx, seed=seed_of(drawing.seed))
         remark(f"{opened.path.name}. {HELP}.")
         for line in _lines():
             if line == "/exit":

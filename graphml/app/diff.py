@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from graphml.app import dumps, options
 from graphml.app.console import write_json
+from graphml.app.groups import grouped
 from graphml.errors import UsageError
 from graphml.inspect import diff as differences
 from graphml.inspect.document import Document
@@ -34,7 +36,9 @@ Html = Annotated[
 ]
 
 
+@grouped
 def diff(
+    compiling: options.Compiling,
     a: A = None,
     b: B = None,
     fuse_a: FuseA = None,
@@ -43,10 +47,6 @@ def diff(
     pass_b: PassB = None,
     layer: Layer = None,
     tokens: dumps.Tokens = 1,
-    fuse: options.Fuse = "",
-    backend: options.Backend = "cpu",
-    arch: options.Architecture = None,
-    kv: options.CacheType = "f16",
     json: options.Json = False,
     html: Html = None,
 ) -> None:
@@ -59,10 +59,10 @@ def diff(
             "diff: wanted B, --fuse-a and --fuse-b, or --pass-a and --pass-b; got one graph alone"
         )
     other = a if b is None else b
-    switches = [fuse if one is None else one for one in (fuse_a, fuse_b)]
-    left = dumps.document_of(a, None, tokens, switches[0], backend, arch, kv)
+    switches = [compiling.fuse if one is None else one for one in (fuse_a, fuse_b)]
+    left = dumps.document_of(a, tokens, replace(compiling, fuse=switches[0]))
     same = other == a and switches[0] == switches[1]
-    right = left if same else dumps.document_of(other, None, tokens, switches[1], backend, arch, kv)
+    right = left if same else dumps.document_of(other, tokens, replace(compiling, fuse=switches[1]))
     in_a, in_b = select(left, pass_a, layer), select(right, pass_b, layer)
     titles = _title(left, in_a, switches[0]), _title(right, in_b, switches[1])
     found = differences.compare(in_a, in_b, titles)

@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from graphml.app.console import Bars
-from graphml.app.opening import find
-from graphml.engine.compile import CompileOptions
-from graphml.engine.loading import open_executor
+from graphml.app.opening import find, header
+from graphml.app.options import Compiling
 from graphml.errors import UsageError
 from graphml.inspect.document import Document
 from graphml.inspect.records import is_dump, read_dump
@@ -28,25 +27,13 @@ Output = Annotated[
 ]
 
 
-def document_of(
-    model: str | None,
-    hub: str | None = None,
-    tokens: int = 1,
-    fuse: str = "",
-    backend: str = "cpu",
-    arch: Path | None = None,
-    kv: str = "f16",
-    threads: int | None = None,
-    place: str = "",
-) -> Document:
+def document_of(model: str | None, tokens: int, given: Compiling) -> Document:
     """The document of a model's passes, from the header of its file, or of a dump in a file."""
-    if model is not None and hub is None and is_dump(Path(model)):
+    if model is not None and given.hf is None and is_dump(Path(model)):
         return read_dump(Path(model))
     with Bars() as bars:
-        path = find(model, hub, bars)
-    executor = open_executor(
-        path, backend, threads, arch, kv, n_batch=max(tokens, 1), options=CompileOptions(fuse, place=place)
-    )
+        path = find(model, given.hf, bars)
+        executor = header(path, given, tokens, bars)
     try:
         return describe_model(executor, tokens)
     finally:

@@ -8,29 +8,25 @@ import typer
 
 from graphml.app import dumps, options
 from graphml.app.console import write_json
+from graphml.app.groups import grouped
 from graphml.inspect import explain as explanations
 
 NodeName = Annotated[str, typer.Option("--node", metavar="NAME", help="The node, such as layers.3.up.")]
 
 
+@grouped
 def explain(
+    compiling: options.Compiling,
     node: NodeName,
     model: options.Model = None,
     tokens: dumps.Tokens = 1,
-    fuse: options.Fuse = "",
-    backend: options.Backend = "cpu",
-    place: options.Place = "",
-    arch: options.Architecture = None,
-    kv: options.CacheType = "f16",
-    threads: options.Threads = None,
     json: options.Json = False,
-    hf: options.Hub = None,
 ) -> None:
     """Tell one node's story: source line, passes, fusions that took or refused it, place, storage, readers.
 
     MODEL may be a dump. Of a model file the header is read only.
     """
-    document = dumps.document_of(model, hf, tokens, fuse, backend, arch, kv, threads, place)
+    document = dumps.document_of(model, tokens, compiling)
     found = explanations.explain(document, node)
     if json:
         write_json(found)

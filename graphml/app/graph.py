@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from graphml.app import dumps, options
+from graphml.app.groups import grouped
 from graphml.errors import UsageError
 from graphml.inspect import dump
 from graphml.inspect.document import Document
@@ -23,7 +24,9 @@ Collapse = Annotated[bool, typer.Option("--collapse", help="Neighbouring layers 
 Format = Annotated[str, typer.Option("--format", "-f", help=f"One of {', '.join(FORMATS)}.")]
 
 
+@grouped
 def graph(
+    compiling: options.Compiling,
     model: options.Model = None,
     pass_name: Pass = None,
     layer: Layer = None,
@@ -31,13 +34,6 @@ def graph(
     tokens: dumps.Tokens = 1,
     format: Format = "text",
     output: dumps.Output = None,
-    fuse: options.Fuse = "",
-    backend: options.Backend = "cpu",
-    place: options.Place = "",
-    arch: options.Architecture = None,
-    kv: options.CacheType = "f16",
-    threads: options.Threads = None,
-    hf: options.Hub = None,
 ) -> None:
     """Write a model's graph after a pass as text, DOT, Mermaid, GraphML, JSON or HTML.
 
@@ -47,7 +43,7 @@ def graph(
         raise UsageError(f"--format: wanted one of {', '.join(FORMATS)}; got {format!r}")
     if layer is not None and collapse:
         raise UsageError("--layer, --collapse: wanted one of them; got both")
-    document = dumps.document_of(model, hf, tokens, fuse, backend, arch, kv, threads, place)
+    document = dumps.document_of(model, tokens, compiling)
     if format in dump.DRAWINGS:
         drawn = dump.DRAWINGS[format](select(document, pass_name, layer, collapse))
     else:

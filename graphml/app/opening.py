@@ -6,7 +6,11 @@ from pathlib import Path
 
 import graphml
 from graphml.app.console import Bars
+from graphml.app.options import Compiling, Running, Sampling
 from graphml.engine import fetch
+from graphml.engine.compile import CompileOptions
+from graphml.engine.executor import Executor
+from graphml.engine.loading import open_executor
 from graphml.errors import UsageError
 
 
@@ -28,32 +32,36 @@ def seed_of(seed: int) -> int | None:
     return None if seed < 0 else seed
 
 
-def sampling(
-    temp: float = 0.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    min_p: float = 0.0,
-    typical_p: float = 1.0,
-    repeat_penalty: float = 1.0,
-    presence_penalty: float = 0.0,
-    frequency_penalty: float = 0.0,
-    repeat_last_n: int = 64,
-    dynatemp_range: float = 0.0,
-    dynatemp_exp: float = 1.0,
-    stop: list[str] | None = None,
-) -> graphml.SamplingParams:
+def sampling(given: Sampling) -> graphml.SamplingParams:
     """Return the sampling parameters that the options name."""
     return graphml.SamplingParams(
-        temperature=temp,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        typical_p=typical_p,
-        repeat_penalty=repeat_penalty,
-        presence_penalty=presence_penalty,
-        frequency_penalty=frequency_penalty,
-        penalty_last_n=repeat_last_n,
-        dynatemp_range=dynatemp_range,
-        dynatemp_exponent=dynatemp_exp,
-        stop=tuple(stop or ()),
+        temperature=given.temp,
+        top_k=given.top_k,
+        top_p=given.top_p,
+        min_p=given.min_p,
+        typical_p=given.typical_p,
+        repeat_penalty=given.repeat_penalty,
+        presence_penalty=given.presence_penalty,
+        frequency_penalty=given.frequency_penalty,
+        penalty_last_n=given.repeat_last_n,
+        dynatemp_range=given.dynatemp_range,
+        dynatemp_exponent=given.dynatemp_exp,
+        stop=tuple(given.stop or ()),
+    )
+
+
+def load(path: Path, given: Running, bars: Bars, template: Path | None = None) -> graphml.Model:
+    """Open a model as the options say."""
+    return graphml.load(
+        path, given.backend, given.threads, kv=given.kv, quant=given.quant, n_batch=given.batch,
+        arch=given.arch, pre=given.pre, template=template, fuse=given.fuse, place=given.place,
+        strict=given.strict, progress=bars.report,
+    )  # fmt: skip
+
+
+def header(path: Path, given: Compiling, n_batch: int, bars: Bars, tuned: bool | None = None) -> Executor:
+    """Open what compiles a model, as the options say; of its file no more than the header is read."""
+    chosen = CompileOptions(given.fuse, place=given.place, strict=given.strict)
+    return open_executor(
+        path, given.backend, given.threads, given.arch, given.kv, n_batch, bars.report, chosen, tuned=tuned
     )

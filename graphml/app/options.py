@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -125,3 +126,51 @@ DynatempExponent = Annotated[
 Stop = Annotated[
     list[str] | None, typer.Option("--stop", help="A text that ends the generation; may be given again.")
 ]
+
+
+@dataclass(frozen=True)
+class Compiling:
+    """What decides what a model's graph becomes."""
+
+    backend: Backend = "cpu"
+    threads: Threads = None
+    kv: CacheType = "f16"
+    arch: Architecture = None
+    fuse: Fuse = ""
+    place: Place = ""
+    strict: Strict = False
+    hf: Hub = None
+
+
+@dataclass(frozen=True)
+class Header(Compiling):
+    """The same for steps of some size. For commands that read no more than a file's header."""
+
+    batch: BatchSize = 512
+
+
+@dataclass(frozen=True)
+class Running(Header):
+    """The same, and what decides what is in memory. For commands that run a model."""
+
+    quant: Quant = None
+    pre: PreTokenizer = None
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn."""
+
+    temp: Temperature = 0.0
+    top_k: TopK = 0
+    top_p: TopP = 1.0
+    min_p: MinP = 0.0
+    typical_p: TypicalP = 1.0
+    repeat_penalty: RepeatPenalty = 1.0
+    presence_penalty: PresencePenalty = 0.0
+    frequency_penalty: FrequencyPenalty = 0.0
+    repeat_last_n: RepeatLastN = 64
+    dynatemp_range: DynatempRange = 0.0
+    dynatemp_exp: DynatempExponent = 1.0
+    stop: Stop = None
+    seed: Seed = -1

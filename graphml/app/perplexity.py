@@ -8,15 +8,17 @@ from typing import Annotated
 
 import typer
 
-import graphml
 from graphml.app import options
 from graphml.app.console import Bars, write_json
-from graphml.app.opening import find
+from graphml.app.groups import grouped
+from graphml.app.opening import find, load
 from graphml.errors import TokenizerError, UsageError
 from graphml.generate.perplexity import perplexity as estimates
 
 
+@grouped
 def perplexity(
+    opening: options.Running,
     file: Annotated[
         Path, typer.Option("--file", "-f", metavar="FILE", help="A text in UTF-8.", show_default=False)
     ],
@@ -24,30 +26,12 @@ def perplexity(
     ctx: Annotated[int, typer.Option("--ctx", "-c", min=4, help="Tokens per chunk.")] = 512,
     chunks: Annotated[int, typer.Option("--chunks", min=-1, help="Most chunks; -1: all.")] = -1,
     json: options.Json = False,
-    backend: options.Backend = "cpu",
-    threads: options.Threads = None,
-    kv: options.CacheType = "f16",
-    quant: options.Quant = None,
-    batch: options.BatchSize = 512,
-    arch: options.Architecture = None,
-    pre: options.PreTokenizer = None,
-    fuse: options.Fuse = "",
-    place: options.Place = "",
-    strict: options.Strict = False,
-    hf: options.Hub = None,
 ) -> None:
     """Print the perplexity of a text; its second half of every chunk counts."""
     if chunks == 0:
         raise UsageError("--chunks: wanted at least 1, or -1 for all; got 0")
     text = _read(file)
-    with (
-        Bars() as bars,
-        graphml.load(
-            find(model, hf, bars), backend, threads, kv=kv, quant=quant, n_batch=batch, arch=arch, pre=pre,
-            fuse=fuse, place=place, strict=strict,
-            progress=bars.report,
-        ) as opened,
-    ):  # fmt: skip
+    with Bars() as bars, load(find(model, opening.hf, bars), opening, bars) as opened:
         if opened.tokenizer is None:
             raise TokenizerError(f"{opened.path}: wanted a model with a vocabulary, to encode the text")
         ids = opened.encode(text)

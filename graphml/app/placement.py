@@ -10,45 +10,36 @@ import typer
 
 from graphml.app import options
 from graphml.app.console import Bars, size, write_json
-from graphml.app.opening import find
-from graphml.engine.compile import CompileOptions
-from graphml.engine.loading import open_executor
+from graphml.app.groups import grouped
+from graphml.app.opening import find, header
 from graphml.inspect.placement import describe_placement
 
 _SHOWN = 12  # parts and copies, unless all are asked for
 
 
+@grouped
 def placement(
+    opening: options.Header,
     model: options.Model = None,
-    backend: options.Backend = "cpu",
-    place: options.Place = "",
-    strict: options.Strict = False,
     every: Annotated[bool, typer.Option("--nodes", help="Print every node, part and copy.")] = False,
-    kv: options.CacheType = "f16",
-    batch: options.BatchSize = 512,
-    arch: options.Architecture = None,
-    fuse: options.Fuse = "",
-    threads: options.Threads = None,
     json: options.Json = False,
-    hf: options.Hub = None,
 ) -> None:
     """Show where the nodes of a model go and why, in which parts they run, and how many bytes cross.
 
     Reads the header only.
     """
     with Bars() as bars:
-        path = find(model, hf, bars)
-    chosen = CompileOptions(fuse, place=place, strict=strict)
-    executor = open_executor(path, backend, threads, arch, kv, batch, options=chosen)
+        path = find(model, opening.hf, bars)
+        executor = header(path, opening, opening.batch, bars)
     try:
         found = describe_placement(executor)
     finally:
         executor.close()
     if json:
-        write_json({"model": str(path), "kv": kv, "strict": strict, **found})
+        write_json({"model": str(path), "kv": opening.kv, "strict": opening.strict, **found})
         return
-    print(f"{path} on {backend}{f', {place}' if place else ''}")
-    _devices(found["devices"], batch)
+    print(f"{path} on {opening.backend}{f', {opening.place}' if opening.place else ''}")
+    _devices(found["devices"], opening.batch)
     _reasons(found["nodes"])
     _parts(found["parts"], every)
     _copies(found, every)

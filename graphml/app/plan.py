@@ -4,35 +4,27 @@ from __future__ import annotations
 
 from graphml.app import options
 from graphml.app.console import Bars, size, write_json
-from graphml.app.opening import find
-from graphml.engine.compile import CompileOptions
+from graphml.app.groups import grouped
+from graphml.app.opening import find, header
 from graphml.engine.executor import Executor
-from graphml.engine.loading import open_executor
 from graphml.engine.memory import memory_need
 from graphml.errors import UsageError
 
 
+@grouped
 def plan(
+    opening: options.Header,
     model: options.Model = None,
     ctx: options.Context = None,
-    kv: options.CacheType = "f16",
-    batch: options.BatchSize = 512,
-    backend: options.Backend = "cpu",
-    arch: options.Architecture = None,
-    fuse: options.Fuse = "",
-    place: options.Place = "",
-    strict: options.Strict = False,
     json: options.Json = False,
-    hf: options.Hub = None,
 ) -> None:
     """Show the memory for weights, keys and values, and intermediate results, and what of the file is unused.
 
     Reads the header only.
     """
     with Bars() as bars:
-        path = find(model, hf, bars)
-    chosen = CompileOptions(fuse, place=place, strict=strict)
-    executor = open_executor(path, backend, None, arch, kv, batch, options=chosen)
+        path = find(model, opening.hf, bars)
+        executor = header(path, opening, opening.batch, bars)
     try:
         need = memory_need(executor, _context(executor, ctx))
         unused = {"unused_tensors": executor.unused_tensors, "unread_keys": _unread_keys(executor)}
@@ -40,21 +32,24 @@ def plan(
         executor.close()
     if json:
         write_json(
-            {"model": str(path), "backend": backend, "kv": kv, "n_batch": batch, **need.as_dict(), **unused}
-        )
+            {
+                "model": str(path), "backend": opening.backend, "kv": opening.kv, "n_batch": opening.batch,
+                **need.as_dict(), **unused,
+            }
+        )  # fmt: skip
         return
     rows = [
         ("weights", need.weights, "mapped, shared between processes"),
         (
-            f"keys and values ({kv}, {need.n_ctx} tokens)",
+            f"keys and values ({opening.kv}, {need.n_ctx} tokens)",
             need.cache,
             f"{size(need.cache_per_token)} per token",
         ),
         ("arena, one token", need.arena_decode, ""),
-        (f"arena, {batch} tokens", need.arena_prefill, ""),
+        (f"arena, {opening.batch} tokens", need.arena_prefill, ""),
         ("together", need.total, ""),
     ]
-    print(f"{path} on {backend}")
+    print(f"{path} on {opening.backend}")
     for name, n_bytes, note in rows:
         print(f"  {name:38} {size(n_bytes):>11}  {note}".rstrip())
     for what, names in unused.items():

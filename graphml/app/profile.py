@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-import graphml
 from graphml.app import machine, options
 from graphml.app.console import Bars, write_json
-from graphml.app.opening import find
+from graphml.app.groups import grouped
+from graphml.app.opening import find, load
 from graphml.errors import UsageError
 from graphml.inspect import profile_table
 from graphml.inspect.profile import profile as measure
@@ -27,7 +27,9 @@ PromptTokens = Annotated[
 NewTokens = Annotated[int, typer.Option("--max-tokens", "-n", min=0, help="Tokens after it; 0: none.")]
 
 
+@grouped
 def profile(
+    opening: options.Running,
     model: options.Model = None,
     prompt_tokens: PromptTokens = 512,
     max_tokens: NewTokens = 64,
@@ -52,26 +54,10 @@ def profile(
             show_default=False,
         ),
     ] = None,
-    backend: options.Backend = "cpu",
-    threads: options.Threads = None,
-    kv: options.CacheType = "f16",
-    quant: options.Quant = None,
-    batch: options.BatchSize = 512,
-    arch: options.Architecture = None,
-    fuse: options.Fuse = "",
-    place: options.Place = "",
-    strict: options.Strict = False,
-    hf: options.Hub = None,
 ) -> None:
     """Show where the time of a prompt and of the tokens after it goes: by phase, op, layer or node."""
     chosen = _tables(by, format)
-    with (
-        Bars() as bars,
-        graphml.load(
-            find(model, hf, bars), backend, threads, kv=kv, quant=quant, n_batch=batch, arch=arch, fuse=fuse,
-            place=place, strict=strict, progress=bars.report,
-        ) as opened,
-    ):  # fmt: skip
+    with Bars() as bars, load(find(model, opening.hf, bars), opening, bars) as opened:
         found = measure(opened, prompt_tokens, max_tokens, rounds)
         if graph is not None:
             _write("--graph", graph, with_times(opened, found))

@@ -11,11 +11,15 @@ import typer
 import graphml
 from graphml.app import options
 from graphml.app.console import Bars, remark, write, write_json
-from graphml.app.opening import find, sampling, seed_of
+from graphml.app.groups import grouped
+from graphml.app.opening import find, load, sampling, seed_of
 from graphml.errors import UsageError
 
 
+@grouped
 def run(
+    opening: options.Running,
+    drawing: options.Sampling,
     model: options.Model = None,
     prompt: Annotated[
         str | None,
@@ -32,49 +36,15 @@ def run(
         bool, typer.Option("--show-prompt", help="Print the text that the model is given, before its answer.")
     ] = False,
     json: options.Json = False,
-    temp: options.Temperature = 0.0,
-    top_k: options.TopK = 0,
-    top_p: options.TopP = 1.0,
-    min_p: options.MinP = 0.0,
-    typical_p: options.TypicalP = 1.0,
-    repeat_penalty: options.RepeatPenalty = 1.0,
-    presence_penalty: options.PresencePenalty = 0.0,
-    frequency_penalty: options.FrequencyPenalty = 0.0,
-    repeat_last_n: options.RepeatLastN = 64,
-    dynatemp_range: options.DynatempRange = 0.0,
-    dynatemp_exp: options.DynatempExponent = 1.0,
-    stop: options.Stop = None,
-    seed: options.Seed = -1,
     ctx: options.Context = None,
-    backend: options.Backend = "cpu",
-    threads: options.Threads = None,
-    kv: options.CacheType = "f16",
-    quant: options.Quant = None,
-    batch: options.BatchSize = 512,
     template: options.Template = None,
-    arch: options.Architecture = None,
-    pre: options.PreTokenizer = None,
-    fuse: options.Fuse = "",
-    place: options.Place = "",
-    strict: options.Strict = False,
-    hf: options.Hub = None,
 ) -> None:
     """Answer a prompt with the model's chat template; models without one, and --raw, continue the text."""
-    params = sampling(
-        temp, top_k, top_p, min_p, typical_p, repeat_penalty, presence_penalty, frequency_penalty,
-        repeat_last_n, dynatemp_range, dynatemp_exp, stop,
-    )  # fmt: skip
+    params = sampling(drawing)
     text = _prompt(prompt)
     limit = None if max_tokens < 0 else max_tokens
-    with (
-        Bars() as bars,
-        graphml.load(
-            find(model, hf, bars), backend, threads, kv=kv, quant=quant, n_batch=batch, arch=arch, pre=pre,
-            fuse=fuse, place=place, strict=strict,
-            template=template, progress=bars.report,
-        ) as opened,
-    ):  # fmt: skip
-        session, given, pieces = _begin(opened, text, system, raw, params, limit, ctx, seed)
+    with Bars() as bars, load(find(model, opening.hf, bars), opening, bars, template) as opened:
+        session, given, pieces = _begin(opened, text, system, raw, params, limit, ctx, drawing.seed)
         if show_prompt and not json:
             write(given)
         answer = _shown(pieces, bars, silent=json)
@@ -85,7 +55,7 @@ def run(
                 {
                     "model": str(opened.path),
                     "arch": opened.arch,
-                    "backend": backend,
+                    "backend": opening.backend,
                     "prompt": given,
                     "text": answer,
                     "prompt_ids": ids[: stats.n_prompt],

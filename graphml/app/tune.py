@@ -7,42 +7,35 @@ from dataclasses import asdict
 from graphml import settings
 from graphml.app import options
 from graphml.app.console import Bars, write_json
-from graphml.app.opening import find
+from graphml.app.groups import grouped
+from graphml.app.opening import find, header
 from graphml.backend import TunableDevice
-from graphml.engine.compile import CompileOptions
-from graphml.engine.loading import open_executor
 from graphml.errors import UsageError
 
 
+@grouped
 def tune(
+    opening: options.Header,
     model: options.Model = None,
-    threads: options.Threads = None,
-    kv: options.CacheType = "f16",
-    batch: options.BatchSize = 512,
-    backend: options.Backend = "cpu",
-    arch: options.Architecture = None,
-    fuse: options.Fuse = "",
     json: options.Json = False,
-    hf: options.Hub = None,
 ) -> None:
     """Find the parameters with which this machine runs the model's kernels fastest, and keep them.
 
     Programs use them where GRAPHML_TUNED=1 or load(..., tuned=True) says so.
     """
     with Bars() as bars:
-        path = find(model, hf, bars)
-        chosen = CompileOptions(fuse)
-        executor = open_executor(path, backend, threads, arch, kv, batch, bars.report, chosen, tuned=False)
+        path = find(model, opening.hf, bars)
+        executor = header(path, opening, opening.batch, bars, tuned=False)
         try:
             device = executor.device
             if not isinstance(device, TunableDevice):
-                raise UsageError(f"backend {backend!r} has nothing to tune")
-            graphs = [executor.compiled(tokens, 1).graph for tokens in dict.fromkeys((1, batch))]
+                raise UsageError(f"backend {opening.backend!r} has nothing to tune")
+            graphs = [executor.compiled(tokens, 1).graph for tokens in dict.fromkeys((1, opening.batch))]
             found = device.tune(graphs, executor.weights, bars.report)
         finally:
             executor.close()
     if json:
-        write_json({"model": str(path), "backend": backend, "tuned": [asdict(one) for one in found]})
+        write_json({"model": str(path), "backend": opening.backend, "tuned": [asdict(one) for one in found]})
         return
     for one in found:
         kept = ", ".join(f"{name} {value}" for name, value in one.parameters.items()) or "as usual"
