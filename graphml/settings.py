@@ -68,6 +68,11 @@ def debug() -> bool:
     return os.environ.get("GRAPHML_DEBUG", "") not in ("", "0")
 
 
+def debug_kernels() -> bool:
+    """`GRAPHML_DEBUG=kernels`: the text of kernels is shown on stderr when it is made."""
+    return os.environ.get("GRAPHML_DEBUG", "") == "kernels"
+
+
 def child_environment(changes: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a child process: ours with `changes`."""
     return {**os.environ, **changes}

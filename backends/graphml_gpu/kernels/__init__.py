@@ -1,0 +1,1 @@
+"""The kernels, by family. Know nothing of devices and graphs."""

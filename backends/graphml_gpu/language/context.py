@@ -1,0 +1,219 @@
+"""What is known while a kernel is lowered to its tree: the functions entered, the block being filled, names.
+
+Knows neither Python's syntax (`statements`, `expressions`, `calls`) nor the targets.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from graphml.errors import BackendError
+from graphml_gpu.language.features import Features
+from graphml_gpu.language.source import Source
+from graphml_gpu.language.tree import Array, Assign, Convert, Expression, Literal, Name, Statement, Variable
+from graphml_gpu.language.types import BOOL, F32, I32, U32, Type
+from graphml_gpu.language.walk import is_plain, is_stable
+
+Value = Any
+"""What a name or an expression of a kernel stands for: an `Expression` (known at run time), an `Array`, a tuple of
+values, or anything else: a value known when compiling."""
+
+EXPRESSIONS = Expression.__args__
+
+
+def is_expression(value: Value) -> bool:
+    """Whether a value is known at run time only."""
+    return isinstance(value, EXPRESSIONS)
+
+
+def is_number(value: Value) -> bool:
+    """Whether a value is an int, float or bool known when compiling."""
+    return isinstance(value, int | float)
+
+
+@dataclass
+class Frame:
+    """A function being lowered. sites: how often each name is assigned in its text. names: what they stand for."""
+
+    source: Source
+    sites: Counter[str]
+    names: dict[str, Value] = field(default_factory=dict)
+    node: ast.AST | None = None
+    inside: int = 0
+    """Loops and decisions at run time around the statement in hand, within this function."""
+    unrolled: bool = False
+    """Whether the innermost loop is unrolled."""
+
+
+@dataclass
+class Context:
+    """One kernel on its way from Python's syntax to a tree."""
+
+    name: str
+    features: Features
+    group: tuple[int, int, int]
+    lower_expression: Callable[[Context, ast.expr], Value]
+    lower_block: Callable[[Context, list[ast.stmt]], None]
+    frames: list[Frame] = field(default_factory=list)
+    block: list[Statement] = field(default_factory=list)
+    arrays: dict[Any, Array] = field(default_factory=dict)
+    """Shared and private arrays and tables, by what makes them one."""
+    taken: set[str] = field(default_factory=set)
+
+    @property
+    def frame(self) -> Frame:
+        """The function in hand."""
+        return self.frames[-1]
+
+    @property
+    def where(self) -> str:
+        """File and line of the statement in hand."""
+        return self.frame.source.where(self.frame.node) if self.frame.node else self.frame.source.file
+
+    def fail(self, message: str, node: ast.AST | None = None) -> NoReturn:
+        """Raise `BackendError` naming the kernel, the line, and the lines of the functions entered."""
+        places = [frame.source.where(frame.node or frame.source.tree) for frame in self.frames]
+        if node is not None and hasattr(node, "lineno"):
+            places[-1] = self.frame.source.where(node)
+        inner = f" (called from {', '.join(reversed(places[:-1]))})" if len(places) > 1 else ""
+        raise BackendError(f"kernel {self.name}, {places[-1]}{inner}: {message}")
+
+    def unique(self, name: str) -> str:
+        """A name that no other variable, array or argument of the kernel has."""
+        candidate, n = name, 0
+        while candidate in self.taken:
+            n += 1
+            candidate = f"{name}_{n}"
+        self.taken.add(candidate)
+        return candidate
+
+    def emit(self, statement: Statement) -> None:
+        """Append to the block in hand."""
+        self.block.append(statement)
+
+    @contextmanager
+    def inner(self) -> Iterator[list[Statement]]:
+        """Fill a block of its own."""
+        outer, self.block = self.block, []
+        try:
+            yield self.block
+        finally:
+            self.block = outer
+
+    def fixed(self, hint: str, value: Expression) -> Name:
+        """A new variable with this value, given here."""
+        variable = Variable(self.unique(hint), value.type)
+        self.emit(Assign(variable, value))
+        return Name(variable)
+
+    def plain(self, hint: str, value: Expression) -> Expression:
+        """The value as one that may be written twice and later."""
+        return value if is_plain(value) else self.fixed(hint, value)
+
+    def in_order(self, lowerings: list[Callable[[], Value]]) -> list[Value]:
+        """Lower several expressions; what a later one's statements could change is worked out before them."""
+        values: list[Value] = []
+        ends: list[int] = []
+        for lowering in lowerings:
+            start = len(self.block)
+            value = lowering()
+            if len(self.block) > start:
+                self._fix_before(values, ends, start)
+            values.append(value)
+            ends.append(len(self.block))
+        return values
+
+    def _fix_before(self, values: list[Value], ends: list[int], start: int) -> None:
+        tail = self.block[start:]
+        del self.block[start:]
+        for i, earlier in enumerate(values):
+            if is_expression(earlier) and not is_stable(earlier):
+                values[i] = self.fixed("value", earlier)
+        self.block.extend(tail)
+
+    def typed(self, value: Value, wanted: Type, what: str, node: ast.AST | None = None) -> Expression:
+        """The value as an expression of the type wanted; only constants are converted."""
+        if is_expression(value):
+            if value.type != wanted:
+                advice = f"; {wanted.name}(...) converts" if wanted.lanes == 1 else ""
+                self.fail(f"{what}: wanted {wanted.name}, got {value.type.name}{advice}", node)
+            return value  # type: ignore[no-any-return]
+        if not is_number(value):
+            self.fail(f"{what}: wanted {wanted.name}, got {describe(value)}", node)
+        return self.literal(value, wanted, what, node)
+
+    def literal(self, value: float, wanted: Type, what: str, node: ast.AST | None = None) -> Literal:
+        """A constant in a type that holds it."""
+        if wanted == BOOL:
+            fits = isinstance(value, bool)
+        elif isinstance(value, bool):
+            fits = False
+        elif wanted.is_integer:
+            low, high = (0, 2**32) if wanted.kind == "u32" else (-(2**31), 2**31)
+            fits = isinstance(value, int) and low <= value < high
+        else:
+            fits, value = True, float(value)
+        if not fits:
+            self.fail(f"{what}: wanted {wanted.name}, got the constant {value}", node)
+        return Literal(value, wanted)
+
+    def expression(self, value: Value, what: str, node: ast.AST | None = None) -> Expression:
+        """The value as an expression; a constant takes its usual type: u32 (i32 below 0), f32 or bool."""
+        if is_expression(value):
+            return value  # type: ignore[no-any-return]
+        if isinstance(value, bool):
+            return Literal(value, BOOL)
+        if isinstance(value, int):
+            return self.literal(value, U32 if value >= 0 else I32, what, node)
+        if isinstance(value, float):
+            return Literal(value, F32)
+        self.fail(f"{what}: wanted a number, got {describe(value)}", node)
+
+    def unify(self, values: list[Value], what: str, node: ast.AST | None = None) -> list[Expression]:
+        """Values brought to one type: constants take that of the others, scalars are spread over vectors."""
+        types = {value.type for value in values if is_expression(value)}
+        if not types:
+            floats = any(isinstance(value, float) for value in values)
+            first = self.expression(float(values[0]) if floats else values[0], what, node)
+            return [self.typed(value, first.type, what, node) for value in values]
+        widest = max(types, key=lambda t: t.lanes)
+        if any(t.kind != widest.kind or t.lanes not in (1, widest.lanes) for t in types):
+            names = " and ".join(sorted(t.name for t in types))
+            self.fail(f"{what}: wanted values of one type, got {names}", node)
+        return [self.spread(self._of_kind(value, widest, what, node), widest) for value in values]
+
+    def _of_kind(self, value: Value, widest: Type, what: str, node: ast.AST | None) -> Expression:
+        return value if is_expression(value) else self.typed(value, widest, what, node)
+
+    def spread(self, value: Expression, wanted: Type) -> Expression:
+        """A scalar as a vector with it in all lanes."""
+        if value.type.lanes == wanted.lanes:
+            return value
+        return Convert((value,), wanted)
+
+    def constant(self, value: Value, kinds: Mapping[type, str] | type, what: str, node: ast.AST) -> Any:
+        """A value that must be known when compiling."""
+        kind = kinds if isinstance(kinds, type) else tuple(kinds)
+        if is_expression(value) or not isinstance(value, kind):
+            wanted = kinds.__name__ if isinstance(kinds, type) else " or ".join(kinds.values())
+            self.fail(f"{what}: wanted {wanted} known when compiling, got {describe(value)}", node)
+        return value
+
+
+def describe(value: Value) -> str:
+    """A value in a message."""
+    if is_expression(value):
+        return f"{value.type.name} known at run time"
+    if isinstance(value, Array):
+        return f"the {value.space} array {value.name!r}"
+    if isinstance(value, Type):
+        return f"the type {value.name}"
+    if isinstance(value, tuple):
+        return f"{len(value)} values"
+    name = getattr(value, "name", None)
+    return f"{name}" if isinstance(name, str) else repr(value)

@@ -1,0 +1,321 @@
+"""Python's expressions to typed ones; what is known when compiling is worked out here. Calls are in `calls`."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from graphml_gpu.language.calls import lower_call
+from graphml_gpu.language.context import Context, Value, describe, is_expression, is_number
+from graphml_gpu.language.source import UnknownNameError
+from graphml_gpu.language.tree import (
+    Array,
+    Assign,
+    Binary,
+    Expression,
+    If,
+    Lane,
+    Literal,
+    Load,
+    Name,
+    Select,
+    Unary,
+    Variable,
+)
+from graphml_gpu.language.types import BOOL, U32
+from graphml_gpu.language.walk import has_load, truth
+
+_BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Add: ("+", operator.add),
+    ast.Sub: ("-", operator.sub),
+    ast.Mult: ("*", operator.mul),
+    ast.Div: ("/", operator.truediv),
+    ast.FloorDiv: ("//", operator.floordiv),
+    ast.Mod: ("%", operator.mod),
+    ast.Pow: ("**", operator.pow),
+    ast.LShift: ("<<", operator.lshift),
+    ast.RShift: (">>", operator.rshift),
+    ast.BitAnd: ("&", operator.and_),
+    ast.BitOr: ("|", operator.or_),
+    ast.BitXor: ("^", operator.xor),
+}
+_COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Eq: ("==", operator.eq),
+    ast.NotEq: ("!=", operator.ne),
+    ast.Lt: ("<", operator.lt),
+    ast.LtE: ("<=", operator.le),
+    ast.Gt: (">", operator.gt),
+    ast.GtE: (">=", operator.ge),
+    ast.Is: ("is", operator.is_),
+    ast.IsNot: ("is not", operator.is_not),
+    ast.In: ("in", lambda a, b: a in b),
+    ast.NotIn: ("not in", lambda a, b: a not in b),
+}
+_INTEGER_ONLY = frozenset(["//", "%", "<<", ">>", "&", "|", "^"])
+LANES = "xyzw"
+
+
+def lower_expression(context: Context, node: ast.expr) -> Value:
+    """What an expression stands for."""
+    match node:
+        case ast.Constant():
+            return node.value
+        case ast.Name():
+            return _name(context, node)
+        case ast.BinOp():
+            return _binary(context, node)
+        case ast.UnaryOp():
+            return _unary(context, node)
+        case ast.Compare():
+            return _compare(context, node)
+        case ast.BoolOp():
+            return _bool(context, node)
+        case ast.IfExp():
+            return _choice(context, node)
+        case ast.Call():
+            return lower_call(context, node)
+        case ast.Subscript():
+            return _element(context, node)
+        case ast.Attribute():
+            return _attribute(context, node)
+        case ast.Tuple() | ast.List():
+            return tuple(
+                context.in_order(
+                    [lambda item=item: context.lower_expression(context, item) for item in node.elts]
+                )  # type: ignore[misc]
+            )
+        case ast.JoinedStr():
+            return "".join(_part(context, part) for part in node.values)
+    context.fail(f"a kernel has no {type(node).__name__}: `{ast.unparse(node)}`", node)
+
+
+def _part(context: Context, node: ast.expr) -> str:
+    value = lower_expression(context, node.value if isinstance(node, ast.FormattedValue) else node)
+    return str(value)
+
+
+def _name(context: Context, node: ast.Name) -> Value:
+    frame = context.frame
+    if node.id in frame.names:
+        return frame.names[node.id]
+    if node.id in frame.sites:
+        context.fail(f"`{node.id}` has no value here (a loop's variable ends with its loop)", node)
+    try:
+        return frame.source.names(node.id)
+    except (UnknownNameError, ValueError):
+        context.fail(f"`{node.id}` is not known", node)
+
+
+def _binary(context: Context, node: ast.BinOp) -> Value:
+    left, right = context.in_order(
+        [lambda: lower_expression(context, node.left), lambda: lower_expression(context, node.right)]
+    )
+    return binary(context, type(node.op), left, right, node)
+
+
+def binary(context: Context, kind: type[ast.operator], left: Value, right: Value, node: ast.AST) -> Value:
+    """`left operator right`, folded where both are known."""
+    if kind not in _BINARY:
+        context.fail(f"a kernel has no operator {kind.__name__}", node)
+    sign, fold = _BINARY[kind]
+    if not is_expression(left) and not is_expression(right):
+        return _fold(context, fold, (left, right), f"`{sign}`", node)
+    if sign == "**":
+        context.fail("`**`: wanted constants; pow(x, y) works at run time", node)
+    one, other = context.unify([left, right], f"`{sign}`", node)
+    kept = _simplify(sign, one, other)
+    if kept is not None:
+        return kept
+    if one.type == BOOL:
+        context.fail(f"`{sign}`: wanted numbers, got bool; use `and`, `or`, `not`", node)
+    if sign in _INTEGER_ONLY and not one.type.is_integer:
+        context.fail(f"`{sign}`: wanted integers, got {one.type.name}", node)
+    if sign == "/" and one.type.is_integer:
+        context.fail(f"`/`: wanted floats, got {one.type.name}; use `//`", node)
+    return Binary(sign, one, other, one.type)
+
+
+def _simplify(sign: str, left: Expression, right: Expression) -> Expression | None:
+    """x + 0, x * 1 and the like of integers: they come from compile-time sizes."""
+    if not left.type.is_integer:
+        return None
+    nothing = {"+": 0, "-": 0, "*": 1, "//": 1, "<<": 0, ">>": 0, "|": 0, "^": 0}
+    if isinstance(right, Literal) and nothing.get(sign) == right.value:
+        return left
+    if isinstance(left, Literal) and sign in "+*|^" and nothing[sign] == left.value:
+        return right
+    return None
+
+
+def _fold(
+    context: Context, fold: Callable[..., Any], values: tuple[Any, ...], what: str, node: ast.AST
+) -> Any:
+    if any(isinstance(value, Array) for value in values):
+        context.fail(f"{what}: wanted numbers, got {describe(values[0])} and {describe(values[-1])}", node)
+    try:
+        return fold(*values)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        context.fail(f"{what} of {', '.join(map(describe, values))}: {error}", node)
+
+
+def _unary(context: Context, node: ast.UnaryOp) -> Value:
+    value = lower_expression(context, node.operand)
+    if not is_expression(value):
+        folds: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+            ast.USub: operator.neg,
+            ast.UAdd: operator.pos,
+            ast.Invert: operator.invert,
+            ast.Not: operator.not_,
+        }
+        return _fold(context, folds[type(node.op)], (value,), f"`{ast.unparse(node)}`", node)
+    kind = value.type
+    match node.op:
+        case ast.Not():
+            return Unary("not", context.typed(value, BOOL, "`not`", node), BOOL)
+        case ast.USub() if kind.is_float or kind.kind == "i32":
+            return Unary("-", value, kind)
+        case ast.Invert() if kind.is_integer:
+            return Unary("~", value, kind)
+    context.fail(f"`{ast.unparse(node)}`: no such operator for {kind.name}", node)
+
+
+def _compare(context: Context, node: ast.Compare) -> Value:
+    sides = [node.left, *node.comparators]
+    values = context.in_order([lambda side=side: lower_expression(context, side) for side in sides])  # type: ignore[misc]
+    if len(values) > 2:
+        values = [context.plain("value", v) if is_expression(v) else v for v in values]
+    result: Value = True
+    for i, kind in enumerate(node.ops):
+        result = _both(context, result, _compared(context, kind, values[i], values[i + 1], node))
+    return result
+
+
+def _compared(context: Context, kind: ast.cmpop, left: Value, right: Value, node: ast.AST) -> Value:
+    sign, fold = _COMPARE[type(kind)]
+    if not is_expression(left) and not is_expression(right):
+        return _fold(context, fold, (left, right), f"`{sign}`", node)
+    if sign in ("is", "is not") and (left is None or right is None):
+        return sign == "is not"
+    if "i" in sign:
+        context.fail(f"`{sign}`: wanted values known when compiling", node)
+    one, other = context.unify([left, right], f"`{sign}`", node)
+    if one.type.lanes > 1:
+        context.fail(f"`{sign}`: wanted scalars, got {one.type.name}", node)
+    return Binary(sign, one, other, BOOL)
+
+
+def _both(context: Context, left: Value, right: Value) -> Value:
+    if not is_expression(left):
+        return right if left else False
+    if not is_expression(right):
+        return left if right else False
+    return Binary("and", left, right, BOOL)
+
+
+def _bool(context: Context, node: ast.BoolOp) -> Value:
+    """`and`, `or`: constants decide; what the right side needs first runs only where it is asked for."""
+    stops = isinstance(node.op, ast.Or)
+    sign = "or" if stops else "and"
+    result: Value = not stops
+    for side in node.values:
+        if not is_expression(result) and bool(result) == stops:
+            return result
+        with context.inner() as needed:
+            value = lower_expression(context, side)
+        if not is_expression(result):
+            context.block.extend(needed)
+            result = value
+            continue
+        right = truth(bool(value)) if is_number(value) else context.typed(value, BOOL, f"`{sign}`", side)
+        left = context.typed(result, BOOL, f"`{sign}`", node)
+        if needed:
+            result = _asked_for(context, left, right, needed, stops)
+        elif isinstance(right, Literal):
+            result = right if bool(right.value) == stops else left
+        else:
+            result = Binary(sign, left, right, BOOL)
+    return result
+
+
+def _asked_for(context: Context, left: Expression, right: Expression, needed: list[Any], stops: bool) -> Name:
+    variable = Variable(context.unique("holds"), BOOL, mutable=True)
+    context.emit(Assign(variable, left))
+    ask: Expression = Unary("not", Name(variable), BOOL) if stops else Name(variable)
+    context.emit(If(ask, [*needed, Assign(variable, right)]))
+    return Name(variable)
+
+
+def condition(context: Context, node: ast.expr) -> Value:
+    """A bool known when compiling, or an expression of type bool."""
+    value = lower_expression(context, node)
+    if is_expression(value):
+        return context.typed(value, BOOL, f"condition `{ast.unparse(node)}`", node)
+    if isinstance(value, Array):
+        context.fail(f"condition `{ast.unparse(node)}`: wanted bool, got {describe(value)}", node)
+    return bool(value)
+
+
+def _choice(context: Context, node: ast.IfExp) -> Value:
+    """`a if c else b`: a select where both sides are harmless, else an `if`."""
+    decided = condition(context, node.test)
+    if isinstance(decided, bool):
+        return lower_expression(context, node.body if decided else node.orelse)
+    with context.inner() as first:
+        yes = lower_expression(context, node.body)
+    with context.inner() as second:
+        no = lower_expression(context, node.orelse)
+    one, other = context.unify([yes, no], f"`{ast.unparse(node)}`", node)
+    if not first and not second and not has_load(one) and not has_load(other):
+        return Select(decided, one, other)
+    variable = Variable(context.unique("value"), one.type, mutable=True)
+    context.emit(If(decided, [*first, Assign(variable, one)], [*second, Assign(variable, other)]))
+    return Name(variable)
+
+
+def _element(context: Context, node: ast.Subscript) -> Value:
+    base, index = context.in_order(
+        [lambda: lower_expression(context, node.value), lambda: lower_expression(context, node.slice)]
+    )
+    if isinstance(base, Array):
+        if base.space == "buffer" and base.access == "write":
+            context.fail(f"`{base.name}` is Write: it cannot be read; wanted Update", node)
+        return Load(base, array_index(context, base, index, node), base.element)
+    if is_expression(base):
+        lane = context.constant(index, int, "a vector's lane", node)
+        return _lane(context, base, lane, node)
+    if is_expression(index) or isinstance(index, Array):
+        context.fail(
+            f"`{ast.unparse(node)}`: wanted an index known when compiling; table(u32, ...) takes others", node
+        )
+    return _fold(context, operator.getitem, (base, index), f"`{ast.unparse(node)}`", node)
+
+
+def array_index(context: Context, array: Array, index: Value, node: ast.AST) -> Expression:
+    """An index into an array: u32 or i32, within bounds where both are known."""
+    what = f"index of `{array.name}`"
+    if is_expression(index):
+        if index.type.kind not in ("u32", "i32") or index.type.lanes > 1:
+            context.fail(f"{what}: wanted u32, got {index.type.name}", node)
+        return index  # type: ignore[no-any-return]
+    if array.length is not None and isinstance(index, int) and not 0 <= index < array.length:
+        context.fail(f"{what}: wanted 0 to {array.length - 1}, got {index}", node)
+    return context.typed(index, U32, what, node)
+
+
+def _lane(context: Context, value: Expression, lane: int, node: ast.AST) -> Lane:
+    if not 0 <= lane < value.type.lanes or value.type.lanes == 1:
+        context.fail(f"{value.type.name} has no lane {lane}", node)
+    return Lane(value, lane)
+
+
+def _attribute(context: Context, node: ast.Attribute) -> Value:
+    base = lower_expression(context, node.value)
+    if is_expression(base):
+        if node.attr not in LANES:
+            context.fail(f"wanted a lane (x, y, z, w), got `.{node.attr}`", node)
+        return _lane(context, base, LANES.index(node.attr), node)
+    if isinstance(base, Array):
+        context.fail(f"an array has no `.{node.attr}`", node)
+    return _fold(context, getattr, (base, node.attr), f"`{ast.unparse(node)}`", node)

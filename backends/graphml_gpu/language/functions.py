@@ -1,0 +1,80 @@
+"""`@function`: a Python function that is written into the kernels that call it. Knows no targets."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from graphml_gpu.language.context import Frame
+from graphml_gpu.language.source import Source, read
+
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
+
+
+class Function:
+    """A function of the language; equal to itself alone, so that it can be a constant of a kernel."""
+
+    def __init__(self, python: Callable[..., Any]) -> None:
+        self.python = python
+        self.name = python.__name__
+        self.__doc__ = python.__doc__
+
+    @cached_property
+    def source(self) -> Source:
+        """Its syntax tree, read when first called."""
+        return read(self.python)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __call__(self, *arguments: object, **keywords: object) -> Any:
+        """Refuse: a function of the language is called by kernels."""
+        raise TypeError(f"{self.name}() is a function of the kernel language, for use in a kernel only")
+
+
+if TYPE_CHECKING:
+
+    def function(python: AnyFunction) -> AnyFunction:
+        """Make a function of the language, for kernels to call. A type checker sees the function itself."""
+
+else:
+
+    def function(python: Callable[..., Any]) -> Function:
+        """Make a function of the language, for kernels to call."""
+        return Function(python)
+
+
+def entered(source: Source, call: ast.AST | None = None) -> Frame:
+    """A function as it is when its body is about to be lowered."""
+    return Frame(source, _sites(source))
+
+
+def _sites(source: Source) -> Counter[str]:
+    """How often each name is given a value in the function's text; a change in place counts as two."""
+    sites: Counter[str] = Counter(parameter.name for parameter in source.parameters)
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.Assign():
+                for target in node.targets:
+                    _count(sites, target, 1)
+            case ast.AnnAssign():
+                _count(sites, node.target, 1)
+            case ast.AugAssign():
+                _count(sites, node.target, 2)
+            case ast.For():
+                _count(sites, node.target, 0)
+    return sites
+
+
+def _count(sites: Counter[str], target: ast.expr, times: int) -> None:
+    match target:
+        case ast.Name():
+            sites[target.id] += times
+        case ast.Tuple() | ast.List():
+            for item in target.elts:
+                _count(sites, item, times)
+        case ast.Attribute():
+            _count(sites, target.value, 2)

@@ -1,0 +1,247 @@
+"""`@kernel` and its specialisations: what a driver is given. Knows no device.
+
+A kernel's positional arguments are buffers (`Read[T]`, `Write[T]`, `Update[T]`), then scalars (`u32`, `i32`,
+`f32`); its keyword-only arguments are compile-time constants. `GROUP` (or `GROUP_X`, `GROUP_Y`) is the size of
+its workgroup.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from graphml.errors import BackendError
+from graphml.settings import debug_kernels
+from graphml_gpu.language.context import Context
+from graphml_gpu.language.declare import declare
+from graphml_gpu.language.emulator import run
+from graphml_gpu.language.expressions import lower_expression
+from graphml_gpu.language.features import PORTABLE, Features
+from graphml_gpu.language.functions import entered
+from graphml_gpu.language.opencl import opencl
+from graphml_gpu.language.reserved import RESERVED
+from graphml_gpu.language.source import Source, read
+from graphml_gpu.language.statements import lower_block
+from graphml_gpu.language.tree import Across, Array, Index, Scalar, Tree
+from graphml_gpu.language.types import SCALARS, BufferType, Type
+from graphml_gpu.language.walk import all_expressions, all_statements
+from graphml_gpu.language.wgsl import wgsl
+
+
+@dataclass(frozen=True)
+class BufferArgument:
+    """A buffer of a kernel. access: "read", "write" or "update"; atomic: changed by atomics."""
+
+    name: str
+    access: str
+    element: Type
+    atomic: bool
+
+    @property
+    def writes(self) -> bool:
+        """Whether the kernel may change it."""
+        return self.access != "read"
+
+
+@dataclass(frozen=True)
+class ScalarArgument:
+    """A scalar: a word of four bytes in the struct. kind: "u32", "i32" or "f32"."""
+
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True, eq=False)
+class Specialised:
+    """A kernel with its constants: text for both languages, and a run in Python.
+
+    name: the kernel's, the entry point of the texts. constants: all of them. group: x, y, z. buffers: in the
+    order of the bindings. scalars: the words of the struct in order, last a `<buffer>_at` (u32, in elements) of
+    each buffer. shared_bytes: of one workgroup. subgroups: whether the text needs that feature.
+    """
+
+    name: str
+    constants: Mapping[str, Any]
+    features: Features
+    group: tuple[int, int, int]
+    buffers: tuple[BufferArgument, ...]
+    scalars: tuple[ScalarArgument, ...]
+    shared_bytes: int
+    subgroups: bool
+    tree: Tree
+
+    @property
+    def title(self) -> str:
+        """The kernel with its constants, for a person."""
+        return ", ".join([self.name, *(f"{name} = {value}" for name, value in self.constants.items())])
+
+    def wgsl(self, writable: Collection[str] = ()) -> str:
+        """WGSL. writable: buffers bound as read_write though the kernel only reads them."""
+        return _shown(wgsl(self.tree, self.features, self.title, writable))
+
+    def opencl(self) -> str:
+        """OpenCL C."""
+        return _shown(opencl(self.tree, self.features, self.title))
+
+    def words(self, scalars: Mapping[str, int | float]) -> np.ndarray[Any, np.dtype[np.uint32]]:
+        """The struct of the scalars as words; a buffer's `_at` is 0 where it is not given."""
+        words = np.zeros(len(self.scalars), np.uint32)
+        for i, scalar in enumerate(self.scalars):
+            value = scalars[scalar.name] if not scalar.name.endswith("_at") else scalars.get(scalar.name, 0)
+            kind = {"u32": np.uint32, "i32": np.int32, "f32": np.float32}[scalar.kind]
+            words[i] = np.asarray(value, kind).view(np.uint32)
+        return words
+
+    def run_python(
+        self,
+        buffers: Mapping[str, np.ndarray[Any, Any]],
+        scalars: Mapping[str, int | float],
+        groups: Sequence[int],
+    ) -> None:
+        """Run in Python, slowly: NumPy arrays are the buffers, written in place; groups: x, y, z.
+
+        Raises `BackendError` for an index out of bounds, a race in shared memory or a barrier that not all reach.
+        """
+        run(self.tree, self.features, self.title, buffers, scalars, groups)
+
+
+def _shown(text: str) -> str:
+    if debug_kernels():
+        print(text, file=sys.stderr)
+    return text
+
+
+class Kernel:
+    """A kernel as written; `specialise` makes what a device runs."""
+
+    def __init__(self, python: Callable[..., None]) -> None:
+        self.python = python
+        self.name = python.__name__
+        self.__doc__ = python.__doc__
+        self._made: dict[Any, Specialised] = {}
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name}>"
+
+    @cached_property
+    def source(self) -> Source:
+        """Its syntax tree, read when first specialised."""
+        return read(self.python)
+
+    @property
+    def constants(self) -> Mapping[str, Any]:
+        """The compile-time constants with their defaults (`...` where there is none)."""
+        return {p.name: p.default if p.has_default else ... for p in self.source.parameters if p.keyword_only}
+
+    def specialise(self, features: Features = PORTABLE, **constants: Any) -> Specialised:
+        """The kernel for these constants and this device; the same value for the same ones.
+
+        Raises `BackendError` naming the kernel, the line and what was wanted.
+        """
+        key = (features, tuple(sorted(constants.items())), tuple(map(type, constants.values())))
+        if key not in self._made:
+            self._made[key] = _specialise(self, features, constants)
+        return self._made[key]
+
+
+def kernel(python: Callable[..., None]) -> Kernel:
+    """Make a kernel of a typed Python function; it is read when it is first specialised."""
+    return Kernel(python)
+
+
+def _specialise(kernel: Kernel, features: Features, given: Mapping[str, Any]) -> Specialised:
+    source = kernel.source
+    constants = _constants(kernel, given)
+    group = _group(kernel.name, constants)
+    context = Context(
+        kernel.name, features, group, lower_expression, lower_block, taken=set(RESERVED) | {kernel.name}
+    )
+    context.frames.append(entered(source))
+    context.frame.names.update(constants)
+    buffers, scalars = _arguments(context, source)
+    lower_block(context, source.body)
+    declare(context.block)
+    arrays = tuple(context.arrays.values())
+    tree = Tree(
+        kernel.name,
+        tuple(buffers),
+        tuple(scalars),
+        tuple(array for array in arrays if array.space != "table"),
+        tuple(array for array in arrays if array.space == "table"),
+        group,
+        context.block,
+    )
+    return Specialised(
+        kernel.name,
+        constants,
+        features,
+        group,
+        tuple(BufferArgument(b.name, b.access, b.element, b.atomic) for b in buffers),
+        (
+            *(ScalarArgument(name, kind.kind) for name, kind in scalars),
+            *(ScalarArgument(f"{buffer.name}_at", "u32") for buffer in buffers),
+        ),
+        sum((a.length or 0) * a.element.n_bytes for a in arrays if a.space == "shared"),
+        _subgroups(tree),
+        tree,
+    )
+
+
+def _subgroups(tree: Tree) -> bool:
+    across = any(isinstance(statement, Across) for statement in all_statements(tree.body))
+    return across or any(
+        isinstance(part, Index) and part.which.startswith("subgroup") for part in all_expressions(tree.body)
+    )
+
+
+def _constants(kernel: Kernel, given: Mapping[str, Any]) -> dict[str, Any]:
+    wanted = kernel.constants
+    unknown = set(given) - set(wanted)
+    if unknown:
+        raise BackendError(
+            f"kernel {kernel.name}: has no constant {', '.join(sorted(unknown))}; wanted of {', '.join(wanted)}"
+        )
+    constants = {name: given.get(name, default) for name, default in wanted.items()}
+    missing = [name for name, value in constants.items() if value is ...]
+    if missing:
+        raise BackendError(f"kernel {kernel.name}: wanted values for its constants {', '.join(missing)}")
+    return constants
+
+
+def _group(name: str, constants: Mapping[str, Any]) -> tuple[int, int, int]:
+    x = constants.get("GROUP", constants.get("GROUP_X", 1))
+    y, z = constants.get("GROUP_Y", 1), constants.get("GROUP_Z", 1)
+    sizes = (x, y, z)
+    if not all(isinstance(size, int) and 1 <= size <= 1024 for size in sizes) or x * y * z > 1024:
+        raise BackendError(f"kernel {name}: wanted a workgroup of 1 to 1024 invocations, got {sizes}")
+    return sizes
+
+
+def _arguments(context: Context, source: Source) -> tuple[list[Array], list[tuple[str, Type]]]:
+    """The kernel's buffers and scalars, and its names for them."""
+    buffers: list[Array] = []
+    scalars: list[tuple[str, Type]] = []
+    for parameter in source.parameters:
+        if parameter.keyword_only:
+            continue
+        name, kind = parameter.name, parameter.annotation
+        if context.unique(name) != name:
+            context.fail(f"argument `{name}`: a word of WGSL, OpenCL C or Python; wanted another name")
+        if isinstance(kind, BufferType) and not scalars:
+            context.unique(f"{name}_at")
+            buffers.append(Array(name, "buffer", kind.element, None, kind.access))
+            context.frame.names[name] = buffers[-1]
+        elif isinstance(kind, Type) and SCALARS.get(kind.name) == kind:
+            scalars.append((name, kind))
+            context.frame.names[name] = Scalar(name, kind)
+        else:
+            context.fail(
+                f"argument `{name}`: wanted buffers Read[...], Write[...] or Update[...], then scalars u32, i32 "
+                f"or f32, got {kind}"
+            )
+    return buffers, scalars

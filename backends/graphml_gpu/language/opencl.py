@@ -1,0 +1,223 @@
+"""A kernel's tree as OpenCL C 1.2. Knows nothing of devices; text that needs an extension says so.
+
+The kernel's arguments are its buffers in order, then a pointer to the struct of its scalars, in which
+`<buffer>_at` is the element that each buffer's value begins at.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from graphml_gpu.language.features import Features
+from graphml_gpu.language.intrinsics import CONVERSIONS, INTRINSICS, OPENCL_PREAMBLE
+from graphml_gpu.language.text import Dialect, lines
+from graphml_gpu.language.tree import (
+    Across,
+    Array,
+    Atomic,
+    Barrier,
+    Call,
+    Expression,
+    Index,
+    Literal,
+    Scalar,
+    Tree,
+    Variable,
+)
+from graphml_gpu.language.types import Type
+from graphml_gpu.language.walk import all_expressions, all_statements
+
+_NAMES = {"f32": "float", "f16": "half", "i32": "int", "u32": "uint", "bool": "bool"}
+_POSITIONS = {
+    "group_id": "get_group_id",
+    "local_id": "get_local_id",
+    "global_id": "get_global_id",
+    "num_groups": "get_num_groups",
+}
+_PLACES = {
+    "subgroup_size": "get_sub_group_size()",
+    "subgroup_lane": "get_sub_group_local_id()",
+    "subgroup_id": "get_sub_group_id()",
+}
+_ACROSS = {
+    "sum": "sub_group_reduce_add({0})",
+    "max": "sub_group_reduce_max({0})",
+    "min": "sub_group_reduce_min({0})",
+    "xor": "sub_group_shuffle_xor({0}, {1})",
+    "broadcast": "sub_group_broadcast({0}, {1})",
+}
+
+
+def opencl(tree: Tree, features: Features, title: str) -> str:
+    """The text."""
+    used = list(all_expressions(tree.body))
+    calls = {part.name for part in used if isinstance(part, Call)}
+    places = {part.which for part in used if isinstance(part, Index)}
+    across = {s.operator for s in all_statements(tree.body) if isinstance(s, Across)}
+    dialect = _dialect(tree, features)
+    body = list(lines(dialect, tree.body))
+    parts = [f"// {title}"]
+    parts += [
+        f"#pragma OPENCL EXTENSION {name} : enable"
+        for name in _extensions(features, used, places, across, calls)
+    ]
+    parts += [OPENCL_PREAMBLE[name].rstrip() for name in OPENCL_PREAMBLE if name in calls]
+    fields = [*tree.scalars, *((f"{b.name}_at", Type("u32")) for b in tree.buffers)]
+    parts += [
+        "typedef struct {",
+        *(f"    {_type(features, kind)} {name};" for name, kind in fields),
+        "} Params;",
+    ]
+    parts += [_constant(dialect, features, table) for table in tree.tables]
+    x, y, z = tree.group
+    arguments = [f"__global {_pointer(features, buffer)}{buffer.name}" for buffer in tree.buffers]
+    arguments.append("__constant const Params *params")
+    parts += ["", f"__kernel __attribute__((reqd_work_group_size({x}, {y}, {z})))"]
+    parts += [f"void {tree.name}(", *(f"    {a}," for a in arguments[:-1]), f"    {arguments[-1]}) {{"]
+    named = {part.name for part in used if isinstance(part, Scalar)}
+    parts += [f"    const {_type(features, k)} {n} = params->{n};" for n, k in tree.scalars if n in named]
+    parts += [_begin(features, buffer) for buffer in tree.buffers]
+    parts += [_position(tree, which) for which in sorted(places)]
+    parts += [_array(features, array) for array in tree.arrays]
+    return "\n".join([*parts, *body, "}", ""])
+
+
+def _extensions(
+    features: Features, used: list[Expression], places: set[str], across: set[str], calls: set[str]
+) -> list[str]:
+    names = []
+    if features.f16 and any(part.type.kind == "f16" for part in used):
+        names.append("cl_khr_fp16")
+    if across or any(place.startswith("subgroup") for place in places):
+        names.append("cl_khr_subgroups")
+    if "xor" in across:
+        names.append("cl_khr_subgroup_shuffle")
+    if "dot4_i8" in calls:
+        names.append("cl_khr_integer_dot_product")
+    return names
+
+
+def _position(tree: Tree, which: str) -> str:
+    if which in _POSITIONS:
+        name = _POSITIONS[which]
+        values = ", ".join(f"(uint){name}({i})" for i in range(3))
+        return f"    const uint3 {which} = (uint3)({values});"
+    if which in _PLACES:
+        return f"    const uint {which} = {_PLACES[which]};"
+    x, y, _ = tree.group
+    return (
+        f"    const uint {which} = (uint)(get_local_id(0) + {x} * (get_local_id(1) + {y} * get_local_id(2)));"
+    )
+
+
+def _dialect(tree: Tree, features: Features) -> Dialect:
+    fence = any(buffer.access == "update" for buffer in tree.buffers)
+
+    def declare(variable: Variable, value: str | None) -> str:
+        kind = _type(features, variable.type)
+        if value is None:
+            return f"{kind} {variable.name} = {_literal(features, Literal(0, variable.type))};"
+        return f"{'' if variable.mutable else 'const '}{kind} {variable.name} = {value};"
+
+    def call(value: Call, texts: list[str]) -> str:
+        intrinsic = INTRINSICS.get(value.name)
+        if intrinsic is None:
+            form = CONVERSIONS[value.name][1]
+        else:
+            integer = intrinsic.opencl_integer and value.type.is_integer
+            form = intrinsic.opencl_integer if integer else intrinsic.opencl
+        return form.format(*texts, type=_type(features, value.type))
+
+    def special(statement: Atomic | Across | Barrier, texts: list[str]) -> str:
+        if isinstance(statement, Barrier):
+            return f"barrier(CLK_LOCAL_MEM_FENCE{' | CLK_GLOBAL_MEM_FENCE' if fence else ''});"
+        if isinstance(statement, Across):
+            return _ACROSS[statement.operator].format(*texts)
+        return f"atomic_{statement.operator}(&{statement.array.name}[{texts[0]}], {texts[1]})"
+
+    return Dialect(
+        type=lambda kind: _type(features, kind),
+        literal=lambda value: _literal(features, value),
+        convert=lambda kind, values, texts: _convert(features, kind, values, texts),
+        call=call,
+        select=lambda kind, condition, yes, no: f"({condition} ? {yes} : {no})",
+        index=lambda value: (
+            value.which if value.dimension is None else f"{value.which}.{'xyz'[value.dimension]}"
+        ),
+        load=lambda array, index: _load(features, array, index),
+        store=lambda array, index, value: _store(features, array, index, value),
+        declare=declare,
+        count=lambda variable, begin: f"{_type(features, variable.type)} {variable.name} = {begin}",
+        special=special,
+        forever="while (true)",
+    )
+
+
+def _type(features: Features, kind: Type) -> str:
+    name = "float" if kind.kind == "f16" and not features.f16 else _NAMES[kind.kind]
+    return name if kind.lanes == 1 else f"{name}{kind.lanes}"
+
+
+def _packed(features: Features, array: Array) -> bool:
+    """Whether a buffer of halves is read by the core functions that convert."""
+    return array.space == "buffer" and array.element.kind == "f16" and not features.f16
+
+
+def _pointer(features: Features, buffer: Array) -> str:
+    element = "half" if _packed(features, buffer) else _type(features, buffer.element)
+    return f"{'volatile ' if buffer.atomic else ''}{'const ' if buffer.access == 'read' else ''}{element} *"
+
+
+def _begin(features: Features, buffer: Array) -> str:
+    times = f" * {buffer.element.lanes}" if _packed(features, buffer) and buffer.element.lanes > 1 else ""
+    return f"    {buffer.name} += params->{buffer.name}_at{times};"
+
+
+def _array(features: Features, array: Array) -> str:
+    space = "__local " if array.space == "shared" else ""
+    volatile = "volatile " if array.atomic else ""
+    return f"    {space}{volatile}{_type(features, array.element)} {array.name}[{array.length}];"
+
+
+def _constant(dialect: Dialect, features: Features, table: Array) -> str:
+    values = ", ".join(dialect.literal(Literal(value, table.element)) for value in table.values)
+    return f"__constant {_type(features, table.element)} {table.name}[{table.length}] = {{{values}}};"
+
+
+def _literal(features: Features, literal: Literal) -> str:
+    value, kind = literal.value, literal.type
+    if kind.lanes > 1:
+        return f"(({_type(features, kind)})({_literal(features, Literal(value, kind.scalar))}))"
+    match kind.kind:
+        case "bool":
+            return "true" if value else "false"
+        case "u32":
+            return f"{value}u"
+        case "i32":
+            return "(-2147483647 - 1)" if value == -(2**31) else f"{value}"
+    if not math.isfinite(value):
+        return "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
+    return f"{np.float16(value)}h" if kind.kind == "f16" and features.f16 else f"{np.float32(value)}f"
+
+
+def _convert(features: Features, kind: Type, values: tuple[Expression, ...], texts: list[str]) -> str:
+    name = _type(features, kind)
+    if len(values) == 1 and values[0].type.lanes == kind.lanes:
+        return f"convert_{name}({texts[0]})" if kind.lanes > 1 else f"({name})({texts[0]})"
+    return f"(({name})({', '.join(texts)}))"
+
+
+def _load(features: Features, array: Array, index: str) -> str:
+    if not _packed(features, array):
+        return f"{array.name}[{index}]"
+    lanes = "" if array.element.lanes == 1 else array.element.lanes
+    return f"vload_half{lanes}({index}, {array.name})"
+
+
+def _store(features: Features, array: Array, index: str, value: str) -> str:
+    if not _packed(features, array):
+        return f"{array.name}[{index}] = {value};"
+    lanes = "" if array.element.lanes == 1 else array.element.lanes
+    return f"vstore_half{lanes}_rte({value}, {index}, {array.name});"

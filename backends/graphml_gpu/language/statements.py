@@ -1,0 +1,342 @@
+"""Python's statements to the typed tree: assignments, decisions and loops, those known when compiling unrolled."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from graphml_gpu.language.calls import lower_call
+from graphml_gpu.language.context import Context, Value, describe, is_expression, is_number
+from graphml_gpu.language.expressions import LANES, array_index, binary, condition, lower_expression
+from graphml_gpu.language.names import Builtin
+from graphml_gpu.language.tree import (
+    Array,
+    Assign,
+    Expression,
+    For,
+    If,
+    Leave,
+    Literal,
+    Load,
+    Name,
+    SetLane,
+    Store,
+    Unary,
+    Variable,
+    While,
+)
+from graphml_gpu.language.types import BOOL, U32, Type
+from graphml_gpu.language.walk import is_stable
+
+_UNROLLED = 4096
+"""How many copies of a body an unrolled loop may make."""
+
+
+def lower_block(context: Context, statements: list[ast.stmt]) -> None:
+    """Append the meaning of some statements to the block in hand."""
+    for node in statements:
+        context.frame.node = node
+        _statement(context, node)
+        if "return" in context.frame.names or (context.block and isinstance(context.block[-1], Leave)):
+            return
+
+
+def _statement(context: Context, node: ast.stmt) -> None:
+    match node:
+        case ast.Assign():
+            _assign_all(context, node)
+        case ast.AnnAssign() if node.value is not None:
+            _annotated(context, node)
+        case ast.AugAssign():
+            _augmented(context, node)
+        case ast.Expr(value=ast.Call() as call):
+            lower_call(context, call)
+        case ast.Expr(value=ast.Constant()) | ast.Pass():
+            pass
+        case ast.If():
+            _if(context, node)
+        case ast.For() if not node.orelse:
+            _for(context, node)
+        case ast.While() if not node.orelse:
+            _while(context, node)
+        case ast.Break() | ast.Continue():
+            _leave_loop(context, node)
+        case ast.Return():
+            _return(context, node)
+        case ast.Assert():
+            _assert(context, node)
+        case _:
+            context.fail(f"a kernel has no such statement: `{ast.unparse(node).splitlines()[0]}`", node)
+
+
+def _named(context: Context, target: ast.expr, value: ast.expr) -> Value:
+    """A value to be given to a target: arrays are named after it."""
+    if isinstance(target, ast.Name):
+        context.frame.names["array's name"] = target.id
+    result = lower_expression(context, value)
+    context.frame.names.pop("array's name", None)
+    return result
+
+
+def _assign_all(context: Context, node: ast.Assign) -> None:
+    value = _named(context, node.targets[0], node.value)
+    if len(node.targets) > 1 and is_expression(value):
+        value = context.plain("value", value)
+    for target in node.targets:
+        _assign(context, target, value, node)
+
+
+def _assign(context: Context, target: ast.expr, value: Value, node: ast.AST) -> None:
+    match target:
+        case ast.Name():
+            give(context, target.id, value, None, node)
+        case ast.Tuple() | ast.List():
+            _unpack(context, target.elts, value, node)
+        case ast.Subscript():
+            _store(context, target, value, node)
+        case ast.Attribute():
+            _set_lane(context, target, value, node)
+        case _:
+            context.fail(f"`{ast.unparse(target)}` cannot be assigned", node)
+
+
+def _unpack(context: Context, targets: list[ast.expr], value: Value, node: ast.AST) -> None:
+    if not isinstance(value, tuple) or len(value) != len(targets):
+        context.fail(f"wanted {len(targets)} values, got {describe(value)}", node)
+    kept = [v if not is_expression(v) or is_stable(v) else context.fixed("value", v) for v in value]
+    for target, item in zip(targets, kept, strict=True):
+        _assign(context, target, item, node)
+
+
+def give(context: Context, name: str, value: Value, wanted: Type | None, node: ast.AST) -> None:
+    """Assign to a name: a constant or array is bound to it, a value at run time goes into a variable."""
+    frame = context.frame
+    held = frame.names.get(name)
+    what = f"`{name}`"
+    if isinstance(held, Name) and held.variable.loop:
+        context.fail(f"{what} counts a loop and cannot be assigned", node)
+    if frame.sites[name] <= 1:
+        if wanted is not None:
+            value = context.typed(value, wanted, what, node)
+        frame.names[name] = context.fixed(name, value) if is_expression(value) else value
+        return
+    if not is_expression(value) and not is_number(value):
+        if isinstance(held, Name):
+            context.fail(f"{what}: wanted {held.type.name}, got {describe(value)}", node)
+        frame.names[name] = value
+        return
+    if isinstance(held, Name) and held.variable.mutable:
+        context.emit(Assign(held.variable, context.typed(value, held.type, what, node)))
+        return
+    typed = context.typed(value, wanted, what, node) if wanted else context.expression(value, what, node)
+    variable = Variable(context.unique(name), typed.type, mutable=True)
+    frame.names[name] = Name(variable)
+    context.emit(Assign(variable, typed))
+
+
+def _annotated(context: Context, node: ast.AnnAssign) -> None:
+    assert node.value is not None
+    wanted = lower_expression(context, node.annotation) if isinstance(node.annotation, ast.Name) else None
+    value = _named(context, node.target, node.value)
+    if not isinstance(node.target, ast.Name):
+        context.fail("only names are annotated", node)
+    give(context, node.target.id, value, wanted if isinstance(wanted, Type) else None, node)
+
+
+def _store(context: Context, target: ast.Subscript, value: Value, node: ast.AST) -> None:
+    def base() -> Value:
+        return lower_expression(context, target.value)
+
+    def index() -> Value:
+        return lower_expression(context, target.slice)
+
+    value, array, where = context.in_order([lambda: value, base, index])
+    if is_expression(array):
+        context.fail("a vector's lanes are assigned by name: v.x = ...", node)
+    if not isinstance(array, Array):
+        context.fail(f"`{ast.unparse(target)}`: wanted an array, got {describe(array)}", node)
+    if array.access == "read":
+        context.fail(f"`{array.name}` is Read: it cannot be written; wanted Write or Update", node)
+    stored = context.typed(value, array.element, f"element of `{array.name}`", node)
+    context.emit(Store(array, array_index(context, array, where, node), stored))
+
+
+def _set_lane(context: Context, target: ast.Attribute, value: Value, node: ast.AST) -> None:
+    vector = lower_expression(context, target.value)
+    if (
+        not isinstance(vector, Name)
+        or target.attr not in LANES[: vector.type.lanes]
+        or vector.type.lanes == 1
+    ):
+        context.fail(f"`{ast.unparse(target)}`: wanted a lane of a vector variable", node)
+    typed = context.typed(value, vector.type.scalar, f"`{ast.unparse(target)}`", node)
+    context.emit(SetLane(vector.variable, LANES.index(target.attr), typed))
+
+
+def _augmented(context: Context, node: ast.AugAssign) -> None:
+    """`x += y`; an element's index is worked out once."""
+    if not isinstance(node.target, ast.Subscript):
+        load = ast.copy_location(ast.BinOp(_loading(node.target), node.op, node.value), node)
+        _assign(context, node.target, lower_expression(context, load), node)
+        return
+    subscript = node.target
+    array, where, value = context.in_order(
+        [
+            lambda: lower_expression(context, subscript.value),
+            lambda: lower_expression(context, subscript.slice),
+            lambda: lower_expression(context, node.value),
+        ]
+    )
+    if not isinstance(array, Array) or array.access != "update":
+        context.fail(
+            f"`{ast.unparse(subscript)}`: wanted an array that is read and written, got {describe(array)}",
+            node,
+        )
+    index = context.plain("at", array_index(context, array, where, node))
+    changed = binary(context, type(node.op), Load(array, index, array.element), value, node)
+    context.emit(
+        Store(array, index, context.typed(changed, array.element, f"element of `{array.name}`", node))
+    )
+
+
+def _loading(target: ast.expr) -> ast.expr:
+    """A target as the value that it holds."""
+    return ast.copy_location(ast.parse(ast.unparse(target), mode="eval").body, target)
+
+
+def _if(context: Context, node: ast.If) -> None:
+    decided = condition(context, node.test)
+    if isinstance(decided, bool):
+        lower_block(context, node.body if decided else node.orelse)
+        return
+    context.frame.inside += 1
+    with context.inner() as yes:
+        lower_block(context, node.body)
+    with context.inner() as no:
+        lower_block(context, node.orelse)
+    context.frame.inside -= 1
+    if not yes and no:
+        yes, no, decided = no, [], Unary("not", decided, BOOL)
+    if yes:
+        context.emit(If(decided, yes, no))
+
+
+def _for(context: Context, node: ast.For) -> None:
+    if not isinstance(node.target, ast.Name) and not isinstance(node.target, ast.Tuple):
+        context.fail("a loop counts with one name", node)
+    call = node.iter
+    called = lower_expression(context, call.func) if isinstance(call, ast.Call) else None
+    if called is range and isinstance(call, ast.Call):
+        _count(context, node, call)
+        return
+    values = lower_expression(context, call)
+    if not isinstance(values, tuple | list | range):
+        context.fail(f"wanted `for ... in range(...)` or unroll(...), got `{ast.unparse(call)}`", node)
+    if not isinstance(called, Builtin) and not isinstance(values, tuple):
+        context.fail("wanted range(...) or unroll(...)", node)
+    _unrolled(context, node, list(values))
+
+
+def _unrolled(context: Context, node: ast.For, values: list[Value]) -> None:
+    frame = context.frame
+    if len(values) > _UNROLLED:
+        context.fail(f"wanted at most {_UNROLLED} copies of a loop's body, got {len(values)}", node)
+    outer, frame.unrolled = frame.unrolled, True
+    names = [node.target] if isinstance(node.target, ast.Name) else list(getattr(node.target, "elts", []))
+    for value in values:
+        given = [value] if isinstance(node.target, ast.Name) else list(value)
+        for name, item in zip(names, given, strict=True):
+            frame.names[name.id] = item
+        lower_block(context, node.body)
+    frame.unrolled = outer
+
+
+def _count(context: Context, node: ast.For, call: ast.Call) -> None:
+    """`for i in range(begin, end, step)`: bounds are worked out once, before the loop."""
+    frame = context.frame
+    if not isinstance(node.target, ast.Name) or not 1 <= len(call.args) <= 3:
+        context.fail("wanted `for name in range(begin, end, step)`", node)
+    given = context.in_order([lambda item=item: lower_expression(context, item) for item in call.args])  # type: ignore[misc]
+    begin, end = (0, given[0]) if len(given) == 1 else (given[0], given[1])
+    step = given[2] if len(given) == 3 else 1
+    down = is_number(step) and step < 0
+    bounds = _bounds(context, [begin, end], step, down, call)
+    variable = Variable(context.unique(node.target.id), bounds[0].type, loop=True)
+    hidden = frame.names.get(node.target.id)
+    frame.names[node.target.id] = Name(variable)
+    outer, frame.unrolled = frame.unrolled, False
+    frame.inside += 1
+    with context.inner() as body:
+        lower_block(context, node.body)
+    frame.inside -= 1
+    frame.unrolled = outer
+    if hidden is None:
+        del frame.names[node.target.id]
+    else:
+        frame.names[node.target.id] = hidden
+    context.emit(For(variable, bounds[0], bounds[1], bounds[2], down, body))
+
+
+def _bounds(context: Context, ends: list[Value], step: Value, down: bool, call: ast.Call) -> list[Expression]:
+    what = f"`{ast.unparse(call)}`"
+    if step == 0 and is_number(step):
+        context.fail(f"{what}: wanted a step, got 0", call)
+    if down:
+        if not any(is_expression(v) for v in ends):
+            ends = [Literal(v, Type("i32")) for v in ends]
+        *ends, _ = context.unify([*ends, Literal(0, Type("i32"))], f"{what} counts down, in i32", call)
+        typed = [*ends, Literal(step, Type("i32"))]
+    else:
+        typed = context.unify([*ends, step], what, call)
+        if not any(is_expression(v) for v in [*ends, step]):
+            typed = [context.typed(v, U32, what, call) for v in [*ends, step]] if ends[0] >= 0 else typed
+    if typed[0].type.kind not in ("u32", "i32") or typed[0].type.lanes > 1:
+        context.fail(f"{what}: wanted integers, got {typed[0].type.name}", call)
+    return [value if is_stable(value) else context.fixed("end", value) for value in typed]
+
+
+def _while(context: Context, node: ast.While) -> None:
+    frame = context.frame
+    with context.inner() as before:
+        decided = condition(context, node.test)
+    if decided is False:
+        return
+    outer, frame.unrolled = frame.unrolled, False
+    frame.inside += 1
+    with context.inner() as body:
+        if before and not isinstance(decided, bool):
+            context.block.extend(before)
+            context.emit(If(Unary("not", decided, BOOL), [Leave("break")]))
+        lower_block(context, node.body)
+    frame.inside -= 1
+    frame.unrolled = outer
+    context.emit(While(None if before or isinstance(decided, bool) else decided, body))
+
+
+def _leave_loop(context: Context, node: ast.Break | ast.Continue) -> None:
+    how = "break" if isinstance(node, ast.Break) else "continue"
+    if context.frame.unrolled:
+        context.fail(f"`{how}` cannot leave an unrolled loop", node)
+    context.emit(Leave(how))
+
+
+def _return(context: Context, node: ast.Return) -> None:
+    frame = context.frame
+    if len(context.frames) == 1:
+        if node.value is not None:
+            context.fail("a kernel returns nothing", node)
+        context.emit(Leave("return"))
+        return
+    if frame.inside or "return" in frame.names:
+        context.fail("a @function returns once, at its end", node)
+    frame.names["return"] = None if node.value is None else lower_expression(context, node.value)
+
+
+def _assert(context: Context, node: ast.Assert) -> None:
+    """Asserted when compiling: what constants must be."""
+    holds: Any = lower_expression(context, node.test)
+    if is_expression(holds):
+        context.fail("assert: wanted a condition known when compiling", node)
+    if not holds:
+        message = lower_expression(context, node.msg) if node.msg is not None else ast.unparse(node.test)
+        context.fail(f"{message}", node)

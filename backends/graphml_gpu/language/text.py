@@ -1,0 +1,214 @@
+"""The common part of the renderers: a tree as text in a language of C's kind. Knows neither WGSL nor OpenCL C.
+
+A `Dialect` says how a language spells what differs. Brackets are written wherever the two languages' orders of
+operators could differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from graphml_gpu.language.tree import (
+    Across,
+    Array,
+    Assign,
+    Atomic,
+    Barrier,
+    Binary,
+    Call,
+    Convert,
+    Declare,
+    Expression,
+    For,
+    If,
+    Index,
+    Lane,
+    Leave,
+    Literal,
+    Load,
+    Name,
+    Print,
+    Scalar,
+    Select,
+    SetLane,
+    Statement,
+    Store,
+    Unary,
+    Variable,
+    While,
+)
+from graphml_gpu.language.types import Type
+
+_SPELLED = {"//": "/", "and": "&&", "or": "||"}
+_RANK = {"*": 3, "//": 3, "/": 3, "%": 3, "+": 2, "-": 2, "<": 1, "<=": 1, ">": 1, ">=": 1, "==": 1, "!=": 1}
+"""Operators that may stand bare within those of lower rank; all others are bracketed."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a language spells what differs.
+
+    type, literal, convert, call, select: text of such an expression, of operands that are text already.
+    load(array, index), store(array, index, value): elements. declare(variable, value or None): a variable comes
+    into being. count(variable, begin): what a `for` begins with. special: text of `Atomic`, `Across`, `Barrier`.
+    """
+
+    type: Callable[[Type], str]
+    literal: Callable[[Literal], str]
+    convert: Callable[[Type, tuple[Expression, ...], list[str]], str]
+    call: Callable[[Call, list[str]], str]
+    select: Callable[[Type, str, str, str], str]
+    index: Callable[[Index], str]
+    load: Callable[[Array, str], str]
+    store: Callable[[Array, str, str], str]
+    declare: Callable[[Variable, str | None], str]
+    count: Callable[[Variable, str], str]
+    special: Callable[[Atomic | Across | Barrier, list[str]], str]
+    forever: str
+
+
+def expression(dialect: Dialect, value: Expression) -> str:
+    """The text of an expression."""
+    return _ranked(dialect, value)[0]
+
+
+def _ranked(dialect: Dialect, value: Expression) -> tuple[str, int]:
+    """Text and rank: 9 where it needs no brackets anywhere."""
+    match value:
+        case Literal():
+            text = dialect.literal(value)
+            return text, 4 if text.startswith("-") else 9
+        case Name():
+            return value.variable.name, 9
+        case Scalar():
+            return value.name, 9
+        case Index():
+            return dialect.index(value), 9
+        case Load():
+            return dialect.load(value.array, expression(dialect, value.index)), 9
+        case Lane():
+            return f"{_bracketed(dialect, value.value, 9)}.{'xyzw'[value.lane]}", 9
+        case Unary():
+            sign = {"not": "!"}.get(value.operator, value.operator)
+            return f"{sign}{_bracketed(dialect, value.value, 9)}", 4
+        case Binary():
+            return _binary(dialect, value)
+        case Select():
+            texts = [_bracketed(dialect, v, 1) for v in (value.condition, value.yes, value.no)]
+            return dialect.select(value.type, *texts), 9
+        case Convert():
+            return dialect.convert(
+                value.type, value.values, [expression(dialect, v) for v in value.values]
+            ), 9
+        case Call():
+            return dialect.call(value, [expression(dialect, v) for v in value.values]), 9
+
+
+def _binary(dialect: Dialect, value: Binary) -> tuple[str, int]:
+    sign = _SPELLED.get(value.operator, value.operator)
+    rank = _RANK.get(value.operator, 0)
+    if rank in (2, 3):
+        left, right = _bracketed(dialect, value.left, rank), _bracketed(dialect, value.right, rank + 1)
+    elif rank == 1:
+        left, right = _bracketed(dialect, value.left, 2), _bracketed(dialect, value.right, 2)
+    elif value.operator in ("and", "or"):
+        left, right = (_chained(dialect, v, value.operator) for v in (value.left, value.right))
+    else:
+        left, right = _bracketed(dialect, value.left, 9), _bracketed(dialect, value.right, 9)
+    return f"{left} {sign} {right}", rank
+
+
+def _chained(dialect: Dialect, value: Expression, operator: str) -> str:
+    if isinstance(value, Binary) and value.operator == operator:
+        return expression(dialect, value)
+    return _bracketed(dialect, value, 1)
+
+
+def _bracketed(dialect: Dialect, value: Expression, least: int) -> str:
+    text, rank = _ranked(dialect, value)
+    return text if rank >= least else f"({text})"
+
+
+def lines(dialect: Dialect, block: list[Statement], depth: int = 1) -> Iterator[str]:
+    """The lines of a block, indented."""
+    margin = "    " * depth
+    for statement in block:
+        for line in _statement(dialect, statement, depth):
+            yield line if line.startswith(" ") else margin + line
+
+
+def _statement(dialect: Dialect, statement: Statement, depth: int) -> Iterator[str]:
+    def text(value: Expression) -> str:
+        return expression(dialect, value)
+
+    match statement:
+        case Assign(declares=True):
+            yield dialect.declare(statement.variable, text(statement.value))
+        case Assign():
+            yield f"{statement.variable.name} = {text(statement.value)};"
+        case Declare():
+            yield dialect.declare(statement.variable, None)
+        case SetLane():
+            yield f"{statement.variable.name}.{'xyzw'[statement.lane]} = {text(statement.value)};"
+        case Store():
+            yield dialect.store(statement.array, text(statement.index), text(statement.value))
+        case Atomic():
+            yield from _with_result(dialect, statement, [text(statement.index), text(statement.value)])
+        case Across():
+            yield from _with_result(
+                dialect, statement, [text(v) for v in (statement.value, statement.by) if v is not None]
+            )
+        case Barrier():
+            yield dialect.special(statement, [])
+        case If():
+            yield from _if(dialect, statement, depth)
+        case For():
+            yield from _for(dialect, statement, depth)
+        case While():
+            condition = (
+                dialect.forever if statement.condition is None else f"while ({text(statement.condition)})"
+            )
+            yield f"{condition} {{"
+            yield from lines(dialect, statement.body, depth + 1)
+            yield "}"
+        case Leave():
+            yield f"{statement.how};"
+        case Print():
+            return
+
+
+def _with_result(dialect: Dialect, statement: Atomic | Across, texts: list[str]) -> Iterator[str]:
+    value = dialect.special(statement, texts)
+    if statement.result is None:
+        yield f"{value};"
+    elif statement.declares:
+        yield dialect.declare(statement.result, value)
+    else:
+        yield f"{statement.result.name} = {value};"
+
+
+def _if(dialect: Dialect, statement: If, depth: int) -> Iterator[str]:
+    margin = "    " * depth
+    yield f"if ({expression(dialect, statement.condition)}) {{"
+    yield from lines(dialect, statement.yes, depth + 1)
+    if len(statement.no) == 1 and isinstance(statement.no[0], If):
+        inner = list(_if(dialect, statement.no[0], depth))
+        yield f"{margin}}} else {inner[0]}"
+        yield from inner[1:]
+        return
+    if statement.no:
+        yield f"{margin}}} else {{"
+        yield from lines(dialect, statement.no, depth + 1)
+    yield "}"
+
+
+def _for(dialect: Dialect, statement: For, depth: int) -> Iterator[str]:
+    name = statement.variable.name
+    begin, end = expression(dialect, statement.begin), _bracketed(dialect, statement.end, 2)
+    step = expression(dialect, statement.step)
+    change = f"{name} -= {step.removeprefix('-')}" if statement.down else f"{name} += {step}"
+    sign = ">" if statement.down else "<"
+    yield f"for ({dialect.count(statement.variable, begin)}; {name} {sign} {end}; {change}) {{"
+    yield from lines(dialect, statement.body, depth + 1)
+    yield "}"

@@ -1,0 +1,129 @@
+"""Ways through a tree: its expressions and statements, and what is safe to move or repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphml_gpu.language.tree import (
+    Across,
+    Assign,
+    Atomic,
+    Binary,
+    Call,
+    Convert,
+    Expression,
+    For,
+    If,
+    Index,
+    Lane,
+    Literal,
+    Load,
+    Name,
+    Print,
+    Scalar,
+    Select,
+    SetLane,
+    Statement,
+    Store,
+    Unary,
+    While,
+)
+from graphml_gpu.language.types import BOOL
+
+
+def operands(expression: Expression) -> tuple[Expression, ...]:
+    """The expressions that an expression is made of."""
+    match expression:
+        case Load():
+            return (expression.index,)
+        case Lane() | Unary():
+            return (expression.value,)
+        case Binary():
+            return (expression.left, expression.right)
+        case Select():
+            return (expression.condition, expression.yes, expression.no)
+        case Convert() | Call():
+            return expression.values
+    return ()
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    """The expression and all in it."""
+    yield expression
+    for operand in operands(expression):
+        yield from walk(operand)
+
+
+def expressions_of(statement: Statement) -> tuple[Expression, ...]:
+    """The expressions that a statement itself works out, without those of inner blocks."""
+    match statement:
+        case Assign() | SetLane():
+            return (statement.value,)
+        case Store() | Atomic():
+            return (statement.index, statement.value)
+        case Across():
+            return (statement.value,) if statement.by is None else (statement.value, statement.by)
+        case If():
+            return (statement.condition,)
+        case For():
+            return (statement.begin, statement.end, statement.step)
+        case While():
+            return () if statement.condition is None else (statement.condition,)
+        case Print():
+            return tuple(value for value in statement.values if not isinstance(value, str))
+    return ()
+
+
+def blocks_of(statement: Statement) -> tuple[list[Statement], ...]:
+    """The inner blocks of a statement."""
+    match statement:
+        case If():
+            return (statement.yes, statement.no)
+        case For() | While():
+            return (statement.body,)
+    return ()
+
+
+def all_statements(block: list[Statement]) -> Iterator[Statement]:
+    """Every statement of a block and of those in it."""
+    for statement in block:
+        yield statement
+        for inner in blocks_of(statement):
+            yield from all_statements(inner)
+
+
+def all_expressions(block: list[Statement]) -> Iterator[Expression]:
+    """Every expression of a block, with those in it."""
+    for statement in all_statements(block):
+        for expression in expressions_of(statement):
+            yield from walk(expression)
+
+
+def is_stable(expression: Expression) -> bool:
+    """Whether the value stays what it is when other statements run first: no loads, no mutable variables."""
+    return not any(
+        isinstance(part, Load) or (isinstance(part, Name) and part.variable.mutable)
+        for part in walk(expression)
+    )
+
+
+def is_plain(expression: Expression) -> bool:
+    """Whether the value can be written twice at no cost: a literal, argument, index or fixed variable."""
+    match expression:
+        case Name():
+            return not expression.variable.mutable
+        case Lane():
+            return is_plain(expression.value)
+        case Literal() | Scalar() | Index():
+            return True
+    return False
+
+
+def has_load(expression: Expression) -> bool:
+    """Whether working it out reads an array, where an index out of bounds could do harm."""
+    return any(isinstance(part, Load) for part in walk(expression))
+
+
+def truth(value: bool) -> Literal:
+    """True or False as an expression."""
+    return Literal(value, BOOL)

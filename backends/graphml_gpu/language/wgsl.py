@@ -1,0 +1,210 @@
+"""A kernel's tree as WGSL. Knows nothing of devices; text that needs a feature says `enable`.
+
+Buffers are bindings 0, 1, ... of group 0 in the order of the kernel's arguments, then comes the uniform struct
+of its scalars, in which `<buffer>_at` is the element that each buffer's value begins at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+import numpy as np
+
+from graphml.errors import BackendError
+from graphml_gpu.language.features import Features
+from graphml_gpu.language.intrinsics import CONVERSIONS, INTRINSICS
+from graphml_gpu.language.text import Dialect, lines
+from graphml_gpu.language.tree import (
+    Across,
+    Array,
+    Atomic,
+    Barrier,
+    Call,
+    Expression,
+    Index,
+    Literal,
+    Scalar,
+    Tree,
+    Variable,
+)
+from graphml_gpu.language.types import Type
+from graphml_gpu.language.walk import all_expressions, all_statements
+
+_POSITIONS = {
+    "group_id": ("workgroup_id", "vec3<u32>"),
+    "local_id": ("local_invocation_id", "vec3<u32>"),
+    "global_id": ("global_invocation_id", "vec3<u32>"),
+    "num_groups": ("num_workgroups", "vec3<u32>"),
+    "local_index": ("local_invocation_index", "u32"),
+    "subgroup_size": ("subgroup_size", "u32"),
+    "subgroup_lane": ("subgroup_invocation_id", "u32"),
+    "subgroup_id": ("subgroup_id", "u32"),
+}
+_ACROSS = {
+    "sum": "subgroupAdd({0})",
+    "max": "subgroupMax({0})",
+    "min": "subgroupMin({0})",
+    "xor": "subgroupShuffleXor({0}, {1})",
+    "broadcast": "subgroupBroadcast({0}, {1})",
+}
+_NOT_NUMBERS = "var<private> not_a_constant: u32 = 0u;"
+"""Infinity and NaN are made from its bits: WGSL has no such constants, and refuses to compute them."""
+
+
+def wgsl(tree: Tree, features: Features, title: str, writable: Collection[str]) -> str:
+    """The text. writable: buffers bound as read_write though the kernel only reads them."""
+    used = list(all_expressions(tree.body))
+    across = any(isinstance(s, Across) for s in all_statements(tree.body))
+    places = {part.which for part in used if isinstance(part, Index)}
+    dialect = _dialect(tree, features)
+    body = list(lines(dialect, tree.body))
+    parts = [f"// {title}"]
+    if across or any(place.startswith("subgroup") for place in places):
+        parts.append("enable subgroups;")
+    if features.f16 and any(part.type.kind == "f16" for part in used):
+        parts.append("enable f16;")
+    parts.append("")
+    fields = [*tree.scalars, *((f"{b.name}_at", Type("u32")) for b in tree.buffers)]
+    parts += ["struct Params {", *(f"    {name}: {_type(features, kind)}," for name, kind in fields), "}"]
+    for i, buffer in enumerate(tree.buffers):
+        forced = buffer.name in writable
+        access = "read_write" if forced or buffer.access != "read" or buffer.atomic else "read"
+        parts.append(
+            f"@group(0) @binding({i}) var<storage, {access}> {buffer.name}: {_held(features, buffer)};"
+        )
+    parts.append(f"@group(0) @binding({len(tree.buffers)}) var<uniform> params: Params;")
+    parts += [f"var<workgroup> {a.name}: {_sized(features, a)};" for a in tree.arrays if a.space == "shared"]
+    parts += [_constant(dialect, features, table) for table in tree.tables]
+    if any(isinstance(part, Literal) and not math.isfinite(part.value) for part in used):
+        parts.append(_NOT_NUMBERS)
+    x, y, z = tree.group
+    arguments = ", ".join(
+        f"@builtin({_POSITIONS[place][0]}) {place}: {_POSITIONS[place][1]}"
+        for place in _POSITIONS
+        if place in places
+    )
+    parts += ["", f"@compute @workgroup_size({x}, {y}, {z})", f"fn {tree.name}({arguments}) {{"]
+    named = {part.name for part in used if isinstance(part, Scalar)}
+    parts += [f"    let {name} = params.{name};" for name, _ in tree.scalars if name in named]
+    parts += [f"    let {b.name}_at = params.{b.name}_at;" for b in tree.buffers]
+    parts += [f"    var {a.name}: {_sized(features, a)};" for a in tree.arrays if a.space == "private"]
+    return "\n".join([*parts, *body, "}", ""])
+
+
+def _dialect(tree: Tree, features: Features) -> Dialect:
+    fence = any(buffer.access == "update" for buffer in tree.buffers)
+
+    def declare(variable: Variable, value: str | None) -> str:
+        if value is None:
+            return f"var {variable.name}: {_type(features, variable.type)};"
+        return f"{'var' if variable.mutable else 'let'} {variable.name} = {value};"
+
+    def call(value: Call, texts: list[str]) -> str:
+        intrinsic = INTRINSICS.get(value.name)
+        form = intrinsic.wgsl if intrinsic else CONVERSIONS[value.name][0]
+        return form.format(*texts, type=_type(features, value.type))
+
+    def special(statement: Atomic | Across | Barrier, texts: list[str]) -> str:
+        if isinstance(statement, Barrier):
+            return "workgroupBarrier(); storageBarrier();" if fence else "workgroupBarrier();"
+        if isinstance(statement, Across):
+            return _ACROSS[statement.operator].format(*texts)
+        element = f"{statement.array.name}[{_at(statement.array, texts[0])}]"
+        return f"atomic{statement.operator.capitalize()}(&{element}, {texts[1]})"
+
+    return Dialect(
+        type=lambda kind: _type(features, kind),
+        literal=lambda value: _literal(features, value),
+        convert=lambda kind, values, texts: _convert(features, kind, values, texts),
+        call=call,
+        select=lambda kind, condition, yes, no: f"select({no}, {yes}, {condition})",
+        index=lambda value: (
+            value.which if value.dimension is None else f"{value.which}.{'xyz'[value.dimension]}"
+        ),
+        load=lambda array, index: _load(features, array, index),
+        store=lambda array, index, value: _store(tree, features, array, index, value),
+        declare=declare,
+        count=lambda variable, begin: f"var {variable.name} = {begin}",
+        special=special,
+        forever="loop",
+    )
+
+
+def _type(features: Features, kind: Type) -> str:
+    name = "f32" if kind.kind == "f16" and not features.f16 else kind.kind
+    return name if kind.lanes == 1 else f"vec{kind.lanes}<{name}>"
+
+
+def _held(features: Features, buffer: Array) -> str:
+    if buffer.element.kind == "f16" and not features.f16:
+        return "array<u32>"
+    element = _type(features, buffer.element)
+    return f"array<atomic<{element}>>" if buffer.atomic else f"array<{element}>"
+
+
+def _sized(features: Features, array: Array) -> str:
+    element = _type(features, array.element)
+    return f"array<{f'atomic<{element}>' if array.atomic else element}, {array.length}>"
+
+
+def _constant(dialect: Dialect, features: Features, table: Array) -> str:
+    values = ", ".join(dialect.literal(Literal(value, table.element)) for value in table.values)
+    return f"const {table.name} = {_sized(features, table)}({values});"
+
+
+def _literal(features: Features, literal: Literal) -> str:
+    value, kind = literal.value, literal.type
+    if kind.lanes > 1:
+        return f"{_type(features, kind)}({_literal(features, Literal(value, kind.scalar))})"
+    match kind.kind:
+        case "bool":
+            return "true" if value else "false"
+        case "u32":
+            return f"{value}u"
+        case "i32":
+            return "i32(-2147483648)" if value == -(2**31) else f"{value}i"
+    half = kind.kind == "f16" and features.f16
+    if not math.isfinite(value):
+        bits = 0x7FC00000 if math.isnan(value) else 0x7F800000 if value > 0 else 0xFF800000
+        text = f"bitcast<f32>(not_a_constant | {bits:#x}u)"
+        return f"f16({text})" if half else text
+    return f"{np.float16(value)}h" if half else f"{np.float32(value)}f"
+
+
+def _convert(features: Features, kind: Type, values: tuple[Expression, ...], texts: list[str]) -> str:
+    return f"{_type(features, kind)}({', '.join(texts)})"
+
+
+def _at(array: Array, index: str) -> str:
+    if array.space != "buffer":
+        return index
+    return f"{array.name}_at" if index == "0u" else f"{array.name}_at + {index}"
+
+
+def _load(features: Features, array: Array, index: str) -> str:
+    place = _at(array, index)
+    if array.atomic:
+        return f"atomicLoad(&{array.name}[{place}])"
+    if array.space != "buffer" or array.element.kind != "f16" or features.f16:
+        return f"{array.name}[{place}]"
+    if array.element.lanes == 1:
+        return f"unpack2x16float({array.name}[({place}) >> 1u])[({place}) & 1u]"
+    if array.element.lanes == 2:
+        return f"unpack2x16float({array.name}[{place}])"
+    halves = (f"unpack2x16float({array.name}[({place}) * 2u + {i}u])" for i in range(2))
+    return f"vec4<f32>({', '.join(halves)})"
+
+
+def _store(tree: Tree, features: Features, array: Array, index: str, value: str) -> str:
+    place = _at(array, index)
+    if array.atomic:
+        return f"atomicStore(&{array.name}[{place}], {value});"
+    if array.space != "buffer" or array.element.kind != "f16" or features.f16:
+        return f"{array.name}[{place}] = {value};"
+    if array.element.lanes == 2:
+        return f"{array.name}[{place}] = pack2x16float({value});"
+    raise BackendError(
+        f"kernel {tree.name}: `{array.name}` is written as {array.element.name}; "
+        "without the feature f16 WGSL writes f16x2 only"
+    )
