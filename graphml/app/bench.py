@@ -14,35 +14,9 @@ import graphml
 from graphml import settings
 from graphml.app import machine
 from graphml.app.bench_compare import compare
-from graphml.app.bench_options import (
-    Backends,
-    Both,
-    CacheK,
-    CacheV,
-    Cases,
-    Delay,
-    Depths,
-    Generated,
-    Hub,
-    LogicalBatch,
-    Models,
-    NoWarmUp,
-    Output,
-    OutputError,
-    Parallel,
-    Peer,
-    PeerPython,
-    Plots,
-    Prompts,
-    Quants,
-    Repetitions,
-    Shapes,
-    SuiteName,
-    Threads,
-    Types,
-    UnitBatch,
-)
+from graphml.app.bench_options import How, What, Which, With, Written
 from graphml.app.console import Bars, remark
+from graphml.app.groups import grouped
 from graphml.app.opening import find
 from graphml.engine import discovery
 from graphml.errors import UsageError
@@ -62,35 +36,8 @@ bench = typer.Typer(add_completion=False, pretty_exceptions_enable=False, invoke
 
 
 @bench.callback()
-def run(
-    context: typer.Context,
-    model: Models = None,
-    hf: Hub = None,
-    shape: Shapes = None,
-    type: Types = None,
-    n_prompt: Prompts = None,
-    n_gen: Generated = None,
-    pg: Both = None,
-    n_depth: Depths = None,
-    parallel: Parallel = None,
-    batch_size: LogicalBatch = None,
-    ubatch_size: UnitBatch = None,
-    threads: Threads = None,
-    cache_type_k: CacheK = None,
-    cache_type_v: CacheV = None,
-    quant: Quants = None,
-    backend: Backends = "cpu",
-    peer: Peer = None,
-    peer_python: PeerPython = None,
-    repetitions: Repetitions = None,
-    no_warmup: NoWarmUp = False,
-    delay: Delay = 0.0,
-    suite: SuiteName = None,
-    case: Cases = None,
-    plot: Plots = None,
-    output: Output = "md",
-    output_err: OutputError = None,
-) -> None:
+@grouped
+def run(context: typer.Context, which: Which, what: What, setting: With, how: How, written: Written) -> None:
     """Measure prompt processing and generation, as llama-bench does.
 
     Values given several times, as lists (1,2) or as ranges (1-4, 512-2048+512, 1-32*2) are measured in all
@@ -98,55 +45,70 @@ def run(
     """
     if context.invoked_subcommand is not None:
         return
-    for option, name in (("-o", output), ("-oe", output_err)):
+    for option, name in (("-o", written.output), ("-oe", written.output_err)):
         if name is not None and name not in FORMATS:
             raise UsageError(f"{option}: wanted one of {', '.join(FORMATS)}; got {name!r}")
+    job = _job(what, how, hashed=not {written.output, written.output_err} <= {"md", None})
+    with Bars() as bars:
+        counts = whole_numbers("-t", setting.threads or [str(_default_threads())], 1)
+        given = _models(which, bars)
+        if how.suite is not None:
+            chosen = suite_named(how.suite, how.case or ["*"])
+            _run_suite(
+                chosen, counts, given, job, how.repetitions, (written.output, written.output_err), bars
+            )
+        else:
+            _run_tests(_settings(setting, given or [str(find(None, None, bars))], counts), job, written, bars)
+
+
+def _job(what: What, how: How, hashed: bool) -> Job:
+    """The tests, the sides that run them, and how; its settings are still to come."""
     tests = plan.tests(
-        whole_numbers("-p", n_prompt or ["512"]),
-        whole_numbers("-n", n_gen or ["128"]),
-        pairs("-pg", pg or []),
-        whole_numbers("-d", n_depth or ["0"]),
-        whole_numbers("-npl", parallel or ["1"], 1),
+        whole_numbers("-p", what.n_prompt or ["512"]),
+        whole_numbers("-n", what.n_gen or ["128"]),
+        pairs("-pg", what.pg or []),
+        whole_numbers("-d", what.n_depth or ["0"]),
+        whole_numbers("-npl", what.parallel or ["1"], 1),
     )
-    backends = words([backend])
+    backends = words([how.backend])
     if not tests or not backends:
         raise UsageError(
             "wanted tokens to measure: -p, -n or -pg" if backends else "--backend: wanted at least one"
         )
-    with Bars() as bars:
-        job = Job(
-            [],
-            tests,
-            [("graphml", name) for name in backends] + [(name, "cpu") for name in words([peer or ""])],
-            environment(machine.cpu_name()),
-            machine.read_bandwidth,
-            peer_python or sys.executable,
-            repetitions or 5,
-            not no_warmup,
-            delay,
-            hashed=not {output, output_err} <= {"md", None},
-        )
-        default = [str(_default_threads())]
-        counts = whole_numbers("-t", threads or default, 1)
-        given = _models(model, hf, shape, type, bars)
-        if suite is not None:
-            chosen = suite_named(suite, case or ["*"])
-            _run_suite(chosen, counts, given, job, repetitions, (output, output_err), bars)
-            return
-        wanted = plan.settings(
-            given or [str(find(None, None, bars))],
-            counts,
-            whole_numbers("-b", batch_size or ["2048"], 1),
-            whole_numbers("-ub", ubatch_size or ["512"], 1),
-            _cache_types(cache_type_k, cache_type_v),
-            words(quant or []) or [""],
-        )
-        shown = _shown(wanted, "ratio" if len(job.engines) > 1 else "")
-        kept: list[Row] = []
-        ours, theirs = tee(_kept(replace(job, settings=wanted).rows(bars.report), kept))
-        _write(FORMATS[output](ours, shown), FORMATS[output_err](theirs, shown) if output_err else iter(()))
-        if plot is not None:
-            _draw(plot, kept, wanted[0], bars)
+    return Job(
+        [],
+        tests,
+        [("graphml", name) for name in backends] + [(name, "cpu") for name in words([how.peer or ""])],
+        environment(machine.cpu_name()),
+        machine.read_bandwidth,
+        how.peer_python or sys.executable,
+        how.repetitions or 5,
+        not how.no_warmup,
+        how.delay,
+        hashed=hashed,
+    )
+
+
+def _settings(given: With, models: list[str], threads: list[int]) -> list[plan.Setting]:
+    return plan.settings(
+        models,
+        threads,
+        whole_numbers("-b", given.batch_size or ["2048"], 1),
+        whole_numbers("-ub", given.ubatch_size or ["512"], 1),
+        _cache_types(given.cache_type_k, given.cache_type_v),
+        words(given.quant or []) or [""],
+    )
+
+
+def _run_tests(settings: list[plan.Setting], job: Job, written: Written, bars: Bars) -> None:
+    """Measure every test in every setting, print the rows and draw them."""
+    shown = _shown(settings, "ratio" if len(job.engines) > 1 else "")
+    kept: list[Row] = []
+    ours, theirs = tee(_kept(replace(job, settings=settings).rows(bars.report), kept))
+    other = FORMATS[written.output_err](theirs, shown) if written.output_err else iter(())
+    _write(FORMATS[written.output](ours, shown), other)
+    if written.plot is not None:
+        _draw(written.plot, kept, settings[0], bars)
 
 
 def _run_suite(
@@ -155,7 +117,7 @@ def _run_suite(
     given: list[str],
     job: Job,
     repetitions: int | None,
-    output: tuple[str, str | None],
+    written: Written,
     bars: Bars,
 ) -> None:
     """Measure a suite's cases on its models, or all on the one that was given, and print what came of it."""
@@ -177,7 +139,7 @@ def _run_suite(
         return FORMATS[name]((one.named for one in judged), ()) if name else iter(())
 
     ours, theirs = tee(found)
-    _write(spell(output[0], ours), spell(output[1], theirs))
+    _write(spell(written.output, ours), spell(written.output_err, theirs))
 
 
 def _kept(found: Iterator[Row], kept: list[Row]) -> Iterator[Row]:
@@ -209,18 +171,13 @@ def _draw(folder: Path, rows: list[Row], setting: plan.Setting, bars: Bars) -> N
         remark(f"drew {path}")
 
 
-def _models(
-    names: list[str] | None,
-    hubs: list[str] | None,
-    shapes: list[str] | None,
-    types: list[str] | None,
-    bars: Bars,
-) -> list[str]:
+def _models(given: Which, bars: Bars) -> list[str]:
     """The paths of all models that are named, fetched or made."""
-    found = [find(name, None, bars) for name in names or []] + [find(None, name, bars) for name in hubs or []]
-    kinds = words(types or []) or ["Q4_K_M"]
-    found += [bench_model(shape, kind, bars.report) for shape in words(shapes or []) for kind in kinds]
-    if types and not shapes:
+    found = [find(name, None, bars) for name in given.model or []]
+    found += [find(None, name, bars) for name in given.hf or []]
+    kinds = words(given.type or []) or ["Q4_K_M"]
+    found += [bench_model(shape, kind, bars.report) for shape in words(given.shape or []) for kind in kinds]
+    if given.type and not given.shape:
         raise UsageError("--type: wanted --shape too, whose model is to be made")
     return [str(path) for path in found]
 

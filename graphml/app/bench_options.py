@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -113,3 +114,59 @@ Output = Annotated[str, typer.Option("-o", "--output", help="What stdout gets: m
 OutputError = Annotated[
     str | None, typer.Option("-oe", "--output-err", help="What stderr gets too: md, csv, json, jsonl or sql.")
 ]
+
+
+@dataclass(frozen=True)
+class Which:
+    """The models."""
+
+    model: Models = None
+    hf: Hub = None
+    shape: Shapes = None
+    type: Types = None
+
+
+@dataclass(frozen=True)
+class What:
+    """The tests."""
+
+    n_prompt: Prompts = None
+    n_gen: Generated = None
+    pg: Both = None
+    n_depth: Depths = None
+    parallel: Parallel = None
+
+
+@dataclass(frozen=True)
+class With:
+    """The settings that each test is run with, in all combinations."""
+
+    batch_size: LogicalBatch = None
+    ubatch_size: UnitBatch = None
+    threads: Threads = None
+    cache_type_k: CacheK = None
+    cache_type_v: CacheV = None
+    quant: Quants = None
+
+
+@dataclass(frozen=True)
+class How:
+    """The sides, the rounds, and tests that have a name."""
+
+    backend: Backends = "cpu"
+    peer: Peer = None
+    peer_python: PeerPython = None
+    repetitions: Repetitions = None
+    no_warmup: NoWarmUp = False
+    delay: Delay = 0.0
+    suite: SuiteName = None
+    case: Cases = None
+
+
+@dataclass(frozen=True)
+class Written:
+    """What becomes of the rows."""
+
+    plot: Plots = None
+    output: Output = "md"
+    output_err: OutputError = None
