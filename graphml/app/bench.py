@@ -54,9 +54,7 @@ def run(context: typer.Context, which: Which, what: What, setting: With, how: Ho
         given = _models(which, bars)
         if how.suite is not None:
             chosen = suite_named(how.suite, how.case or ["*"])
-            _run_suite(
-                chosen, counts, given, job, how.repetitions, (written.output, written.output_err), bars
-            )
+            _run_suite(chosen, counts, given, job, how.repetitions, written, bars)
         else:
             _run_tests(_settings(setting, given or [str(find(None, None, bars))], counts), job, written, bars)
 
