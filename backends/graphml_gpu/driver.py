@@ -7,14 +7,15 @@ late, by the next `read` or `wait`; after it the process can open the device aga
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from graphml.backend import Progress, no_progress
-from graphml_gpu.language.features import Features
+from graphml.errors import BackendError
+from graphml_gpu.language import Features, Specialised
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Groups = tuple[int, int, int]
@@ -64,43 +65,6 @@ class Facts:
         )
 
 
-class BufferArgument(Protocol):
-    """A buffer that a kernel takes. writes: the kernel may change it."""
-
-    @property
-    def name(self) -> str:
-        """Its name in the kernel."""
-
-    @property
-    def writes(self) -> bool:
-        """Whether the kernel may change it."""
-
-
-class KernelText(Protocol):
-    """What a driver needs of a specialised kernel; `graphml_gpu.language.Specialised` is one."""
-
-    @property
-    def name(self) -> str:
-        """The entry point of its text."""
-
-    @property
-    def group(self) -> Groups:
-        """Invocations of a workgroup."""
-
-    @property
-    def buffers(self) -> Sequence[BufferArgument]:
-        """The buffers it takes, in order: bindings 0, 1, ... of group 0; arguments of an OpenCL kernel.
-
-        One binding more, the last, is the struct of its scalars: a uniform in WGSL, `__constant` in OpenCL.
-        """
-
-    def wgsl(self, writable: Collection[str] = ()) -> str:
-        """WGSL; the named buffers are `read_write` though the kernel only reads them."""
-
-    def opencl(self) -> str:
-        """OpenCL C."""
-
-
 class Buffer(Protocol):
     """Memory of a device, zeroed."""
 
@@ -125,13 +89,12 @@ class Bound:
     """A kernel with its arguments.
 
     buffers: what each buffer argument is, in the kernel's order; the offsets are multiples of
-    `Facts.offset_alignment`, the sizes of 4. scalars: where its struct of scalars lies (its offset
-    aligned too); None if it takes none.
+    `Facts.offset_alignment`, the sizes of 4. scalars: where `Specialised.words` lie, the offset aligned too.
     """
 
-    kernel: KernelText
+    kernel: Specialised
     buffers: tuple[Range, ...]
-    scalars: Range | None = None
+    scalars: Range
 
 
 class Recording(Protocol):
@@ -205,3 +168,9 @@ def writable(bound: Bound) -> frozenset[str]:
     arguments = list(zip(bound.kernel.buffers, bound.buffers, strict=True))
     written = {id(buffer) for argument, (buffer, _, _) in arguments if argument.writes}
     return frozenset(argument.name for argument, (buffer, _, _) in arguments if id(buffer) in written)
+
+
+def compile_error(kernel: Specialised, text: str, message: str) -> BackendError:
+    """The error that a kernel's text could not be compiled: the compiler's words and the numbered text."""
+    numbered = "\n".join(f"{i:4} {line}" for i, line in enumerate(text.splitlines(), 1))
+    return BackendError(f"kernel {kernel.title}: cannot be compiled: {message.strip()}\n{numbered}")
