@@ -39,7 +39,7 @@ class Runtime:
                 )
 
     def convert(self, kind: Any, *values: Any) -> Any:
-        """Values as a scalar, or as the lanes of a vector; floats to integers are cut, and kept within bounds."""
+        """Values as a scalar, or as the lanes of a vector; floats become integers cut, and within bounds."""
         scalar, lanes = kind if isinstance(kind, tuple) else (kind, 1)
         flat = np.asarray(values[0]) if len(values) == 1 else np.asarray(values)
         if np.issubdtype(scalar, np.integer) and np.issubdtype(flat.dtype, np.floating):
@@ -126,6 +126,7 @@ class Runtime:
     sin, cos, tanh, sqrt = (staticmethod(f) for f in (np.sin, np.cos, np.tanh, np.sqrt))
     floor, ceil, trunc, round = (staticmethod(f) for f in (np.floor, np.ceil, np.trunc, np.rint))
     pow, min, max = (staticmethod(f) for f in (np.power, np.fmin, np.fmax))
+    abs = staticmethod(np.abs)
     isnan, isinf = staticmethod(np.isnan), staticmethod(np.isinf)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from graphml_gpu.language.context import Context, Value, describe, is_expression, is_number
@@ -35,11 +36,8 @@ from graphml_gpu.language.types import BOOL, I32, U32, Type
 def lower_call(context: Context, node: ast.Call) -> Value:
     """What a call stands for."""
     called = context.lower_expression(context, node.func)
-    lowerings: list[Callable[[], Value]] = [
-        lambda item=item: context.lower_expression(context, item)  # type: ignore[misc]
-        for item in [*node.args, *(keyword.value for keyword in node.keywords)]
-    ]
-    values = context.in_order(lowerings)
+    given = [*node.args, *(keyword.value for keyword in node.keywords)]
+    values = context.in_order([partial(context.lower_expression, context, item) for item in given])
     keywords = {
         str(keyword.arg): value
         for keyword, value in zip(node.keywords, values[len(node.args) :], strict=True)
@@ -61,7 +59,7 @@ def lower_call(context: Context, node: ast.Call) -> Value:
     try:
         return called(*values, **keywords)
     except Exception as error:
-        context.fail(f"`{ast.unparse(node)}`: {error}", node)
+        return context.fail(f"`{ast.unparse(node)}`: {error}", node)
 
 
 _PYTHON: Mapping[Any, str] = {min: "min", max: "max", abs: "abs", round: "round"}
@@ -83,7 +81,7 @@ def _builtin(
         if n is not None and len(values) != n:
             context.fail(f"{name}(): wanted {n} arguments, got {len(values)}", node)
         return lower(context, values, node)
-    context.fail(f"{name}() has no meaning here", node)
+    return context.fail(f"{name}() has no meaning here", node)
 
 
 def _intrinsic(context: Context, intrinsic: Intrinsic, values: list[Value], node: ast.Call) -> Expression:
@@ -199,9 +197,8 @@ def _new_array(space: str) -> Callable[[Context, list[Value], ast.Call], Array]:
             context.fail(f"{space}_array(): wanted 1 to 65536 elements, got {length}", node)
         frame = context.frame
         hint = frame.names.get("array's name", space)
-        key = (frame.source.file, frame.source.where(node), node.col_offset, element, length)
-        if space == "private":
-            key = (*key, len(context.arrays))
+        once = len(context.arrays) if space == "private" else 0
+        key = (frame.source.file, frame.source.where(node), node.col_offset, element, length, once)
         if key not in context.arrays:
             context.arrays[key] = Array(context.unique(hint), space, element, length)
         return context.arrays[key]

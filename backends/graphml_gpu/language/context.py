@@ -20,8 +20,8 @@ from graphml_gpu.language.types import BOOL, F32, I32, U32, Type
 from graphml_gpu.language.walk import is_plain, is_stable
 
 Value = Any
-"""What a name or an expression of a kernel stands for: an `Expression` (known at run time), an `Array`, a tuple of
-values, or anything else: a value known when compiling."""
+"""What a name or an expression of a kernel stands for: an `Expression` (known at run time), an `Array`, a
+tuple of values, or anything else: a value known when compiling."""
 
 EXPRESSIONS = Expression.__args__
 
@@ -38,7 +38,7 @@ def is_number(value: Value) -> bool:
 
 @dataclass
 class Frame:
-    """A function being lowered. sites: how often each name is assigned in its text. names: what they stand for."""
+    """A function being lowered. sites: how often each name is assigned in it. names: what they stand for."""
 
     source: Source
     sites: Counter[str]
@@ -172,7 +172,7 @@ class Context:
             return self.literal(value, U32 if value >= 0 else I32, what, node)
         if isinstance(value, float):
             return Literal(value, F32)
-        self.fail(f"{what}: wanted a number, got {describe(value)}", node)
+        return self.fail(f"{what}: wanted a number, got {describe(value)}", node)
 
     def unify(self, values: list[Value], what: str, node: ast.AST | None = None) -> list[Expression]:
         """Values brought to one type: constants take that of the others, scalars are spread over vectors."""

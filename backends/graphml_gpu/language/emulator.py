@@ -40,7 +40,7 @@ class Place:
 
 
 class Elements:
-    """An array as kernels see it: bounds are checked, and who wrote what since the last barrier in shared memory."""
+    """An array as kernels see it: bounds are checked; shared memory knows who wrote since a barrier."""
 
     def __init__(self, kernel: str, array: Array, held: AnyArray, begin: int = 0) -> None:
         self.kernel, self.array, self.held, self.begin = kernel, array, held, begin
@@ -98,13 +98,16 @@ def run(
     scalars: Mapping[str, int | float],
     groups: Sequence[int],
 ) -> None:
-    """Run all workgroups; buffers are written in place. Raises `BackendError` for what would be wrong on a device.
+    """Run all workgroups; buffers are written in place. `BackendError` for what would go wrong on a device.
 
     That is an index out of bounds, a race in shared memory, or a barrier that only a part of a group reaches.
     """
     types = arithmetic.types(features)
     function = _compiled(tree, title)
-    held = {b.name: Elements(tree.name, b, _elements(tree.name, b, buffers, types), int(scalars.get(f"{b.name}_at", 0))) for b in tree.buffers}  # fmt: skip
+    held = {}
+    for buffer in tree.buffers:
+        begin = int(scalars.get(f"{buffer.name}_at", 0))
+        held[buffer.name] = Elements(tree.name, buffer, _elements(tree.name, buffer, buffers, types), begin)
     for table in tree.tables:
         held[table.name] = Elements(tree.name, table, np.array(table.values, types[table.element.kind]))
     values = {name: types[kind.kind](scalars[name]) for name, kind in tree.scalars}
@@ -143,7 +146,8 @@ def _arrays(tree: Tree, space: str, types: Mapping[str, Any]) -> Iterator[tuple[
         if array.space == space:
             shape = (array.length,) if array.element.lanes == 1 else (array.length, array.element.lanes)
             garbage = np.nan if array.element.is_float else 0x5EED if array.element.is_integer else False
-            yield array.name, Elements(tree.name, array, np.full(shape, garbage, types[array.element.kind]))
+            held: AnyArray = np.full(shape, garbage, types[array.element.kind])
+            yield array.name, Elements(tree.name, array, held)
 
 
 def _group(
@@ -220,17 +224,17 @@ def _subgroups(
     going: list[int] = []
     for begin in range(0, len(asked), width):
         lanes = list(range(begin, min(begin + width, len(asked))))
-        asking = [n for n in lanes if asked[n] is not None and asked[n][0] != "barrier"]  # type: ignore[index]
-        if not asking:
+        requests = [request for n in lanes if (request := asked[n]) is not None and request[0] != "barrier"]
+        if not requests:
             continue
-        if len(asking) < len(lanes) or len({asked[n][0] for n in asking}) > 1:  # type: ignore[index]
+        if len(requests) < len(lanes) or len({operator for operator, _, _ in requests}) > 1:
             raise BackendError(
-                f"kernel {tree.name}: an operation across a subgroup is reached by invocations {asking} of {lanes}"
+                f"kernel {tree.name}: an operation across a subgroup is reached by {len(requests)} of the "
+                f"invocations {lanes}"
             )
-        operator = asked[begin][0]  # type: ignore[index]
-        values = [asked[n][1] for n in lanes]  # type: ignore[index]
-        for n in lanes:
-            answers[n] = arithmetic.across(operator, values, n - begin, asked[n][2])  # type: ignore[index]
+        values = [value for _, value, _ in requests]
+        for n, (operator, _, by) in zip(lanes, requests, strict=True):
+            answers[n] = arithmetic.across(operator, values, n - begin, by)
         going += lanes
     return going
 

@@ -1,10 +1,11 @@
-"""Python's expressions to typed ones; what is known when compiling is worked out here. Calls are in `calls`."""
+"""Python's expressions to typed ones; what is known when compiling is worked out. Calls are in `calls`."""
 
 from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from graphml_gpu.language.calls import lower_call
@@ -59,36 +60,22 @@ LANES = "xyzw"
 
 def lower_expression(context: Context, node: ast.expr) -> Value:
     """What an expression stands for."""
-    match node:
-        case ast.Constant():
-            return node.value
-        case ast.Name():
-            return _name(context, node)
-        case ast.BinOp():
-            return _binary(context, node)
-        case ast.UnaryOp():
-            return _unary(context, node)
-        case ast.Compare():
-            return _compare(context, node)
-        case ast.BoolOp():
-            return _bool(context, node)
-        case ast.IfExp():
-            return _choice(context, node)
-        case ast.Call():
-            return lower_call(context, node)
-        case ast.Subscript():
-            return _element(context, node)
-        case ast.Attribute():
-            return _attribute(context, node)
-        case ast.Tuple() | ast.List():
-            return tuple(
-                context.in_order(
-                    [lambda item=item: context.lower_expression(context, item) for item in node.elts]
-                )  # type: ignore[misc]
-            )
-        case ast.JoinedStr():
-            return "".join(_part(context, part) for part in node.values)
-    context.fail(f"a kernel has no {type(node).__name__}: `{ast.unparse(node)}`", node)
+    lower = _KINDS.get(type(node))
+    if lower is None:
+        context.fail(f"a kernel has no {type(node).__name__}: `{ast.unparse(node)}`", node)
+    return lower(context, node)
+
+
+def _constant(context: Context, node: ast.Constant) -> Value:
+    return node.value
+
+
+def _tuple(context: Context, node: ast.Tuple | ast.List) -> Value:
+    return tuple(context.in_order([partial(lower_expression, context, item) for item in node.elts]))
+
+
+def _string(context: Context, node: ast.JoinedStr) -> str:
+    return "".join(_part(context, part) for part in node.values)
 
 
 def _part(context: Context, node: ast.expr) -> str:
@@ -105,7 +92,7 @@ def _name(context: Context, node: ast.Name) -> Value:
     try:
         return frame.source.names(node.id)
     except (UnknownNameError, ValueError):
-        context.fail(f"`{node.id}` is not known", node)
+        return context.fail(f"`{node.id}` is not known", node)
 
 
 def _binary(context: Context, node: ast.BinOp) -> Value:
@@ -157,7 +144,7 @@ def _fold(
     try:
         return fold(*values)
     except (TypeError, ValueError, ArithmeticError) as error:
-        context.fail(f"{what} of {', '.join(map(describe, values))}: {error}", node)
+        return context.fail(f"{what} of {', '.join(map(describe, values))}: {error}", node)
 
 
 def _unary(context: Context, node: ast.UnaryOp) -> Value:
@@ -178,12 +165,12 @@ def _unary(context: Context, node: ast.UnaryOp) -> Value:
             return Unary("-", value, kind)
         case ast.Invert() if kind.is_integer:
             return Unary("~", value, kind)
-    context.fail(f"`{ast.unparse(node)}`: no such operator for {kind.name}", node)
+    return context.fail(f"`{ast.unparse(node)}`: no such operator for {kind.name}", node)
 
 
 def _compare(context: Context, node: ast.Compare) -> Value:
     sides = [node.left, *node.comparators]
-    values = context.in_order([lambda side=side: lower_expression(context, side) for side in sides])  # type: ignore[misc]
+    values = context.in_order([partial(lower_expression, context, side) for side in sides])
     if len(values) > 2:
         values = [context.plain("value", v) if is_expression(v) else v for v in values]
     result: Value = True
@@ -319,3 +306,20 @@ def _attribute(context: Context, node: ast.Attribute) -> Value:
     if isinstance(base, Array):
         context.fail(f"an array has no `.{node.attr}`", node)
     return _fold(context, getattr, (base, node.attr), f"`{ast.unparse(node)}`", node)
+
+
+_KINDS: Mapping[type[ast.expr], Callable[[Context, Any], Value]] = {
+    ast.Constant: _constant,
+    ast.Name: _name,
+    ast.BinOp: _binary,
+    ast.UnaryOp: _unary,
+    ast.Compare: _compare,
+    ast.BoolOp: _bool,
+    ast.IfExp: _choice,
+    ast.Call: lower_call,
+    ast.Subscript: _element,
+    ast.Attribute: _attribute,
+    ast.Tuple: _tuple,
+    ast.List: _tuple,
+    ast.JoinedStr: _string,
+}

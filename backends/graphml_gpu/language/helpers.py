@@ -35,7 +35,7 @@ Value = TypeVar("Value", int, float)
 
 
 def halves(n: int) -> tuple[int, ...]:
-    """The steps of a reduction of n values in a tree: the least power of two that is n or more, halved to 1."""
+    """The steps of a reduction of n values in a tree: the first power of two from n on, halved down to 1."""
     whole = 1 << (n - 1).bit_length()
     return tuple(whole >> i for i in range(1, whole.bit_length()))
 
@@ -99,7 +99,7 @@ def group_reduce(
 
 @function
 def cluster_sum(x: Value, WIDTH: int) -> Value:
-    """The sum over WIDTH neighbours (a power of two, dividing the group): for all of them. All must call it."""
+    """The sum over WIDTH neighbours (a power of two, dividing the group), for each. All must call it."""
     return cluster_reduce(x, WIDTH, add)
 
 
@@ -112,9 +112,8 @@ def cluster_max(x: Value, WIDTH: int) -> Value:
 @function
 def cluster_reduce(x: Value, WIDTH: int, PAIR: Callable[[Value, Value], Value]) -> Value:
     """A reduction over neighbours: by shuffles where a subgroup holds them, else in shared memory."""
-    assert WIDTH & (WIDTH - 1) == 0 and group_size() % WIDTH == 0, (
-        "wanted a power of two that divides the group"
-    )
+    assert group_size() % WIDTH == 0, "WIDTH: wanted a number that divides the group"
+    assert WIDTH & (WIDTH - 1) == 0, "WIDTH: wanted a power of two"
     if WIDTH == 1:
         return x
     if has_subgroups() and subgroup_size_min() >= WIDTH:

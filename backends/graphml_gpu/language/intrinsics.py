@@ -1,7 +1,7 @@
 """The functions that both target languages have: what each is called there and in the emulator.
 
-`{0}`, `{1}`, ... stand for the arguments, `{type}` for the result's type in that language. Functions that need
-more than a call, and those made from others, are in `calls` and `helpers`.
+`{0}`, `{1}`, ... stand for the arguments, `{type}` for the result's type in that language. Functions that
+need more than a call, and those made from others, are in `calls` and `helpers`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 class Intrinsic:
     """A function of values of one type, with a result of that type or of `result`.
 
-    kinds: "float" or "number" (integers too); n: how many arguments. opencl_integer: its form for integers.
+    kinds: "float" or "number" (integers too); n: how many arguments. opencl_integer: that form for integers.
     """
 
     name: str
@@ -33,7 +33,19 @@ def _same(name: str, n: int = 1, kinds: str = "float", opencl: str = "", wgsl: s
     )
 
 
-_INFINITY = "0x7f800000u"
+def _number(name: str, n: int, float_name: str) -> Intrinsic:
+    """A function of floats and integers, which OpenCL C calls differently."""
+    values = ", ".join(f"{{{i}}}" for i in range(n))
+    integer = f"{name}({values})" if name != "abs" else "convert_{type}(abs({0}))"
+    return Intrinsic(
+        name, n, "number", f"{name}({values})", f"{float_name}({values})", f"rt.{name}({values})", integer
+    )
+
+
+def _exponent(sign: str) -> str:
+    """A test for what is no number, in bits: a compiler may take floats for numbers."""
+    return f"((bitcast<u32>({{0}}) & 0x7fffffffu) {sign} 0x7f800000u)"
+
 
 _TABLE = (
     _same("exp"),
@@ -51,15 +63,15 @@ _TABLE = (
     _same("round", opencl="rint({0})"),
     _same("pow", 2),
     _same("fma", 3),
-    Intrinsic("abs", 1, "number", "abs({0})", "fabs({0})", "abs({0})", opencl_integer="convert_{type}(abs({0}))"),
-    Intrinsic("min", 2, "number", "min({0}, {1})", "fmin({0}, {1})", "rt.min({0}, {1})", opencl_integer="min({0}, {1})"),
-    Intrinsic("max", 2, "number", "max({0}, {1})", "fmax({0}, {1})", "rt.max({0}, {1})", opencl_integer="max({0}, {1})"),
-    Intrinsic("clamp", 3, "number", "clamp({0}, {1}, {2})", "clamp({0}, {1}, {2})", "rt.clamp({0}, {1}, {2})", opencl_integer="clamp({0}, {1}, {2})"),
+    _number("abs", 1, "fabs"),
+    _number("min", 2, "fmin"),
+    _number("max", 2, "fmax"),
+    _number("clamp", 3, "clamp"),
     Intrinsic("dot", 2, "float", "dot({0}, {1})", "dot({0}, {1})", "rt.dot({0}, {1})", result="lane"),
-    Intrinsic("isnan", 1, "float", f"((bitcast<u32>({{0}}) & 0x7fffffffu) > {_INFINITY})", "(isnan({0}) != 0)", "rt.isnan({0})", result="bool"),
-    Intrinsic("isinf", 1, "float", f"((bitcast<u32>({{0}}) & 0x7fffffffu) == {_INFINITY})", "(isinf({0}) != 0)", "rt.isinf({0})", result="bool"),
-    Intrinsic("count_bits", 1, "integer", "countOneBits({0})", "popcount({0})", "rt.count_bits({0})", opencl_integer="popcount({0})"),
-)  # fmt: skip
+    Intrinsic("isnan", 1, "float", _exponent(">"), "(isnan({0}) != 0)", "rt.isnan({0})", result="bool"),
+    Intrinsic("isinf", 1, "float", _exponent("=="), "(isinf({0}) != 0)", "rt.isinf({0})", result="bool"),
+    Intrinsic("count_bits", 1, "integer", "countOneBits({0})", "popcount({0})", "rt.count_bits({0})"),
+)
 
 INTRINSICS = {intrinsic.name: intrinsic for intrinsic in _TABLE}
 

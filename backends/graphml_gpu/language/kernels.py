@@ -1,8 +1,8 @@
 """`@kernel` and its specialisations: what a driver is given. Knows no device.
 
-A kernel's positional arguments are buffers (`Read[T]`, `Write[T]`, `Update[T]`), then scalars (`u32`, `i32`,
-`f32`); its keyword-only arguments are compile-time constants. `GROUP` (or `GROUP_X`, `GROUP_Y`) is the size of
-its workgroup.
+A kernel's positional arguments are buffers (`Read[T]`, `Write[T]`, `Update[T]`), then scalars (`u32`,
+`i32`, `f32`); its keyword-only arguments are compile-time constants. `GROUP` (or `GROUP_X`, `GROUP_Y`) is
+the size of its workgroup.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class ScalarArgument:
 class Specialised:
     """A kernel with its constants: text for both languages, and a run in Python.
 
-    name: the kernel's, the entry point of the texts. constants: all of them. group: x, y, z. buffers: in the
-    order of the bindings. scalars: the words of the struct in order, last a `<buffer>_at` (u32, in elements) of
-    each buffer. shared_bytes: of one workgroup. subgroups: whether the text needs that feature.
+    name: the kernel's, the entry point of the texts. constants: all of them. group: x, y, z. buffers: in
+    the order of the bindings. scalars: the words of the struct in order, last a `<buffer>_at` (u32, in
+    elements) of each buffer. shared_bytes: of one workgroup. subgroups: whether the text needs that feature.
     """
 
     name: str
@@ -105,7 +105,8 @@ class Specialised:
     ) -> None:
         """Run in Python, slowly: NumPy arrays are the buffers, written in place; groups: x, y, z.
 
-        Raises `BackendError` for an index out of bounds, a race in shared memory or a barrier that not all reach.
+        Raises `BackendError` for an index out of bounds, a race in shared memory or a barrier that only some
+        invocations reach.
         """
         run(self.tree, self.features, self.title, buffers, scalars, groups)
 
@@ -204,7 +205,7 @@ def _constants(kernel: Kernel, given: Mapping[str, Any]) -> dict[str, Any]:
     unknown = set(given) - set(wanted)
     if unknown:
         raise BackendError(
-            f"kernel {kernel.name}: has no constant {', '.join(sorted(unknown))}; wanted of {', '.join(wanted)}"
+            f"kernel {kernel.name}: has no constant {', '.join(sorted(unknown))}; it has {', '.join(wanted)}"
         )
     constants = {name: given.get(name, default) for name, default in wanted.items()}
     missing = [name for name, value in constants.items() if value is ...]
@@ -241,7 +242,7 @@ def _arguments(context: Context, source: Source) -> tuple[list[Array], list[tupl
             context.frame.names[name] = Scalar(name, kind)
         else:
             context.fail(
-                f"argument `{name}`: wanted buffers Read[...], Write[...] or Update[...], then scalars u32, i32 "
-                f"or f32, got {kind}"
+                f"argument `{name}`: wanted buffers Read[...], Write[...] or Update[...], then scalars u32, "
+                f"i32 or f32, got {kind}"
             )
     return buffers, scalars

@@ -34,51 +34,64 @@ Element = TypeVar("Element")
 class One(Protocol):
     """f(x) of x's type."""
 
-    def __call__(self, x: Number, /) -> Number: ...
+    def __call__(self, x: Number, /) -> Number:
+        """The value of a call."""
 
 
 class Two(Protocol):
     """f(x, y) of their type."""
 
-    def __call__(self, x: Number, y: Number, /) -> Number: ...
+    def __call__(self, x: Number, y: Number, /) -> Number:
+        """The value of a call."""
 
 
 class Three(Protocol):
     """f(x, y, z) of their type."""
 
-    def __call__(self, x: Number, y: Number, z: Number, /) -> Number: ...
+    def __call__(self, x: Number, y: Number, z: Number, /) -> Number:
+        """The value of a call."""
 
 
 class Choice(Protocol):
     """select(condition, yes, no)."""
 
-    def __call__(self, condition: bool, yes: Number, no: Number, /) -> Number: ...
+    def __call__(self, condition: bool, yes: Number, no: Number, /) -> Number:
+        """The value of a call."""
 
 
 class Bits(Protocol):
     """bitcast(type, x)."""
 
-    def __call__(self, kind: Callable[..., Number], x: Any, /) -> Number: ...
+    def __call__(self, kind: Callable[..., Number], x: Any, /) -> Number:
+        """The value of a call."""
+
+
+class TypeOf(Protocol):
+    """type_of(x): its type."""
+
+    def __call__(self, x: Number, /) -> Callable[..., Number]:
+        """The value of a call."""
 
 
 class ArrayOf(Protocol):
     """shared_array(f32, n), private_array(f32, n)."""
 
-    def __call__(self, element: Callable[..., Element], n: int, /) -> types.Array[Element]: ...
+    def __call__(self, element: Callable[..., Element], n: int, /) -> types.Array[Element]:
+        """The value of a call."""
 
 
 class TableOf(Protocol):
-    """table(u32, values): a constant array; made outside a kernel or in it."""
+    """table(u32, values): a constant array, in a kernel."""
 
-    def __call__(
-        self, element: Callable[..., Element], values: Iterable[float], /
-    ) -> types.Array[Element]: ...
+    def __call__(self, element: Callable[..., Element], values: Iterable[float], /) -> types.Array[Element]:
+        """The value of a call."""
 
 
 class ElementAtomic(Protocol):
     """atomic_add(buffer, index, value): what the element held before."""
 
-    def __call__(self, buffer: types.Array[int], index: int, value: int, /) -> int: ...
+    def __call__(self, buffer: types.Array[int], index: int, value: int, /) -> int:
+        """The value of a call."""
 
 
 if TYPE_CHECKING:
@@ -148,7 +161,7 @@ atomic_min: ElementAtomic = _builtin("atomic_min")
 atomic_or: ElementAtomic = _builtin("atomic_or")
 unroll: Callable[..., Iterable[int]] = _builtin("unroll")
 """unroll(n), unroll(begin, end, step) or unroll(constants): the body is written once for each value."""
-type_of: Callable[[Any], Callable[..., Any]] = _builtin("type_of")
+type_of: TypeOf = _builtin("type_of")
 debug_print: Callable[..., None] = _builtin("debug_print")
 """Shown by the emulator; a device prints nothing."""
 packed_dot4: Callable[[int, int, int], int] = _builtin("dot4_i8")

@@ -1,7 +1,7 @@
 """A kernel's tree as Python, for the emulator: one call an invocation, a generator where invocations meet.
 
-At a barrier or an operation across a subgroup an invocation yields what it waits for. Values are NumPy scalars of
-the types they have on a device, so that integers wrap and floats round as they do there.
+At a barrier or an operation across a subgroup an invocation yields what it waits for. Values are NumPy
+scalars of the types they have on a device, so that integers wrap and floats round as they do there.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _INTEGER = {"//": "rt.divide", "%": "rt.remainder", "<<": "rt.shift_left", ">>":
 
 
 def python(tree: Tree, title: str) -> str:
-    """The text of a function of the runtime `rt`, the arrays and scalars by name, and where the invocation is."""
+    """The text of a function of the runtime `rt`, the invocation's place `at`, the arrays and the scalars."""
     arrays = [array.name for array in (*tree.buffers, *tree.arrays, *tree.tables)]
     arguments = ["rt", "at", *arrays, *(name for name, _ in tree.scalars)]
     body = list(_lines(tree.body, 1)) or ["    pass"]
@@ -64,7 +64,6 @@ def _block(block: list[Statement], depth: int) -> Iterator[str]:
 
 
 def _statement(statement: Statement, depth: int) -> Iterator[str]:
-    margin = "    " * depth
     match statement:
         case Assign():
             yield f"{statement.variable.name} = {_text(statement.value)}"
@@ -76,18 +75,30 @@ def _statement(statement: Statement, depth: int) -> Iterator[str]:
         case Store():
             yield f"{statement.array.name}[{_text(statement.index)}] = {_text(statement.value)}"
         case Atomic():
-            changed = f"{statement.array.name}.atomic({statement.operator!r}, {_text(statement.index)}, {_text(statement.value)})"
+            values = f"{statement.operator!r}, {_text(statement.index)}, {_text(statement.value)}"
+            changed = f"{statement.array.name}.atomic({values})"
             yield f"{statement.result.name} = {changed}" if statement.result else changed
         case Across():
             by = "None" if statement.by is None else _text(statement.by)
             yield f"{statement.result.name} = yield ({statement.operator!r}, {_text(statement.value)}, {by})"
         case Barrier():
             yield f"yield ('barrier', {statement.where!r}, None)"
+        case If() | For() | While():
+            yield from _nested(statement, depth)
+        case Leave():
+            yield statement.how
+        case Print():
+            shown = ", ".join(repr(v) if isinstance(v, str) else _text(v) for v in statement.values)
+            yield f"rt.show(at, {shown})"
+
+
+def _nested(statement: If | For | While, depth: int) -> Iterator[str]:
+    match statement:
         case If():
             yield f"if {_text(statement.condition)}:"
             yield from _block(statement.yes, depth + 1)
             if statement.no:
-                yield f"{margin}else:"
+                yield "    " * depth + "else:"
                 yield from _block(statement.no, depth + 1)
         case For():
             bounds = ", ".join(_text(v) for v in (statement.begin, statement.end, statement.step))
@@ -96,11 +107,6 @@ def _statement(statement: Statement, depth: int) -> Iterator[str]:
         case While():
             yield f"while {'True' if statement.condition is None else _text(statement.condition)}:"
             yield from _block(statement.body, depth + 1)
-        case Leave():
-            yield statement.how
-        case Print():
-            shown = ", ".join(repr(v) if isinstance(v, str) else _text(v) for v in statement.values)
-            yield f"rt.show(at, {shown})"
 
 
 def _text(value: Expression) -> str:
@@ -120,18 +126,26 @@ def _text(value: Expression) -> str:
         case Unary():
             return f"({value.operator} {_text(value.value)})"
         case Binary():
-            left, right = _text(value.left), _text(value.right)
-            if value.operator in _INTEGER and value.type.is_integer:
-                return f"{_INTEGER[value.operator]}({left}, {right})"
-            return f"({left} {value.operator} {right})"
+            return _binary(value)
         case Select():
             return f"({_text(value.yes)} if {_text(value.condition)} else {_text(value.no)})"
-        case Convert():
-            values = ", ".join(map(_text, value.values))
-            return f"rt.convert({_type(value.type.name)}, {values})"
-        case Call():
-            form = INTRINSICS[value.name].python if value.name in INTRINSICS else CONVERSIONS[value.name][2]
-            return form.format(*map(_text, value.values), type=_type(value.type.name))
+        case Convert() | Call():
+            return _call(value)
+
+
+def _binary(value: Binary) -> str:
+    left, right = _text(value.left), _text(value.right)
+    if value.operator in _INTEGER and value.type.is_integer:
+        return f"{_INTEGER[value.operator]}({left}, {right})"
+    return f"({left} {value.operator} {right})"
+
+
+def _call(value: Convert | Call) -> str:
+    texts = [_text(operand) for operand in value.values]
+    if isinstance(value, Convert):
+        return f"rt.convert({_type(value.type.name)}, {', '.join(texts)})"
+    form = INTRINSICS[value.name].python if value.name in INTRINSICS else CONVERSIONS[value.name][2]
+    return form.format(*texts, type=_type(value.type.name))
 
 
 def _type(name: str) -> str:

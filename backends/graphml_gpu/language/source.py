@@ -1,4 +1,4 @@
-"""A Python function as text: its syntax tree, its names and its parameters. Knows nothing of types' meaning."""
+"""A Python function as text: its syntax tree, its names and its parameters. Knows no types."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class _Names(Mapping[str, Any]):
 
 
 def _annotation(node: ast.expr | None, names: Callable[[str], Any]) -> Any:
-    """An annotation's value; None where it has none at run time (a compile-time argument may name what it likes)."""
+    """An annotation's value; None where it has none at run time (a constant's may name what it likes)."""
     if node is None:
         return None
     if isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -1,8 +1,9 @@
-"""Python's statements to the typed tree: assignments, decisions and loops, those known when compiling unrolled."""
+"""Python's statements to the typed tree: assignments, decisions and loops; what is known is decided here."""
 
 from __future__ import annotations
 
 import ast
+from functools import partial
 from typing import Any
 
 from graphml_gpu.language.calls import lower_call
@@ -256,7 +257,7 @@ def _count(context: Context, node: ast.For, call: ast.Call) -> None:
     frame = context.frame
     if not isinstance(node.target, ast.Name) or not 1 <= len(call.args) <= 3:
         context.fail("wanted `for name in range(begin, end, step)`", node)
-    given = context.in_order([lambda item=item: lower_expression(context, item) for item in call.args])  # type: ignore[misc]
+    given = context.in_order([partial(lower_expression, context, item) for item in call.args])
     begin, end = (0, given[0]) if len(given) == 1 else (given[0], given[1])
     step = given[2] if len(given) == 3 else 1
     down = is_number(step) and step < 0

@@ -1,7 +1,7 @@
-"""The common part of the renderers: a tree as text in a language of C's kind. Knows neither WGSL nor OpenCL C.
+"""The common part of the renderers: a tree as text in a language of C's kind. Knows neither of the two.
 
-A `Dialect` says how a language spells what differs. Brackets are written wherever the two languages' orders of
-operators could differ.
+A `Dialect` says how a language spells what differs. Brackets are written wherever the two languages' orders
+of operators could differ.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from graphml_gpu.language.tree import (
     Literal,
     Load,
     Name,
-    Print,
     Scalar,
     Select,
     SetLane,
@@ -50,8 +49,8 @@ class Dialect:
     """How a language spells what differs.
 
     type, literal, convert, call, select: text of such an expression, of operands that are text already.
-    load(array, index), store(array, index, value): elements. declare(variable, value or None): a variable comes
-    into being. count(variable, begin): what a `for` begins with. special: text of `Atomic`, `Across`, `Barrier`.
+    load(array, index), store(array, index, value): elements. declare(variable, value or None): a variable
+    comes into being. count(variable, begin): a `for`'s beginning. special: `Atomic`, `Across`, `Barrier`.
     """
 
     type: Callable[[Type], str]
@@ -161,21 +160,23 @@ def _statement(dialect: Dialect, statement: Statement, depth: int) -> Iterator[s
             )
         case Barrier():
             yield dialect.special(statement, [])
+        case Leave():
+            yield f"{statement.how};"
+        case If() | For() | While():
+            yield from _nested(dialect, statement, depth)
+
+
+def _nested(dialect: Dialect, statement: If | For | While, depth: int) -> Iterator[str]:
+    match statement:
         case If():
             yield from _if(dialect, statement, depth)
         case For():
             yield from _for(dialect, statement, depth)
         case While():
-            condition = (
-                dialect.forever if statement.condition is None else f"while ({text(statement.condition)})"
-            )
-            yield f"{condition} {{"
+            again = statement.condition
+            yield dialect.forever + " {" if again is None else f"while ({expression(dialect, again)}) {{"
             yield from lines(dialect, statement.body, depth + 1)
             yield "}"
-        case Leave():
-            yield f"{statement.how};"
-        case Print():
-            return
 
 
 def _with_result(dialect: Dialect, statement: Atomic | Across, texts: list[str]) -> Iterator[str]:

@@ -67,7 +67,7 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Index:
-    """Where an invocation is: which is group_id, local_id, global_id, num_groups, local_index, subgroup_..."""
+    """Where an invocation is. which: group_id, local_id, global_id, num_groups, local_index, subgroup_..."""
 
     which: str
     dimension: int | None

@@ -1,7 +1,7 @@
 """A kernel's tree as WGSL. Knows nothing of devices; text that needs a feature says `enable`.
 
-Buffers are bindings 0, 1, ... of group 0 in the order of the kernel's arguments, then comes the uniform struct
-of its scalars, in which `<buffer>_at` is the element that each buffer's value begins at.
+Buffers are bindings 0, 1, ... of group 0 in the order of the kernel's arguments, then comes the uniform
+struct of its scalars, in which `<buffer>_at` is the element that each buffer's value begins at.
 """
 
 from __future__ import annotations
