@@ -19,8 +19,8 @@ A lowering is a module-level `Lowering` value in any file of `graphml_gpu/loweri
 
     NORM = Lowering(("rms_norm", "rms_norm_mul"), _lower, refuses=not_f32)
 
-In the kernel the row of a grid made by `along` is `group_id(0) + group_id(1) * num_groups(0)`, and rows beyond
-the last must be left alone (`if row < rows:`): a folded grid is a little larger than asked for.
+In the kernel the row of a grid made by `along` is `group_id(0) + group_id(1) * num_groups(0)`, and rows
+beyond the last must be left alone (`if row < rows:`): a folded grid is a little larger than asked for.
 
 What a buffer argument may be
 -----------------------------
@@ -33,7 +33,7 @@ What a buffer argument may be
     Constant(make)  an array worked out on the host from the model's weights when the program is made
     NOTHING         for an argument that the kernel as specialised does not touch; some small buffer is bound
 
-A buffer begins where its value begins; all values begin at multiples of 256 bytes. Arrays of f16 and of block
+A buffer begins where its value begins; all values begin at multiples of 512 bytes. Arrays of f16 and of block
 formats are bound as `Read[u32]` by their bytes; the last word may reach beyond the value, into padding.
 
 What a scalar or a grid may be: a number, or a function of the step's dims (symbol name -> value). `rows`
@@ -66,7 +66,7 @@ MOST_GROUPS = 65535
 
 @dataclass(frozen=True)
 class Count:
-    """A number of rows or elements: a factor times the values of symbols. Called with dims, it is a number."""
+    """A number of rows or elements: a factor times the values of symbols. Called with dims: its value."""
 
     factor: int
     symbols: tuple[Symbol, ...] = ()
@@ -82,6 +82,7 @@ class Count:
         return not self.symbols
 
     def __call__(self, dims: Dims) -> int:
+        """Its value in a step."""
         value = self.factor
         for symbol in self.symbols:
             value *= dims[symbol.name]
@@ -100,6 +101,7 @@ class Along:
     z: int = 1
 
     def __call__(self, dims: Dims) -> Groups:
+        """The groups of a step."""
         n = -(-self.count(dims) // self.per_group)
         x = min(n, MOST_GROUPS)
         return x, -(-n // x) if x else 0, self.z
@@ -115,7 +117,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Workspace:
-    """The scratch that a node asked for in the plan, from a byte offset (a multiple of 256) on."""
+    """The scratch that a node asked for in the plan, from a byte offset (a multiple of 512) on."""
 
     node: Node
     offset: int = 0

@@ -10,8 +10,8 @@ from graphml.ir.ops.layout import part
 from graphml.ir.shape import bounds
 from graphml_gpu.lowering import table
 
-ALIGNMENT = 256
-"""Where values may begin: the largest alignment that a device may ask of a binding."""
+ALIGNMENT = 512
+"""Values begin at multiples of it, so that a binding can begin where a value does, on any common device."""
 
 
 def refuses(node: Node) -> str | None:

@@ -1,0 +1,58 @@
+"""A GPU as a device: how it lays values out, what it runs, and the program it makes of a planned graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphml.backend import Plan, Progress
+from graphml.errors import BackendError
+from graphml.ir.graph import Graph
+from graphml.ir.node import Node
+from graphml.ir.op import Array
+from graphml_gpu.driver import Driver, Facts
+from graphml_gpu.lowering import table
+from graphml_gpu.memory import Memory
+from graphml_gpu.placement import refuses, value_bytes
+from graphml_gpu.program import GpuProgram
+from graphml_gpu.state import GpuState
+
+
+class GpuDevice:
+    """A driver, and the memory that the programs and states of one model share."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.memory = Memory(driver)
+
+    @property
+    def facts(self) -> Facts:
+        """What the device is and can do."""
+        return self.memory.driver.facts
+
+    def storage(self, node: Node) -> int:
+        """Bytes of a value at its bounds, aligned so that a binding can begin there."""
+        return value_bytes(node.type)
+
+    def workspace(self, node: Node) -> int:
+        """Bytes of scratch that the node's kernels need."""
+        lowering = table().get(node.op.name)
+        return lowering.workspace(node) if lowering and refuses(node) is None else 0
+
+    def lower(self, graph: Graph, plan: Plan, weights: Mapping[str, Array], progress: Progress) -> GpuProgram:
+        """Upload weights that are not there yet, compile kernels and bind their arguments."""
+        limit = self.facts.max_buffer_bytes
+        if plan.peak > limit:
+            raise BackendError(
+                f"the values of a step need {plan.peak} bytes, and one buffer of {self.facts.name} holds"
+                f" {limit}: give a smaller n_batch"
+            )
+        with self.memory.lock:
+            return GpuProgram(graph, plan, weights, self.memory, progress)
+
+    def state(self, graph: Graph, dims: Mapping[str, int]) -> GpuState:
+        """Zeroed buffers."""
+        with self.memory.lock:
+            return GpuState(self.memory, graph, dims)
+
+    def close(self) -> None:
+        """Give the device back."""
+        self.memory.close()

@@ -1,0 +1,103 @@
+"""Nodes that no kernel runs: worked out in NumPy between two stretches of dispatches.
+
+Knows where values lie on the device, to fetch them and to put results there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
+
+import numpy as np
+
+from graphml.ir.interpreter import evaluate, together
+from graphml.ir.node import Node
+from graphml.ir.op import Array, Type
+from graphml.ir.ops.leaf import input_leaf, state_leaf
+from graphml.ir.shape import resolve
+from graphml_gpu.dispatch import Part
+from graphml_gpu.driver import Range
+from graphml_gpu.memory import Memory
+from graphml_gpu.placement import viewed
+from graphml_gpu.places import Places
+from graphml_gpu.state import GpuState
+
+
+class Host:
+    """The values of one run in main memory: fetched from the device once, or made here."""
+
+    def __init__(
+        self, memory: Memory, places: Places, dims: Mapping[str, int], state: GpuState | None
+    ) -> None:
+        self._memory, self._places, self._dims, self._state = memory, places, dims, state
+        self._values: dict[Node, Array] = {}
+
+    def fetch(self, nodes: Iterable[Node]) -> None:
+        """Read what these values need from the device, all at once."""
+        ranges: list[tuple[Node, Type, Range]] = []
+        for base in dict.fromkeys(viewed(node) for node in nodes):
+            if base in self._values or base.op in (input_leaf, state_leaf):
+                continue
+            if self._places.fixed(base) is not None:
+                continue
+            parts = base.type.parts
+            for i, kind in enumerate(parts or (base.type,)):
+                buffer, start, _ = self._places.range(Part(base, i) if parts else base, self._state)
+                ranges.append((base, kind, (buffer, start, -(-self._size(kind) // 4) * 4)))
+        if not ranges:
+            return
+        read = self._memory.driver.read([where for _, _, where in ranges])
+        found: dict[Node, list[Array]] = {}
+        for (base, kind, _), raw in zip(ranges, read, strict=True):
+            found.setdefault(base, []).append(self._shaped(kind, raw))
+        for base, arrays in found.items():
+            self._values[base] = together(arrays) if base.type.parts else arrays[0]
+
+    def value(self, node: Node) -> Array:
+        """A value that `fetch` was asked for, as the reference has it."""
+        if node.op.view:
+            return evaluate(node, {node.inputs[0]: self.value(node.inputs[0])})
+        base = viewed(node)
+        if base.op is state_leaf:
+            assert self._state is not None
+            return self._state.peek(base.name)
+        if base.op is input_leaf:
+            return self._places.inputs.arrays[base.name][tuple(map(slice, self._array_shape(base.type)))]
+        fixed = self._places.fixed(base)
+        return self._values[base] if fixed is None else fixed
+
+    def run(self, nodes: Sequence[Node], wanted: Callable[[Node], bool]) -> None:
+        """Work out nodes; those that a later dispatch wants are put on the device."""
+        mine = set(nodes)
+        self.fetch(source for node in nodes for source in node.inputs if viewed(source) not in mine)
+        for node in nodes:
+            self._run(node, wanted(node))
+
+    def _run(self, node: Node, wanted: bool) -> None:
+        if node.op.writes is not None:
+            assert self._state is not None
+            self._state.array(viewed(node).name)  # what is changed in the array goes to the device
+        result = evaluate(node, {source: self.value(source) for source in node.inputs})
+        if node.op.writes is not None:
+            return
+        self._values[node] = result
+        if wanted:
+            parts = node.type.parts
+            for i in range(len(parts) or 1):
+                buffer, start, _ = self._places.range(Part(node, i) if parts else node, self._state)
+                data = np.ascontiguousarray(result[i] if parts else result)
+                self._memory.write(buffer, start, data.reshape(-1).view(np.uint8))
+
+    def _array_shape(self, kind: Type) -> tuple[int, ...]:
+        """The shape of the array: the last dimension of formats is counted in bytes."""
+        *lead, last = resolve(kind.shape, self._dims) or (1,)
+        return (*lead, last if kind.dtype.numpy is not None else kind.dtype.bytes_for(last))
+
+    def _size(self, kind: Type) -> int:
+        item = 1 if kind.dtype.numpy is None else kind.dtype.numpy.itemsize
+        return prod(self._array_shape(kind)) * item
+
+    def _shaped(self, kind: Type, raw: Array) -> Array:
+        raw = raw[: self._size(kind)]
+        plain = raw if kind.dtype.numpy is None else raw.view(kind.dtype.numpy)
+        return plain.reshape(self._array_shape(kind) if kind.shape else ())

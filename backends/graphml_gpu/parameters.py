@@ -1,0 +1,102 @@
+"""The numbers of all dispatches of a program: one uniform buffer, written again only where dims have changed.
+
+Knows words and dims; nothing of graphs or of what the numbers mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphml.errors import BackendError
+from graphml_gpu.dispatch import Count, Dims, Grid, Groups, Scalar
+from graphml_gpu.driver import Buffer, Range
+from graphml_gpu.memory import Memory
+
+_KEPT = 16  # sets of dims whose numbers are kept: prompts have a last batch of any length
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What one dispatch is given: (name, type) of each word in order, values by name, and its grid."""
+
+    kernel: str
+    words: Sequence[tuple[str, str]]
+    values: Mapping[str, Scalar]
+    grid: Grid
+
+
+@dataclass(frozen=True)
+class _Step:
+    """All numbers for some dims. grids: the groups of each dispatch."""
+
+    block: np.ndarray[Any, np.dtype[np.uint32]]
+    grids: tuple[Groups, ...]
+
+
+class Parameters:
+    """The words of every dispatch at aligned offsets of one buffer, and the grids, for the dims of a step."""
+
+    def __init__(self, memory: Memory, dispatches: Sequence[Numbers]) -> None:
+        self._memory = memory
+        widest = max((len(one.words) for one in dispatches), default=1)
+        alignment = max(256, memory.driver.facts.offset_alignment)
+        self._stride = max(-(-widest * 4 // alignment), 1) * alignment
+        self._fixed = np.zeros((max(len(dispatches), 1), self._stride // 4), np.uint32)
+        self._changing: list[tuple[int, int, str, Callable[[Dims], int | float]]] = []
+        self._grids = [one.grid for one in dispatches]
+        self._n_words = [len(one.words) for one in dispatches]
+        for row, one in enumerate(dispatches):
+            self._fill(row, one)
+        self.buffer: Buffer = memory.buffer(self, self._fixed.nbytes, "parameters")
+        self._steps: dict[tuple[tuple[str, int], ...], _Step] = {}
+        self._written: _Step | None = None
+
+    def _fill(self, row: int, one: Numbers) -> None:
+        names = [name for name, _ in one.words]
+        if set(names) != set(one.values):
+            missing, unknown = sorted(set(names) - set(one.values)), sorted(set(one.values) - set(names))
+            raise BackendError(f"kernel {one.kernel}: scalars missing {missing}, unknown {unknown}")
+        for column, (name, kind) in enumerate(one.words):
+            value = one.values[name]
+            if isinstance(value, Count) and value.fixed:
+                value = value.factor
+            if callable(value):
+                self._changing.append((row, column, kind, value))
+            else:
+                self._fixed[row, column] = word(kind, value)
+
+    def range(self, row: int) -> Range:
+        """Where the words of a dispatch lie."""
+        return self.buffer, row * self._stride, max(-(-self._n_words[row] * 4 // 16), 1) * 16
+
+    def prepare(self, dims: Dims) -> Sequence[Groups]:
+        """Have the numbers for these dims on the device; gives the grids of all dispatches."""
+        key = tuple(dims.items())
+        step = self._steps.get(key)
+        if step is None:
+            while len(self._steps) >= _KEPT:
+                self._steps.pop(next(iter(self._steps)))
+            step = self._steps[key] = self._worked_out(dims)
+        if step is not self._written:
+            self._memory.driver.write(self.buffer, 0, step.block.reshape(-1).view(np.uint8))
+            self._written = step
+        return step.grids
+
+    def _worked_out(self, dims: Dims) -> _Step:
+        block = self._fixed.copy()
+        for row, column, kind, value in self._changing:
+            block[row, column] = word(kind, value(dims))
+        return _Step(block, tuple(grid(dims) if callable(grid) else grid for grid in self._grids))
+
+
+def word(kind: str, value: int | float) -> int:
+    """A number as the four bytes that a kernel reads; kind: "f32", "i32" or "u32"."""
+    if kind == "f32":
+        return int(np.float32(value).view(np.uint32))
+    if int(value) != value or not -(1 << 31) <= value < (1 << 32):
+        raise BackendError(f"wanted a whole number of 32 bits for a scalar of type {kind}; got {value!r}")
+    return int(value) & 0xFFFFFFFF

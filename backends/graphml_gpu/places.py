@@ -1,0 +1,162 @@
+"""Where everything lies on a device: arguments of dispatches -> ranges of buffers.
+
+Knows the plan, weights and states; nothing of kernels or of the order of dispatches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphml.backend import Arena, Plan, Progress
+from graphml.errors import BackendError
+from graphml.ir.graph import Graph
+from graphml.ir.node import Node
+from graphml.ir.op import Array
+from graphml.ir.ops.leaf import input_leaf, state_leaf, weight_leaf
+from graphml.ir.shape import bounds
+from graphml_gpu.dispatch import Argument, Constant, Part, Piece, Workspace, Zeros
+from graphml_gpu.driver import Buffer, Range
+from graphml_gpu.lowering import table
+from graphml_gpu.memory import Held, Memory, cut
+from graphml_gpu.placement import aligned, part_offset, result_of, value_bytes, viewed
+from graphml_gpu.state import GpuState
+
+
+class Inputs:
+    """The step's inputs: one block in main memory, of which the arrays are parts, and one on the device."""
+
+    def __init__(self, memory: Memory, graph: Graph) -> None:
+        self._memory = memory
+        self.arrays: dict[str, Array] = {}
+        self.offsets: dict[str, int] = {}
+        leaves = graph.leaves("input")
+        total = 0
+        for name, node in leaves.items():
+            self.offsets[name] = total
+            total += value_bytes(node.type)
+        self._block = np.zeros(total, np.uint8)
+        self.buffer = memory.buffer(self, total, "inputs")
+        for name, node in leaves.items():
+            start, sizes = self.offsets[name], bounds(node.shape)
+            size = value_bytes(node.type)
+            raw = self._block[start : start + size]
+            if node.dtype.numpy is None:
+                *lead, last = sizes
+                sizes = (*lead, node.dtype.bytes_for(last))
+            else:
+                raw = raw.view(node.dtype.numpy)
+            self.arrays[name] = raw[: int(np.prod(sizes, dtype=np.int64))].reshape(sizes)
+
+    def upload(self) -> None:
+        """All of them in one write: they are small, and what a step does not use costs little."""
+        if self._block.size:
+            self._memory.driver.write(self.buffer, 0, self._block)
+
+
+class Places:
+    """Knows the range of every argument of one program's dispatches."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        graph: Graph,
+        plan: Plan,
+        weights: Mapping[str, Array],
+        constants: Mapping[Node, Array],
+    ) -> None:
+        self._memory, self._plan, self.weights, self.constants = memory, plan, weights, constants
+        self.inputs = Inputs(memory, graph)
+        self.arena = _arena(memory, self, plan)
+        self._held: dict[Any, Held] = {}
+        self._zeros: dict[Zeros, Buffer] = {}
+        self._nothing = memory.buffer(self, 16, "nothing")
+
+    def fixed(self, node: Node) -> Array | None:
+        """The array of a weight, or of a value that weights alone decide."""
+        return self.weights[node.name] if node.op is weight_leaf else self.constants.get(node)
+
+    def pieces(self, weight: Node) -> Sequence[Piece]:
+        """See `dispatch.Context`."""
+        base = viewed(weight)
+        array = self.fixed(base)
+        if array is None:
+            raise BackendError(f"{weight.name}: wanted a weight to cut into pieces; it is {base.op.name}")
+        size = self._memory.rows_per_piece(array, base.name)
+        total = array.shape[0] if array.shape else 1
+        return tuple(Piece(weight, first, count) for first, count in cut(total, size))
+
+    def upload(self, arguments: Iterable[Argument], progress: Progress) -> None:
+        """Have all weights and constants among the arguments on the device."""
+        wanted: dict[Any, tuple[str, Array]] = {}
+        for argument in arguments:
+            if isinstance(argument, Constant):
+                if argument not in wanted:
+                    wanted[argument] = "constant", argument.make(self.weights)
+            elif isinstance(argument, Node | Piece):
+                base = viewed(argument.node if isinstance(argument, Piece) else argument)
+                array = self.fixed(base)
+                if array is not None:
+                    wanted[base] = base.name, array
+        self._held |= dict(zip(wanted, self._memory.hold(wanted.values(), progress), strict=True))
+
+    def state_of(self, argument: Argument) -> str | None:
+        """The name of the state that an argument is, if it is one."""
+        if isinstance(argument, Node) and viewed(argument).op is state_leaf:
+            return viewed(argument).name
+        return None
+
+    def range(self, argument: Argument, state: GpuState | None) -> Range:
+        """Where an argument lies. Without a state, states are no place in particular."""
+        match argument:
+            case Constant():
+                buffer = self._held[argument].rows(0, self._held[argument].array.shape[0])
+                return buffer, 0, buffer.n_bytes
+            case Piece():
+                buffer = self._held[viewed(argument.node)].rows(argument.first, argument.count)
+                return buffer, 0, buffer.n_bytes
+            case Zeros():
+                if argument not in self._zeros:
+                    self._zeros[argument] = self._memory.buffer(self, argument.n_bytes, "zeros")
+                buffer = self._zeros[argument]
+                return buffer, 0, buffer.n_bytes
+            case Workspace():
+                node = argument.node
+                size = aligned(table()[node.op.name].workspace(node))
+                return self.arena, self._plan.workspaces[node] + argument.offset, size - argument.offset
+            case Part():
+                kind = argument.node.type
+                start = self._plan.offsets[argument.node] + part_offset(kind, argument.index)
+                return self.arena, start, value_bytes(kind.parts[argument.index])
+            case Node():
+                return self._of_node(argument, state)
+        return self._nothing, 0, self._nothing.n_bytes
+
+    def _of_node(self, node: Node, state: GpuState | None) -> Range:
+        base = viewed(node)
+        held = self._held.get(base)
+        if held is not None:
+            buffer = held.rows(0, held.array.shape[0] if held.array.shape else 1)
+            return buffer, 0, buffer.n_bytes
+        if base.op is state_leaf:
+            buffer = self._nothing if state is None else state.buffer(base.name)
+            return buffer, 0, buffer.n_bytes
+        if base.op is input_leaf:
+            return self.inputs.buffer, self.inputs.offsets[base.name], value_bytes(base.type)
+        start, index = self._plan.offsets[base], result_of(node)
+        if index is None:
+            return self.arena, start, value_bytes(base.type)
+        return self.arena, start + part_offset(base.type, index), value_bytes(base.type.parts[index])
+
+
+def _arena(memory: Memory, owner: object, plan: Plan) -> Buffer:
+    """The arena of a plan, or the one that it shares with others."""
+    shared: Arena | None = plan.arena
+    if shared is None:
+        return memory.buffer(owner, plan.peak, "arena")
+    if shared.memory is None:
+        shared.memory = memory.buffer(shared, shared.n_bytes, "arena")
+    made: Buffer = shared.memory
+    return made

@@ -1,0 +1,238 @@
+"""A planned graph -> recordings of dispatches that are submitted again and again, with NumPy between them.
+
+All that can be known beforehand is made when the program is: kernels, bindings, numbers. A step writes its
+inputs, submits, and reads the outputs back.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphml.backend import Plan, Progress, State, TakeTimes
+from graphml.errors import BackendError
+from graphml.ir.graph import Graph
+from graphml.ir.interpreter import evaluate
+from graphml.ir.node import Node
+from graphml.ir.op import Array
+from graphml.ir.ops.leaf import weight_leaf
+from graphml_gpu.dispatch import Context, Dispatch
+from graphml_gpu.driver import Bound, Groups, Recording
+from graphml_gpu.host import Host
+from graphml_gpu.language import Specialised
+from graphml_gpu.lowering import table
+from graphml_gpu.memory import Memory
+from graphml_gpu.parameters import Numbers, Parameters
+from graphml_gpu.placement import refuses, value_bytes, viewed
+from graphml_gpu.places import Places
+from graphml_gpu.state import GpuState
+from graphml_gpu.timing import Timer
+
+_FOLDED_BYTES = 1 << 20  # what weights alone decide is worked out once, unless a kernel can and it is large
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Dispatches first to last of the program, submitted together; changes: the states that they write."""
+
+    first: int
+    last: int
+    changes: frozenset[str]
+
+
+@dataclass(frozen=True)
+class HostStretch:
+    """Nodes worked out in NumPy, one after the other."""
+
+    nodes: tuple[Node, ...]
+
+
+class GpuProgram:
+    """See `graphml.backend.Program`. One run at a time; several states (sessions) may take turns.
+
+    dispatches: node and dispatch of all, in order. fallbacks: the nodes that run in NumPy.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        plan: Plan,
+        weights: Mapping[str, Array],
+        memory: Memory,
+        progress: Progress,
+    ) -> None:
+        self._graph, self._memory, self._progress = graph, memory, progress
+        constants = fold(graph, weights)
+        self.places = Places(memory, graph, plan, weights, constants)
+        self.dispatches: list[tuple[Node, Dispatch]] = []
+        self.kernels: list[Specialised] = []
+        self.fallbacks: list[Node] = []
+        self.parts: list[Stretch | HostStretch] = []
+        self._timer: Timer | None = None
+        self._lower(constants)
+        self._outputs = tuple(graph.outputs.values())
+        self._read_later = {
+            viewed(argument)
+            for _, dispatch in self.dispatches
+            for argument in dispatch.buffers.values()
+            if isinstance(argument, Node)
+        }
+        self._keeps_state = bool(graph.leaves("state"))
+        self._recordings: weakref.WeakKeyDictionary[object, list[Recording]] = weakref.WeakKeyDictionary()
+        with memory.lock:
+            arguments = [a for _, dispatch in self.dispatches for a in dispatch.buffers.values()]
+            self.places.upload(arguments, progress)
+            self.parameters = Parameters(memory, [self._numbers(i) for i in range(len(self.dispatches))])
+            self._stateless = self._record(None, progress)  # compiles all kernels, too
+
+    @property
+    def inputs(self) -> Mapping[str, Array]:
+        """See `graphml.backend.Program`."""
+        return self.places.inputs.arrays
+
+    def run(self, dims: Mapping[str, int], state: State) -> dict[str, Array]:
+        """Run one step; see `graphml.backend.Program`."""
+        with self._memory.lock:
+            if self._memory.closed:
+                raise BackendError(f"{self._memory.driver.facts.name}: the device was closed")
+            own = self._own(state)
+            recordings = self._recorded(own)
+            grids = self.parameters.prepare(dims)
+            self.places.inputs.upload()
+            host = Host(self._memory, self.places, dims, own)
+            if self._timer is not None:
+                self._timer.begin()
+            i = 0
+            for part in self.parts:
+                if isinstance(part, HostStretch):
+                    self._run_host(host, part)
+                    continue
+                self._submit(part, recordings[i], grids, own)
+                i += 1
+            if self._timer is not None:
+                self._timer.finish(dims)
+            host.fetch(self._outputs)
+            return {name: host.value(node) for name, node in self._graph.outputs.items()}
+
+    def time_steps(self, take: TakeTimes | None) -> None:
+        """See `graphml.backend.TimedProgram`."""
+        with self._memory.lock:
+            self._timer = None if take is None else Timer(take, self._memory.driver)
+
+    def _run_host(self, host: Host, part: HostStretch) -> None:
+        if self._timer is None:
+            host.run(part.nodes, self._read_later.__contains__)
+            return
+        for node in part.nodes:
+            self._timer.call(node, functools.partial(host.run, (node,), self._read_later.__contains__))
+
+    def _submit(
+        self, part: Stretch, recording: Recording, grids: Sequence[Groups], state: GpuState | None
+    ) -> None:
+        if state is not None:
+            state.flush()
+            state.changed(part.changes)
+        groups = grids[part.first : part.last]
+        if self._timer is None:
+            self._memory.driver.submit(recording, groups)
+        else:
+            nodes = [node for node, _ in self.dispatches[part.first : part.last]]
+            self._timer.submit(recording, groups, nodes)
+
+    def _own(self, state: State) -> GpuState | None:
+        if not self._keeps_state:
+            return None
+        if not isinstance(state, GpuState):
+            raise BackendError(f"wanted a state that this device made; got {type(state).__name__}")
+        return state
+
+    def _recorded(self, state: GpuState | None) -> list[Recording]:
+        """The recordings for a state, made when it is first run with."""
+        if state is None:
+            return self._stateless
+        found = self._recordings.get(state)
+        if found is None:
+            found = self._recordings[state] = self._record(state, self._progress)
+        return found
+
+    def _lower(self, constants: Mapping[Node, Array]) -> None:
+        facts = self._memory.driver.facts
+        context = Context(facts, facts.features(), self.places.pieces)
+        waiting: list[Node] = []
+        for node in self._graph.nodes:
+            if node.op.family == "leaf" or node.op.view or node in constants:
+                continue
+            if refuses(node) is not None:
+                self.fallbacks.append(node)
+                waiting.append(node)
+                continue
+            if waiting:
+                self.parts.append(HostStretch(tuple(waiting)))
+                waiting = []
+            self._add(node, table()[node.op.name].lower(node, context), context)
+        if waiting:
+            self.parts.append(HostStretch(tuple(waiting)))
+
+    def _add(self, node: Node, lowered: Sequence[Dispatch], context: Context) -> None:
+        first = len(self.dispatches)
+        changes: frozenset[str] = frozenset()
+        for dispatch in lowered:
+            kernel = dispatch.kernel.specialise(context.features, **dispatch.constants)
+            _check(kernel, node, dispatch)
+            self.kernels.append(kernel)
+            self.dispatches.append((node, dispatch))
+            written = (dispatch.buffers[buffer.name] for buffer in kernel.buffers if buffer.writes)
+            changes |= {name for name in map(self.places.state_of, written) if name is not None}
+        before = self.parts[-1] if self.parts else None
+        if isinstance(before, Stretch):
+            self.parts[-1] = Stretch(before.first, len(self.dispatches), before.changes | changes)
+        elif lowered:
+            self.parts.append(Stretch(first, len(self.dispatches), changes))
+
+    def _numbers(self, i: int) -> Numbers:
+        """The scalars of a dispatch, with the language's own: where in a binding a value begins."""
+        kernel, (_, dispatch) = self.kernels[i], self.dispatches[i]
+        words = [(scalar.name, scalar.kind) for scalar in kernel.scalars]
+        hidden = {f"{buffer.name}_at": 0 for buffer in kernel.buffers}
+        values = {**{name: hidden[name] for name, _ in words if name in hidden}, **dispatch.scalars}
+        return Numbers(kernel.name, words, values, dispatch.groups)
+
+    def _record(self, state: GpuState | None, progress: Progress) -> list[Recording]:
+        made = []
+        for part in self.parts:
+            if isinstance(part, Stretch):
+                bound = [self._bound(i, state) for i in range(part.first, part.last)]
+                made.append(self._memory.driver.record(bound, progress))
+        return made
+
+    def _bound(self, i: int, state: GpuState | None) -> Bound:
+        kernel, (_, dispatch) = self.kernels[i], self.dispatches[i]
+        ranges = tuple(self.places.range(dispatch.buffers[b.name], state) for b in kernel.buffers)
+        return Bound(kernel, ranges, self.parameters.range(i))
+
+
+def _check(kernel: Specialised, node: Node, dispatch: Dispatch) -> None:
+    wanted, given = {buffer.name for buffer in kernel.buffers}, set(dispatch.buffers)
+    if wanted != given:
+        raise BackendError(
+            f"kernel {kernel.name} for {node.name}: buffers missing {sorted(wanted - given)},"
+            f" unknown {sorted(given - wanted)}"
+        )
+
+
+def fold(graph: Graph, weights: Mapping[str, Array]) -> dict[Node, Array]:
+    """Values that weights alone decide, computed once; large ones only where no kernel makes them."""
+    folded: dict[Node, Array] = {}
+    for node in graph.nodes:
+        if node.op.family == "leaf" or node.op.view or node.op.writes is not None or node.type.parts:
+            continue
+        if refuses(node) is None and value_bytes(node.type) > _FOLDED_BYTES:
+            continue
+        if node.inputs and all(source.op is weight_leaf or source in folded for source in node.inputs):
+            values = {s: folded[s] if s in folded else weights[s.name] for s in node.inputs}
+            folded[node] = np.ascontiguousarray(evaluate(node, values))
+    return folded

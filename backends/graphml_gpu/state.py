@@ -1,0 +1,91 @@
+"""A session's state on a device: a buffer per state leaf, mirrored in NumPy where somebody looks at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import prod
+
+import numpy as np
+
+from graphml.errors import BackendError
+from graphml.ir.graph import Graph
+from graphml.ir.node import Node
+from graphml.ir.op import Array
+from graphml.ir.shape import resolve
+from graphml_gpu.driver import Buffer, Driver
+from graphml_gpu.memory import Memory
+
+
+class GpuState:
+    """See `graphml.backend.State`.
+
+    `array` gives a copy in main memory. What is written there is taken over by the next run of a program,
+    after which the array is of the past: whoever wants to see more asks again.
+    """
+
+    def __init__(self, memory: Memory, graph: Graph, dims: Mapping[str, int]) -> None:
+        self._memory = memory
+        self._buffers: dict[str, Buffer] = {}
+        self._shapes: dict[str, tuple[Node, tuple[int, ...]]] = {}
+        self._mirrors: dict[str, Array] = {}
+        self._given: set[str] = set()
+        limit = memory.driver.facts.max_binding_bytes
+        for name, node in graph.leaves("state").items():
+            sizes = resolve(node.shape, dims)
+            n_bytes = prod(sizes[:-1]) * node.dtype.bytes_for(sizes[-1])
+            if n_bytes > limit:
+                raise BackendError(
+                    f"state {name}: {n_bytes} bytes for {dict(dims)}, and one binding of"
+                    f" {memory.driver.facts.name} holds {limit}: give a shorter context"
+                )
+            self._buffers[name] = memory.buffer(self, n_bytes, f"state {name}")
+            self._shapes[name] = node, sizes
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all states."""
+        return sum(buffer.n_bytes for buffer in self._buffers.values())
+
+    @property
+    def names(self) -> Iterable[str]:
+        """What the state holds."""
+        return self._buffers.keys()
+
+    def array(self, name: str) -> Array:
+        """A state as it is now, to read, save or write to before the next run."""
+        with self._memory.lock:
+            mirror = self.peek(name)
+            self._given.add(name)
+            return mirror
+
+    def peek(self, name: str) -> Array:
+        """The same for those who only read it."""
+        if name not in self._mirrors:
+            buffer, (node, sizes) = self._buffers[name], self._shapes[name]
+            (raw,) = self._driver.read([(buffer, 0, buffer.n_bytes)])
+            plain = raw[: prod(sizes[:-1]) * node.dtype.bytes_for(sizes[-1])]
+            plain = plain if node.dtype.numpy is None else plain.view(node.dtype.numpy)
+            self._mirrors[name] = plain.reshape(*sizes[:-1], -1)
+        return self._mirrors[name]
+
+    def buffer(self, name: str) -> Buffer:
+        """Where a state lies; a `BackendError` if the state was made for another graph."""
+        if name not in self._buffers:
+            raise BackendError(f"the session's state has no {name!r}: it was made for another graph")
+        return self._buffers[name]
+
+    def flush(self) -> None:
+        """Take over what was written to arrays; before dispatches that may read it."""
+        for name in self._given:
+            data = np.ascontiguousarray(self._mirrors[name]).reshape(-1).view(np.uint8)
+            self._memory.write(self._buffers[name], 0, data)
+        self._given.clear()
+
+    def changed(self, names: Iterable[str]) -> None:
+        """The device has changed, or is about to change, these states."""
+        for name in names:
+            self._mirrors.pop(name, None)
+
+    @property
+    def _driver(self) -> Driver:
+        return self._memory.driver
