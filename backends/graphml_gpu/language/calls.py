@@ -233,7 +233,7 @@ def _atomic(operator: str) -> Callable[[Context, list[Value], ast.Call], Express
         if array.access != "update":
             context.fail(f"{name}: `{array.name}` must be Update", node)
         array.atomic = True
-        old = Variable(context.unique("old"), array.element)
+        old = Variable(context.unique("old"), array.element, unnamed=True)
         position = context.typed(index, U32, name, node)
         context.emit(Atomic(operator, array, position, context.typed(value, array.element, name, node), old))
         return Name(old)
@@ -248,7 +248,7 @@ def _across(operator: str) -> Callable[[Context, list[Value], ast.Call], Value]:
         by = context.typed(values[1], U32, name, node) if len(values) > 1 else None
         if not context.features.subgroups:
             return value
-        result = Variable(context.unique(f"subgroup_{operator}"), value.type)
+        result = Variable(context.unique(f"subgroup_{operator}"), value.type, unnamed=True)
         context.emit(Across(operator, value, by, result))
         return Name(result)
 

@@ -106,8 +106,8 @@ class Context:
             self.block = outer
 
     def fixed(self, hint: str, value: Expression) -> Name:
-        """A new variable with this value, given here."""
-        variable = Variable(self.unique(hint), value.type)
+        """A new variable with this value, given here; unnamed in Python."""
+        variable = Variable(self.unique(hint), value.type, unnamed=True)
         self.emit(Assign(variable, value))
         return Name(variable)
 

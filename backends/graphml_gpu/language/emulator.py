@@ -167,7 +167,7 @@ def _group(
         private = dict(_arrays(tree, "private", runtime.types))
         for elements in seen:
             elements.me = number
-        waiting.append(function(rt=runtime, at=place, **held, **shared, **private, **values))
+        waiting.append(function(rt=runtime, rt_place=place, **held, **shared, **private, **values))
     if waiting[0] is not None:
         _meet(tree, [w for w in waiting if w is not None], features, list(shared.values()), seen)
 

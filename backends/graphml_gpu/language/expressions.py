@@ -15,6 +15,7 @@ from graphml_gpu.language.tree import (
     Array,
     Assign,
     Binary,
+    Convert,
     Expression,
     If,
     Lane,
@@ -25,7 +26,7 @@ from graphml_gpu.language.tree import (
     Unary,
     Variable,
 )
-from graphml_gpu.language.types import BOOL, U32
+from graphml_gpu.language.types import BOOL, U32, Type
 from graphml_gpu.language.walk import has_load, truth
 
 _BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
@@ -111,7 +112,11 @@ def binary(context: Context, kind: type[ast.operator], left: Value, right: Value
         return _fold(context, fold, (left, right), f"`{sign}`", node)
     if sign == "**":
         context.fail("`**`: wanted constants; pow(x, y) works at run time", node)
-    one, other = context.unify([left, right], f"`{sign}`", node)
+    one, other = (
+        _shift(context, left, right, f"`{sign}`", node)
+        if sign in ("<<", ">>")
+        else context.unify([left, right], f"`{sign}`", node)
+    )
     kept = _simplify(sign, one, other)
     if kept is not None:
         return kept
@@ -122,6 +127,20 @@ def binary(context: Context, kind: type[ast.operator], left: Value, right: Value
     if sign == "/" and one.type.is_integer:
         context.fail(f"`/`: wanted floats, got {one.type.name}; use `//`", node)
     return Binary(sign, one, other, one.type)
+
+
+def _shift(
+    context: Context, left: Value, right: Value, what: str, node: ast.AST
+) -> tuple[Expression, Expression]:
+    """What is shifted, and by how much: u32, as WGSL wants it."""
+    left = context.expression(left, what, node)
+    by = Type("u32", left.type.lanes)
+    if not is_expression(right):
+        return left, context.typed(right, by, what, node)
+    if not right.type.is_integer:
+        context.fail(f"{what}: wanted integers, got {right.type.name}", node)
+    right = right if right.type.kind == "u32" else Convert((right,), Type("u32", right.type.lanes))
+    return left, context.spread(right, by)
 
 
 def _simplify(sign: str, left: Expression, right: Expression) -> Expression | None:

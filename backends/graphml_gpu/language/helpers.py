@@ -86,10 +86,11 @@ def group_reduce(
         return total
     partial = shared_array(type_of(x), group_size())
     me = local_index()
+    whole = group_size() & (group_size() - 1) == 0
     partial[me] = x
     barrier()
     for step in unroll(halves(group_size())):
-        if me < step and me + step < group_size():
+        if me < step and (whole or me + step < group_size()):
             partial[me] = PAIR(partial[me], partial[me + step])
         barrier()
     result = partial[0]

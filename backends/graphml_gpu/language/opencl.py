@@ -199,7 +199,7 @@ def _literal(features: Features, literal: Literal) -> str:
             return "(-2147483647 - 1)" if value == -(2**31) else f"{value}"
     if not math.isfinite(value):
         return "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
-    return f"{np.float16(value)}h" if kind.kind == "f16" and features.f16 else f"{np.float32(value)}f"
+    return f"{np.float16(value)!s}h" if kind.kind == "f16" and features.f16 else f"{np.float32(value)!s}f"
 
 
 def _convert(features: Features, kind: Type, values: tuple[Expression, ...], texts: list[str]) -> str:

@@ -43,9 +43,9 @@ _INTEGER = {"//": "rt.divide", "%": "rt.remainder", "<<": "rt.shift_left", ">>":
 
 
 def python(tree: Tree, title: str) -> str:
-    """The text of a function of the runtime `rt`, the invocation's place `at`, the arrays and the scalars."""
+    """The text of a function of the runtime `rt`, `rt_place`, the arrays and the scalars."""
     arrays = [array.name for array in (*tree.buffers, *tree.arrays, *tree.tables)]
-    arguments = ["rt", "at", *arrays, *(name for name, _ in tree.scalars)]
+    arguments = ["rt", "rt_place", *arrays, *(name for name, _ in tree.scalars)]
     body = list(_lines(tree.body, 1)) or ["    pass"]
     return "\n".join([f"# {title}", f"def {tree.name}({', '.join(arguments)}):", *body, ""])
 
@@ -89,7 +89,7 @@ def _statement(statement: Statement, depth: int) -> Iterator[str]:
             yield statement.how
         case Print():
             shown = ", ".join(repr(v) if isinstance(v, str) else _text(v) for v in statement.values)
-            yield f"rt.show(at, {shown})"
+            yield f"rt.show(rt_place, {shown})"
 
 
 def _nested(statement: If | For | While, depth: int) -> Iterator[str]:
@@ -118,7 +118,7 @@ def _text(value: Expression) -> str:
         case Scalar():
             return value.name
         case Index():
-            return f"at.{value.which}" + ("" if value.dimension is None else f"[{value.dimension}]")
+            return f"rt_place.{value.which}" + ("" if value.dimension is None else f"[{value.dimension}]")
         case Load():
             return f"{value.array.name}[{_text(value.index)}]"
         case Lane():

@@ -31,7 +31,7 @@ group_id local_id global_id num_groups local_index subgroup_size subgroup_lane s
 """
 _PYTHON = """
 and as assert async await break class continue def del elif else except finally for from global if import in
-is lambda None nonlocal not or pass raise return True False try while with yield rt range
+is lambda None nonlocal not or pass raise return True False try while with yield rt rt_place range
 """
 
 RESERVED = frozenset((_WGSL + _OPENCL + _FUNCTIONS + _PYTHON).split())

@@ -1,36 +1,29 @@
-"""Python's statements to the typed tree: assignments, decisions and loops; what is known is decided here."""
+"""Python's statements to the typed tree: assignments and decisions; those on what is known are taken here."""
 
 from __future__ import annotations
 
 import ast
-from functools import partial
 from typing import Any
 
 from graphml_gpu.language.calls import lower_call
 from graphml_gpu.language.context import Context, Value, describe, is_expression, is_number
 from graphml_gpu.language.expressions import LANES, array_index, binary, condition, lower_expression
-from graphml_gpu.language.names import Builtin
+from graphml_gpu.language.loops import count_or_unroll, leave_loop, repeat
 from graphml_gpu.language.tree import (
     Array,
     Assign,
     Expression,
-    For,
     If,
     Leave,
-    Literal,
     Load,
     Name,
     SetLane,
     Store,
     Unary,
     Variable,
-    While,
 )
-from graphml_gpu.language.types import BOOL, U32, Type
+from graphml_gpu.language.types import BOOL, Type
 from graphml_gpu.language.walk import is_stable
-
-_UNROLLED = 4096
-"""How many copies of a body an unrolled loop may make."""
 
 
 def lower_block(context: Context, statements: list[ast.stmt]) -> None:
@@ -57,11 +50,11 @@ def _statement(context: Context, node: ast.stmt) -> None:
         case ast.If():
             _if(context, node)
         case ast.For() if not node.orelse:
-            _for(context, node)
+            count_or_unroll(context, node)
         case ast.While() if not node.orelse:
-            _while(context, node)
+            repeat(context, node)
         case ast.Break() | ast.Continue():
-            _leave_loop(context, node)
+            leave_loop(context, node)
         case ast.Return():
             _return(context, node)
         case ast.Assert():
@@ -119,7 +112,7 @@ def give(context: Context, name: str, value: Value, wanted: Type | None, node: a
     if frame.sites[name] <= 1:
         if wanted is not None:
             value = context.typed(value, wanted, what, node)
-        frame.names[name] = context.fixed(name, value) if is_expression(value) else value
+        frame.names[name] = _fixed(context, name, value) if is_expression(value) else value
         return
     if not is_expression(value) and not is_number(value):
         if isinstance(held, Name):
@@ -133,6 +126,19 @@ def give(context: Context, name: str, value: Value, wanted: Type | None, node: a
     variable = Variable(context.unique(name), typed.type, mutable=True)
     frame.names[name] = Name(variable)
     context.emit(Assign(variable, typed))
+
+
+def _fixed(context: Context, name: str, value: Expression) -> Name:
+    """The value as a variable of this name; one that was made for it by the last statement takes the name."""
+    last = context.block[-1] if context.block else None
+    made = last.variable if isinstance(last, Assign) else getattr(last, "result", None)
+    if isinstance(value, Name) and value.variable.unnamed and made is value.variable:
+        fixed = value
+        fixed.variable.name = context.unique(name)
+    else:
+        fixed = context.fixed(name, value)
+    fixed.variable.unnamed = False
+    return fixed
 
 
 def _annotated(context: Context, node: ast.AnnAssign) -> None:
@@ -220,105 +226,6 @@ def _if(context: Context, node: ast.If) -> None:
         yes, no, decided = no, [], Unary("not", decided, BOOL)
     if yes:
         context.emit(If(decided, yes, no))
-
-
-def _for(context: Context, node: ast.For) -> None:
-    if not isinstance(node.target, ast.Name) and not isinstance(node.target, ast.Tuple):
-        context.fail("a loop counts with one name", node)
-    call = node.iter
-    called = lower_expression(context, call.func) if isinstance(call, ast.Call) else None
-    if called is range and isinstance(call, ast.Call):
-        _count(context, node, call)
-        return
-    values = lower_expression(context, call)
-    if not isinstance(values, tuple | list | range):
-        context.fail(f"wanted `for ... in range(...)` or unroll(...), got `{ast.unparse(call)}`", node)
-    if not isinstance(called, Builtin) and not isinstance(values, tuple):
-        context.fail("wanted range(...) or unroll(...)", node)
-    _unrolled(context, node, list(values))
-
-
-def _unrolled(context: Context, node: ast.For, values: list[Value]) -> None:
-    frame = context.frame
-    if len(values) > _UNROLLED:
-        context.fail(f"wanted at most {_UNROLLED} copies of a loop's body, got {len(values)}", node)
-    outer, frame.unrolled = frame.unrolled, True
-    names = [node.target] if isinstance(node.target, ast.Name) else list(getattr(node.target, "elts", []))
-    for value in values:
-        given = [value] if isinstance(node.target, ast.Name) else list(value)
-        for name, item in zip(names, given, strict=True):
-            frame.names[name.id] = item
-        lower_block(context, node.body)
-    frame.unrolled = outer
-
-
-def _count(context: Context, node: ast.For, call: ast.Call) -> None:
-    """`for i in range(begin, end, step)`: bounds are worked out once, before the loop."""
-    frame = context.frame
-    if not isinstance(node.target, ast.Name) or not 1 <= len(call.args) <= 3:
-        context.fail("wanted `for name in range(begin, end, step)`", node)
-    given = context.in_order([partial(lower_expression, context, item) for item in call.args])
-    begin, end = (0, given[0]) if len(given) == 1 else (given[0], given[1])
-    step = given[2] if len(given) == 3 else 1
-    down = is_number(step) and step < 0
-    bounds = _bounds(context, [begin, end], step, down, call)
-    variable = Variable(context.unique(node.target.id), bounds[0].type, loop=True)
-    hidden = frame.names.get(node.target.id)
-    frame.names[node.target.id] = Name(variable)
-    outer, frame.unrolled = frame.unrolled, False
-    frame.inside += 1
-    with context.inner() as body:
-        lower_block(context, node.body)
-    frame.inside -= 1
-    frame.unrolled = outer
-    if hidden is None:
-        del frame.names[node.target.id]
-    else:
-        frame.names[node.target.id] = hidden
-    context.emit(For(variable, bounds[0], bounds[1], bounds[2], down, body))
-
-
-def _bounds(context: Context, ends: list[Value], step: Value, down: bool, call: ast.Call) -> list[Expression]:
-    what = f"`{ast.unparse(call)}`"
-    if step == 0 and is_number(step):
-        context.fail(f"{what}: wanted a step, got 0", call)
-    if down:
-        if not any(is_expression(v) for v in ends):
-            ends = [Literal(v, Type("i32")) for v in ends]
-        *ends, _ = context.unify([*ends, Literal(0, Type("i32"))], f"{what} counts down, in i32", call)
-        typed = [*ends, Literal(step, Type("i32"))]
-    else:
-        typed = context.unify([*ends, step], what, call)
-        if not any(is_expression(v) for v in [*ends, step]):
-            typed = [context.typed(v, U32, what, call) for v in [*ends, step]] if ends[0] >= 0 else typed
-    if typed[0].type.kind not in ("u32", "i32") or typed[0].type.lanes > 1:
-        context.fail(f"{what}: wanted integers, got {typed[0].type.name}", call)
-    return [value if is_stable(value) else context.fixed("end", value) for value in typed]
-
-
-def _while(context: Context, node: ast.While) -> None:
-    frame = context.frame
-    with context.inner() as before:
-        decided = condition(context, node.test)
-    if decided is False:
-        return
-    outer, frame.unrolled = frame.unrolled, False
-    frame.inside += 1
-    with context.inner() as body:
-        if before and not isinstance(decided, bool):
-            context.block.extend(before)
-            context.emit(If(Unary("not", decided, BOOL), [Leave("break")]))
-        lower_block(context, node.body)
-    frame.inside -= 1
-    frame.unrolled = outer
-    context.emit(While(None if before or isinstance(decided, bool) else decided, body))
-
-
-def _leave_loop(context: Context, node: ast.Break | ast.Continue) -> None:
-    how = "break" if isinstance(node, ast.Break) else "continue"
-    if context.frame.unrolled:
-        context.fail(f"`{how}` cannot leave an unrolled loop", node)
-    context.emit(Leave(how))
 
 
 def _return(context: Context, node: ast.Return) -> None:

@@ -12,12 +12,13 @@ from graphml_gpu.language.types import Type
 
 @dataclass(eq=False)
 class Variable:
-    """A local value. mutable: assigned more than once. loop: counted by a `for`."""
+    """A local value. mutable: given more than once. loop: counted by a `for`. unnamed: not named in Python."""
 
     name: str
     type: Type
     mutable: bool = False
     loop: bool = False
+    unnamed: bool = False
 
 
 @dataclass(eq=False)

@@ -1,7 +1,8 @@
-"""A kernel's tree as WGSL. Knows nothing of devices; text that needs a feature says `enable`.
+"""A kernel's tree as WGSL. Knows nothing of devices.
 
 Buffers are bindings 0, 1, ... of group 0 in the order of the kernel's arguments, then comes the uniform
 struct of its scalars, in which `<buffer>_at` is the element that each buffer's value begins at.
+Halves are said with `enable f16`; subgroups are not, for the compiler in wgpu 0.32 knows no word for them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from graphml_gpu.language.tree import (
     Variable,
 )
 from graphml_gpu.language.types import Type
-from graphml_gpu.language.walk import all_expressions, all_statements
+from graphml_gpu.language.walk import all_expressions
 
 _POSITIONS = {
     "group_id": ("workgroup_id", "vec3<u32>"),
@@ -55,13 +56,10 @@ _NOT_NUMBERS = "var<private> not_a_constant: u32 = 0u;"
 def wgsl(tree: Tree, features: Features, title: str, writable: Collection[str]) -> str:
     """The text. writable: buffers bound as read_write though the kernel only reads them."""
     used = list(all_expressions(tree.body))
-    across = any(isinstance(s, Across) for s in all_statements(tree.body))
     places = {part.which for part in used if isinstance(part, Index)}
     dialect = _dialect(tree, features)
     body = list(lines(dialect, tree.body))
     parts = [f"// {title}"]
-    if across or any(place.startswith("subgroup") for place in places):
-        parts.append("enable subgroups;")
     if features.f16 and any(part.type.kind == "f16" for part in used):
         parts.append("enable f16;")
     parts.append("")
@@ -169,7 +167,7 @@ def _literal(features: Features, literal: Literal) -> str:
         bits = 0x7FC00000 if math.isnan(value) else 0x7F800000 if value > 0 else 0xFF800000
         text = f"bitcast<f32>(not_a_constant | {bits:#x}u)"
         return f"f16({text})" if half else text
-    return f"{np.float16(value)}h" if half else f"{np.float32(value)}f"
+    return f"{np.float16(value)!s}h" if half else f"{np.float32(value)!s}f"
 
 
 def _convert(features: Features, kind: Type, values: tuple[Expression, ...], texts: list[str]) -> str:

@@ -1,0 +1,118 @@
+"""Loops: `range` counts at run time, `unroll` writes the body once for each value, `while` repeats."""
+
+from __future__ import annotations
+
+import ast
+from functools import partial
+
+from graphml_gpu.language.context import Context, Value, is_expression, is_number
+from graphml_gpu.language.expressions import condition, lower_expression
+from graphml_gpu.language.names import Builtin
+from graphml_gpu.language.tree import Expression, For, If, Leave, Literal, Name, Unary, Variable, While
+from graphml_gpu.language.types import BOOL, U32, Type
+from graphml_gpu.language.walk import is_stable
+
+_UNROLLED = 4096
+"""How many copies of a body an unrolled loop may make."""
+
+
+def count_or_unroll(context: Context, node: ast.For) -> None:
+    """`for`: over `range(...)`, `unroll(...)` or a tuple of constants."""
+    if not isinstance(node.target, ast.Name) and not isinstance(node.target, ast.Tuple):
+        context.fail("a loop counts with one name", node)
+    call = node.iter
+    called = lower_expression(context, call.func) if isinstance(call, ast.Call) else None
+    if called is range and isinstance(call, ast.Call):
+        _count(context, node, call)
+        return
+    values = lower_expression(context, call)
+    if not isinstance(values, tuple | list | range):
+        context.fail(f"wanted `for ... in range(...)` or unroll(...), got `{ast.unparse(call)}`", node)
+    if not isinstance(called, Builtin) and not isinstance(values, tuple):
+        context.fail("wanted range(...) or unroll(...)", node)
+    _unrolled(context, node, list(values))
+
+
+def _unrolled(context: Context, node: ast.For, values: list[Value]) -> None:
+    frame = context.frame
+    if len(values) > _UNROLLED:
+        context.fail(f"wanted at most {_UNROLLED} copies of a loop's body, got {len(values)}", node)
+    outer, frame.unrolled = frame.unrolled, True
+    names = [node.target] if isinstance(node.target, ast.Name) else list(getattr(node.target, "elts", []))
+    for value in values:
+        given = [value] if isinstance(node.target, ast.Name) else list(value)
+        for name, item in zip(names, given, strict=True):
+            frame.names[name.id] = item
+        context.lower_block(context, node.body)
+    frame.unrolled = outer
+
+
+def _count(context: Context, node: ast.For, call: ast.Call) -> None:
+    """`for i in range(begin, end, step)`: bounds are worked out once, before the loop."""
+    frame = context.frame
+    if not isinstance(node.target, ast.Name) or not 1 <= len(call.args) <= 3:
+        context.fail("wanted `for name in range(begin, end, step)`", node)
+    given = context.in_order([partial(lower_expression, context, item) for item in call.args])
+    begin, end = (0, given[0]) if len(given) == 1 else (given[0], given[1])
+    step = given[2] if len(given) == 3 else 1
+    down = is_number(step) and step < 0
+    bounds = _bounds(context, [begin, end], step, down, call)
+    variable = Variable(context.unique(node.target.id), bounds[0].type, loop=True)
+    hidden = frame.names.get(node.target.id)
+    frame.names[node.target.id] = Name(variable)
+    outer, frame.unrolled = frame.unrolled, False
+    frame.inside += 1
+    with context.inner() as body:
+        context.lower_block(context, node.body)
+    frame.inside -= 1
+    frame.unrolled = outer
+    if hidden is None:
+        del frame.names[node.target.id]
+    else:
+        frame.names[node.target.id] = hidden
+    context.emit(For(variable, bounds[0], bounds[1], bounds[2], down, body))
+
+
+def _bounds(context: Context, ends: list[Value], step: Value, down: bool, call: ast.Call) -> list[Expression]:
+    what = f"`{ast.unparse(call)}`"
+    if step == 0 and is_number(step):
+        context.fail(f"{what}: wanted a step, got 0", call)
+    if down:
+        if not any(is_expression(v) for v in ends):
+            ends = [Literal(v, Type("i32")) for v in ends]
+        *ends, _ = context.unify([*ends, Literal(0, Type("i32"))], f"{what} counts down, in i32", call)
+        typed = [*ends, Literal(step, Type("i32"))]
+    else:
+        typed = context.unify([*ends, step], what, call)
+        if not any(is_expression(v) for v in [*ends, step]):
+            typed = [context.typed(v, U32, what, call) for v in [*ends, step]] if ends[0] >= 0 else typed
+    if typed[0].type.kind not in ("u32", "i32") or typed[0].type.lanes > 1:
+        context.fail(f"{what}: wanted integers, got {typed[0].type.name}", call)
+    return [value if is_stable(value) else context.fixed("end", value) for value in typed]
+
+
+def repeat(context: Context, node: ast.While) -> None:
+    """`while`; a condition that needs statements is asked at the beginning of the body."""
+    frame = context.frame
+    with context.inner() as before:
+        decided = condition(context, node.test)
+    if decided is False:
+        return
+    outer, frame.unrolled = frame.unrolled, False
+    frame.inside += 1
+    with context.inner() as body:
+        if before and not isinstance(decided, bool):
+            context.block.extend(before)
+            context.emit(If(Unary("not", decided, BOOL), [Leave("break")]))
+        context.lower_block(context, node.body)
+    frame.inside -= 1
+    frame.unrolled = outer
+    context.emit(While(None if before or isinstance(decided, bool) else decided, body))
+
+
+def leave_loop(context: Context, node: ast.Break | ast.Continue) -> None:
+    """`break` and `continue`, of loops at run time."""
+    how = "break" if isinstance(node, ast.Break) else "continue"
+    if context.frame.unrolled:
+        context.fail(f"`{how}` cannot leave an unrolled loop", node)
+    context.emit(Leave(how))
