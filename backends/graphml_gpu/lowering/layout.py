@@ -1,0 +1,71 @@
+"""Copies in another layout, of elements of 4 bytes."""
+
+from __future__ import annotations
+
+from math import prod
+
+from graphml.ir.node import Node
+from graphml.ir.op import integer, integers
+from graphml_gpu.dispatch import Context, Dims, Dispatch, Lowering, Scalar, all_of, rows, width
+from graphml_gpu.kernels.layout import columns, concat, permute, repeat
+from graphml_gpu.lowering.groups import for_elements
+
+
+def _refuses(node: Node) -> str | None:
+    return all_of(node, "f32", "i32")
+
+
+def _refuses_permute(node: Node) -> str | None:
+    return f"{node.name} has more than 3 dimensions" if len(node.shape) > 3 else _refuses(node)
+
+
+def _lower_permute(node: Node, context: Context) -> list[Dispatch]:
+    x = node.inputs[0]
+    missing = 3 - len(x.shape)  # dimensions of 1 in front
+    axes = (*range(missing), *(axis + missing for axis in integers(node.attributes, "axes")))
+    sizes = [rows((1,))] * missing + [rows((size,)) for size in x.shape]
+
+    def stride(axis: int, dims: Dims) -> int:
+        return prod(size(dims) for size in sizes[axis + 1 :])
+
+    scalars: dict[str, Scalar] = {
+        "n": rows(x.shape),
+        "n1": sizes[axes[1]],
+        "n2": sizes[axes[2]],
+        "stride0": lambda dims: stride(axes[0], dims),
+        "stride1": lambda dims: stride(axes[1], dims),
+        "stride2": lambda dims: stride(axes[2], dims),
+    }
+    constants, grid = for_elements(rows(x.shape))
+    return [Dispatch(permute, constants, {"x": x, "out": node}, scalars, grid)]
+
+
+def _lower_concat(node: Node, context: Context) -> list[Dispatch]:
+    a, b = node.inputs
+    count = rows(node.shape)
+    constants, grid = for_elements(count)
+    scalars: dict[str, Scalar] = {"n": count, "n_a": width(a), "n_b": width(b)}
+    return [Dispatch(concat, constants, {"a": a, "b": b, "out": node}, scalars, grid)]
+
+
+def _lower_columns(node: Node, context: Context) -> list[Dispatch]:
+    x = node.inputs[0]
+    count = rows(node.shape)
+    constants, grid = for_elements(count)
+    start = integer(node.attributes, "start")
+    scalars: dict[str, Scalar] = {"n": count, "width": width(node), "start": start, "x_width": width(x)}
+    return [Dispatch(columns, constants, {"x": x, "out": node}, scalars, grid)]
+
+
+def _lower_repeat(node: Node, context: Context) -> list[Dispatch]:
+    x = node.inputs[0]
+    count = rows(node.shape)
+    constants, grid = for_elements(count)
+    scalars: dict[str, Scalar] = {"n": count, "width": width(x), "times": integer(node.attributes, "n")}
+    return [Dispatch(repeat, constants, {"x": x, "out": node}, scalars, grid)]
+
+
+PERMUTE = Lowering(("permute",), _lower_permute, refuses=_refuses_permute)
+CONCAT = Lowering(("concat",), _lower_concat, refuses=_refuses)
+COLUMNS = Lowering(("columns",), _lower_columns, refuses=_refuses)
+REPEAT = Lowering(("repeat",), _lower_repeat, refuses=_refuses)

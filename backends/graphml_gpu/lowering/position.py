@@ -1,0 +1,101 @@
+"""Rotary positions: the step's table, its application, and what is written to caches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from graphml.ir.node import Node
+from graphml.ir.op import Array, integer, number
+from graphml.ir.ops.leaf import weight_leaf
+from graphml.ir.ops.position import frequencies, magnitude
+from graphml.ir.shape import bounds, max_elements
+from graphml_gpu.dispatch import NOTHING, Argument, Constant, Context, Dispatch, Lowering, Scalar, rows, width
+from graphml_gpu.kernels.cache import CACHE_TYPES
+from graphml_gpu.kernels.position import position_scale, rope_table
+from graphml_gpu.kernels.rope import rope, write_rows
+from graphml_gpu.lowering.groups import for_elements
+
+
+def _refuses_table(node: Node) -> str | None:
+    if len(node.inputs) > 1 and node.inputs[1].op is not weight_leaf:
+        return f"the factors {node.inputs[1].name} are computed in the graph"
+    return None
+
+
+def turns(angles: Array) -> Array:
+    """Radians per position, float64 [n], as fractions of a turn: uint32 [n, 2] in 2^-32 and then in 2^-48."""
+    fraction = np.mod(angles / (2.0 * np.pi), 1.0) * 2.0**32
+    whole = np.floor(fraction)
+    return np.stack([whole, np.floor((fraction - whole) * 65536.0)], -1).astype(np.uint32)
+
+
+def _lower_table(node: Node, context: Context) -> list[Dispatch]:
+    def make(weights: Mapping[str, Array]) -> Array:
+        factors = weights[node.inputs[1].name] if len(node.inputs) > 1 else None
+        return turns(frequencies(node.attributes, factors))
+
+    count = rows(node.shape[:2])
+    constants, grid = for_elements(count)
+    buffers: dict[str, Argument] = {"positions": node.inputs[0], "turns": Constant(make), "out": node}
+    scalars: dict[str, Scalar] = {
+        "n": count,
+        "pairs": bounds(node.shape)[1],
+        "scale": magnitude(node.attributes),
+    }
+    return [Dispatch(rope_table, constants, buffers, scalars, grid)]
+
+
+def _lower_scale(node: Node, context: Context) -> list[Dispatch]:
+    count = rows(node.shape[:1])
+    constants, grid = for_elements(count)
+    scalars: dict[str, Scalar] = {
+        "n": count,
+        "factor": number(node.attributes, "factor"),
+        "step": integer(node.attributes, "step"),
+    }
+    return [Dispatch(position_scale, constants, {"positions": node.inputs[0], "out": node}, scalars, grid)]
+
+
+def _lower_rope(node: Node, context: Context) -> list[Dispatch]:
+    x, table = node.inputs
+    _, n_head, head_dim = bounds(x.shape)
+    pairs = bounds(table.shape)[1]
+    count = rows((x.shape[0], n_head, head_dim - pairs))
+    constants, grid = for_elements(count)
+    scalars: dict[str, Scalar] = {"n": count, "n_head": n_head, "head_dim": head_dim, "pairs": pairs}
+    constants |= {"MODE": str(node.attributes["mode"])}
+    return [Dispatch(rope, constants, {"x": x, "turns": table, "out": node}, scalars, grid)]
+
+
+def _refuses_write(node: Node) -> str | None:
+    state = node.inputs[0]
+    kind, each = state.dtype.name, max_elements((1, *state.shape[1:]))
+    if kind not in CACHE_TYPES:
+        return f"no kernel keeps a cache of {kind}"
+    cut = bounds(state.shape)[-1] % state.dtype.block_elements or each % CACHE_TYPES[kind].unit
+    return f"{kind} is written {CACHE_TYPES[kind].unit} elements at a time; got {state.type}" if cut else None
+
+
+def _lower_write(node: Node, context: Context) -> list[Dispatch]:
+    state, x, *table, cells = node.inputs
+    form, each = CACHE_TYPES[state.dtype.name], max_elements((1, *x.shape[1:]))
+    count = rows((x.shape[0], each // form.unit))
+    constants, grid = for_elements(count)
+    constants |= {"MODE": str(node.attributes.get("mode", "none")), "UNIT": form.unit, "STORE": form.store}
+    buffers: dict[str, Argument] = {
+        "x": x,
+        "turns": table[0] if table else NOTHING,
+        "cells": cells,
+        "cache": node,
+    }
+    pairs = bounds(table[0].shape)[1] if table else 0
+    scalars: dict[str, Scalar] = {"n": count, "width": each, "head_dim": width(x), "pairs": pairs}
+    return [Dispatch(write_rows, constants, buffers, scalars, grid)]
+
+
+TABLE = Lowering(("rope_table",), _lower_table, refuses=_refuses_table)
+SCALE = Lowering(("position_scale",), _lower_scale)
+ROPE = Lowering(("rope",), _lower_rope)
+WRITE = Lowering(("set_rows", "rope_set_rows"), _lower_write, refuses=_refuses_write)

@@ -1,0 +1,78 @@
+"""Experts' choice, weights and weighted sum."""
+
+from __future__ import annotations
+
+from graphml.ir.node import Node
+from graphml.ir.op import integer, text
+from graphml_gpu.dispatch import (
+    NOTHING,
+    Context,
+    Dispatch,
+    Lowering,
+    Part,
+    Scalar,
+    all_of,
+    along,
+    number,
+    rows,
+    width,
+)
+from graphml_gpu.kernels.routing import combine_experts, gather_normalise, route_experts
+from graphml_gpu.lowering.groups import for_elements, for_row
+
+_MOST_EXPERTS = 1536
+"""Experts whose scores and keys fit the 16 KB of memory that any device gives a workgroup."""
+
+
+def _refuses_routing(node: Node) -> str | None:
+    n = width(node.inputs[0])
+    return f"experts are chosen among {_MOST_EXPERTS} at most; got {n}" if n > _MOST_EXPERTS else None
+
+
+def _lower_routing(node: Node, context: Context) -> list[Dispatch]:
+    x = node.inputs[0]
+    count, bias = rows(x.shape[:-1]), bool(node.attributes["bias"])
+    constants = {
+        "N": width(x),
+        "K": integer(node.attributes, "k"),
+        "SCORE": text(node.attributes, "score"),
+        "BIAS": bias,
+        "NORMALISE": bool(node.attributes["normalise"]),
+        **for_row(width(x)),
+    }
+    return [
+        Dispatch(
+            route_experts,
+            constants,
+            {
+                "x": x,
+                "bias": node.inputs[1] if bias else NOTHING,
+                "ids": Part(node, 0),
+                "weights": Part(node, 1),
+            },
+            {"rows": count, "low": number(node, "low"), "high": number(node, "high")},
+            along(count),
+        )
+    ]
+
+
+def _lower_weights(node: Node, context: Context) -> list[Dispatch]:
+    x, ids = node.inputs
+    count = rows(x.shape[:-1])
+    constants, grid = for_elements(count)
+    limits = {"low": number(node, "low"), "high": number(node, "high")}
+    scalars: dict[str, Scalar] = {"rows": count, "n": width(x), "k": width(ids), **limits}
+    return [Dispatch(gather_normalise, constants, {"x": x, "ids": ids, "out": node}, scalars, grid)]
+
+
+def _lower_combine(node: Node, context: Context) -> list[Dispatch]:
+    y, weights = node.inputs
+    count = rows(node.shape)
+    constants, grid = for_elements(count)
+    scalars: dict[str, Scalar] = {"n": count, "width": width(node), "used": width(weights)}
+    return [Dispatch(combine_experts, constants, {"y": y, "weights": weights, "out": node}, scalars, grid)]
+
+
+ROUTING = Lowering(("route_experts",), _lower_routing, refuses=_refuses_routing)
+WEIGHTS = Lowering(("gather_normalise",), _lower_weights, refuses=lambda node: all_of(node, "f32", "i32"))
+COMBINE = Lowering(("combine_experts",), _lower_combine, refuses=lambda node: all_of(node, "f32"))
