@@ -1,0 +1,109 @@
+"""Words and small numbers out of packed bytes, for the readers of formats. Knows no single format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphml_gpu.language import Read, Vector, f32, f32x4, function, select, u32, unpack_i8x4, unpack_u8x4
+
+
+def packed_bytes(values: Any) -> tuple[int, ...]:
+    """Whole numbers (-128 to 255) as words of four bytes, the first lowest; as many as fill whole words."""
+    return tuple(int(word) for word in np.asarray(values).astype(np.int64).astype(np.uint8).view("<u4"))
+
+
+@function
+def joined(low: u32, high: u32, shift: u32) -> u32:
+    """The word that begins `shift` bits (a multiple of 8 below 32) up in `low` and goes on in `high`."""
+    return (low >> shift) | ((high << 1) << (31 - shift))
+
+
+@function
+def word(w: Read[u32], at: u32, ALIGN: int) -> u32:
+    """Four bytes from byte `at`, a multiple of ALIGN; no word is read that holds none of them."""
+    if ALIGN == 4:
+        return w[at >> 2]
+    return joined(w[at >> 2], w[(at + 3) >> 2], (at & 3) << 3)
+
+
+@function
+def two_words(w: Read[u32], at: u32, ALIGN: int) -> tuple[u32, u32]:
+    """Eight bytes from byte `at`, a multiple of ALIGN."""
+    first = at >> 2
+    if ALIGN == 4:
+        return w[first], w[first + 1]
+    shift = (at & 3) << 3
+    a, b, c = w[first], w[first + 1], w[(at + 7) >> 2]
+    return joined(a, b, shift), joined(b, c, shift)
+
+
+@function
+def four_words(w: Read[u32], at: u32, ALIGN: int) -> tuple[u32, u32, u32, u32]:
+    """Sixteen bytes from byte `at`, a multiple of ALIGN."""
+    first = at >> 2
+    if ALIGN == 4:
+        return w[first], w[first + 1], w[first + 2], w[first + 3]
+    shift = (at & 3) << 3
+    a, b, c, d, e = w[first], w[first + 1], w[first + 2], w[first + 3], w[(at + 15) >> 2]
+    return joined(a, b, shift), joined(b, c, shift), joined(c, d, shift), joined(d, e, shift)
+
+
+@function
+def bytes4(packed: u32) -> Vector[f32]:
+    """The four bytes of a word, lowest first, as numbers."""
+    return f32x4(unpack_u8x4(packed))
+
+
+@function
+def signed4(packed: u32) -> Vector[f32]:
+    """The four signed bytes of a word, lowest first, as numbers."""
+    return f32x4(unpack_i8x4(packed))
+
+
+@function
+def low4(packed: u32) -> u32:
+    """The low nibble of each byte, in its byte."""
+    return packed & 0x0F0F0F0F
+
+
+@function
+def high4(packed: u32) -> u32:
+    """The high nibble of each byte, in its byte."""
+    return (packed >> 4) & 0x0F0F0F0F
+
+
+@function
+def spread4(bits: u32) -> u32:
+    """Bits 0 to 3, each the lowest of its byte."""
+    return ((bits & 15) * 0x00204081) & 0x01010101
+
+
+@function
+def nibble_place(part: u32, QUAD: int) -> u32:
+    """Where quads stand in blocks whose bytes' low nibbles are the first 16 of 32 elements, the high the rest."""
+    return 8 * part + 4 * (QUAD & 1) + 16 * (QUAD >> 1)
+
+
+@function
+def in_order(part: u32, QUAD: int) -> u32:
+    """Where quads stand that are unpacked in order."""
+    return 16 * part + 4 * QUAD
+
+
+@function
+def planes_place(part: u32, QUAD: int) -> u32:
+    """Where quads stand in blocks of 256 whose bytes hold four fields, of elements 32 apart."""
+    return ((part >> 3) << 7) + 4 * (part & 7) + 32 * QUAD
+
+
+@function
+def signs4(values: Vector[f32], bits: u32) -> Vector[f32]:
+    """Four values, negated where bits 0 to 3 are set."""
+    return f32x4(
+        select((bits & 1) != 0, -values.x, values.x),
+        select((bits & 2) != 0, -values.y, values.y),
+        select((bits & 4) != 0, -values.z, values.z),
+        select((bits & 8) != 0, -values.w, values.w),
+    )

@@ -1,0 +1,25 @@
+"""Q4_0: a float16 scale d, then 16 bytes of two 4-bit numbers q; x = d (q - 8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphml_gpu.kernels.formats._reader import Reader
+from graphml_gpu.kernels.formats._words import bytes4, high4, low4, nibble_place, two_words
+from graphml_gpu.language import Read, function, half_at, u32
+
+
+@function
+def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> Any:
+    """Eight bytes: eight elements of the first half of the block and eight of the second."""
+    d = half_at(w, at)
+    a, b = two_words(w, at + 2 + 8 * part, ALIGN)
+    return (
+        (bytes4(low4(a)) - 8.0) * d,
+        (bytes4(low4(b)) - 8.0) * d,
+        (bytes4(high4(a)) - 8.0) * d,
+        (bytes4(high4(b)) - 8.0) * d,
+    )
+
+
+Q4_0 = Reader(32, 18, unpack, nibble_place)

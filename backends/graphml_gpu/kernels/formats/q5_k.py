@@ -1,0 +1,31 @@
+"""Q5_K: the head of Q4_K, 32 bytes of fifth bits, then 4 x 32 bytes of nibbles; x = d s q - e m."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphml_gpu.kernels.formats._reader import Reader
+from graphml_gpu.kernels.formats._words import bytes4, high4, low4, two_words
+from graphml_gpu.kernels.formats.q4_k import group_scale, pairs_place
+from graphml_gpu.language import Read, function, u32
+
+
+@function
+def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> Any:
+    """Eight bytes: eight elements of a group, and eight of the next."""
+    pair, column = part >> 2, 8 * (part & 3)
+    scale, minimum = group_scale(w, at, 2 * pair)
+    next_scale, next_minimum = group_scale(w, at, 2 * pair + 1)
+    a, b = two_words(w, at + 48 + 32 * pair + column, ALIGN)
+    fifth_a, fifth_b = two_words(w, at + 16 + column, ALIGN)
+    low_a, low_b = (fifth_a >> (2 * pair)) << 4, (fifth_b >> (2 * pair)) << 4
+    high_a, high_b = (fifth_a >> (2 * pair)) << 3, (fifth_b >> (2 * pair)) << 3
+    return (
+        bytes4(low4(a) | (low_a & 0x10101010)) * scale - minimum,
+        bytes4(low4(b) | (low_b & 0x10101010)) * scale - minimum,
+        bytes4(high4(a) | (high_a & 0x10101010)) * next_scale - next_minimum,
+        bytes4(high4(b) | (high_b & 0x10101010)) * next_scale - next_minimum,
+    )
+
+
+Q5_K = Reader(256, 176, unpack, pairs_place)
