@@ -39,10 +39,7 @@ def get_rows(
     number = (group_id(0) + group_id(1) * num_groups(0)) * GROUP + local_id(0)
     if number < count * units:
         row, unit = number // units, number % units
-        if CHOSEN:
-            source = u32(clamp(indices[row], 0, i32(n) - 1))
-        else:
-            source = row
+        source = u32(clamp(indices[row], 0, i32(n) - 1)) if CHOSEN else row
         quads = unpacked(w, table, source * row_bytes(k, FORMAT), unit, k, FORMAT, ALIGN, EVEN)
         for quad in unroll(4):
             at = place(unit, quad, FORMAT)

@@ -49,7 +49,7 @@ def rows_times_columns(
     ROWS: int,
     COLUMNS: int,
 ) -> Array[f32]:
-    """Sums of rows first_row + r * TEAMS of w [n, k] with rows of x [columns, k]: ROWS * COLUMNS, on all lanes."""
+    """Sums of rows first_row + r * TEAMS of w [n, k] with rows of x [columns, k]: [ROWS * COLUMNS]."""
     teams = GROUP // LANES
     lane = local_id(0) % LANES
     sums = private_array(f32, ROWS * COLUMNS)
@@ -106,7 +106,7 @@ def make(ELEMENT: Any) -> Kernel:
         BIAS: bool = False,
         RESIDUAL: bool = False,
     ) -> None:
-        """w [n, k] are rows `first` and on of a matrix of `stride`; y [columns, stride] = w x + bias + residual.
+        """w [n, k]: rows `first` and on of a matrix of `stride`; y [columns, stride] = w x + bias + residual.
 
         x [columns, k], columns up to COLUMNS; bias [stride], residual as y.
         """

@@ -1,4 +1,4 @@
-"""Rows of weights of any format and of activations, as products and look-ups read them: sixteen elements at once.
+"""Rows of weights of any format and of activations, as products and look-ups read them: 16 elements at once.
 
 A row is cut into units of sixteen elements; which sixteen is the format's choice (`formats`), and activations
 are read in the same order. Knows no product.

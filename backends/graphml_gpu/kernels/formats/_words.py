@@ -82,7 +82,7 @@ def spread4(bits: u32) -> u32:
 
 @function
 def nibble_place(part: u32, QUAD: int) -> u32:
-    """Where quads stand in blocks whose bytes' low nibbles are the first 16 of 32 elements, the high the rest."""
+    """Where quads stand in blocks whose bytes' low nibbles are the first 16 of 32 elements."""
     return 8 * part + 4 * (QUAD & 1) + 16 * (QUAD >> 1)
 
 

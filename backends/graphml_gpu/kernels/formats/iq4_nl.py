@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from graphml_quant.iq4_nl import LEVELS
+
 from graphml_gpu.kernels.formats._reader import Reader
 from graphml_gpu.kernels.formats._words import high4, low4, nibble_place, packed_bytes, two_words
 from graphml_gpu.language import Read, bitcast, f32, f32x4, function, half_at, i32, select, u32
-from graphml_quant.iq4_nl import LEVELS
 
 _LEVELS = packed_bytes(LEVELS)
 

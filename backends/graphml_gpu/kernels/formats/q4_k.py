@@ -1,4 +1,4 @@
-"""Q4_K: d and e, 12 bytes of 6-bit s and m of 8 groups of 32, then 4 x 32 bytes of 4-bit q; x = d s q - e m."""
+"""Q4_K: d, e, 12 bytes of 6-bit s and m of 8 groups of 32, then 4 x 32 bytes of 4-bit q; x = d s q - e m."""
 
 from __future__ import annotations
 

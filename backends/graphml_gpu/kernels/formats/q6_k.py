@@ -1,4 +1,4 @@
-"""Q6_K: 128 bytes of nibbles, 64 of upper bit pairs, 16 signed scales s of 16 elements, d; x = d s (q - 32)."""
+"""Q6_K: 128 bytes of nibbles, 64 of upper bit pairs, 16 signed scales s of 16 each, d; x = d s (q - 32)."""
 
 from __future__ import annotations
 
