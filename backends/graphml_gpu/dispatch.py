@@ -198,7 +198,8 @@ class Lowering:
     """How some ops become dispatches.
 
     refuses: why a node of these ops has no kernel here, None where it has; such a node runs in NumPy.
-    workspace: bytes of scratch of a node at its bounds. It may not depend on the device.
+    workspace: bytes of scratch of a node at its bounds. It may not depend on the device; an op that writes
+    a state has none.
     """
 
     ops: tuple[str, ...]

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from graphml_gpu import lowering
 from graphml_gpu.device import GpuDevice
-from graphml_gpu.dispatch import Context, Dispatch, Lowering, along, number, rows
+from graphml_gpu.dispatch import Context, Dispatch, Lowering, Workspace, Zeros, along, number, rows
 from graphml_gpu.language import (
     Read,
+    Update,
     Write,
+    atomic_add,
     f32,
     global_id,
     group_id,
@@ -24,15 +29,16 @@ from graphml_gpu.language import (
 from graphml_gpu.plain_driver import PlainDriver, small
 from graphml_gpu.program import GpuProgram
 
-from graphml.backend import no_progress
+from graphml.backend import StepTime, no_progress
 from graphml.errors import BackendError
-from graphml.ir.dtype import F32
+from graphml.ir.dtype import F32, I32
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import interpret
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Array
-from graphml.ir.shape import Symbol
+from graphml.ir.ops.index import set_rows
+from graphml.ir.shape import Symbol, max_elements
 from graphml.passes.plan import plan_memory
 
 T = Symbol("T", 5)
@@ -40,13 +46,22 @@ T = Symbol("T", 5)
 
 @kernel
 def scale_rows(
-    x: Read[f32], out: Write[f32], rows: u32, n: u32, factor: f32, offset: f32, *, GROUP: int = 4
+    x: Read[f32],
+    work: Update[f32],
+    out: Write[f32],
+    rows: u32,
+    n: u32,
+    factor: f32,
+    offset: f32,
+    *,
+    GROUP: int = 4,
 ) -> None:
-    """out = x * factor + offset, a row a workgroup. x, out [rows, n]."""
+    """out = x * factor + offset by way of `work`, a row a workgroup. x, work, out [rows, n]."""
     row = group_id(0) + group_id(1) * num_groups(0)
     if row < rows:
         for i in range(local_id(0), n, GROUP):
-            out[row * n + i] = x[row * n + i] * factor + offset
+            work[row * n + i] = x[row * n + i] * factor
+            out[row * n + i] = work[row * n + i] + offset
 
 
 @kernel
@@ -71,11 +86,28 @@ def some_rows(
         y[i // count * n + first + i % count] = total
 
 
+@kernel
+def put_rows(state: Update[f32], x: Read[f32], ids: Read[u32], done: Update[u32], rows: u32, n: u32) -> None:
+    """state[ids[i]] = x[i]; groups count themselves in `done`, the last makes it 0."""
+    row = group_id(0)
+    for i in range(0, n):
+        state[ids[row] * n + i] = x[row * n + i]
+    if atomic_add(done, 0, 1) + 1 == rows:
+        atomic_add(done, 0, 0 - rows)
+
+
+def lower_put(node: Node, context: Context) -> list[Dispatch]:
+    _, x, ids = node.inputs
+    buffers = {"state": node, "x": x, "ids": ids, "done": Zeros(node, 4)}
+    count = rows(ids.shape)
+    return [Dispatch(put_rows, {}, buffers, {"rows": count, "n": x.shape[-1]}, along(count))]
+
+
 def lower_scale(node: Node, context: Context) -> list[Dispatch]:
     x = node.inputs[0]
     count = rows(x.shape[:-1])
     numbers = {"factor": number(node, "factor"), "offset": number(node, "offset")}
-    buffers = {"x": x, "out": node}
+    buffers = {"x": x, "work": Workspace(node), "out": node}
     return [Dispatch(scale_rows, {}, buffers, {"rows": count, "n": x.shape[-1], **numbers}, along(count))]
 
 
@@ -94,8 +126,9 @@ def lower_product(node: Node, context: Context) -> list[Dispatch]:
 
 
 KERNELS = {
-    "scale": Lowering(("scale",), lower_scale),
+    "scale": Lowering(("scale",), lower_scale, workspace=lambda node: 4 * max_elements(node.shape)),
     "mul_mat": Lowering(("mul_mat",), lower_product),
+    "set_rows": Lowering(("set_rows",), lower_put),
 }
 
 
@@ -134,6 +167,11 @@ def chain() -> Graph:
     x = g.input("x", F32, (T, 6))
     y = g.silu(g.scale(x, 2.0, 1.0))
     return g.finish(y=g.scale(g.reshape(y, 2, 3), 0.5, 0.0), x=x)
+
+
+def chain_of(n: int) -> Graph:
+    g = Builder()
+    return g.finish(y=g.scale(g.input("x", F32, (T, n)), 2.0, 1.0))
 
 
 def test_kernels_and_numpy_take_turns(device: GpuDevice, driver: PlainDriver) -> None:
@@ -189,3 +227,79 @@ def test_programs_share_weights_and_give_them_back(device: GpuDevice) -> None:
     gc.collect()
     lowered(graph, device, {"w": w})
     assert asked.count("w") == 2
+
+
+def memory_of_rows(in_numpy: bool) -> Graph:
+    """Rows are put into a state; the sum of a row of it and itself comes out, by a kernel or by NumPy."""
+    g = Builder()
+    state = g.state("seen", F32, (Symbol("C", 99), 4))
+    put = g.make(set_rows, state, g.input("x", F32, (T, 4)), g.input("ids", I32, (T,)))
+    return g.finish(y=g.silu(put) if in_numpy else g.scale(put, 2.0, 0.0))
+
+
+@pytest.mark.parametrize("in_numpy", [False, True])
+def test_sessions_take_turns(device: GpuDevice, in_numpy: bool) -> None:
+    graph, kept = memory_of_rows(in_numpy), {"C": 8}
+    program = lowered(graph, device)
+    states = [device.state(graph, kept) for _ in range(2)]
+    wanted = [np.zeros((8, 4), np.float32) for _ in states]
+    random = np.random.default_rng(1)
+    for step in range(6):
+        which, count = step % 2, 1 + step % 3
+        x, ids = random.standard_normal((count, 4), np.float32), random.permutation(8)[:count]
+        program.inputs["x"][:count], program.inputs["ids"][:count] = x, ids
+        if step == 2:  # as a session that is restored
+            states[0].array("seen")[...] = wanted[0][...] = 7.0
+        got = program.run({"T": count} | kept, states[which])["y"]
+        wanted[which][ids] = x
+        want = wanted[which] * 2 if not in_numpy else wanted[which] / (1 + np.exp(-wanted[which]))
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+        for state, array in zip(states, wanted, strict=True):
+            np.testing.assert_array_equal(state.array("seen"), array)
+    with pytest.raises(BackendError, match="made for another graph"):
+        program.run({"T": 1, "C": 8}, device.state(chain(), {}))
+
+
+def test_what_does_not_fit_is_told() -> None:
+    device = GpuDevice(small(max_binding_bytes=1024, max_buffer_bytes=2048))
+    with pytest.raises(BackendError, match=r"state seen: 1040 bytes.*one binding of Python holds 1024"):
+        device.state(memory_of_rows(False), {"C": 65})
+    with pytest.raises(BackendError, match=r"one buffer of Python holds 2048: give a smaller n_batch"):
+        lowered(chain_of(2048), device)
+
+
+def test_a_closed_device_runs_nothing(device: GpuDevice) -> None:
+    program, state = lowered(chain(), device), device.state(chain(), {})
+    device.close()
+    with pytest.raises(BackendError, match="closed"):
+        program.run({"T": 1}, state)
+
+
+def test_steps_are_timed(device: GpuDevice) -> None:
+    program, state = lowered(chain(), device), device.state(chain(), {})
+    found: list[StepTime] = []
+    program.time_steps(lambda dims, times: found.extend(times()))
+    before = time.perf_counter()
+    program.run({"T": 2}, state)
+    after = time.perf_counter()
+    assert [step.node.op.name for step in found] == ["scale", "silu", "scale"]
+    ends = [step.begin_s[0] + step.work_s[0] for step in found]
+    begins = [step.begin_s[0] for step in found]
+    assert all(step.work_s[0] > 0 for step in found)
+    assert before <= begins[0] <= ends[0] <= begins[1] <= ends[1] <= begins[2] <= ends[2] <= after
+    program.time_steps(None)
+    program.run({"T": 2}, state)
+    assert len(found) == 3
+
+
+def test_what_a_lowering_forgot_is_told(device: GpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lower(node: Node, context: Context, field: str, gone: str) -> list[Dispatch]:
+        (whole,) = lower_scale(node, context)
+        kept = {name: value for name, value in getattr(whole, field).items() if name != gone}
+        return [replace(whole, **{field: kept})]
+
+    for field, gone in (("buffers", "x"), ("scalars", "n")):
+        forgetful = partial(lower, field=field, gone=gone)
+        monkeypatch.setitem(lowering.table(), "scale", Lowering(("scale",), forgetful))
+        with pytest.raises(BackendError, match=rf"kernel scale_rows.*missing \['{gone}'\]"):
+            lowered(chain(), device)
