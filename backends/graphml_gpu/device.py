@@ -12,7 +12,7 @@ from graphml.ir.op import Array
 from graphml_gpu.driver import Driver, Facts
 from graphml_gpu.lowering import table
 from graphml_gpu.memory import Memory
-from graphml_gpu.placement import refuses, value_bytes
+from graphml_gpu.placement import aligned, refuses, value_bytes
 from graphml_gpu.program import GpuProgram
 from graphml_gpu.state import GpuState
 
@@ -33,9 +33,10 @@ class GpuDevice:
         return value_bytes(node.type)
 
     def workspace(self, node: Node) -> int:
-        """Bytes of scratch that the node's kernels need."""
+        """Bytes of scratch that the node's kernels need, aligned like values."""
         lowering = table().get(node.op.name)
-        return lowering.workspace(node) if lowering and refuses(node) is None else 0
+        wanted = lowering.workspace(node) if lowering and refuses(node) is None else 0
+        return aligned(wanted) if wanted else 0
 
     def lower(self, graph: Graph, plan: Plan, weights: Mapping[str, Array], progress: Progress) -> GpuProgram:
         """Upload weights that are not there yet, compile kernels and bind their arguments."""
