@@ -53,6 +53,16 @@ def numa() -> str | None:
     return os.environ.get("GRAPHML_NUMA") or None
 
 
+def wgpu_adapter() -> str | None:
+    """`GRAPHML_WGPU_ADAPTER`: number of the adapter, or a part of its name; unset: the first."""
+    return os.environ.get("GRAPHML_WGPU_ADAPTER") or None
+
+
+def opencl_device() -> str | None:
+    """`GRAPHML_OPENCL_DEVICE`: number of the device, or a part of its name; unset: the first."""
+    return os.environ.get("GRAPHML_OPENCL_DEVICE") or None
+
+
 def tuned() -> bool:
     """`GRAPHML_TUNED`: kernels use the parameters that `graphml tune` found."""
     return os.environ.get("GRAPHML_TUNED", "") not in ("", "0")

@@ -19,6 +19,7 @@ from graphml_gpu.language import Features, Specialised
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Groups = tuple[int, int, int]
+Kind = Literal["cpu", "integrated", "discrete", "other"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Facts:
     vendor: str
     driver: str
     backend: Literal["wgpu", "opencl"]
-    kind: Literal["cpu", "integrated", "discrete", "other"]
+    kind: Kind
     memory_bytes: int | None
     max_buffer_bytes: int
     max_binding_bytes: int

@@ -1,0 +1,98 @@
+"""The adapters of this machine: what each is, and which one is used. Opens no device.
+
+An adapter is a driver of a GPU: one GPU may have several (Vulkan and DX12). OpenGL ones are left out: they
+lack what kernels need.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from graphml_gpu.choose import choose, rank
+from graphml_gpu.driver import Facts, Kind
+
+from graphml import settings
+from graphml.engine.memory import main_memory
+from graphml.errors import BackendError
+
+FEATURES = ("shader-f16", "subgroup", "subgroup-barrier", "timestamp-query")
+"""Features that are switched on where they are offered."""
+
+_KINDS: dict[str, Kind] = {
+    "DiscreteGPU": "discrete",
+    "IntegratedGPU": "integrated",
+    "CPU": "cpu",
+}
+_INSTALL = "the package `wgpu` is not installed; install it with: pip install 'graphml-engine[wgpu]'"
+_NO_ADAPTER = (
+    "wgpu finds no Vulkan, Metal or DX12 adapter; on Linux it needs the Vulkan loader and a driver (for the "
+    "processor itself: apt-get install mesa-vulkan-drivers libvulkan1)"
+)
+
+
+def unavailable() -> str | None:
+    """Why wgpu cannot be used here; None where it can."""
+    try:
+        adapters()
+    except BackendError as error:
+        return str(error)
+    return None
+
+
+@functools.cache
+def adapters() -> tuple[Any, ...]:
+    """The adapters (`wgpu.GPUAdapter`), those of discrete GPUs first; `BackendError` if there is none."""
+    try:
+        import wgpu
+    except (ImportError, OSError, RuntimeError) as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name == "wgpu"
+        raise BackendError(_INSTALL if missing else f"wgpu cannot be loaded: {error}") from error
+    found = [a for a in wgpu.gpu.enumerate_adapters_sync() if a.info["backend_type"] != "OpenGL"]
+    if not found:
+        raise BackendError(_NO_ADAPTER)
+    return tuple(sorted(found, key=lambda adapter: rank(facts(adapter))))
+
+
+def chosen() -> Any:
+    """The adapter that `GRAPHML_WGPU_ADAPTER` names, or the first."""
+    found = adapters()
+    return found[choose([facts(a) for a in found], settings.wgpu_adapter(), "GRAPHML_WGPU_ADAPTER")]
+
+
+def facts(adapter: Any) -> Facts:
+    """What an adapter is and can do; all of it is requested when a device is opened."""
+    info, limits, features = adapter.info, adapter.limits, adapter.features
+    kind: Kind = _KINDS.get(info["adapter_type"], "other")
+    subgroups = "subgroup" in features
+    return Facts(
+        name=info["device"],
+        vendor=info["vendor"],
+        driver=f"{info['backend_type']}, {info['description']}".rstrip(", "),
+        backend="wgpu",
+        kind=kind,
+        memory_bytes=main_memory() if kind == "cpu" else None,
+        max_buffer_bytes=limits["max-buffer-size"],
+        max_binding_bytes=limits["max-storage-buffer-binding-size"],
+        max_bindings=limits["max-storage-buffers-per-shader-stage"],
+        max_group=limits["max-compute-invocations-per-workgroup"],
+        max_group_sizes=(
+            limits["max-compute-workgroup-size-x"],
+            limits["max-compute-workgroup-size-y"],
+            limits["max-compute-workgroup-size-z"],
+        ),
+        max_groups=limits["max-compute-workgroups-per-dimension"],
+        shared_bytes=limits["max-compute-workgroup-storage-size"],
+        offset_alignment=max(
+            limits["min-storage-buffer-offset-alignment"], limits["min-uniform-buffer-offset-alignment"]
+        ),
+        # wgpu 0.32 spells the names of these two so
+        subgroup_min=int(info.get("stackgroup_min_size", 1)) if subgroups else 1,
+        subgroup_max=int(info.get("stackgroup_max_size", 1)) if subgroups else 1,
+        has_subgroups=subgroups,
+        has_f16="shader-f16" in features,
+        # WGSL has the function everywhere; Metal has no instruction for it
+        has_dot4=info["backend_type"] in ("Vulkan", "D3D12"),
+        has_timestamps="timestamp-query" in features,
+        unified_memory=kind in ("cpu", "integrated"),
+    )

@@ -1,0 +1,244 @@
+"""A GPU driven by wgpu: memory, uploads and read-back, recordings and their timestamps.
+
+Knows nothing of graphs. All but the calls of each step (`encode`) goes through wgpu-py's public interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from graphml_gpu.driver import Bound, Bytes, Facts, Groups, Range
+
+from graphml.backend import Progress, no_progress
+from graphml.errors import BackendError
+from graphml_wgpu import adapters
+from graphml_wgpu.encode import Call, Queue
+from graphml_wgpu.errors import reported
+from graphml_wgpu.pipelines import Pipelines
+
+UPLOAD = 32 << 20
+"""Bytes that are handed over at once: as much staging memory is needed beside them."""
+READBACK = 64 << 20
+"""Most bytes that are read back at once."""
+QUERIES = 4096
+"""Timestamps in a query set: the most that WebGPU allows."""
+
+
+class WgpuBuffer:
+    """Memory of the device, for every use. raw: wgpu's buffer."""
+
+    def __init__(self, driver: WgpuDriver, raw: Any, n_bytes: int, label: str) -> None:
+        self.raw, self.n_bytes, self.label = raw, n_bytes, label
+        self._driver: WgpuDriver | None = driver
+
+    def release(self) -> None:
+        """See `graphml_gpu.driver.Buffer`."""
+        if self._driver is not None:
+            self._driver.n_bytes -= self.raw.size
+            self._driver = None
+            self.raw.destroy()
+
+
+class WgpuRecording:
+    """Dispatches with handles for `encode`, and the wgpu objects that these belong to."""
+
+    def __init__(self, calls: Sequence[tuple[Any, Any]]) -> None:
+        self._kept = calls
+        self.calls: list[Call] = [(pipeline._internal, group._internal) for pipeline, group in calls]
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+
+class WgpuDriver:
+    """See `graphml_gpu.driver.Driver`. n_bytes: of all its buffers."""
+
+    def __init__(self, adapter: Any = None) -> None:
+        adapter = adapters.chosen() if adapter is None else adapter
+        self.facts: Facts = adapters.facts(adapter)
+        self.n_bytes = 0
+        wanted = [name for name in adapters.FEATURES if name in adapter.features]
+        with reported(f"{self.facts.name}: cannot be opened"):
+            # without limits of its own, a device has all that the adapter has
+            self._device = adapter.request_device_sync(label="graphml", required_features=wanted)
+        self._queue = Queue(self._device)
+        self._pipelines = Pipelines(self._device)
+        self._staging: Any = None
+        self._resolved: Any = None
+        self._queries: list[Any] = []
+        self._timed = 0
+
+    def buffer(self, n_bytes: int, label: str) -> WgpuBuffer:
+        """See `graphml_gpu.driver.Driver`."""
+        facts, whole = self.facts, max(4, -(-n_bytes // 4) * 4)
+        what = f"{facts.name}: {label}: {n_bytes} bytes cannot be allocated ({self.n_bytes} are)"
+        if whole > facts.max_buffer_bytes:
+            raise BackendError(f"{what}: a buffer holds at most {facts.max_buffer_bytes}")
+        if facts.memory_bytes is not None and self.n_bytes + whole > facts.memory_bytes:
+            raise BackendError(f"{what}: the device has {facts.memory_bytes}")
+        with reported(what):
+            raw = self._device.create_buffer(
+                label=label, size=whole, usage="STORAGE | UNIFORM | COPY_SRC | COPY_DST"
+            )
+        self.n_bytes += whole
+        return WgpuBuffer(self, raw, n_bytes, label)
+
+    def write(self, buffer: WgpuBuffer, offset: int, data: Any) -> None:
+        """See `graphml_gpu.driver.Driver`."""
+        source = _bytes(data)
+        with reported(f"{self.facts.name}: {buffer.label}: cannot be written"):
+            for begin in range(0, len(source), UPLOAD):
+                chunk = source[begin : begin + UPLOAD]
+                self._device.queue.write_buffer(buffer.raw, offset + begin, _whole_words(chunk))
+                if len(source) > UPLOAD:  # or wgpu keeps staging memory for all of it
+                    self._device.queue.submit([])
+                    self._queue.wait()
+
+    def read(self, ranges: Sequence[Range]) -> list[Bytes]:
+        """See `graphml_gpu.driver.Driver`."""
+        found = [np.empty(n_bytes, np.uint8) for _, _, n_bytes in ranges]
+        for batch in _batches(ranges):
+            places, total = [], 0
+            for i, begin, n_bytes in batch:
+                places.append((i, begin, n_bytes, total))
+                total += n_bytes
+            staging = self._staging_of(total)
+
+            def encode(encoder: Any, places: Any = places, staging: Any = staging) -> None:
+                for i, begin, n_bytes, at in places:
+                    buffer, offset, _ = ranges[i]
+                    source = buffer.raw._internal
+                    self._queue.copy(encoder, source, offset + begin, staging._internal, at, n_bytes)
+
+            self._queue.submit(encode)
+            data = self._queue.mapped(staging._internal, total)
+            for i, begin, n_bytes, at in places:
+                found[i][begin : begin + n_bytes] = data[at : at + n_bytes]
+        return found
+
+    def copy(
+        self, source: WgpuBuffer, source_offset: int, target: WgpuBuffer, target_offset: int, n_bytes: int
+    ) -> None:
+        """See `graphml_gpu.driver.Driver`."""
+        self._queue.submit(
+            lambda encoder: self._queue.copy(
+                encoder, source.raw._internal, source_offset, target.raw._internal, target_offset, n_bytes
+            )
+        )
+
+    def clear(self, buffer: WgpuBuffer, offset: int, n_bytes: int) -> None:
+        """See `graphml_gpu.driver.Driver`."""
+        self._queue.submit(lambda encoder: self._queue.clear(encoder, buffer.raw._internal, offset, n_bytes))
+
+    def record(self, dispatches: Sequence[Bound], progress: Progress = no_progress) -> WgpuRecording:
+        """See `graphml_gpu.driver.Driver`."""
+        calls = []
+        for i, bound in enumerate(dispatches):
+            progress("compile", i, len(dispatches))
+            with reported(f"{self.facts.name}: kernel {bound.kernel.title}: cannot be bound"):
+                calls.append(self._pipelines.call(bound))
+        progress("compile", len(dispatches), len(dispatches))
+        return WgpuRecording(calls)
+
+    def submit(self, recording: WgpuRecording, groups: Sequence[Groups], timed: bool = False) -> None:
+        """See `graphml_gpu.driver.Driver`."""
+        if timed:
+            self._submit_timed(recording, groups)
+        else:
+            self._queue.submit(lambda encoder: self._queue.compute(encoder, recording.calls, groups))
+
+    def _submit_timed(self, recording: WgpuRecording, groups: Sequence[Groups]) -> None:
+        if not self.facts.has_timestamps:
+            raise BackendError(f"{self.facts.name}: has no timestamps (the feature timestamp-query)")
+        self._timed = len(recording)
+        self._make_queries(2 * len(recording))
+
+        def encode(encoder: Any) -> None:
+            for i, (call, at) in enumerate(zip(recording.calls, groups, strict=True)):
+                queries, first = divmod(2 * i, QUERIES)
+                self._queue.compute_timed(encoder, call, at, self._queries[queries]._internal, first)
+            for i in range(0, 2 * len(recording), QUERIES):
+                n = min(QUERIES, 2 * len(recording) - i)
+                queries = self._queries[i // QUERIES]._internal
+                self._queue.resolve(encoder, queries, n, self._resolved._internal, 8 * i)
+
+        self._queue.submit(encode)
+
+    def _make_queries(self, n: int) -> None:
+        if n > QUERIES * len(self._queries):
+            with reported(f"{self.facts.name}: timestamps cannot be taken"):
+                while n > QUERIES * len(self._queries):
+                    self._queries.append(self._device.create_query_set(type="timestamp", count=QUERIES))
+                self._resolved = self._device.create_buffer(
+                    label="timestamps",
+                    size=8 * QUERIES * len(self._queries),
+                    usage="QUERY_RESOLVE | COPY_SRC",
+                )
+
+    def times(self) -> list[tuple[int, int]]:
+        """See `graphml_gpu.driver.Driver`."""
+        if not self._timed:
+            return []
+        n_bytes = 16 * self._timed
+        staging = self._staging_of(n_bytes)
+        self._queue.submit(
+            lambda encoder: self._queue.copy(
+                encoder, self._resolved._internal, 0, staging._internal, 0, n_bytes
+            )
+        )
+        ticks = self._queue.mapped(staging._internal, n_bytes).view(np.uint64).reshape(-1, 2)
+        period = self._queue.period_ns()
+        first = ticks[0, 0]
+        return [(round(int(b - first) * period), round(int(e - first) * period)) for b, e in ticks]
+
+    def wait(self) -> None:
+        """See `graphml_gpu.driver.Driver`."""
+        self._queue.wait()
+
+    def close(self) -> None:
+        """See `graphml_gpu.driver.Driver`."""
+        self._device.destroy()
+
+    def _staging_of(self, n_bytes: int) -> Any:
+        """Memory of at least so many bytes that can be mapped for reading."""
+        if self._staging is None or self._staging.size < n_bytes:
+            if self._staging is not None:
+                self._staging.destroy()
+            with reported(f"{self.facts.name}: no memory to read {n_bytes} bytes back"):
+                self._staging = self._device.create_buffer(
+                    label="read back",
+                    size=1 << max(12, (n_bytes - 1).bit_length()),
+                    usage="COPY_DST | MAP_READ",
+                )
+        return self._staging
+
+
+def _bytes(data: Any) -> Bytes:
+    """An array or bytes as bytes, without a copy."""
+    if isinstance(data, np.ndarray):
+        return data.reshape(-1).view(np.uint8)
+    return np.frombuffer(data, np.uint8)
+
+
+def _whole_words(chunk: Bytes) -> Bytes:
+    """Bytes with zeros up to a multiple of 4."""
+    return chunk if len(chunk) % 4 == 0 else np.concatenate((chunk, np.zeros(-len(chunk) % 4, np.uint8)))
+
+
+def _batches(ranges: Sequence[Range]) -> Iterator[list[tuple[int, int, int]]]:
+    """Pieces (number of the range, first byte within it, bytes) that together fit into the staging memory."""
+    batch: list[tuple[int, int, int]] = []
+    room = READBACK
+    for i, (_, _, n_bytes) in enumerate(ranges):
+        begin = 0
+        while begin < n_bytes:
+            if not room:
+                yield batch
+                batch, room = [], READBACK
+            size = min(room, n_bytes - begin)
+            batch.append((i, begin, size))
+            begin, room = begin + size, room - size
+    if batch:
+        yield batch

@@ -1,0 +1,128 @@
+"""The calls of every step, made to wgpu-native directly; the rest of the package uses wgpu-py as it is meant.
+
+wgpu-py's methods check and wrap each call, which costs about 3.3 us a dispatch (set_pipeline, set_bind_group,
+dispatch_workgroups); the same three calls through cffi cost 0.7 us. So command buffers are made here from the
+handles of wgpu-py's objects. wgpu-native validates all of it either way; what it reports is raised
+(`errors.captured`). Reading back is here too: wgpu-py waits for a mapping in a thread of its own, which takes
+milliseconds at times; polling in the calling thread costs about 25 us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from graphml_gpu.driver import Bytes, Groups
+
+from graphml.errors import BackendError
+from graphml_wgpu.errors import captured
+
+Call = tuple[Any, Any]
+"""Handles of a pipeline and of the bind group that it is run with."""
+
+_MAP_READ = 1
+
+
+class Queue:
+    """A device's queue. Handles are those of wgpu-py's objects, which must outlive the calls."""
+
+    def __init__(self, device: Any) -> None:
+        from wgpu.backends.wgpu_native import _api, _ffi
+
+        self._lib, self._ffi, self._errors = _ffi.lib, _ffi.ffi, _api.error_handler
+        self._device, self._queue = device, device.queue
+        new = self._ffi.new
+        self._encoder = new("WGPUCommandEncoderDescriptor *")
+        self._pass = new("WGPUComputePassDescriptor *")
+        self._buffer = new("WGPUCommandBufferDescriptor *")
+        self._commands = new("WGPUCommandBuffer[1]")
+        self._timestamps = new("WGPUPassTimestampWrites *")
+        self._mapped: list[int] = []
+        self._on_mapped = self._ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)")(
+            lambda status, message, *_: self._mapped.append(status)
+        )
+        self._mapping = new("WGPUBufferMapCallbackInfo *")
+        self._mapping.mode = self._lib.WGPUCallbackMode_AllowSpontaneous
+        self._mapping.callback = self._on_mapped
+
+    def submit(self, encode: Callable[[Any], None]) -> None:
+        """Submit what `encode` puts into a command encoder."""
+        lib = self._lib
+        with captured(self._errors):
+            encoder = lib.wgpuDeviceCreateCommandEncoder(self._device._internal, self._encoder)
+            try:
+                encode(encoder)
+                commands = lib.wgpuCommandEncoderFinish(encoder, self._buffer)
+            finally:
+                lib.wgpuCommandEncoderRelease(encoder)
+        # a second scope: commands that are not valid must not be submitted
+        with captured(self._errors):
+            self._commands[0] = commands
+            lib.wgpuQueueSubmit(self._queue._internal, 1, self._commands)
+            lib.wgpuCommandBufferRelease(commands)
+
+    def compute(self, encoder: Any, calls: Sequence[Call], groups: Sequence[Groups]) -> None:
+        """Encode dispatches in one pass."""
+        lib, null = self._lib, self._ffi.NULL
+        set_pipeline = lib.wgpuComputePassEncoderSetPipeline
+        set_bind_group = lib.wgpuComputePassEncoderSetBindGroup
+        dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
+        compute = lib.wgpuCommandEncoderBeginComputePass(encoder, self._pass)
+        last = None
+        for (pipeline, bind_group), (x, y, z) in zip(calls, groups, strict=True):
+            if pipeline is not last:
+                set_pipeline(compute, pipeline)
+                last = pipeline
+            set_bind_group(compute, 0, bind_group, 0, null)
+            dispatch(compute, x, y, z)
+        lib.wgpuComputePassEncoderEnd(compute)
+        lib.wgpuComputePassEncoderRelease(compute)
+
+    def compute_timed(self, encoder: Any, call: Call, groups: Groups, queries: Any, first: int) -> None:
+        """Encode a dispatch in a pass of its own; its begin and end are queries `first` and `first + 1`."""
+        times = self._timestamps
+        times.querySet, times.beginningOfPassWriteIndex, times.endOfPassWriteIndex = queries, first, first + 1
+        self._pass.timestampWrites = times
+        try:
+            self.compute(encoder, [call], [groups])
+        finally:
+            self._pass.timestampWrites = self._ffi.NULL
+
+    def resolve(self, encoder: Any, queries: Any, n: int, target: Any, offset: int) -> None:
+        """Encode that n timestamps are written to a buffer, 8 bytes each."""
+        self._lib.wgpuCommandEncoderResolveQuerySet(encoder, queries, 0, n, target, offset)
+
+    def copy(self, encoder: Any, source: Any, begin: int, target: Any, offset: int, n_bytes: int) -> None:
+        """Encode a copy between buffers."""
+        self._lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, source, begin, target, offset, n_bytes)
+
+    def clear(self, encoder: Any, buffer: Any, offset: int, n_bytes: int) -> None:
+        """Encode that bytes are set to zero."""
+        self._lib.wgpuCommandEncoderClearBuffer(encoder, buffer, offset, n_bytes)
+
+    def wait(self) -> None:
+        """Wait for all that was submitted."""
+        with captured(self._errors):
+            self._lib.wgpuDevicePoll(self._device._internal, True, self._ffi.NULL)
+
+    def mapped(self, buffer: Any, n_bytes: int) -> Bytes:
+        """Wait, and copy the first bytes of a buffer that can be mapped for reading."""
+        lib = self._lib
+        self._mapped.clear()
+        with captured(self._errors):
+            lib.wgpuBufferMapAsync(buffer, _MAP_READ, 0, n_bytes, self._mapping[0])
+            lib.wgpuDevicePoll(self._device._internal, True, self._ffi.NULL)
+        if self._mapped != [lib.WGPUMapAsyncStatus_Success]:
+            raise BackendError(
+                f"wgpu: results cannot be read back: status {self._mapped}; is the device lost?"
+            )
+        try:
+            address = lib.wgpuBufferGetConstMappedRange(buffer, 0, n_bytes)
+            return np.frombuffer(self._ffi.buffer(address, n_bytes), np.uint8).copy()
+        finally:
+            lib.wgpuBufferUnmap(buffer)
+
+    def period_ns(self) -> float:
+        """Nanoseconds of a tick of timestamps."""
+        return float(self._lib.wgpuQueueGetTimestampPeriod(self._queue._internal))
