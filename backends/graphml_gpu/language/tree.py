@@ -12,7 +12,7 @@ from graphml_gpu.language.types import Type
 
 @dataclass(eq=False)
 class Variable:
-    """A local value. mutable: given more than once. loop: counted by a `for`. unnamed: not named in Python."""
+    """A local value. mutable: given more than once. loop: of a `for`. unnamed: of no name in Python."""
 
     name: str
     type: Type
