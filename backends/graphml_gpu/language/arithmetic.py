@@ -123,7 +123,7 @@ class Runtime:
         return np.bitwise_count(value).astype(np.asarray(value).dtype)
 
     exp, exp2, log, log2 = (staticmethod(f) for f in (np.exp, np.exp2, np.log, np.log2))
-    sin, cos, tanh, sqrt = (staticmethod(f) for f in (np.sin, np.cos, np.tanh, np.sqrt))
+    sin, cos, sqrt = (staticmethod(f) for f in (np.sin, np.cos, np.sqrt))
     floor, ceil, trunc, round = (staticmethod(f) for f in (np.floor, np.ceil, np.trunc, np.rint))
     pow, min, max = (staticmethod(f) for f in (np.power, np.fmin, np.fmax))
     abs = staticmethod(np.abs)

@@ -54,7 +54,6 @@ _TABLE = (
     _same("log2"),
     _same("sin"),
     _same("cos"),
-    _same("tanh"),
     _same("sqrt"),
     _same("inverse_sqrt", opencl="rsqrt({0})", wgsl="inverseSqrt({0})"),
     _same("floor"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, overload
 
 from graphml_gpu.language import types
 
@@ -87,6 +87,17 @@ class TableOf(Protocol):
         """The value of a call."""
 
 
+class Unroll(Protocol):
+    """unroll(n), unroll(begin, end, step) or unroll(constants)."""
+
+    @overload
+    def __call__(self, end: int, /) -> Iterable[int]: ...
+    @overload
+    def __call__(self, begin: int, end: int, step: int = 1, /) -> Iterable[int]: ...
+    @overload
+    def __call__(self, values: Iterable[Element], /) -> Iterable[Element]: ...
+
+
 class ElementAtomic(Protocol):
     """atomic_add(buffer, index, value): what the element held before."""
 
@@ -104,7 +115,6 @@ log: One = _builtin("log")
 log2: One = _builtin("log2")
 sin: One = _builtin("sin")
 cos: One = _builtin("cos")
-tanh: One = _builtin("tanh")
 sqrt: One = _builtin("sqrt")
 inverse_sqrt: One = _builtin("inverse_sqrt")
 floor: One = _builtin("floor")
@@ -159,7 +169,7 @@ atomic_add: ElementAtomic = _builtin("atomic_add")
 atomic_max: ElementAtomic = _builtin("atomic_max")
 atomic_min: ElementAtomic = _builtin("atomic_min")
 atomic_or: ElementAtomic = _builtin("atomic_or")
-unroll: Callable[..., Iterable[int]] = _builtin("unroll")
+unroll: Unroll = _builtin("unroll")
 """unroll(n), unroll(begin, end, step) or unroll(constants): the body is written once for each value."""
 type_of: TypeOf = _builtin("type_of")
 debug_print: Callable[..., None] = _builtin("debug_print")

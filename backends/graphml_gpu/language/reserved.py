@@ -23,7 +23,7 @@ uniform pipe int2 int4 uint2 uint3 uint4 float2 float4 half2 half4 as_int as_uin
 vstore_half NAN INFINITY MAXFLOAT HUGE_VALF M_PI M_E
 """
 _FUNCTIONS = """
-exp exp2 log log2 sin cos tanh sqrt rsqrt inverseSqrt floor ceil trunc round rint pow fma abs fabs min max
+exp exp2 log log2 sin cos sqrt rsqrt inverseSqrt floor ceil trunc round rint pow fma abs fabs min max
 fmin fmax clamp dot isnan isinf popcount countOneBits barrier workgroupBarrier storageBarrier atomicAdd
 atomicMax atomicMin atomicLoad atomicStore atomicOr subgroupAdd subgroupMax subgroupMin subgroupBroadcast
 subgroupShuffleXor pack2x16float unpack2x16float dot4I8Packed unpack_half2 pack_half2 main params Params
