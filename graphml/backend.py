@@ -137,6 +137,15 @@ class TunableDevice(Protocol):
         """Search for the kernels of some graphs, and keep what was found for later processes."""
 
 
+@runtime_checkable
+class MemoryDevice(Protocol):
+    """Optional part of a device: one that has memory of its own, which not every model fits in."""
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """How much it has; None where that is not known or does not matter."""
+
+
 class Device(Protocol):
     """A backend opened: threads started or a GPU acquired."""
 

@@ -28,6 +28,11 @@ class GpuDevice:
         """What the device is and can do."""
         return self.memory.driver.facts
 
+    @property
+    def memory_bytes(self) -> int | None:
+        """See `graphml.backend.MemoryDevice`; the host's memory does not count as the device's own."""
+        return None if self.facts.unified_memory else self.facts.memory_bytes
+
     def storage(self, node: Node) -> int:
         """Bytes of a value at its bounds, aligned so that a binding can begin there."""
         return value_bytes(node.type)

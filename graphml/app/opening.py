@@ -55,7 +55,7 @@ def load(path: Path, given: Running, bars: Bars, template: Path | None = None) -
     return graphml.load(
         path, given.backend, given.threads, kv=given.kv, quant=given.quant, n_batch=given.batch,
         arch=given.arch, pre=given.pre, template=template, fuse=given.fuse, place=given.place,
-        strict=given.strict, progress=bars.report,
+        strict=given.strict, progress=bars.report, gpu_layers=given.gpu_layers,
     )  # fmt: skip
 
 
@@ -63,5 +63,6 @@ def header(path: Path, given: Compiling, n_batch: int, bars: Bars, tuned: bool |
     """Open what compiles a model, as the options say; of its file no more than the header is read."""
     chosen = CompileOptions(given.fuse, place=given.place, strict=given.strict)
     return open_executor(
-        path, given.backend, given.threads, given.arch, given.kv, n_batch, bars.report, chosen, tuned=tuned
-    )
+        path, given.backend, given.threads, given.arch, given.kv, n_batch, bars.report, chosen, tuned=tuned,
+        gpu_layers=given.gpu_layers,
+    )  # fmt: skip

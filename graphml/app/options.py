@@ -41,6 +41,16 @@ Place = Annotated[
         show_default=False,
     ),
 ]
+GpuLayers = Annotated[
+    int | None,
+    typer.Option(
+        "--gpu-layers",
+        "-ngl",
+        min=0,
+        help="How many of the last layers the first backend takes, the rest the next or the CPU.",
+        show_default="all, or as many as fit",
+    ),
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse what the preferred backend cannot run.")]
 Threads = Annotated[
     int | None, typer.Option("--threads", "-t", min=1, help="Worker threads; by default the physical cores.")
@@ -138,6 +148,7 @@ class Compiling:
     arch: Architecture = None
     fuse: Fuse = ""
     place: Place = ""
+    gpu_layers: GpuLayers = None
     strict: Strict = False
     hf: Hub = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from graphml.engine.architecture import EMBEDDING, Architecture, Keys
 from graphml.engine.compile import DEFAULT, CompileOptions
 from graphml.engine.executor import Executor
 from graphml.engine.memory import main_memory
+from graphml.engine.offload import place_layers, with_host
 from graphml.engine.parts import several
 from graphml.errors import ArchitectureError, BackendError, WeightsError
 from graphml.weights import ModelFile, open_model
@@ -76,9 +78,12 @@ def open_executor(
     quant: str | None = None,
     residence: Residence | None = None,
     tuned: bool | None = None,
+    gpu_layers: int | None = None,
 ) -> Executor:
     """Open a model file on a backend, or on several (`cpu,reference`), the preferred first.
 
+    gpu_layers: how many of the last layers go to the first backend, the others to the next (the CPU, if only
+    one is named); None: all, or of several backends as many as fit in the first one's memory.
     quant: what the weights become in memory, a name of `weights.represent.QUANTS`; None: as the file has
     them. residence: where they lie; None: as the environment says. tuned: whether kernels use what `graphml
     tune` found; None: as the environment says. Nothing is compiled before it is needed.
@@ -86,13 +91,14 @@ def open_executor(
     options.fusions()  # a wrong name is told before anything is opened
     checked(quant)
     residence = chosen(None, None) if residence is None else residence
-    wanted = choose_backend(backend)
+    wanted = choose_backend(with_host(backend, gpu_layers))
     with contextlib.ExitStack() as undo:
         file = open_model(path)
         undo.callback(file.close)
         architecture, config = read_architecture(file, arch_file)
         device = wanted.open(threads)
         undo.callback(device.close)
+        options = replace(options, place=place_layers(file.tensors, device, gpu_layers, options.place))
         _use_tuning(device, backend, tuned)
         helpers = threads or settings.threads() or os.cpu_count() or 1
         with residence.placed():

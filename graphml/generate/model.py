@@ -61,6 +61,7 @@ def load(
     place: str = "",
     strict: bool = False,
     tuned: bool | None = None,
+    gpu_layers: int | None = None,
 ) -> Model:
     """Open a model: a GGUF file (of a split one any part), a llama2.c checkpoint, or a known short name.
 
@@ -79,6 +80,8 @@ def load(
     fuse: which fusions are on ("none", "-swiglu,+linear"); "": what GRAPHML_FUSE says, else all. place: where
     nodes go ("cpu:layers.0-14,reference:softmax"). strict: refuse what the preferred backend cannot run.
     tuned: kernels use the parameters that `graphml tune` found; None: what GRAPHML_TUNED says, else not.
+    gpu_layers: how many of the last layers the first backend takes, the next one or the CPU the others;
+    None: all, or of several backends as many as fit in the first one's memory.
 
     Raises a GraphmlError: WeightsError for a bad file, ArchitectureError, BackendError, UsageError for an
     argument, DownloadError.
@@ -93,7 +96,7 @@ def load(
     found = fetch.resolve(path, lambda done, total: report("download", done, total or 0))
     arch_file = None if arch is None else Path(arch)
     executor = open_executor(
-        found, backend, threads, arch_file, kv, n_batch, report, options, quant, residence, tuned
+        found, backend, threads, arch_file, kv, n_batch, report, options, quant, residence, tuned, gpu_layers
     )
     try:
         if progress is not None:
