@@ -1,0 +1,113 @@
+"""The OpenCL devices of this machine: what each is, and which one is used. Opens none."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from graphml_gpu.choose import choose, rank
+from graphml_gpu.driver import Facts, Kind
+
+from graphml import settings
+from graphml.errors import BackendError
+
+_INSTALL = "the package `pyopencl` is not installed; install it with: pip install 'graphml-engine[opencl]'"
+_NO_DEVICE = (
+    "there is no OpenCL device of version 1.2 or newer; install the OpenCL driver of your GPU (for the "
+    "processor itself: apt-get install pocl-opencl-icd)"
+)
+_SUBGROUPS = ("cl_khr_subgroups", "cl_khr_subgroup_shuffle")
+_MOST_GROUPS = 2**31 - 1
+
+
+def unavailable() -> str | None:
+    """Why OpenCL cannot be used here; None where it can."""
+    try:
+        devices()
+    except BackendError as error:
+        return str(error)
+    return None
+
+
+@functools.cache
+def devices() -> tuple[Any, ...]:
+    """The devices (`pyopencl.Device`), discrete GPUs first; `BackendError` if there is none."""
+    try:
+        import pyopencl
+    except (ImportError, OSError) as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name == "pyopencl"
+        raise BackendError(_INSTALL if missing else f"pyopencl cannot be loaded: {error}") from error
+    try:
+        found = [device for platform in pyopencl.get_platforms() for device in platform.get_devices()]
+    except pyopencl.Error as error:
+        raise BackendError(f"{_NO_DEVICE} ({error})") from error
+    found = [device for device in found if version(device) >= (1, 2)]
+    if not found:
+        raise BackendError(_NO_DEVICE)
+    return tuple(sorted(found, key=lambda device: rank(facts(device))))
+
+
+def chosen() -> Any:
+    """The device that `GRAPHML_OPENCL_DEVICE` names, or the first."""
+    found = devices()
+    return found[choose([facts(d) for d in found], settings.opencl_device(), "GRAPHML_OPENCL_DEVICE")]
+
+
+def version(device: Any) -> tuple[int, ...]:
+    """The version of OpenCL that a device has: its text begins `OpenCL 3.0 `."""
+    return tuple(int(part) for part in device.version.split()[1].split("."))
+
+
+def facts(device: Any) -> Facts:
+    """What a device is and can do."""
+    extensions = device.extensions.split()
+    subgroups = all(name in extensions for name in _SUBGROUPS)
+    least, most = _subgroup_sizes(device) if subgroups else (1, 1)
+    sizes = device.max_work_item_sizes
+    return Facts(
+        name=device.name.strip(),
+        vendor=device.vendor.strip(),
+        driver=f"{device.platform.name} {device.driver_version}, {' '.join(device.version.split()[:2])}",
+        backend="opencl",
+        kind=_kind(device),
+        memory_bytes=device.global_mem_size,
+        max_buffer_bytes=device.max_mem_alloc_size,
+        max_binding_bytes=device.max_mem_alloc_size,
+        max_bindings=device.max_parameter_size // 8 - 1,
+        max_group=device.max_work_group_size,
+        max_group_sizes=(sizes[0], sizes[1], sizes[2]),
+        max_groups=_MOST_GROUPS,
+        shared_bytes=device.local_mem_size,
+        offset_alignment=max(4, device.mem_base_addr_align // 8),
+        subgroup_min=least,
+        subgroup_max=most,
+        has_subgroups=subgroups,
+        has_f16="cl_khr_fp16" in extensions,
+        has_dot4="cl_khr_integer_dot_product" in extensions,
+        has_timestamps=True,
+        unified_memory=bool(device.host_unified_memory),
+    )
+
+
+def _kind(device: Any) -> Kind:
+    import pyopencl
+
+    if device.type & pyopencl.device_type.CPU:
+        return "cpu"
+    if device.type & pyopencl.device_type.GPU:
+        return "integrated" if device.host_unified_memory else "discrete"
+    return "other"
+
+
+def _subgroup_sizes(device: Any) -> tuple[int, int]:
+    """The least and the most invocations of a subgroup, as far as one of the vendors' extensions tells."""
+    import pyopencl
+
+    for name in ("sub_group_sizes_intel", "wavefront_width_amd", "warp_size_nv"):
+        try:
+            found = getattr(device, name)
+        except (AttributeError, pyopencl.Error):
+            continue
+        sizes = [int(size) for size in found] if name == "sub_group_sizes_intel" else [int(found)]
+        return min(sizes), max(sizes)
+    return 1, int(device.max_work_group_size)

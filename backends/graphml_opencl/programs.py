@@ -1,0 +1,87 @@
+"""Kernels as OpenCL programs, each text once; their binaries are kept on disk for later processes."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+from graphml_gpu.driver import Facts, compile_error
+from graphml_gpu.language import Specialised
+
+from graphml import settings
+from graphml_opencl.devices import version
+
+
+class Programs:
+    """The programs of a device."""
+
+    def __init__(self, context: Any, device: Any, facts: Facts) -> None:
+        self._context, self._device = context, device
+        newer = facts.has_subgroups or facts.has_dot4
+        self._options = ["-cl-std=CL3.0" if newer and version(device) >= (3, 0) else "-cl-std=CL1.2"]
+        self._by_kernel: dict[Specialised, Any] = {}
+        self._by_text: dict[str, Any] = {}
+
+    def kernel(self, kernel: Specialised) -> Any:
+        """A kernel object of its own, whose arguments are not set."""
+        import pyopencl
+
+        if kernel not in self._by_kernel:
+            text = kernel.opencl()
+            if text not in self._by_text:
+                self._by_text[text] = self._program(kernel, text)
+            self._by_kernel[kernel] = self._by_text[text]
+        return pyopencl.Kernel(self._by_kernel[kernel], kernel.name)
+
+    def _program(self, kernel: Specialised, text: str) -> Any:
+        import pyopencl
+
+        path = self._path(text)
+        program = self._kept(path)
+        if program is None:
+            try:
+                program = self._built(pyopencl.Program(self._context, text))
+            except pyopencl.Error as error:
+                raise compile_error(kernel, text, str(error)) from error
+            with contextlib.suppress(OSError):  # a folder that cannot be written costs time only
+                _keep(path, program.get_info(pyopencl.program_info.BINARIES)[0])
+        return program
+
+    def _kept(self, path: Path) -> Any:
+        """The program of an earlier process; None if there is none, or none that the driver takes."""
+        import pyopencl
+
+        try:
+            return self._built(pyopencl.Program(self._context, [self._device], [path.read_bytes()]))
+        except (OSError, pyopencl.Error):
+            return None
+
+    def _built(self, program: Any) -> Any:
+        import pyopencl
+
+        with warnings.catch_warnings():  # many drivers say something about every program
+            warnings.simplefilter("ignore", pyopencl.CompilerWarning)
+            return program.build(options=self._options, devices=[self._device], cache_dir=False)
+
+    def _path(self, text: str) -> Path:
+        device = self._device
+        of = (device.name, device.vendor, device.driver_version, device.version, *self._options, text)
+        return settings.cache_folder() / "opencl" / hashlib.sha256("\0".join(of).encode()).hexdigest()
+
+
+def _keep(path: Path, data: bytes) -> None:
+    """Write a file that other processes see whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(name).replace(path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
