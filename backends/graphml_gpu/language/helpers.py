@@ -139,7 +139,7 @@ def cluster_reduce(x: Value, WIDTH: int, PAIR: Callable[[Value, Value], Value]) 
 
 @function
 def tanh(x: f32) -> f32:
-    """The tanh of x, to 3e-7 of itself: some devices' own overflow for large x or cancel out for small ones."""
+    """The tanh of x, to 3e-7 of itself: devices have some that overflow, or are wrong for small x."""
     square = x * x
     tail = square * (0.13333333 + square * (-0.053968254 + square * 0.021869488))
     near_0 = x + x * square * (tail - 0.33333333)
