@@ -2,3 +2,7 @@
 
 Importing it needs no wgpu.
 """
+
+from graphml_wgpu.backend import BACKEND
+
+__all__ = ["BACKEND"]
