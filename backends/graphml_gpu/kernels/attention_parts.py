@@ -1,0 +1,106 @@
+"""What the kernels of attention share: queries, cells, scores, and how the context is split.
+
+Knows one position or one row at a time, no tiles.
+"""
+
+from __future__ import annotations
+
+import math
+
+from graphml_gpu.language import (
+    Array,
+    Read,
+    Vector,
+    Write,
+    exp,
+    exp2,
+    f32,
+    f32x4,
+    function,
+    i32,
+    local_id,
+    select,
+    tanh,
+    u32,
+)
+
+
+@function
+def load_query(q: Read[f32], row: u32, four: u32, WIDTH: int) -> Vector[float]:
+    """Elements 4 * four to 4 * four + 3 of a query; 0 behind its end."""
+    at = row * WIDTH + four * 4
+    if WIDTH % 4 == 0:
+        return f32x4(q[at], q[at + 1], q[at + 2], q[at + 3])
+    left = WIDTH - four * 4
+    return f32x4(
+        q[at],
+        q[at + 1] if left > 1 else 0.0,
+        q[at + 2] if left > 2 else 0.0,
+        q[at + 3] if left > 3 else 0.0,
+    )
+
+
+@function
+def store_four(out: Write[f32], start: u32, four: u32, values: Vector[float], WIDTH: int) -> None:
+    """Store elements 4 * four to 4 * four + 3 of a row of WIDTH that begins at `start`."""
+    at, left = start + four * 4, WIDTH - four * 4
+    out[at] = values.x
+    if left > 1:
+        out[at + 1] = values.y
+    if left > 2:
+        out[at + 2] = values.z
+    if left > 3:
+        out[at + 3] = values.w
+
+
+@function
+def slope(head: u32, bias_step: f32, lower: u32) -> f32:
+    """ALiBi's penalty per position (Press et al. 2021, arXiv:2108.12409).
+
+    lower: the largest power of two up to the number of heads; bias_step: the largest bias / lower.
+    """
+    plain = exp2(-bias_step * f32(head + 1))
+    return select(head < lower, plain, exp2(-0.5 * bias_step * f32(2 * (i32(head) - i32(lower)) + 1)))
+
+
+@function
+def finish_score(
+    product: f32, scale: f32, softcap: f32, slope: f32, distance: f32, SOFTCAP: bool, ALIBI: bool
+) -> f32:
+    """A score of the product of query and key."""
+    score = product * scale
+    if SOFTCAP:
+        score = softcap * tanh(score / softcap)
+    if ALIBI:
+        score = score - slope * distance
+    return score
+
+
+@function
+def weight_of(score: f32, top: f32) -> f32:
+    """exp(score - top); 0 where nothing was seen yet or nothing but minus infinity."""
+    return select(top == -math.inf, 0.0, exp(score - top))
+
+
+@function
+def find_cells(
+    cells: Array[u32], table: Read[i32], row: u32, start: u32, end: u32, BLOCK: int, TILE: int, GROUP: int
+) -> None:
+    """The cells of positions from start on, of a sequence whose list of blocks begins at `row`."""
+    for i in range(local_id(0), TILE, GROUP):
+        position = min(start + i, end - 1)
+        cells[i] = u32(table[row + position // BLOCK]) * BLOCK + position % BLOCK
+
+
+@function
+def split_size(length: u32, splits: u32, LEAST: int) -> u32:
+    """Positions that each of some workgroups takes, but for the last ones."""
+    return max((length + splits - 1) // splits, LEAST)
+
+
+@function
+def seen_from(position: u32, window: u32, WINDOW: bool) -> u32:
+    """The first position that a token sees."""
+    if WINDOW:
+        return select(position + 1 > window, position + 1 - window, 0)
+    return u32(0)

@@ -1,0 +1,168 @@
+"""Paged attention: tiles of tokens for many, splits of the context for few."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphml.ir.node import Node
+from graphml.ir.op import integer, number
+from graphml.ir.shape import bounds
+from graphml_gpu.dispatch import (
+    NOTHING,
+    Argument,
+    Context,
+    Dims,
+    Dispatch,
+    Groups,
+    Lowering,
+    Scalar,
+    Workspace,
+    rows,
+)
+from graphml_gpu.kernels.attention import ATTENTION, RECORD_HEAD, TEAM, combine_attention
+from graphml_gpu.kernels.cache import CACHE_TYPES
+from graphml_gpu.language import Type, f32, f32x4, u32, u32x2
+
+_GROUP = 128
+_QUERY_BYTES = 8192
+"""Shared memory that a workgroup's queries may take: half of what any device has."""
+_GROUPS = 256
+"""Workgroups that are enough for a device; splits of the context make up for few tokens and heads."""
+_MOST_SPLITS = 32
+_LEAST = 128
+"""Positions that a split has at least."""
+_LANES = 8
+"""Invocations that share a key, where they can add up without shared memory."""
+
+
+def _heads(node: Node) -> int:
+    """Heads of one kv head that a workgroup takes."""
+    _, n_head, d = bounds(node.inputs[0].shape)
+    each = n_head // bounds(node.inputs[2].shape)[1]
+    return max(1, min(each, _GROUP // TEAM, _QUERY_BYTES // (-(-d // 4) * 16)))
+
+
+def _chunks(node: Node) -> int:
+    each = bounds(node.shape)[1] // bounds(node.inputs[2].shape)[1]
+    return -(-each // _heads(node))
+
+
+def _splits(node: Node) -> int:
+    """Shares of the context that have a workgroup each."""
+    tokens = bounds(node.shape)[0]
+    kv_heads, blocks = bounds(node.inputs[2].shape)[1], bounds(node.inputs[5].shape)[1]
+    window = integer(node.attributes, "window")
+    context = blocks * integer(node.attributes, "block_size")
+    longest = min(context, window) if window else context
+    wanted = _GROUPS // (tokens * kv_heads * _chunks(node))
+    return max(1, min(wanted, _MOST_SPLITS, longest // _LEAST))
+
+
+def _workspace(node: Node) -> int:
+    tokens, n_head, d_v = bounds(node.shape)
+    splits = _splits(node)
+    return tokens * n_head * splits * (RECORD_HEAD + d_v) * 4 if splits > 1 else 0
+
+
+def _form(node: Node) -> tuple[Type, dict[str, Any]]:
+    """How the caches are bound, and what a kernel must know of them."""
+    k, v = node.inputs[1:3]
+    cache = CACHE_TYPES[k.dtype.name]
+    (_, kv_heads, d), (_, _, d_v) = bounds(k.shape), bounds(v.shape)
+    even = d % 4 == 0 and d_v % 4 == 0
+    vectors: dict[str, Any] = {"f32x4": f32x4, "u32x2": u32x2, "u32": u32}
+    plain: Any = f32 if cache.vector == "f32x4" else u32
+    sizes = {"D": d, "DV": d_v, "N_HEAD": bounds(node.shape)[1], "N_HEAD_KV": kv_heads}
+    loaded = {"LOAD": cache.load if even else cache.uneven}
+    return vectors[cache.vector] if even else plain, sizes | loaded
+
+
+def _kinds(node: Node) -> dict[str, Any]:
+    """Which of the op's parts the kernel has."""
+    return {
+        "BLOCK": integer(node.attributes, "block_size"),
+        "WINDOW": integer(node.attributes, "window") > 0,
+        "SOFTCAP": number(node.attributes, "softcap") != 0.0,
+        "ALIBI": number(node.attributes, "max_bias") > 0.0,
+        "SINKS": len(node.inputs) > 6,
+    }
+
+
+def _scalars(node: Node) -> dict[str, Scalar]:
+    n_head = bounds(node.shape)[1]
+    lower = 1 << (n_head.bit_length() - 1)
+    return {
+        "table_stride": bounds(node.inputs[5].shape)[1],
+        "window": integer(node.attributes, "window"),
+        "scale": number(node.attributes, "scale"),
+        "softcap": number(node.attributes, "softcap"),
+        "bias_step": number(node.attributes, "max_bias") / lower,
+        "lower": lower,
+    }
+
+
+def _lower(node: Node, context: Context) -> list[Dispatch]:
+    q, k, v, positions, sequences, table, *sinks = node.inputs
+    n_head, kv_heads = bounds(node.shape)[1], bounds(v.shape)[1]
+    tokens = rows(node.shape[:1])
+    splits, groups = _splits(node), kv_heads * _chunks(node)
+    features = context.features
+    lanes = _LANES if features.subgroups and features.subgroup_min >= _LANES else 1
+    element, sizes = _form(node)
+    constants = {
+        **sizes,
+        **_kinds(node),
+        "HEADS": _heads(node),
+        "LANES": lanes,
+        "SPLIT": splits > 1,
+        "LEAST": _LEAST,
+        "TILE": max(64, _GROUP // lanes),
+        "GROUP": _GROUP,
+    }
+    shared: dict[str, Argument] = {"positions": positions, "sinks": sinks[0] if sinks else NOTHING}
+    buffers: dict[str, Argument] = {
+        **shared,
+        "q": q,
+        "k": k,
+        "v": v,
+        "sequences": sequences,
+        "table": table,
+        "out": Workspace(node) if splits > 1 else node,
+    }
+
+    def grid(dims: Dims) -> Groups:
+        return groups, tokens(dims), splits
+
+    first = Dispatch(ATTENTION[element], constants, buffers, {**_scalars(node), "splits": splits}, grid)
+    if splits == 1:
+        return [first]
+    window = integer(node.attributes, "window")
+    second = Dispatch(
+        combine_attention,
+        {
+            "DV": sizes["DV"],
+            "N_HEAD": n_head,
+            "LEAST": _LEAST,
+            "WINDOW": window > 0,
+            "SINKS": bool(sinks),
+            "GROUP": 64,
+        },
+        {**shared, "records": Workspace(node), "out": node},
+        {"window": window, "splits": splits},
+        lambda dims: (n_head, tokens(dims), 1),
+    )
+    return [first, second]
+
+
+def _refuses(node: Node) -> str | None:
+    k, v = node.inputs[1:3]
+    for cache in (k, v):
+        kind, width = cache.dtype, bounds(cache.shape)[2]
+        if kind.name not in CACHE_TYPES:
+            return f"no kernel reads a cache of {kind.name}"
+        if width % kind.block_elements:
+            return f"{kind.name} comes in blocks of {kind.block_elements}; got {cache.type}"
+    return None if k.dtype is v.dtype else f"keys are {k.dtype.name}, values {v.dtype.name}"
+
+
+ATTENTION_OP = Lowering(("attention",), _lower, refuses=_refuses, workspace=_workspace)
