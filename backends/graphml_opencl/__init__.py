@@ -2,3 +2,7 @@
 
 Importing it needs no pyopencl.
 """
+
+from graphml_opencl.backend import BACKEND
+
+__all__ = ["BACKEND"]
