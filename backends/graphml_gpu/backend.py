@@ -7,27 +7,9 @@ from typing import Any
 
 from graphml.backend import Backend
 from graphml_gpu.device import GpuDevice
-from graphml_gpu.driver import Driver, Facts
+from graphml_gpu.driver import Driver
 from graphml_gpu.lowering import table
 from graphml_gpu.placement import refuses
-
-
-def describe_facts(facts: Facts) -> Mapping[str, Any]:
-    """What `graphml doctor` tells of a device."""
-    offered = {
-        "subgroups": facts.has_subgroups,
-        "f16": facts.has_f16,
-        "dot4": facts.has_dot4,
-        "timestamps": facts.has_timestamps,
-    }
-    return {
-        "device": facts.name,
-        "driver": facts.driver,
-        "kind": facts.kind,
-        "largest buffer": facts.max_buffer_bytes,
-        "largest binding": facts.max_binding_bytes,
-        "offers": ", ".join(name for name, has in offered.items() if has) or "nothing beyond the least",
-    }
 
 
 def make_backend(

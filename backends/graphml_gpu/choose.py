@@ -1,11 +1,11 @@
-"""Which of several devices is used: a setting names it by its number or by a part of its name.
+"""Which of several devices is used, named by its number or by a part of its name; what it is, for a person.
 
 Knows no library.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from graphml.errors import BackendError
 from graphml_gpu.driver import Facts
@@ -42,3 +42,26 @@ def choose(devices: Sequence[Facts], wanted: str | None, setting: str) -> int:
         text = "wanted the number of a device or a part of its name"
         raise BackendError(f"{setting}: {text}, got {wanted!r}; there are\n{listing(devices)}")
     return found[0]
+
+
+def describe(devices: Sequence[Facts], used: int) -> Mapping[str, object]:
+    """The facts of the device that is used, for `graphml doctor`, and the others in a line each."""
+    facts = devices[used]
+    offered = {
+        "f16": facts.has_f16,
+        "dot4": facts.has_dot4,
+        f"subgroups of {facts.subgroup_min} to {facts.subgroup_max}": facts.has_subgroups,
+        "timestamps": facts.has_timestamps,
+    }
+    return {
+        "device": f"{used}: {title(facts)}",
+        "vendor": facts.vendor,
+        "features": ", ".join(name for name, has in offered.items() if has) or "none",
+        "memory bytes": facts.memory_bytes if facts.memory_bytes is not None else "the library does not tell",
+        "memory shared with the host": facts.unified_memory,
+        "largest buffer bytes": facts.max_buffer_bytes,
+        "largest binding bytes": facts.max_binding_bytes,
+        "largest workgroup": facts.max_group,
+        "shared memory bytes": facts.shared_bytes,
+        "other devices": "; ".join(f"{i}: {title(f)}" for i, f in enumerate(devices) if i != used) or "none",
+    }

@@ -1,23 +1,19 @@
-"""The OpenCL backend as a value: what it can do, before any platform is looked for."""
+"""The OpenCL backend as a value: what it can do, before any device is opened."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
-from graphml_gpu.backend import describe_facts, make_backend
-from graphml_gpu.driver import Driver
+from graphml_gpu.backend import make_backend
+from graphml_gpu.choose import describe
 
 from graphml_opencl import devices
 from graphml_opencl.driver import OpenclDriver
 
 
 def _describe() -> Mapping[str, Any]:
-    return describe_facts(devices.facts(devices.chosen()))
+    return describe([devices.facts(device) for device in devices.devices()], devices.used())
 
 
-def _open() -> Driver:
-    return cast(Driver, OpenclDriver())  # it takes its own buffers alone
-
-
-BACKEND = make_backend("opencl", _open, devices.unavailable, _describe)
+BACKEND = make_backend("opencl", OpenclDriver, devices.unavailable, _describe)

@@ -47,10 +47,10 @@ def devices() -> tuple[Any, ...]:
     return tuple(sorted(found, key=lambda device: rank(facts(device))))
 
 
-def chosen() -> Any:
-    """The device that `GRAPHML_OPENCL_DEVICE` names, or the first."""
-    found = devices()
-    return found[choose([facts(d) for d in found], settings.opencl_device(), "GRAPHML_OPENCL_DEVICE")]
+def used() -> int:
+    """The number of the device that `GRAPHML_OPENCL_DEVICE` names, or the first."""
+    found = [facts(device) for device in devices()]
+    return choose(found, settings.opencl_device(), "GRAPHML_OPENCL_DEVICE")
 
 
 def version(device: Any) -> tuple[int, ...]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from graphml_gpu.driver import Bound, Bytes, Facts, Groups, Range
+from graphml_gpu.driver import Bound, Buffer, Bytes, Facts, Groups, Range, Recording
 
 from graphml.backend import Progress, no_progress
 from graphml.errors import BackendError
@@ -69,7 +69,7 @@ class OpenclDriver:
         import pyopencl
 
         self._cl = pyopencl
-        device = devices.chosen() if device is None else device
+        device = devices.devices()[devices.used()] if device is None else device
         self.facts: Facts = devices.facts(device)
         self.n_bytes = 0
         with self._reported("cannot be opened"):
@@ -106,7 +106,7 @@ class OpenclDriver:
         self.n_bytes += whole
         return OpenclBuffer(self, raw, n_bytes, label)
 
-    def write(self, buffer: OpenclBuffer, offset: int, data: Any) -> None:
+    def write(self, buffer: Buffer, offset: int, data: Any) -> None:
         """See `graphml_gpu.driver.Driver`."""
         source = _bytes(data)
         if not len(source):
@@ -121,15 +121,15 @@ class OpenclDriver:
             for begin in range(0, len(source), UPLOAD):
                 self._put(buffer, offset + begin, source[begin : begin + UPLOAD], wait=True)
 
-    def _put(self, buffer: OpenclBuffer, offset: int, data: Bytes, wait: bool) -> Any:
-        return self._cl.enqueue_copy(self._queue, buffer.raw, data, dst_offset=offset, is_blocking=wait)
+    def _put(self, buffer: Buffer, offset: int, data: Bytes, wait: bool) -> Any:
+        return self._cl.enqueue_copy(self._queue, _raw(buffer), data, dst_offset=offset, is_blocking=wait)
 
     def read(self, ranges: Sequence[Range]) -> list[Bytes]:
         """See `graphml_gpu.driver.Driver`."""
         found = [np.empty(n_bytes, np.uint8) for _, _, n_bytes in ranges]
         with self._reported("results cannot be read back"):
             events = [
-                self._cl.enqueue_copy(self._queue, target, buffer.raw, src_offset=offset, is_blocking=False)  # type: ignore[attr-defined]
+                self._cl.enqueue_copy(self._queue, target, _raw(buffer), src_offset=offset, is_blocking=False)
                 for target, (buffer, offset, n_bytes) in zip(found, ranges, strict=True)
                 if n_bytes
             ]
@@ -138,23 +138,23 @@ class OpenclDriver:
         return found
 
     def copy(
-        self, source: OpenclBuffer, source_offset: int, target: OpenclBuffer, target_offset: int, n_bytes: int
+        self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, n_bytes: int
     ) -> None:
         """See `graphml_gpu.driver.Driver`."""
         with self._reported(f"{source.label} cannot be copied to {target.label}"):
             self._cl.enqueue_copy(
                 self._queue,
-                target.raw,
-                source.raw,
+                _raw(target),
+                _raw(source),
                 byte_count=n_bytes,
                 src_offset=source_offset,
                 dst_offset=target_offset,
             )
 
-    def clear(self, buffer: OpenclBuffer, offset: int, n_bytes: int) -> None:
+    def clear(self, buffer: Buffer, offset: int, n_bytes: int) -> None:
         """See `graphml_gpu.driver.Driver`."""
         with self._reported(f"{buffer.label} cannot be cleared"):
-            self._cl.enqueue_fill_buffer(self._queue, buffer.raw, np.zeros(1, np.uint32), offset, n_bytes)
+            self._cl.enqueue_fill_buffer(self._queue, _raw(buffer), np.zeros(1, np.uint32), offset, n_bytes)
 
     def record(self, dispatches: Sequence[Bound], progress: Progress = no_progress) -> OpenclRecording:
         """See `graphml_gpu.driver.Driver`."""
@@ -171,7 +171,7 @@ class OpenclDriver:
         progress("compile", len(dispatches), len(dispatches))
         return OpenclRecording(calls, kept)
 
-    def submit(self, recording: OpenclRecording, groups: Sequence[Groups], timed: bool = False) -> None:
+    def submit(self, recording: Recording, groups: Sequence[Groups], timed: bool = False) -> None:
         """See `graphml_gpu.driver.Driver`."""
         if timed:
             self._submit_timed(recording, groups)
@@ -180,7 +180,7 @@ class OpenclDriver:
             self._enqueue(self._queue, recording, groups)
             self._queue.flush()
 
-    def _submit_timed(self, recording: OpenclRecording, groups: Sequence[Groups]) -> None:
+    def _submit_timed(self, recording: Recording, groups: Sequence[Groups]) -> None:
         properties = self._cl.command_queue_properties
         with self._reported("a step cannot be timed"):
             if self._timing is None:  # a queue of its own: profiling makes every call dearer
@@ -189,11 +189,11 @@ class OpenclDriver:
             self._events = self._enqueue(self._timing, recording, groups)
             self._timing.finish()
 
-    def _enqueue(self, queue: Any, recording: OpenclRecording, groups: Sequence[Groups]) -> list[Any]:
+    def _enqueue(self, queue: Any, recording: Recording, groups: Sequence[Groups]) -> list[Any]:
         enqueue = self._cl.enqueue_nd_range_kernel
         return [
             enqueue(queue, kernel, at, size, None, None, True) if at[0] and at[1] and at[2] else None
-            for (kernel, size), at in zip(recording.calls, groups, strict=True)
+            for (kernel, size), at in zip(_calls(recording), groups, strict=True)
         ]
 
     def times(self) -> list[tuple[int, int]]:
@@ -217,6 +217,14 @@ class OpenclDriver:
         """See `graphml_gpu.driver.Driver`."""
         self.wait()
         self._events = []
+
+
+def _raw(buffer: Buffer) -> Any:
+    return cast(OpenclBuffer, buffer).raw
+
+
+def _calls(recording: Recording) -> Sequence[tuple[Any, Groups]]:
+    return cast(OpenclRecording, recording).calls
 
 
 def _bytes(data: Any) -> Bytes:

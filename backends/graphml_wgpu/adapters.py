@@ -54,10 +54,10 @@ def adapters() -> tuple[Any, ...]:
     return tuple(sorted(found, key=lambda adapter: rank(facts(adapter))))
 
 
-def chosen() -> Any:
-    """The adapter that `GRAPHML_WGPU_ADAPTER` names, or the first."""
-    found = adapters()
-    return found[choose([facts(a) for a in found], settings.wgpu_adapter(), "GRAPHML_WGPU_ADAPTER")]
+def used() -> int:
+    """The number of the adapter that `GRAPHML_WGPU_ADAPTER` names, or the first."""
+    found = [facts(adapter) for adapter in adapters()]
+    return choose(found, settings.wgpu_adapter(), "GRAPHML_WGPU_ADAPTER")
 
 
 def facts(adapter: Any) -> Facts:

@@ -1,23 +1,19 @@
-"""The wgpu backend as a value: what it can do, before any adapter is looked for."""
+"""The wgpu backend as a value: what it can do, before any adapter is opened."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
-from graphml_gpu.backend import describe_facts, make_backend
-from graphml_gpu.driver import Driver
+from graphml_gpu.backend import make_backend
+from graphml_gpu.choose import describe
 
 from graphml_wgpu import adapters
 from graphml_wgpu.driver import WgpuDriver
 
 
 def _describe() -> Mapping[str, Any]:
-    return describe_facts(adapters.facts(adapters.chosen()))
+    return describe([adapters.facts(adapter) for adapter in adapters.adapters()], adapters.used())
 
 
-def _open() -> Driver:
-    return cast(Driver, WgpuDriver())  # it takes its own buffers alone
-
-
-BACKEND = make_backend("wgpu", _open, adapters.unavailable, _describe)
+BACKEND = make_backend("wgpu", WgpuDriver, adapters.unavailable, _describe)

@@ -6,10 +6,10 @@ Knows nothing of graphs. All but the calls of each step (`encode`) goes through 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from graphml_gpu.driver import Bound, Bytes, Facts, Groups, Range
+from graphml_gpu.driver import Bound, Buffer, Bytes, Facts, Groups, Range, Recording
 
 from graphml.backend import Progress, no_progress
 from graphml.errors import BackendError
@@ -56,7 +56,7 @@ class WgpuDriver:
     """See `graphml_gpu.driver.Driver`. n_bytes: of all its buffers."""
 
     def __init__(self, adapter: Any = None) -> None:
-        adapter = adapters.chosen() if adapter is None else adapter
+        adapter = adapters.adapters()[adapters.used()] if adapter is None else adapter
         self.facts: Facts = adapters.facts(adapter)
         self.n_bytes = 0
         wanted = [name for name in adapters.FEATURES if name in adapter.features]
@@ -85,13 +85,13 @@ class WgpuDriver:
         self.n_bytes += whole
         return WgpuBuffer(self, raw, n_bytes, label)
 
-    def write(self, buffer: WgpuBuffer, offset: int, data: Any) -> None:
+    def write(self, buffer: Buffer, offset: int, data: Any) -> None:
         """See `graphml_gpu.driver.Driver`."""
         source = _bytes(data)
         with reported(f"{self.facts.name}: {buffer.label}: cannot be written"):
             for begin in range(0, len(source), UPLOAD):
                 chunk = source[begin : begin + UPLOAD]
-                self._device.queue.write_buffer(buffer.raw, offset + begin, _whole_words(chunk))
+                self._device.queue.write_buffer(_raw(buffer), offset + begin, _whole_words(chunk))
                 if len(source) > UPLOAD:  # or wgpu keeps staging memory for all of it
                     self._device.queue.submit([])
                     self._queue.wait()
@@ -109,7 +109,7 @@ class WgpuDriver:
             def encode(encoder: Any, places: Any = places, staging: Any = staging) -> None:
                 for i, begin, n_bytes, at in places:
                     buffer, offset, _ = ranges[i]
-                    source = buffer.raw._internal
+                    source = _raw(buffer)._internal
                     self._queue.copy(encoder, source, offset + begin, staging._internal, at, n_bytes)
 
             self._queue.submit(encode)
@@ -119,18 +119,20 @@ class WgpuDriver:
         return found
 
     def copy(
-        self, source: WgpuBuffer, source_offset: int, target: WgpuBuffer, target_offset: int, n_bytes: int
+        self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, n_bytes: int
     ) -> None:
         """See `graphml_gpu.driver.Driver`."""
         self._queue.submit(
             lambda encoder: self._queue.copy(
-                encoder, source.raw._internal, source_offset, target.raw._internal, target_offset, n_bytes
+                encoder, _raw(source)._internal, source_offset, _raw(target)._internal, target_offset, n_bytes
             )
         )
 
-    def clear(self, buffer: WgpuBuffer, offset: int, n_bytes: int) -> None:
+    def clear(self, buffer: Buffer, offset: int, n_bytes: int) -> None:
         """See `graphml_gpu.driver.Driver`."""
-        self._queue.submit(lambda encoder: self._queue.clear(encoder, buffer.raw._internal, offset, n_bytes))
+        self._queue.submit(
+            lambda encoder: self._queue.clear(encoder, _raw(buffer)._internal, offset, n_bytes)
+        )
 
     def record(self, dispatches: Sequence[Bound], progress: Progress = no_progress) -> WgpuRecording:
         """See `graphml_gpu.driver.Driver`."""
@@ -142,21 +144,21 @@ class WgpuDriver:
         progress("compile", len(dispatches), len(dispatches))
         return WgpuRecording(calls)
 
-    def submit(self, recording: WgpuRecording, groups: Sequence[Groups], timed: bool = False) -> None:
+    def submit(self, recording: Recording, groups: Sequence[Groups], timed: bool = False) -> None:
         """See `graphml_gpu.driver.Driver`."""
         if timed:
             self._submit_timed(recording, groups)
         else:
-            self._queue.submit(lambda encoder: self._queue.compute(encoder, recording.calls, groups))
+            self._queue.submit(lambda encoder: self._queue.compute(encoder, _calls(recording), groups))
 
-    def _submit_timed(self, recording: WgpuRecording, groups: Sequence[Groups]) -> None:
+    def _submit_timed(self, recording: Recording, groups: Sequence[Groups]) -> None:
         if not self.facts.has_timestamps:
             raise BackendError(f"{self.facts.name}: has no timestamps (the feature timestamp-query)")
         self._timed = len(recording)
         self._make_queries(2 * len(recording))
 
         def encode(encoder: Any) -> None:
-            for i, (call, at) in enumerate(zip(recording.calls, groups, strict=True)):
+            for i, (call, at) in enumerate(zip(_calls(recording), groups, strict=True)):
                 queries, first = divmod(2 * i, QUERIES)
                 self._queue.compute_timed(encoder, call, at, self._queries[queries]._internal, first)
             for i in range(0, 2 * len(recording), QUERIES):
@@ -213,6 +215,14 @@ class WgpuDriver:
                     usage="COPY_DST | MAP_READ",
                 )
         return self._staging
+
+
+def _raw(buffer: Buffer) -> Any:
+    return cast(WgpuBuffer, buffer).raw
+
+
+def _calls(recording: Recording) -> list[Call]:
+    return cast(WgpuRecording, recording).calls
 
 
 def _bytes(data: Any) -> Bytes:

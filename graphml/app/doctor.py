@@ -14,7 +14,7 @@ from graphml.app.console import size, write_json
 from graphml.engine import discovery, fetch
 from graphml.engine.memory import main_memory
 
-PACKAGES = ("numpy", "numba", "llvmlite", "tokenizers", "jinja2", "huggingface-hub")
+PACKAGES = ("numpy", "numba", "llvmlite", "tokenizers", "jinja2", "huggingface-hub", "wgpu", "pyopencl")
 
 
 def doctor(threads: options.Threads = None, json: options.Json = False) -> None:
