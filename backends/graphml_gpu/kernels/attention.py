@@ -145,31 +145,38 @@ def leave(
     fours = (DV + 3) // 4
     columns, parts = min(fours, GROUP), (fours + GROUP - 1) // GROUP
     tops = shared_array(f32, HEADS)
-    gathered = shared_array(f32x4, GROUP)
+    gathered = shared_array(f32x4, HEADS * fours)
+    column, mine = local_id(0) % columns, local_id(0) // columns
     if local_id(0) // TEAM < HEADS:
         maxima[local_id(0)] = total
         if local_id(0) % TEAM == 0:
             tops[local_id(0) // TEAM] = top
+    for plane in range(1, max(GROUP // fours, 1)):
+        if mine == plane:
+            for h in unroll(HEADS):
+                gathered[h * fours + column] = sums[h]
+        barrier()
+        if mine == 0:
+            for h in unroll(HEADS):
+                sums[h] += gathered[h * fours + column]
+        barrier()
+    barrier()
     for h in unroll(HEADS):
-        head = first_head + min(first + h, EACH - 1)
+        at = start + stride * (first_head + min(first + h, EACH - 1))
+        weight = f32(0.0)
+        for j in range(TEAM):
+            weight += maxima[h * TEAM + j]
         for part in unroll(parts):
-            barrier()
-            gathered[local_id(0)] = sums[h * parts + part]
-            barrier()
-            four = local_id(0) + part * GROUP
-            if local_id(0) < columns and four < fours:
-                value = f32x4(0.0)
-                for plane in range(max(GROUP // fours, 1)):
-                    value += gathered[local_id(0) + plane * columns]
-                weight = f32(0.0)
-                for j in range(TEAM):
-                    weight += maxima[h * TEAM + j]
-                at = start + stride * head
+            four = column + part * GROUP
+            if mine == 0 and four < fours:
+                value = sums[h * parts + part]
                 if RECORD:
-                    out[at] = tops[h]
-                    out[at + 1] = weight
+                    if four == 0:
+                        out[at] = tops[h]
+                        out[at + 1] = weight
                     store_four(out, at + RECORD_HEAD, four, value, DV)
                 else:
+                    head = first_head + min(first + h, EACH - 1)
                     store_four(out, at, four, divided(value, weight, tops[h], sinks, head, SINKS), DV)
 
 

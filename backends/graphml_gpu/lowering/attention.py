@@ -24,8 +24,8 @@ from graphml_gpu.kernels.cache import CACHE_TYPES
 from graphml_gpu.language import Type, f32, f32x4, u32, u32x2
 
 _GROUP = 128
-_QUERY_BYTES = 8192
-"""Shared memory that a workgroup's queries may take: half of what any device has."""
+_QUERY_BYTES = 6144
+"""Shared memory that a workgroup's queries may take, and its values; any device has 16 KB."""
 _GROUPS = 256
 """Workgroups that are enough for a device; splits of the context make up for few tokens and heads."""
 _MOST_SPLITS = 32
@@ -38,8 +38,10 @@ _LANES = 8
 def _heads(node: Node) -> int:
     """Heads of one kv head that a workgroup takes."""
     _, n_head, d = bounds(node.inputs[0].shape)
-    each = n_head // bounds(node.inputs[2].shape)[1]
-    return max(1, min(each, _GROUP // TEAM, _QUERY_BYTES // (-(-d // 4) * 16)))
+    _, kv_heads, d_v = bounds(node.inputs[2].shape)
+    each = n_head // kv_heads
+    most = max(1, min(each, _GROUP // TEAM, _QUERY_BYTES // (-(-max(d, d_v) // 4) * 16)))
+    return -(-each // -(-each // most))
 
 
 def _chunks(node: Node) -> int:
