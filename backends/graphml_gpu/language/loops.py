@@ -66,6 +66,7 @@ def _count(context: Context, node: ast.For, call: ast.Call) -> None:
         context.lower_block(context, node.body)
     frame.inside -= 1
     frame.unrolled = outer
+    context.taken.discard(variable.name)  # the next loop may use it again
     if hidden is None:
         del frame.names[node.target.id]
     else:

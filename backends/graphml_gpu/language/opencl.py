@@ -152,6 +152,7 @@ def _dialect(tree: Tree, features: Features) -> Dialect:
         count=lambda variable, begin: f"{_type(features, variable.type)} {variable.name} = {begin}",
         special=special,
         forever="while (true)",
+        adds_to_index=False,
     )
 
 

@@ -51,6 +51,7 @@ class Dialect:
     type, literal, convert, call, select: text of such an expression, of operands that are text already.
     load(array, index), store(array, index, value): elements. declare(variable, value or None): a variable
     comes into being. count(variable, begin): a `for`'s beginning. special: `Atomic`, `Across`, `Barrier`.
+    adds_to_index: an index is text that something is added to.
     """
 
     type: Callable[[Type], str]
@@ -65,6 +66,7 @@ class Dialect:
     count: Callable[[Variable, str], str]
     special: Callable[[Atomic | Across | Barrier, list[str]], str]
     forever: str
+    adds_to_index: bool
 
 
 def expression(dialect: Dialect, value: Expression) -> str:
@@ -85,7 +87,7 @@ def _ranked(dialect: Dialect, value: Expression) -> tuple[str, int]:
         case Index():
             return dialect.index(value), 9
         case Load():
-            return dialect.load(value.array, expression(dialect, value.index)), 9
+            return dialect.load(value.array, _index(dialect, value.index)), 9
         case Lane():
             return f"{_bracketed(dialect, value.value, 9)}.{'xyzw'[value.lane]}", 9
         case Unary():
@@ -118,6 +120,10 @@ def _binary(dialect: Dialect, value: Binary) -> tuple[str, int]:
     return f"{left} {sign} {right}", rank
 
 
+def _index(dialect: Dialect, value: Expression) -> str:
+    return _bracketed(dialect, value, 2 if dialect.adds_to_index else 0)
+
+
 def _chained(dialect: Dialect, value: Expression, operator: str) -> str:
     if isinstance(value, Binary) and value.operator == operator:
         return expression(dialect, value)
@@ -145,15 +151,17 @@ def _statement(dialect: Dialect, statement: Statement, depth: int) -> Iterator[s
         case Assign(declares=True):
             yield dialect.declare(statement.variable, text(statement.value))
         case Assign():
-            yield f"{statement.variable.name} = {text(statement.value)};"
+            yield _assigned(dialect, statement)
         case Declare():
             yield dialect.declare(statement.variable, None)
         case SetLane():
             yield f"{statement.variable.name}.{'xyzw'[statement.lane]} = {text(statement.value)};"
         case Store():
-            yield dialect.store(statement.array, text(statement.index), text(statement.value))
+            yield dialect.store(statement.array, _index(dialect, statement.index), text(statement.value))
         case Atomic():
-            yield from _with_result(dialect, statement, [text(statement.index), text(statement.value)])
+            yield from _with_result(
+                dialect, statement, [_index(dialect, statement.index), text(statement.value)]
+            )
         case Across():
             yield from _with_result(
                 dialect, statement, [text(v) for v in (statement.value, statement.by) if v is not None]
@@ -164,6 +172,13 @@ def _statement(dialect: Dialect, statement: Statement, depth: int) -> Iterator[s
             yield f"{statement.how};"
         case If() | For() | While():
             yield from _nested(dialect, statement, depth)
+
+
+def _assigned(dialect: Dialect, statement: Assign) -> str:
+    variable, value = statement.variable, statement.value
+    if isinstance(value, Binary) and value.left == Name(variable) and value.operator in ("+", "-", "*"):
+        return f"{variable.name} {value.operator}= {expression(dialect, value.right)};"
+    return f"{variable.name} = {expression(dialect, value)};"
 
 
 def _nested(dialect: Dialect, statement: If | For | While, depth: int) -> Iterator[str]:

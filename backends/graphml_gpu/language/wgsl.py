@@ -126,6 +126,7 @@ def _dialect(tree: Tree, features: Features) -> Dialect:
         count=lambda variable, begin: f"var {variable.name} = {begin}",
         special=special,
         forever="loop",
+        adds_to_index=True,
     )
 
 

@@ -1,0 +1,100 @@
+// memory, GROUP = 8, KEPT = 4
+typedef struct {
+    float scale;
+    uint x_at;
+    uint counts_at;
+    uint out_at;
+} Params;
+__constant float weights[4] = {0.5f, -1.0f, 2.0f, 0.25f};
+
+__kernel __attribute__((reqd_work_group_size(8, 1, 1)))
+void memory(
+    __global const float *x,
+    __global volatile uint *counts,
+    __global float4 *out,
+    __constant const Params *params) {
+    const float scale = params->scale;
+    x += params->x_at;
+    counts += params->counts_at;
+    out += params->out_at;
+    const uint3 group_id = (uint3)((uint)get_group_id(0), (uint)get_group_id(1), (uint)get_group_id(2));
+    const uint3 local_id = (uint3)((uint)get_local_id(0), (uint)get_local_id(1), (uint)get_local_id(2));
+    const uint local_index = (uint)(get_local_id(0) + 8 * (get_local_id(1) + 1 * get_local_id(2)));
+    __local float neighbours[8];
+    float kept[4];
+    __local float partial[8];
+    __local float partial_1[8];
+    const uint me = local_id.x;
+    const uint i = group_id.x * 8u + me;
+    neighbours[me] = x[i];
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    kept[0u] = neighbours[me % 8u];
+    kept[1u] = neighbours[(me + 1u) % 8u];
+    kept[2u] = neighbours[(me + 2u) % 8u];
+    kept[3u] = neighbours[(me + 3u) % 8u];
+    float total = 0.0f;
+    for (uint k = 0u; k < 4u; k += 1u) {
+        total = fma(kept[k], weights[(k + me) % 4u], total);
+    }
+    const uint old = atomic_add(&counts[me % 3u], 2u);
+    const uint old_1 = atomic_max(&counts[3u], i * 5u);
+    float4 vector = ((float4)(total, x[i], (float)(i), scale)) * ((float4)(scale)) + ((float4)(1.0f));
+    vector.w = vector.y - vector.z;
+    const float x_1 = total;
+    const uint me_1 = local_index;
+    partial[me_1] = x_1;
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    if (me_1 < 4u) {
+        const float a = partial[me_1];
+        const float b = partial[me_1 + 4u];
+        partial[me_1] = fmax(a, b);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    if (me_1 < 2u) {
+        const float a_1 = partial[me_1];
+        const float b_1 = partial[me_1 + 2u];
+        partial[me_1] = fmax(a_1, b_1);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    if (me_1 < 1u) {
+        const float a_2 = partial[me_1];
+        const float b_2 = partial[me_1 + 1u];
+        partial[me_1] = fmax(a_2, b_2);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    const float result = partial[0u];
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    const float largest = result;
+    const float4 value = fmax(vector, ((float4)(dot(vector, vector))));
+    const float x_2 = x[i];
+    const uint me_2 = local_index;
+    partial_1[me_2] = x_2;
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    if (me_2 % 4u < 2u) {
+        const float a_3 = partial_1[me_2];
+        const float b_3 = partial_1[me_2 + 2u];
+        partial_1[me_2] = a_3 + b_3;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    if (me_2 % 4u < 1u) {
+        const float a_4 = partial_1[me_2];
+        const float b_4 = partial_1[me_2 + 1u];
+        partial_1[me_2] = a_4 + b_4;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    const float result_1 = partial_1[me_2 / 4u * 4u];
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    const float x_3 = x[i];
+    const uint me_3 = local_index;
+    partial_1[me_3] = x_3;
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    if (me_3 % 2u < 1u) {
+        const float a_5 = partial_1[me_3];
+        const float b_5 = partial_1[me_3 + 1u];
+        partial_1[me_3] = fmax(a_5, b_5);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    const float result_2 = partial_1[me_3 / 2u * 2u];
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    out[i] = value - ((float4)(largest, result_1, 0.0f, result_2));
+}

@@ -1,0 +1,66 @@
+// rms_norm, GROUP = 16, HAS_WEIGHT = True
+typedef struct {
+    uint n;
+    float eps;
+    uint x_at;
+    uint weight_at;
+    uint out_at;
+} Params;
+
+__kernel __attribute__((reqd_work_group_size(16, 1, 1)))
+void rms_norm(
+    __global const float *x,
+    __global const float *weight,
+    __global float *out,
+    __constant const Params *params) {
+    const uint n = params->n;
+    const float eps = params->eps;
+    x += params->x_at;
+    weight += params->weight_at;
+    out += params->out_at;
+    const uint3 group_id = (uint3)((uint)get_group_id(0), (uint)get_group_id(1), (uint)get_group_id(2));
+    const uint3 local_id = (uint3)((uint)get_local_id(0), (uint)get_local_id(1), (uint)get_local_id(2));
+    const uint local_index = (uint)(get_local_id(0) + 16 * (get_local_id(1) + 1 * get_local_id(2)));
+    const uint3 num_groups = (uint3)((uint)get_num_groups(0), (uint)get_num_groups(1), (uint)get_num_groups(2));
+    __local float partial[16];
+    const uint row = group_id.x + group_id.y * num_groups.x;
+    float total = 0.0f;
+    for (uint i = local_id.x; i < n; i += 16u) {
+        total += x[row * n + i] * x[row * n + i];
+    }
+    const float x_1 = total;
+    const uint me = local_index;
+    partial[me] = x_1;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (me < 8u) {
+        const float a = partial[me];
+        const float b = partial[me + 8u];
+        partial[me] = a + b;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (me < 4u) {
+        const float a_1 = partial[me];
+        const float b_1 = partial[me + 4u];
+        partial[me] = a_1 + b_1;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (me < 2u) {
+        const float a_2 = partial[me];
+        const float b_2 = partial[me + 2u];
+        partial[me] = a_2 + b_2;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (me < 1u) {
+        const float a_3 = partial[me];
+        const float b_3 = partial[me + 1u];
+        partial[me] = a_3 + b_3;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const float result = partial[0u];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    total = result;
+    const float scale = 1.0f / sqrt(total / (float)(n) + eps);
+    for (uint i = local_id.x; i < n; i += 16u) {
+        out[row * n + i] = x[row * n + i] * scale * weight[i];
+    }
+}
