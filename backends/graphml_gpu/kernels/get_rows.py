@@ -6,7 +6,6 @@ from graphml_gpu.kernels.rows import place, row_bytes, unpacked
 from graphml_gpu.language import (
     Read,
     Write,
-    clamp,
     f32,
     group_id,
     i32,
@@ -27,6 +26,7 @@ def get_rows(
     n: u32,
     k: u32,
     count: u32,
+    first: u32,
     *,
     FORMAT: str,
     ALIGN: int,
@@ -34,16 +34,19 @@ def get_rows(
     CHOSEN: bool = True,
     GROUP: int = 64,
 ) -> None:
-    """out [count, k] = w [n, k] at indices [count], or in order where not CHOSEN. An invocation a unit."""
+    """out [count, k] = rows of a table at indices [count], in order if not CHOSEN. An invocation a unit.
+
+    w [n, k] are the table's rows from `first` on: what stands in others is left alone.
+    """
     units = (k + 15) // 16
     number = (group_id(0) + group_id(1) * num_groups(0)) * GROUP + local_id(0)
     if number < count * units:
         row, unit = number // units, number % units
-        source = u32(clamp(indices[row], 0, i32(n) - 1)) if CHOSEN else row
-        quads = unpacked(w, table, source * row_bytes(k, FORMAT), unit, k, FORMAT, ALIGN, EVEN)
-        for quad in unroll(4):
-            at = place(unit, quad, FORMAT)
-            values = quads[quad]
-            for lane, value in unroll(((0, values.x), (1, values.y), (2, values.z), (3, values.w))):
-                if EVEN or at + lane < k:
-                    out[row * k + at + lane] = value
+        source = u32(indices[row]) - first if CHOSEN else row
+        if source < n:
+            quads = unpacked(w, table, source * row_bytes(k, FORMAT), unit, k, FORMAT, ALIGN, EVEN)
+            for quad in unroll(4):
+                at = place(unit, quad, FORMAT)
+                for lane in unroll(4):
+                    if EVEN or at + lane < k:
+                        out[row * k + at + lane] = quads[quad][lane]

@@ -2,18 +2,21 @@
 
 A workgroup has GROUP invocations; LANES of them share a row of weights, unit by unit, and sum up at the end
 (one lane: no exchange at all, which suits devices that are processors). Each such team works at ROWS rows,
-GROUP // LANES rows apart, so that activations are read once for all of them. Knows nothing of graphs.
+GROUP // LANES rows apart, and at COLUMNS rows of activations, so that both are read once for all of these.
+Knows nothing of graphs.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from graphml_gpu.kernels.gates import gated
 from graphml_gpu.kernels.rows import place, quad_of, row_bytes, unpacked
 from graphml_gpu.language import (
     Array,
     Kernel,
     Read,
+    Update,
     Write,
     cluster_sum,
     dot,
@@ -32,11 +35,12 @@ from graphml_gpu.language import (
 
 
 @function
-def rows_times_columns(
+def products(
     w: Read[u32],
     table: Read[u32],
     x: Any,
-    first_row: u32,
+    row: u32,
+    column: u32,
     n: u32,
     k: u32,
     columns: u32,
@@ -49,44 +53,81 @@ def rows_times_columns(
     ROWS: int,
     COLUMNS: int,
 ) -> Array[f32]:
-    """Sums of rows first_row + r * TEAMS of w [n, k] with rows of x [columns, k]: [ROWS * COLUMNS]."""
+    """Rows `row` + r * teams of w [n, k] times rows `column` + c of x [columns, k]: [ROWS * COLUMNS].
+
+    All lanes of a team get them. Rows and columns beyond the last stand for the last.
+    """
     teams = GROUP // LANES
-    lane = local_id(0) % LANES
     sums = private_array(f32, ROWS * COLUMNS)
     for i in unroll(ROWS * COLUMNS):
         sums[i] = 0.0
     values = private_array(f32x4, ROWS * 4)
-    stride = row_bytes(k, FORMAT)
-    for unit in range(lane, (k + 15) // 16, LANES):
+    for unit in range(local_id(0) % LANES, (k + 15) // 16, LANES):
         for r in unroll(ROWS):
-            row = min(first_row + r * teams, n - 1) * stride
-            a, b, c, d = unpacked(w, table, row, unit, k, FORMAT, ALIGN, EVEN)
-            values[4 * r] = a
-            values[4 * r + 1] = b
-            values[4 * r + 2] = c
-            values[4 * r + 3] = d
-        for column in unroll(COLUMNS):
-            start = k * min(column, columns - 1)
+            start = min(row + r * teams, n - 1) * row_bytes(k, FORMAT)
+            quads = unpacked(w, table, start, unit, k, FORMAT, ALIGN, EVEN)
+            for quad in unroll(4):
+                values[4 * r + quad] = quads[quad]
+        for c in unroll(COLUMNS):
+            start = min(column + c, columns - 1) * k
             for quad in unroll(4):
                 four = quad_of(x, start, place(unit, quad, FORMAT), k, EVEN, ELEMENT)
                 for r in unroll(ROWS):
-                    sums[r * COLUMNS + column] += dot(values[4 * r + quad], four)
+                    sums[r * COLUMNS + c] += dot(values[4 * r + quad], four)
     for i in unroll(ROWS * COLUMNS):
-        if LANES == GROUP:
-            sums[i] = group_sum(sums[i])
-        else:
-            sums[i] = cluster_sum(sums[i], LANES)
+        sums[i] = group_sum(sums[i]) if LANES == GROUP else cluster_sum(sums[i], LANES)
     return sums
 
 
-def make(ELEMENT: Any) -> Kernel:
+@function
+def group_number() -> u32:
+    """The group's place in a grid that is folded where it is long."""
+    return group_id(0) + group_id(1) * num_groups(0)
+
+
+@function
+def store(
+    sums: Array[f32],
+    bias: Read[f32],
+    residual: Read[f32],
+    y: Any,
+    row: u32,
+    column: u32,
+    n: u32,
+    columns: u32,
+    first: u32,
+    begin: u32,
+    stride: u32,
+    GROUP: int,
+    LANES: int,
+    ROWS: int,
+    COLUMNS: int,
+    BIAS: bool,
+    RESIDUAL: bool,
+) -> None:
+    """y[begin + column * stride + row] = sum + bias[first + row] + residual; one lane a team does it."""
+    if local_id(0) % LANES == 0:
+        for r in unroll(ROWS):
+            for c in unroll(COLUMNS):
+                here = row + r * (GROUP // LANES)
+                if here < n and column + c < columns:
+                    at = begin + (column + c) * stride + here
+                    total = sums[r * COLUMNS + c]
+                    if BIAS:
+                        total += bias[first + here]
+                    if RESIDUAL:
+                        total += residual[at]
+                    y[at] = total
+
+
+def make_mat_vec(ELEMENT: Any) -> Kernel:
     """The kernel for activations in a buffer of f32 or, in rows of a multiple of four, of f32x4."""
 
     @kernel
     def mat_vec(
         w: Read[u32],
         table: Read[u32],
-        x: Read[ELEMENT],  # type: ignore[valid-type]
+        x: Read[ELEMENT],
         bias: Read[f32],
         residual: Read[f32],
         y: Write[f32],
@@ -106,32 +147,178 @@ def make(ELEMENT: Any) -> Kernel:
         BIAS: bool = False,
         RESIDUAL: bool = False,
     ) -> None:
-        """w [n, k]: rows `first` and on of a matrix of `stride`; y [columns, stride] = w x + bias + residual.
+        """Rows `first` and on of a matrix of `stride`, w [n, k]: y [columns, stride] = w x + bias + residual.
 
-        x [columns, k], columns up to COLUMNS; bias [stride], residual as y.
+        x [columns, k], bias [stride], residual as y. COLUMNS columns for each group's place in z.
         """
-        teams = GROUP // LANES
-        group = group_id(0) + group_id(1) * num_groups(0)
-        row = group * (teams * ROWS) + local_id(0) // LANES
-        sums = rows_times_columns(
-            w, table, x, row, n, k, columns,
+        row = group_number() * (GROUP // LANES * ROWS) + local_id(0) // LANES
+        column = group_id(2) * COLUMNS
+        sums = products(
+            w, table, x, row, column, n, k, columns,
             FORMAT, ALIGN, EVEN, ELEMENT, GROUP, LANES, ROWS, COLUMNS,
         )  # fmt: skip
-        if local_id(0) % LANES == 0:
-            for r in unroll(ROWS):
-                for column in unroll(COLUMNS):
-                    here = row + r * teams
-                    if here < n and column < columns:
-                        at = column * stride + first + here
-                        total = sums[r * COLUMNS + column]
-                        if BIAS:
-                            total += bias[first + here]
-                        if RESIDUAL:
-                            total += residual[at]
-                        y[at] = total
+        store(
+            sums, bias, residual, y, row, column, n, columns, first, first, stride,
+            GROUP, LANES, ROWS, COLUMNS, BIAS, RESIDUAL,
+        )  # fmt: skip
 
     return mat_vec
 
 
-MAT_VEC = make(f32x4)
-MAT_VEC_SINGLE = make(f32)
+@function
+def product_of_several(
+    w: Read[u32],
+    table: Read[u32],
+    x: Any,
+    bias: Read[f32],
+    y: Any,
+    group: u32,
+    n: u32,
+    k: u32,
+    columns: u32,
+    first: u32,
+    begin: u32,
+    FORMAT: str,
+    ALIGN: int,
+    EVEN: bool,
+    ELEMENT: Any,
+    GROUP: int,
+    LANES: int,
+    ROWS: int,
+    COLUMNS: int,
+    BIAS: bool,
+) -> None:
+    """One of the products of `mat_vecs`, of which this is group number `group`."""
+    row = group * (GROUP // LANES * ROWS) + local_id(0) // LANES
+    column = group_id(2) * COLUMNS
+    sums = products(
+        w, table, x, row, column, n, k, columns,
+        FORMAT, ALIGN, EVEN, ELEMENT, GROUP, LANES, ROWS, COLUMNS,
+    )  # fmt: skip
+    store(
+        sums, bias, bias, y, row, column, n, columns, first, begin, n,
+        GROUP, LANES, ROWS, COLUMNS, BIAS, False,
+    )  # fmt: skip
+
+
+def make_mat_vecs(ELEMENT: Any) -> Kernel:
+    """The same for two or three matrices of one width that meet the same activations."""
+
+    @kernel
+    def mat_vecs(
+        w_0: Read[u32],
+        w_1: Read[u32],
+        w_2: Read[u32],
+        table: Read[u32],
+        x: Read[ELEMENT],
+        bias: Read[f32],
+        y: Write[f32],
+        n_0: u32,
+        n_1: u32,
+        n_2: u32,
+        k: u32,
+        columns: u32,
+        begin_0: u32,
+        begin_1: u32,
+        begin_2: u32,
+        *,
+        FORMAT_0: str,
+        FORMAT_1: str,
+        FORMAT_2: str,
+        ALIGN_0: int,
+        ALIGN_1: int,
+        ALIGN_2: int,
+        EVEN: bool = True,
+        GROUP: int = 64,
+        LANES: int = 64,
+        ROWS: int = 1,
+        COLUMNS: int = 1,
+        BIAS: bool = False,
+        COUNT: int = 3,
+    ) -> None:
+        """Results [columns, n_i] from elements begin_i of y on; bias: all of them in a row.
+
+        The groups of the first matrix come first, then those of the next. COUNT: 2 or 3 matrices.
+        """
+        per_group = GROUP // LANES * ROWS
+        group = group_number()
+        end_0 = (n_0 + per_group - 1) // per_group
+        end_1 = end_0 + (n_1 + per_group - 1) // per_group
+        if group < end_0:
+            product_of_several(
+                w_0, table, x, bias, y, group, n_0, k, columns, u32(0), begin_0,
+                FORMAT_0, ALIGN_0, EVEN, ELEMENT, GROUP, LANES, ROWS, COLUMNS, BIAS,
+            )  # fmt: skip
+        elif COUNT == 2 or group < end_1:
+            product_of_several(
+                w_1, table, x, bias, y, group - end_0, n_1, k, columns, n_0, begin_1,
+                FORMAT_1, ALIGN_1, EVEN, ELEMENT, GROUP, LANES, ROWS, COLUMNS, BIAS,
+            )  # fmt: skip
+        else:
+            product_of_several(
+                w_2, table, x, bias, y, group - end_1, n_2, k, columns, n_0 + n_1, begin_2,
+                FORMAT_2, ALIGN_2, EVEN, ELEMENT, GROUP, LANES, ROWS, COLUMNS, BIAS,
+            )  # fmt: skip
+
+    return mat_vecs
+
+
+def make_mat_vec_glu(ELEMENT: Any) -> Kernel:
+    """The same for a gate and its two products."""
+
+    @kernel
+    def mat_vec_glu(
+        gate: Read[u32],
+        up: Read[u32],
+        table: Read[u32],
+        x: Read[ELEMENT],
+        gate_bias: Read[f32],
+        up_bias: Read[f32],
+        y: Update[f32],
+        n: u32,
+        k: u32,
+        columns: u32,
+        first: u32,
+        stride: u32,
+        *,
+        GLU: str,
+        GATE_FORMAT: str,
+        UP_FORMAT: str,
+        GATE_ALIGN: int,
+        UP_ALIGN: int,
+        EVEN: bool = True,
+        GROUP: int = 64,
+        LANES: int = 64,
+        ROWS: int = 1,
+        COLUMNS: int = 1,
+        BIAS: bool = False,
+    ) -> None:
+        """y [columns, stride] = activation(gate x + gate_bias) * (up x + up_bias), rows as in `mat_vec`."""
+        row = group_number() * (GROUP // LANES * ROWS) + local_id(0) // LANES
+        column = group_id(2) * COLUMNS
+        gates = products(
+            gate, table, x, row, column, n, k, columns,
+            GATE_FORMAT, GATE_ALIGN, EVEN, ELEMENT, GROUP, LANES, ROWS, COLUMNS,
+        )  # fmt: skip
+        ups = products(
+            up, table, x, row, column, n, k, columns,
+            UP_FORMAT, UP_ALIGN, EVEN, ELEMENT, GROUP, LANES, ROWS, COLUMNS,
+        )  # fmt: skip
+        if local_id(0) % LANES == 0:
+            for r in unroll(ROWS):
+                for c in unroll(COLUMNS):
+                    here = row + r * (GROUP // LANES)
+                    if here < n and column + c < columns:
+                        one, other = gates[r * COLUMNS + c], ups[r * COLUMNS + c]
+                        if BIAS:
+                            one += gate_bias[first + here]
+                            other += up_bias[first + here]
+                        y[(column + c) * stride + first + here] = gated(one, other, GLU)
+
+    return mat_vec_glu
+
+
+MAT_VEC = {True: make_mat_vec(f32x4), False: make_mat_vec(f32)}
+MAT_VECS = {True: make_mat_vecs(f32x4), False: make_mat_vecs(f32)}
+MAT_VEC_GLU = {True: make_mat_vec_glu(f32x4), False: make_mat_vec_glu(f32)}
+"""By whether rows of activations are read as f32x4, that is, have a multiple of four elements."""

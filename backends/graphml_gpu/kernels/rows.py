@@ -13,7 +13,7 @@ from graphml_gpu.language import Read, f32, f32x4, function, select, u32
 
 
 @function
-def row_bytes(k: u32, FORMAT: str) -> u32:
+def row_bytes(k: u32, FORMAT: str) -> Any:
     """Bytes of a row of k elements."""
     if reader(FORMAT).element is not None:
         return k * (reader(FORMAT).block_bytes // 16)
@@ -21,8 +21,8 @@ def row_bytes(k: u32, FORMAT: str) -> u32:
 
 
 @function
-def place(unit: u32, QUAD: int, FORMAT: str) -> u32:
-    """The element of the row that quad QUAD (0 to 3) of a unit begins with."""
+def place(unit: u32, QUAD: Any, FORMAT: str) -> Any:
+    """The element of the row that quad QUAD (0 to 3; known when compiling, or not) of a unit begins with."""
     parts = reader(FORMAT).parts
     return unit // parts * reader(FORMAT).block_elements + reader(FORMAT).place(unit % parts, QUAD)
 
@@ -60,9 +60,10 @@ def some(w: Read[u32], row: u32, first: u32, k: u32, FORMAT: str) -> Any:
 
 
 @function
-def one(w: Read[u32], row: u32, i: u32, k: u32, FORMAT: str) -> f32:
+def one(w: Read[u32], row: u32, i: u32, k: u32, FORMAT: str) -> Any:
     """Element i of a row of a format that stores each alone, zero beyond the row."""
-    value = reader(FORMAT).element(w, row, min(i, k - 1))
+    element: Any = reader(FORMAT).element
+    value = element(w, row, min(i, k - 1))
     return select(i < k, value, 0.0)
 
 

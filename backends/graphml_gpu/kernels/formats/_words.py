@@ -81,19 +81,19 @@ def spread4(bits: u32) -> u32:
 
 
 @function
-def nibble_place(part: u32, QUAD: int) -> u32:
+def nibble_place(part: u32, QUAD: Any) -> Any:
     """Where quads stand in blocks whose bytes' low nibbles are the first 16 of 32 elements."""
     return 8 * part + 4 * (QUAD & 1) + 16 * (QUAD >> 1)
 
 
 @function
-def in_order(part: u32, QUAD: int) -> u32:
+def in_order(part: u32, QUAD: Any) -> Any:
     """Where quads stand that are unpacked in order."""
     return 16 * part + 4 * QUAD
 
 
 @function
-def planes_place(part: u32, QUAD: int) -> u32:
+def planes_place(part: u32, QUAD: Any) -> Any:
     """Where quads stand in blocks of 256 whose bytes hold four fields, of elements 32 apart."""
     return ((part >> 3) << 7) + 4 * (part & 7) + 32 * QUAD
 

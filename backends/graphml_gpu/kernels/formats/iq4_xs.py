@@ -11,7 +11,7 @@ from graphml_gpu.language import Read, f32, function, u32, unpack_half2
 
 
 @function
-def place(part: u32, QUAD: int) -> u32:
+def place(part: u32, QUAD: Any) -> Any:
     """Groups of 32, each as a block of IQ4_NL."""
     return 32 * (part >> 1) + 8 * (part & 1) + 4 * (QUAD & 1) + 16 * (QUAD >> 1)
 

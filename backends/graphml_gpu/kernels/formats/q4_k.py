@@ -23,7 +23,7 @@ def group_scale(w: Read[u32], at: u32, group: u32) -> Any:
 
 
 @function
-def pairs_place(part: u32, QUAD: int) -> u32:
+def pairs_place(part: u32, QUAD: Any) -> Any:
     """Where quads stand: bytes hold elements of two groups, 32 apart."""
     return ((part >> 2) << 6) + 8 * (part & 3) + 4 * (QUAD & 1) + 32 * (QUAD >> 1)
 

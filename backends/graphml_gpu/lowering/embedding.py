@@ -1,0 +1,44 @@
+"""Rows of a table by index, whatever its format: embeddings."""
+
+from __future__ import annotations
+
+from math import prod
+
+from graphml.ir.node import Node
+from graphml.ir.shape import bounds
+from graphml_gpu.dispatch import Context, Dispatch, Lowering, along, rows
+from graphml_gpu.kernels import formats
+from graphml_gpu.kernels.get_rows import get_rows
+from graphml_gpu.lowering.products import readable, slabs, table_of
+
+_UNITS_PER_GROUP = 64
+
+
+def _refuses(node: Node) -> str | None:
+    return readable(node.inputs[0])
+
+
+def _lower(node: Node, context: Context) -> list[Dispatch]:
+    """A dispatch for each buffer that the table lies in: it leaves the rows of the others alone."""
+    source, indices = node.inputs
+    # A row of several dimensions is one row of as many elements: its blocks lie side by side.
+    k, count = prod(bounds(source.shape[1:])), rows(indices.shape)
+    reader = formats.reader(source.dtype.name)
+    return [
+        Dispatch(
+            get_rows,
+            {
+                "FORMAT": source.dtype.name,
+                "ALIGN": reader.align(k),
+                "EVEN": k % 16 == 0,
+                "GROUP": _UNITS_PER_GROUP,
+            },
+            {"w": slab.argument, "table": table_of(source), "indices": indices, "out": node},
+            {"n": slab.count, "first": slab.first, "k": k, "count": count},
+            along(count * -(-k // 16), _UNITS_PER_GROUP),
+        )
+        for slab in slabs(source, context)
+    ]
+
+
+GET_ROWS = Lowering(("get_rows",), _lower, refuses=_refuses)

@@ -1,0 +1,190 @@
+"""Products with weights as files hold them, several of one value, gates with their two; conversions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphml.ir.node import Node
+from graphml.ir.op import Array, text
+from graphml.ir.ops.leaf import weight_leaf
+from graphml.ir.shape import bounds
+from graphml_gpu.dispatch import NOTHING, Argument, Constant, Context, Dispatch, Lowering, Part, along, rows
+from graphml_gpu.kernels.get_rows import get_rows
+from graphml_gpu.kernels.mat_vec import MAT_VEC_GLU, MAT_VECS
+from graphml_gpu.lowering.products import (
+    few,
+    grid,
+    layout,
+    not_f32,
+    product,
+    readable,
+    rows_per_group,
+    same_table,
+    slabs,
+    table_of,
+    takes_few,
+)
+from graphml_gpu.placement import part_offset
+
+_UNITS_PER_GROUP = 64
+
+
+def _first(reasons: Sequence[str | None]) -> str | None:
+    return next((reason for reason in reasons if reason), None)
+
+
+def _refuses_linear(node: Node) -> str | None:
+    weight, *rest = node.inputs
+    return _first([readable(weight), *map(not_f32, rest)])
+
+
+def _lower_linear(node: Node, context: Context) -> list[Dispatch]:
+    weight, x = node.inputs[:2]
+    bias: Argument = node.inputs[2] if node.attributes["bias"] else NOTHING
+    residual: Argument = node.inputs[-1] if node.attributes["residual"] else NOTHING
+    return product(weight, x, node, context, bias, residual)
+
+
+def _lower_mul_mat(node: Node, context: Context) -> list[Dispatch]:
+    return product(node.inputs[0], node.inputs[1], node, context)
+
+
+def _operands(node: Node) -> tuple[Node, Sequence[Node], Sequence[Node]]:
+    """What is multiplied, the weights and their biases."""
+    x, *rest = node.inputs
+    count = len(rest) // 2 if node.attributes["bias"] else len(rest)
+    return x, rest[:count], rest[count:]
+
+
+def _refuses_linears(node: Node) -> str | None:
+    x, weights, biases = _operands(node)
+    return _first([not_f32(x), *map(readable, weights), *map(not_f32, biases)])
+
+
+def _lower_linears(node: Node, context: Context) -> list[Dispatch]:
+    """Three products a dispatch, or two; one each of many rows, or where weights lie in several buffers."""
+    x, weights, biases = _operands(node)
+    columns = rows(x.shape[:-1])
+    whole = all(len(slabs(weight, context)) == 1 for weight in weights)
+    leaves = all(bias.op is weight_leaf for bias in biases)
+    together = takes_few(columns, context) and whole and leaves and context.facts.max_bindings >= 8
+    made: list[Dispatch] = []
+    start = 0
+    while start < len(weights):
+        count = min(3, len(weights) - start)
+        if together and count > 1 and same_table(weights[start : start + count]):
+            made.append(_together(node, context, start, count))
+        else:
+            count = 1
+            bias: Argument = biases[start] if biases else NOTHING
+            made += product(weights[start], x, Part(node, start), context, bias)
+        start += count
+    return made
+
+
+def _together(node: Node, context: Context, start: int, count: int) -> Dispatch:
+    """The products with weights `start` and on: two or three."""
+    x, every_weight, every_bias = _operands(node)
+    weights, biases = every_weight[start : start + count], every_bias[start : start + count]
+    columns = rows(x.shape[:-1])
+    sizes = [bounds(weight.shape)[0] for weight in weights]
+    parameters = few(context, weights[0], columns)
+    per_group = rows_per_group(parameters)
+    padded = [*weights, weights[0]][:3]
+    constants = {f"{name}_{i}": value for i, w in enumerate(padded) for name, value in layout(w).items()}
+    base = part_offset(node.type, start)
+    begins = [(part_offset(node.type, start + i) - base) // 4 for i in range(count)]
+    buffers: dict[str, Argument] = {f"w_{i}": w if i < count else NOTHING for i, w in enumerate(padded)}
+    buffers |= {"table": table_of(*weights), "x": x, "y": node, "bias": _joined(biases)}
+    scalars = {f"n_{i}": n for i, n in enumerate([*sizes, 0][:3])}
+    scalars |= {"k": bounds(x.shape)[-1], "begin_0": base // 4}
+    scalars |= {f"begin_{i}": base // 4 + begin for i, begin in enumerate([*begins, 0][:3])}
+    groups = sum(-(-n // per_group) for n in sizes)
+    return Dispatch(
+        MAT_VECS[bounds(x.shape)[-1] % 4 == 0],
+        {**parameters, **constants, "BIAS": bool(biases), "COUNT": count},
+        buffers,
+        {**scalars, "columns": columns},
+        grid(groups, columns, parameters["COLUMNS"]),
+    )
+
+
+def _joined(biases: Sequence[Node]) -> Argument:
+    """The biases in a row, so that they take one binding."""
+    if not biases:
+        return NOTHING
+    names = tuple(bias.name for bias in biases)
+
+    def make(weights: Mapping[str, Array]) -> Array:
+        return np.concatenate([np.asarray(weights[name], np.float32) for name in names])
+
+    return Constant(make)
+
+
+def _refuses_glu(node: Node) -> str | None:
+    gate, up, *rest = node.inputs
+    return _first([readable(gate), readable(up), *map(not_f32, rest), not_f32(node)])
+
+
+def _lower_glu(node: Node, context: Context) -> list[Dispatch]:
+    """Both products in one dispatch for few rows; else the gate's first, which the other's goes through."""
+    gate, up, x, *biases = node.inputs
+    gate_bias, up_bias = biases or (NOTHING, NOTHING)
+    glu, columns = text(node.attributes, "glu"), rows(x.shape[:-1])
+    pieces = list(zip(slabs(gate, context), slabs(up, context), strict=False))
+    alike = all((one.first, one.count) == (other.first, other.count) for one, other in pieces)
+    alike = alike and len(slabs(gate, context)) == len(slabs(up, context))
+    if not takes_few(columns, context) or not alike or not same_table((gate, up)):
+        first = product(gate, x, node, context, gate_bias)
+        return [*first, *product(up, x, node, context, up_bias, glu=glu)]
+    n, k = bounds(gate.shape)
+    parameters = few(context, gate, columns)
+    constants: dict[str, Any] = {**parameters, "GLU": glu, "BIAS": bool(biases)}
+    constants |= {f"GATE_{name}": value for name, value in layout(gate).items()}
+    constants |= {f"UP_{name}": value for name, value in layout(up).items()}
+    return [
+        Dispatch(
+            MAT_VEC_GLU[k % 4 == 0],
+            constants,
+            {
+                "gate": one.argument,
+                "up": other.argument,
+                "table": table_of(gate, up),
+                "x": x,
+                "gate_bias": gate_bias,
+                "up_bias": up_bias,
+                "y": node,
+            },
+            {"n": one.count, "k": k, "columns": columns, "first": one.first, "stride": n},
+            grid(-(-one.count // rows_per_group(parameters)), columns, parameters["COLUMNS"]),
+        )
+        for one, other in pieces
+    ]
+
+
+def _refuses_conversion(node: Node) -> str | None:
+    return readable(node.inputs[0])
+
+
+def _lower_dequantize(node: Node, context: Context) -> list[Dispatch]:
+    x = node.inputs[0]
+    count, k = rows(x.shape[:-1]), bounds(x.shape)[-1]
+    return [
+        Dispatch(
+            get_rows,
+            {**layout(x), "EVEN": k % 16 == 0, "CHOSEN": False, "GROUP": _UNITS_PER_GROUP},
+            {"w": x, "table": table_of(x), "indices": NOTHING, "out": node},
+            {"n": count, "first": 0, "k": k, "count": count},
+            along(count * -(-k // 16), _UNITS_PER_GROUP),
+        )
+    ]
+
+
+LINEAR = Lowering(("linear",), _lower_linear, refuses=_refuses_linear)
+MUL_MAT = Lowering(("mul_mat",), _lower_mul_mat, refuses=_refuses_linear)
+LINEARS = Lowering(("linears",), _lower_linears, refuses=_refuses_linears)
+GLU = Lowering(("mul_mat_glu",), _lower_glu, refuses=_refuses_glu)
+DEQUANTIZE = Lowering(("dequantize",), _lower_dequantize, refuses=_refuses_conversion)

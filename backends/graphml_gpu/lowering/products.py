@@ -1,0 +1,170 @@
+"""What the lowerings of products share: how a weight is read, and which kernel meets how many rows.
+
+Knows weights, shapes and kernels; which op adds what to a product is the families' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from graphml.ir.node import Node
+from graphml.ir.ops.leaf import weight_leaf
+from graphml.ir.shape import bounds
+from graphml_gpu.dispatch import (
+    NOTHING,
+    Argument,
+    Constant,
+    Context,
+    Count,
+    Dims,
+    Dispatch,
+    Grid,
+    Groups,
+    Scalar,
+    along,
+    rows,
+)
+from graphml_gpu.kernels import formats
+from graphml_gpu.kernels.mat_mul import MAT_MUL
+from graphml_gpu.kernels.mat_vec import MAT_VEC
+from graphml_gpu.placement import viewed
+from graphml_gpu.tuning import FEW, Product, few_rows, is_processor, many_rows
+
+
+def readable(weight: Node) -> str | None:
+    """Refuse a value of a dtype that kernels cannot read."""
+    if weight.dtype.name in formats.names():
+        return None
+    return f"no kernel reads {weight.dtype.name}"
+
+
+def not_f32(node: Node) -> str | None:
+    """Refuse a value that is not float32."""
+    return None if node.dtype.name == "f32" else f"no kernel for {node.name} in {node.dtype.name}"
+
+
+@dataclass(frozen=True)
+class Slab:
+    """Rows `first` to `first + count` of a matrix, or matrices of a stack, in a buffer of their own."""
+
+    argument: Argument
+    first: int
+    count: int
+
+
+def slabs(weight: Node, context: Context) -> Sequence[Slab]:
+    """The buffers that a matrix lies in: one, but for weights that are larger than a binding."""
+    if viewed(weight).op is not weight_leaf:
+        return (Slab(weight, 0, bounds(weight.shape)[0]),)
+    return [Slab(piece, piece.first, piece.count) for piece in context.pieces(weight)]
+
+
+def table_of(*weights: Node) -> Argument:
+    """The table that the weights' format looks things up in."""
+    tables = {formats.reader(weight.dtype.name).table for weight in weights} - {None}
+    if not tables:
+        return NOTHING
+    (make,) = tables
+    return _constant(make)
+
+
+_CONSTANTS: dict[Any, Constant] = {}
+
+
+def _constant(make: Any) -> Constant:
+    """One constant a table, so that it is uploaded once."""
+    return _CONSTANTS.setdefault(make, Constant(lambda weights: make()))
+
+
+def same_table(weights: Sequence[Node]) -> bool:
+    """Whether one table serves all of them."""
+    return len({formats.reader(weight.dtype.name).table for weight in weights} - {None}) <= 1
+
+
+def layout(weight: Node) -> dict[str, Any]:
+    """Compile-time facts of a weight's rows."""
+    k = bounds(weight.shape)[-1]
+    return {"FORMAT": weight.dtype.name, "ALIGN": formats.reader(weight.dtype.name).align(k)}
+
+
+def takes_few(columns: Count, context: Context) -> bool:
+    """Whether the kernels for few rows make a product: on processors always, as nothing is shared there."""
+    return columns.bound <= FEW or is_processor(context.facts)
+
+
+def few(context: Context, weight: Node, columns: Count) -> dict[str, Any]:
+    """Compile-time parameters of the kernels for few rows."""
+    *_, n, k = bounds(weight.shape)
+    shape = Product(weight.dtype.name, n, k, min(columns.bound, FEW))
+    return {**few_rows(context.facts, shape), "COLUMNS": shape.columns, "EVEN": k % 16 == 0}
+
+
+def rows_per_group(parameters: Mapping[str, Any]) -> int:
+    """Rows of weights that a group of the kernels for few rows works at."""
+    return int(parameters["GROUP"] // parameters["LANES"] * parameters["ROWS"])
+
+
+def grid(n_groups: int, columns: Count, per_group: int) -> Grid:
+    """Groups along the rows of weights, folded; blocks of columns in z."""
+    folded = along(n_groups)
+
+    def groups(dims: Dims) -> Groups:
+        x, y, _ = folded(dims)
+        return x, y, -(-columns(dims) // per_group)
+
+    return groups
+
+
+def product(
+    weight: Node,
+    x: Node,
+    y: Argument,
+    context: Context,
+    bias: Argument = NOTHING,
+    residual: Argument = NOTHING,
+    glu: str = "",
+) -> list[Dispatch]:
+    """y [columns, n] = weight x + bias + residual. glu: y holds a gate's product; the result goes through it.
+
+    Only the kernels for many rows take glu.
+    """
+    columns = rows(x.shape[:-1])
+    n, k = bounds(weight.shape)
+    constants: dict[str, Any] = {
+        **layout(weight),
+        "BIAS": bias is not NOTHING,
+        "RESIDUAL": residual is not NOTHING,
+        "EVEN": k % 16 == 0,
+    }
+    buffers = {"table": table_of(weight), "x": x, "bias": bias, "residual": residual, "y": y}
+    scalars: dict[str, Scalar] = {"k": k, "columns": columns, "stride": n}
+    made = []
+    for slab in slabs(weight, context):
+        if takes_few(columns, context) and not glu:
+            parameters = few(context, weight, columns)
+            kernel = MAT_VEC[k % 4 == 0]
+            groups = grid(-(-slab.count // rows_per_group(parameters)), columns, parameters["COLUMNS"])
+        else:
+            parameters = {
+                **many_rows(context.facts, Product(weight.dtype.name, n, k, columns.bound)),
+                "GLU": glu,
+            }
+            kernel = MAT_MUL[k % 4 == 0]
+            groups = _tiles(slab.count, columns, parameters)
+        made.append(
+            Dispatch(
+                kernel,
+                {**constants, **parameters},
+                {**buffers, "w": slab.argument},
+                {**scalars, "n": slab.count, "first": slab.first},
+                groups,
+            )
+        )
+    return made
+
+
+def _tiles(n: int, columns: Count, parameters: Mapping[str, Any]) -> Grid:
+    across = -(-n // parameters["TILE_ROWS"])
+    return lambda dims: (across, -(-columns(dims) // parameters["TILE_COLUMNS"]), 1)
