@@ -133,6 +133,23 @@ def add_values(
 
 
 @function
+def add_planes(sums: Array[f32x4], DV: int, HEADS: int, GROUP: int) -> None:
+    """Add up the values of all invocations that have the same columns, in the first of them."""
+    fours = (DV + 3) // 4
+    column, mine = local_id(0) % min(fours, GROUP), local_id(0) // min(fours, GROUP)
+    gathered = shared_array(f32x4, HEADS * fours)
+    for plane in range(1, max(GROUP // fours, 1)):
+        if mine == plane:
+            for h in unroll(HEADS):
+                gathered[h * fours + column] = sums[h]
+        barrier()
+        if mine == 0:
+            for h in unroll(HEADS):
+                sums[h] += gathered[h * fours + column]
+        barrier()
+
+
+@function
 def leave(
     out: Write[f32], sinks: Read[f32], start: u32, stride: u32, first_head: u32, first: u32,
     sums: Array[f32x4], maxima: Array[f32], top: f32, total: f32,
@@ -143,40 +160,29 @@ def leave(
     out: a head begins at start + stride * head. RECORD: top, sum of weights and the undivided values instead.
     """
     fours = (DV + 3) // 4
-    columns, parts = min(fours, GROUP), (fours + GROUP - 1) // GROUP
     tops = shared_array(f32, HEADS)
-    gathered = shared_array(f32x4, HEADS * fours)
-    column, mine = local_id(0) % columns, local_id(0) // columns
     if local_id(0) // TEAM < HEADS:
         maxima[local_id(0)] = total
         if local_id(0) % TEAM == 0:
             tops[local_id(0) // TEAM] = top
-    for plane in range(1, max(GROUP // fours, 1)):
-        if mine == plane:
-            for h in unroll(HEADS):
-                gathered[h * fours + column] = sums[h]
-        barrier()
-        if mine == 0:
-            for h in unroll(HEADS):
-                sums[h] += gathered[h * fours + column]
-        barrier()
+    add_planes(sums, DV, HEADS, GROUP)
     barrier()
     for h in unroll(HEADS):
-        at = start + stride * (first_head + min(first + h, EACH - 1))
+        head = first_head + min(first + h, EACH - 1)
+        at = start + stride * head
         weight = f32(0.0)
         for j in range(TEAM):
             weight += maxima[h * TEAM + j]
-        for part in unroll(parts):
-            four = column + part * GROUP
-            if mine == 0 and four < fours:
-                value = sums[h * parts + part]
+        for part in unroll((fours + GROUP - 1) // GROUP):
+            four = local_id(0) + part * GROUP
+            if four < fours:
+                value = sums[h * ((fours + GROUP - 1) // GROUP) + part]
                 if RECORD:
                     if four == 0:
                         out[at] = tops[h]
                         out[at + 1] = weight
                     store_four(out, at + RECORD_HEAD, four, value, DV)
                 else:
-                    head = first_head + min(first + h, EACH - 1)
                     store_four(out, at, four, divided(value, weight, tops[h], sinks, head, SINKS), DV)
 
 
