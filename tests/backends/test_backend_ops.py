@@ -210,8 +210,13 @@ CONVERSIONS = [
 ]
 
 
+CONVERTING = [
+    name for name in discovery.backend_names() if discovery.backend(name).activation(dtype("q4_1")) is not None
+]
+
+
 @pytest.mark.parametrize("rows", [1, 3, 5])
-@pytest.mark.parametrize("backend", discovery.backend_names())
+@pytest.mark.parametrize("backend", CONVERTING)
 @pytest.mark.parametrize(("op", "sample"), CONVERSIONS)
 def test_what_is_converted_means_the_same_in_a_product(
     op: Op, sample: Sample, backend: str, rows: int, opened: Opened
