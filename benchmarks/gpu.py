@@ -1,0 +1,166 @@
+"""Every GPU device of this machine: conformance, copy bandwidth, then prefill and decode of a few models.
+
+    benchmarks/gpu.sh [--backend wgpu] [--model NAME[:TYPE]]... [-p N] [-n N] [-r N] [--out FOLDER]
+
+NAME is a shape of `graphml bench` (then TYPE is its file type) or a model; by default SmolLM2 and the shapes
+of TinyLlama and phi-2. A device whose conformance fails is not timed. The tables go to stdout, every round as
+JSON to a file in FOLDER.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from graphml.inspect.bench.shapes import SHAPES
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Library:
+    """Where a backend's devices and driver are, and the variable that chooses among them."""
+
+    listing: str
+    listed: str
+    module: str
+    driver: str
+    variable: str
+
+
+BACKENDS = {
+    "wgpu": Library(
+        "graphml_wgpu.adapters", "adapters", "graphml_wgpu.driver", "WgpuDriver", "GRAPHML_WGPU_ADAPTER"
+    ),
+    "opencl": Library(
+        "graphml_opencl.devices", "devices", "graphml_opencl.driver", "OpenclDriver", "GRAPHML_OPENCL_DEVICE"
+    ),
+}
+MODELS = ["smollm2", "tinyllama-1.1b:Q4_0", "phi-2:Q4_K_M"]
+COPIED = 256 << 20
+ROUNDS = 7
+
+
+def copy_bandwidth(driver: Any) -> float:
+    """Bytes a second that a copy on the device reads and writes: the median of some."""
+    size = min(COPIED, driver.facts.max_buffer_bytes // 4) // 4096 * 4096
+    source, target = driver.buffer(size, "source"), driver.buffer(size, "target")
+    rates = []
+    for _ in range(ROUNDS + 1):
+        driver.wait()
+        begin = time.perf_counter()
+        for _ in range(4):
+            driver.copy(source, 0, target, 0, size)
+        driver.wait()
+        rates.append(4 * 2 * size / (time.perf_counter() - begin))
+    source.release()
+    target.release()
+    return statistics.median(rates[1:])
+
+
+def graphml(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of graphml; its stderr is shown as it comes."""
+    command = [sys.executable, "-m", "graphml", *arguments]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+
+
+def rows_of(backend: str, model: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """What `graphml bench` finds of a model, as its JSON has it."""
+    name, _, kind = model.partition(":")
+    which = ["--shape", name, "--type", kind or "Q4_K_M"] if name in SHAPES else ["-m", model]
+    counts = ["-p", str(options.prompt), "-n", str(options.tokens), "-r", str(options.rounds)]
+    run = graphml("bench", *which, *counts, "--backend", backend, "-o", "json")
+    if run.returncode:
+        print(f"{model} on {backend}: graphml bench ended with {run.returncode}", file=sys.stderr)
+        return []
+    found: list[dict[str, Any]] = json.loads(run.stdout)
+    return found
+
+
+def devices(wanted: list[str]) -> list[tuple[str, int, Any]]:
+    """Backend, number and facts of every device; what cannot be used is told."""
+    found = []
+    for backend in wanted:
+        source = importlib.import_module(BACKENDS[backend].listing)
+        reason = source.unavailable()
+        if reason is not None:
+            print(f"{backend}: {reason}", file=sys.stderr)
+            continue
+        found += [
+            (backend, i, source.facts(one))
+            for i, one in enumerate(getattr(source, BACKENDS[backend].listed)())
+        ]
+    return found
+
+
+def measure(backend: str, number: int, facts: Any, options: argparse.Namespace) -> dict[str, Any]:
+    """All that is found of one device."""
+    library = BACKENDS[backend]
+    os.environ[library.variable] = str(number)
+    print(f"\n## {backend} {number}: {facts.name}\n\n{facts.driver}, {facts.kind}", flush=True)
+    print(f"features: {facts.features()}", flush=True)
+    found: dict[str, Any] = {"backend": backend, "device": facts.name, "driver": facts.driver}
+    check = graphml("test-backend", backend)
+    found["conformance"] = check.returncode == 0
+    print(f"conformance: {(check.stdout.strip().splitlines() or ['nothing was printed'])[-1]}", flush=True)
+    if check.returncode:
+        print(check.stdout)
+        print("not timed", flush=True)
+        return found
+    opened = getattr(importlib.import_module(library.module), library.driver)()
+    found["copy_bandwidth"] = copy_bandwidth(opened)
+    opened.close()
+    print(f"copy: {found['copy_bandwidth'] / 1e9:.1f} GB/s read and written", flush=True)
+    print("\n| model | test | t/s | spread | GB/s | of copy bandwidth |")
+    print("|---|---|---:|---:|---:|---:|", flush=True)
+    found["rows"] = []
+    for model in options.model or MODELS:
+        for row in rows_of(backend, model, options):
+            found["rows"].append(row)
+            share = row["gb_s"] * 1e9 / found["copy_bandwidth"]
+            cells = (
+                row["model_type"], row["test"], f"{row['median_ts']:.1f}",
+                f"{row['min_ts']:.1f} to {row['max_ts']:.1f}", f"{row['gb_s']:.1f}", f"{share:.1%}",
+            )  # fmt: skip
+            print(f"| {' | '.join(cells)} |", flush=True)
+    return found
+
+
+def main() -> None:
+    """Measure what the arguments ask for."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    parser.add_argument("--backend", action="append", choices=sorted(BACKENDS))
+    parser.add_argument("--model", action="append", metavar="NAME[:TYPE]")
+    parser.add_argument("-p", "--prompt", type=int, default=512)
+    parser.add_argument("-n", "--tokens", type=int, default=64)
+    parser.add_argument("-r", "--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=Path("gpu-results"))
+    options = parser.parse_args()
+    asked = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    now = datetime.now(UTC)
+    print(f"# graphml on this machine's GPUs, {now:%Y-%m-%d}, commit {commit or 'unknown'}")
+    found = [measure(*one, options) for one in devices(options.backend or list(BACKENDS))]
+    if not found:
+        raise SystemExit("no GPU device was found; `graphml doctor` says what is missing")
+    options.out.mkdir(parents=True, exist_ok=True)
+    path = options.out / f"{now:%Y-%m-%d-%H%M%S}.json"
+    result = {"commit": commit, "time": now.isoformat(), "devices": found}
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"\nevery round: {path}")
+    raise SystemExit(0 if all(one["conformance"] for one in found) else 1)
+
+
+if __name__ == "__main__":
+    main()
