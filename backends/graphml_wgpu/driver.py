@@ -5,7 +5,7 @@ Knows nothing of graphs. All but the calls of each step (`encode`) goes through 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -15,7 +15,7 @@ from graphml.backend import Progress, no_progress
 from graphml.errors import BackendError
 from graphml_wgpu import adapters
 from graphml_wgpu.encode import Call, Queue
-from graphml_wgpu.errors import reported
+from graphml_wgpu.errors import reported, unlogged
 from graphml_wgpu.pipelines import Pipelines
 
 UPLOAD = 32 << 20
@@ -37,28 +37,44 @@ class WgpuBuffer:
         """See `graphml_gpu.driver.Buffer`."""
         if self._driver is not None:
             self._driver.n_bytes -= self.raw.size
+            self._driver.n_released += 1
             self._driver = None
             self.raw.destroy()
+
+    @property
+    def released(self) -> bool:
+        """Whether its memory was given back."""
+        return self._driver is None
 
 
 class WgpuRecording:
     """Dispatches with handles for `encode`, and the wgpu objects that these belong to."""
 
-    def __init__(self, calls: Sequence[tuple[Any, Any]]) -> None:
+    def __init__(self, calls: Sequence[tuple[Any, Any]], buffers: Iterable[WgpuBuffer]) -> None:
         self._kept = calls
         self.calls: list[Call] = [(pipeline._internal, group._internal) for pipeline, group in calls]
+        self._buffers = tuple(dict.fromkeys(buffers))
+        self._checked = 0
 
     def __len__(self) -> int:
         return len(self.calls)
 
+    def check(self, n_released: int) -> None:
+        """Refuse to be submitted when one of its buffers is gone; n_released: of the driver, so far."""
+        if n_released != self._checked:
+            gone = [buffer.label for buffer in self._buffers if buffer.released]
+            if gone:
+                raise BackendError(f"a recording cannot be submitted: {', '.join(gone)} was released")
+            self._checked = n_released
+
 
 class WgpuDriver:
-    """See `graphml_gpu.driver.Driver`. n_bytes: of all its buffers."""
+    """See `graphml_gpu.driver.Driver`. n_bytes: of all its buffers; n_released: how many were given back."""
 
     def __init__(self, adapter: Any = None) -> None:
         adapter = adapters.adapters()[adapters.used()] if adapter is None else adapter
         self.facts: Facts = adapters.facts(adapter)
-        self.n_bytes = 0
+        self.n_bytes = self.n_released = 0
         wanted = [name for name in adapters.FEATURES if name in adapter.features]
         with reported(f"{self.facts.name}: cannot be opened"):
             # without limits of its own, a device has all that the adapter has
@@ -130,9 +146,8 @@ class WgpuDriver:
 
     def clear(self, buffer: Buffer, offset: int, n_bytes: int) -> None:
         """See `graphml_gpu.driver.Driver`."""
-        self._queue.submit(
-            lambda encoder: self._queue.clear(encoder, _raw(buffer)._internal, offset, n_bytes)
-        )
+        raw = _raw(buffer)._internal
+        self._queue.submit(lambda encoder: self._queue.clear(encoder, raw, offset, n_bytes))
 
     def record(self, dispatches: Sequence[Bound], progress: Progress = no_progress) -> WgpuRecording:
         """See `graphml_gpu.driver.Driver`."""
@@ -142,10 +157,12 @@ class WgpuDriver:
             with reported(f"{self.facts.name}: kernel {bound.kernel.title}: cannot be bound"):
                 calls.append(self._pipelines.call(bound))
         progress("compile", len(dispatches), len(dispatches))
-        return WgpuRecording(calls)
+        ranges = [where for bound in dispatches for where in (*bound.buffers, bound.scalars)]
+        return WgpuRecording(calls, (cast(WgpuBuffer, buffer) for buffer, _, _ in ranges))
 
     def submit(self, recording: Recording, groups: Sequence[Groups], timed: bool = False) -> None:
         """See `graphml_gpu.driver.Driver`."""
+        cast(WgpuRecording, recording).check(self.n_released)
         if timed:
             self._submit_timed(recording, groups)
         else:
@@ -201,7 +218,8 @@ class WgpuDriver:
 
     def close(self) -> None:
         """See `graphml_gpu.driver.Driver`."""
-        self._device.destroy()
+        with unlogged():
+            self._device.destroy()
 
     def _staging_of(self, n_bytes: int) -> Any:
         """Memory of at least so many bytes that can be mapped for reading."""
@@ -218,7 +236,10 @@ class WgpuDriver:
 
 
 def _raw(buffer: Buffer) -> Any:
-    return cast(WgpuBuffer, buffer).raw
+    found = cast(WgpuBuffer, buffer)
+    if found.released:  # submitting it would end the process
+        raise BackendError(f"{found.label}: was released")
+    return found.raw
 
 
 def _calls(recording: Recording) -> list[Call]:

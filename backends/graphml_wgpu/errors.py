@@ -1,10 +1,15 @@
 """What wgpu-native reports, as `BackendError`s.
 
 wgpu-py raises what a call of its own reports; for calls past its wrappers (`encode`) it would only log it.
+Two calls of wgpu-native report nothing and end the process instead: submitting, and waiting. So commands are
+checked before they are submitted (`Queue.submit`), buffers that are gone are found first
+(`WgpuRecording.check`), and a device known to be lost refuses the first call of every submit. A loss that
+shows itself within one of the two calls ends the process, with wgpu-native's words on stderr.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,7 +26,7 @@ def reported(what: str) -> Iterator[None]:
         yield
     except wgpu.GPUOutOfMemoryError as error:
         raise BackendError(f"{what}: the device has no memory left: {error}") from error
-    except (wgpu.GPUError, RuntimeError) as error:
+    except (wgpu.GPUError, RuntimeError, ValueError) as error:
         raise BackendError(f"{what}: {error}") from error
 
 
@@ -35,3 +40,18 @@ def captured(handler: Any) -> Iterator[None]:
         found = handler.release("graphml")
     if found is not None:
         raise BackendError(f"wgpu: {found[0]}: {found[1]}")
+
+
+@contextmanager
+def unlogged() -> Iterator[None]:
+    """Keep wgpu from logging that a device is lost where we give it back ourselves."""
+
+    def wanted(record: logging.LogRecord) -> bool:
+        return "lost" not in record.getMessage().lower()
+
+    logger = logging.getLogger("wgpu")
+    logger.addFilter(wanted)
+    try:
+        yield
+    finally:
+        logger.removeFilter(wanted)
