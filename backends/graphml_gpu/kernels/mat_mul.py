@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.gates import gated
+from graphml_gpu.kernels import formulas
 from graphml_gpu.kernels.rows import place, quad_of, row_bytes, unpacked
 from graphml_gpu.language import (
     Array,
@@ -171,7 +171,7 @@ def make_mat_mul(ELEMENT: Any) -> Kernel:
                     if RESIDUAL:
                         total += residual[at]
                     if GLU != "":
-                        total = gated(y[at], total, GLU)
+                        total = formulas.GLU[GLU](y[at], total)
                     y[at] = total
 
     return mat_mul

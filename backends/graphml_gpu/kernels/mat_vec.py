@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.gates import gated
+from graphml_gpu.kernels import formulas
 from graphml_gpu.kernels.rows import place, quad_of, row_bytes, unpacked
 from graphml_gpu.language import (
     Array,
@@ -313,7 +313,7 @@ def make_mat_vec_glu(ELEMENT: Any) -> Kernel:
                         if BIAS:
                             one += gate_bias[first + here]
                             other += up_bias[first + here]
-                        y[(column + c) * stride + first + here] = gated(one, other, GLU)
+                        y[(column + c) * stride + first + here] = formulas.GLU[GLU](one, other)
 
     return mat_vec_glu
 
