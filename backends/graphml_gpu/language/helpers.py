@@ -31,7 +31,7 @@ from graphml_gpu.language.names import (
     unpack_half2,
     unroll,
 )
-from graphml_gpu.language.types import Read, Vector, f32, i32, i32x4, u32, u32x4
+from graphml_gpu.language.types import Array, Read, Vector, f32, i32, i32x4, u32, u32x4
 
 Value = TypeVar("Value", int, float)
 
@@ -87,16 +87,31 @@ def group_reduce(
         barrier()
         return total
     partial = shared_array(type_of(x), group_size())
-    me = local_index()
-    whole = group_size() & (group_size() - 1) == 0
-    partial[me] = x
+    partial[local_index()] = x
     barrier()
-    for step in unroll(halves(group_size())):
-        if me < step and (whole or me + step < group_size()):
-            partial[me] = PAIR(partial[me], partial[me + step])
+    result = reduce_shared(partial, 0, group_size(), PAIR)
+    barrier()
+    return result
+
+
+@function
+def reduce_shared(partial: Array[Value], begin: u32, N: int, PAIR: Callable[[Value, Value], Value]) -> Value:
+    """A reduction of N shared values for each of N invocations that begin with `begin`: two steps of sqrt(N).
+
+    A step that halves would have as few operations on paths, but a barrier for each power of two.
+    """
+    width = N if N <= 8 else 1 << (N.bit_length() // 2)
+    if width < N:
+        me = local_index() - begin
+        if me < width:
+            some = partial[begin + me]
+            for i in range(me + width, N, width):
+                some = PAIR(some, partial[begin + i])
+            partial[begin + me] = some
         barrier()
-    result = partial[0]
-    barrier()
+    result = partial[begin]
+    for i in range(1, width):
+        result = PAIR(result, partial[begin + i])
     return result
 
 
@@ -125,14 +140,9 @@ def cluster_reduce(x: Value, WIDTH: int, PAIR: Callable[[Value, Value], Value]) 
             reduced = PAIR(reduced, subgroup_xor(reduced, step))
         return reduced
     partial = shared_array(type_of(x), group_size())
-    me = local_index()
-    partial[me] = x
+    partial[local_index()] = x
     barrier()
-    for step in unroll(halves(WIDTH)):
-        if me % WIDTH < step:
-            partial[me] = PAIR(partial[me], partial[me + step])
-        barrier()
-    result = partial[me // WIDTH * WIDTH]
+    result = reduce_shared(partial, local_index() // WIDTH * WIDTH, WIDTH, PAIR)
     barrier()
     return result
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
 
-from graphml_gpu.language.context import Context, Value, describe, is_expression
+from graphml_gpu.language.context import Context, Frame, Value, describe, is_expression
 from graphml_gpu.language.functions import Function, entered
+from graphml_gpu.language.source import Parameter, Source
 from graphml_gpu.language.tree import Array, Assign, Literal, Name, Variable
 from graphml_gpu.language.types import ArrayType, BufferType, Type
 
@@ -25,21 +25,10 @@ def inline(
     given = _arguments(context, function, values, keywords, node)
     for parameter in source.parameters:
         value = given[parameter.name]
-        constant = parameter.keyword_only or parameter.annotation in (int, bool, str, float)
         what = f"argument `{parameter.name}` of {function.name}()"
-        frame.names[parameter.name] = (
-            _known(context, value, what, node)
-            if constant
-            else _argument(
-                context,
-                frame.sites[parameter.name] > 1,
-                parameter.name,
-                parameter.annotation,
-                value,
-                what,
-                node,
-            )
-        )
+        constant = parameter.keyword_only or parameter.annotation in (int, bool, str, float)
+        take = _known if constant else _argument
+        frame.names[parameter.name] = take(context, frame, parameter, value, what, node)
     context.frames.append(frame)
     context.lower_block(context, source.body)
     result = frame.names.pop("return", None)
@@ -69,7 +58,9 @@ def _arguments(
     return given
 
 
-def _known(context: Context, value: Value, what: str, node: ast.AST) -> Value:
+def _known(
+    context: Context, frame: Frame, parameter: Parameter, value: Value, what: str, node: ast.AST
+) -> Value:
     if isinstance(value, Literal):
         return value.value
     if is_expression(value):
@@ -78,18 +69,38 @@ def _known(context: Context, value: Value, what: str, node: ast.AST) -> Value:
 
 
 def _argument(
-    context: Context, mutable: bool, name: str, annotation: Any, value: Value, what: str, node: ast.AST
+    context: Context, frame: Frame, parameter: Parameter, value: Value, what: str, node: ast.AST
 ) -> Value:
+    """What a parameter stands for: an array or constant itself; a value at run time in a variable, or itself.
+
+    Itself where it is plain, or where the function is one expression in which it stands once.
+    """
+    name, annotation = parameter.name, parameter.annotation
     if isinstance(annotation, BufferType | ArrayType):
-        if not isinstance(value, Array) or value.element != annotation.element:
-            context.fail(f"{what}: wanted an array of {annotation.element.name}, got {describe(value)}", node)
-        return value
+        return _array(context, annotation, value, what, node)
     if isinstance(annotation, Type):
         value = context.typed(value, annotation, what, node)
-    if not is_expression(value):
+    if not is_expression(value) or _stands_once(frame.source, name):
         return value
-    if mutable:
+    if frame.sites[name] > 1:
         variable = Variable(context.unique(name), value.type, mutable=True)
         context.emit(Assign(variable, value))
         return Name(variable)
     return context.plain(name, value)
+
+
+def _stands_once(source: Source, name: str) -> bool:
+    if len(source.body) != 1 or not isinstance(source.body[0], ast.Return):
+        return False
+    return sum(isinstance(node, ast.Name) and node.id == name for node in ast.walk(source.body[0])) == 1
+
+
+def _array(
+    context: Context, annotation: BufferType | ArrayType, value: Value, what: str, node: ast.AST
+) -> Array:
+    wanted = annotation.element if isinstance(annotation.element, Type) else None
+    if not isinstance(value, Array) or (wanted is not None and value.element != wanted):
+        kind = "" if wanted is None else f" of {wanted.name}"
+        got = describe(value) + (f" of {value.element.name}" if isinstance(value, Array) else "")
+        context.fail(f"{what}: wanted an array{kind}, got {got}", node)
+    return value

@@ -41,60 +41,35 @@ void memory(
     float4 vector = ((float4)(total, x[i], (float)(i), scale)) * ((float4)(scale)) + ((float4)(1.0f));
     vector.w = vector.y - vector.z;
     const float x_1 = total;
-    const uint me_1 = local_index;
-    partial[me_1] = x_1;
+    partial[local_index] = x_1;
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    if (me_1 < 4u) {
-        const float a = partial[me_1];
-        const float b = partial[me_1 + 4u];
-        partial[me_1] = fmax(a, b);
+    float result = partial[0u];
+    for (uint i_1 = 1u; i_1 < 8u; i_1 += 1u) {
+        result = fmax(result, partial[i_1]);
     }
+    const float result_1 = result;
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    if (me_1 < 2u) {
-        const float a_1 = partial[me_1];
-        const float b_1 = partial[me_1 + 2u];
-        partial[me_1] = fmax(a_1, b_1);
-    }
-    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    if (me_1 < 1u) {
-        const float a_2 = partial[me_1];
-        const float b_2 = partial[me_1 + 1u];
-        partial[me_1] = fmax(a_2, b_2);
-    }
-    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    const float result = partial[0u];
-    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    const float largest = result;
+    const float largest = result_1;
     const float4 value = fmax(vector, ((float4)(dot(vector, vector))));
     const float x_2 = x[i];
-    const uint me_2 = local_index;
-    partial_1[me_2] = x_2;
+    partial_1[local_index] = x_2;
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    if (me_2 % 4u < 2u) {
-        const float a_3 = partial_1[me_2];
-        const float b_3 = partial_1[me_2 + 2u];
-        partial_1[me_2] = a_3 + b_3;
+    const uint begin = local_index / 4u * 4u;
+    float result_2 = partial_1[begin];
+    for (uint i_1 = 1u; i_1 < 4u; i_1 += 1u) {
+        result_2 += partial_1[begin + i_1];
     }
-    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    if (me_2 % 4u < 1u) {
-        const float a_4 = partial_1[me_2];
-        const float b_4 = partial_1[me_2 + 1u];
-        partial_1[me_2] = a_4 + b_4;
-    }
-    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    const float result_1 = partial_1[me_2 / 4u * 4u];
+    const float result_3 = result_2;
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     const float x_3 = x[i];
-    const uint me_3 = local_index;
-    partial_1[me_3] = x_3;
+    partial_1[local_index] = x_3;
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    if (me_3 % 2u < 1u) {
-        const float a_5 = partial_1[me_3];
-        const float b_5 = partial_1[me_3 + 1u];
-        partial_1[me_3] = fmax(a_5, b_5);
+    const uint begin_1 = local_index / 2u * 2u;
+    float result_4 = partial_1[begin_1];
+    for (uint i_1 = 1u; i_1 < 2u; i_1 += 1u) {
+        result_4 = fmax(result_4, partial_1[begin_1 + i_1]);
     }
+    const float result_5 = result_4;
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    const float result_2 = partial_1[me_3 / 2u * 2u];
-    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    out[i] = value - ((float4)(largest, result_1, 0.0f, result_2));
+    out[i] = value - ((float4)(largest, result_3, 0.0f, result_5));
 }

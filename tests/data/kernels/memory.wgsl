@@ -39,60 +39,35 @@ fn memory(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_
     var vector = vec4<f32>(total, x[x_at + i], f32(i), scale) * vec4<f32>(scale) + vec4<f32>(1.0f);
     vector.w = vector.y - vector.z;
     let x_1 = total;
-    let me_1 = local_index;
-    partial[me_1] = x_1;
+    partial[local_index] = x_1;
     workgroupBarrier(); storageBarrier();
-    if (me_1 < 4u) {
-        let a = partial[me_1];
-        let b = partial[me_1 + 4u];
-        partial[me_1] = max(a, b);
+    var result = partial[0u];
+    for (var i_1 = 1u; i_1 < 8u; i_1 += 1u) {
+        result = max(result, partial[i_1]);
     }
+    let result_1 = result;
     workgroupBarrier(); storageBarrier();
-    if (me_1 < 2u) {
-        let a_1 = partial[me_1];
-        let b_1 = partial[me_1 + 2u];
-        partial[me_1] = max(a_1, b_1);
-    }
-    workgroupBarrier(); storageBarrier();
-    if (me_1 < 1u) {
-        let a_2 = partial[me_1];
-        let b_2 = partial[me_1 + 1u];
-        partial[me_1] = max(a_2, b_2);
-    }
-    workgroupBarrier(); storageBarrier();
-    let result = partial[0u];
-    workgroupBarrier(); storageBarrier();
-    let largest = result;
+    let largest = result_1;
     let value = max(vector, vec4<f32>(dot(vector, vector)));
     let x_2 = x[x_at + i];
-    let me_2 = local_index;
-    partial_1[me_2] = x_2;
+    partial_1[local_index] = x_2;
     workgroupBarrier(); storageBarrier();
-    if (me_2 % 4u < 2u) {
-        let a_3 = partial_1[me_2];
-        let b_3 = partial_1[me_2 + 2u];
-        partial_1[me_2] = a_3 + b_3;
+    let begin = local_index / 4u * 4u;
+    var result_2 = partial_1[begin];
+    for (var i_1 = 1u; i_1 < 4u; i_1 += 1u) {
+        result_2 += partial_1[begin + i_1];
     }
-    workgroupBarrier(); storageBarrier();
-    if (me_2 % 4u < 1u) {
-        let a_4 = partial_1[me_2];
-        let b_4 = partial_1[me_2 + 1u];
-        partial_1[me_2] = a_4 + b_4;
-    }
-    workgroupBarrier(); storageBarrier();
-    let result_1 = partial_1[me_2 / 4u * 4u];
+    let result_3 = result_2;
     workgroupBarrier(); storageBarrier();
     let x_3 = x[x_at + i];
-    let me_3 = local_index;
-    partial_1[me_3] = x_3;
+    partial_1[local_index] = x_3;
     workgroupBarrier(); storageBarrier();
-    if (me_3 % 2u < 1u) {
-        let a_5 = partial_1[me_3];
-        let b_5 = partial_1[me_3 + 1u];
-        partial_1[me_3] = max(a_5, b_5);
+    let begin_1 = local_index / 2u * 2u;
+    var result_4 = partial_1[begin_1];
+    for (var i_1 = 1u; i_1 < 2u; i_1 += 1u) {
+        result_4 = max(result_4, partial_1[begin_1 + i_1]);
     }
+    let result_5 = result_4;
     workgroupBarrier(); storageBarrier();
-    let result_2 = partial_1[me_3 / 2u * 2u];
-    workgroupBarrier(); storageBarrier();
-    out[out_at + i] = value - vec4<f32>(largest, result_1, 0.0f, result_2);
+    out[out_at + i] = value - vec4<f32>(largest, result_3, 0.0f, result_5);
 }

@@ -29,36 +29,24 @@ void rms_norm(
         total += x[row * n + i] * x[row * n + i];
     }
     const float x_1 = total;
+    partial[local_index] = x_1;
+    barrier(CLK_LOCAL_MEM_FENCE);
     const uint me = local_index;
-    partial[me] = x_1;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (me < 8u) {
-        const float a = partial[me];
-        const float b = partial[me + 8u];
-        partial[me] = a + b;
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
     if (me < 4u) {
-        const float a_1 = partial[me];
-        const float b_1 = partial[me + 4u];
-        partial[me] = a_1 + b_1;
+        float some = partial[me];
+        for (uint i = me + 4u; i < 16u; i += 4u) {
+            some += partial[i];
+        }
+        partial[me] = some;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (me < 2u) {
-        const float a_2 = partial[me];
-        const float b_2 = partial[me + 2u];
-        partial[me] = a_2 + b_2;
+    float result = partial[0u];
+    for (uint i = 1u; i < 4u; i += 1u) {
+        result += partial[i];
     }
+    const float result_1 = result;
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (me < 1u) {
-        const float a_3 = partial[me];
-        const float b_3 = partial[me + 1u];
-        partial[me] = a_3 + b_3;
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    const float result = partial[0u];
-    barrier(CLK_LOCAL_MEM_FENCE);
-    total = result;
+    total = result_1;
     const float scale = 1.0f / sqrt(total / (float)(n) + eps);
     for (uint i = local_id.x; i < n; i += 16u) {
         out[row * n + i] = x[row * n + i] * scale * weight[i];

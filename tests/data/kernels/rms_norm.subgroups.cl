@@ -39,9 +39,7 @@ void rms_norm(
     barrier(CLK_LOCAL_MEM_FENCE);
     float total_1 = one_each[0u];
     for (uint i = 1u; i < (16u + subgroup_size - 1u) / subgroup_size; i += 1u) {
-        const float a = total_1;
-        const float b = one_each[i];
-        total_1 = a + b;
+        total_1 += one_each[i];
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     total = total_1;

@@ -33,9 +33,7 @@ fn rms_norm(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocatio
     workgroupBarrier();
     var total_1 = one_each[0u];
     for (var i = 1u; i < (16u + subgroup_size - 1u) / subgroup_size; i += 1u) {
-        let a = total_1;
-        let b = one_each[i];
-        total_1 = a + b;
+        total_1 += one_each[i];
     }
     workgroupBarrier();
     total = total_1;

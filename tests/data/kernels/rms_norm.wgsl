@@ -26,36 +26,24 @@ fn rms_norm(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocatio
         total += x[x_at + row * n + i] * x[x_at + row * n + i];
     }
     let x_1 = total;
+    partial[local_index] = x_1;
+    workgroupBarrier();
     let me = local_index;
-    partial[me] = x_1;
-    workgroupBarrier();
-    if (me < 8u) {
-        let a = partial[me];
-        let b = partial[me + 8u];
-        partial[me] = a + b;
-    }
-    workgroupBarrier();
     if (me < 4u) {
-        let a_1 = partial[me];
-        let b_1 = partial[me + 4u];
-        partial[me] = a_1 + b_1;
+        var some = partial[me];
+        for (var i = me + 4u; i < 16u; i += 4u) {
+            some += partial[i];
+        }
+        partial[me] = some;
     }
     workgroupBarrier();
-    if (me < 2u) {
-        let a_2 = partial[me];
-        let b_2 = partial[me + 2u];
-        partial[me] = a_2 + b_2;
+    var result = partial[0u];
+    for (var i = 1u; i < 4u; i += 1u) {
+        result += partial[i];
     }
+    let result_1 = result;
     workgroupBarrier();
-    if (me < 1u) {
-        let a_3 = partial[me];
-        let b_3 = partial[me + 1u];
-        partial[me] = a_3 + b_3;
-    }
-    workgroupBarrier();
-    let result = partial[0u];
-    workgroupBarrier();
-    total = result;
+    total = result_1;
     let scale = 1.0f / sqrt(total / f32(n) + eps);
     for (var i = local_id.x; i < n; i += 16u) {
         out[out_at + row * n + i] = x[x_at + row * n + i] * scale * weight[weight_at + i];
