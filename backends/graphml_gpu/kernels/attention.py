@@ -133,12 +133,12 @@ def add_values(
 
 
 @function
-def add_planes(sums: Array[f32x4], DV: int, HEADS: int, GROUP: int) -> None:
+def add_planes(sums: Array[f32x4], planes: u32, DV: int, HEADS: int, GROUP: int) -> None:
     """Add up the values of all invocations that have the same columns, in the first of them."""
     fours = (DV + 3) // 4
     column, mine = local_id(0) % min(fours, GROUP), local_id(0) // min(fours, GROUP)
     gathered = shared_array(f32x4, HEADS * fours)
-    for plane in range(1, max(GROUP // fours, 1)):
+    for plane in range(1, planes):
         if mine == plane:
             for h in unroll(HEADS):
                 gathered[h * fours + column] = sums[h]
@@ -152,7 +152,7 @@ def add_planes(sums: Array[f32x4], DV: int, HEADS: int, GROUP: int) -> None:
 @function
 def leave(
     out: Write[f32], sinks: Read[f32], start: u32, stride: u32, first_head: u32, first: u32,
-    sums: Array[f32x4], maxima: Array[f32], top: f32, total: f32,
+    sums: Array[f32x4], maxima: Array[f32], top: f32, total: f32, planes: u32,
     DV: int, HEADS: int, EACH: int, GROUP: int, RECORD: bool, SINKS: bool,
 ) -> None:  # fmt: skip
     """Write the values of heads first to first + HEADS of the EACH from `first_head` on, divided by weights.
@@ -165,7 +165,7 @@ def leave(
         maxima[local_id(0)] = total
         if local_id(0) % TEAM == 0:
             tops[local_id(0) // TEAM] = top
-    add_planes(sums, DV, HEADS, GROUP)
+    add_planes(sums, planes, DV, HEADS, GROUP)
     barrier()
     for h in unroll(HEADS):
         head = first_head + min(first + h, EACH - 1)
@@ -206,6 +206,7 @@ def _attention(element: Any) -> Kernel:
         q: Read[f32], k: Read[element], v: Read[element], positions: Read[i32], sequences: Read[i32],
         table: Read[i32], sinks: Read[f32], out: Write[f32],
         table_stride: u32, window: u32, scale: f32, softcap: f32, bias_step: f32, lower: u32, splits: u32,
+        planes: u32,
         *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, BLOCK: int, HEADS: int = 1, TILE: int = 64,
         LANES: int = 1, SPLIT: bool = False, LEAST: int = 64, WINDOW: bool = False, SOFTCAP: bool = False,
         ALIBI: bool = False, SINKS: bool = False, LOAD: CacheLoad = load_f32, GROUP: int = 128,
@@ -216,7 +217,8 @@ def _attention(element: Any) -> Kernel:
         [S, table_stride]; sinks [N_HEAD]; out [T, N_HEAD, DV]. A token sees its sequence's cells up to its
         position, the last `window` of them if WINDOW. A workgroup (kv head and part, token, split) has HEADS
         of the heads that share a kv head. SPLIT: out is records [T, N_HEAD, splits, 2 + DV] instead, each of
-        a share of the positions, at least LEAST of them.
+        a share of the positions, at least LEAST of them. planes: GROUP over the fours of DV, at least 1; a
+        scalar, since compilers write out loops of barriers whose length they know.
         """
         assert element is not None  # so that the annotations know it
         each = N_HEAD // N_HEAD_KV
@@ -266,12 +268,12 @@ def _attention(element: Any) -> Kernel:
             record = (token * N_HEAD * splits + group_id(2)) * (DV + RECORD_HEAD)
             leave(
                 out, sinks, record, splits * (DV + RECORD_HEAD), kv_head * each, chunk * HEADS, sums, maxima,
-                top, total, DV, HEADS, each, GROUP, RECORD=True, SINKS=False,
+                top, total, planes, DV, HEADS, each, GROUP, RECORD=True, SINKS=False,
             )  # fmt: skip
         else:
             leave(
                 out, sinks, token * N_HEAD * DV, u32(DV), kv_head * each, chunk * HEADS, sums, maxima,
-                top, total, DV, HEADS, each, GROUP, RECORD=False, SINKS=SINKS,
+                top, total, planes, DV, HEADS, each, GROUP, RECORD=False, SINKS=SINKS,
             )  # fmt: skip
 
     return attention

@@ -70,18 +70,18 @@ def key_of_bits(bits: u32) -> u32:
 
 
 @kernel
-def top_k(x: Read[u32], out: Write[i32], rows: u32, n: u32, *, K: int, GROUP: int = 64) -> None:
-    """out[row] = numbers of the K largest elements of x[row], the largest first.
+def top_k(x: Read[u32], out: Write[i32], rows: u32, n: u32, k: u32, *, GROUP: int = 64) -> None:
+    """out[row] = numbers of the k largest elements of x[row], the largest first.
 
-    x: f32 [rows, n], by its bits; out [rows, K].
+    x: f32 [rows, n], by its bits; out [rows, k].
     """
     row = group_number()
     if row < rows:
         key, place = u32(NONE_CHOSEN), u32(0)
-        for j in range(K):
+        for j in range(k):
             key, place = best_after(x, row * n, n, key, place, GROUP, key_of_bits)
             if local_id(0) == 0:
-                out[row * K + j] = i32(place)
+                out[row * k + j] = i32(place)
 
 
 @function

@@ -132,10 +132,13 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
         "out": Workspace(node) if splits > 1 else node,
     }
 
+    planes = max(1, _GROUP // -(-bounds(v.shape)[2] // 4))
+    scalars: dict[str, Scalar] = {**_scalars(node), "splits": splits, "planes": planes}
+
     def grid(dims: Dims) -> Groups:
         return groups, tokens(dims), splits
 
-    first = Dispatch(ATTENTION[element], constants, buffers, {**_scalars(node), "splits": splits}, grid)
+    first = Dispatch(ATTENTION[element], constants, buffers, scalars, grid)
     if splits == 1:
         return [first]
     window = integer(node.attributes, "window")

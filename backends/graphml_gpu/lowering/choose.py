@@ -12,9 +12,8 @@ from graphml_gpu.lowering.groups import for_elements, for_row
 def _lower_top_k(node: Node, context: Context) -> list[Dispatch]:
     x = node.inputs[0]
     count = rows(x.shape[:-1])
-    constants = {"K": width(node), **for_row(width(x))}
-    scalars: dict[str, Scalar] = {"rows": count, "n": width(x)}
-    return [Dispatch(top_k, constants, {"x": x, "out": node}, scalars, along(count))]
+    scalars: dict[str, Scalar] = {"rows": count, "n": width(x), "k": width(node)}
+    return [Dispatch(top_k, for_row(width(x)), {"x": x, "out": node}, scalars, along(count))]
 
 
 def _lower_best_groups(node: Node, context: Context) -> list[Dispatch]:
