@@ -25,6 +25,7 @@ import numpy as np
 from graphml_cpu import packed
 from graphml_cpu.compiler import Kernel, KernelRef, compile_kernels
 from graphml_cpu.kernels import formats
+from graphml_cpu.lowering.linear import conversion
 
 from graphml.app import machine
 
@@ -96,8 +97,8 @@ class Product:
 def pack(x: np.ndarray) -> np.ndarray:
     """Rows of float32 as the packed rows that integer kernels take."""
     out = aligned(len(x) * packed.packed_bytes(K)).reshape(len(x), -1)
-    ref = KernelRef("quantize_q8", "graphml_cpu.kernels.quantize", "make_quantize_q8")
-    kernel, count = compile_kernels([ref])["quantize_q8"], np.array([len(x)])
+    ref = conversion("q8_1")
+    kernel, count = compile_kernels([ref])[ref.name], np.array([len(x)])
     kernel(kernel.block(x=x.ctypes.data, out=out.ctypes.data, k=K, rows=count.ctypes.data))
     return out
 

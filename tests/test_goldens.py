@@ -154,4 +154,5 @@ def test_norms_and_biases_may_be_half_precision_too(backend: str, kind: str, fol
     for path in (halves, full):
         with opened(path, backend) as executor:
             logits.append(evaluate(executor, [one.tokens[:9], one.tokens[9:10]]))
-    assert nmse(*logits) <= 1e-11
+    # What is stored as BF16 meets rounded activations, where float32 does not.
+    assert nmse(*logits) <= {"f16": 1e-11, "bf16": 1e-4}[kind]

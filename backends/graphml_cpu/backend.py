@@ -29,6 +29,7 @@ def _describe() -> Mapping[str, Any]:
         "instruction set": level.name,
         "vector bytes": level.vector_bytes,
         "dot product instruction": level.has_byte_dot,
+        "bfloat16 dot product": level.has_bf16,
         "threads": physical_cores(),
     }
 

@@ -1,9 +1,10 @@
-"""The int8 layout of activations that meet quantised weights, and the scratch memory of the products.
+"""The layouts of converted activations, and the scratch memory of the products.
 
 Knows sizes and offsets only, without numba: the lowering and the kernels both read them here.
 
-A row of k values is cut into groups of 128 (the last one filled with zeros), a group into four blocks of 32.
-Every block has a scale of its own, max |x| / 127, and values q = round(x / scale). A group is 256 bytes:
+A row of k values is cut into groups of 128 (the last one filled with zeros), and a group takes 256 bytes. As
+`bf16` it is 128 bfloat16, rounded to nearest even. As `q8_1`, which meets block formats, it is four blocks of
+32 values in int8. Every block has a scale of its own, max |x| / 127, and values q = round(x / scale):
 
     0    values 0 to 15 of blocks 0, 1, 2, 3 (int8)
     64   values 16 to 31 of blocks 0, 1, 2, 3 (int8)
@@ -26,6 +27,11 @@ from __future__ import annotations
 
 from graphml_cpu import target
 from graphml_cpu.layouts import panel_scratch_bytes
+
+LAYOUTS = ("q8_1", "bf16")
+"""What activations are converted to, names of dtypes."""
+BF16_PAIRS = "bf16_pairs"
+"""The kind of products of BF16 weights and activations; those of a format's name take other activations."""
 
 BLOCK = 32
 GROUP = 128
@@ -61,7 +67,7 @@ def packed_bytes(k: int) -> int:
 def scratch_bytes(kind: str, k: int) -> int:
     """Bytes of scratch memory that each thread needs in `mul_mat-<kind>` (many rows of activations)."""
     vector_bytes = target.current().vector_bytes
-    if kind in ("f32", "f16", "bf16"):
+    if kind in ("f32", "f16", "bf16", BF16_PAIRS):
         return panel_scratch_bytes(k)
     columns = min(-(-k // GROUP) * GROUP, COLUMNS)
     panels = 2 * columns // BLOCK * _PANEL_VECTORS * vector_bytes

@@ -38,6 +38,7 @@ class Level:
     has_fma: bool = False
     has_f16c: bool = False  # halves become singles in one instruction (on ARM: fcvtl)
     has_byte_permutation: bool = False
+    has_bf16: bool = False  # vdpbf16ps: two products of bfloat16, added to a single
 
     @property
     def f32_lanes(self) -> int:
@@ -118,6 +119,9 @@ def _x86(name: str) -> Level:
     tuning = ["-prefer-256-bit"] if wide else []
     if permutes:
         tuning.append("+avx512vbmi")
+    multiplies_bf16 = wide and bool(_host_features().get("avx512bf16", False))
+    if multiplies_bf16:
+        tuning.append("+avx512bf16")
     return Level(
         name,
         "x86",
@@ -129,6 +133,7 @@ def _x86(name: str) -> Level:
         has_fma=True,
         has_f16c=True,
         has_byte_permutation=permutes,
+        has_bf16=multiplies_bf16,
     )
 
 

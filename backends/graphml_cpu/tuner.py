@@ -24,9 +24,9 @@ from graphml.ir.op import Array
 from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.shape import bounds
 from graphml_cpu import tuning
-from graphml_cpu.compiler import Kernel, KernelRef, compile_kernels
+from graphml_cpu.compiler import Kernel, compile_kernels
 from graphml_cpu.lowering import table
-from graphml_cpu.lowering.linear import ACTIVATION
+from graphml_cpu.lowering.linear import conversion, is_packed
 from graphml_cpu.lowering.step import Scratch, Step
 from graphml_cpu.placement import refuses
 from graphml_cpu.program import PARTS
@@ -49,7 +49,7 @@ class _Problem:
     key: Key
     step: Step
     weight: Node
-    converted: bool
+    layout: str | None  # what the activations are packed to
     rows: int
 
 
@@ -69,7 +69,8 @@ def _problems(graphs: Sequence[Graph], threads: int) -> list[_Problem]:
                 and weight.op is weight_leaf
             ):
                 rows = int(np.prod(bounds(x.shape[:-1])))
-                found.setdefault(key, _Problem(key, step, weight, x.dtype is ACTIVATION, rows))
+                layout = x.dtype.name if is_packed(x.dtype) else None
+                found.setdefault(key, _Problem(key, step, weight, layout, rows))
     return list(found.values())
 
 
@@ -82,7 +83,7 @@ class _Bench:
         self._kept: list[list[Array]] = []
         self.x = np.random.default_rng(k).standard_normal((problem.rows, k)).astype(np.float32)
         self._rows = np.array([problem.rows])
-        self._given = _packed(self.x, self._rows, problem.step) if problem.converted else self.x
+        self._given = _given(problem, self.x, self._rows)
         self.y = np.zeros((problem.rows, n), np.float32)
         scratch = problem.step.arguments["scratch"]
         assert isinstance(scratch, Scratch)
@@ -122,13 +123,14 @@ class _Bench:
         return time.perf_counter() - start
 
 
-def _packed(x: Array, rows: Array, step: Step) -> Array:
-    """Activations as the integer products take them."""
-    kernel = compile_kernels([KernelRef("quantize_q8", "graphml_cpu.kernels.quantize", "make_quantize_q8")])
-    stride = step.arguments["x_stride"]
+def _given(problem: _Problem, x: Array, rows: Array) -> Array:
+    """Activations as the product takes them."""
+    if problem.layout is None:
+        return x
+    ref, stride = conversion(problem.layout), problem.step.arguments["x_stride"]
     assert isinstance(stride, int)
     out = zeros(len(x) * stride)
-    packing = kernel["quantize_q8"]
+    packing = compile_kernels([ref])[ref.name]
     packing(packing.block(x=x.ctypes.data, out=out.ctypes.data, k=x.shape[1], rows=rows.ctypes.data))
     return out
 

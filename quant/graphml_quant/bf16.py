@@ -24,4 +24,6 @@ def encode(values: NDArray[np.float32]) -> NDArray[np.uint8]:
     return as_bytes(np.where(is_nan, upper | np.uint32(0x40), rounded), np.uint16)
 
 
-BF16 = Format("bf16", ggml_type=30, block_elements=1, block_bytes=2, decode=decode, encode=encode)
+BF16 = Format(
+    "bf16", ggml_type=30, block_elements=1, block_bytes=2, decode=decode, encode=encode, activation="bf16"
+)

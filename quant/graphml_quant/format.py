@@ -32,8 +32,9 @@ class Format:
     `decode` turns uint8 [n_blocks, block_bytes], of any strides and any content, into a new float32
     [n_blocks, block_elements] without warnings: the bits of ggml's scalar decoder, a NaN's payload aside.
     `encode` turns float32 [n_blocks, block_elements] into uint8 [n_blocks, block_bytes]; None where it is
-    not written yet. `activation` names the format that ggml quantises an activation to when it is
-    multiplied with a weight of this one; None means that such a product is taken in float, or never.
+    not written yet. `activation` names the format that ggml converts an activation to when it is multiplied
+    with a weight of this one; None means that such a product is taken in float32, or never (ggml has an f16
+    weight meet f16 activations; these stay as they are here, at no cost and more exact).
     """
 
     name: str

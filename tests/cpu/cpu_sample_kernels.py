@@ -116,6 +116,17 @@ def make_bf16() -> Callable[..., None]:
     return bf16
 
 
+def make_dot2_bf16(lanes: int) -> Callable[..., None]:
+    total, pairs = vector("f32", lanes), vector("i32", lanes)
+
+    def dot2_bf16(ith: Int, nth: Int, a: Address, b: Address, out: Address, n: Int) -> None:
+        for i in range(0, n * lanes * 4, lanes * 4):
+            found = simd.dot2_bf16(load(total, out + i), load(pairs, a + i), load(pairs, b + i))
+            store(out + i, found)
+
+    return dot2_bf16
+
+
 def make_scalar_halves() -> Callable[..., None]:
     def scalar_halves(ith: Int, nth: Int, halves: Address, singles: Address, back: Address, n: Int) -> None:
         for i in range(n):

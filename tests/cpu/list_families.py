@@ -30,6 +30,7 @@ from graphml.passes.fusion import all_ops
 PREFERRED = ("q4_0", "f16")
 _K = 256  # a multiple of every format's block
 PRODUCTS = ("mul_mat", "linear")
+KINDS = {"q8_1": "dot", "bf16": "bf16"}  # of converted activations
 
 
 def _make(op: Op, sample: Sample, weight: DType | None, tokens: int, activation: DType | None) -> Node:
@@ -71,12 +72,13 @@ def _nodes() -> Iterator[Node]:
 
 
 def families() -> dict[tuple[str, str], KernelRef]:
-    """(factory, `dot` or `fma`) -> a kernel: `dot` where converted activations come in."""
+    """(factory, kind) -> a kernel: `dot` where activations in int8 come in, `bf16` those, else `fma`."""
     from graphml_cpu.lowering import table
 
     found: dict[tuple[str, str], list[KernelRef]] = {}
     for node in _nodes():
-        kind = "dot" if any(source.op is quantize for source in node.inputs) else "fma"
+        converted = [source.dtype.name for source in node.inputs if source.op is quantize]
+        kind = KINDS[converted[0]] if converted else "fma"
         for step in table()[node.op.name].lower(node, 2):
             if not any(word in step.kernel.factory for word in PRODUCTS):
                 continue  # what is done to the product then

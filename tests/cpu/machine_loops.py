@@ -13,7 +13,7 @@ _LABEL = re.compile(r"^(\.?\w+):")
 _JUMP = re.compile(r"^\s+(?:j[a-z]+|b(?:\.[a-z]+)?|cbn?z|tbn?z)\s+(?:.*,\s*)?(\.?L\w+)\s*(?:[#/].*)?$")
 # Whatever multiplies vectors: the loop with most of it is where a kernel spends its time.
 _MULTIPLIES = re.compile(
-    r"^\s+(?:\{vex\}\s+)?(?:vpdpbusd|v?pmaddubsw|v?pmaddwd|vfn?m(?:add|sub)\w*|v?mulp[sd]|v?pmull[wd]"
+    r"^\s+(?:\{vex\}\s+)?(?:vpdpbusd|vdpbf16ps|v?pmaddubsw|v?pmaddwd|vfn?m(?:add|sub)\w*|v?mulp[sd]|v?pmull[wd]"
     r"|[su]dot|usdot|[su]mmla|[su]mu?ll2?|[su]mlal2?|fmla|fmls|fmul)\s"
 )
 _STACK_STORES = (

@@ -24,6 +24,7 @@ DOT = {
     "neon-dotprod": r"sdot\s+v\d+\.4s, v\d+\.16b",
 }
 FMA = {"avx512": r"vfmadd\w+ps\s.*%zmm", "neon-dotprod": r"fmla\s+v\d+\.4s"}
+BF16 = r"vdpbf16ps\s.*%zmm"
 HALF = {"avx512": r"vcvtph2ps\s.*%zmm", "neon-dotprod": r"fcvtl2?\s+v\d+\.4s"}
 
 
@@ -80,6 +81,11 @@ def test_hot_loops(level: str) -> None:
     if level == "neon-i8mm":
         kernels = of_kind(listings(level), "dot")
         assert any(loop.count(r"usdot\s") for one in kernels for loop in one.loops)
+    if target.level(level).has_bf16:  # only where this processor has it
+        pairs = of_kind(listings(level), "bf16")
+        assert {"mul_mat-bf16_pairs", "mul_mat_id-bf16_pairs"} <= {one.kernel for one in pairs}
+        assert not without(pairs, BF16)
+        assert len(without(listings(level), BF16)) == len(listings(level)) - len(pairs)
     if level == "avx512":
         matrix_products_keep_their_registers(level)
 

@@ -11,7 +11,7 @@ import pytest
 from graphml_cpu import packed, target
 from graphml_cpu.compiler import Kernel, KernelRef, assembly, compile_kernels
 from graphml_cpu.kernels.formats import has_reader, names
-from graphml_quant import by_name
+from graphml_quant import by_name, dequantize, quantize
 
 from graphml import settings
 from tests.cpu.weights import ordinary_weights
@@ -50,16 +50,16 @@ SCALES_AT = {
     "tq1_0": (52,),
     "tq2_0": (64,),
 }
-FLOATS = ("f32", "f16", "bf16")
+FLOATS = ("f32", "f16", "bf16", packed.BF16_PAIRS)
 
 
 def kernel_ref(factory: str, kind: str) -> KernelRef:
     return KernelRef(f"{factory}-{kind}", "graphml_cpu.kernels.mul_mat", f"make_{factory}", (kind,))
 
 
-def quantize_kernel() -> Kernel:
-    ref = KernelRef("quantize_q8", "graphml_cpu.kernels.quantize", "make_quantize_q8")
-    return compile_kernels([ref])["quantize_q8"]
+def quantize_kernel(layout: str) -> Kernel:
+    ref = KernelRef(f"quantize-{layout}", "graphml_cpu.kernels.quantize", "make_quantize", (layout,))
+    return compile_kernels([ref])[ref.name]
 
 
 def guarded(content: np.ndarray) -> np.ndarray:
@@ -83,21 +83,22 @@ def make_weights(kind: str, n: int, k: int, rng: np.random.Generator) -> Any:
     """[n, bytes of a row]; of formats every bit pattern of the values, tame scales."""
     if kind in FLOATS:
         values = rng.normal(size=(n, k)).astype(np.float32)
-        if kind == "bf16":
+        if kind in ("bf16", packed.BF16_PAIRS):
             return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
         return values.astype(np.float16 if kind == "f16" else np.float32).view(np.uint8)
     return ordinary_weights(by_name(kind), n, k, int(rng.integers(1000)))
 
 
 def decoded(kind: str, weights: np.ndarray, k: int) -> Any:
-    blocks = weights.reshape(-1, by_name(kind).block_bytes)
-    return np.asarray(by_name(kind).decode(blocks), np.float64).reshape(-1, k)
+    format = by_name("bf16" if kind == packed.BF16_PAIRS else kind)
+    blocks = weights.reshape(-1, format.block_bytes)
+    return np.asarray(format.decode(blocks), np.float64).reshape(-1, k)
 
 
-def pack(x: np.ndarray) -> np.ndarray:
+def pack(x: np.ndarray, layout: str = "q8_1") -> np.ndarray:
     rows, k = x.shape
     out = np.full((rows, packed.packed_bytes(k)), 0xAA, np.uint8)
-    kernel, count = quantize_kernel(), np.array([rows])
+    kernel, count = quantize_kernel(layout), np.array([rows])
     block = kernel.block(x=x.ctypes.data, out=out.ctypes.data, k=k, rows=count.ctypes.data)
     for ith in range(2):
         kernel(block, ith, 2)
@@ -130,7 +131,7 @@ def multiply(
 ) -> np.ndarray:
     """y [rows, n]; checks that nothing is written outside of y and of the scratch memory it asked for."""
     (rows, k), n = x.shape, len(weights)
-    given = guarded(pack(x) if kind in INTEGER else x)
+    given = guarded(pack(x) if kind in INTEGER else pack(x, "bf16") if kind == packed.BF16_PAIRS else x)
     stored = guarded(weights)
     stride = n + 3  # rows of y further apart than they are long
     y = np.full((rows, stride), 7.0, np.float32)
@@ -168,6 +169,9 @@ def expected(kind: str, weights: np.ndarray, x: np.ndarray) -> np.ndarray:
     if kind in INTEGER:
         q, scale, _ = unpack(pack(x), k)
         values = (q * scale[..., None].astype(np.float64)).reshape(len(x), -1)[:, :k]
+    if kind == packed.BF16_PAIRS:
+        bf16 = by_name("bf16")
+        values = dequantize(bf16, quantize(bf16, x), x.shape).astype(np.float64)
     return np.asarray(values @ decoded(kind, weights, k).T)
 
 
@@ -195,6 +199,17 @@ def test_packing(k: int) -> None:
     np.testing.assert_array_equal(sums["SEEDS"], seeds)
     for name, total in (("LOW_SUM", low), ("HIGH_SUM", high), ("SUM", low + high)):
         np.testing.assert_array_equal(sums[name], scale * total.astype(np.float32))
+
+
+@pytest.mark.parametrize("k", [1, 77, 128, 577])
+def test_packing_to_bfloat16(k: int) -> None:
+    rng = np.random.default_rng(k)
+    x = (rng.normal(size=(5, k)) * 10.0 ** rng.integers(-42, 38, (5, 1))).astype(np.float32)
+    x[1, k // 2] = math.nan
+    x[2, k // 3] = math.inf
+    found = pack(guarded(x), "bf16").view(np.uint16)
+    np.testing.assert_array_equal(found[:, :k], quantize(by_name("bf16"), x).view(np.uint16).reshape(5, k))
+    assert (found[:, k:] == 0).all()
 
 
 # n, rows of activations, residual, bias
@@ -256,7 +271,7 @@ def test_the_residual_may_be_the_result(kind: str) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 9])
-@pytest.mark.parametrize("kind", [*INTEGER, "f32"])
+@pytest.mark.parametrize("kind", [*INTEGER, "f32", packed.BF16_PAIRS])
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_stays_so_and_stays_in_its_row(kind: str, rows: int, bad: float) -> None:
     rng = np.random.default_rng(2)
@@ -311,8 +326,9 @@ def test_extreme_values_are_exact(kind: str, byte: int) -> None:
 @pytest.mark.parametrize("factory", ["mul_mat_vec", "mul_mat"])
 def test_the_code_is_of_its_level(factory: str) -> None:
     level = target.current()
-    for kind in ("q4_0", "f32"):
+    for kind in ("q4_0", "f32", packed.BF16_PAIRS):
         text = assembly(kernel_ref(factory, kind))
         assert ("zmm" in text) == (level.name == "avx512")
         assert ("ymm" in text) == (level.name != "plain")
         assert ("vpdpbusd" in text) == (level.has_vnni and kind == "q4_0")
+        assert ("vdpbf16ps" in text) == (level.has_bf16 and kind == packed.BF16_PAIRS)

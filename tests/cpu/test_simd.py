@@ -1,5 +1,6 @@
 """Vector operations against NumPy, at the level of this process."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -176,6 +177,26 @@ def test_bfloats() -> None:
     np.testing.assert_array_equal(bits[not_nan], wanted[not_nan])
     assert np.isnan(back[~not_nan]).all()
     np.testing.assert_array_equal(back.view(np.uint32)[not_nan], bits.astype(np.uint32)[not_nan] << 16)
+
+
+@pytest.mark.parametrize("lanes", [4, 16, 32])
+def test_dot_products_of_bfloats_add_the_odd_product_and_then_the_even(lanes: int) -> None:
+    count = 50
+    shape = (count, lanes, 2)
+    a, b = (
+        (numbers("f32", math.prod(shape), seed).view(np.uint32) & 0xFFFF0000).view(np.float32).reshape(shape)
+        for seed in (1, 2)
+    )
+    a[0], b[1], a[2, :, 0], a[3, :, 1] = np.inf, np.nan, 0, 0
+    b[4] = 1e-40  # subnormal, and so zero for the instruction; the sum is the same, near 1
+    out = 1 + numbers("f32", count * lanes, 3).reshape(shape[:2]) ** 2
+    # Products of bfloat16 are exact in float64, and so are these sums of them: each is rounded once.
+    with np.errstate(invalid="ignore"):
+        terms = a.astype(np.float64) * b
+        wanted = (((out + terms[..., 1]).astype(np.float32)) + terms[..., 0]).astype(np.float32)
+    bits = [np.ascontiguousarray((x.view(np.uint32) >> 16).astype(np.uint16)) for x in (a, b)]
+    call(kernel("make_dot2_bf16", lanes), a=bits[0], b=bits[1], out=out, n=count)
+    np.testing.assert_array_equal(out, wanted)
 
 
 @pytest.mark.parametrize("result", ["i8", "u8", "i16"])

@@ -12,7 +12,7 @@ from graphml_cpu import packed
 from graphml_cpu.compiler import Address, Dim, Float, Int
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.norm import rms_factor, write_normed
-from graphml_cpu.kernels.quantize_fused import quantize_normed
+from graphml_cpu.kernels.quantize_fused import make_pack_normed
 from graphml_cpu.kernels.share import share
 from graphml_cpu.simd import F32, WIDTH, f32, load, load_partial, store, store_partial
 
@@ -43,8 +43,9 @@ def make_add_rms_norm() -> Callable[..., None]:
     return add_rms_norm
 
 
-def make_add_rms_norm_quantize() -> Callable[..., None]:
-    """The same, but out [rows, packed_bytes(n)] is packed int8."""
+def make_add_rms_norm_quantize(layout: str) -> Callable[..., None]:
+    """The same, but out [rows, packed_bytes(n)] is packed in one of `packed.LAYOUTS`."""
+    pack_normed = make_pack_normed(layout)
 
     def add_rms_norm_quantize(
         ith: Int, nth: Int, x: Address, y: Address, weight: Address, total: Address, out: Address, n: Int,
@@ -58,6 +59,6 @@ def make_add_rms_norm_quantize() -> Callable[..., None]:
             factor = rms_factor(total + at, n, eps)
             for group in range(groups):
                 to = out + (row * groups + group) * packed.GROUP_BYTES
-                quantize_normed(total + at, weight, group * packed.GROUP, n, factor, to)
+                pack_normed(total + at, weight, group * packed.GROUP, n, factor, to)
 
     return add_rms_norm_quantize

@@ -1,22 +1,29 @@
-"""Rows of F32, F16 and BF16 weights times float32 activations, a row at a time: one token, or a few.
+"""Rows of F32, F16 and BF16 weights times numbers that are no integers, row by row: one token, or a few.
 
-The weights are read once, in file order, which is all that counts while memory sets the pace.
+A `kind` of product says what meets what: `f32`, `f16` and `bf16` weights meet float32 rows,
+`packed.BF16_PAIRS` are BF16 weights that meet rows packed to bfloat16, two of them in a lane. The weights are
+read once, in file order, which is all that counts while memory sets the pace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.outputs import AHEAD, store_output
 from graphml_cpu.kernels.share import Vector
+from graphml_cpu.packed import BF16_PAIRS
 from graphml_cpu.simd import (
     F16,
     F32,
+    I32,
     WIDTH,
     bf16_to_f32,
+    bitcast,
     convert,
+    dot2_bf16,
     fma,
     load,
     load_partial,
@@ -26,68 +33,116 @@ from graphml_cpu.simd import (
     zero,
 )
 
-ELEMENT_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 _U16 = vector("u16", WIDTH)
+_U16_PAIRS = vector("u16", 2 * WIDTH)
 
 
-def make_load_weights(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Inline functions `load(at)` and `load_partial(at, count)`: W weights as F32."""
+@inline
+def _load_f32(at: int) -> Vector:
+    return load(F32, at)
 
-    @inline
-    def load_f32(at: int) -> Vector:
-        return load(F32, at)
 
-    @inline
-    def load_f32_partial(at: int, count: int) -> Vector:
-        return load_partial(F32, at, count)
+@inline
+def _load_f32_partial(at: int, count: int) -> Vector:
+    return load_partial(F32, at, count)
 
-    @inline
-    def load_f16(at: int) -> Vector:
-        return convert(F32, load(F16, at))
 
-    @inline
-    def load_f16_partial(at: int, count: int) -> Vector:
-        return convert(F32, load_partial(F16, at, count))
+@inline
+def _load_f16(at: int) -> Vector:
+    return convert(F32, load(F16, at))
 
-    @inline
-    def load_bf16(at: int) -> Vector:
-        return bf16_to_f32(load(_U16, at))
 
-    @inline
-    def load_bf16_partial(at: int, count: int) -> Vector:
-        return bf16_to_f32(load_partial(_U16, at, count))
+@inline
+def _load_f16_partial(at: int, count: int) -> Vector:
+    return convert(F32, load_partial(F16, at, count))
 
-    return {
-        "f32": (load_f32, load_f32_partial),
-        "f16": (load_f16, load_f16_partial),
-        "bf16": (load_bf16, load_bf16_partial),
-    }[kind]
+
+@inline
+def _load_bf16(at: int) -> Vector:
+    return bf16_to_f32(load(_U16, at))
+
+
+@inline
+def _load_bf16_partial(at: int, count: int) -> Vector:
+    return bf16_to_f32(load_partial(_U16, at, count))
+
+
+@inline
+def _load_pairs(at: int) -> Vector:
+    return load(I32, at)
+
+
+@inline
+def _load_pairs_partial(at: int, count: int) -> Vector:
+    return bitcast(I32, load_partial(_U16_PAIRS, at, count))
+
+
+@inline
+def _add_products(weights: Vector, x: Vector, total: Vector) -> Vector:
+    return fma(weights, x, total)
+
+
+@inline
+def _add_pairs(weights: Vector, x: Vector, total: Vector) -> Vector:
+    return dot2_bf16(total, weights, x)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How weights of a kind are read and multiplied, as inline functions, a vector at a time.
+
+    load_w(at), load_w_partial(at, count): weights as they are multiplied; load_x and load_x_partial:
+    activations; add(weights, x, total): the sums with their products. Counts are of elements, and so many lie
+    in a vector; bytes are those of an element.
+    """
+
+    elements: int
+    weight_bytes: int
+    x_bytes: int
+    load_w: Callable[..., Any]
+    load_w_partial: Callable[..., Any]
+    load_x: Callable[..., Any] = _load_f32
+    load_x_partial: Callable[..., Any] = _load_f32_partial
+    add: Callable[..., Any] = _add_products
+
+
+TERMS = {
+    "f32": Terms(WIDTH, 4, 4, _load_f32, _load_f32_partial),
+    "f16": Terms(WIDTH, 2, 4, _load_f16, _load_f16_partial),
+    "bf16": Terms(WIDTH, 2, 4, _load_bf16, _load_bf16_partial),
+    BF16_PAIRS: Terms(
+        2 * WIDTH, 2, 2, _load_pairs, _load_pairs_partial, _load_pairs, _load_pairs_partial, _add_pairs
+    ),
+}
 
 
 def make_row_1(kind: str) -> Callable[..., Any]:
     """An inline function `row(w, x, k)`: the dot product with one token, in four sums to hide the latency."""
-    load_w, load_w_partial = make_load_weights(kind)
-    size = ELEMENT_BYTES[kind]
+    terms = TERMS[kind]
+    load_w, load_x, add = terms.load_w, terms.load_x, terms.add
+    load_w_partial, load_x_partial = terms.load_w_partial, terms.load_x_partial
+    count, w_bytes, x_bytes = terms.elements, terms.weight_bytes, terms.x_bytes
+    w_step, x_step = count * w_bytes, count * x_bytes
 
     @inline
     def row(w: int, x: int, k: int) -> Vector:
         a, b, c, d = zero(F32), zero(F32), zero(F32), zero(F32)
-        for _ in range(k // (4 * WIDTH)):
+        for _ in range(k // (4 * count)):
             prefetch(w + AHEAD)
-            if 4 * WIDTH * size > 64:
+            if 4 * w_step > 64:
                 prefetch(w + AHEAD + 64)
-            if 4 * WIDTH * size > 128:
+            if 4 * w_step > 128:
                 prefetch(w + AHEAD + 128)
                 prefetch(w + AHEAD + 192)
-            a = fma(load_w(w), load(F32, x), a)
-            b = fma(load_w(w + WIDTH * size), load(F32, x + WIDTH * 4), b)
-            c = fma(load_w(w + 2 * WIDTH * size), load(F32, x + 2 * WIDTH * 4), c)
-            d = fma(load_w(w + 3 * WIDTH * size), load(F32, x + 3 * WIDTH * 4), d)
-            w += 4 * WIDTH * size
-            x += 4 * WIDTH * 4
-        for i in range(0, k % (4 * WIDTH), WIDTH):
-            left = k % (4 * WIDTH) - i
-            a = fma(load_w_partial(w + i * size, left), load_partial(F32, x + i * 4, left), a)
+            a = add(load_w(w), load_x(x), a)
+            b = add(load_w(w + w_step), load_x(x + x_step), b)
+            c = add(load_w(w + 2 * w_step), load_x(x + 2 * x_step), c)
+            d = add(load_w(w + 3 * w_step), load_x(x + 3 * x_step), d)
+            w += 4 * w_step
+            x += 4 * x_step
+        for i in range(0, k % (4 * count), count):
+            left = k % (4 * count) - i
+            a = add(load_w_partial(w + i * w_bytes, left), load_x_partial(x + i * x_bytes, left), a)
         return (a + b) + (c + d)
 
     return row
@@ -95,26 +150,28 @@ def make_row_1(kind: str) -> Callable[..., Any]:
 
 def make_row_4(kind: str) -> Callable[..., Any]:
     """An inline function `row(w, x0, x1, x2, x3, k)`: the dot products with four tokens."""
-    load_w, load_w_partial = make_load_weights(kind)
-    size = ELEMENT_BYTES[kind]
+    terms = TERMS[kind]
+    load_w, load_x, add = terms.load_w, terms.load_x, terms.add
+    load_w_partial, load_x_partial = terms.load_w_partial, terms.load_x_partial
+    count, w_bytes, x_bytes = terms.elements, terms.weight_bytes, terms.x_bytes
 
     @inline
     def row(w: int, x0: int, x1: int, x2: int, x3: int, k: int) -> Any:
         a, b, c, d = zero(F32), zero(F32), zero(F32), zero(F32)
-        whole = k - k % WIDTH
-        for i in range(0, whole, WIDTH):
-            weights = load_w(w + i * size)
-            a = fma(weights, load(F32, x0 + i * 4), a)
-            b = fma(weights, load(F32, x1 + i * 4), b)
-            c = fma(weights, load(F32, x2 + i * 4), c)
-            d = fma(weights, load(F32, x3 + i * 4), d)
+        whole = k - k % count
+        for i in range(0, whole, count):
+            weights, at = load_w(w + i * w_bytes), i * x_bytes
+            a = add(weights, load_x(x0 + at), a)
+            b = add(weights, load_x(x1 + at), b)
+            c = add(weights, load_x(x2 + at), c)
+            d = add(weights, load_x(x3 + at), d)
         left = k - whole
         if left > 0:
-            weights = load_w_partial(w + whole * size, left)
-            a = fma(weights, load_partial(F32, x0 + whole * 4, left), a)
-            b = fma(weights, load_partial(F32, x1 + whole * 4, left), b)
-            c = fma(weights, load_partial(F32, x2 + whole * 4, left), c)
-            d = fma(weights, load_partial(F32, x3 + whole * 4, left), d)
+            weights, at = load_w_partial(w + whole * w_bytes, left), whole * x_bytes
+            a = add(weights, load_x_partial(x0 + at, left), a)
+            b = add(weights, load_x_partial(x1 + at, left), b)
+            c = add(weights, load_x_partial(x2 + at, left), c)
+            d = add(weights, load_x_partial(x3 + at, left), d)
         return a, b, c, d
 
     return row
@@ -123,10 +180,10 @@ def make_row_4(kind: str) -> Callable[..., Any]:
 def make_float_rows(kind: str) -> Callable[..., Any]:
     """An inline function `multiply(begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows)`.
 
-    Weight rows begin to end of format `kind` times all `rows` rows of activations.
+    Weight rows begin to end of a product of `kind` times all `rows` rows of activations.
     """
     row_1, row_4 = make_row_1(kind), make_row_4(kind)
-    size = ELEMENT_BYTES[kind]
+    size = TERMS[kind].weight_bytes
 
     @inline
     def multiply(

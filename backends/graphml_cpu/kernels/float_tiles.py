@@ -1,4 +1,4 @@
-"""Panels of F32, F16 and BF16 weights times many float32 rows that lie side by side.
+"""Panels of F32, F16 and BF16 weights times many rows that lie side by side, as `float_rows` pairs them.
 
 Knows where the rows lie; how they are multiplied stands in `panel_products`.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.column_tiles import TOKENS as TOKENS
-from graphml_cpu.kernels.float_rows import ELEMENT_BYTES
+from graphml_cpu.kernels.float_rows import TERMS
 from graphml_cpu.kernels.panel_products import list_token, make_multiply_panels
 from graphml_cpu.layouts import PANEL_ELEMENTS, TOKEN_BLOCK
 from graphml_cpu.simd import WIDTH
@@ -22,10 +22,10 @@ def make_float_tiles(
     """An inline function `multiply(begin, end, w, x, ..., rows, scratch)`.
 
     Panels begin to end (of 2 W weight rows each, `most_columns` at a time, no more than PANEL_ELEMENTS) of
-    format `kind` times all rows of activations, `tokens` of them (even, at most 16) in a tile.
+    a product of `kind` times all rows of activations, `tokens` of them (even, at most 16) in a tile.
     """
     multiply_panels = make_multiply_panels(kind, tokens, most_columns)
-    size = ELEMENT_BYTES[kind]
+    size = TERMS[kind].weight_bytes
 
     @inline
     def multiply(

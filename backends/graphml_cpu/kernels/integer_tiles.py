@@ -22,7 +22,6 @@ from graphml_cpu.kernels.integer_panels import make_unpack, panel_block_bytes
 from graphml_cpu.kernels.outputs import store_outputs
 from graphml_cpu.kernels.register_tiles import (
     VECTOR_BYTES,
-    emit_fma,
     make_load_tuple,
     make_token_addresses,
     store_tuple,
@@ -115,12 +114,12 @@ def make_add_block(reader: Reader) -> Callable[..., Any]:
             for index, where in enumerate(sums_at):
                 for token, i in itertools.product(tokens, panels):
                     number, place_of = _everywhere(builder, floats[token], where, F32), token * PANELS + i
-                    result[place_of] = emit_fma(builder, minima[i][index], number, result[place_of])
+                    result[place_of] = build.multiply_add(builder, minima[i][index], number, result[place_of])
             for index, halves in enumerate(halves_of):
                 for (i, token), products in _dots(builder, operand, weights, values, halves).items():
                     scale = _everywhere(builder, floats[token], packed.SCALE, F32)
                     factor, place_of = builder.fmul(scales[i][index], scale), token * PANELS + i
-                    result[place_of] = emit_fma(builder, products, factor, result[place_of])
+                    result[place_of] = build.multiply_add(builder, products, factor, result[place_of])
             return context.make_tuple(builder, signature.return_type, result)
 
         return sums(types.int64, types.int64, xs, types.int64, types.int64, sums), codegen

@@ -1,7 +1,8 @@
 """The kernels of products with weights: y = x @ w.T (+ bias) (+ residual), float32 results.
 
 `w` is [n, k] in the file's own layout, row after row; `x` is [rows, k], its rows `x_stride` bytes apart:
-packed int8 rows (`graphml_cpu.packed`) for the formats that have a `Reader`, float32 for F32, F16 and BF16.
+packed int8 rows (`graphml_cpu.packed`) for the formats that have a `Reader`, float32 for F32, F16 and BF16;
+the kind `packed.BF16_PAIRS` is BF16 weights and rows packed to bfloat16.
 `bias` is float32 [n], `residual` float32 [rows, n] with the stride of y and perhaps y itself; address 0: no
 such. `scratch` is each thread's own, `packed.scratch_bytes(kind, k)` of it, aligned to 64 bytes
 (`mul_mat_vec` needs none). Threads share the weight rows. Knows which of the other modules multiplies what.

@@ -1,4 +1,4 @@
-"""Float32 rows times the matrices of chosen experts, in any weight format: each is decoded once at most.
+"""Rows of numbers times the matrices of chosen experts, in any weight format: each is decoded once at most.
 
 A thread takes a range of weight rows of every expert. It sorts the (token, slot) pairs by expert, each thread
 for itself, so that nobody waits; then it multiplies each expert's pairs block by block with its rows. Experts
@@ -22,7 +22,9 @@ _panel_scratch_bytes = inline(panel_scratch_bytes)
 
 
 def make_mul_mat_id(format: str) -> Callable[..., None]:
-    """y[t, u] = decoded(w[ids[t, u]]) @ x[t, u], for weights of `format` (a name of `kernels.formats`).
+    """y[t, u] = decoded(w[ids[t, u]]) @ x[t, u], for weights of `format`, a name of `kernels.formats`.
+
+    With `packed.BF16_PAIRS` the weights are BF16 and the rows of x packed to bfloat16.
 
     w: n_experts matrices, `expert_bytes` apart, of n rows of k elements, `row_bytes` apart. ids int32
     [T, n_used], clamped to 0 .. n_experts - 1. x float32 rows of k, `x_token_stride` bytes from token to

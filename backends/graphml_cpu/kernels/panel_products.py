@@ -1,10 +1,11 @@
-"""Rows of weights times gathered float32 rows: the part that all products in floating point share.
+"""Rows of weights times gathered rows of numbers: the part that all products in floating point share.
 
 Which token rows those are and where their outputs go stands in a list of addresses, so that the rows of a
 batch and those of one expert are the same to it. For few tokens a weight row is decoded and multiplied with
 each. For many, panels of weights are decoded and turned (`column_tiles`), stay in the cache of their thread
 and are multiplied with all tokens; the sums of a token are then the same whatever the number of tokens,
-threads or neighbours. Knows formats only through their decoders.
+threads or neighbours. A `format` here is also a kind of `float_rows`: with pairs of bfloat16 the token rows
+are packed to bfloat16 too. Knows formats only through their decoders.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from graphml_quant import by_name
 
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.column_tiles import TOKENS, make_tile, make_unpack
-from graphml_cpu.kernels.float_rows import ELEMENT_BYTES, make_row_1, make_row_4
+from graphml_cpu.kernels.float_rows import TERMS, make_row_1, make_row_4
 from graphml_cpu.kernels.formats import make_decode
 from graphml_cpu.kernels.register_tiles import VECTOR_BYTES
 from graphml_cpu.kernels.share import Number
@@ -66,9 +67,9 @@ def _store_one(total: Number, record: int, row: int, bias: int) -> None:
 
 def _make_few(format: str) -> Any:
     """`few(w, row_bytes, begin, end, k, tokens, bias, listed, buffer)`: weight rows one by one."""
-    plain = format in ELEMENT_BYTES
+    plain = format in TERMS
     kind = format if plain else "f32"
-    row_1, row_4, decode = make_row_1(kind), make_row_4(kind), make_decode(format)
+    row_1, row_4, decode = make_row_1(kind), make_row_4(kind), make_decode("f32" if plain else format)
 
     @inline
     def few(
@@ -128,9 +129,12 @@ def _store_sums(sums: int, record: int, row: int, count: int, bias: int, is_firs
 def _make_many(format: str, in_tile: int, in_panel: int) -> Any:
     """`many(w, row_bytes, begin, end, k, tokens, bias, listed, sums)`: panels of 2 W rows."""
     unpack = make_unpack(format)
-    half_tile = in_tile // 2
-    many_tokens, few_tokens = make_tile(in_tile), make_tile(half_tile)
-    block_elements, block_bytes = by_name(format).block_elements, by_name(format).block_bytes
+    half_tile, terms = in_tile // 2, TERMS.get(format, TERMS["f32"])
+    in_column, x_bytes = terms.elements // WIDTH, terms.x_bytes
+    many_tokens, few_tokens = make_tile(in_tile, in_column == 2), make_tile(half_tile, in_column == 2)
+    block_elements, block_bytes = 1, terms.weight_bytes
+    if format not in TERMS:
+        block_elements, block_bytes = by_name(format).block_elements, by_name(format).block_bytes
     decoded_at = PANEL_SUMS_BYTES
     panel_at = decoded_at + 16 * PIECE_ELEMENTS * 4
 
@@ -139,23 +143,24 @@ def _make_many(format: str, in_tile: int, in_panel: int) -> Any:
         w: int, row_bytes: int, begin: int, end: int, k: int, tokens: int, bias: int, listed: int, sums: int
     ) -> None:
         panel = sums + panel_at
-        for start in range(0, k, in_panel):
-            columns, part = min(in_panel, k - start), w + start // block_elements * block_bytes
+        for start in range(0, k, in_panel * in_column):
+            elements, part = min(in_panel * in_column, k - start), w + start // block_elements * block_bytes
+            columns = (elements + in_column - 1) // in_column
             for top in range(begin, end, 2 * WIDTH):
                 for half in range(2):
                     # Past the last row the last one is decoded again, and its sums are not stored.
                     first = min(top + half * WIDTH, end - 1)
                     last = (end - 1 - first) * row_bytes
                     to = panel + half * VECTOR_BYTES
-                    unpack(part + first * row_bytes, row_bytes, last, columns, to, sums + decoded_at)
+                    unpack(part + first * row_bytes, row_bytes, last, elements, to, sums + decoded_at)
                 token = 0
                 while token < tokens:
                     record, left = listed + token * LISTED_BYTES, tokens - token
                     taken = half_tile if left <= half_tile else in_tile
                     if taken == half_tile:
-                        few_tokens(panel, columns, record, left, start * 4, sums)
+                        few_tokens(panel, columns, record, left, start * x_bytes, sums)
                     else:
-                        many_tokens(panel, columns, record, left, start * 4, sums)
+                        many_tokens(panel, columns, record, left, start * x_bytes, sums)
                     for i in range(min(taken, left)):
                         for half in range(2):
                             row = top + half * WIDTH

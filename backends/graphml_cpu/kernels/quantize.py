@@ -1,11 +1,12 @@
-"""Activations -> the packed int8 rows that meet quantised weights (`graphml_cpu.packed` draws the layout).
+"""Activations -> packed rows, as weights want them (`graphml_cpu.packed` draws the layouts).
 
-Knows that layout; knows nothing of the weights.
+Knows these layouts; knows nothing of the weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from graphml_cpu import packed
 from graphml_cpu.compiler import Address, Dim, Int
@@ -19,6 +20,7 @@ from graphml_cpu.simd import (
     convert,
     dot4,
     extract,
+    f32_to_bf16,
     high_half,
     load,
     load_partial,
@@ -138,10 +140,27 @@ def load_some(address: int, count: int) -> Vector:
     return load_partial(F32x16, address, max(count, 0))
 
 
-def make_quantize_q8() -> Callable[..., None]:
-    """float32 `x` [rows, k] -> `out`, packed rows of `packed_bytes(k)` bytes; the groups are shared out."""
+@inline
+def round_group(
+    a0: Vector, a1: Vector, b0: Vector, b1: Vector, c0: Vector, c1: Vector, d0: Vector, d1: Vector, out: int
+) -> None:
+    """Round a group to bfloat16 at the address `out`; the arguments are as of `quantize_group`."""
+    store(out, concatenate(f32_to_bf16(a0), f32_to_bf16(a1)))
+    store(out + 64, concatenate(f32_to_bf16(b0), f32_to_bf16(b1)))
+    store(out + 128, concatenate(f32_to_bf16(c0), f32_to_bf16(c1)))
+    store(out + 192, concatenate(f32_to_bf16(d0), f32_to_bf16(d1)))
 
-    def quantize_q8(ith: Int, nth: Int, x: Address, out: Address, k: Int, rows: Dim) -> None:
+
+def make_pack_group(layout: str) -> Callable[..., Any]:
+    """The inline function that packs a group in one of `packed.LAYOUTS`."""
+    return {"q8_1": quantize_group, "bf16": round_group}[layout]
+
+
+def make_quantize(layout: str) -> Callable[..., None]:
+    """float32 `x` [rows, k] -> `out`, packed rows of `packed_bytes(k)` bytes; the groups are shared out."""
+    pack_group = make_pack_group(layout)
+
+    def quantize(ith: Int, nth: Int, x: Address, out: Address, k: Int, rows: Dim) -> None:
         groups = (k + packed.GROUP - 1) // packed.GROUP
         begin, end = share(ith, nth, rows * groups)
         for unit in range(begin, end):
@@ -149,7 +168,7 @@ def make_quantize_q8() -> Callable[..., None]:
             first = (unit - row * groups) * packed.GROUP
             at = x + (row * k + first) * 4
             left = k - first
-            quantize_group(
+            pack_group(
                 load_some(at, left),
                 load_some(at + 64, left - 16),
                 load_some(at + 128, left - 32),
@@ -161,4 +180,4 @@ def make_quantize_q8() -> Callable[..., None]:
                 out + unit * packed.GROUP_BYTES,
             )
 
-    return quantize_q8
+    return quantize

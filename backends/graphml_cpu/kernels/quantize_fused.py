@@ -1,6 +1,6 @@
-"""Norms and gates whose result goes straight into packed int8 activations (`graphml_cpu.packed`).
+"""Norms and gates whose result goes straight into packed activations (`graphml_cpu.packed`).
 
-The numbers are those of the plain kernel followed by `quantize_q8`. Groups of 128 elements are shared among
+The numbers are those of the plain kernel followed by `quantize`. Groups of 128 elements are shared among
 the threads; a thread that begins inside a row takes the row's sum of squares for itself, which costs less
 than a barrier. Knows nothing of weights.
 """
@@ -8,13 +8,14 @@ than a barrier. Knows nothing of weights.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from graphml_cpu import packed
 from graphml_cpu.compiler import Address, Dim, Float, Int
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formulas import GLU, pick
 from graphml_cpu.kernels.norm import rms_factor
-from graphml_cpu.kernels.quantize import HALF, load_some, quantize_group
+from graphml_cpu.kernels.quantize import HALF, load_some, make_pack_group
 from graphml_cpu.kernels.share import Number, Vector, share
 from graphml_cpu.simd import f32
 
@@ -29,27 +30,36 @@ def _normed(x: int, weight: int, first: int, n: int, half: int, factor: Number) 
     return v
 
 
-@inline
-def quantize_normed(x: int, weight: int, first: int, n: int, factor: Number, out: int) -> None:
-    """The group of a row from element `first` on, times factor and weight (0: none), packed at `out`."""
-    quantize_group(
-        _normed(x, weight, first, n, 0, factor),
-        _normed(x, weight, first, n, 1, factor),
-        _normed(x, weight, first, n, 2, factor),
-        _normed(x, weight, first, n, 3, factor),
-        _normed(x, weight, first, n, 4, factor),
-        _normed(x, weight, first, n, 5, factor),
-        _normed(x, weight, first, n, 6, factor),
-        _normed(x, weight, first, n, 7, factor),
-        out,
-    )
+def make_pack_normed(layout: str) -> Callable[..., Any]:
+    """An inline function `pack(x, weight, first, n, factor, out)`: one group of a normed row.
+
+    It is the group of row x from element `first` on, times factor and weight (0: none), packed at `out`.
+    """
+    pack_group = make_pack_group(layout)
+
+    @inline
+    def pack_normed(x: int, weight: int, first: int, n: int, factor: Number, out: int) -> None:
+        pack_group(
+            _normed(x, weight, first, n, 0, factor),
+            _normed(x, weight, first, n, 1, factor),
+            _normed(x, weight, first, n, 2, factor),
+            _normed(x, weight, first, n, 3, factor),
+            _normed(x, weight, first, n, 4, factor),
+            _normed(x, weight, first, n, 5, factor),
+            _normed(x, weight, first, n, 6, factor),
+            _normed(x, weight, first, n, 7, factor),
+            out,
+        )
+
+    return pack_normed
 
 
-def make_rms_norm_quantize() -> Callable[..., None]:
-    """out = packed int8 of x / sqrt(mean(x * x) + eps) * weight; the weight float32 [n] or address 0.
+def make_rms_norm_quantize(layout: str) -> Callable[..., None]:
+    """out = x / sqrt(mean(x * x) + eps) * weight, packed; the weight float32 [n] or address 0.
 
     x float32 [rows, n], rows `x_stride` bytes apart; out [rows, packed_bytes(n)].
     """
+    pack_normed = make_pack_normed(layout)
 
     def rms_norm_quantize(
         ith: Int, nth: Int, x: Address, weight: Address, out: Address, n: Int, eps: Float, x_stride: Int,
@@ -66,17 +76,17 @@ def make_rms_norm_quantize() -> Callable[..., None]:
             if row != done:
                 factor = rms_factor(source, n, eps)
                 done = row
-            quantize_normed(source, weight, first, n, factor, out + unit * packed.GROUP_BYTES)
+            pack_normed(source, weight, first, n, factor, out + unit * packed.GROUP_BYTES)
 
     return rms_norm_quantize
 
 
-def make_glu_quantize(op: str) -> Callable[..., None]:
-    """out = packed int8 of act(gate) * up, an op of `formulas.GLU`.
+def make_glu_quantize(op: str, layout: str) -> Callable[..., None]:
+    """out = act(gate) * up, packed; an op of `formulas.GLU`.
 
     gate and up float32 [rows, n], rows so many bytes apart; out [rows, packed_bytes(n)].
     """
-    function = pick(GLU, op, "glu_quantize")
+    function, pack_group = pick(GLU, op, "glu_quantize"), make_pack_group(layout)
 
     @inline
     def gated(gate: int, up: int, first: int, n: int, half: int) -> Vector:
@@ -93,7 +103,7 @@ def make_glu_quantize(op: str) -> Callable[..., None]:
             row = unit // groups
             first = (unit - row * groups) * packed.GROUP
             left, right = gate + row * gate_stride, up + row * up_stride
-            quantize_group(
+            pack_group(
                 gated(left, right, first, n, 0),
                 gated(left, right, first, n, 1),
                 gated(left, right, first, n, 2),

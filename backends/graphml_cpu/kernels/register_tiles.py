@@ -12,7 +12,6 @@ from typing import Any
 import llvmlite.ir as ir
 from numba import types
 
-from graphml_cpu import target
 from graphml_cpu.simd import F32, WIDTH, build
 from graphml_cpu.simd.operation import operation
 
@@ -34,13 +33,6 @@ def join(builder: ir.IRBuilder, parts: list[ir.Value]) -> ir.Value:
     while len(parts) > 1:
         parts = [build.concatenate(builder, parts[i], parts[i + 1]) for i in range(0, len(parts), 2)]
     return parts[0]
-
-
-def emit_fma(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-    """IR: a * b + c, rounded once where the level can."""
-    if target.current().has_fma:
-        return build.overloaded(builder, "fma", [a, b, c])
-    return builder.fadd(builder.fmul(a, b), c)
 
 
 @operation

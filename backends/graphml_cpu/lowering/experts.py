@@ -1,6 +1,6 @@
 """Experts: how they are chosen, products with their matrices, the weighted sum of their outputs.
 
-Rows packed to int8 meet formats that have a `Reader`; all others are multiplied in float32.
+Rows packed to int8 meet formats that have a `Reader`; all others are multiplied in floating point.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from graphml.ir.op import integer, text
 from graphml.ir.shape import Symbol, bounds, max_elements
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.layouts import expert_scratch_bytes, listed_bytes
-from graphml_cpu.lowering.linear import ACTIVATION, stored_row_bytes
+from graphml_cpu.lowering.linear import product_kind, stored_row_bytes
 from graphml_cpu.lowering.step import (
     Argument,
     Lowering,
@@ -39,7 +39,7 @@ def _refuses(node: Node) -> str | None:
 
 def _lower(node: Node, threads: int) -> list[Step]:
     weight, x, ids = node.inputs
-    kind = weight.dtype.name
+    kind = product_kind(weight, x)
     n_experts, n, k = bounds(weight.shape)
     n_used, pairs = bounds(ids.shape)[1], max_elements(ids.shape)
     shared, x_bytes = len(x.shape) == 2, stored_row_bytes(x)
@@ -59,7 +59,7 @@ def _lower(node: Node, threads: int) -> list[Step]:
         "y_stride": 4 * n,
         "pairs": rows(ids.shape),
     }
-    if x.dtype is not ACTIVATION:
+    if x.dtype.name != "q8_1":
         arguments["scratch"] = Scratch(expert_scratch_bytes(k, n_experts, pairs))
         ref = KernelRef(f"mul_mat_id-{kind}", f"{_KERNELS}.mul_mat_id", "make_mul_mat_id", (kind,))
         return [Step(ref, arguments, writes=("y",))]

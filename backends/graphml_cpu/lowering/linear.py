@@ -1,7 +1,8 @@
 """Products with weights and the conversion of activations.
 
-Native kernels read F32, F16 and BF16 weights against float32 rows, and formats that have a `Reader` against
-rows packed to int8; every other format is decoded panel by panel.
+Native kernels read F32, F16 and BF16 weights against float32 rows, BF16 weights also against rows packed to
+bfloat16, and formats that have a `Reader` against rows packed to int8; every other format is decoded panel by
+panel.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from graphml.ir.dtype import DType, dtype
 from graphml.ir.node import Node
 from graphml.ir.op import Type
 from graphml.ir.shape import bounds
+from graphml_cpu import target
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.kernels import formats
 from graphml_cpu.layouts import panel_scratch_bytes
@@ -25,25 +27,39 @@ from graphml_cpu.lowering.step import (
     rows,
     width,
 )
-from graphml_cpu.packed import packed_bytes, scratch_bytes
+from graphml_cpu.packed import BF16_PAIRS, LAYOUTS, packed_bytes, scratch_bytes
 
 FLOAT_WEIGHTS = frozenset({"f32", "f16", "bf16"})
-ACTIVATION = dtype("q8_1")
 
 
 def activation(weight: DType) -> DType | None:
-    """What rows are converted to before they meet weights of a dtype; None: they stay float32."""
-    return ACTIVATION if formats.has_reader(weight.name) else None
+    """What rows are converted to before they meet weights of a dtype; None: they stay float32.
+
+    bfloat16 meets bfloat16 only where one instruction multiplies them: elsewhere nothing would be gained.
+    """
+    if weight.name == "bf16":
+        return weight if target.current().has_bf16 else None
+    return dtype("q8_1") if formats.has_reader(weight.name) else None
+
+
+def is_packed(kind: DType) -> bool:
+    """Whether computed values of a dtype are converted activations, which have a layout of their own."""
+    return kind.name in LAYOUTS
 
 
 def stored_row_bytes(value: Node | Type) -> int:
-    """Bytes of one row as this backend lays it out; converted activations have a layout of their own."""
-    return packed_bytes(width(value)) if value.dtype is ACTIVATION else row_bytes(value)
+    """Bytes of one row of a computed value as this backend lays it out."""
+    return packed_bytes(width(value)) if is_packed(value.dtype) else row_bytes(value)
 
 
 def is_native(weight: Node, x: Node) -> bool:
     """Whether rows of x meet the weight as the file stores it, not decoded panel by panel."""
-    return weight.dtype.name in FLOAT_WEIGHTS or x.dtype is ACTIVATION
+    return weight.dtype.name in FLOAT_WEIGHTS or is_packed(x.dtype)
+
+
+def product_kind(weight: Node, x: Node) -> str:
+    """Which kernels multiply: those of the weight's format, or those of pairs of bfloat16."""
+    return BF16_PAIRS if x.dtype.name == "bf16" else weight.dtype.name
 
 
 def is_one_row(x: Node) -> bool:
@@ -52,13 +68,18 @@ def is_one_row(x: Node) -> bool:
 
 
 def _refuses_quantize(node: Node) -> str | None:
-    return one_symbol(node) if node.dtype is ACTIVATION else f"no kernel converts to {node.dtype.name}"
+    return one_symbol(node) if is_packed(node.dtype) else f"no kernel converts to {node.dtype.name}"
+
+
+def conversion(layout: str) -> KernelRef:
+    """The kernel that packs rows in one of `packed.LAYOUTS`."""
+    return KernelRef(f"quantize-{layout}", "graphml_cpu.kernels.quantize", "make_quantize", (layout,))
 
 
 def _lower_quantize(node: Node, threads: int) -> list[Step]:
     x = node.inputs[0]
     arguments: dict[str, Argument] = {"x": x, "out": node, "k": width(x), "rows": leading(x)}
-    return [Step(KernelRef("quantize_q8", "graphml_cpu.kernels.quantize", "make_quantize_q8"), arguments)]
+    return [Step(conversion(node.dtype.name), arguments)]
 
 
 def _refuses_linear(node: Node) -> str | None:
@@ -73,7 +94,7 @@ def _lower_linear(node: Node, threads: int) -> list[Step]:
 
 def product(weight: Node, x: Node, y: Argument, bias: Argument = 0, residual: Argument = 0) -> Step:
     """The kernel call of y = weight @ x (+ bias) (+ residual)."""
-    kind = weight.dtype.name
+    kind = product_kind(weight, x)
     n, k = bounds(weight.shape)
     arguments: dict[str, Argument] = {
         "w": weight,

@@ -7,7 +7,15 @@ from graphml.ir.op import text
 from graphml.ir.shape import bounds, max_elements
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.layouts import glu_scratch_bytes
-from graphml_cpu.lowering.linear import ACTIVATION, is_native, is_one_row, product, stored_row_bytes
+from graphml_cpu.lowering.linear import (
+    conversion,
+    is_native,
+    is_one_row,
+    is_packed,
+    product,
+    product_kind,
+    stored_row_bytes,
+)
 from graphml_cpu.lowering.step import (
     Argument,
     Lowering,
@@ -49,7 +57,7 @@ def _lower_linears(node: Node, threads: int) -> list[Step]:
     for i, (weight, bias) in enumerate(products):
         if is_native(weight, x):
             entry = (weight, bias, bounds(weight.shape)[0], part_offset(node.type, i))
-            alike.setdefault(weight.dtype.name, []).append(entry)
+            alike.setdefault(product_kind(weight, x), []).append(entry)
         else:
             steps.append(product(weight, x, Part(node, i), bias))
     name = "linears_vec" if is_one_row(x) else "linears"
@@ -75,21 +83,21 @@ def _refuses_glu(node: Node) -> str | None:
         return f"{gate.name} is {gate.dtype.name} and {up.name} {up.dtype.name}"
     if not is_native(gate, x):
         return f"no kernel multiplies {gate.dtype.name} as the file has it"
-    if node.dtype.is_format and node.dtype is not ACTIVATION:
+    if node.dtype.is_format and not is_packed(node.dtype):
         return f"no kernel converts to {node.dtype.name}"
     return decodable(gate) or one_symbol(x)
 
 
 def _workspace(node: Node, threads: int) -> int:
     """The gate's result before it is converted."""
-    return 4 * max_elements(node.shape) if node.dtype is ACTIVATION else 0
+    return 4 * max_elements(node.shape) if is_packed(node.dtype) else 0
 
 
 def _lower_glu(node: Node, threads: int) -> list[Step]:
     gate, up, x = node.inputs[:3]
-    kind, glu = gate.dtype.name, text(node.attributes, "glu")
+    kind, glu = product_kind(gate, x), text(node.attributes, "glu")
     gate_bias, up_bias = node.inputs[3:] if node.attributes["bias"] else (0, 0)
-    converted = node.dtype is ACTIVATION
+    converted = is_packed(node.dtype)
     products = -(-scratch_bytes(kind, width(x)) // 64) * 64
     n_rows = max_elements(x.shape[:-1])
     result: Argument = Workspace(node) if converted else node
@@ -117,9 +125,7 @@ def _lower_glu(node: Node, threads: int) -> list[Step]:
             "k": width(node),
             "rows": rows(x.shape[:-1]),
         }
-        steps.append(
-            Step(KernelRef("quantize_q8", "graphml_cpu.kernels.quantize", "make_quantize_q8"), convert)
-        )
+        steps.append(Step(conversion(node.dtype.name), convert))
     return steps
 
 
@@ -130,5 +136,5 @@ GLU = Lowering(
     refuses=_refuses_glu,
     workspace=_workspace,
     replicable=True,  # what is cheap is the conversion alone
-    shared=lambda node: node.dtype is not ACTIVATION,
+    shared=lambda node: not is_packed(node.dtype),
 )

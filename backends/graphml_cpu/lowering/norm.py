@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphml.ir.node import Node
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.lowering.linear import ACTIVATION
+from graphml_cpu.lowering.linear import is_packed
 from graphml_cpu.lowering.step import (
     Argument,
     Lowering,
@@ -38,14 +38,15 @@ def _lower(node: Node, threads: int) -> list[Step]:
 
 def _refuses_add_norm(node: Node) -> str | None:
     normed = node.type.parts[1].dtype
-    if normed.is_format and normed is not ACTIVATION:
+    if normed.is_format and not is_packed(normed):
         return f"no kernel converts to {normed.name}"
     return one_symbol(node.inputs[0])
 
 
 def _lower_add_norm(node: Node, threads: int) -> list[Step]:
     x, y, weight = node.inputs
-    name = "add_rms_norm_quantize" if node.type.parts[1].dtype is ACTIVATION else "add_rms_norm"
+    normed = node.type.parts[1].dtype
+    name, layout = ("add_rms_norm_quantize", (normed.name,)) if is_packed(normed) else ("add_rms_norm", ())
     arguments: dict[str, Argument] = {
         "x": x,
         "y": y,
@@ -56,7 +57,7 @@ def _lower_add_norm(node: Node, threads: int) -> list[Step]:
         "eps": number(node, "eps"),
         "rows": leading(x),
     }
-    ref = KernelRef(name, "graphml_cpu.kernels.add_norm", f"make_{name}")
+    ref = KernelRef("-".join((name, *layout)), "graphml_cpu.kernels.add_norm", f"make_{name}", layout)
     return [Step(ref, arguments, writes=("total", "out"))]
 
 

@@ -1,17 +1,17 @@
-"""Norms and gates whose result goes at once into the packed rows that meet quantised weights."""
+"""Norms and gates whose result goes at once into the packed rows that meet such weights."""
 
 from __future__ import annotations
 
 from graphml.ir.node import Node
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.lowering.linear import ACTIVATION
+from graphml_cpu.lowering.linear import is_packed
 from graphml_cpu.lowering.step import Argument, Lowering, Step, leading, number, one_symbol, row_bytes, width
 
 _MODULE = "graphml_cpu.kernels.quantize_fused"
 
 
 def _refuses(node: Node) -> str | None:
-    return one_symbol(node) if node.dtype is ACTIVATION else f"no kernel converts to {node.dtype.name}"
+    return one_symbol(node) if is_packed(node.dtype) else f"no kernel converts to {node.dtype.name}"
 
 
 def _lower_norm(node: Node, threads: int) -> list[Step]:
@@ -25,7 +25,9 @@ def _lower_norm(node: Node, threads: int) -> list[Step]:
         "x_stride": row_bytes(x),
         "rows": leading(x),
     }
-    return [Step(KernelRef("rms_norm_quantize", _MODULE, "make_rms_norm_quantize"), arguments)]
+    layout = node.dtype.name
+    ref = KernelRef(f"rms_norm_quantize-{layout}", _MODULE, "make_rms_norm_quantize", (layout,))
+    return [Step(ref, arguments)]
 
 
 def _lower_glu(node: Node, threads: int) -> list[Step]:
@@ -40,7 +42,9 @@ def _lower_glu(node: Node, threads: int) -> list[Step]:
         "up_stride": row_bytes(up),
         "rows": leading(gate),
     }
-    return [Step(KernelRef(f"glu_quantize-{op}", _MODULE, "make_glu_quantize", (op,)), arguments)]
+    layout = node.dtype.name
+    ref = KernelRef(f"glu_quantize-{op}-{layout}", _MODULE, "make_glu_quantize", (op, layout))
+    return [Step(ref, arguments)]
 
 
 NORM = Lowering(("rms_norm_mul_quantize",), _lower_norm, refuses=_refuses, replicable=True)

@@ -10,11 +10,9 @@ from graphml_cpu import target
 from graphml_cpu.simd import operators as operators  # registers Python's operators with numba
 from graphml_cpu.simd.arithmetic import (
     absolute,
-    bf16_to_f32,
     bitcast,
     convert,
     copy_sign,
-    f32_to_bf16,
     float_bits,
     float_from_bits,
     fma,
@@ -31,6 +29,7 @@ from graphml_cpu.simd.arithmetic import (
     zero,
 )
 from graphml_cpu.simd.atomics import atomic_add, atomic_load, atomic_store, compare_swap, pause
+from graphml_cpu.simd.bfloats import bf16_to_f32, dot2_bf16, f32_to_bf16
 from graphml_cpu.simd.lanes import (
     any_lane,
     concatenate,
@@ -112,6 +111,7 @@ __all__ = [
     "constant_table",
     "convert",
     "copy_sign",
+    "dot2_bf16",
     "dot4",
     "dot4_signed",
     "erf",

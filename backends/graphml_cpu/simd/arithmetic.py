@@ -77,9 +77,7 @@ def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
     kind = a if isinstance(a, VectorType) else types.float32
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        if target.current().has_fma:
-            return build.overloaded(builder, "fma", args)
-        return builder.fadd(builder.fmul(args[0], args[1]), args[2])
+        return build.multiply_add(builder, *args)
 
     return kind(kind, kind, kind), codegen
 
@@ -306,36 +304,3 @@ def narrow_saturated(typingctx: Any, vector: Any, value: Any) -> Any:
         return builder.trunc(bounded, result.llvm_type)
 
     return result(vector, value), codegen
-
-
-@operation
-def bf16_to_f32(typingctx: Any, bits: Any) -> Any:
-    """The float32 of bfloat16 bits (lanes u16)."""
-    if not isinstance(bits, VectorType) or bits.bits != 16:
-        return None
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        wide = bits.like("u32").llvm_type
-        shifted = builder.shl(builder.zext(args[0], wide), build.constant(wide, 16))
-        return builder.bitcast(shifted, bits.like("f32").llvm_type)
-
-    return bits.like("f32")(bits), codegen
-
-
-@operation
-def f32_to_bf16(typingctx: Any, value: Any) -> Any:
-    """The bfloat16 bits (lanes u16) of float32, rounded to nearest even; NaN stays NaN."""
-    if not isinstance(value, VectorType) or value.element != "f32":
-        return None
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        wide = value.like("u32").llvm_type
-        bits = builder.bitcast(args[0], wide)
-        last = builder.and_(builder.lshr(bits, build.constant(wide, 16)), build.constant(wide, 1))
-        rounded = builder.add(bits, builder.add(last, build.constant(wide, 0x7FFF)))
-        is_nan = builder.fcmp_unordered("uno", args[0], args[0])
-        quiet = builder.or_(bits, build.constant(wide, 0x400000))
-        high = builder.lshr(builder.select(is_nan, quiet, rounded), build.constant(wide, 16))
-        return builder.trunc(high, value.like("u16").llvm_type)
-
-    return value.like("u16")(value), codegen

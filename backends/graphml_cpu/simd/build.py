@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import llvmlite.ir as ir
 
+from graphml_cpu import target
 from graphml_cpu.simd.types import VectorType
 
 I32 = ir.IntType(32)
@@ -62,6 +63,13 @@ def concatenate(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
 def pointer(builder: ir.IRBuilder, address: ir.Value, pointee: ir.Type) -> ir.Value:
     """An integer address as a pointer to `pointee`."""
     return builder.inttoptr(address, pointee.as_pointer())
+
+
+def multiply_add(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+    """A * b + c of floats, rounded once where the level can."""
+    if target.current().has_fma:
+        return overloaded(builder, "fma", [a, b, c])
+    return builder.fadd(builder.fmul(a, b), c)
 
 
 def resize_integers(
