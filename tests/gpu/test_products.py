@@ -1,4 +1,4 @@
-"""Products and look-ups of GPU backends, run in Python: every kernel, format and way to share the work out."""
+"""Products and look-ups of GPU backends: every kernel, format and way to share the work out, run in Python."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from graphml.ir.language import Builder
 from graphml.ir.op import Array
 from graphml.ir.shape import Symbol
 from graphml.passes.fusions.linear import linear
+from graphml.passes.fusions.linear_id import linear_id
 from graphml.passes.fusions.linears import linears
 from graphml.passes.fusions.mul_mat_glu import GLUS, mul_mat_glu
 from graphml.passes.plan import plan_memory
@@ -166,3 +167,20 @@ def test_the_usual_parameters_share_all_rows_out() -> None:
             way = tuning.few_rows(facts, tuning.Product("q4_0", n, k, 1))
             assert way["GROUP"] % way["LANES"] == 0
             assert way["GROUP"] <= facts.max_group
+
+
+@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize("bound", [3, 21])
+@pytest.mark.parametrize("binding", [1 << 20, 1024])
+def test_experts(each: bool, bound: int, binding: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphml_gpu.lowering.experts._TILES", TILES)
+    tokens, (experts, n, k), g = Symbol("T", bound), (6, 10, 32), Builder()
+    weight, ids = g.weight("w", dtype("q8_0"), (experts, n, k)), g.input("ids", I32, (tokens, 2))
+    shape = (tokens, 2, k) if each else (tokens, k)
+    graph = g.finish(y=g.make(linear_id, weight, g.input("x", F32, shape), ids))
+    values = {"w": weight_of("q8_0", experts, n, k)}
+    driver = PlainDriver(dataclasses.replace(GRAPHICS, max_binding_bytes=binding, max_group=16))
+    for count in (bound, 2):
+        values["ids"] = np.random.default_rng(count).integers(0, experts - 1, (count, 2), np.int32)
+        values["x"] = numbers(count, *shape[1:])
+        check(graph, values, count, driver)

@@ -39,6 +39,7 @@ def products(
     w: Read[u32],
     table: Read[u32],
     x: Any,
+    begin: u32,
     row: u32,
     column: u32,
     n: u32,
@@ -55,7 +56,7 @@ def products(
 ) -> Array[f32]:
     """Rows `row` + r * teams of w [n, k] times rows `column` + c of x [columns, k]: [ROWS * COLUMNS].
 
-    All lanes of a team get them. Rows and columns beyond the last stand for the last.
+    All lanes of a team get them. Rows and columns beyond the last stand for the last. begin: w's byte.
     """
     teams = GROUP // LANES
     sums = private_array(f32, ROWS * COLUMNS)
@@ -64,7 +65,7 @@ def products(
     values = private_array(f32x4, ROWS * 4)
     for unit in range(local_id(0) % LANES, (k + 15) // 16, LANES):
         for r in unroll(ROWS):
-            start = min(row + r * teams, n - 1) * row_bytes(k, FORMAT)
+            start = begin + min(row + r * teams, n - 1) * row_bytes(k, FORMAT)
             quads = unpacked(w, table, start, unit, k, FORMAT, ALIGN, EVEN)
             for quad in unroll(4):
                 values[4 * r + quad] = quads[quad]
@@ -154,7 +155,7 @@ def make_mat_vec(ELEMENT: Any) -> Kernel:
         row = group_number() * (GROUP // LANES * ROWS) + local_id(0) // LANES
         column = group_id(2) * COLUMNS
         sums = products(
-            w, table, x, row, column, n, k, columns,
+            w, table, x, u32(0), row, column, n, k, columns,
             FORMAT, ALIGN, EVEN, ELEMENT, GROUP, LANES, ROWS, COLUMNS,
         )  # fmt: skip
         store(
@@ -192,7 +193,7 @@ def product_of_several(
     row = group * (GROUP // LANES * ROWS) + local_id(0) // LANES
     column = group_id(2) * COLUMNS
     sums = products(
-        w, table, x, row, column, n, k, columns,
+        w, table, x, u32(0), row, column, n, k, columns,
         FORMAT, ALIGN, EVEN, ELEMENT, GROUP, LANES, ROWS, COLUMNS,
     )  # fmt: skip
     store(
@@ -297,11 +298,11 @@ def make_mat_vec_glu(ELEMENT: Any) -> Kernel:
         row = group_number() * (GROUP // LANES * ROWS) + local_id(0) // LANES
         column = group_id(2) * COLUMNS
         gates = products(
-            gate, table, x, row, column, n, k, columns,
+            gate, table, x, u32(0), row, column, n, k, columns,
             GATE_FORMAT, GATE_ALIGN, EVEN, ELEMENT, GROUP, LANES, ROWS, COLUMNS,
         )  # fmt: skip
         ups = products(
-            up, table, x, row, column, n, k, columns,
+            up, table, x, u32(0), row, column, n, k, columns,
             UP_FORMAT, UP_ALIGN, EVEN, ELEMENT, GROUP, LANES, ROWS, COLUMNS,
         )  # fmt: skip
         if local_id(0) % LANES == 0:
