@@ -90,7 +90,8 @@ class Bound:
     """A kernel with its arguments.
 
     buffers: what each buffer argument is, in the kernel's order; the offsets are multiples of
-    `Facts.offset_alignment`, the sizes of 4. scalars: where `Specialised.words` lie, the offset aligned too.
+    `Facts.offset_alignment`, the sizes of 4. scalars: where `Specialised.words` lie, in a
+    buffer of which no kernel writes any part; the offset is aligned too.
     """
 
     kernel: Specialised

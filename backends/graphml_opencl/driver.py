@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
+from graphml_gpu.buffers import Buffers, Used, as_bytes, raw
 from graphml_gpu.driver import Bound, Buffer, Bytes, Facts, Groups, Range, Recording
 
 from graphml.backend import Progress, no_progress
@@ -26,36 +27,11 @@ PENDING = 256
 """Writes that may be on their way."""
 
 
-class OpenclBuffer:
-    """Memory of the device. raw: OpenCL's buffer."""
-
-    def __init__(self, driver: OpenclDriver, raw: Any, n_bytes: int, label: str) -> None:
-        self.raw, self.n_bytes, self.label = raw, n_bytes, label
-        self._driver: OpenclDriver | None = driver
-        self._regions: dict[tuple[int, int], Any] = {}
-
-    def region(self, offset: int, n_bytes: int) -> Any:
-        """A range as a buffer of its own."""
-        if (offset, n_bytes) == (0, self.raw.size):
-            return self.raw
-        if (offset, n_bytes) not in self._regions:
-            self._regions[offset, n_bytes] = self.raw.get_sub_region(offset, n_bytes)
-        return self._regions[offset, n_bytes]
-
-    def release(self) -> None:
-        """See `graphml_gpu.driver.Buffer`."""
-        if self._driver is not None:
-            self._driver.n_bytes -= self.raw.size
-            self._driver = None
-            self._regions.clear()
-            self.raw.release()
-
-
 class OpenclRecording:
     """Dispatches: a kernel object each, with the size of its workgroup."""
 
-    def __init__(self, calls: Sequence[tuple[Any, Groups]], kept: Sequence[Any]) -> None:
-        self.calls = calls
+    def __init__(self, calls: Sequence[tuple[Any, Groups]], used: Used, kept: Sequence[Any]) -> None:
+        self.calls, self.used = calls, used
         self._kept = kept
 
     def __len__(self) -> int:
@@ -63,7 +39,7 @@ class OpenclRecording:
 
 
 class OpenclDriver:
-    """See `graphml_gpu.driver.Driver`. n_bytes: of all its buffers."""
+    """See `graphml_gpu.driver.Driver`. buffers: what is allocated."""
 
     def __init__(self, device: Any = None) -> None:
         import pyopencl
@@ -71,7 +47,7 @@ class OpenclDriver:
         self._cl = pyopencl
         device = devices.devices()[devices.used()] if device is None else device
         self.facts: Facts = devices.facts(device)
-        self.n_bytes = 0
+        self.buffers = Buffers()
         with self._reported("cannot be opened"):
             self._context = pyopencl.Context([device])
             self._queue = pyopencl.CommandQueue(self._context)
@@ -90,25 +66,22 @@ class OpenclDriver:
         except self._cl.Error as error:
             raise BackendError(f"{self.facts.name}: {what}: {error}") from error
 
-    def buffer(self, n_bytes: int, label: str) -> OpenclBuffer:
+    def buffer(self, n_bytes: int, label: str) -> Buffer:
         """See `graphml_gpu.driver.Driver`."""
-        facts, whole = self.facts, max(4, -(-n_bytes // 4) * 4)
-        what = f"{label}: {n_bytes} bytes cannot be allocated ({self.n_bytes} are)"
-        if whole > facts.max_buffer_bytes:
-            raise BackendError(f"{facts.name}: {what}: a buffer holds at most {facts.max_buffer_bytes}")
-        if facts.memory_bytes is not None and self.n_bytes + whole > facts.memory_bytes:
-            raise BackendError(f"{facts.name}: {what}: the device has {facts.memory_bytes}")
-        with self._reported(what):
-            raw = self._cl.Buffer(self._context, self._cl.mem_flags.READ_WRITE, whole)
-            # zeroed now: drivers that allocate late fail here, where it is clear for what
-            self._cl.enqueue_fill_buffer(self._queue, raw, np.zeros(1, np.uint32), 0, whole)
-            self._queue.finish()
-        self.n_bytes += whole
-        return OpenclBuffer(self, raw, n_bytes, label)
+
+        def make(size: int, what: str) -> Any:
+            with self._reported(what):
+                made = self._cl.Buffer(self._context, self._cl.mem_flags.READ_WRITE, size)
+                # zeroed now: drivers that allocate late fail here, where it is clear for what
+                self._cl.enqueue_fill_buffer(self._queue, made, np.zeros(1, np.uint32), 0, size)
+                self._queue.finish()
+                return made
+
+        return self.buffers.allocate(self.facts, n_bytes, label, make, lambda made: made.release())
 
     def write(self, buffer: Buffer, offset: int, data: Any) -> None:
         """See `graphml_gpu.driver.Driver`."""
-        source = _bytes(data)
+        source = as_bytes(data)
         if not len(source):
             return
         with self._reported(f"{buffer.label}: cannot be written"):
@@ -122,14 +95,14 @@ class OpenclDriver:
                 self._put(buffer, offset + begin, source[begin : begin + UPLOAD], wait=True)
 
     def _put(self, buffer: Buffer, offset: int, data: Bytes, wait: bool) -> Any:
-        return self._cl.enqueue_copy(self._queue, _raw(buffer), data, dst_offset=offset, is_blocking=wait)
+        return self._cl.enqueue_copy(self._queue, raw(buffer), data, dst_offset=offset, is_blocking=wait)
 
     def read(self, ranges: Sequence[Range]) -> list[Bytes]:
         """See `graphml_gpu.driver.Driver`."""
         found = [np.empty(n_bytes, np.uint8) for _, _, n_bytes in ranges]
         with self._reported("results cannot be read back"):
             events = [
-                self._cl.enqueue_copy(self._queue, target, _raw(buffer), src_offset=offset, is_blocking=False)
+                self._cl.enqueue_copy(self._queue, target, raw(buffer), src_offset=offset, is_blocking=False)
                 for target, (buffer, offset, n_bytes) in zip(found, ranges, strict=True)
                 if n_bytes
             ]
@@ -144,8 +117,8 @@ class OpenclDriver:
         with self._reported(f"{source.label} cannot be copied to {target.label}"):
             self._cl.enqueue_copy(
                 self._queue,
-                _raw(target),
-                _raw(source),
+                raw(target),
+                raw(source),
                 byte_count=n_bytes,
                 src_offset=source_offset,
                 dst_offset=target_offset,
@@ -154,25 +127,24 @@ class OpenclDriver:
     def clear(self, buffer: Buffer, offset: int, n_bytes: int) -> None:
         """See `graphml_gpu.driver.Driver`."""
         with self._reported(f"{buffer.label} cannot be cleared"):
-            self._cl.enqueue_fill_buffer(self._queue, _raw(buffer), np.zeros(1, np.uint32), offset, n_bytes)
+            self._cl.enqueue_fill_buffer(self._queue, raw(buffer), np.zeros(1, np.uint32), offset, n_bytes)
 
     def record(self, dispatches: Sequence[Bound], progress: Progress = no_progress) -> OpenclRecording:
         """See `graphml_gpu.driver.Driver`."""
-        calls, kept = [], []
+        calls: list[tuple[Any, Groups]] = []
+        regions: dict[tuple[int, int, int], Any] = {}
         for i, bound in enumerate(dispatches):
             progress("compile", i, len(dispatches))
             with self._reported(f"kernel {bound.kernel.title}: cannot be bound"):
                 kernel = self._programs.kernel(bound.kernel)
-                ranges: Sequence[tuple[Any, int, int]] = (*bound.buffers, bound.scalars)
-                regions = [buffer.region(offset, n_bytes) for buffer, offset, n_bytes in ranges]
-                kernel.set_args(*regions)
+                kernel.set_args(*(_region(where, regions) for where in (*bound.buffers, bound.scalars)))
             calls.append((kernel, bound.kernel.group))
-            kept.append(regions)
         progress("compile", len(dispatches), len(dispatches))
-        return OpenclRecording(calls, kept)
+        return OpenclRecording(calls, Used(dispatches), tuple(regions.values()))
 
     def submit(self, recording: Recording, groups: Sequence[Groups], timed: bool = False) -> None:
         """See `graphml_gpu.driver.Driver`."""
+        cast(OpenclRecording, recording).used.check(self.buffers.n_released)
         if timed:
             self._submit_timed(recording, groups)
             return
@@ -219,16 +191,17 @@ class OpenclDriver:
         self._events = []
 
 
-def _raw(buffer: Buffer) -> Any:
-    return cast(OpenclBuffer, buffer).raw
-
-
 def _calls(recording: Recording) -> Sequence[tuple[Any, Groups]]:
     return cast(OpenclRecording, recording).calls
 
 
-def _bytes(data: Any) -> Bytes:
-    """An array or bytes as bytes, without a copy."""
-    if isinstance(data, np.ndarray):
-        return data.reshape(-1).view(np.uint8)
-    return np.frombuffer(data, np.uint8)
+def _region(where: Range, made: dict[tuple[int, int, int], Any]) -> Any:
+    """A range as a buffer of its own; the same range of several dispatches is the same one."""
+    buffer, offset, n_bytes = where
+    whole = raw(buffer)
+    if (offset, n_bytes) == (0, whole.size):
+        return whole
+    key = id(buffer), offset, n_bytes
+    if key not in made:
+        made[key] = whole.get_sub_region(offset, n_bytes)
+    return made[key]

@@ -16,6 +16,8 @@ from graphml_gpu.language import Specialised
 from graphml import settings
 from graphml_opencl.devices import version
 
+_DIGEST = hashlib.sha256().digest_size
+
 
 class Programs:
     """The programs of a device."""
@@ -57,8 +59,15 @@ class Programs:
         import pyopencl
 
         try:
-            return self._built(pyopencl.Program(self._context, [self._device], [path.read_bytes()]))
-        except (OSError, pyopencl.Error):
+            whole = path.read_bytes()
+        except OSError:
+            return None
+        digest, data = whole[:_DIGEST], whole[_DIGEST:]
+        if hashlib.sha256(data).digest() != digest:  # drivers crash on damaged binaries
+            return None
+        try:
+            return self._built(pyopencl.Program(self._context, [self._device], [data]))
+        except pyopencl.Error:
             return None
 
     def _built(self, program: Any) -> Any:
@@ -80,7 +89,7 @@ def _keep(path: Path, data: bytes) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            file.write(hashlib.sha256(data).digest() + data)
         Path(name).replace(path)
     except OSError:
         Path(name).unlink(missing_ok=True)

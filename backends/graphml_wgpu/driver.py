@@ -5,10 +5,11 @@ Knows nothing of graphs. All but the calls of each step (`encode`) goes through 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
+from graphml_gpu.buffers import Buffers, Used, as_bytes, raw
 from graphml_gpu.driver import Bound, Buffer, Bytes, Facts, Groups, Range, Recording
 
 from graphml.backend import Progress, no_progress
@@ -26,55 +27,25 @@ QUERIES = 4096
 """Timestamps in a query set: the most that WebGPU allows."""
 
 
-class WgpuBuffer:
-    """Memory of the device, for every use. raw: wgpu's buffer."""
-
-    def __init__(self, driver: WgpuDriver, raw: Any, n_bytes: int, label: str) -> None:
-        self.raw, self.n_bytes, self.label = raw, n_bytes, label
-        self._driver: WgpuDriver | None = driver
-
-    def release(self) -> None:
-        """See `graphml_gpu.driver.Buffer`."""
-        if self._driver is not None:
-            self._driver.n_bytes -= self.raw.size
-            self._driver.n_released += 1
-            self._driver = None
-            self.raw.destroy()
-
-    @property
-    def released(self) -> bool:
-        """Whether its memory was given back."""
-        return self._driver is None
-
-
 class WgpuRecording:
     """Dispatches with handles for `encode`, and the wgpu objects that these belong to."""
 
-    def __init__(self, calls: Sequence[tuple[Any, Any]], buffers: Iterable[WgpuBuffer]) -> None:
+    def __init__(self, calls: Sequence[tuple[Any, Any]], used: Used) -> None:
         self._kept = calls
         self.calls: list[Call] = [(pipeline._internal, group._internal) for pipeline, group in calls]
-        self._buffers = tuple(dict.fromkeys(buffers))
-        self._checked = 0
+        self.used = used
 
     def __len__(self) -> int:
         return len(self.calls)
 
-    def check(self, n_released: int) -> None:
-        """Refuse to be submitted when one of its buffers is gone; n_released: of the driver, so far."""
-        if n_released != self._checked:
-            gone = [buffer.label for buffer in self._buffers if buffer.released]
-            if gone:
-                raise BackendError(f"a recording cannot be submitted: {', '.join(gone)} was released")
-            self._checked = n_released
-
 
 class WgpuDriver:
-    """See `graphml_gpu.driver.Driver`. n_bytes: of all its buffers; n_released: how many were given back."""
+    """See `graphml_gpu.driver.Driver`. buffers: what is allocated."""
 
     def __init__(self, adapter: Any = None) -> None:
         adapter = adapters.adapters()[adapters.used()] if adapter is None else adapter
         self.facts: Facts = adapters.facts(adapter)
-        self.n_bytes = self.n_released = 0
+        self.buffers = Buffers()
         wanted = [name for name in adapters.FEATURES if name in adapter.features]
         with reported(f"{self.facts.name}: cannot be opened"):
             # without limits of its own, a device has all that the adapter has
@@ -82,32 +53,29 @@ class WgpuDriver:
         self._queue = Queue(self._device)
         self._pipelines = Pipelines(self._device)
         self._staging: Any = None
+        self._between: Any = None
         self._resolved: Any = None
         self._queries: list[Any] = []
         self._timed = 0
 
-    def buffer(self, n_bytes: int, label: str) -> WgpuBuffer:
+    def buffer(self, n_bytes: int, label: str) -> Buffer:
         """See `graphml_gpu.driver.Driver`."""
-        facts, whole = self.facts, max(4, -(-n_bytes // 4) * 4)
-        what = f"{facts.name}: {label}: {n_bytes} bytes cannot be allocated ({self.n_bytes} are)"
-        if whole > facts.max_buffer_bytes:
-            raise BackendError(f"{what}: a buffer holds at most {facts.max_buffer_bytes}")
-        if facts.memory_bytes is not None and self.n_bytes + whole > facts.memory_bytes:
-            raise BackendError(f"{what}: the device has {facts.memory_bytes}")
-        with reported(what):
-            raw = self._device.create_buffer(
-                label=label, size=whole, usage="STORAGE | UNIFORM | COPY_SRC | COPY_DST"
-            )
-        self.n_bytes += whole
-        return WgpuBuffer(self, raw, n_bytes, label)
+
+        def make(size: int, what: str) -> Any:
+            with reported(f"{self.facts.name}: {what}"):
+                return self._device.create_buffer(
+                    label=label, size=size, usage="STORAGE | UNIFORM | COPY_SRC | COPY_DST"
+                )
+
+        return self.buffers.allocate(self.facts, n_bytes, label, make, lambda made: made.destroy())
 
     def write(self, buffer: Buffer, offset: int, data: Any) -> None:
         """See `graphml_gpu.driver.Driver`."""
-        source = _bytes(data)
+        source = as_bytes(data)
         with reported(f"{self.facts.name}: {buffer.label}: cannot be written"):
             for begin in range(0, len(source), UPLOAD):
                 chunk = source[begin : begin + UPLOAD]
-                self._device.queue.write_buffer(_raw(buffer), offset + begin, _whole_words(chunk))
+                self._device.queue.write_buffer(raw(buffer), offset + begin, _whole_words(chunk))
                 if len(source) > UPLOAD:  # or wgpu keeps staging memory for all of it
                     self._device.queue.submit([])
                     self._queue.wait()
@@ -125,7 +93,7 @@ class WgpuDriver:
             def encode(encoder: Any, places: Any = places, staging: Any = staging) -> None:
                 for i, begin, n_bytes, at in places:
                     buffer, offset, _ = ranges[i]
-                    source = _raw(buffer)._internal
+                    source = raw(buffer)._internal
                     self._queue.copy(encoder, source, offset + begin, staging._internal, at, n_bytes)
 
             self._queue.submit(encode)
@@ -138,16 +106,29 @@ class WgpuDriver:
         self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, n_bytes: int
     ) -> None:
         """See `graphml_gpu.driver.Driver`."""
+        begin, end = raw(source), raw(target)
+        if begin is not end:
+            self._copy(begin, source_offset, end, target_offset, n_bytes)
+            return
+        for at in range(0, n_bytes, UPLOAD):  # WebGPU copies between different buffers only
+            size = min(UPLOAD, n_bytes - at)
+            if self._between is None or self._between.size < size:
+                with reported(f"{self.facts.name}: no memory to copy {size} bytes by way of"):
+                    self._between = self._device.create_buffer(size=size, usage="COPY_SRC | COPY_DST")
+            self._copy(begin, source_offset + at, self._between, 0, size)
+            self._copy(self._between, 0, end, target_offset + at, size)
+
+    def _copy(self, source: Any, begin: int, target: Any, offset: int, n_bytes: int) -> None:
         self._queue.submit(
             lambda encoder: self._queue.copy(
-                encoder, _raw(source)._internal, source_offset, _raw(target)._internal, target_offset, n_bytes
+                encoder, source._internal, begin, target._internal, offset, n_bytes
             )
         )
 
     def clear(self, buffer: Buffer, offset: int, n_bytes: int) -> None:
         """See `graphml_gpu.driver.Driver`."""
-        raw = _raw(buffer)._internal
-        self._queue.submit(lambda encoder: self._queue.clear(encoder, raw, offset, n_bytes))
+        handle = raw(buffer)._internal
+        self._queue.submit(lambda encoder: self._queue.clear(encoder, handle, offset, n_bytes))
 
     def record(self, dispatches: Sequence[Bound], progress: Progress = no_progress) -> WgpuRecording:
         """See `graphml_gpu.driver.Driver`."""
@@ -157,12 +138,11 @@ class WgpuDriver:
             with reported(f"{self.facts.name}: kernel {bound.kernel.title}: cannot be bound"):
                 calls.append(self._pipelines.call(bound))
         progress("compile", len(dispatches), len(dispatches))
-        ranges = [where for bound in dispatches for where in (*bound.buffers, bound.scalars)]
-        return WgpuRecording(calls, (cast(WgpuBuffer, buffer) for buffer, _, _ in ranges))
+        return WgpuRecording(calls, Used(dispatches))
 
     def submit(self, recording: Recording, groups: Sequence[Groups], timed: bool = False) -> None:
         """See `graphml_gpu.driver.Driver`."""
-        cast(WgpuRecording, recording).check(self.n_released)
+        cast(WgpuRecording, recording).used.check(self.buffers.n_released)
         if timed:
             self._submit_timed(recording, groups)
         else:
@@ -235,22 +215,8 @@ class WgpuDriver:
         return self._staging
 
 
-def _raw(buffer: Buffer) -> Any:
-    found = cast(WgpuBuffer, buffer)
-    if found.released:  # submitting it would end the process
-        raise BackendError(f"{found.label}: was released")
-    return found.raw
-
-
 def _calls(recording: Recording) -> list[Call]:
     return cast(WgpuRecording, recording).calls
-
-
-def _bytes(data: Any) -> Bytes:
-    """An array or bytes as bytes, without a copy."""
-    if isinstance(data, np.ndarray):
-        return data.reshape(-1).view(np.uint8)
-    return np.frombuffer(data, np.uint8)
 
 
 def _whole_words(chunk: Bytes) -> Bytes:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
+from graphml_gpu.buffers import raw
 from graphml_gpu.driver import Bound, compile_error, writable
 from graphml_gpu.language import Specialised
 
@@ -55,9 +55,9 @@ class Pipelines:
 
     def _bind_group(self, bound: Bound, shared: frozenset[str]) -> Any:
         group, _ = self._layout(_access(bound.kernel, shared))
-        ranges: Sequence[tuple[Any, int, int]] = (*bound.buffers, bound.scalars)
+        ranges = (*bound.buffers, bound.scalars)
         entries = [
-            {"binding": i, "resource": {"buffer": buffer.raw, "offset": offset, "size": n_bytes}}
+            {"binding": i, "resource": {"buffer": raw(buffer), "offset": offset, "size": n_bytes}}
             for i, (buffer, offset, n_bytes) in enumerate(ranges)
         ]
         return self._device.create_bind_group(label=bound.kernel.name, layout=group, entries=entries)

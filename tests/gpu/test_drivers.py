@@ -1,0 +1,441 @@
+"""The drivers of GPU libraries, each on the first device of this machine: memory, recordings, times, errors.
+
+Where a library has no device the tests are skipped and say what is missing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from graphml_gpu.driver import Bound, Buffer, Driver, Recording, writable
+from graphml_gpu.language import (
+    PORTABLE,
+    Read,
+    Specialised,
+    Update,
+    Write,
+    f32,
+    global_id,
+    group_sum,
+    kernel,
+    u32,
+)
+
+from graphml.engine import discovery
+from graphml.errors import BackendError
+
+NAMES = ("wgpu", "opencl")
+
+
+@kernel
+def add_scaled(x: Read[f32], y: Update[f32], n: u32, factor: f32, *, GROUP: int = 64) -> None:
+    """y += factor x. x, y [n]."""
+    i = global_id(0)
+    if i < n:
+        y[i] = y[i] + factor * x[i]
+
+
+@kernel
+def sums(x: Read[f32], out: Write[f32], *, GROUP: int = 64) -> None:
+    """The sum of a workgroup's elements, for each of them. x, out [groups * GROUP]."""
+    i = global_id(0)
+    out[i] = group_sum(x[i])
+
+
+def opened(name: str) -> Any:
+    """The driver's class, with the module of its devices loaded; skips where there is no device."""
+    backend = discovery.backend(name)
+    reason = backend.unavailable()
+    if reason is not None:
+        pytest.skip(f"{name}: {reason}")
+    if name == "wgpu":
+        from graphml_wgpu.driver import WgpuDriver
+
+        return WgpuDriver
+    from graphml_opencl.driver import OpenclDriver
+
+    return OpenclDriver
+
+
+@pytest.fixture(params=NAMES, scope="module")
+def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
+    made = opened(request.param)()
+    yield made
+    made.close()
+
+
+class Work:
+    """x, y and scalars in one buffer, as programs have their values."""
+
+    def __init__(self, driver: Driver, n: int = 100) -> None:
+        self.driver, self.n = driver, n
+        at = max(512, driver.facts.offset_alignment)
+        self.x, self.y = 0, at
+        self.arena, self.words = driver.buffer(2 * at, "arena"), driver.buffer(256, "words")
+        self.kernel = add_scaled.specialise(driver.facts.features())
+        driver.write(self.arena, self.x, np.arange(n, dtype=np.float32))
+        self.give(2.0)
+
+    def give(self, factor: float) -> None:
+        self.driver.write(self.words, 0, self.kernel.words({"n": self.n, "factor": factor}))
+
+    def bound(self, kernel: Specialised | None = None) -> Bound:
+        size = 4 * self.n
+        kernel = kernel or self.kernel
+        scalars = (self.words, 0, 4 * len(self.kernel.scalars))
+        return Bound(kernel, ((self.arena, self.x, size), (self.arena, self.y, size)), scalars)
+
+    def recording(self, times: int = 1) -> Recording:
+        return self.driver.record([self.bound()] * times)
+
+    def result(self) -> list[float]:
+        return self.driver.read([(self.arena, self.y, 4 * self.n)])[0].view(np.float32).tolist()  # type: ignore[no-any-return]
+
+
+def expected(factor: float, n: int = 100) -> list[float]:
+    return (np.float32(factor) * np.arange(n, dtype=np.float32)).tolist()  # type: ignore[no-any-return]
+
+
+GRID = (2, 1, 1)
+
+
+def test_facts_are_those_of_a_device_that_can_be_used(driver: Driver) -> None:
+    facts = driver.facts
+    assert facts.name
+    assert facts.driver
+    assert facts.max_binding_bytes >= 1 << 27
+    assert facts.max_binding_bytes <= facts.max_buffer_bytes
+    assert facts.max_group >= 256
+    assert facts.max_groups >= 65535
+    assert facts.shared_bytes >= 16384
+    assert facts.offset_alignment in (4, 16, 32, 64, 128, 256, 512)
+    assert 1 <= facts.subgroup_min <= facts.subgroup_max
+    features = facts.features()
+    assert (features.subgroups, features.f16, features.dot4) == (
+        facts.has_subgroups,
+        facts.has_f16,
+        facts.has_dot4,
+    )
+    assert features.subgroup_min == facts.subgroup_min
+
+
+def test_memory_begins_zeroed_and_is_cleared(driver: Driver) -> None:
+    buffer = driver.buffer(4096, "zeros")
+    (found,) = driver.read([(buffer, 0, 4096)])
+    assert not found.any()
+    driver.write(buffer, 0, np.full(1024, 7, np.uint32))
+    driver.clear(buffer, 8, 12)
+    (found,) = driver.read([(buffer, 0, 24)])
+    assert found.view(np.uint32).tolist() == [7, 7, 0, 0, 0, 7]
+
+
+def test_what_is_written_is_read_in_pieces_of_any_place(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = sys.modules[type(driver).__module__]
+    for name in ("UPLOAD", "READBACK", "COPIED"):  # pieces smaller than the data
+        if hasattr(module, name):
+            monkeypatch.setattr(module, name, 64)
+    data = np.random.default_rng(1).integers(0, 256, 1000, np.uint8)
+    buffer = driver.buffer(1200, "data")
+    driver.write(buffer, 100, data)
+    driver.write(buffer, 4, b"abcd")
+    driver.write(buffer, 0, np.zeros(0, np.uint8))
+    parts = driver.read(
+        [(buffer, 100, 1000), (buffer, 4, 4), (buffer, 0, 0), (buffer, 104, 60), (buffer, 1100, 8)]
+    )
+    assert parts[0].tolist() == data.tolist()
+    assert parts[1].tobytes() == b"abcd"
+    assert parts[2].size == 0
+    assert parts[3].tolist() == data[4:64].tolist()
+    assert parts[4].tolist() == [0] * 8
+
+
+def test_ranges_are_copied_on_the_device(driver: Driver) -> None:
+    source, target = driver.buffer(64, "source"), driver.buffer(64, "target")
+    driver.write(source, 0, np.arange(16, dtype=np.uint32))
+    driver.copy(source, 8, target, 32, 12)
+    driver.copy(target, 32, target, 0, 4)
+    (found,) = driver.read([(target, 0, 48)])
+    assert found.view(np.uint32).tolist() == [2, 0, 0, 0, 0, 0, 0, 0, 2, 3, 4, 0]
+
+
+def test_a_recording_runs_again_with_what_was_written_since(driver: Driver) -> None:
+    work = Work(driver)
+    recording = work.recording()
+    assert len(recording) == 1
+    driver.submit(recording, [GRID])
+    work.give(0.5)  # ordered between the two, though nothing was waited for
+    driver.submit(recording, [GRID])
+    assert work.result() == expected(2.5)
+
+
+def test_dispatches_see_what_those_before_them_wrote(driver: Driver) -> None:
+    work = Work(driver)
+    driver.submit(work.recording(40), [GRID] * 40)
+    assert work.result() == expected(80)
+
+
+def test_a_grid_decides_how_much_runs_and_none_leaves_a_dispatch_out(driver: Driver) -> None:
+    work = Work(driver)
+    driver.submit(work.recording(3), [(0, 1, 1), (1, 1, 1), (2, 0, 1)])
+    assert work.result() == [*expected(2)[:64], *[0.0] * 36]
+
+
+@pytest.mark.parametrize("portable", [False, True])
+def test_groups_meet_with_the_devices_features_and_without(driver: Driver, portable: bool) -> None:
+    features = PORTABLE if portable else driver.facts.features()
+    made = sums.specialise(features, GROUP=128)
+    values = np.random.default_rng(2).integers(0, 99, 256).astype(np.float32)
+    buffers = [driver.buffer(1024, "x"), driver.buffer(1024, "out"), driver.buffer(256, "words")]
+    driver.write(buffers[0], 0, values)
+    driver.write(buffers[2], 0, made.words({}))
+    ranges = [(buffer, 0, buffer.n_bytes) for buffer in buffers]
+    driver.submit(driver.record([Bound(made, tuple(ranges[:2]), ranges[2])]), [(2, 1, 1)])
+    (found,) = driver.read([(buffers[1], 0, 1024)])
+    assert found.view(np.float32).reshape(2, 128).tolist() == [
+        [float(v.sum())] * 128 for v in values.reshape(2, 128)
+    ]
+
+
+def test_times_are_of_each_dispatch_in_order(driver: Driver) -> None:
+    if not driver.facts.has_timestamps:
+        pytest.skip(f"{driver.facts.name} has no timestamps")
+    work = Work(driver)
+    driver.submit(work.recording(5), [GRID, (0, 1, 1), GRID, GRID, GRID], timed=True)
+    times = driver.times()
+    assert len(times) == 5
+    assert all(begin <= end for begin, end in times)
+    assert [begin for begin, _ in times] == sorted(begin for begin, _ in times)
+    assert 0 < times[-1][1] - times[0][0] < 60e9
+    assert work.result() == expected(8)
+
+
+def test_more_timestamps_than_a_query_set_holds(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules[type(driver).__module__]
+    if hasattr(module, "QUERIES"):
+        monkeypatch.setattr(module, "QUERIES", 32)
+    fresh = type(driver)()
+    work = Work(fresh)
+    fresh.submit(work.recording(50), [GRID] * 50, timed=True)
+    times = fresh.times()
+    fresh.close()
+    assert len(times) == 50
+    assert [begin for begin, _ in times] == sorted(begin for begin, _ in times)
+    assert times[-1][1] > times[0][0]
+
+
+def test_compiling_reports_progress(driver: Driver) -> None:
+    work, heard = Work(driver), []
+    driver.record([work.bound()] * 3, lambda *words: heard.append(words))
+    assert heard == [("compile", 0, 3), ("compile", 1, 3), ("compile", 2, 3), ("compile", 3, 3)]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Spoiled:
+    """A kernel whose text is no text of its language."""
+
+    real: Specialised
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+    def wgsl(self, writable: Any = ()) -> str:
+        return self.real.wgsl(writable).replace("let i", "let nonsense = nowhere;\n    let i")
+
+    def opencl(self) -> str:
+        return self.real.opencl().replace("const uint i", "int nonsense = nowhere;\n    const uint i")
+
+
+def test_a_kernel_that_cannot_be_compiled_is_shown_with_numbers(driver: Driver) -> None:
+    work = Work(driver)
+    spoiled: Any = Spoiled(work.kernel)
+    with pytest.raises(BackendError, match=r"(?s)add_scaled.*nowhere.*\n +\d+ .*nonsense = nowhere;"):
+        driver.record([work.bound(spoiled)])
+    driver.submit(work.recording(), [GRID])
+    assert work.result() == expected(2)
+
+
+def wrong_offset(work: Work) -> None:
+    size, scalars = 4 * work.n, (work.words, 0, 16)
+    bound = Bound(work.kernel, ((work.arena, 2, size), (work.arena, work.y, size)), scalars)
+    work.driver.submit(work.driver.record([bound]), [GRID])
+
+
+def beyond(work: Work) -> None:
+    work.driver.read([(work.arena, work.arena.n_bytes, 64)])
+
+
+def written_beyond(work: Work) -> None:
+    work.driver.write(work.arena, work.arena.n_bytes - 4, np.zeros(4, np.uint32))
+
+
+def released_buffer(work: Work) -> None:
+    gone = work.driver.buffer(4096, "the gone one")
+    size, scalars = 4 * work.n, (work.words, 0, 16)
+    recording = work.driver.record(
+        [Bound(work.kernel, ((gone, 0, size), (work.arena, work.y, size)), scalars)]
+    )
+    gone.release()
+    gone.release()
+    with pytest.raises(BackendError, match="the gone one"):
+        work.driver.read([(gone, 0, 4)])
+    work.driver.submit(recording, [GRID])
+
+
+def too_large(work: Work) -> None:
+    work.driver.buffer(work.driver.facts.max_buffer_bytes + 4, "large")
+
+
+@pytest.mark.parametrize("mistake", [wrong_offset, beyond, written_beyond, released_buffer, too_large])
+def test_a_mistake_is_an_error_and_the_device_goes_on(
+    driver: Driver, mistake: Callable[[Work], None]
+) -> None:
+    work = Work(driver)
+    with pytest.raises(BackendError):
+        mistake(work)
+    driver.submit(work.recording(), [GRID])
+    assert work.result() == expected(2)
+
+
+def test_a_grid_beyond_the_device_is_an_error(driver: Driver) -> None:
+    if driver.facts.max_groups > 65535:
+        pytest.skip("OpenCL has no limit that a test could pass")
+    work = Work(driver)
+    recording = work.recording()
+    with pytest.raises(BackendError, match="65536"):
+        driver.submit(recording, [(65536, 1, 1)])
+    driver.submit(recording, [GRID])
+    assert work.result() == expected(2)
+
+
+def test_more_than_the_device_has_is_refused_and_what_is_released_counts_no_more(driver: Driver) -> None:
+    kept: Any = driver
+    real = kept.facts
+    kept.facts = dataclasses.replace(real, memory_bytes=kept.buffers.n_bytes + 100_000)
+    try:
+        first = driver.buffer(60_000, "first")
+        with pytest.raises(BackendError, match=r"second: 60000 bytes cannot be allocated \(\d+ are\)"):
+            driver.buffer(60_000, "second")
+        first.release()
+        driver.buffer(60_000, "second").release()
+    finally:
+        kept.facts = real
+
+
+def test_buffers_shared_with_a_written_one_are_bound_as_written(driver: Driver) -> None:
+    work = Work(driver)
+    assert writable(work.bound()) == {"x", "y"}
+    other: Buffer = driver.buffer(512, "other")
+    size, scalars = 4 * work.n, (work.words, 0, 16)
+    bound = Bound(work.kernel, ((other, 0, size), (work.arena, work.y, size)), scalars)
+    assert writable(bound) == {"y"}
+    driver.write(other, 0, np.ones(work.n, np.float32))
+    driver.submit(driver.record([bound, work.bound()]), [GRID, GRID])
+    assert work.result() == (2 * np.arange(100) + 2).tolist()
+
+
+def test_a_lost_device_is_an_error_and_another_can_be_opened(caplog: pytest.LogCaptureFixture) -> None:
+    made = opened("wgpu")()
+    work = Work(made)
+    recording = work.recording()
+    with caplog.at_level(logging.CRITICAL, "wgpu"):
+        made._device.destroy()
+        for use in (
+            lambda: made.submit(recording, [GRID]),
+            work.result,
+            lambda: work.give(1.0),
+            lambda: made.buffer(64, "more"),
+        ):
+            with pytest.raises(BackendError, match="lost"):
+                use()
+    again = Work(opened("wgpu")())
+    again.driver.submit(again.recording(), [GRID])
+    assert again.result() == expected(2)
+    again.driver.close()
+
+
+def test_binaries_of_opencl_programs_are_kept_and_a_damaged_one_is_made_again(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHML_CACHE", str(tmp_path))
+    kind = opened("opencl")
+    import pyopencl
+
+    def run() -> list[float]:
+        work = Work(kind())
+        work.driver.submit(work.recording(), [GRID])
+        return work.result()
+
+    assert run() == expected(2)
+    (path,) = (tmp_path / "opencl").iterdir()
+    sources: list[object] = []
+    real = pyopencl.Program
+
+    def watched(context: Any, *given: Any) -> Any:
+        sources.extend(value for value in given if isinstance(value, str))
+        return real(context, *given)
+
+    monkeypatch.setattr(pyopencl, "Program", watched)
+    assert run() == expected(2)
+    assert sources == []
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 3])
+    assert run() == expected(2)
+    assert len(sources) == 1
+    assert path.read_bytes()[:64] == whole[:64]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_device_is_chosen_by_number_or_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = opened(name)
+    setting = {"wgpu": "GRAPHML_WGPU_ADAPTER", "opencl": "GRAPHML_OPENCL_DEVICE"}[name]
+    first = kind()
+    title = first.facts.name
+    first.close()
+    for wanted in ("0", title[2:].upper()):
+        monkeypatch.setenv(setting, wanted)
+        made = kind()
+        assert made.facts.name == title
+        made.close()
+    for wanted in ("99", "no such thing"):
+        monkeypatch.setenv(setting, wanted)
+        with pytest.raises(BackendError) as found:
+            kind()
+        assert setting in str(found.value)
+        assert f"0: {title}" in str(found.value)
+
+
+@pytest.mark.parametrize(("name", "package"), [("wgpu", "wgpu"), ("opencl", "pyopencl")])
+def test_without_its_library_a_backend_says_what_to_install(name: str, package: str) -> None:
+    code = (
+        f"import sys; sys.modules[{package!r}] = None\n"
+        f"from graphml_{name} import BACKEND\n"
+        "print(BACKEND.unavailable())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert f"the package `{package}` is not installed" in done.stdout
+    assert f"graphml-engine[{name}]" in done.stdout
+
+
+@pytest.mark.parametrize(("name", "package"), [("wgpu", "wgpu"), ("opencl", "pyopencl")])
+def test_importing_a_backend_loads_no_library(name: str, package: str) -> None:
+    code = f"import sys, graphml_{name}; print({package!r} in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_doctors_facts_name_the_device(name: str) -> None:
+    opened(name)
+    facts = discovery.backend(name).describe()
+    assert str(facts["device"]).startswith("0: ")
+    assert "timestamps" in str(facts["features"])
+    assert int(str(facts["largest binding bytes"])) >= 1 << 27
