@@ -144,7 +144,7 @@ class Kernel:
 
         Raises `BackendError` naming the kernel, the line and what was wanted.
         """
-        key = (features, tuple(sorted(constants.items())), tuple(map(type, constants.values())))
+        key = (features, *((name, type(constants[name]), constants[name]) for name in sorted(constants)))
         if key not in self._made:
             self._made[key] = _specialise(self, features, constants)
         return self._made[key]

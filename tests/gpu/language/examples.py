@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from graphml_gpu.language import (
     PORTABLE,
+    Array,
     Features,
     Kernel,
     Read,
@@ -181,6 +182,52 @@ def no_numbers(x: Read[f32], out: Write[f32], *, GROUP: int = 8) -> None:
     out[4 * i + 3] = clamp(floor(f32(i)), 1.0, 3.0) + subgroup_sum(0.0)
 
 
+@function
+def bump(counts: Array[u32], by: u32) -> u32:
+    counts[0] = counts[0] + by
+    return counts[0]
+
+
+@function
+def two(x: u32) -> tuple[u32, u32]:
+    x += 1
+    return x, x * 2
+
+
+@kernel
+def order(x: Read[u32], counts: Update[u32], out: Write[u32], n: u32, *, GROUP: int = 1) -> None:
+    """What is worked out first, and where variables live."""
+    out[0] = counts[0] + bump(counts, 3) * 10 + counts[0] * 100
+    a, b = x[0], x[1]
+    a, b = b, a
+    out[1] = a * 10 + b
+    if n > 2:
+        found = x[n - 1]
+    elif n > 1:
+        found = x[0]
+    else:
+        found = 7
+    out[2] = found
+    out[3] = x[n] if n < 3 else 9
+    out[4] = 1 if n < 3 and x[n] > 0 and bump(counts, 1) > 0 else 0
+    out[5] = 1 if n == 3 or bump(counts, 1) > 0 else 0
+    kept = counts[0]
+    counts[0] += 5
+    out[6] = kept
+    n += 1
+    first, second = two(n)
+    out[7] = n * 10000 + first * 100 + second
+    previous = u32(0)
+    for i in range(3):
+        if i > 0:
+            out[7 + i] = previous
+        previous = x[i]
+    index = 10
+    while bump(counts, 1) < 13:
+        index += 1
+    out[index] = counts[0]
+
+
 @dataclasses.dataclass(frozen=True)
 class Example:
     """A kernel with its arguments; wanted: what NumPy says that its outputs hold."""
@@ -293,11 +340,20 @@ def _no_numbers() -> Example:
     return Example(no_numbers, {"x": x, "out": np.zeros((8, 4), np.float32)}, wanted={"out": wanted})
 
 
+def _order() -> Example:
+    x = np.array([4, 6, 8], np.uint32)
+    # counts[0]: 2, then 5 and 10, then 11, 12, 13.
+    wanted = np.array([2 + 50 + 500, 64, 8, 9, 0, 1, 5, 40510, 4, 6, 0, 0, 13], np.uint32)
+    buffers: Arrays = {"x": x, "counts": np.array([2], np.uint32), "out": np.zeros(13, np.uint32)}
+    return Example(order, buffers, {"n": 3}, wanted={"out": wanted, "counts": np.array([13], np.uint32)})
+
+
 with np.errstate(invalid="ignore"):
     EXAMPLES = {
         "rms_norm": _rms_norm(True),
         "rms_norm_silu": _rms_norm(False),
         "flow": _flow(),
+        "order": _order(),
         "memory": _memory(),
         "packed": _packed(),
         "halves": _halves(),
@@ -313,6 +369,7 @@ GOLDENS = {
     "halves": (halves, PORTABLE),
     "halves.f16": (halves, EVERYTHING),
     "flow": (flow, PORTABLE),
+    "order": (order, PORTABLE),
 }
 """Name of a text -> kernel and features."""
 
