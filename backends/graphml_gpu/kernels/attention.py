@@ -279,7 +279,8 @@ def _attention(element: Any) -> Kernel:
     return attention
 
 
-ATTENTION: Mapping[Type, Kernel] = {element: _attention(element) for element in (f32x4, f32, u32x2, u32)}  # type: ignore[misc]
+_ELEMENTS: tuple[Any, ...] = (f32x4, f32, u32x2, u32)
+ATTENTION: Mapping[Type, Kernel] = {element: _attention(element) for element in _ELEMENTS}
 """Element type of the caches -> kernel."""
 
 

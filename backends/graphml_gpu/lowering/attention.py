@@ -20,10 +20,13 @@ from graphml_gpu.dispatch import (
     rows,
 )
 from graphml_gpu.kernels.attention import ATTENTION, RECORD_HEAD, TEAM, combine_attention
+from graphml_gpu.kernels.attention_tiles import ATTENTION_TILES
 from graphml_gpu.kernels.cache import CACHE_TYPES
 from graphml_gpu.language import Type, f32, f32x4, u32, u32x2
 
-_GROUP = 128
+_GROUP, _TILE_GROUP = 128, 64
+_FEW_TOKENS = 4
+"""Up to this many each has workgroups of its own, even where they are of one sequence."""
 _QUERY_BYTES = 6144
 """Shared memory that a workgroup's queries may take, and its values; any device has 16 KB."""
 _GROUPS = 256
@@ -62,7 +65,7 @@ def _splits(node: Node) -> int:
 
 def _workspace(node: Node) -> int:
     tokens, n_head, d_v = bounds(node.shape)
-    splits = _splits(node)
+    splits = 1 if _tiled(node) else _splits(node)
     return tokens * n_head * splits * (RECORD_HEAD + d_v) * 4 if splits > 1 else 0
 
 
@@ -103,7 +106,42 @@ def _scalars(node: Node) -> dict[str, Scalar]:
     }
 
 
+def _tiled(node: Node) -> bool:
+    """Whether so many tokens may come that they should share what they read."""
+    tokens, sequences = bounds(node.shape)[0], bounds(node.inputs[5].shape)[0]
+    return tokens > max(sequences, _FEW_TOKENS)
+
+
+def _lower_tiles(node: Node, context: Context) -> list[Dispatch]:
+    q, k, v, positions, sequences, table, *sinks = node.inputs
+    element, sizes = _form(node)
+    fours = -(-max(bounds(k.shape)[2], bounds(v.shape)[2]) // 4)
+    tile = 16 if fours <= 32 else 8 if fours <= 64 else 4
+    each = 4 if tile == 4 or fours * tile // 4 <= _TILE_GROUP else 8
+    constants = {**sizes, **_kinds(node), "ROWS": tile, "EACH": each, "GROUP": _TILE_GROUP}
+    tokens = rows(node.shape[:1])
+    buffers: dict[str, Argument] = {
+        "q": q,
+        "k": k,
+        "v": v,
+        "positions": positions,
+        "sequences": sequences,
+        "table": table,
+        "sinks": sinks[0] if sinks else NOTHING,
+        "out": node,
+    }
+
+    def grid(dims: Dims) -> Groups:
+        return -(-tokens(dims) // tile), bounds(node.shape)[1], 1
+
+    return [
+        Dispatch(ATTENTION_TILES[element], constants, buffers, {**_scalars(node), "tokens": tokens}, grid)
+    ]
+
+
 def _lower(node: Node, context: Context) -> list[Dispatch]:
+    if _tiled(node):
+        return _lower_tiles(node, context)
     q, k, v, positions, sequences, table, *sinks = node.inputs
     n_head, kv_heads = bounds(node.shape)[1], bounds(v.shape)[1]
     tokens = rows(node.shape[:1])
