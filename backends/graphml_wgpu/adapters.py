@@ -6,6 +6,7 @@ lack what kernels need.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any
 
@@ -45,9 +46,12 @@ def adapters() -> tuple[Any, ...]:
     """The adapters (`wgpu.GPUAdapter`), those of discrete GPUs first; `BackendError` if there is none."""
     try:
         import wgpu
+        from wgpu.backends.wgpu_native import extras
     except (ImportError, OSError, RuntimeError) as error:
         missing = isinstance(error, ModuleNotFoundError) and error.name == "wgpu"
         raise BackendError(_INSTALL if missing else f"wgpu cannot be loaded: {error}") from error
+    with contextlib.suppress(RuntimeError):  # somebody else in this process has begun to use wgpu
+        extras.set_instance_extras(backends=["Vulkan", "Metal", "DX12"])
     found = [a for a in wgpu.gpu.enumerate_adapters_sync() if a.info["backend_type"] != "OpenGL"]
     if not found:
         raise BackendError(_NO_ADAPTER)
