@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from graphml_gpu.language.tree import Across, Assign, Atomic, Declare, Name, SetLane, Statement, Variable
+from graphml_gpu.language.tree import (
+    Across,
+    Assign,
+    Atomic,
+    Declare,
+    Name,
+    SetLane,
+    Statement,
+    Variable,
+)
 from graphml_gpu.language.walk import blocks_of, expressions_of, walk
 
-Path = tuple[int, ...]
-"""The blocks around a statement, outermost first, by number, ending with the block it stands in."""
+Path = tuple[tuple[int, int], ...]
+"""Where a statement stands: the blocks around it, outermost first, each with the place in it on the way."""
 
 
 @dataclass
 class _Uses:
-    """Of a variable: the blocks, how often it is assigned, whether its first use reads it."""
+    """Of a variable: where it is used, how often it is assigned, whether its first use reads it."""
 
     paths: list[Path] = field(default_factory=list)
     assigned: int = 0
@@ -26,19 +35,29 @@ def declare(body: list[Statement]) -> None:
     blocks: list[list[Statement]] = []
     uses: dict[Variable, _Uses] = {}
     _collect(body, (), blocks, uses)
-    homes = {variable: (() if use.read_first else _common(use.paths)) for variable, use in uses.items()}
-    for variable, home in homes.items():
-        block = blocks[home[-1]] if home else body
-        if not _declared_at(block, variable, uses[variable].assigned):
+    missing: dict[int, list[tuple[int, Variable]]] = {}
+    for variable, use in uses.items():
+        depth = 0 if use.read_first else _common(use.paths) - 1
+        number, place = use.paths[0][depth]
+        statement = blocks[number][place]
+        if isinstance(statement, Assign | Across | Atomic) and _given(statement) is variable:
+            statement.declares = True
+            variable.mutable = use.assigned > 1
+        else:
             variable.mutable = True
+            missing.setdefault(number, []).append((place, variable))
+    for number, declared in missing.items():
+        for place, variable in sorted(declared, key=lambda entry: -entry[0]):
+            blocks[number].insert(place, Declare(variable))
 
 
 def _collect(
     block: list[Statement], outer: Path, blocks: list[list[Statement]], uses: dict[Variable, _Uses]
 ) -> None:
-    path = (*outer, len(blocks))
+    number = len(blocks)
     blocks.append(block)
-    for statement in block:
+    for place, statement in enumerate(block):
+        path = (*outer, (number, place))
         for variable in _reads(statement):
             use = uses.setdefault(variable, _Uses(read_first=True))
             use.paths.append(path)
@@ -69,28 +88,10 @@ def _given(statement: Statement) -> Variable | None:
     return None
 
 
-def _common(paths: list[Path]) -> Path:
-    shortest = min(paths, key=len)
-    for n in range(len(shortest), 0, -1):
-        if all(path[:n] == shortest[:n] for path in paths):
-            return shortest[:n]
-    return ()
-
-
-def _declared_at(block: list[Statement], variable: Variable, assigned: int) -> bool:
-    """Declare in this block; whether the variable is fixed from then on."""
-    for i, statement in enumerate(block):
-        if isinstance(statement, Assign | Across | Atomic) and _given(statement) is variable:
-            statement.declares = True
-            variable.mutable = assigned > 1
-            return True
-        if _touches(statement, variable):
-            block.insert(i, Declare(variable))
-            return False
-    return False
-
-
-def _touches(statement: Statement, variable: Variable) -> bool:
-    if _given(statement) is variable or any(v is variable for v in _reads(statement)):
-        return True
-    return any(_touches(inner, variable) for block in blocks_of(statement) for inner in block)
+def _common(paths: list[Path]) -> int:
+    """How many blocks hold all uses."""
+    first = paths[0]
+    for depth, (number, _) in enumerate(first):
+        if any(len(path) <= depth or path[depth][0] != number for path in paths):
+            return depth
+    return len(first)

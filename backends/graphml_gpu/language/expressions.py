@@ -175,7 +175,7 @@ def _unary(context: Context, node: ast.UnaryOp) -> Value:
             ast.Invert: operator.invert,
             ast.Not: operator.not_,
         }
-        return _fold(context, folds[type(node.op)], (value,), f"`{ast.unparse(node)}`", node)
+        return _fold(context, folds[type(node.op)], (value,), "an operator", node)
     kind = value.type
     match node.op:
         case ast.Not():
@@ -257,7 +257,9 @@ def condition(context: Context, node: ast.expr) -> Value:
     """A bool known when compiling, or an expression of type bool."""
     value = lower_expression(context, node)
     if is_expression(value):
-        return context.typed(value, BOOL, f"condition `{ast.unparse(node)}`", node)
+        if value.type != BOOL:
+            context.fail(f"condition `{ast.unparse(node)}`: wanted bool, got {value.type.name}", node)
+        return value
     if isinstance(value, Array):
         context.fail(f"condition `{ast.unparse(node)}`: wanted bool, got {describe(value)}", node)
     return bool(value)
@@ -272,7 +274,7 @@ def _choice(context: Context, node: ast.IfExp) -> Value:
         yes = lower_expression(context, node.body)
     with context.inner() as second:
         no = lower_expression(context, node.orelse)
-    one, other = context.unify([yes, no], f"`{ast.unparse(node)}`", node)
+    one, other = context.unify([yes, no], "both sides of `if ... else`", node)
     if not first and not second and not has_load(one) and not has_load(other):
         return Select(decided, one, other)
     variable = Variable(context.unique("value"), one.type, mutable=True)
@@ -295,7 +297,7 @@ def _element(context: Context, node: ast.Subscript) -> Value:
         context.fail(
             f"`{ast.unparse(node)}`: wanted an index known when compiling; table(u32, ...) takes others", node
         )
-    return _fold(context, operator.getitem, (base, index), f"`{ast.unparse(node)}`", node)
+    return _fold(context, operator.getitem, (base, index), "an index", node)
 
 
 def array_index(context: Context, array: Array, index: Value, node: ast.AST) -> Expression:
@@ -324,7 +326,7 @@ def _attribute(context: Context, node: ast.Attribute) -> Value:
         return _lane(context, base, LANES.index(node.attr), node)
     if isinstance(base, Array):
         context.fail(f"an array has no `.{node.attr}`", node)
-    return _fold(context, getattr, (base, node.attr), f"`{ast.unparse(node)}`", node)
+    return _fold(context, getattr, (base, node.attr), "`.`", node)
 
 
 _KINDS: Mapping[type[ast.expr], Callable[[Context, Any], Value]] = {

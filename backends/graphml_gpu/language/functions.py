@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from graphml_gpu.language.context import Frame
 from graphml_gpu.language.source import Source, read
 
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
@@ -26,6 +25,19 @@ class Function:
     def source(self) -> Source:
         """Its syntax tree, read when first called."""
         return read(self.python)
+
+    @cached_property
+    def sites(self) -> Counter[str]:
+        """How often each name is given a value in it; see `sites`."""
+        return sites(self.source)
+
+    @cached_property
+    def stand_once(self) -> frozenset[str]:
+        """Parameters that stand once in a function that is one expression."""
+        if len(self.source.body) != 1 or not isinstance(self.source.body[0], ast.Return):
+            return frozenset()
+        counts = Counter(node.id for node in ast.walk(self.source.body[0]) if isinstance(node, ast.Name))
+        return frozenset(name for name, times in counts.items() if times == 1)
 
     def __repr__(self) -> str:
         return self.name
@@ -47,26 +59,21 @@ else:
         return Function(python)
 
 
-def entered(source: Source, call: ast.AST | None = None) -> Frame:
-    """A function as it is when its body is about to be lowered."""
-    return Frame(source, _sites(source))
-
-
-def _sites(source: Source) -> Counter[str]:
+def sites(source: Source) -> Counter[str]:
     """How often each name is given a value in the function's text; a change in place counts as two."""
-    sites: Counter[str] = Counter(parameter.name for parameter in source.parameters)
+    counts: Counter[str] = Counter(parameter.name for parameter in source.parameters)
     for node in ast.walk(source.tree):
         match node:
             case ast.Assign():
                 for target in node.targets:
-                    _count(sites, target, 1)
+                    _count(counts, target, 1)
             case ast.AnnAssign():
-                _count(sites, node.target, 1)
+                _count(counts, node.target, 1)
             case ast.AugAssign():
-                _count(sites, node.target, 2)
+                _count(counts, node.target, 2)
             case ast.For():
-                _count(sites, node.target, 0)
-    return sites
+                _count(counts, node.target, 0)
+    return counts
 
 
 def _count(sites: Counter[str], target: ast.expr, times: int) -> None:

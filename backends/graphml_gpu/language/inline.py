@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from graphml_gpu.language.context import Context, Frame, Value, describe, is_expression
-from graphml_gpu.language.functions import Function, entered
-from graphml_gpu.language.source import Parameter, Source
+from graphml_gpu.language.functions import Function
+from graphml_gpu.language.source import Parameter
 from graphml_gpu.language.tree import Array, Assign, Literal, Name, Variable
 from graphml_gpu.language.types import ArrayType, BufferType, Type
 
@@ -21,14 +21,14 @@ def inline(
     if len(context.frames) >= _DEPTH:
         context.fail(f"{function.name}() calls itself, or functions lie deeper than {_DEPTH}", node)
     source = function.source
-    frame = entered(source, node)
+    frame = Frame(source, function.sites)
     given = _arguments(context, function, values, keywords, node)
     for parameter in source.parameters:
         value = given[parameter.name]
         what = f"argument `{parameter.name}` of {function.name}()"
         constant = parameter.keyword_only or parameter.annotation in (int, bool, str, float)
         take = _known if constant else _argument
-        frame.names[parameter.name] = take(context, frame, parameter, value, what, node)
+        frame.names[parameter.name] = take(context, function, parameter, value, what, node)
     context.frames.append(frame)
     context.lower_block(context, source.body)
     result = frame.names.pop("return", None)
@@ -59,7 +59,7 @@ def _arguments(
 
 
 def _known(
-    context: Context, frame: Frame, parameter: Parameter, value: Value, what: str, node: ast.AST
+    context: Context, function: Function, parameter: Parameter, value: Value, what: str, node: ast.AST
 ) -> Value:
     if isinstance(value, Literal):
         return value.value
@@ -69,7 +69,7 @@ def _known(
 
 
 def _argument(
-    context: Context, frame: Frame, parameter: Parameter, value: Value, what: str, node: ast.AST
+    context: Context, function: Function, parameter: Parameter, value: Value, what: str, node: ast.AST
 ) -> Value:
     """What a parameter stands for: an array or constant itself; a value at run time in a variable, or itself.
 
@@ -80,19 +80,13 @@ def _argument(
         return _array(context, annotation, value, what, node)
     if isinstance(annotation, Type):
         value = context.typed(value, annotation, what, node)
-    if not is_expression(value) or _stands_once(frame.source, name):
+    if not is_expression(value) or name in function.stand_once:
         return value
-    if frame.sites[name] > 1:
+    if function.sites[name] > 1:
         variable = Variable(context.unique(name), value.type, mutable=True)
         context.emit(Assign(variable, value))
         return Name(variable)
     return context.plain(name, value)
-
-
-def _stands_once(source: Source, name: str) -> bool:
-    if len(source.body) != 1 or not isinstance(source.body[0], ast.Return):
-        return False
-    return sum(isinstance(node, ast.Name) and node.id == name for node in ast.walk(source.body[0])) == 1
 
 
 def _array(

@@ -17,12 +17,12 @@ import numpy as np
 
 from graphml.errors import BackendError
 from graphml.settings import debug_kernels
-from graphml_gpu.language.context import Context
+from graphml_gpu.language.context import Context, Frame
 from graphml_gpu.language.declare import declare
 from graphml_gpu.language.emulator import run
 from graphml_gpu.language.expressions import lower_expression
 from graphml_gpu.language.features import PORTABLE, Features
-from graphml_gpu.language.functions import entered
+from graphml_gpu.language.functions import sites
 from graphml_gpu.language.opencl import opencl
 from graphml_gpu.language.reserved import RESERVED
 from graphml_gpu.language.source import Source, read
@@ -162,7 +162,7 @@ def _specialise(kernel: Kernel, features: Features, given: Mapping[str, Any]) ->
     context = Context(
         kernel.name, features, group, lower_expression, lower_block, taken=set(RESERVED) | {kernel.name}
     )
-    context.frames.append(entered(source))
+    context.frames.append(Frame(source, sites(source)))
     context.frame.names.update(constants)
     buffers, scalars = _arguments(context, source)
     lower_block(context, source.body)

@@ -75,7 +75,7 @@ def _count(context: Context, node: ast.For, call: ast.Call) -> None:
 
 
 def _bounds(context: Context, ends: list[Value], step: Value, down: bool, call: ast.Call) -> list[Expression]:
-    what = f"`{ast.unparse(call)}`"
+    what = "range()"
     if step == 0 and is_number(step):
         context.fail(f"{what}: wanted a step, got 0", call)
     if down:

@@ -49,9 +49,11 @@ def operands(expression: Expression) -> tuple[Expression, ...]:
 
 def walk(expression: Expression) -> Iterator[Expression]:
     """The expression and all in it."""
-    yield expression
-    for operand in operands(expression):
-        yield from walk(operand)
+    waiting = [expression]
+    while waiting:
+        part = waiting.pop()
+        yield part
+        waiting.extend(operands(part))
 
 
 def expressions_of(statement: Statement) -> tuple[Expression, ...]:
