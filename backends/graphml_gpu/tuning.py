@@ -30,13 +30,15 @@ def is_processor(facts: Facts) -> bool:
 
 
 def few_rows(facts: Facts, product: Product) -> Mapping[str, int]:
-    """GROUP, LANES and ROWS of `mat_vec`, without COLUMNS."""
+    """GROUP, LANES, ROWS and COLUMNS of `mat_vec`."""
+    columns = min(product.columns, 4 if is_processor(facts) and product.columns > FEW else FEW)
     if is_processor(facts):
-        return {"GROUP": 16, "LANES": 1, "ROWS": 1}
+        return {"GROUP": 16, "LANES": 1, "ROWS": 4 if product.n >= 256 else 1, "COLUMNS": columns}
     units = -(-product.k // 16)
     group = min(64, facts.max_group)
     lanes = min(group, 64 if units >= 128 else 32 if units >= 32 else 8)
-    return {"GROUP": group, "LANES": lanes, "ROWS": 2 if product.n >= 4096 and product.columns <= 4 else 1}
+    tall = 2 if product.n >= 4096 and columns <= 4 else 1
+    return {"GROUP": group, "LANES": lanes, "ROWS": tall, "COLUMNS": columns}
 
 
 def many_rows(facts: Facts, product: Product) -> Mapping[str, int]:

@@ -29,9 +29,9 @@ from tests.cpu.weights import ordinary_weights
 
 LIMIT = 1e-10
 WAYS = {
-    "alone": {"GROUP": 4, "LANES": 1, "ROWS": 1},
-    "together": {"GROUP": 8, "LANES": 8, "ROWS": 2},
-    "teams": {"GROUP": 8, "LANES": 4, "ROWS": 2},
+    "alone": {"GROUP": 4, "LANES": 1, "ROWS": 1, "COLUMNS": 2},
+    "together": {"GROUP": 8, "LANES": 8, "ROWS": 2, "COLUMNS": 3},
+    "teams": {"GROUP": 8, "LANES": 4, "ROWS": 2, "COLUMNS": 3},
 }
 TILES = {"GROUP": 8, "ACROSS": 4, "TILE_ROWS": 8, "TILE_COLUMNS": 4, "UNITS": 2}
 GRAPHICS = dataclasses.replace(FACTS, kind="discrete")

@@ -18,20 +18,28 @@ from graphml_gpu.language import (
     Read,
     Update,
     Write,
+    barrier,
     cluster_sum,
     dot,
     f32,
     f32x4,
     function,
     group_id,
-    group_sum,
+    has_subgroups,
     kernel,
     local_id,
     num_groups,
     private_array,
+    shared_array,
+    subgroup_id,
+    subgroup_lane,
+    subgroup_size,
+    subgroup_size_min,
+    subgroup_sum,
     u32,
     unroll,
 )
+from graphml_gpu.language.helpers import halves
 
 
 @function
@@ -75,9 +83,45 @@ def products(
                 four = quad_of(x, start, place(unit, quad, FORMAT), k, EVEN, ELEMENT)
                 for r in unroll(ROWS):
                     sums[r * COLUMNS + c] += dot(values[4 * r + quad], four)
-    for i in unroll(ROWS * COLUMNS):
-        sums[i] = group_sum(sums[i]) if LANES == GROUP else cluster_sum(sums[i], LANES)
+    sum_over_lanes(sums, GROUP, LANES, ROWS * COLUMNS)
     return sums
+
+
+@function
+def sum_over_lanes(sums: Array[f32], GROUP: int, LANES: int, COUNT: int) -> None:
+    """Give all lanes of a team the sums of theirs: all COUNT of them between the same barriers."""
+    if LANES == 1 or (has_subgroups() and subgroup_size_min() >= LANES):
+        for i in unroll(COUNT):
+            sums[i] = cluster_sum(sums[i], LANES)
+    elif has_subgroups() and LANES == GROUP:
+        most = GROUP // subgroup_size_min()
+        partial = shared_array(f32, COUNT * most)
+        for i in unroll(COUNT):
+            one = subgroup_sum(sums[i])
+            if subgroup_lane() == 0:
+                partial[i * most + subgroup_id()] = one
+        barrier()
+        subgroups = (GROUP + subgroup_size() - 1) // subgroup_size()
+        for i in unroll(COUNT):
+            total = partial[i * most]
+            for other in range(1, subgroups):
+                total += partial[i * most + other]
+            sums[i] = total
+        barrier()
+    else:
+        everyone = shared_array(f32, COUNT * GROUP)
+        me = local_id(0)
+        for i in unroll(COUNT):
+            everyone[i * GROUP + me] = sums[i]
+        barrier()
+        for step in unroll(halves(LANES)):
+            if me % LANES < step:
+                for i in unroll(COUNT):
+                    everyone[i * GROUP + me] += everyone[i * GROUP + me + step]
+            barrier()
+        for i in unroll(COUNT):
+            sums[i] = everyone[i * GROUP + me // LANES * LANES]
+        barrier()
 
 
 @function

@@ -97,8 +97,8 @@ def takes_few(columns: Count, context: Context) -> bool:
 def few(context: Context, weight: Node, columns: Count) -> dict[str, Any]:
     """Compile-time parameters of the kernels for few rows."""
     *_, n, k = bounds(weight.shape)
-    shape = Product(weight.dtype.name, n, k, min(columns.bound, FEW))
-    return {**few_rows(context.facts, shape), "COLUMNS": shape.columns, "EVEN": k % 16 == 0}
+    shape = Product(weight.dtype.name, n, k, columns.bound)
+    return {**few_rows(context.facts, shape), "EVEN": k % 16 == 0}
 
 
 def rows_per_group(parameters: Mapping[str, Any]) -> int:
