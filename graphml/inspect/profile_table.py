@@ -162,11 +162,20 @@ def summary(stage: Stage) -> str:
         if stage.name == "prompt"
         else f"{1e3 * whole:.3f} ms a token"
     )
+    told = f"{what}, the median of {count}: {stage.tokens / whole:.1f} tokens/s; "
+    if not stage.barriers and not waited:  # one thread, or a device without threads that meet
+        calls, layer_calls = kernel_calls(stage)
+        return f"{told}{calls} kernel calls, {layer_calls:.1f} a layer"
     return (
-        f"{what}, the median of {count}: {stage.tokens / whole:.1f} tokens/s; "
-        f"{1e3 * waited:.3f} ms of it ({waited / whole:.1%}) the threads wait for each other, at "
+        f"{told}{1e3 * waited:.3f} ms of it ({waited / whole:.1%}) the threads wait for each other, at "
         f"{stage.barriers} barriers, {stage.layer_barriers:.1f} a layer"
     )
+
+
+def kernel_calls(stage: Stage) -> tuple[int, float]:
+    """Kernel calls (on a GPU: dispatches) of a sample, and how many of them a layer has on average."""
+    in_layers = sum(entry.calls for entry in stage.entries if entry.place.layer is not None)
+    return sum(entry.calls for entry in stage.entries), in_layers / max(len(stage.kinds), 1)
 
 
 def _markdown(found: Table) -> list[str]:
@@ -223,6 +232,8 @@ def as_json(profile: Profile, bandwidth: float, by: Sequence[str] = BY) -> dict[
                 "tokens": stage.tokens,
                 "ms": [round(1e3 * float(seconds), 6) for seconds in stage.seconds],
                 "tokens_per_second": stage.tokens / float(np.median(stage.seconds)),
+                "calls": kernel_calls(stage)[0],
+                "calls_per_layer": kernel_calls(stage)[1],
                 "barriers": stage.barriers,
                 "barriers_per_layer": stage.layer_barriers,
                 **{one: list(table(stage, one, bandwidth).rows) for one in by},
