@@ -74,7 +74,7 @@ def verify() -> bool:
 
 
 def debug() -> bool:
-    """`GRAPHML_DEBUG`: the command line shows the traceback of an error."""
+    """`GRAPHML_DEBUG`: the command line shows the traceback of an error; see `debug_kernels` too."""
     return os.environ.get("GRAPHML_DEBUG", "") not in ("", "0")
 
 

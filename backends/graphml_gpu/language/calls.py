@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from functools import partial
+from struct import pack, unpack
 from typing import Any
 
 from graphml_gpu.language.context import Context, Value, describe, is_expression, is_number
@@ -30,7 +31,7 @@ from graphml_gpu.language.tree import (
     Select,
     Variable,
 )
-from graphml_gpu.language.types import BOOL, I32, U32, Type
+from graphml_gpu.language.types import BOOL, F32, I32, U32, Type
 
 
 def lower_call(context: Context, node: ast.Call) -> Value:
@@ -174,6 +175,9 @@ def _bitcast(context: Context, values: list[Value], node: ast.Call) -> Expressio
     value = context.expression(value, "bitcast()", node)
     if value.type.n_bytes != wanted.n_bytes or BOOL in (value.type, wanted):
         context.fail(f"bitcast(): {value.type.name} and {wanted.name} differ in size", node)
+    if isinstance(value, Literal) and value.type == U32 and wanted == F32:
+        # WGSL refuses constants that are no numbers: a literal is made where its renderer needs.
+        return Literal(unpack("<f", pack("<I", value.value))[0], F32)
     return value if value.type == wanted else Call("bitcast", (value,), wanted)
 
 

@@ -17,7 +17,7 @@ from graphml_gpu.language.features import Features
 from graphml_gpu.language.source import Source
 from graphml_gpu.language.tree import Array, Assign, Convert, Expression, Literal, Name, Statement, Variable
 from graphml_gpu.language.types import BOOL, F32, I32, U32, Type
-from graphml_gpu.language.walk import is_plain, is_stable
+from graphml_gpu.language.walk import has_load, is_plain
 
 Value = Any
 """What a name or an expression of a kernel stands for: an `Expression` (known at run time), an `Array`, a
@@ -132,7 +132,8 @@ class Context:
         tail = self.block[start:]
         del self.block[start:]
         for i, earlier in enumerate(values):
-            if is_expression(earlier) and not is_stable(earlier):
+            # Statements of expressions assign to variables of their own only: what they can change is memory.
+            if is_expression(earlier) and has_load(earlier):
                 values[i] = self.fixed("value", earlier)
         self.block.extend(tail)
 

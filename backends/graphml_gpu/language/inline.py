@@ -82,6 +82,8 @@ def _argument(
         value = context.typed(value, annotation, what, node)
     if not is_expression(value) or name in function.stand_once:
         return value
+    if isinstance(value, Name) and function.sites[name] <= 1:
+        return value  # a function cannot assign to its caller's variables
     if function.sites[name] > 1:
         variable = Variable(context.unique(name), value.type, mutable=True)
         context.emit(Assign(variable, value))

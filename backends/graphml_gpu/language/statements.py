@@ -112,6 +112,8 @@ def give(context: Context, name: str, value: Value, wanted: Type | None, node: a
     if frame.sites[name] <= 1:
         if wanted is not None:
             value = context.typed(value, wanted, what, node)
+        if isinstance(value, tuple):
+            value = tuple(context.plain(name, v) if is_expression(v) else v for v in value)
         frame.names[name] = _fixed(context, name, value) if is_expression(value) else value
         return
     if not is_expression(value) and not is_number(value):

@@ -40,8 +40,7 @@ void memory(
     const uint old_1 = atomic_max(&counts[3u], i * 5u);
     float4 vector = ((float4)(total, x[i], (float)(i), scale)) * ((float4)(scale)) + ((float4)(1.0f));
     vector.w = vector.y - vector.z;
-    const float x_1 = total;
-    partial[local_index] = x_1;
+    partial[local_index] = total;
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     float result = partial[0u];
     for (uint i_1 = 1u; i_1 < 8u; i_1 += 1u) {
@@ -50,9 +49,8 @@ void memory(
     const float result_1 = result;
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     const float largest = result_1;
-    const float4 value = fmax(vector, ((float4)(dot(vector, vector))));
-    const float x_2 = x[i];
-    partial_1[local_index] = x_2;
+    const float x_1 = x[i];
+    partial_1[local_index] = x_1;
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     const uint begin = local_index / 4u * 4u;
     float result_2 = partial_1[begin];
@@ -61,8 +59,8 @@ void memory(
     }
     const float result_3 = result_2;
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    const float x_3 = x[i];
-    partial_1[local_index] = x_3;
+    const float x_2 = x[i];
+    partial_1[local_index] = x_2;
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     const uint begin_1 = local_index / 2u * 2u;
     float result_4 = partial_1[begin_1];
@@ -71,5 +69,5 @@ void memory(
     }
     const float result_5 = result_4;
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    out[i] = value - ((float4)(largest, result_3, 0.0f, result_5));
+    out[i] = fmax(vector, ((float4)(dot(vector, vector)))) - ((float4)(largest, result_3, 0.0f, result_5));
 }

@@ -38,8 +38,7 @@ fn memory(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_
     let old_1 = atomicMax(&counts[counts_at + 3u], i * 5u);
     var vector = vec4<f32>(total, x[x_at + i], f32(i), scale) * vec4<f32>(scale) + vec4<f32>(1.0f);
     vector.w = vector.y - vector.z;
-    let x_1 = total;
-    partial[local_index] = x_1;
+    partial[local_index] = total;
     workgroupBarrier(); storageBarrier();
     var result = partial[0u];
     for (var i_1 = 1u; i_1 < 8u; i_1 += 1u) {
@@ -48,9 +47,8 @@ fn memory(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_
     let result_1 = result;
     workgroupBarrier(); storageBarrier();
     let largest = result_1;
-    let value = max(vector, vec4<f32>(dot(vector, vector)));
-    let x_2 = x[x_at + i];
-    partial_1[local_index] = x_2;
+    let x_1 = x[x_at + i];
+    partial_1[local_index] = x_1;
     workgroupBarrier(); storageBarrier();
     let begin = local_index / 4u * 4u;
     var result_2 = partial_1[begin];
@@ -59,8 +57,8 @@ fn memory(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_
     }
     let result_3 = result_2;
     workgroupBarrier(); storageBarrier();
-    let x_3 = x[x_at + i];
-    partial_1[local_index] = x_3;
+    let x_2 = x[x_at + i];
+    partial_1[local_index] = x_2;
     workgroupBarrier(); storageBarrier();
     let begin_1 = local_index / 2u * 2u;
     var result_4 = partial_1[begin_1];
@@ -69,5 +67,5 @@ fn memory(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_
     }
     let result_5 = result_4;
     workgroupBarrier(); storageBarrier();
-    out[out_at + i] = value - vec4<f32>(largest, result_3, 0.0f, result_5);
+    out[out_at + i] = max(vector, vec4<f32>(dot(vector, vector))) - vec4<f32>(largest, result_3, 0.0f, result_5);
 }

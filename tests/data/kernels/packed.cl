@@ -46,12 +46,11 @@ void packed(
     } else {
         value_2 = low_1 | (words[at_1 + 1u] << (32u - shift_1));
     }
-    const uint b = value_2;
     int total = -7;
-    total += (as_int(word << 24u) >> 24u) * (as_int(b << 24u) >> 24u);
-    total += (as_int(word << 16u) >> 24u) * (as_int(b << 16u) >> 24u);
-    total += (as_int(word << 8u) >> 24u) * (as_int(b << 8u) >> 24u);
-    total += (as_int(word) >> 24u) * (as_int(b) >> 24u);
+    total += (as_int(word << 24u) >> 24u) * (as_int(value_2 << 24u) >> 24u);
+    total += (as_int(word << 16u) >> 24u) * (as_int(value_2 << 16u) >> 24u);
+    total += (as_int(word << 8u) >> 24u) * (as_int(value_2 << 8u) >> 24u);
+    total += (as_int(word) >> 24u) * (as_int(value_2) >> 24u);
     out[6u * i + 2u] = (float)(total);
     out[6u * i + 3u] = pair.x - pair.y;
     out[6u * i + 4u] = as_float(pack_half2(pair) ^ 2147516416u);

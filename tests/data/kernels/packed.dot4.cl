@@ -47,8 +47,7 @@ void packed(
     } else {
         value_2 = low_1 | (words[at_1 + 1u] << (32u - shift_1));
     }
-    const uint b = value_2;
-    out[6u * i + 2u] = (float)((-7 + dot_4x8packed_ss_int(word, b)));
+    out[6u * i + 2u] = (float)((-7 + dot_4x8packed_ss_int(word, value_2)));
     out[6u * i + 3u] = pair.x - pair.y;
     out[6u * i + 4u] = as_float(pack_half2(pair) ^ 2147516416u);
     out[6u * i + 5u] = (float)((as_int(word) >> 9u) ^ 5);

@@ -38,12 +38,11 @@ fn packed(@builtin(global_invocation_id) global_id: vec3<u32>) {
     } else {
         value_2 = low_1 | (words[words_at + at_1 + 1u] << (32u - shift_1));
     }
-    let b = value_2;
     var total = -7i;
-    total += (bitcast<i32>(word << 24u) >> 24u) * (bitcast<i32>(b << 24u) >> 24u);
-    total += (bitcast<i32>(word << 16u) >> 24u) * (bitcast<i32>(b << 16u) >> 24u);
-    total += (bitcast<i32>(word << 8u) >> 24u) * (bitcast<i32>(b << 8u) >> 24u);
-    total += (bitcast<i32>(word) >> 24u) * (bitcast<i32>(b) >> 24u);
+    total += (bitcast<i32>(word << 24u) >> 24u) * (bitcast<i32>(value_2 << 24u) >> 24u);
+    total += (bitcast<i32>(word << 16u) >> 24u) * (bitcast<i32>(value_2 << 16u) >> 24u);
+    total += (bitcast<i32>(word << 8u) >> 24u) * (bitcast<i32>(value_2 << 8u) >> 24u);
+    total += (bitcast<i32>(word) >> 24u) * (bitcast<i32>(value_2) >> 24u);
     out[out_at + 6u * i + 2u] = f32(total);
     out[out_at + 6u * i + 3u] = pair.x - pair.y;
     out[out_at + 6u * i + 4u] = bitcast<f32>(pack2x16float(pair) ^ 2147516416u);

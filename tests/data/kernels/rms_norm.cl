@@ -28,8 +28,7 @@ void rms_norm(
     for (uint i = local_id.x; i < n; i += 16u) {
         total += x[row * n + i] * x[row * n + i];
     }
-    const float x_1 = total;
-    partial[local_index] = x_1;
+    partial[local_index] = total;
     barrier(CLK_LOCAL_MEM_FENCE);
     const uint me = local_index;
     if (me < 4u) {

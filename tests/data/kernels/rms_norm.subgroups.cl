@@ -31,8 +31,7 @@ void rms_norm(
     for (uint i = local_id.x; i < n; i += 16u) {
         total += x[row * n + i] * x[row * n + i];
     }
-    const float x_1 = total;
-    const float inner = sub_group_reduce_add(x_1);
+    const float inner = sub_group_reduce_add(total);
     if (subgroup_lane == 0u) {
         one_each[subgroup_id] = inner;
     }

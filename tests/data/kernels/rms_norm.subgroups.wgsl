@@ -25,8 +25,7 @@ fn rms_norm(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocatio
     for (var i = local_id.x; i < n; i += 16u) {
         total += x[x_at + row * n + i] * x[x_at + row * n + i];
     }
-    let x_1 = total;
-    let inner = subgroupAdd(x_1);
+    let inner = subgroupAdd(total);
     if (subgroup_lane == 0u) {
         one_each[subgroup_id] = inner;
     }
