@@ -1,4 +1,4 @@
-"""Products and look-ups of GPU backends: every kernel, format and way to share the work out, run in Python."""
+"""Products and look-ups of GPU backends: every kernel, format and way to share work out, run in Python."""
 
 from __future__ import annotations
 

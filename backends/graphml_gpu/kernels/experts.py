@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from graphml_gpu.kernels.few_rows import group_number, products
 from graphml_gpu.kernels.mat_mul import load_quad, load_weights, multiply
-from graphml_gpu.kernels.mat_vec import group_number, products
 from graphml_gpu.kernels.rows import row_bytes
 from graphml_gpu.language import (
     Kernel,

@@ -1,9 +1,6 @@
-"""Products of weights with few rows of activations: each weight is unpacked once, in registers.
+"""Products of weights with few rows of activations: one matrix, several at once, a gate with its two.
 
-A workgroup has GROUP invocations; LANES of them share a row of weights, unit by unit, and sum up at the end
-(one lane: no exchange at all, which suits devices that are processors). Each such team works at ROWS rows,
-GROUP // LANES rows apart, and at COLUMNS rows of activations, so that both are read once for all of these.
-Knows nothing of graphs.
+GROUP, LANES, ROWS and COLUMNS are what `few_rows` makes of them. Knows nothing of graphs.
 """
 
 from __future__ import annotations
@@ -11,158 +8,21 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_gpu.kernels import formulas
-from graphml_gpu.kernels.rows import place, quad_of, row_bytes, unpacked
+from graphml_gpu.kernels.few_rows import group_number, products, store
 from graphml_gpu.language import (
-    Array,
     Kernel,
     Read,
     Update,
     Write,
-    barrier,
-    cluster_sum,
-    dot,
     f32,
     f32x4,
     function,
     group_id,
-    has_subgroups,
     kernel,
     local_id,
-    num_groups,
-    private_array,
-    shared_array,
-    subgroup_id,
-    subgroup_lane,
-    subgroup_size,
-    subgroup_size_min,
-    subgroup_sum,
     u32,
     unroll,
 )
-from graphml_gpu.language.helpers import halves
-
-
-@function
-def products(
-    w: Read[u32],
-    table: Read[u32],
-    x: Any,
-    begin: u32,
-    row: u32,
-    column: u32,
-    n: u32,
-    k: u32,
-    columns: u32,
-    FORMAT: str,
-    ALIGN: int,
-    EVEN: bool,
-    ELEMENT: Any,
-    GROUP: int,
-    LANES: int,
-    ROWS: int,
-    COLUMNS: int,
-) -> Array[f32]:
-    """Rows `row` + r * teams of w [n, k] times rows `column` + c of x [columns, k]: [ROWS * COLUMNS].
-
-    All lanes of a team get them. Rows and columns beyond the last stand for the last. begin: w's byte.
-    """
-    teams = GROUP // LANES
-    sums = private_array(f32, ROWS * COLUMNS)
-    for i in unroll(ROWS * COLUMNS):
-        sums[i] = 0.0
-    values = private_array(f32x4, ROWS * 4)
-    for unit in range(local_id(0) % LANES, (k + 15) // 16, LANES):
-        for r in unroll(ROWS):
-            start = begin + min(row + r * teams, n - 1) * row_bytes(k, FORMAT)
-            quads = unpacked(w, table, start, unit, k, FORMAT, ALIGN, EVEN)
-            for quad in unroll(4):
-                values[4 * r + quad] = quads[quad]
-        for c in unroll(COLUMNS):
-            start = min(column + c, columns - 1) * k
-            for quad in unroll(4):
-                four = quad_of(x, start, place(unit, quad, FORMAT), k, EVEN, ELEMENT)
-                for r in unroll(ROWS):
-                    sums[r * COLUMNS + c] += dot(values[4 * r + quad], four)
-    sum_over_lanes(sums, GROUP, LANES, ROWS * COLUMNS)
-    return sums
-
-
-@function
-def sum_over_lanes(sums: Array[f32], GROUP: int, LANES: int, COUNT: int) -> None:
-    """Give all lanes of a team the sums of theirs: all COUNT of them between the same barriers."""
-    if LANES == 1 or (has_subgroups() and subgroup_size_min() >= LANES):
-        for i in unroll(COUNT):
-            sums[i] = cluster_sum(sums[i], LANES)
-    elif has_subgroups() and LANES == GROUP:
-        most = GROUP // subgroup_size_min()
-        partial = shared_array(f32, COUNT * most)
-        for i in unroll(COUNT):
-            one = subgroup_sum(sums[i])
-            if subgroup_lane() == 0:
-                partial[i * most + subgroup_id()] = one
-        barrier()
-        subgroups = (GROUP + subgroup_size() - 1) // subgroup_size()
-        for i in unroll(COUNT):
-            total = partial[i * most]
-            for other in range(1, subgroups):
-                total += partial[i * most + other]
-            sums[i] = total
-        barrier()
-    else:
-        everyone = shared_array(f32, COUNT * GROUP)
-        me = local_id(0)
-        for i in unroll(COUNT):
-            everyone[i * GROUP + me] = sums[i]
-        barrier()
-        for step in unroll(halves(LANES)):
-            if me % LANES < step:
-                for i in unroll(COUNT):
-                    everyone[i * GROUP + me] += everyone[i * GROUP + me + step]
-            barrier()
-        for i in unroll(COUNT):
-            sums[i] = everyone[i * GROUP + me // LANES * LANES]
-        barrier()
-
-
-@function
-def group_number() -> u32:
-    """The group's place in a grid that is folded where it is long."""
-    return group_id(0) + group_id(1) * num_groups(0)
-
-
-@function
-def store(
-    sums: Array[f32],
-    bias: Read[f32],
-    residual: Read[f32],
-    y: Any,
-    row: u32,
-    column: u32,
-    n: u32,
-    columns: u32,
-    first: u32,
-    begin: u32,
-    stride: u32,
-    GROUP: int,
-    LANES: int,
-    ROWS: int,
-    COLUMNS: int,
-    BIAS: bool,
-    RESIDUAL: bool,
-) -> None:
-    """y[begin + column * stride + row] = sum + bias[first + row] + residual; one lane a team does it."""
-    if local_id(0) % LANES == 0:
-        for r in unroll(ROWS):
-            for c in unroll(COLUMNS):
-                here = row + r * (GROUP // LANES)
-                if here < n and column + c < columns:
-                    at = begin + (column + c) * stride + here
-                    total = sums[r * COLUMNS + c]
-                    if BIAS:
-                        total += bias[first + here]
-                    if RESIDUAL:
-                        total += residual[at]
-                    y[at] = total
 
 
 def make_mat_vec(ELEMENT: Any) -> Kernel:
