@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from graphml_gpu.language import Read, Vector, f32, f32x4, function, select, u32, unpack_i8x4, unpack_u8x4
+from graphml_gpu.language import (
+    Read,
+    Vector,
+    byte_at,
+    count_bits,
+    f32,
+    f32x4,
+    function,
+    select,
+    u32,
+    unpack_i8x4,
+    unpack_u8x4,
+)
 
 
 def packed_bytes(values: Any) -> tuple[int, ...]:
     """Whole numbers (-128 to 255) as words of four bytes, the first lowest; as many as fill whole words."""
     return tuple(int(word) for word in np.asarray(values).astype(np.int64).astype(np.uint8).view("<u4"))
+
+
+@functools.cache
+def codebook_words(codebook: Callable[[], Any]) -> Callable[[], Any]:
+    """A codebook int8 [n, 4 or 8] as words for a reader's table, one or two a vector; the same for the same."""
+
+    def words() -> Any:
+        return np.ascontiguousarray(codebook()).view("<u4").reshape(-1)
+
+    return words
 
 
 @function
@@ -78,6 +102,19 @@ def high4(packed: u32) -> u32:
 def spread4(bits: u32) -> u32:
     """Bits 0 to 3, each the lowest of its byte."""
     return ((bits & 15) * 0x00204081) & 0x01010101
+
+
+@function
+def nibble_at(w: Read[u32], first: u32, i: u32) -> u32:
+    """Nibble i of the bytes from `first` on, the low one of each first."""
+    return (byte_at(w, first + (i >> 1)) >> (4 * (i & 1))) & 15
+
+
+@function
+def even_signs(index: u32) -> u32:
+    """The eight sign bits of a 7-bit sign index in the low bits: the eighth makes their number even."""
+    seven = index & 127
+    return seven | ((count_bits(seven) & 1) << 7)
 
 
 @function
