@@ -6,32 +6,22 @@ A Python function of constants alone is called when compiling.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from struct import pack, unpack
 from typing import Any
 
-from graphml_gpu.language.context import Context, Value, describe, is_expression, is_number
+from graphml_gpu.language.context import Context, Value, at_run_time, describe, is_expression, is_number
 from graphml_gpu.language.functions import Function
 from graphml_gpu.language.inline import inline
 from graphml_gpu.language.intrinsics import INTRINSICS, Intrinsic
 from graphml_gpu.language.names import Builtin
+from graphml_gpu.language.special import SPECIAL
 from graphml_gpu.language.tree import (
-    Across,
-    Array,
-    Atomic,
-    Barrier,
     Call,
     Convert,
     Expression,
-    Index,
-    Literal,
-    Name,
-    Print,
-    Select,
-    Variable,
 )
-from graphml_gpu.language.types import BOOL, F32, I32, U32, Type
+from graphml_gpu.language.types import BOOL, Type
 
 
 def lower_call(context: Context, node: ast.Call) -> Value:
@@ -49,11 +39,11 @@ def lower_call(context: Context, node: ast.Call) -> Value:
     if isinstance(called, Type):
         return _convert(context, called, values, node)
     name = called.name if isinstance(called, Builtin) else _PYTHON.get(called) if callable(called) else None
-    if name is not None and (isinstance(called, Builtin) or any(map(_at_run_time, values))):
+    if name is not None and (isinstance(called, Builtin) or any(map(at_run_time, values))):
         return _builtin(context, name, values, keywords, node)
     if not callable(called):
         context.fail(f"`{ast.unparse(node.func)}`: wanted a function, got {describe(called)}", node)
-    if any(map(_at_run_time, [*values, *keywords.values()])):
+    if any(map(at_run_time, [*values, *keywords.values()])):
         context.fail(
             f"`{ast.unparse(node.func)}` is not a function of the language (decorate it: @function)", node
         )
@@ -66,10 +56,6 @@ def lower_call(context: Context, node: ast.Call) -> Value:
 _PYTHON: Mapping[Any, str] = {min: "min", max: "max", abs: "abs", round: "round"}
 
 
-def _at_run_time(value: Value) -> bool:
-    return is_expression(value) or isinstance(value, Array)
-
-
 def _builtin(
     context: Context, name: str, values: list[Value], keywords: Mapping[str, Value], node: ast.Call
 ) -> Value:
@@ -77,8 +63,8 @@ def _builtin(
         context.fail(f"{name}() takes no names of arguments", node)
     if name in INTRINSICS:
         return _intrinsic(context, INTRINSICS[name], values, node)
-    if name in _SPECIAL:
-        n, lower = _SPECIAL[name]
+    if name in SPECIAL:
+        n, lower = SPECIAL[name]
         if n is not None and len(values) != n:
             context.fail(f"{name}(): wanted {n} arguments, got {len(values)}", node)
         return lower(context, values, node)
@@ -137,177 +123,3 @@ def _converted(context: Context, wanted: Type, value: Expression, what: str, nod
     if value.type.lanes == wanted.lanes:
         return Convert((value,), wanted)
     return context.spread(_converted(context, wanted.scalar, value, what, node), wanted)
-
-
-def _position(which: str) -> Callable[[Context, list[Value], ast.Call], Expression]:
-    def lower(context: Context, values: list[Value], node: ast.Call) -> Expression:
-        dimension = context.constant(values[0], int, f"{which}()", node)
-        if dimension not in (0, 1, 2):
-            context.fail(f"{which}(): wanted 0, 1 or 2, got {dimension}", node)
-        return Index(which, dimension, U32)
-
-    return lower
-
-
-def _plain_position(which: str) -> Callable[[Context, list[Value], ast.Call], Value]:
-    def lower(context: Context, values: list[Value], node: ast.Call) -> Value:
-        if which.startswith("subgroup") and not context.features.subgroups:
-            return {"subgroup_size": Literal(1, U32), "subgroup_lane": Literal(0, U32)}.get(
-                which, Index("local_index", None, U32)
-            )
-        return Index(which, None, U32)
-
-    return lower
-
-
-def _select(context: Context, values: list[Value], node: ast.Call) -> Value:
-    decided = values[0]
-    if not is_expression(decided):
-        return values[1] if decided else values[2]
-    yes, no = context.unify(values[1:], "select()", node)
-    return Select(context.typed(decided, BOOL, "condition of select()", node), yes, no)
-
-
-def _bitcast(context: Context, values: list[Value], node: ast.Call) -> Expression:
-    wanted, value = values
-    if not isinstance(wanted, Type):
-        context.fail(f"bitcast(): wanted a type first, got {describe(wanted)}", node)
-    value = context.expression(value, "bitcast()", node)
-    if value.type.n_bytes != wanted.n_bytes or BOOL in (value.type, wanted):
-        context.fail(f"bitcast(): {value.type.name} and {wanted.name} differ in size", node)
-    if isinstance(value, Literal) and value.type == U32 and wanted == F32:
-        # WGSL refuses constants that are no numbers: a literal is made where its renderer needs.
-        return Literal(unpack("<f", pack("<I", value.value))[0], F32)
-    return value if value.type == wanted else Call("bitcast", (value,), wanted)
-
-
-def _typed_call(
-    name: str, takes: tuple[Type, ...], gives: Type
-) -> Callable[[Context, list[Value], ast.Call], Expression]:
-    def lower(context: Context, values: list[Value], node: ast.Call) -> Expression:
-        typed = [context.typed(v, t, f"{name}()", node) for v, t in zip(values, takes, strict=True)]
-        return Call(name, tuple(typed), gives)
-
-    return lower
-
-
-def _new_array(space: str) -> Callable[[Context, list[Value], ast.Call], Array]:
-    def lower(context: Context, values: list[Value], node: ast.Call) -> Array:
-        element, length = values
-        if not isinstance(element, Type):
-            context.fail(f"{space}_array(): wanted a type first, got {describe(element)}", node)
-        length = context.constant(length, int, f"length of {space}_array()", node)
-        if not 0 < length <= 65536:
-            context.fail(f"{space}_array(): wanted 1 to 65536 elements, got {length}", node)
-        frame = context.frame
-        hint = frame.names.get("array's name", space)
-        once = len(context.arrays) if space == "private" else 0
-        key = (frame.source.file, frame.source.where(node), node.col_offset, element, length, once)
-        if key not in context.arrays:
-            context.arrays[key] = Array(context.unique(hint), space, element, length)
-        return context.arrays[key]
-
-    return lower
-
-
-def _table(context: Context, values: list[Value], node: ast.Call) -> Array:
-    element, numbers = values
-    if not isinstance(element, Type) or element.lanes > 1 or _at_run_time(numbers):
-        context.fail("table(): wanted a scalar type and constants", node)
-    given = tuple(context.literal(v, element, "table()", node).value for v in numbers)
-    key = ("table", element, given)
-    if key not in context.arrays:
-        name = context.unique(context.frame.names.get("array's name", "table"))
-        context.arrays[key] = Array(name, "table", element, len(given), "read", values=given)
-    return context.arrays[key]
-
-
-def _barrier(context: Context, values: list[Value], node: ast.Call) -> None:
-    context.emit(Barrier(context.frame.source.where(node)))
-
-
-def _atomic(operator: str) -> Callable[[Context, list[Value], ast.Call], Expression]:
-    def lower(context: Context, values: list[Value], node: ast.Call) -> Expression:
-        array, index, value = values
-        name = f"atomic_{operator}()"
-        if not isinstance(array, Array) or array.space == "private" or array.element not in (U32, I32):
-            context.fail(
-                f"{name}: wanted a buffer or shared array of u32 or i32, got {describe(array)}", node
-            )
-        if array.access != "update":
-            context.fail(f"{name}: `{array.name}` must be Update", node)
-        array.atomic = True
-        old = Variable(context.unique("old"), array.element, unnamed=True)
-        position = context.typed(index, U32, name, node)
-        context.emit(Atomic(operator, array, position, context.typed(value, array.element, name, node), old))
-        return Name(old)
-
-    return lower
-
-
-def _across(operator: str) -> Callable[[Context, list[Value], ast.Call], Value]:
-    def lower(context: Context, values: list[Value], node: ast.Call) -> Value:
-        name = f"subgroup_{operator}()"
-        value = context.expression(values[0], name, node)
-        by = context.typed(values[1], U32, name, node) if len(values) > 1 else None
-        if not context.features.subgroups:
-            return value
-        result = Variable(context.unique(f"subgroup_{operator}"), value.type, unnamed=True)
-        context.emit(Across(operator, value, by, result))
-        return Name(result)
-
-    return lower
-
-
-def _fact(fact: Callable[[Context], Any]) -> Callable[[Context, list[Value], ast.Call], Any]:
-    return lambda context, values, node: fact(context)
-
-
-def _group_size(context: Context) -> int:
-    x, y, z = context.group
-    return x * y * z
-
-
-def _type_of(context: Context, values: list[Value], node: ast.Call) -> Type:
-    return context.expression(values[0], "type_of()", node).type
-
-
-def _print(context: Context, values: list[Value], node: ast.Call) -> None:
-    shown = (v if isinstance(v, str) else context.expression(v, "debug_print()", node) for v in values)
-    context.emit(Print(tuple(shown)))
-
-
-def _unroll(context: Context, values: list[Value], node: ast.Call) -> tuple[Any, ...]:
-    if len(values) == 1 and isinstance(values[0], tuple | list | range):
-        return tuple(values[0])
-    return tuple(range(*(context.constant(v, int, "unroll()", node) for v in values)))
-
-
-_SPECIAL: Mapping[str, tuple[int | None, Callable[[Context, list[Value], ast.Call], Value]]] = {
-    **{name: (1, _position(name)) for name in ("group_id", "local_id", "global_id", "num_groups")},
-    **{
-        name: (0, _plain_position(name))
-        for name in ("local_index", "subgroup_size", "subgroup_lane", "subgroup_id")
-    },
-    **{f"subgroup_{name}": (1, _across(name)) for name in ("sum", "max", "min")},
-    **{f"subgroup_{name}": (2, _across(name)) for name in ("xor", "broadcast")},
-    **{f"atomic_{name}": (3, _atomic(name)) for name in ("add", "max", "min", "or")},
-    "group_size": (0, _fact(_group_size)),
-    "subgroup_size_min": (0, _fact(lambda c: c.features.subgroup_min if c.features.subgroups else 1)),
-    "subgroup_size_max": (0, _fact(lambda c: c.features.subgroup_max if c.features.subgroups else 1)),
-    "has_subgroups": (0, _fact(lambda c: c.features.subgroups)),
-    "has_f16": (0, _fact(lambda c: c.features.f16)),
-    "has_dot4": (0, _fact(lambda c: c.features.dot4)),
-    "select": (3, _select),
-    "bitcast": (2, _bitcast),
-    "unpack_half2": (1, _typed_call("unpack_half2", (U32,), Type("f32", 2))),
-    "pack_half2": (1, _typed_call("pack_half2", (Type("f32", 2),), U32)),
-    "dot4_i8": (3, _typed_call("dot4_i8", (U32, U32, I32), I32)),
-    "shared_array": (2, _new_array("shared")),
-    "private_array": (2, _new_array("private")),
-    "table": (2, _table),
-    "barrier": (0, _barrier),
-    "type_of": (1, _type_of),
-    "debug_print": (None, _print),
-    "unroll": (None, _unroll),
-}

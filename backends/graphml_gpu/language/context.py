@@ -31,6 +31,11 @@ def is_expression(value: Value) -> bool:
     return isinstance(value, EXPRESSIONS)
 
 
+def at_run_time(value: Value) -> bool:
+    """Whether a value is an expression or an array."""
+    return is_expression(value) or isinstance(value, Array)
+
+
 def is_number(value: Value) -> bool:
     """Whether a value is an int, float or bool known when compiling."""
     return isinstance(value, int | float)

@@ -9,25 +9,20 @@ from functools import partial
 from typing import Any
 
 from graphml_gpu.language.calls import lower_call
-from graphml_gpu.language.context import Context, Value, describe, is_expression, is_number
+from graphml_gpu.language.conditions import both_or_either, choice, compare, fold
+from graphml_gpu.language.context import Context, Value, is_expression
 from graphml_gpu.language.source import UnknownNameError
 from graphml_gpu.language.tree import (
     Array,
-    Assign,
     Binary,
     Convert,
     Expression,
-    If,
     Lane,
     Literal,
     Load,
-    Name,
-    Select,
     Unary,
-    Variable,
 )
 from graphml_gpu.language.types import BOOL, U32, Type
-from graphml_gpu.language.walk import has_load, truth
 
 _BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("+", operator.add),
@@ -42,18 +37,6 @@ _BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.BitAnd: ("&", operator.and_),
     ast.BitOr: ("|", operator.or_),
     ast.BitXor: ("^", operator.xor),
-}
-_COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
-    ast.Eq: ("==", operator.eq),
-    ast.NotEq: ("!=", operator.ne),
-    ast.Lt: ("<", operator.lt),
-    ast.LtE: ("<=", operator.le),
-    ast.Gt: (">", operator.gt),
-    ast.GtE: (">=", operator.ge),
-    ast.Is: ("is", operator.is_),
-    ast.IsNot: ("is not", operator.is_not),
-    ast.In: ("in", lambda a, b: a in b),
-    ast.NotIn: ("not in", lambda a, b: a not in b),
 }
 _INTEGER_ONLY = frozenset(["//", "%", "<<", ">>", "&", "|", "^"])
 LANES = "xyzw"
@@ -107,9 +90,9 @@ def binary(context: Context, kind: type[ast.operator], left: Value, right: Value
     """`left operator right`, folded where both are known."""
     if kind not in _BINARY:
         context.fail(f"a kernel has no operator {kind.__name__}", node)
-    sign, fold = _BINARY[kind]
+    sign, worked_out = _BINARY[kind]
     if not is_expression(left) and not is_expression(right):
-        return _fold(context, fold, (left, right), f"`{sign}`", node)
+        return fold(context, worked_out, (left, right), f"`{sign}`", node)
     if sign == "**":
         context.fail("`**`: wanted constants; pow(x, y) works at run time", node)
     one, other = (
@@ -155,17 +138,6 @@ def _simplify(sign: str, left: Expression, right: Expression) -> Expression | No
     return None
 
 
-def _fold(
-    context: Context, fold: Callable[..., Any], values: tuple[Any, ...], what: str, node: ast.AST
-) -> Any:
-    if any(isinstance(value, Array) for value in values):
-        context.fail(f"{what}: wanted numbers, got {describe(values[0])} and {describe(values[-1])}", node)
-    try:
-        return fold(*values)
-    except (TypeError, ValueError, ArithmeticError) as error:
-        return context.fail(f"{what} of {', '.join(map(describe, values))}: {error}", node)
-
-
 def _unary(context: Context, node: ast.UnaryOp) -> Value:
     value = lower_expression(context, node.operand)
     if not is_expression(value):
@@ -175,7 +147,7 @@ def _unary(context: Context, node: ast.UnaryOp) -> Value:
             ast.Invert: operator.invert,
             ast.Not: operator.not_,
         }
-        return _fold(context, folds[type(node.op)], (value,), "an operator", node)
+        return fold(context, folds[type(node.op)], (value,), "an operator", node)
     kind = value.type
     match node.op:
         case ast.Not():
@@ -185,101 +157,6 @@ def _unary(context: Context, node: ast.UnaryOp) -> Value:
         case ast.Invert() if kind.is_integer:
             return Unary("~", value, kind)
     return context.fail(f"`{ast.unparse(node)}`: no such operator for {kind.name}", node)
-
-
-def _compare(context: Context, node: ast.Compare) -> Value:
-    sides = [node.left, *node.comparators]
-    values = context.in_order([partial(lower_expression, context, side) for side in sides])
-    if len(values) > 2:
-        values = [context.plain("value", v) if is_expression(v) else v for v in values]
-    result: Value = True
-    for i, kind in enumerate(node.ops):
-        result = _both(context, result, _compared(context, kind, values[i], values[i + 1], node))
-    return result
-
-
-def _compared(context: Context, kind: ast.cmpop, left: Value, right: Value, node: ast.AST) -> Value:
-    sign, fold = _COMPARE[type(kind)]
-    if not is_expression(left) and not is_expression(right):
-        return _fold(context, fold, (left, right), f"`{sign}`", node)
-    if sign in ("is", "is not") and (left is None or right is None):
-        return sign == "is not"
-    if "i" in sign:
-        context.fail(f"`{sign}`: wanted values known when compiling", node)
-    one, other = context.unify([left, right], f"`{sign}`", node)
-    if one.type.lanes > 1:
-        context.fail(f"`{sign}`: wanted scalars, got {one.type.name}", node)
-    return Binary(sign, one, other, BOOL)
-
-
-def _both(context: Context, left: Value, right: Value) -> Value:
-    if not is_expression(left):
-        return right if left else False
-    if not is_expression(right):
-        return left if right else False
-    return Binary("and", left, right, BOOL)
-
-
-def _bool(context: Context, node: ast.BoolOp) -> Value:
-    """`and`, `or`: constants decide; what the right side needs first runs only where it is asked for."""
-    stops = isinstance(node.op, ast.Or)
-    sign = "or" if stops else "and"
-    result: Value = not stops
-    for side in node.values:
-        if not is_expression(result) and bool(result) == stops:
-            return result
-        with context.inner() as needed:
-            value = lower_expression(context, side)
-        if not is_expression(result):
-            context.block.extend(needed)
-            result = value
-            continue
-        right = truth(bool(value)) if is_number(value) else context.typed(value, BOOL, f"`{sign}`", side)
-        left = context.typed(result, BOOL, f"`{sign}`", node)
-        if needed:
-            result = _asked_for(context, left, right, needed, stops)
-        elif isinstance(right, Literal):
-            result = right if bool(right.value) == stops else left
-        else:
-            result = Binary(sign, left, right, BOOL)
-    return result
-
-
-def _asked_for(context: Context, left: Expression, right: Expression, needed: list[Any], stops: bool) -> Name:
-    variable = Variable(context.unique("holds"), BOOL, mutable=True)
-    context.emit(Assign(variable, left))
-    ask: Expression = Unary("not", Name(variable), BOOL) if stops else Name(variable)
-    context.emit(If(ask, [*needed, Assign(variable, right)]))
-    return Name(variable)
-
-
-def condition(context: Context, node: ast.expr) -> Value:
-    """A bool known when compiling, or an expression of type bool."""
-    value = lower_expression(context, node)
-    if is_expression(value):
-        if value.type != BOOL:
-            context.fail(f"condition `{ast.unparse(node)}`: wanted bool, got {value.type.name}", node)
-        return value
-    if isinstance(value, Array):
-        context.fail(f"condition `{ast.unparse(node)}`: wanted bool, got {describe(value)}", node)
-    return bool(value)
-
-
-def _choice(context: Context, node: ast.IfExp) -> Value:
-    """`a if c else b`: a select where both sides are harmless, else an `if`."""
-    decided = condition(context, node.test)
-    if isinstance(decided, bool):
-        return lower_expression(context, node.body if decided else node.orelse)
-    with context.inner() as first:
-        yes = lower_expression(context, node.body)
-    with context.inner() as second:
-        no = lower_expression(context, node.orelse)
-    one, other = context.unify([yes, no], "both sides of `if ... else`", node)
-    if not first and not second and not has_load(one) and not has_load(other):
-        return Select(decided, one, other)
-    variable = Variable(context.unique("value"), one.type, mutable=True)
-    context.emit(If(decided, [*first, Assign(variable, one)], [*second, Assign(variable, other)]))
-    return Name(variable)
 
 
 def _element(context: Context, node: ast.Subscript) -> Value:
@@ -297,7 +174,7 @@ def _element(context: Context, node: ast.Subscript) -> Value:
         context.fail(
             f"`{ast.unparse(node)}`: wanted an index known when compiling; table(u32, ...) takes others", node
         )
-    return _fold(context, operator.getitem, (base, index), "an index", node)
+    return fold(context, operator.getitem, (base, index), "an index", node)
 
 
 def array_index(context: Context, array: Array, index: Value, node: ast.AST) -> Expression:
@@ -326,7 +203,7 @@ def _attribute(context: Context, node: ast.Attribute) -> Value:
         return _lane(context, base, LANES.index(node.attr), node)
     if isinstance(base, Array):
         context.fail(f"an array has no `.{node.attr}`", node)
-    return _fold(context, getattr, (base, node.attr), "`.`", node)
+    return fold(context, getattr, (base, node.attr), "`.`", node)
 
 
 _KINDS: Mapping[type[ast.expr], Callable[[Context, Any], Value]] = {
@@ -334,9 +211,9 @@ _KINDS: Mapping[type[ast.expr], Callable[[Context, Any], Value]] = {
     ast.Name: _name,
     ast.BinOp: _binary,
     ast.UnaryOp: _unary,
-    ast.Compare: _compare,
-    ast.BoolOp: _bool,
-    ast.IfExp: _choice,
+    ast.Compare: compare,
+    ast.BoolOp: both_or_either,
+    ast.IfExp: choice,
     ast.Call: lower_call,
     ast.Subscript: _element,
     ast.Attribute: _attribute,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from functools import partial
 
+from graphml_gpu.language.conditions import condition
 from graphml_gpu.language.context import Context, Value, is_expression, is_number
-from graphml_gpu.language.expressions import condition, lower_expression
+from graphml_gpu.language.expressions import lower_expression
 from graphml_gpu.language.names import Builtin
 from graphml_gpu.language.tree import Expression, For, If, Leave, Literal, Name, Unary, Variable, While
 from graphml_gpu.language.types import BOOL, U32, Type

@@ -6,8 +6,9 @@ import ast
 from typing import Any
 
 from graphml_gpu.language.calls import lower_call
+from graphml_gpu.language.conditions import condition
 from graphml_gpu.language.context import Context, Value, describe, is_expression, is_number
-from graphml_gpu.language.expressions import LANES, array_index, binary, condition, lower_expression
+from graphml_gpu.language.expressions import LANES, array_index, binary, lower_expression
 from graphml_gpu.language.loops import count_or_unroll, leave_loop, repeat
 from graphml_gpu.language.tree import (
     Array,

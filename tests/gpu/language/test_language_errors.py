@@ -15,6 +15,7 @@ from graphml_gpu.language import (
     Update,
     Write,
     barrier,
+    debug_print,
     exp,
     f16,
     f32,
@@ -296,3 +297,40 @@ def test_halves_are_written_in_pairs_where_wgsl_has_none() -> None:
     with pytest.raises(BackendError, match="written as f16; without the feature f16 WGSL writes f16x2 only"):
         stores.specialise().wgsl()
     assert "vstore_half_rte" in stores.specialise().opencl()
+
+
+@kernel
+def shows(x: Read[i32], out: Write[i32], *, GROUP: int = 2) -> None:
+    debug_print("x is", x[local_id(0)])
+    out[local_id(0)] = x[local_id(0)]
+
+
+def test_what_a_kernel_prints_is_shown_by_the_emulator_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    _run(shows, 2, x=np.array([4, 5], np.int32), out=np.zeros(2, np.int32))
+    shown = capsys.readouterr()
+    assert shown.err == (
+        "group (0, 0, 0) invocation (0, 0, 0): x is 4\ngroup (0, 0, 0) invocation (1, 0, 0): x is 5\n"
+    )
+    assert "x is" not in shows.specialise().wgsl() + shows.specialise().opencl()
+
+
+def test_texts_are_shown_where_they_are_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shows.specialise().wgsl()
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("GRAPHML_DEBUG", "kernels")
+    text = shows.specialise().opencl()
+    assert capsys.readouterr().err == text + "\n"
+    assert text.startswith("// shows, GROUP = 2\n")
+
+
+def test_scalars_become_the_words_of_the_struct() -> None:
+    @kernel
+    def takes(x: Read[f32], out: Write[f32], n: u32, shift: i32, factor: f32) -> None:
+        out[n] = x[n] * factor
+
+    specialised = takes.specialise()
+    assert [scalar.name for scalar in specialised.scalars] == ["n", "shift", "factor", "x_at", "out_at"]
+    words = specialised.words({"n": 7, "shift": -2, "factor": 1.5, "out_at": 64})
+    assert words.tolist() == [7, 2**32 - 2, 0x3FC00000, 0, 64]
