@@ -208,6 +208,19 @@ class Lowering:
     workspace: Callable[[Node], int] = _no_workspace
 
 
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """Neighbours in a program that fewer dispatches make together than one by one.
+
+    ops: of nodes that may take part. lower: nodes of these ops that follow each other -> their dispatches, or
+    None where these cannot be made together. None of them reads what another makes, and no result lies where
+    another's operand does, so their order is of no matter.
+    """
+
+    ops: frozenset[str]
+    lower: Callable[[Sequence[Node], Context], Sequence[Dispatch] | None]
+
+
 def rows(shape: Sequence[Dim]) -> Count:
     """The product of some dimensions, symbolic or not."""
     return Count(

@@ -78,6 +78,10 @@ class Places:
         """The array of a weight, or of a value that weights alone decide."""
         return self.weights[node.name] if node.op is weight_leaf else self.constants.get(node)
 
+    def is_weight(self, node: Node) -> bool:
+        """Whether a value is a weight, or decided by weights alone."""
+        return self.fixed(viewed(node)) is not None
+
     def pieces(self, weight: Node) -> Sequence[Piece]:
         """See `dispatch.Context`."""
         base = viewed(weight)

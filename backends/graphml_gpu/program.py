@@ -7,6 +7,7 @@ inputs, submits, and reads the outputs back.
 from __future__ import annotations
 
 import functools
+import itertools
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from graphml_gpu.placement import refuses, value_bytes, viewed
 from graphml_gpu.places import Places
 from graphml_gpu.state import GpuState
 from graphml_gpu.timing import Timer
+from graphml_gpu.together import made_together
 
 _FOLDED_BYTES = 1 << 20  # what weights alone decide is worked out once, unless a kernel can and it is large
 
@@ -54,7 +56,8 @@ class HostStretch:
 class GpuProgram:
     """See `graphml.backend.Program`. One run at a time; several states (sessions) may take turns.
 
-    dispatches: node and dispatch of all, in order. fallbacks: the nodes that run in NumPy.
+    dispatches: of each its node (of several made together the first), in order. fallbacks: the nodes that run
+    in NumPy.
     """
 
     def __init__(
@@ -162,20 +165,19 @@ class GpuProgram:
     def _lower(self, constants: Mapping[Node, Array]) -> None:
         facts = self._memory.driver.facts
         context = Context(facts, facts.features(), self.places.pieces)
-        waiting: list[Node] = []
-        for node in self._graph.nodes:
-            if node.op.family == "leaf" or node.op.view or node in constants:
+        computed = (node for node in self._graph.nodes if node.op.family != "leaf" and not node.op.view)
+        todo = [node for node in computed if node not in constants]
+        for refused, run in itertools.groupby(todo, lambda node: refuses(node) is not None):
+            nodes = tuple(run)
+            if refused:
+                self.fallbacks += nodes
+                self.parts.append(HostStretch(nodes))
                 continue
-            if refuses(node) is not None:
-                self.fallbacks.append(node)
-                waiting.append(node)
-                continue
-            if waiting:
-                self.parts.append(HostStretch(tuple(waiting)))
-                waiting = []
-            self._add(node, table()[node.op.name].lower(node, context), context)
-        if waiting:
-            self.parts.append(HostStretch(tuple(waiting)))
+            while nodes:
+                together = made_together(nodes, context, self.places)
+                made, lowered = together or (nodes[:1], table()[nodes[0].op.name].lower(nodes[0], context))
+                self._add(nodes[0], lowered, context)
+                nodes = nodes[len(made) :]
 
     def _add(self, node: Node, lowered: Sequence[Dispatch], context: Context) -> None:
         first = len(self.dispatches)

@@ -1,4 +1,4 @@
-"""Graph nodes -> dispatches, one file a family. `table()` finds every `Lowering` value by itself.
+"""Graph nodes -> dispatches, one file a family. `Lowering` and `Joint` values are found by themselves.
 
 Knows which kernel does what; knows nothing of buffers, drivers or the order of steps (see `program.py`).
 How to write one stands in `graphml_gpu.dispatch`.
@@ -9,17 +9,28 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from graphml_gpu.dispatch import Lowering
+from graphml_gpu.dispatch import Joint, Lowering
 
 
 @functools.cache
 def table() -> Mapping[str, Lowering]:
     """Op name -> lowering."""
     found: dict[str, Lowering] = {}
-    for entry in pkgutil.iter_modules(__path__, __name__ + "."):
-        for value in vars(importlib.import_module(entry.name)).values():
-            if isinstance(value, Lowering):
-                found.update(dict.fromkeys(value.ops, value))
+    for value in _values():
+        if isinstance(value, Lowering):
+            found.update(dict.fromkeys(value.ops, value))
     return found
+
+
+@functools.cache
+def joints() -> tuple[Joint, ...]:
+    """What can make several nodes together."""
+    return tuple(dict.fromkeys(value for value in _values() if isinstance(value, Joint)))
+
+
+def _values() -> Iterator[Any]:
+    for entry in pkgutil.iter_modules(__path__, __name__ + "."):
+        yield from vars(importlib.import_module(entry.name)).values()

@@ -1,0 +1,55 @@
+"""A step's queries, keys and values on their way to attention: one dispatch for three nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphml.ir.node import Node
+from graphml.ir.shape import bounds, max_elements
+from graphml_gpu.dispatch import Argument, Context, Count, Dispatch, Joint, Scalar, rows, width
+from graphml_gpu.kernels.cache import CACHE_TYPES
+from graphml_gpu.kernels.rope_writes import rope_writes
+from graphml_gpu.lowering.groups import for_elements
+
+_OPS = ("rope", "rope_set_rows", "set_rows")
+
+
+def _lower(nodes: Sequence[Node], context: Context) -> list[Dispatch] | None:
+    """`rope`, `rope_set_rows` and `set_rows`, one of each, of the same positions, cells and dtype."""
+    if sorted(node.op.name for node in nodes) != sorted(_OPS):
+        return None
+    rope, keys, values = sorted(nodes, key=lambda node: _OPS.index(node.op.name))
+    q, table = rope.inputs
+    k_state, k, k_table, cells = keys.inputs
+    v_state, v, v_cells = values.inputs
+    alike = (
+        table is k_table
+        and cells is v_cells
+        and k_state.dtype is v_state.dtype
+        and rope.attributes["mode"] == keys.attributes["mode"]
+        and width(q) == width(k)
+        and width(q) % 2 == 0
+        and max(bounds(x.shape)[0] for x in (q, k, v)) == bounds(q.shape)[0]
+    )
+    if not alike or context.facts.max_bindings < 8:
+        return None
+    form = CACHE_TYPES[k_state.dtype.name]
+    each = [max_elements((1, *x.shape[1:])) for x in (q, k, v)]
+    units = 2, form.unit, form.unit
+    n_q, n_k, n_v = (rows((q.shape[0], n // unit)) for n, unit in zip(each, units, strict=True))
+    total = Count(n_q.factor + n_k.factor + n_v.factor, n_q.symbols)
+    constants, grid = for_elements(total)
+    constants |= {"MODE": str(rope.attributes["mode"]), "UNIT": form.unit, "STORE": form.store}
+    buffers: dict[str, Argument] = {
+        "q": q, "k": k, "v": v, "turns": table, "cells": cells,
+        "out": rope, "k_cache": keys, "v_cache": values,
+    }  # fmt: skip
+    scalars: dict[str, Scalar] = {
+        "n_q": n_q, "n_k": n_k, "n_v": n_v,
+        "q_width": each[0], "k_width": each[1], "v_width": each[2],
+        "head_dim": width(q), "pairs": bounds(table.shape)[1],
+    }  # fmt: skip
+    return [Dispatch(rope_writes, constants, buffers, scalars, grid)]
+
+
+TOGETHER = Joint(frozenset(_OPS), _lower)
