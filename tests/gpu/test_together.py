@@ -65,7 +65,8 @@ def test_neighbours_are_made_together(monkeypatch: pytest.MonkeyPatch, kind: str
     program = device.lower(graph, plan, {}, no_progress)
     assert [dispatch.label for _, dispatch in program.dispatches] == labels
     if kind != "overlapping":
-        values = {name: np.arange(18, dtype=np.float32).reshape(3, 6) + i for i, name in enumerate("xy")}
+        leaves = graph.leaves("input")
+        values = {name: np.arange(18, dtype=np.float32).reshape(3, 6) + i for i, name in enumerate(leaves)}
         for name, value in values.items():
             program.inputs[name][:3] = value
         made = program.run({"T": 3}, device.state(graph, {}))
