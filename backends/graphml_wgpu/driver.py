@@ -96,10 +96,12 @@ class WgpuDriver:
                     source = raw(buffer)._internal
                     self._queue.copy(encoder, source, offset + begin, staging._internal, at, n_bytes)
 
+            def take(data: Bytes, places: Any = places) -> None:
+                for i, begin, n_bytes, at in places:
+                    found[i][begin : begin + n_bytes] = data[at : at + n_bytes]
+
             self._queue.submit(encode)
-            data = self._queue.mapped(staging._internal, total)
-            for i, begin, n_bytes, at in places:
-                found[i][begin : begin + n_bytes] = data[at : at + n_bytes]
+            self._queue.mapped(staging._internal, total, take)
         return found
 
     def copy(
@@ -187,7 +189,12 @@ class WgpuDriver:
                 encoder, self._resolved._internal, 0, staging._internal, 0, n_bytes
             )
         )
-        ticks = self._queue.mapped(staging._internal, n_bytes).view(np.uint64).reshape(-1, 2)
+        ticks = np.empty((self._timed, 2), np.uint64)
+
+        def take(data: Bytes) -> None:
+            ticks[...] = data.view(np.uint64).reshape(-1, 2)
+
+        self._queue.mapped(staging._internal, n_bytes, take)
         period = self._queue.period_ns()
         first = ticks[0, 0]
         return [(round(int(b - first) * period), round(int(e - first) * period)) for b, e in ticks]

@@ -106,8 +106,8 @@ class Queue:
         with captured(self._errors):
             self._lib.wgpuDevicePoll(self._device._internal, True, self._ffi.NULL)
 
-    def mapped(self, buffer: Any, n_bytes: int) -> Bytes:
-        """Wait, and copy the first bytes of a buffer that can be mapped for reading."""
+    def mapped(self, buffer: Any, n_bytes: int, take: Callable[[Bytes], None]) -> None:
+        """Wait, and let `take` copy from the first bytes of a buffer that can be mapped for reading."""
         lib = self._lib
         self._mapped.clear()
         with captured(self._errors):
@@ -119,7 +119,7 @@ class Queue:
             )
         try:
             address = lib.wgpuBufferGetConstMappedRange(buffer, 0, n_bytes)
-            return np.frombuffer(self._ffi.buffer(address, n_bytes), np.uint8).copy()
+            take(np.frombuffer(self._ffi.buffer(address, n_bytes), np.uint8))
         finally:
             lib.wgpuBufferUnmap(buffer)
 
