@@ -180,8 +180,13 @@ class Context:
             return Literal(value, F32)
         return self.fail(f"{what}: wanted a number, got {describe(value)}", node)
 
-    def unify(self, values: list[Value], what: str, node: ast.AST | None = None) -> list[Expression]:
-        """Values brought to one type: constants take that of the others, scalars are spread over vectors."""
+    def unify(
+        self, values: list[Value], what: str, node: ast.AST | None = None, spread: bool = True
+    ) -> list[Expression]:
+        """Values brought to one type: constants take that of the others, scalars are spread over vectors.
+
+        spread: no: scalars stay, as some operators take both.
+        """
         types = {value.type for value in values if is_expression(value)}
         if not types:
             floats = any(isinstance(value, float) for value in values)
@@ -191,10 +196,9 @@ class Context:
         if any(t.kind != widest.kind or t.lanes not in (1, widest.lanes) for t in types):
             names = " and ".join(sorted(t.name for t in types))
             self.fail(f"{what}: wanted values of one type, got {names}", node)
-        return [self.spread(self._of_kind(value, widest, what, node), widest) for value in values]
-
-    def _of_kind(self, value: Value, widest: Type, what: str, node: ast.AST | None) -> Expression:
-        return value if is_expression(value) else self.typed(value, widest, what, node)
+        alone = widest if spread else widest.scalar
+        typed = [v if is_expression(v) else self.typed(v, alone, what, node) for v in values]
+        return [self.spread(value, widest) for value in typed] if spread else typed
 
     def spread(self, value: Expression, wanted: Type) -> Expression:
         """A scalar as a vector with it in all lanes."""

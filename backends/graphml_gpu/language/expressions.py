@@ -98,7 +98,7 @@ def binary(context: Context, kind: type[ast.operator], left: Value, right: Value
     one, other = (
         _shift(context, left, right, f"`{sign}`", node)
         if sign in ("<<", ">>")
-        else context.unify([left, right], f"`{sign}`", node)
+        else context.unify([left, right], f"`{sign}`", node, spread=sign in "&|^")
     )
     kept = _simplify(sign, one, other)
     if kept is not None:
@@ -109,7 +109,7 @@ def binary(context: Context, kind: type[ast.operator], left: Value, right: Value
         context.fail(f"`{sign}`: wanted integers, got {one.type.name}", node)
     if sign == "/" and one.type.is_integer:
         context.fail(f"`/`: wanted floats, got {one.type.name}; use `//`", node)
-    return Binary(sign, one, other, one.type)
+    return Binary(sign, one, other, max(one.type, other.type, key=lambda kind: kind.lanes))
 
 
 def _shift(
@@ -131,8 +131,14 @@ def _simplify(sign: str, left: Expression, right: Expression) -> Expression | No
     if not left.type.is_integer:
         return None
     nothing = {"+": 0, "-": 0, "*": 1, "//": 1, "<<": 0, ">>": 0, "|": 0, "^": 0}
-    if isinstance(right, Literal) and nothing.get(sign) == right.value:
+    if (
+        isinstance(right, Literal)
+        and nothing.get(sign) == right.value
+        and left.type.lanes >= right.type.lanes
+    ):
         return left
+    if left.type.lanes > right.type.lanes:
+        return None
     if isinstance(left, Literal) and sign in "+*|^" and nothing[sign] == left.value:
         return right
     return None

@@ -195,7 +195,7 @@ def _literal(features: Features, literal: Literal) -> str:
         case "bool":
             return "true" if value else "false"
         case "u32":
-            return f"{value}u"
+            return f"{value}u" if value < 65536 else f"{value:#x}u"
         case "i32":
             return "(-2147483647 - 1)" if value == -(2**31) else f"{value}"
     if not math.isfinite(value):

@@ -98,6 +98,11 @@ def _assign(context: Context, target: ast.expr, value: Value, node: ast.AST) -> 
 def _unpack(context: Context, targets: list[ast.expr], value: Value, node: ast.AST) -> None:
     if not isinstance(value, tuple) or len(value) != len(targets):
         context.fail(f"wanted {len(targets)} values, got {describe(value)}", node)
+    once = all(isinstance(t, ast.Name) and context.frame.sites[t.id] <= 1 for t in targets)
+    if once:  # none of them is read by what the others are given
+        for target, item in zip(targets, value, strict=True):
+            _assign(context, target, item, node)
+        return
     kept = [v if not is_expression(v) or is_stable(v) else context.fixed("value", v) for v in value]
     for target, item in zip(targets, kept, strict=True):
         _assign(context, target, item, node)

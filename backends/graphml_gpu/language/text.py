@@ -44,6 +44,9 @@ _RANK = {"*": 3, "//": 3, "/": 3, "%": 3, "+": 2, "-": 2, "<": 1, "<=": 1, ">": 
 """Operators that may stand bare within those of lower rank; all others are bracketed."""
 
 
+_IN_PLACE = ("+", "-", "*")
+
+
 @dataclass(frozen=True)
 class Dialect:
     """How a language spells what differs.
@@ -157,7 +160,7 @@ def _statement(dialect: Dialect, statement: Statement, depth: int) -> Iterator[s
         case SetLane():
             yield f"{statement.variable.name}.{'xyzw'[statement.lane]} = {text(statement.value)};"
         case Store():
-            yield dialect.store(statement.array, _index(dialect, statement.index), text(statement.value))
+            yield _stored(dialect, statement)
         case Atomic():
             yield from _with_result(
                 dialect, statement, [_index(dialect, statement.index), text(statement.value)]
@@ -174,9 +177,21 @@ def _statement(dialect: Dialect, statement: Statement, depth: int) -> Iterator[s
             yield from _nested(dialect, statement, depth)
 
 
+def _stored(dialect: Dialect, statement: Store) -> str:
+    """`a[i] = x;`, or `a[i] += x;` in memory that holds what is said: no packed halves, no atomics."""
+    array, value, index = statement.array, statement.value, _index(dialect, statement.index)
+    same = array.space != "buffer" and not array.atomic
+    if same and isinstance(value, Binary) and value.operator in _IN_PLACE:
+        held = Load(array, statement.index, array.element)
+        if value.left == held:
+            right = expression(dialect, value.right)
+            return f"{expression(dialect, held)} {value.operator}= {right};"
+    return dialect.store(array, index, expression(dialect, value))
+
+
 def _assigned(dialect: Dialect, statement: Assign) -> str:
     variable, value = statement.variable, statement.value
-    if isinstance(value, Binary) and value.left == Name(variable) and value.operator in ("+", "-", "*"):
+    if isinstance(value, Binary) and value.left == Name(variable) and value.operator in _IN_PLACE:
         return f"{variable.name} {value.operator}= {expression(dialect, value.right)};"
     return f"{variable.name} = {expression(dialect, value)};"
 

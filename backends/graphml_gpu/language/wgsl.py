@@ -160,7 +160,7 @@ def _literal(features: Features, literal: Literal) -> str:
         case "bool":
             return "true" if value else "false"
         case "u32":
-            return f"{value}u"
+            return f"{value}u" if value < 65536 else f"{value:#x}u"
         case "i32":
             return "i32(-2147483648)" if value == -(2**31) else f"{value}i"
     half = kind.kind == "f16" and features.f16

@@ -38,7 +38,7 @@ void memory(
     }
     const uint old = atomic_add(&counts[me % 3u], 2u);
     const uint old_1 = atomic_max(&counts[3u], i * 5u);
-    float4 vector = ((float4)(total, x[i], (float)(i), scale)) * ((float4)(scale)) + ((float4)(1.0f));
+    float4 vector = ((float4)(total, x[i], (float)(i), scale)) * scale + 1.0f;
     vector.w = vector.y - vector.z;
     partial[local_index] = total;
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);

@@ -36,7 +36,7 @@ fn memory(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_
     }
     let old = atomicAdd(&counts[counts_at + me % 3u], 2u);
     let old_1 = atomicMax(&counts[counts_at + 3u], i * 5u);
-    var vector = vec4<f32>(total, x[x_at + i], f32(i), scale) * vec4<f32>(scale) + vec4<f32>(1.0f);
+    var vector = vec4<f32>(total, x[x_at + i], f32(i), scale) * scale + 1.0f;
     vector.w = vector.y - vector.z;
     partial[local_index] = total;
     workgroupBarrier(); storageBarrier();

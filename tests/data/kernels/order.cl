@@ -62,10 +62,8 @@ void order(
     const uint n_1 = n + 1u;
     uint x_1 = n_1;
     x_1 += 1u;
-    const uint value_6 = x_1;
-    const uint value_7 = x_1 * 2u;
-    const uint first = value_6;
-    const uint second = value_7;
+    const uint first = x_1;
+    const uint second = x_1 * 2u;
     out[7u] = n_1 * 10000u + first * 100u + second;
     uint previous = 0u;
     for (uint i = 0u; i < 3u; i += 1u) {

@@ -63,10 +63,8 @@ fn order() {
     let n_1 = n + 1u;
     var x_1 = n_1;
     x_1 += 1u;
-    let value_6 = x_1;
-    let value_7 = x_1 * 2u;
-    let first = value_6;
-    let second = value_7;
+    let first = x_1;
+    let second = x_1 * 2u;
     out[out_at + 7u] = n_1 * 10000u + first * 100u + second;
     var previous = 0u;
     for (var i = 0u; i < 3u; i += 1u) {

@@ -53,6 +53,6 @@ void packed(
     total += (as_int(word) >> 24u) * (as_int(value_2) >> 24u);
     out[6u * i + 2u] = (float)(total);
     out[6u * i + 3u] = pair.x - pair.y;
-    out[6u * i + 4u] = as_float(pack_half2(pair) ^ 2147516416u);
+    out[6u * i + 4u] = as_float(pack_half2(pair) ^ 0x80008000u);
     out[6u * i + 5u] = (float)((as_int(word) >> 9u) ^ 5);
 }

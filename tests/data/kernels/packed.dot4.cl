@@ -49,6 +49,6 @@ void packed(
     }
     out[6u * i + 2u] = (float)((-7 + dot_4x8packed_ss_int(word, value_2)));
     out[6u * i + 3u] = pair.x - pair.y;
-    out[6u * i + 4u] = as_float(pack_half2(pair) ^ 2147516416u);
+    out[6u * i + 4u] = as_float(pack_half2(pair) ^ 0x80008000u);
     out[6u * i + 5u] = (float)((as_int(word) >> 9u) ^ 5);
 }

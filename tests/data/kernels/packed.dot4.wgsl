@@ -40,6 +40,6 @@ fn packed(@builtin(global_invocation_id) global_id: vec3<u32>) {
     }
     out[out_at + 6u * i + 2u] = f32((-7i + dot4I8Packed(word, value_2)));
     out[out_at + 6u * i + 3u] = pair.x - pair.y;
-    out[out_at + 6u * i + 4u] = bitcast<f32>(pack2x16float(pair) ^ 2147516416u);
+    out[out_at + 6u * i + 4u] = bitcast<f32>(pack2x16float(pair) ^ 0x80008000u);
     out[out_at + 6u * i + 5u] = f32((bitcast<i32>(word) >> 9u) ^ 5i);
 }
