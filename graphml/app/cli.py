@@ -21,6 +21,7 @@ from graphml.errors import GraphmlError
 COMMANDS = (
     "run", "chat", "info", "plan", "placement", "doctor", "pull", "perplexity", "graph",
     "diff", "explain", "profile", "bench", "tune", "compare", "bisect", "report",
+    "test-backend",
 )  # fmt: skip
 
 
@@ -35,8 +36,8 @@ class Commands(TyperGroup):
         """The command of that name, from the file of that name; None if there is none."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"graphml.app.{cmd_name}")
-        found = getattr(module, cmd_name)
+        name = cmd_name.replace("-", "_")
+        found = getattr(importlib.import_module(f"graphml.app.{name}"), name)
         if isinstance(found, typer.Typer):  # a command with commands of its own
             return typer.main.get_group(found)
         single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -27,6 +27,7 @@ LABELS = {
     "making": "Making the model",
     "checksum": "Checksum",
     "bench": "Measuring",
+    "testing": "Testing ops",
 }
 IN_BYTES = ("download", "mapping", "converting", "making", "checksum")
 PATIENCE_S = 0.3  # work that is over sooner shows no bar

@@ -30,11 +30,32 @@ def backend_names() -> list[str]:
 def backend(name: str) -> Backend:
     """The backend called `name`; a `BackendError` lists the installed ones."""
     for entry in entry_points(group="graphml.backends", name=name):
-        found = entry.load()
+        try:
+            found = entry.load()
+        except ImportError as error:  # it needs what is not installed
+            raise BackendError(f"backend {name!r} cannot be imported: {error}") from error
         if not isinstance(found, Backend):
             raise BackendError(f"entry point {entry.value!r} of backend {name!r} is no Backend: {found!r}")
         return found
     raise BackendError(f"no backend {name!r} is installed; installed: {', '.join(backend_names())}")
+
+
+def backend_from_file(path: Path) -> Backend:
+    """The `BACKEND` of a Python file; the file is run, so it must be trusted."""
+    if not path.is_file():
+        raise BackendError(f"{path}: no such file of a backend")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise BackendError(f"{path}: wanted a Python file that ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise BackendError(f"{path}: cannot be run: {described(error)}") from error
+    found = getattr(module, "BACKEND", None)
+    if not isinstance(found, Backend):
+        raise BackendError(f"{path}: wanted BACKEND, a graphml.backend.Backend; got {found!r}")
+    return found
 
 
 @functools.cache

@@ -137,7 +137,9 @@ def where(got: Array, wanted: Array) -> str:
         b.reshape(len(b), -1) if b.ndim else b.reshape(1, 1),
     )
     scale = float(np.sqrt(np.mean(b[np.isfinite(b)] ** 2))) if np.isfinite(b).any() else 0.0
-    wrong = ~(np.abs(a - b) <= 1e-5 * max(scale, 1e-30)) & ~((a == b) | (np.isnan(a) & np.isnan(b)))
+    with np.errstate(invalid="ignore"):  # infinity less infinity
+        off = np.abs(a - b)
+    wrong = ~(off <= 1e-5 * max(scale, 1e-30)) & ~((a == b) | (np.isnan(a) & np.isnan(b)))
     rows, columns = np.flatnonzero(wrong.any(1)), np.flatnonzero(wrong.any(0))
     return (
         f"{wrong.sum()} of {wrong.size} elements are wrong, in rows {_spans(rows)} of {len(a)}, "

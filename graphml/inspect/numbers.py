@@ -107,7 +107,8 @@ def tolerance(unit: Iterable[Node]) -> float:
 
 
 def _of(node: Node) -> float:
-    if node.dtype.numpy is None and node.op.family != "leaf":
+    kinds = node.type.parts or (node.type,)
+    if node.op.family != "leaf" and any(kind.dtype.is_format for kind in kinds):
         return INT8_TOLERANCE
     if node.op.writes is not None:
         return CACHE_TOLERANCE

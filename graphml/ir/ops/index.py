@@ -112,7 +112,8 @@ get_rows = Op("get_rows", "index", infer=_infer_get_rows, reference=_get_rows,
                                for row in ((8,), (65,), (3, 5), (1,)) for ids in (i32(ROWS), i32(ROWS, 2))],
               attributes={"from_dtype": "f32"})  # fmt: skip
 set_rows = Op("set_rows", "index", infer=_infer_set_rows, reference=_set_rows,
-              samples=lambda: [Sample((f32(15, 3, 16), f32(ROWS, 3, 16), i32(ROWS)), {}, {2: _distinct})],
+              samples=lambda: [Sample((f32(15, 3, n), f32(ROWS, 3, n), i32(ROWS)), {}, {2: _distinct})
+                              for n in (16, 64)],
               attributes={"to_dtype": "f32"}, writes=0)  # fmt: skip
 gather = Op("gather", "index", infer=_infer_gather,
             reference=lambda inputs, at: np.take_along_axis(inputs[0], inputs[1], axis=-1),

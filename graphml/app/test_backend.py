@@ -1,0 +1,162 @@
+"""`graphml test-backend`: whether a backend means what the reference means, how fast it is, what it has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from graphml.app import options
+from graphml.app.console import Bars, write_json
+from graphml.backend import Backend
+from graphml.engine import discovery
+from graphml.errors import BackendError, UsageError
+from graphml.inspect.conformance import networks, perf, suite
+from graphml.inspect.conformance.cases import Case
+from graphml.inspect.conformance.support import NATIVE, apart, support
+from graphml.inspect.conformance.verdict import LIMITS, Verdict
+
+MODES = ("test", "perf", "support")
+MOST_SHOWN = 3  # failures of an op
+
+
+def test_backend(
+    backend: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="An installed backend, or a Python file whose BACKEND it is."),
+    ],
+    op: Annotated[
+        str, typer.Option(metavar="PATTERN", help="Which ops: names or patterns, with commas.")
+    ] = "*",
+    mode: Annotated[
+        str, typer.Option(help="test against the reference, perf (time per call) or support (which kernels).")
+    ] = "test",
+    type: Annotated[
+        str, typer.Option("--type", metavar="FORMATS", help="Of weights and caches, with commas: f32,q4_k.")
+    ] = "",
+    limits: Annotated[
+        str, typer.Option(help="How close is close enough: graphml, or ggml, which allows half precision.")
+    ] = "graphml",
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print every case.")] = False,
+    threads: options.Threads = None,
+    json: options.Json = False,
+) -> None:
+    """Run every op with its samples in every format on a backend; the exit code is 1 if one is wrong."""
+    if mode not in MODES:
+        raise UsageError(f"--mode: wanted one of {', '.join(MODES)}; got {mode!r}")
+    if limits not in LIMITS:
+        raise UsageError(f"--limits: wanted one of {', '.join(LIMITS)}; got {limits!r}")
+    chosen = _find(backend)
+    formats = [one.strip().lower() for one in type.split(",") if one.strip()]
+    if mode == "perf" and not formats:
+        formats = list(perf.FORMATS)
+    some = suite.chosen(chosen, op, formats)
+    with_networks = mode == "test" and not formats and suite.matches(networks.OP, op)
+    if not some and not with_networks:
+        raise UsageError(f"no case of {chosen.name} has an op like {op!r} and a format like {type or '*'!r}")
+    if mode == "support":
+        _show_support(chosen, some, op, json)
+        return
+    reason = chosen.unavailable()
+    if reason is not None:
+        raise BackendError(f"backend {chosen.name!r} cannot be used on this machine: {reason}")
+    device = chosen.open(threads)
+    try:
+        if mode == "perf":
+            _show_perf(chosen, list(perf.measure(chosen, device, perf.perf_cases(some))), json)
+            return
+        with Bars() as bars:
+            found = list(suite.check(chosen, device, some, limits, bars.report))
+            found += networks.check(chosen, device, limits) if with_networks else []
+    finally:
+        device.close()
+    _show_verdicts(chosen, found, verbose, json)
+    if any(verdict.failed for verdict in found):
+        raise typer.Exit(1)
+
+
+def _find(name: str) -> Backend:
+    return discovery.backend_from_file(Path(name)) if name.endswith(".py") else discovery.backend(name)
+
+
+def _show_verdicts(backend: Backend, found: Sequence[Verdict], verbose: bool, json: bool) -> None:
+    failed = [verdict for verdict in found if verdict.failed]
+    if json:
+        cases = [{key: _plain(value) for key, value in asdict(verdict).items()} for verdict in found]
+        write_json({"backend": backend.name, "cases": len(found), "failed": len(failed), "verdicts": cases})
+        return
+    if verbose:
+        for verdict in found:
+            print(f"{'FAIL' if verdict.failed else 'ok  '} {verdict}")
+    else:
+        columns = f"{'cases':>6} {'native':>7} {'NumPy':>6} {'failed':>7} {'worst NMSE':>11} {'allowed':>8}"
+        print(f"{'op':24} {columns}")
+        for op in dict.fromkeys(verdict.op for verdict in found):
+            print(_row(op, [verdict for verdict in found if verdict.op == op]))
+        for op in dict.fromkeys(verdict.op for verdict in failed):
+            of_op = [verdict for verdict in failed if verdict.op == op]
+            for verdict in of_op[:MOST_SHOWN]:
+                print(f"FAIL {verdict}")
+            if len(of_op) > MOST_SHOWN:
+                print(f"     and {len(of_op) - MOST_SHOWN} more of {op}: --verbose")
+    native = sum(verdict.refused is None for verdict in found)
+    told = f"{native} native, {len(found) - native} in NumPy, {len(failed)} failed"
+    print(f"{backend.name}: {len(found)} cases, {told}")
+
+
+def _row(op: str, of_op: Sequence[Verdict]) -> str:
+    native = sum(verdict.refused is None for verdict in of_op)
+    failed = sum(verdict.failed for verdict in of_op)
+    worst = max(of_op, key=lambda verdict: verdict.nmse)
+    return (
+        f"{op:24} {len(of_op):6} {native:7} {len(of_op) - native:6} {failed:7} "
+        f"{worst.nmse:11.1e} {worst.limit:8.0e}"
+    )
+
+
+def _show_support(backend: Backend, some: Sequence[Case], pattern: str, json: bool) -> None:
+    found = support(backend, some)
+    found += [one for one in apart(backend) if suite.matches(one.op, pattern)]
+    if json:
+        write_json({"backend": backend.name, "support": [asdict(one) for one in found]})
+        return
+    print(f"{'op':24} {'formats':44} {'how':14} why not native")
+    for op in dict.fromkeys(one.op for one in found):
+        alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+        for one in found:
+            if one.op == op:
+                alike.setdefault((one.how, one.reasons), []).append(one.format)
+        for (how, reasons), formats in alike.items():
+            print(f"{op:24} {_shortened(formats):44} {how:14} {'; '.join(reasons)}".rstrip())
+    native = sum(one.how == NATIVE for one in found)
+    print(f"{backend.name}: {native} of {len(found)} pairs of op and format are native")
+
+
+def _shortened(formats: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(formats) - most} more" if len(formats) > most else ""
+    return ", ".join(formats[:most]) + more
+
+
+def _show_perf(backend: Backend, found: Sequence[perf.Timing], json: bool) -> None:
+    if json:
+        rows: list[dict[str, Any]] = [
+            {**asdict(one), "bytes_per_s": one.bytes_per_s, "flops_per_s": one.flops_per_s} for one in found
+        ]
+        write_json({"backend": backend.name, "timings": rows})
+        return
+    print(f"{'op':24} {'format':8} {'T':>4} {'us':>10} {'GB/s':>8} {'GFLOP/s':>9}  call")
+    for one in found:
+        remark = "" if one.refused is None else " (NumPy)"
+        rate = f"{one.flops_per_s / 1e9:9.1f}" if one.flops else f"{'':9}"
+        print(
+            f"{one.op:24} {one.format:8} {one.tokens:4} {1e6 * one.seconds:10.1f} "
+            f"{one.bytes_per_s / 1e9:8.2f} {rate}  {one.call}{remark}"
+        )
+
+
+def _plain(value: object) -> object:
+    """JSON has no infinity."""
+    return str(value) if isinstance(value, float) and value == float("inf") else value

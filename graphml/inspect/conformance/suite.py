@@ -1,0 +1,112 @@
+"""Goes through all cases on a backend: program by program, and case by case where something is wrong.
+
+Knows backends by their contract alone; prints nothing.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from graphml.backend import Backend, Device, Progress, no_progress
+from graphml.inspect.conformance.cases import Case, cases
+from graphml.inspect.conformance.trial import Run, Trial, symbols_agree
+from graphml.inspect.conformance.verdict import Verdict, limit_of
+
+MOST_TOGETHER = 32  # cases of a program
+# At most so many tokens -> the steps that a program is run with: all of them, fewer, one.
+RUNS = {
+    5: (Run(5), Run(3), Run(1), Run(5, "NaN"), Run(5, "infinity")),
+    1: (Run(1), Run(1, "NaN"), Run(1, "infinity")),
+}
+
+
+def chosen(backend: Backend, pattern: str = "*", formats: Sequence[str] = ()) -> list[Case]:
+    """The cases of ops whose names match a pattern, of some formats or of all."""
+    return [
+        case
+        for case in cases(backend)
+        if matches(case.op.name, pattern) and (not formats or case.format in formats)
+    ]
+
+
+def matches(op: str, pattern: str) -> bool:
+    """Whether a name is like one of the patterns, which stand with commas between them."""
+    return any(fnmatch.fnmatchcase(op, one.strip()) for one in pattern.split(","))
+
+
+def groups(some: Sequence[Case], sizes: Sequence[int] = tuple(RUNS)) -> list[tuple[Case, ...]]:
+    """Cases that share a program: those of an op, as many as go together, at each number of tokens."""
+    found: list[tuple[Case, ...]] = []
+    for tokens in sizes:
+        for _, of_op in groupby(some, key=lambda case: case.op.name):
+            now: list[Case] = []
+            for case in (case.at(tokens) for case in of_op):
+                if tokens != max(RUNS) and ("T" not in case.symbols or case.inplace >= 0):
+                    continue  # nothing depends on the tokens
+                if now and (len(now) == MOST_TOGETHER or not symbols_agree([*now, case])):
+                    found.append(tuple(now))
+                    now = []
+                now.append(case)
+            if now:
+                found.append(tuple(now))
+    return sorted(found, key=lambda group: group[0].op.name)
+
+
+def check(
+    backend: Backend,
+    device: Device,
+    some: Sequence[Case],
+    limits: str = "graphml",
+    progress: Progress = no_progress,
+    sizes: Sequence[int] = tuple(RUNS),
+) -> Iterator[Verdict]:
+    """The verdict on each case at each number of tokens, in the order of the ops.
+
+    sizes: the most tokens of a step, some of `RUNS`.
+    """
+    todo = groups(some, sizes)
+    for i, group in enumerate(todo):
+        progress("testing", i, len(todo))
+        yield from check_group(backend, device, group, limits)
+    progress("testing", len(todo), len(todo))
+
+
+def check_group(backend: Backend, device: Device, group: Sequence[Case], limits: str) -> list[Verdict]:
+    """The verdicts on cases that share a program; where one is wrong, of each case alone.
+
+    Who writes out of bounds spoils what others made. What is wrong only in company is told so.
+    """
+    together = _tried(backend, device, group, limits)
+    if len(group) == 1 or not any(verdict.failed for verdict in together):
+        return together
+    alone = [verdict for case in group for verdict in _tried(backend, device, [case], limits)]
+    return alone if any(verdict.failed for verdict in alone) else together
+
+
+def _tried(backend: Backend, device: Device, group: Sequence[Case], limits: str) -> list[Verdict]:
+    """The worst verdict of all runs on each case; a stranger's code may raise anything."""
+    tokens = max((case.symbols.get("T", 0) for case in group), default=0) or max(RUNS)
+    worst: list[Verdict] = []
+    run = RUNS[tokens][0]
+    try:
+        trial = Trial(group, backend, device, limits)
+        for run in RUNS[tokens]:
+            now = trial.run(run)
+            worst = [_worse(*pair) for pair in zip(worst, now, strict=True)] if worst else now
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+        limit = limit_of([], limits)
+        return [
+            Verdict(one.name, one.op.name, one.format, one.call, f"{run}", float("inf"), limit, problem)
+            for one in group
+        ]
+    return worst
+
+
+def _worse(a: Verdict, b: Verdict) -> Verdict:
+    """The one that failed, the first of two; else that with the larger error."""
+    if a.failed or b.failed:
+        return a if a.failed else b
+    return b if b.nmse > a.nmse else a

@@ -1,0 +1,126 @@
+"""The conformance suite on every backend that is installed, op by op: what `graphml test-backend` runs.
+
+An op, a fusion, a weight format or a backend that is added is tested here unasked; what has no kernel runs in
+NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+from graphml.backend import Backend, Device
+from graphml.engine import discovery
+from graphml.errors import BackendError
+from graphml.inspect.conformance import networks, suite
+from graphml.inspect.conformance.cases import Case, multiplies
+from graphml.inspect.conformance.fill import may_be_special
+from graphml.ir.dtype import dtype
+from graphml.ir.ops.leaf import LEAVES
+from graphml.passes.fusion import all_ops
+
+BACKENDS = discovery.backend_names()
+# The CPU compiles a kernel for each format: its formats differ in their readers alone, and
+# tests/cpu/test_mul_mat.py and tests/cpu/kernels look at each of these.
+FEW = ("f32", "f16", "q6_k", "q4_0", "q8_1")
+
+
+def backend_of(name: str) -> Backend:
+    """The backend; the test is skipped where it cannot be used, and says what is missing."""
+    try:
+        backend = discovery.backend(name)
+    except BackendError as error:
+        pytest.skip(str(error))
+    reason = backend.unavailable()
+    if reason is not None:
+        pytest.skip(f"{name}: {reason}")
+    return backend
+
+
+@cache
+def cases_of(name: str) -> list[Case]:
+    try:
+        return suite.chosen(discovery.backend(name))
+    except BackendError:
+        return []
+
+
+@pytest.fixture(scope="module")
+def devices() -> Iterator[dict[str, Device]]:
+    """One device of each backend for all tests."""
+    opened: dict[str, Device] = {}
+    yield opened
+    for device in opened.values():
+        device.close()
+
+
+def device_of(name: str, devices: dict[str, Device]) -> Device:
+    if name not in devices:
+        devices[name] = backend_of(name).open(2)
+    return devices[name]
+
+
+def sizes_of(name: str, case: Case) -> tuple[int, ...]:
+    """For which numbers of tokens a case is run here: on the CPU most formats meet one product alone."""
+    every = tuple(suite.RUNS)
+    if name != "cpu" or case.format == "f32":
+        return every
+    if case.op.name == "attention":
+        return every if case.number == 0 else ()
+    if not multiplies(case.op) or case.format in (FEW if case.op.name.startswith("linear") else FEW[-2:]):
+        return every
+    return every[:1] if case.op.name == "linear" and len(case.sample.inputs) == 4 else ()
+
+
+@pytest.mark.parametrize(
+    ("name", "op"),
+    [
+        (name, op)
+        for name in BACKENDS
+        for op in dict.fromkeys(case.op.name for case in cases_of(name)) or ("",)
+    ],
+)
+def test_op_means_the_same_everywhere(name: str, op: str, devices: dict[str, Device]) -> None:
+    backend = backend_of(name)
+    some = [case for case in cases_of(name) if case.op.name == op]
+    found = []
+    for size in suite.RUNS:
+        sized = [case for case in some if size in sizes_of(name, case)]
+        found += suite.check(backend, device_of(name, devices), sized, sizes=[size])
+    assert found
+    assert not [str(verdict) for verdict in found if verdict.failed]
+
+
+@pytest.mark.parametrize("network", networks.NETWORKS, ids=lambda network: network.name)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_networks_mean_the_same_everywhere(
+    name: str, network: networks.Network, devices: dict[str, Device]
+) -> None:
+    verdict = networks.check_one(network, backend_of(name), device_of(name, devices))
+    assert not verdict.failed, str(verdict)
+
+
+@pytest.mark.parametrize("name", ["cpu", "reference"])
+def test_no_op_format_or_kind_of_run_is_left_out(name: str) -> None:
+    """The suite finds its cases by rules: this says what the rules must find."""
+    found = cases_of(name)
+    backend = discovery.backend(name)
+    ops = {op for op, value in all_ops().items() if value not in LEAVES and value.samples()}
+    assert {case.op.name for case in found} == {
+        op for op in ops if all_ops()[op].decompose is None or op in backend.fused
+    }
+    weights = {case.op.name: set[str]() for case in found}
+    for case in found:
+        weights[case.op.name].add(case.format)
+    for op in ("linear", "linears", "linear_id", "mul_mat_glu", "get_rows", "dequantize"):
+        assert len(weights[op]) >= 28, op
+    for op in ("attention", "set_rows", "rope_set_rows"):
+        assert weights[op] == {"f32", "f16", "bf16", "q8_0", "q4_0"}
+    converted = {case.format for case in found if case.weight}
+    assert converted == {
+        kind.name for one in weights["linear"] if (kind := backend.activation(dtype(one))) and kind.is_format
+    } - {"q8_k"}  # no sample is as wide as its blocks
+    assert sum(case.inplace >= 0 for case in found) > 20
+    assert sum(may_be_special(case) for case in found) > 200
