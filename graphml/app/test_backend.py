@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 
 from graphml.app import options
 from graphml.app.console import Bars, write_json
-from graphml.backend import Backend
+from graphml.backend import Backend, Device
 from graphml.engine import discovery
 from graphml.errors import BackendError, UsageError
 from graphml.inspect.conformance import networks, perf, suite
@@ -69,12 +70,18 @@ def test_backend(
             _show_perf(chosen, list(perf.measure(chosen, device, perf.perf_cases(some))), json)
             return
         with Bars() as bars:
-            found = list(suite.check(chosen, device, some, limits, bars.report))
-            found += networks.check(chosen, device, limits) if with_networks else []
+            found = _run(chosen, device, some, limits, with_networks, None if json else verbose, bars)
     finally:
         device.close()
-    _show_verdicts(chosen, found, verbose, json)
-    if any(verdict.failed for verdict in found):
+    failed = sum(verdict.failed for verdict in found)
+    if json:
+        cases = [{key: _plain(value) for key, value in asdict(verdict).items()} for verdict in found]
+        write_json({"backend": chosen.name, "cases": len(found), "failed": failed, "verdicts": cases})
+    else:
+        native = sum(verdict.refused is None for verdict in found)
+        told = f"{native} native, {len(found) - native} in NumPy, {failed} failed"
+        print(f"{chosen.name}: {len(found)} cases, {told}")
+    if failed:
         raise typer.Exit(1)
 
 
@@ -82,29 +89,41 @@ def _find(name: str) -> Backend:
     return discovery.backend_from_file(Path(name)) if name.endswith(".py") else discovery.backend(name)
 
 
-def _show_verdicts(backend: Backend, found: Sequence[Verdict], verbose: bool, json: bool) -> None:
-    failed = [verdict for verdict in found if verdict.failed]
-    if json:
-        cases = [{key: _plain(value) for key, value in asdict(verdict).items()} for verdict in found]
-        write_json({"backend": backend.name, "cases": len(found), "failed": len(failed), "verdicts": cases})
-        return
-    if verbose:
-        for verdict in found:
-            print(f"{'FAIL' if verdict.failed else 'ok  '} {verdict}")
-    else:
+def _run(
+    backend: Backend,
+    device: Device,
+    some: Sequence[Case],
+    limits: str,
+    with_networks: bool,
+    verbose: bool | None,
+    bars: Bars,
+) -> list[Verdict]:
+    """The verdicts, printed op by op as they come; verbose None: nothing is printed."""
+    if verbose is False:
         columns = f"{'cases':>6} {'native':>7} {'NumPy':>6} {'failed':>7} {'worst NMSE':>11} {'allowed':>8}"
         print(f"{'op':24} {columns}")
-        for op in dict.fromkeys(verdict.op for verdict in found):
-            print(_row(op, [verdict for verdict in found if verdict.op == op]))
-        for op in dict.fromkeys(verdict.op for verdict in failed):
-            of_op = [verdict for verdict in failed if verdict.op == op]
-            for verdict in of_op[:MOST_SHOWN]:
-                print(f"FAIL {verdict}")
-            if len(of_op) > MOST_SHOWN:
-                print(f"     and {len(of_op) - MOST_SHOWN} more of {op}: --verbose")
-    native = sum(verdict.refused is None for verdict in found)
-    told = f"{native} native, {len(found) - native} in NumPy, {len(failed)} failed"
-    print(f"{backend.name}: {len(found)} cases, {told}")
+    verdicts = suite.check(backend, device, some, limits, bars.report)
+    whole = networks.check(backend, device, limits) if with_networks else ()
+    found: list[Verdict] = []
+    for op, of_op in groupby(chain(verdicts, whole), key=lambda verdict: verdict.op):
+        now = list(of_op)
+        found += now
+        if verbose is not None:
+            _show(op, now, verbose)
+    return found
+
+
+def _show(op: str, of_op: Sequence[Verdict], verbose: bool) -> None:
+    failed = [verdict for verdict in of_op if verdict.failed]
+    if verbose:
+        for verdict in of_op:
+            print(f"{'FAIL' if verdict.failed else 'ok  '} {verdict}", flush=True)
+        return
+    print(_row(op, of_op), flush=True)
+    for verdict in failed[:MOST_SHOWN]:
+        print(f"FAIL {verdict}", flush=True)
+    if len(failed) > MOST_SHOWN:
+        print(f"     and {len(failed) - MOST_SHOWN} more of {op}: --verbose", flush=True)
 
 
 def _row(op: str, of_op: Sequence[Verdict]) -> str:

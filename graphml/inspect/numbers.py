@@ -23,7 +23,7 @@ TOLERANCES = {
     "index": 1e-12,
     "elementwise": 1e-12,
     "norm": 1e-12,
-    "reduce": 1e-12,
+    "reduce": 1e-10,  # a sum of either sign may be small beside what it is made of
     "position": 1e-9,
     "linear": 1e-11,
     "attention": 1e-9,

@@ -28,7 +28,7 @@ from graphml.app.cli import COMMANDS, app
 from graphml.engine import discovery, fetch
 from graphml.ir.ops.leaf import LEAVES
 from graphml.passes.fusion import all_ops, fusions
-from tests import architecture_table
+from tests import architecture_table, support_table
 from tests.docs.pages import PAGES, ROOT, Block, blocks, headings, name_of, prose, table
 
 SAMPLES = ROOT / "tests" / "data" / "llama2c"
@@ -152,7 +152,7 @@ def test_paths_named_in_the_text_exist(page: Path) -> None:
 
 @every_page
 def test_commands_named_in_the_text_exist(page: Path) -> None:
-    for name in re.findall(r"`graphml (\w+)[^`]*`", prose(page)):
+    for name in re.findall(r"`graphml ([\w-]+)[^`]*`", prose(page)):
         assert name in COMMANDS, name_of(page)
 
 
@@ -231,6 +231,15 @@ def test_backends_and_their_contract() -> None:
     ]
 
 
+def test_which_ops_and_formats_have_kernels() -> None:
+    for first, (header, *rows) in support_table.tables().items():
+        listed = table("docs/backends.md", first)
+        assert [list(row.values()) for row in listed] == [
+            [cell.strip("`") for cell in row] for row in rows
+        ], support_table.HOW
+        assert list(listed[0]) == header
+
+
 def test_cpu_levels_and_what_has_no_kernel() -> None:
     assert [row["level"] for row in table("docs/cpu.md", "level")] == list(target.REQUIRED)
     without = set(all_ops()) - set(lowering.table()) - {op.name for op in LEAVES}
@@ -269,7 +278,7 @@ def options_of(command: Any) -> set[str]:
 
 def test_commands_and_their_options() -> None:
     text = (ROOT / "docs" / "command-line.md").read_text()
-    sections = dict(re.findall(r"^## `graphml (\w+)`\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    sections = dict(re.findall(r"^## `graphml ([\w-]+)`\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
     assert list(sections) == list(COMMANDS)
     group: Any = typer.main.get_command(app)
     named = {name: set(re.findall(r"`(--[\w-]+)", section)) for name, section in sections.items()}

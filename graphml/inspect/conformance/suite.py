@@ -11,6 +11,7 @@ from itertools import groupby
 
 from graphml.backend import Backend, Device, Progress, no_progress
 from graphml.inspect.conformance.cases import Case, cases
+from graphml.inspect.conformance.guards import inputs_in_arena
 from graphml.inspect.conformance.trial import Run, Trial, symbols_agree
 from graphml.inspect.conformance.verdict import Verdict, limit_of
 
@@ -67,31 +68,36 @@ def check(
     sizes: the most tokens of a step, some of `RUNS`.
     """
     todo = groups(some, sizes)
+    in_arena = inputs_in_arena(device)
     for i, group in enumerate(todo):
         progress("testing", i, len(todo))
-        yield from check_group(backend, device, group, limits)
+        yield from _check_group(backend, device, group, limits, in_arena)
     progress("testing", len(todo), len(todo))
 
 
-def check_group(backend: Backend, device: Device, group: Sequence[Case], limits: str) -> list[Verdict]:
+def _check_group(
+    backend: Backend, device: Device, group: Sequence[Case], limits: str, in_arena: bool
+) -> list[Verdict]:
     """The verdicts on cases that share a program; where one is wrong, of each case alone.
 
     Who writes out of bounds spoils what others made. What is wrong only in company is told so.
     """
-    together = _tried(backend, device, group, limits)
+    together = _tried(backend, device, group, limits, in_arena)
     if len(group) == 1 or not any(verdict.failed for verdict in together):
         return together
-    alone = [verdict for case in group for verdict in _tried(backend, device, [case], limits)]
+    alone = [verdict for case in group for verdict in _tried(backend, device, [case], limits, in_arena)]
     return alone if any(verdict.failed for verdict in alone) else together
 
 
-def _tried(backend: Backend, device: Device, group: Sequence[Case], limits: str) -> list[Verdict]:
+def _tried(
+    backend: Backend, device: Device, group: Sequence[Case], limits: str, in_arena: bool
+) -> list[Verdict]:
     """The worst verdict of all runs on each case; a stranger's code may raise anything."""
     tokens = max((case.symbols.get("T", 0) for case in group), default=0) or max(RUNS)
     worst: list[Verdict] = []
     run = RUNS[tokens][0]
     try:
-        trial = Trial(group, backend, device, limits)
+        trial = Trial(group, backend, device, limits, in_arena)
         for run in RUNS[tokens]:
             now = trial.run(run)
             worst = [_worse(*pair) for pair in zip(worst, now, strict=True)] if worst else now

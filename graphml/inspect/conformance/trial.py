@@ -7,28 +7,25 @@ several sizes. Knows the contract of backends; chooses no cases.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graphml.backend import Backend, Device, Plan, State, no_progress
+from graphml.backend import Backend, Device, State, no_progress
 from graphml.inspect.conformance.cases import Case
 from graphml.inspect.conformance.fill import may_be_special, operand, weight
+from graphml.inspect.conformance.guards import PREFIX, guard, words
 from graphml.inspect.conformance.verdict import Verdict, judge, limit_of
 from graphml.ir.dtype import F32, dtype
-from graphml.ir.graph import Graph, make_graph
+from graphml.ir.graph import Graph
 from graphml.ir.interpreter import interpret
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Array, Type
-from graphml.ir.ops.leaf import input_leaf
 from graphml.ir.ops.linear import decode, quantize
 from graphml.ir.shape import fixed, resolve
 from graphml.passes.fusions.linear import linear
-from graphml.passes.plan import ALIGNMENT
 
-GUARD_WORDS = 256
-GUARD = np.uint32(0x7FC0BEEF)  # a NaN: who computes with it shows it
 ONE_AFTER_ANOTHER = 1e3  # the second of two exp makes 20 times as much of the first one's rounding
 OF_PRODUCT = 35  # rows of the weights that a converted value is multiplied with
 
@@ -93,73 +90,22 @@ def _add(g: Builder, case: Case, i: int) -> Built:
     return Built(case, node, (*extra, node), outputs, copied)
 
 
-@dataclass
-class _Layout:
-    """Values and workspaces one after the other in the arena, a guard before each and one at the end."""
-
-    device: Device
-    guards: list[Node] = field(default_factory=list)
-    names: list[str] = field(default_factory=lambda: ["the start"])
-    end: int = 0
-
-    def take(self, n_bytes: int, name: str) -> int:
-        """The offset of so many bytes behind a guard of their own."""
-        self.wall()
-        self.names.append(name)
-        start, self.end = self.end, self.end + _aligned(n_bytes)
-        return start
-
-    def wall(self) -> None:
-        """A guard at the end of what is there."""
-        guard = Node(input_leaf, (), Type(F32, (GUARD_WORDS,)), f"guard_{len(self.guards)}")
-        self.offsets[guard] = self.end
-        self.guards.append(guard)
-        self.end += _aligned(self.device.storage(guard))
-
-    offsets: dict[Node, int] = field(default_factory=dict)
-    workspaces: dict[Node, int] = field(default_factory=dict)
-
-
-def guard(graph: Graph, device: Device, built: Sequence[Built]) -> tuple[Graph, Plan, list[tuple[str, str]]]:
-    """The graph with guards, a plan that has one between any two values, and the neighbours of each."""
-    over = {one.node: one.copied for one in built if one.copied is not None}
-    places = _Layout(device)
-    for node in graph.nodes:
-        if node.op.view:
-            if node.inputs[0] in places.offsets:
-                places.offsets[node] = places.offsets[node.inputs[0]]
-        elif node.op.name not in ("weight", "state") and node.op.writes is None:
-            size = device.storage(node)
-            if node in over and device.storage(over[node]) == size:
-                places.offsets[node] = places.offsets[over[node]]
-            else:
-                places.offsets[node] = places.take(size, node.name)
-        if device.workspace(node):
-            places.workspaces[node] = places.take(device.workspace(node), f"the workspace of {node.name}")
-    places.wall()
-    whole = make_graph(
-        (*places.guards, *graph.nodes), {**graph.outputs, **{g.name: g for g in places.guards}}
-    )
-    plan = Plan(places.offsets, places.workspaces, places.end, places.end)
-    return whole, plan, list(zip(places.names, [*places.names[1:], "the end"], strict=True))
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
-
-
 class Trial:
     """A program of several cases on a device."""
 
-    def __init__(self, cases: Sequence[Case], backend: Backend, device: Device, limits: str) -> None:
+    def __init__(
+        self, cases: Sequence[Case], backend: Backend, device: Device, limits: str, in_arena: bool
+    ) -> None:
         plain, self.built = build(cases)
         self._limits = limits
-        self.graph, plan, self._neighbours = guard(plain, device, self.built)
+        over = {one.node: one.copied for one in self.built if one.copied is not None}
+        guarded = guard(plain, device, over, in_arena)
+        self.graph, self._neighbours = guarded.graph, guarded.neighbours
         self.refused = [backend.refuses(one.node) for one in self.built]
         self._weights, self._around = self._make_weights()
         self._before = {name: array.copy() for name, array in self._around.items()}
         self._bounds = {name: symbol.bound for name, symbol in self.graph.symbols().items()}
-        self._program = device.lower(self.graph, plan, self._weights, no_progress)
+        self._program = device.lower(self.graph, guarded.plan, self._weights, no_progress)
         self._state: State = device.state(self.graph, self._bounds)
 
     def run(self, run: Run) -> list[Verdict]:
@@ -196,8 +142,8 @@ class Trial:
         self._wanted_states: dict[str, Array] = {}
         generator = np.random.default_rng([run.tokens, 7])
         for name, node in self.graph.leaves("input").items():
-            if name.startswith("guard_"):
-                value: Array = np.full(GUARD_WORDS, GUARD, np.uint32).view(np.float32)
+            if name.startswith(PREFIX):
+                value = words()
             else:
                 value = self._operand(name, dims, generator, run.special)
                 self._program.inputs[name][...] = np.nan if node.dtype is F32 else 0
@@ -264,11 +210,10 @@ class Trial:
         mine = (f"case_{i}.", f"{i}.")
         for k, (before, after) in enumerate(self._neighbours):
             if before.startswith(mine) or (after.startswith(mine) and before == "the start"):
-                words = got[f"guard_{k}"].view(np.uint32)
-                hit = np.flatnonzero(words != GUARD)
+                hit = np.flatnonzero(~np.isnan(got[f"{PREFIX}{k}"]))
                 if hit.size:
                     yield (
-                        f"wrote out of bounds: {hit.size} of the {GUARD_WORDS} words between {before} "
+                        f"wrote out of bounds: {hit.size} of the {words().size} words between {before} "
                         f"and {after}, the first at {4 * int(hit[0])} bytes"
                     )
 
