@@ -97,7 +97,7 @@ def write() -> None:
     for first, rows in tables().items():
         old = re.compile(rf"^\| {first} \|(.*\n)+?(?=\n|\Z)", re.MULTILINE)
         assert len(old.findall(text)) == 1, first
-        text = old.sub(lambda _, made=markdown(rows): made, text)
+        text = old.sub(markdown(rows).replace("\\", r"\\"), text)
     PAGE.write_text(text, encoding="utf-8")
 
 

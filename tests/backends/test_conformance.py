@@ -63,7 +63,7 @@ def device_of(name: str, devices: dict[str, Device]) -> Device:
 
 
 def sizes_of(name: str, case: Case) -> tuple[int, ...]:
-    """For which numbers of tokens a case is run here: where kernels are compiled most formats meet one product."""
+    """For which numbers of tokens a case is run: where kernels are compiled most formats meet one product."""
     every = tuple(suite.RUNS)
     if name == "reference" or case.format == "f32":
         return every

@@ -152,7 +152,7 @@ def test_paths_named_in_the_text_exist(page: Path) -> None:
 
 @every_page
 def test_commands_named_in_the_text_exist(page: Path) -> None:
-    for name in re.findall(r"`graphml ([\w-]+)[^`]*`", prose(page)):
+    for name in re.findall(r"`graphml (\w[\w-]*)[^`]*`", prose(page)):
         assert name in COMMANDS, name_of(page)
 
 
