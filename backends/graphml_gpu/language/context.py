@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, NoReturn
 
 from graphml.errors import BackendError
@@ -23,6 +24,7 @@ Value = Any
 """What a name or an expression of a kernel stands for: an `Expression` (known at run time), an `Array`, a
 tuple of values, or anything else: a value known when compiling."""
 
+_LARGEST = {"f32": float.fromhex("0x1.fffffep127"), "f16": 65504.0}
 EXPRESSIONS = Expression.__args__
 
 
@@ -163,7 +165,8 @@ class Context:
             low, high = (0, 2**32) if wanted.kind == "u32" else (-(2**31), 2**31)
             fits = isinstance(value, int) and low <= value < high
         else:
-            fits, value = True, float(value)
+            value = float(value)
+            fits = not isfinite(value) or abs(value) <= _LARGEST[wanted.kind]
         if not fits:
             self.fail(f"{what}: wanted {wanted.name}, got the constant {value}", node)
         return Literal(value, wanted)

@@ -108,6 +108,10 @@ def negative(out: Write[u32], n: u32) -> None:
     out[0] = n + -1  # LINE
 
 
+def too_large(out: Write[f32]) -> None:
+    out[0] = 1e39  # LINE
+
+
 def not_bool(out: Write[u32], n: u32) -> None:
     if n:  # LINE
         out[0] = 1
@@ -171,6 +175,7 @@ CASES: dict[Callable[..., None], str] = {
     not_decided: "wanted int known when compiling, got u32 known at run time",
     out_of_bounds: "index of `few`: wanted 0 to 3, got 4",
     negative: "wanted u32, got the constant -1",
+    too_large: "wanted f32, got the constant 1e+39",
     not_bool: "condition `n`: wanted bool, got u32",
     integers_only: "exp(): wanted floats, got u32",
     statement: "a kernel has no such statement: `with pytest",
