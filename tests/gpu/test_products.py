@@ -19,6 +19,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.interpreter import interpret
 from graphml.ir.language import Builder
 from graphml.ir.op import Array
+from graphml.ir.ops.layout import reshape
 from graphml.ir.shape import Symbol
 from graphml.passes.fusions.linear import linear
 from graphml.passes.fusions.linear_id import linear_id
@@ -184,3 +185,10 @@ def test_experts(each: bool, bound: int, binding: int, monkeypatch: pytest.Monke
         values["ids"] = np.random.default_rng(count).integers(0, experts - 1, (count, 2), np.int32)
         values["x"] = numbers(count, *shape[1:])
         check(graph, values, count, driver)
+
+
+def test_a_weight_in_another_shape_has_the_rows_of_that_shape() -> None:
+    tokens, g = Symbol("T", 3), Builder()
+    weight, x = g.weight("w", F32, (24,)), g.input("x", F32, (tokens, 24))
+    graph = g.finish(y=g.mul_mat(g.make(reshape, weight, keep=0, tail=(1, 24)), x))
+    check(graph, {"w": numbers(24), "x": numbers(3, 24)}, 3, PlainDriver())

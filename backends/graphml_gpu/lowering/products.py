@@ -29,7 +29,6 @@ from graphml_gpu.dispatch import (
 from graphml_gpu.kernels import formats
 from graphml_gpu.kernels.mat_mul import MAT_MUL
 from graphml_gpu.kernels.mat_vec import MAT_VEC
-from graphml_gpu.placement import viewed
 from graphml_gpu.tuning import FEW, Product, few_rows, is_processor, many_rows
 
 
@@ -55,8 +54,11 @@ class Slab:
 
 
 def slabs(weight: Node, context: Context) -> Sequence[Slab]:
-    """The buffers that a matrix lies in: one, but for weights that are larger than a binding."""
-    if viewed(weight).op is not weight_leaf:
+    """The buffers that a matrix lies in: one, but for weights that are larger than a binding.
+
+    A weight seen in another shape is taken whole: its pieces are rows of the shape that it has in the file.
+    """
+    if weight.op is not weight_leaf:
         return (Slab(weight, 0, bounds(weight.shape)[0]),)
     return [Slab(piece, piece.first, piece.count) for piece in context.pieces(weight)]
 

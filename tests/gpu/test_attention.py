@@ -1,0 +1,150 @@
+"""Attention of GPU backends in every form: few tokens and many, split contexts, every cache, odd sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from graphml_quant import by_name, quantize
+
+from graphml.ir.dtype import F32, I32, dtype
+from graphml.ir.graph import Graph
+from graphml.ir.language import Builder
+from graphml.ir.op import Array
+from graphml.ir.ops.attention import attention
+from graphml.ir.shape import Symbol
+from tests.gpu.on_devices import DEVICES, nmse, run_both
+
+LIMIT = 1e-9
+BLOCK = 8
+
+
+@dataclass(frozen=True)
+class Case:
+    """Sizes and attributes of one attention; positions: of each token; sequences: of each, 0 or 1."""
+
+    positions: tuple[int, ...]
+    sequences: tuple[int, ...]
+    n_head: int = 4
+    n_head_kv: int = 2
+    d: int = 16
+    d_v: int = 16
+    kind: str = "f32"
+    window: int = 0
+    softcap: float = 0.0
+    max_bias: float = 0.0
+    sinks: bool = False
+    most: int = 0
+
+    def graph(self, blocks: int) -> Graph:
+        g, tokens = Builder(), Symbol("T", self.most or len(self.positions))
+        cells, kind = 2 * blocks * BLOCK, dtype(self.kind)
+        q = g.input("q", F32, (tokens, self.n_head, self.d))
+        k = g.state("k", kind, (cells, self.n_head_kv, self.d))
+        v = g.state("v", kind, (cells, self.n_head_kv, self.d_v))
+        numbers = [g.input(name, I32, (tokens,)) for name in ("positions", "sequences")]
+        table = g.input("table", I32, (2, blocks))
+        extra = [g.input("sinks", F32, (self.n_head,))] if self.sinks else []
+        names = ("window", "softcap", "max_bias")
+        attributes = {name: getattr(self, name) for name in names}
+        y = g.make(
+            attention, q, k, v, *numbers, table, *extra,
+            scale=self.d**-0.5, block_size=BLOCK, cache_dtype=self.kind, **attributes,
+        )  # fmt: skip
+        return g.finish(y=y)
+
+    def values(self, blocks: int, unseen: float = 0.0) -> dict[str, Array]:
+        """Random numbers; cells that no token sees hold `unseen`."""
+        random = np.random.default_rng(len(self.positions))
+        cells = 2 * blocks * BLOCK
+        table = random.permutation(2 * blocks).astype(np.int32).reshape(2, blocks)
+        seen = np.zeros(cells, bool)
+        for position, sequence in zip(self.positions, self.sequences, strict=True):
+            first = max(0, position - self.window + 1) if self.window else 0
+            past = np.arange(first, position + 1)
+            seen[table[sequence, past // BLOCK] * BLOCK + past % BLOCK] = True
+        values = {
+            "q": random.standard_normal((len(self.positions), self.n_head, self.d), np.float32),
+            "positions": np.array(self.positions, np.int32),
+            "sequences": np.array(self.sequences, np.int32),
+            "table": table,
+            "sinks": random.standard_normal(self.n_head, np.float32),
+        }
+        for name, width in (("k", self.d), ("v", self.d_v)):
+            plain = random.standard_normal((cells, self.n_head_kv, width), np.float32)
+            plain[~seen] = unseen
+            values[name] = encoded(plain, self.kind)
+        return values
+
+
+def encoded(plain: Array, kind: str) -> Array:
+    """Numbers as a cache holds them."""
+    if kind in ("f32", "f16"):
+        return plain.astype(dtype(kind).numpy)
+    raw = np.ascontiguousarray(quantize(by_name(kind), plain.reshape(-1, plain.shape[-1]))).view(np.uint8)
+    return raw.reshape(*plain.shape[:-1], -1)
+
+
+FEW, MANY = ((9, 30), (0, 1)), (tuple(range(20, 40)), (0,) * 11 + (1,) * 9)
+CASES = {
+    "few": Case(*FEW),
+    "many": Case(*MANY),
+    "tiles not full": Case((5, 6, 7), (0, 0, 0), most=20),
+    "sequences in turn": Case((5, 30, 6, 31, 7, 32), (0, 1) * 3),
+    "few, sinks and window": Case(*FEW, sinks=True, window=7),
+    "many, sinks and window": Case(*MANY, sinks=True, window=7),
+    "few, softcap and bias": Case(*FEW, n_head=6, softcap=3.0, max_bias=8.0),
+    "many, softcap and bias": Case(*MANY, n_head=6, softcap=3.0, max_bias=8.0),
+    "few, heads in parts": Case(*FEW, n_head=11, n_head_kv=1),
+    "few, odd sizes": Case(*FEW, d=6, d_v=9),
+    "many, odd sizes": Case(*MANY, d=6, d_v=9),
+    "few, odd halves": Case(*FEW, d=6, d_v=10, kind="f16"),
+    "many, odd bf16": Case(*MANY, d=6, d_v=10, kind="bf16"),
+    "few, wide": Case((9,), (0,), n_head=2, n_head_kv=1, d=260, d_v=520),
+    "many, wide": Case((9, 10, 11, 12, 13), (0,) * 5, n_head=1, n_head_kv=1, d=132, d_v=260),
+    "many, wider": Case((9, 10, 11, 12, 13), (0,) * 5, n_head=1, n_head_kv=1, d=272, d_v=272),
+    **{f"few, {kind}": Case(*FEW, d=32, d_v=32, kind=kind) for kind in ("f16", "bf16", "q8_0", "q4_0")},
+    **{f"many, {kind}": Case(*MANY, d=32, d_v=64, kind=kind) for kind in ("f16", "bf16", "q8_0", "q4_0")},
+    "split": Case((700, 130), (0, 1)),
+    "split, sinks and window": Case((700, 260), (0, 1), window=300, sinks=True),
+}
+
+
+# In Python, which finds races and reads out of bounds, one case of each kernel and of each way through it.
+IN_PYTHON = ("few, odd sizes", "few, heads in parts", "tiles not full", "sequences in turn", "few, q4_0")
+
+
+@pytest.mark.parametrize(
+    ("name", "device"), [(n, d) for d in DEVICES for n in CASES if d != "python" or n in IN_PYTHON]
+)
+def test_every_form_means_the_same(name: str, device: str) -> None:
+    case = CASES[name]
+    blocks = max(case.positions) // BLOCK + 2
+    made, wanted = run_both(case.graph(blocks), case.values(blocks), device, T=len(case.positions))
+    assert nmse(made["y"], wanted["y"]) <= LIMIT
+
+
+@pytest.mark.parametrize("device", DEVICES[1:])
+@pytest.mark.parametrize("name", ["few", "many", "tiles not full", "sequences in turn", "split"])
+def test_what_a_token_does_not_see_may_be_anything(name: str, device: str) -> None:
+    case = CASES[name]
+    blocks = max(case.positions) // BLOCK + 2
+    values = case.values(blocks, unseen=np.nan)
+    made, wanted = run_both(case.graph(blocks), values, device, T=len(case.positions))
+    assert np.isfinite(wanted["y"]).all()
+    assert nmse(made["y"], wanted["y"]) <= LIMIT
+
+
+@pytest.mark.parametrize("device", DEVICES[1:])
+@pytest.mark.parametrize("name", ["few", "many"])
+@pytest.mark.parametrize("flaw", [np.nan, np.inf])
+def test_flaws_in_what_is_seen_show_where_they_belong(name: str, device: str, flaw: float) -> None:
+    case = CASES[name]
+    values = case.values(6)
+    cell = values["table"][0, 0] * BLOCK + 3
+    values["v"][cell, 1, 5] = flaw
+    values["q"][-1, 0, 0] = np.nan
+    made, wanted = run_both(case.graph(6), values, device, T=len(case.positions))
+    assert not np.isfinite(wanted["y"]).all()
+    assert nmse(made["y"], wanted["y"]) <= LIMIT
