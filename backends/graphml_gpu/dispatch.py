@@ -36,6 +36,8 @@ What a buffer argument may be
 A buffer begins where its value begins; all values begin at multiples of 512 bytes. Arrays of f16 and of block
 formats are bound as `Read[u32]` by their bytes; the last word may reach beyond the value, into padding.
 
+A dispatch whose grid has a 0 is left out of the step: of alternatives that depend on dims each is a dispatch.
+
 What a scalar or a grid may be: a number, or a function of the step's dims (symbol name -> value). `rows`
 makes such functions, and anything that is called with dims is one: `lambda dims: dims["T"] * 4`.
 """
@@ -178,11 +180,14 @@ class Context:
     features: what kernels are specialised for. facts: limits. pieces: a weight -> the pieces that lie in
     buffers of their own, in order; one piece where a binding holds all of it. A kernel that reads a weight
     which may be that large is dispatched once a piece; a weight given as a `Node` must have one piece.
+    largest: how far the values of an integer input go in a step, for grids and numbers that follow them (see
+    `parameters.Largest`); None for a value that is no input.
     """
 
     facts: Facts
     features: Features
     pieces: Callable[[Node], Sequence[Piece]]
+    largest: Callable[[Node], Callable[[Dims], int] | None]
 
 
 def _nothing_refused(node: Node) -> str | None:

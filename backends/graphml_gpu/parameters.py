@@ -12,11 +12,35 @@ from typing import Any
 import numpy as np
 
 from graphml.errors import BackendError
+from graphml.ir.op import Array
 from graphml_gpu.dispatch import Count, Dims, Grid, Groups, Scalar
 from graphml_gpu.driver import Buffer, Range
 from graphml_gpu.memory import Memory
 
 _KEPT = 16  # sets of dims whose numbers are kept: prompts have a last batch of any length
+
+
+@dataclass(frozen=True)
+class Largest:
+    """How far the values of an integer input go: above the largest of a step, a power of two of at least 64.
+
+    So coarse, it seldom changes from step to step: positions in a context do so when it has doubled.
+    """
+
+    name: str
+
+    @property
+    def key(self) -> str:
+        """What it is called among a step's dims."""
+        return f"largest {self.name}"
+
+    def __call__(self, dims: Dims) -> int:
+        """Its value in a step."""
+        return dims[self.key]
+
+    def of(self, values: Array) -> int:
+        """Its value for those of a step."""
+        return 1 << max(6, int(values.max(initial=0)).bit_length())
 
 
 @dataclass(frozen=True)

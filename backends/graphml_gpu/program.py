@@ -20,14 +20,15 @@ from graphml.ir.graph import Graph
 from graphml.ir.interpreter import evaluate
 from graphml.ir.node import Node
 from graphml.ir.op import Array
-from graphml.ir.ops.leaf import weight_leaf
+from graphml.ir.ops.leaf import input_leaf, weight_leaf
+from graphml.ir.shape import Shape, resolve
 from graphml_gpu.dispatch import Context, Dispatch
 from graphml_gpu.driver import Bound, Groups, Recording
 from graphml_gpu.host import Host
 from graphml_gpu.language import Specialised
 from graphml_gpu.lowering import table
 from graphml_gpu.memory import Memory
-from graphml_gpu.parameters import Numbers, Parameters
+from graphml_gpu.parameters import Largest, Numbers, Parameters
 from graphml_gpu.placement import refuses, value_bytes, viewed
 from graphml_gpu.places import Places
 from graphml_gpu.state import GpuState
@@ -76,6 +77,7 @@ class GpuProgram:
         self.fallbacks: list[Node] = []
         self.parts: list[Stretch | HostStretch] = []
         self._timer: Timer | None = None
+        self._largest: dict[str, tuple[Largest, Shape]] = {}
         self._lower(constants)
         self._outputs = tuple(graph.outputs.values())
         self._read_later = {
@@ -104,7 +106,7 @@ class GpuProgram:
                 raise BackendError(f"{self._memory.driver.facts.name}: the device was closed")
             own = self._own(state)
             recordings = self._recorded(own)
-            grids = self.parameters.prepare(dims)
+            grids = self.grids(dims)
             self.places.inputs.upload()
             host = Host(self._memory, self.places, dims, own)
             if self._timer is not None:
@@ -120,6 +122,32 @@ class GpuProgram:
                 self._timer.finish(dims)
             host.fetch(self._outputs)
             return {name: host.value(node) for name, node in self._graph.outputs.items()}
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The node of each dispatch, in order."""
+        return [node for node, _ in self.dispatches]
+
+    def grids(self, dims: Mapping[str, int]) -> Sequence[Groups]:
+        """The grid of each dispatch for a step's dims and inputs; those with a 0 are left out."""
+        return self.parameters.prepare(self._with_largest(dims))
+
+    def _with_largest(self, dims: Mapping[str, int]) -> Mapping[str, int]:
+        """The step's dims, and how far those inputs go that numbers follow."""
+        if not self._largest:
+            return dims
+        found = {
+            largest.key: largest.of(self.inputs[name][tuple(map(slice, resolve(shape, dims)))])
+            for name, (largest, shape) in self._largest.items()
+        }
+        return {**dims, **found}
+
+    def _follow(self, node: Node) -> Largest | None:
+        """See `dispatch.Context.largest`."""
+        if node.op is not input_leaf:
+            return None
+        self._largest[node.name] = Largest(node.name), node.shape
+        return self._largest[node.name][0]
 
     def time_steps(self, take: TakeTimes | None) -> None:
         """See `graphml.backend.TimedProgram`."""
@@ -164,7 +192,7 @@ class GpuProgram:
 
     def _lower(self, constants: Mapping[Node, Array]) -> None:
         facts = self._memory.driver.facts
-        context = Context(facts, facts.features(), self.places.pieces)
+        context = Context(facts, facts.features(), self.places.pieces, self._follow)
         computed = (node for node in self._graph.nodes if node.op.family != "leaf" and not node.op.view)
         todo = [node for node in computed if node not in constants]
         for refused, run in itertools.groupby(todo, lambda node: refuses(node) is not None):

@@ -34,6 +34,8 @@ _GROUPS = 256
 _MOST_SPLITS = 32
 _LEAST = 128
 """Positions that a split has at least."""
+_UNSPLIT = 256
+"""Positions that are not split: a second kernel would cost more than it saves."""
 _LANES = 8
 """Invocations that share a key, where they can add up without shared memory."""
 
@@ -154,7 +156,6 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
         **_kinds(node),
         "HEADS": _heads(node),
         "LANES": lanes,
-        "SPLIT": splits > 1,
         "LEAST": _LEAST,
         "TILE": max(64, _GROUP // lanes),
         "GROUP": _GROUP,
@@ -167,18 +168,33 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
         "v": v,
         "sequences": sequences,
         "table": table,
-        "out": Workspace(node) if splits > 1 else node,
     }
 
+    longest = context.largest(positions)
+
+    def used(dims: Dims) -> int:
+        """Splits of a step: as many as the longest of its contexts fills."""
+        if splits == 1 or longest is None:
+            return splits
+        length = longest(dims)
+        return max(1, min(splits, length // _LEAST)) if length > _UNSPLIT else 1
+
     planes = max(1, _GROUP // -(-bounds(v.shape)[2] // 4))
-    scalars: dict[str, Scalar] = {**_scalars(node), "splits": splits, "planes": planes}
+    scalars: dict[str, Scalar] = {**_scalars(node), "splits": used, "planes": planes}
 
-    def grid(dims: Dims) -> Groups:
-        return groups, tokens(dims), splits
+    def whole_grid(dims: Dims) -> Groups:
+        return groups, tokens(dims), int(used(dims) == 1)
 
-    first = Dispatch(ATTENTION[element], constants, buffers, scalars, grid)
+    def split_grid(dims: Dims) -> Groups:
+        count = used(dims)
+        return groups, tokens(dims), count if count > 1 else 0
+
+    kernel = ATTENTION[element]
+    whole = Dispatch(kernel, {**constants, "SPLIT": False}, {**buffers, "out": node}, scalars, whole_grid)
     if splits == 1:
-        return [first]
+        return [whole]
+    buffers["out"] = Workspace(node)
+    split = Dispatch(kernel, {**constants, "SPLIT": True}, buffers, scalars, split_grid)
     window = integer(node.attributes, "window")
     second = Dispatch(
         combine_attention,
@@ -191,10 +207,10 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
             "GROUP": 64,
         },
         {**shared, "records": Workspace(node), "out": node},
-        {"window": window, "splits": splits},
-        lambda dims: (n_head, tokens(dims), 1),
+        {"window": window, "splits": used},
+        lambda dims: (n_head, tokens(dims), int(used(dims) > 1)),
     )
-    return [first, second]
+    return [whole, split, second]
 
 
 def _refuses(node: Node) -> str | None:

@@ -1,0 +1,79 @@
+"""A small model on the GPU backends: long contexts, layers shared with the CPU, what a step is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graphml_gpu.lowering import attention
+from graphml_gpu.program import GpuProgram
+
+from graphml.engine import discovery
+from graphml.engine.cache import PagedCache
+from graphml.engine.executor import BLOCK_SIZE, Executor
+from graphml.engine.loading import open_executor
+from tests.golden import nmse
+
+STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
+DEVICES = [name for name in ("opencl", "wgpu") if discovery.backend(name).unavailable() is None]
+TOKENS = np.random.default_rng(5).integers(3, 500, 66)
+PIECES = [62, 1, 1, 1, 1]
+
+pytestmark = pytest.mark.skipif(not DEVICES, reason="neither wgpu nor OpenCL finds a device")
+
+
+def after(executor: Executor, pieces: list[int]) -> np.ndarray:
+    """Logits after the tokens, fed in pieces of so many."""
+    cache, found = PagedCache(96, BLOCK_SIZE), []
+    state = executor.state(cache)
+    for piece in np.split(TOKENS[: sum(pieces)], np.cumsum(pieces)[:-1]):
+        found.append(executor.step(piece, cache, state, all_logits=False)[-1].copy())
+    return np.stack(found)
+
+
+@pytest.fixture(scope="module")
+def wanted() -> Iterator[np.ndarray]:
+    executor = open_executor(STORIES, "cpu", 2, cache_dtype="f32", n_batch=62)
+    yield after(executor, PIECES)
+    executor.close()
+
+
+@pytest.mark.parametrize("backend", DEVICES)
+def test_contexts_that_are_split_say_the_same(
+    backend: str, wanted: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The context is not split up to 64 positions, and is behind them (else 256)."""
+    monkeypatch.setattr(attention, "_UNSPLIT", 64)
+    monkeypatch.setattr(attention, "_LEAST", 32)
+    executor = open_executor(STORIES, backend, cache_dtype="f32", n_batch=62)
+    assert nmse(after(executor, PIECES), wanted) < 1e-9
+    program = executor.compiled(1, 1).program
+    assert isinstance(program, GpuProgram)
+    assert program.fallbacks == []
+    executor.close()
+
+
+@pytest.mark.parametrize("backend", DEVICES)
+def test_layers_shared_with_the_cpu_say_the_same(backend: str, wanted: np.ndarray) -> None:
+    executor = open_executor(STORIES, backend, 2, cache_dtype="f32", n_batch=62, gpu_layers=2)
+    assert nmse(after(executor, PIECES), wanted) < 1e-9
+    compiled = executor.compiled(1, 1)
+    assert [part.backend for part in compiled.parts] == ["cpu", backend]
+    assert compiled.placement is not None
+    assert 0 < compiled.placement.cut.token_bytes < 1024
+    executor.close()
+
+
+@pytest.mark.parametrize("backend", DEVICES)
+def test_a_layer_of_a_step_is_eight_dispatches(backend: str) -> None:
+    executor = open_executor(STORIES, backend, n_batch=2)
+    program = executor.compiled(1, 1).program
+    assert isinstance(program, GpuProgram)
+    for position, count in ((0, 8), (200, 8), (300, 9)):
+        program.inputs["positions"][:1] = position
+        grids = program.grids({"T": 1, "O": 1, "S": 1, "B": 12, "C": 384})
+        names = [node.name for node, grid in zip(program.nodes, grids, strict=True) if all(grid)]
+        assert sum(name.startswith("layers.2.") for name in names) == count
+    executor.close()
