@@ -30,7 +30,7 @@ def packed_bytes(values: Any) -> tuple[int, ...]:
 
 @functools.cache
 def codebook_words(codebook: Callable[[], Any]) -> Callable[[], Any]:
-    """A codebook int8 [n, 4 or 8] as words for a reader's table, one or two a vector; the same for the same."""
+    """A codebook int8 [n, 4 or 8] as words for a reader's table, one or two a vector; one for each."""
 
     def words() -> Any:
         return np.ascontiguousarray(codebook()).view("<u4").reshape(-1)
