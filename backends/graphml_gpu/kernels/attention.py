@@ -150,40 +150,38 @@ def add_planes(sums: Array[f32x4], planes: u32, DV: int, HEADS: int, GROUP: int)
 
 
 @function
-def leave(
-    out: Write[f32], sinks: Read[f32], start: u32, stride: u32, first_head: u32, first: u32,
-    sums: Array[f32x4], maxima: Array[f32], top: f32, total: f32, planes: u32,
-    DV: int, HEADS: int, EACH: int, GROUP: int, RECORD: bool, SINKS: bool,
-) -> None:  # fmt: skip
-    """Write the values of heads first to first + HEADS of the EACH from `first_head` on, divided by weights.
-
-    out: a head begins at start + stride * head. RECORD: top, sum of weights and the undivided values instead.
-    """
-    fours = (DV + 3) // 4
-    tops = shared_array(f32, HEADS)
-    if local_id(0) // TEAM < HEADS:
-        maxima[local_id(0)] = total
-        if local_id(0) % TEAM == 0:
-            tops[local_id(0) // TEAM] = top
-    add_planes(sums, planes, DV, HEADS, GROUP)
+def add_totals(
+    tops: Array[f32], weights: Array[f32], shares: Array[f32], top: f32, total: f32, HEADS: int
+) -> None:
+    """Bring the largest score of each head and the sum of its weights to all. All must call it."""
+    head, member = local_id(0) // TEAM, local_id(0) % TEAM
+    if head < HEADS:
+        shares[local_id(0)] = total
     barrier()
-    for h in unroll(HEADS):
-        head = first_head + min(first + h, EACH - 1)
-        at = start + stride * head
-        weight = f32(0.0)
+    if head < HEADS and member == 0:
+        whole = f32(0.0)
         for j in range(TEAM):
-            weight += maxima[h * TEAM + j]
-        for part in unroll((fours + GROUP - 1) // GROUP):
-            four = local_id(0) + part * GROUP
-            if four < fours:
-                value = sums[h * ((fours + GROUP - 1) // GROUP) + part]
-                if RECORD:
-                    if four == 0:
-                        out[at] = tops[h]
-                        out[at + 1] = weight
-                    store_four(out, at + RECORD_HEAD, four, value, DV)
-                else:
-                    store_four(out, at, four, divided(value, weight, tops[h], sinks, head, SINKS), DV)
+            whole += shares[head * TEAM + j]
+        weights[head] = whole
+        tops[head] = top
+    barrier()
+
+
+@function
+def leave(
+    records: Write[f32], out: Write[f32], head: u32, values: Vector[float], top: f32, weight: f32,
+    splits: u32, four: u32, DV: int, RECORDS: bool, SINKS: bool,
+) -> None:  # fmt: skip
+    """Write a four of a head's values divided by the sum of weights, or undivided to a record with both."""
+    if four < (DV + 3) // 4:
+        if RECORDS and (SINKS or splits > 1):
+            record = (head * splits + group_id(2)) * (DV + RECORD_HEAD)
+            if four == 0:
+                records[record] = top
+                records[record + 1] = weight
+            store_four(records, record + RECORD_HEAD, four, values, DV)
+        else:
+            store_four(out, head * DV, four, values / weight, DV)
 
 
 @function
@@ -204,21 +202,22 @@ def _attention(element: Any) -> Kernel:
     @kernel
     def attention(
         q: Read[f32], k: Read[element], v: Read[element], positions: Read[i32], sequences: Read[i32],
-        table: Read[i32], sinks: Read[f32], out: Write[f32],
+        table: Read[i32], records: Write[f32], out: Write[f32],
         table_stride: u32, window: u32, scale: f32, softcap: f32, bias_step: f32, lower: u32, splits: u32,
         planes: u32,
         *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, BLOCK: int, HEADS: int = 1, TILE: int = 64,
-        LANES: int = 1, SPLIT: bool = False, LEAST: int = 64, WINDOW: bool = False, SOFTCAP: bool = False,
+        LANES: int = 1, RECORDS: bool = False, LEAST: int = 64, WINDOW: bool = False, SOFTCAP: bool = False,
         ALIBI: bool = False, SINKS: bool = False, LOAD: CacheLoad = load_f32, GROUP: int = 128,
     ) -> None:  # fmt: skip
         """out[t, head] = weights of what token t sees, times values.
 
         q [T, N_HEAD, D]; k [cell, N_HEAD_KV, D]; v [cell, N_HEAD_KV, DV]; positions, sequences [T]; table
-        [S, table_stride]; sinks [N_HEAD]; out [T, N_HEAD, DV]. A token sees its sequence's cells up to its
+        [S, table_stride]; out [T, N_HEAD, DV]. A token sees its sequence's cells up to its
         position, the last `window` of them if WINDOW. A workgroup (kv head and part, token, split) has HEADS
-        of the heads that share a kv head. SPLIT: out is records [T, N_HEAD, splits, 2 + DV] instead, each of
-        a share of the positions, at least LEAST of them. planes: GROUP over the fours of DV, at least 1; a
-        scalar, since compilers write out loops of barriers whose length they know.
+        of the heads that share a kv head. With RECORDS, and SINKS or more splits than one, out is left to
+        `combine_attention`: each leaves a record of its share of the positions, at least LEAST of them, in
+        records [T, N_HEAD, splits, 2 + DV]. planes: GROUP over the fours of DV, at least 1; a scalar, since
+        compilers write out loops of barriers whose length they know.
         """
         assert element is not None  # so that the annotations know it
         each = N_HEAD // N_HEAD_KV
@@ -233,7 +232,7 @@ def _attention(element: Any) -> Kernel:
         position = u32(positions[token])
         first, last = seen_from(position, window, WINDOW), position + 1
         begin, end = first, last
-        if SPLIT:
+        if RECORDS:
             share = split_size(last - first, splits, LEAST)
             begin = min(first + group_id(2) * share, last)
             end = min(begin + share, last)
@@ -264,17 +263,16 @@ def _attention(element: Any) -> Kernel:
             )
             barrier()
         barrier()
-        if SPLIT:
-            record = (token * N_HEAD * splits + group_id(2)) * (DV + RECORD_HEAD)
-            leave(
-                out, sinks, record, splits * (DV + RECORD_HEAD), kv_head * each, chunk * HEADS, sums, maxima,
-                top, total, planes, DV, HEADS, each, GROUP, RECORD=True, SINKS=False,
-            )  # fmt: skip
-        else:
-            leave(
-                out, sinks, token * N_HEAD * DV, u32(DV), kv_head * each, chunk * HEADS, sums, maxima,
-                top, total, planes, DV, HEADS, each, GROUP, RECORD=False, SINKS=SINKS,
-            )  # fmt: skip
+        add_planes(sums, planes, DV, HEADS, GROUP)
+        tops, weights = shared_array(f32, HEADS), shared_array(f32, HEADS)
+        add_totals(tops, weights, maxima, top, total, HEADS)
+        for h in unroll(HEADS):
+            head = token * N_HEAD + kv_head * each + min(chunk * HEADS + h, each - 1)
+            for part in unroll(parts):
+                leave(
+                    records, out, head, sums[h * parts + part], tops[h], weights[h], splits,
+                    local_id(0) + part * GROUP, DV, RECORDS, SINKS,
+                )  # fmt: skip
 
     return attention
 

@@ -67,8 +67,14 @@ def _splits(node: Node) -> int:
 
 def _workspace(node: Node) -> int:
     tokens, n_head, d_v = bounds(node.shape)
-    splits = 1 if _tiled(node) else _splits(node)
-    return tokens * n_head * splits * (RECORD_HEAD + d_v) * 4 if splits > 1 else 0
+    if _tiled(node) or not _leaves_records(node):
+        return 0
+    return tokens * n_head * _splits(node) * (RECORD_HEAD + d_v) * 4
+
+
+def _leaves_records(node: Node) -> bool:
+    """Whether workgroups may leave records for `combine_attention`, which alone knows of sinks."""
+    return _splits(node) > 1 or len(node.inputs) > 6
 
 
 def _form(node: Node) -> tuple[Type, dict[str, Any]]:
@@ -146,71 +152,62 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
         return _lower_tiles(node, context)
     q, k, v, positions, sequences, table, *sinks = node.inputs
     n_head, kv_heads = bounds(node.shape)[1], bounds(v.shape)[1]
-    tokens = rows(node.shape[:1])
-    splits, groups = _splits(node), kv_heads * _chunks(node)
+    tokens, groups = rows(node.shape[:1]), kv_heads * _chunks(node)
+    most, window = _splits(node), integer(node.attributes, "window")
     features = context.features
     lanes = _LANES if features.subgroups and features.subgroup_min >= _LANES else 1
     element, sizes = _form(node)
+    kinds = {**sizes, **_kinds(node), "LEAST": _LEAST}
     constants = {
-        **sizes,
-        **_kinds(node),
+        **kinds,
         "HEADS": _heads(node),
         "LANES": lanes,
-        "LEAST": _LEAST,
+        "RECORDS": _leaves_records(node),
         "TILE": max(64, _GROUP // lanes),
         "GROUP": _GROUP,
-    }
-    shared: dict[str, Argument] = {"positions": positions, "sinks": sinks[0] if sinks else NOTHING}
-    buffers: dict[str, Argument] = {
-        **shared,
-        "q": q,
-        "k": k,
-        "v": v,
-        "sequences": sequences,
-        "table": table,
     }
 
     longest = context.largest(positions)
 
-    def used(dims: Dims) -> int:
-        """Splits of a step: as many as the longest of its contexts fills."""
-        if splits == 1 or longest is None:
-            return splits
-        length = longest(dims)
-        return max(1, min(splits, length // _LEAST)) if length > _UNSPLIT else 1
+    def splits(dims: Dims) -> int:
+        """As many as the longest of the step's contexts fills; one where putting them together costs more."""
+        if most == 1 or longest is None:
+            return most
+        seen = min(longest(dims), window) if window else longest(dims)
+        return min(most, seen // _LEAST) if seen > _UNSPLIT else 1
 
+    def grid(dims: Dims) -> Groups:
+        return groups, tokens(dims), splits(dims)
+
+    records: Argument = Workspace(node) if _leaves_records(node) else NOTHING
+    buffers: dict[str, Argument] = {
+        "q": q,
+        "k": k,
+        "v": v,
+        "positions": positions,
+        "sequences": sequences,
+        "table": table,
+        "records": records,
+        "out": node,
+    }
     planes = max(1, _GROUP // -(-bounds(v.shape)[2] // 4))
-    scalars: dict[str, Scalar] = {**_scalars(node), "splits": used, "planes": planes}
+    scalars: dict[str, Scalar] = {**_scalars(node), "splits": splits, "planes": planes}
+    first = Dispatch(ATTENTION[element], constants, buffers, scalars, grid)
+    if records is NOTHING:
+        return [first]
 
-    def whole_grid(dims: Dims) -> Groups:
-        return groups, tokens(dims), int(used(dims) == 1)
+    def second_grid(dims: Dims) -> Groups:
+        return n_head if sinks or splits(dims) > 1 else 0, tokens(dims), 1
 
-    def split_grid(dims: Dims) -> Groups:
-        count = used(dims)
-        return groups, tokens(dims), count if count > 1 else 0
-
-    kernel = ATTENTION[element]
-    whole = Dispatch(kernel, {**constants, "SPLIT": False}, {**buffers, "out": node}, scalars, whole_grid)
-    if splits == 1:
-        return [whole]
-    buffers["out"] = Workspace(node)
-    split = Dispatch(kernel, {**constants, "SPLIT": True}, buffers, scalars, split_grid)
-    window = integer(node.attributes, "window")
+    taken = {"DV", "N_HEAD", "LEAST", "WINDOW", "SINKS"}
     second = Dispatch(
         combine_attention,
-        {
-            "DV": sizes["DV"],
-            "N_HEAD": n_head,
-            "LEAST": _LEAST,
-            "WINDOW": window > 0,
-            "SINKS": bool(sinks),
-            "GROUP": 64,
-        },
-        {**shared, "records": Workspace(node), "out": node},
-        {"window": window, "splits": used},
-        lambda dims: (n_head, tokens(dims), int(used(dims) > 1)),
+        {name: value for name, value in kinds.items() if name in taken},
+        {"records": records, "positions": positions, "sinks": sinks[0] if sinks else NOTHING, "out": node},
+        {"window": window, "splits": splits},
+        second_grid,
     )
-    return [whole, split, second]
+    return [first, second]
 
 
 def _refuses(node: Node) -> str | None:
