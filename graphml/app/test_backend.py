@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import chain, groupby
 from pathlib import Path
@@ -67,7 +67,7 @@ def test_backend(
     device = chosen.open(threads)
     try:
         if mode == "perf":
-            _show_perf(chosen, list(perf.measure(chosen, device, perf.perf_cases(some))), json)
+            _show_perf(chosen, perf.measure(chosen, device, perf.perf_cases(some)), json)
             return
         with Bars() as bars:
             found = _run(chosen, device, some, limits, with_networks, None if json else verbose, bars)
@@ -159,7 +159,7 @@ def _shortened(formats: Sequence[str], most: int = 5) -> str:
     return ", ".join(formats[:most]) + more
 
 
-def _show_perf(backend: Backend, found: Sequence[perf.Timing], json: bool) -> None:
+def _show_perf(backend: Backend, found: Iterable[perf.Timing], json: bool) -> None:
     if json:
         rows: list[dict[str, Any]] = [
             {**asdict(one), "bytes_per_s": one.bytes_per_s, "flops_per_s": one.flops_per_s} for one in found
@@ -172,7 +172,8 @@ def _show_perf(backend: Backend, found: Sequence[perf.Timing], json: bool) -> No
         rate = f"{one.flops_per_s / 1e9:9.1f}" if one.flops else f"{'':9}"
         print(
             f"{one.op:24} {one.format:8} {one.tokens:4} {1e6 * one.seconds:10.1f} "
-            f"{one.bytes_per_s / 1e9:8.2f} {rate}  {one.call}{remark}"
+            f"{one.bytes_per_s / 1e9:8.2f} {rate}  {one.call}{remark}",
+            flush=True,
         )
 
 

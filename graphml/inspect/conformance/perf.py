@@ -53,7 +53,7 @@ SHAPES: Mapping[str, Sample] = {
     "set_rows": Sample((_CELLS, _HEADS, i32(ROWS)), {}, {2: _last}),
     "rope_set_rows": Sample((_CELLS, _HEADS, f32(ROWS, 64, 2), i32(ROWS)), {"mode": "neox"}, {3: _last}),
     "rope": Sample((f32(ROWS, 32, 128), f32(ROWS, 64, 2)), {"mode": "neox"}),
-    "get_rows": Sample((f32(32000, WIDTH), i32(ROWS)), {}, {1: below(32000)}),
+    "get_rows": Sample((f32(8192, WIDTH), i32(ROWS)), {}, {1: below(8192)}),
     "linear_id": Sample((f32(8, 2048, 2048), f32(ROWS, 2048), i32(ROWS, 2)), {}, _IDS),
     "mul_mat_id": Sample((f32(8, 2048, 2048), f32(ROWS, 2048), i32(ROWS, 2)), {}, _IDS),
     "route_experts": Sample((f32(ROWS, 128),), {"k": 8, "normalise": True, "low": 1e-4}),
