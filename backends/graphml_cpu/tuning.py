@@ -10,9 +10,6 @@ of one call with the usual parameters and with these.
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +17,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from graphml import settings
+from graphml import tuning_file
 from graphml.errors import BackendError
 from graphml_cpu import kernel_cache, target
 from graphml_cpu.compiler import KernelRef
@@ -30,7 +27,6 @@ from graphml_cpu.lowering.step import Step
 Key = tuple[str, int, int, int]
 """Kernel, n, k, threads."""
 
-_MOST_BYTES = 4 << 20
 _PARTS = (1, 2, 4, 8)
 
 
@@ -91,7 +87,7 @@ UNTUNED = Tuning({})
 
 
 def _file() -> Path:
-    return settings.cache_folder() / "tuning.json"
+    return tuning_file.path()
 
 
 def _machine() -> dict[str, str]:
@@ -101,26 +97,6 @@ def _machine() -> dict[str, str]:
         "level": target.current().name,
         "version": kernel_cache.sources_hash(),
     }
-
-
-def _entries(path: Path) -> list[dict[str, Any]]:
-    """All entries of the file, of whatever machine; none without a file. `BackendError` if it is another."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise BackendError(f"{path}: {error}") from None
-    try:
-        if len(content) > _MOST_BYTES:
-            raise ValueError(f"more than {_MOST_BYTES} bytes")
-        found = json.loads(content)["entries"]
-        if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
-            raise ValueError("entries are no list of objects")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise BackendError(f"{path} is no file of `graphml tune` ({error}); remove it") from None
-    return found
 
 
 def _key_of(entry: Mapping[str, Any]) -> Key:
@@ -134,13 +110,13 @@ def load() -> Tuning:
     """
     path, machine = _file(), _machine()
     found: dict[Key, dict[str, int]] = {}
-    for entry in _entries(path):
+    for entry in tuning_file.read(path):
         if any(entry.get(name) != value for name, value in machine.items()):
             continue
         try:
             key, parameters = _key_of(entry), dict(entry["parameters"])
         except (ValueError, KeyError, TypeError) as error:
-            raise BackendError(f"{path} is no file of `graphml tune` ({error}); remove it") from None
+            raise tuning_file.damaged(path, error) from None
         found[key] = parameters
     return Tuning(found)
 
@@ -154,7 +130,7 @@ def save(results: Mapping[Key, Mapping[str, Any]]) -> None:
     path, machine = _file(), _machine()
     kept: list[dict[str, Any]] = []
     with contextlib.suppress(BackendError):
-        for entry in _entries(path):
+        for entry in tuning_file.read(path):
             of_machine = entry.get("cpu") == machine["cpu"] and entry.get("level") == machine["level"]
             stale = of_machine and entry.get("version") != machine["version"]
             with contextlib.suppress(ValueError, KeyError, TypeError):
@@ -162,11 +138,4 @@ def save(results: Mapping[Key, Mapping[str, Any]]) -> None:
                     kept.append(entry)
     for (kernel, n, k, threads), result in results.items():
         kept.append({**machine, "kernel": kernel, "n": n, "k": k, "threads": threads, **result})
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tuning-")
-        with os.fdopen(handle, "w") as file:
-            json.dump({"entries": kept}, file, indent=1)
-        Path(temporary).replace(path)
-    except OSError as error:
-        raise BackendError(f"{path}: {error}") from None
+    tuning_file.write(path, kept)

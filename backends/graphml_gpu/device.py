@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from graphml.backend import Plan, Progress
+from graphml.backend import Plan, Progress, Tuned
 from graphml.errors import BackendError
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
+from graphml_gpu import tuning
 from graphml_gpu.driver import Driver, Facts
 from graphml_gpu.lowering import table
 from graphml_gpu.memory import Memory
 from graphml_gpu.placement import aligned, refuses, value_bytes
 from graphml_gpu.program import GpuProgram
 from graphml_gpu.state import GpuState
+from graphml_gpu.tuner import tune
+from graphml_gpu.tuning import UNTUNED
 
 
 class GpuDevice:
@@ -22,6 +25,7 @@ class GpuDevice:
 
     def __init__(self, driver: Driver) -> None:
         self.memory = Memory(driver)
+        self._tuning = UNTUNED
 
     @property
     def facts(self) -> Facts:
@@ -52,7 +56,15 @@ class GpuDevice:
                 f" {limit}: give a smaller n_batch"
             )
         with self.memory.lock:
-            return GpuProgram(graph, plan, weights, self.memory, progress)
+            return GpuProgram(graph, plan, weights, self.memory, progress, self._tuning)
+
+    def use_tuning(self, wanted: bool) -> None:
+        """See `graphml.backend.TunableDevice`."""
+        self._tuning = tuning.load(self.facts) if wanted else UNTUNED
+
+    def tune(self, graphs: Sequence[Graph], weights: Mapping[str, Array], progress: Progress) -> list[Tuned]:
+        """See `graphml.backend.TunableDevice`."""
+        return tune(graphs, weights, self, progress)
 
     def state(self, graph: Graph, dims: Mapping[str, int]) -> GpuState:
         """Zeroed buffers."""

@@ -52,6 +52,7 @@ from typing import TYPE_CHECKING, Any, Final
 from graphml.ir.node import Node
 from graphml.ir.op import Array, Type
 from graphml.ir.shape import Dim, Symbol, bounds
+from graphml_gpu.tuning import UNTUNED, Tuning
 
 if TYPE_CHECKING:
     from graphml_gpu.driver import Facts
@@ -181,13 +182,14 @@ class Context:
     buffers of their own, in order; one piece where a binding holds all of it. A kernel that reads a weight
     which may be that large is dispatched once a piece; a weight given as a `Node` must have one piece.
     largest: how far the values of an integer input go in a step, for grids and numbers that follow them (see
-    `parameters.Largest`); None for a value that is no input.
+    `parameters.Largest`); None for a value that is no input. tuning: how products are shared out.
     """
 
     facts: Facts
     features: Features
     pieces: Callable[[Node], Sequence[Piece]]
     largest: Callable[[Node], Callable[[Dims], int] | None]
+    tuning: Tuning = UNTUNED
 
 
 def _nothing_refused(node: Node) -> str | None:

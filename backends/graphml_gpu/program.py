@@ -34,6 +34,7 @@ from graphml_gpu.places import Places
 from graphml_gpu.state import GpuState
 from graphml_gpu.timing import Timer
 from graphml_gpu.together import made_together
+from graphml_gpu.tuning import UNTUNED, Tuning
 
 _FOLDED_BYTES = 1 << 20  # what weights alone decide is worked out once, unless a kernel can and it is large
 
@@ -68,7 +69,9 @@ class GpuProgram:
         weights: Mapping[str, Array],
         memory: Memory,
         progress: Progress,
+        tuning: Tuning = UNTUNED,
     ) -> None:
+        self._tuning = tuning
         self._graph, self._memory, self._progress = graph, memory, progress
         constants = fold(graph, weights)
         self.places = Places(memory, graph, plan, weights, constants)
@@ -192,7 +195,7 @@ class GpuProgram:
 
     def _lower(self, constants: Mapping[Node, Array]) -> None:
         facts = self._memory.driver.facts
-        context = Context(facts, facts.features(), self.places.pieces, self._follow)
+        context = Context(facts, facts.features(), self.places.pieces, self._follow, self._tuning)
         computed = (node for node in self._graph.nodes if node.op.family != "leaf" and not node.op.view)
         todo = [node for node in computed if node not in constants]
         for refused, run in itertools.groupby(todo, lambda node: refuses(node) is not None):

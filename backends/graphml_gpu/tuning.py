@@ -1,17 +1,43 @@
 """How products are shared out among invocations: the parameters of their kernels, by device and shape.
 
-Knows the parameters and the usual ones; knows neither graphs nor drivers.
+The usual ones are a rule of thumb. What `graphml tune` found for a device is kept in a file and used where it
+is wanted. Knows the parameters and the file; how good ones are found is `tuner`'s business.
+
+An entry of the file has the device, its driver, the hash of the kernels' sources (another one makes it void),
+format, n, k and columns of the product, the parameters, and the seconds of one call with the usual parameters
+and with these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import contextlib
+import functools
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
 
+from graphml import tuning_file
+from graphml.errors import BackendError
 from graphml_gpu.driver import Facts
 
 FEW = 8
 """Rows of activations that the kernels for few take at a time."""
+
+Parameters = Mapping[str, int]
+
+_OF_PROCESSORS = ((8, 1), (16, 1), (64, 1))
+_SHARES = ((64, 1), (64, 8), (64, 16), (64, 32), (64, 64), (128, 32), (128, 128), (256, 64), (256, 256))
+"""GROUP and LANES that are tried for few rows."""
+_TILES = (
+    (64, 8, 32, 32, 2),
+    (64, 8, 64, 32, 2),
+    (128, 16, 64, 64, 2),
+    (256, 16, 64, 64, 2),
+    (256, 16, 128, 64, 1),
+)
+"""GROUP, ACROSS, TILE_ROWS, TILE_COLUMNS and UNITS that are tried for many."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +50,42 @@ class Product:
     columns: int
 
 
+@dataclass(frozen=True)
+class Tuning:
+    """Parameters other than the usual ones, by product."""
+
+    entries: Mapping[Product, Parameters] = field(default_factory=dict)
+
+    def parameters(self, facts: Facts, product: Product) -> Parameters:
+        """Those of a product's kernel: what was found, else the usual ones."""
+        found = self.entries.get(product)
+        if found is None:
+            return usual(facts, product)
+        wanted = {**usual(facts, product), **found}
+        if wanted not in candidates(facts, product):
+            raise BackendError(f"{path()}: {product} has no parameters {dict(found)}; remove the file")
+        return wanted
+
+
+UNTUNED = Tuning()
+
+
 def is_processor(facts: Facts) -> bool:
     """Whether the device runs invocations one after the other: sharing costs, what they repeat is cached."""
     return facts.kind == "cpu"
 
 
-def few_rows(facts: Facts, product: Product) -> Mapping[str, int]:
+def takes_few(facts: Facts, columns: int) -> bool:
+    """Whether the kernels for few rows make a product: on processors always, as nothing is shared there."""
+    return columns <= FEW or is_processor(facts)
+
+
+def usual(facts: Facts, product: Product) -> Parameters:
+    """The rule of thumb."""
+    return few_rows(facts, product) if takes_few(facts, product.columns) else many_rows(facts, product)
+
+
+def few_rows(facts: Facts, product: Product) -> Parameters:
     """GROUP, LANES, ROWS and COLUMNS of `mat_vec`."""
     columns = min(product.columns, 4 if is_processor(facts) and product.columns > FEW else FEW)
     if is_processor(facts):
@@ -41,8 +97,91 @@ def few_rows(facts: Facts, product: Product) -> Mapping[str, int]:
     return {"GROUP": group, "LANES": lanes, "ROWS": tall, "COLUMNS": columns}
 
 
-def many_rows(facts: Facts, product: Product) -> Mapping[str, int]:
+def many_rows(facts: Facts, product: Product) -> Parameters:
     """GROUP, ACROSS, TILE_ROWS, TILE_COLUMNS and UNITS of `mat_mul`."""
-    if facts.max_group < 128 or facts.shared_bytes < 16384 or product.columns <= 32:
-        return {"GROUP": 64, "ACROSS": 8, "TILE_ROWS": 32, "TILE_COLUMNS": 32, "UNITS": 2}
-    return {"GROUP": 128, "ACROSS": 16, "TILE_ROWS": 64, "TILE_COLUMNS": 64, "UNITS": 2}
+    small = facts.max_group < 128 or facts.shared_bytes < 16384 or product.columns <= 32
+    return _tile(*_TILES[0 if small else 2])
+
+
+def _tile(group: int, across: int, tall: int, wide: int, units: int) -> Parameters:
+    return {"GROUP": group, "ACROSS": across, "TILE_ROWS": tall, "TILE_COLUMNS": wide, "UNITS": units}
+
+
+def candidates(facts: Facts, product: Product) -> Sequence[Parameters]:
+    """All parameters that a product's kernel may be given on a device; the usual ones are the first."""
+    first = usual(facts, product)
+    if takes_few(facts, product.columns):
+        made = [
+            {"GROUP": group, "LANES": lanes, "ROWS": tall, "COLUMNS": first["COLUMNS"]}
+            for group, lanes in (_OF_PROCESSORS if is_processor(facts) else _SHARES)
+            for tall in (1, 2, 4)
+            if group <= facts.max_group and lanes <= max(1, product.k // 16)
+        ]
+    else:
+        made = [
+            dict(_tile(*tile))
+            for tile in _TILES
+            if tile[0] <= facts.max_group and 64 * tile[4] * (tile[2] + tile[3]) <= facts.shared_bytes
+        ]
+    return [first, *(one for one in made if one != first)]
+
+
+def path() -> Path:
+    """The file."""
+    return tuning_file.path()
+
+
+@functools.cache
+def _sources_hash() -> str:
+    """Of everything that makes a kernel's text."""
+    digest = hashlib.sha256()
+    here = Path(__file__).parent
+    for file in sorted([*here.glob("kernels/**/*.py"), *here.glob("language/*.py")]):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _device(facts: Facts) -> dict[str, str]:
+    return {"device": f"{facts.backend}: {facts.name}", "driver": facts.driver}
+
+
+def _product(entry: Mapping[str, Any]) -> Product:
+    return Product(str(entry["format"]), int(entry["n"]), int(entry["k"]), int(entry["columns"]))
+
+
+def load(facts: Facts) -> Tuning:
+    """What was found on this device with these kernels; nothing if nothing was.
+
+    Raises `BackendError` for a file that cannot be read. What the entries say is checked when it is used.
+    """
+    file, wanted = path(), {**_device(facts), "version": _sources_hash()}
+    found: dict[Product, Parameters] = {}
+    for entry in tuning_file.read(file):
+        if any(entry.get(name) != value for name, value in wanted.items()):
+            continue
+        try:
+            product, parameters = _product(entry), dict(entry["parameters"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise tuning_file.damaged(file, error) from None
+        if parameters:
+            found[product] = parameters
+    return Tuning(found)
+
+
+def save(facts: Facts, results: Mapping[Product, Mapping[str, Any]]) -> None:
+    """Put results into the file, in place of earlier ones for the same device, kernels and products.
+
+    A result has `parameters`, `usual_s` and `tuned_s`. A damaged file is replaced. Raises `BackendError`
+    where the folder cannot be written.
+    """
+    file, device, version = path(), _device(facts), _sources_hash()
+    kept: list[dict[str, Any]] = []
+    with contextlib.suppress(BackendError):
+        for entry in tuning_file.read(file):
+            mine = all(entry.get(name) == value for name, value in device.items())
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                if not mine or (entry.get("version") == version and _product(entry) not in results):
+                    kept.append(entry)
+    for product, result in results.items():
+        kept.append({**device, "version": version, **asdict(product), **result})
+    tuning_file.write(file, kept)

@@ -87,7 +87,7 @@ def test_every_format_is_read_as_its_decoder_says(format: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("format", "k"), [("f32", 23), ("f16", 20), ("bf16", 33), ("q4_0", 96)])
 def test_few_rows(way: str, format: str, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphml_gpu.lowering.products.few_rows", lambda facts, product: WAYS[way])
+    monkeypatch.setattr("graphml_gpu.tuning.few_rows", lambda facts, product: WAYS[way])
     tokens, n, g = Symbol("T", 3), 11, Builder()
     weight, x = g.weight("w", dtype(format), (n, k)), g.input("x", F32, (tokens, k))
     bias, residual = g.weight("bias", F32, (n,)), g.input("residual", F32, (tokens, n))
@@ -100,7 +100,7 @@ def test_few_rows(way: str, format: str, k: int, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(("format", "k"), [("f32", 23), ("f16", 20), ("q6_k", 256), ("q8_0", 96)])
 def test_many_rows(format: str, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphml_gpu.lowering.products.many_rows", lambda facts, product: TILES)
+    monkeypatch.setattr("graphml_gpu.tuning.many_rows", lambda facts, product: TILES)
     tokens, n, g = Symbol("T", 11), 19, Builder()
     weight, x = g.weight("w", dtype(format), (n, k)), g.input("x", F32, (tokens, k))
     bias, residual = g.weight("bias", F32, (n,)), g.input("residual", F32, (tokens, n))
@@ -114,7 +114,7 @@ def test_many_rows(format: str, k: int, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("glu", GLUS)
 @pytest.mark.parametrize("bound", [3, 9])
 def test_a_gate_and_its_products(glu: str, bound: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphml_gpu.lowering.products.many_rows", lambda facts, product: TILES)
+    monkeypatch.setattr("graphml_gpu.tuning.many_rows", lambda facts, product: TILES)
     tokens, (n, k), g = Symbol("T", bound), (10, 64), Builder()
     operands = [g.weight("gate", dtype("q8_0"), (n, k)), g.weight("up", dtype("q4_1"), (n, k))]
     operands += [g.input("x", F32, (tokens, k))]
@@ -130,7 +130,7 @@ def test_a_gate_and_its_products(glu: str, bound: int, monkeypatch: pytest.Monke
 def test_several_products_of_one_value(
     sizes: tuple[int, ...], bias: bool, bound: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("graphml_gpu.lowering.products.many_rows", lambda facts, product: TILES)
+    monkeypatch.setattr("graphml_gpu.tuning.many_rows", lambda facts, product: TILES)
     tokens, k, g = Symbol("T", bound), 64, Builder()
     kinds = ("q8_0", "q5_1", "f16", "q8_0")
     operands = [g.input("x", F32, (tokens, k))]

@@ -17,10 +17,10 @@ from graphml_gpu.dispatch import (
 )
 from graphml_gpu.kernels.experts import MAT_MUL_ID, MAT_VEC_ID, expert_tiles
 from graphml_gpu.lowering.products import (
-    few,
     grid,
     layout,
     not_f32,
+    parameters,
     readable,
     rows_per_group,
     slabs,
@@ -67,15 +67,15 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
     scalars: dict[str, Scalar] = {"n": n, "k": k, "per_x": used if len(x.shape) == 2 else 1}
     if _many(node) and not is_processor(context.facts):
         return _by_tiles(node, context, buffers, scalars)
-    parameters = few(context, weight, Count(1))
-    del parameters["COLUMNS"]
+    way = parameters(context, weight, Count(1))
+    del way["COLUMNS"]
     return [
         Dispatch(
             MAT_VEC_ID[k % 4 == 0],
-            {**layout(weight), **parameters},
+            {**layout(weight), **way},
             {**buffers, "w": slab.argument, "ids": ids},
             {**scalars, "pairs": pairs, "first": slab.first, "count": slab.count},
-            grid(-(-n // rows_per_group(parameters)), pairs, 1),
+            grid(-(-n // rows_per_group(way)), pairs, 1),
         )
         for slab in slabs(weight, context)
     ]

@@ -15,17 +15,17 @@ from graphml_gpu.dispatch import NOTHING, Argument, Constant, Context, Dispatch,
 from graphml_gpu.kernels.get_rows import get_rows
 from graphml_gpu.kernels.mat_vec import MAT_VEC_GLU, MAT_VECS
 from graphml_gpu.lowering.products import (
-    few,
     grid,
+    is_few,
     layout,
     not_f32,
+    parameters,
     product,
     readable,
     rows_per_group,
     same_table,
     slabs,
     table_of,
-    takes_few,
 )
 from graphml_gpu.placement import part_offset
 
@@ -70,7 +70,7 @@ def _lower_linears(node: Node, context: Context) -> list[Dispatch]:
     columns = rows(x.shape[:-1])
     whole = all(len(slabs(weight, context)) == 1 for weight in weights)
     leaves = all(bias.op is weight_leaf for bias in biases)
-    together = takes_few(columns, context) and whole and leaves and context.facts.max_bindings >= 8
+    together = is_few(columns, context) and whole and leaves and context.facts.max_bindings >= 8
     made: list[Dispatch] = []
     start = 0
     while start < len(weights):
@@ -91,8 +91,8 @@ def _together(node: Node, context: Context, start: int, count: int) -> Dispatch:
     weights, biases = every_weight[start : start + count], every_bias[start : start + count]
     columns = rows(x.shape[:-1])
     sizes = [bounds(weight.shape)[0] for weight in weights]
-    parameters = few(context, weights[0], columns)
-    per_group = rows_per_group(parameters)
+    way = parameters(context, weights[0], columns)
+    per_group = rows_per_group(way)
     padded = [*weights, weights[0]][:3]
     constants = {f"{name}_{i}": value for i, w in enumerate(padded) for name, value in layout(w).items()}
     base = part_offset(node.type, start)
@@ -105,10 +105,10 @@ def _together(node: Node, context: Context, start: int, count: int) -> Dispatch:
     groups = sum(-(-n // per_group) for n in sizes)
     return Dispatch(
         MAT_VECS[bounds(x.shape)[-1] % 4 == 0],
-        {**parameters, **constants, "BIAS": bool(biases), "COUNT": count},
+        {**way, **constants, "BIAS": bool(biases), "COUNT": count},
         buffers,
         {**scalars, "columns": columns},
-        grid(groups, columns, parameters["COLUMNS"]),
+        grid(groups, columns, way["COLUMNS"]),
     )
 
 
@@ -137,12 +137,12 @@ def _lower_glu(node: Node, context: Context) -> list[Dispatch]:
     pieces = list(zip(slabs(gate, context), slabs(up, context), strict=False))
     alike = all((one.first, one.count) == (other.first, other.count) for one, other in pieces)
     alike = alike and len(slabs(gate, context)) == len(slabs(up, context))
-    if not takes_few(columns, context) or not alike or not same_table((gate, up)):
+    if not is_few(columns, context) or not alike or not same_table((gate, up)):
         first = product(gate, x, node, context, gate_bias)
         return [*first, *product(up, x, node, context, up_bias, glu=glu)]
     n, k = bounds(gate.shape)
-    parameters = few(context, gate, columns)
-    constants: dict[str, Any] = {**parameters, "GLU": glu, "BIAS": bool(biases)}
+    way = parameters(context, gate, columns)
+    constants: dict[str, Any] = {**way, "GLU": glu, "BIAS": bool(biases)}
     constants |= {f"GATE_{name}": value for name, value in layout(gate).items()}
     constants |= {f"UP_{name}": value for name, value in layout(up).items()}
     return [
@@ -159,7 +159,7 @@ def _lower_glu(node: Node, context: Context) -> list[Dispatch]:
                 "y": node,
             },
             {"n": one.count, "k": k, "columns": columns, "first": one.first, "stride": n},
-            grid(-(-one.count // rows_per_group(parameters)), columns, parameters["COLUMNS"]),
+            grid(-(-one.count // rows_per_group(way)), columns, way["COLUMNS"]),
         )
         for one, other in pieces
     ]

@@ -29,7 +29,7 @@ from graphml_gpu.dispatch import (
 from graphml_gpu.kernels import formats
 from graphml_gpu.kernels.mat_mul import MAT_MUL
 from graphml_gpu.kernels.mat_vec import MAT_VEC
-from graphml_gpu.tuning import FEW, Product, few_rows, is_processor, many_rows
+from graphml_gpu.tuning import Product, many_rows, takes_few
 
 
 def readable(weight: Node) -> str | None:
@@ -91,21 +91,21 @@ def layout(weight: Node) -> dict[str, Any]:
     return {"FORMAT": weight.dtype.name, "ALIGN": formats.reader(weight.dtype.name).align(k)}
 
 
-def takes_few(columns: Count, context: Context) -> bool:
-    """Whether the kernels for few rows make a product: on processors always, as nothing is shared there."""
-    return columns.bound <= FEW or is_processor(context.facts)
+def is_few(columns: Count, context: Context) -> bool:
+    """Whether the kernels for few rows make a product."""
+    return takes_few(context.facts, columns.bound)
 
 
-def few(context: Context, weight: Node, columns: Count) -> dict[str, Any]:
-    """Compile-time parameters of the kernels for few rows."""
+def parameters(context: Context, weight: Node, columns: Count) -> dict[str, Any]:
+    """How a product's kernel shares it out."""
     *_, n, k = bounds(weight.shape)
     shape = Product(weight.dtype.name, n, k, columns.bound)
-    return {**few_rows(context.facts, shape), "EVEN": k % 16 == 0}
+    return {**context.tuning.parameters(context.facts, shape), "EVEN": k % 16 == 0}
 
 
-def rows_per_group(parameters: Mapping[str, Any]) -> int:
+def rows_per_group(way: Mapping[str, Any]) -> int:
     """Rows of weights that a group of the kernels for few rows works at."""
-    return int(parameters["GROUP"] // parameters["LANES"] * parameters["ROWS"])
+    return int(way["GROUP"] // way["LANES"] * way["ROWS"])
 
 
 def grid(n_groups: int, columns: Count, per_group: int) -> Grid:
@@ -138,27 +138,26 @@ def product(
         **layout(weight),
         "BIAS": bias is not NOTHING,
         "RESIDUAL": residual is not NOTHING,
-        "EVEN": k % 16 == 0,
     }
+    way = parameters(context, weight, columns)
+    if glu and is_few(columns, context):
+        way = {**many_rows(context.facts, Product("", n, k, columns.bound)), "EVEN": k % 16 == 0}
+    if glu:
+        constants["GLU"] = glu
     buffers = {"table": table_of(weight), "x": x, "bias": bias, "residual": residual, "y": y}
     scalars: dict[str, Scalar] = {"k": k, "columns": columns, "stride": n}
     made = []
     for slab in slabs(weight, context):
-        if takes_few(columns, context) and not glu:
-            parameters = few(context, weight, columns)
+        if is_few(columns, context) and not glu:
             kernel = MAT_VEC[k % 4 == 0]
-            groups = grid(-(-slab.count // rows_per_group(parameters)), columns, parameters["COLUMNS"])
+            groups = grid(-(-slab.count // rows_per_group(way)), columns, way["COLUMNS"])
         else:
-            parameters = {
-                **many_rows(context.facts, Product(weight.dtype.name, n, k, columns.bound)),
-                "GLU": glu,
-            }
             kernel = MAT_MUL[k % 4 == 0]
-            groups = _tiles(slab.count, columns, parameters)
+            groups = _tiles(slab.count, columns, way)
         made.append(
             Dispatch(
                 kernel,
-                {**constants, **parameters},
+                {**constants, **way},
                 {**buffers, "w": slab.argument},
                 {**scalars, "n": slab.count, "first": slab.first},
                 groups,
@@ -167,6 +166,6 @@ def product(
     return made
 
 
-def _tiles(n: int, columns: Count, parameters: Mapping[str, Any]) -> Grid:
-    across = -(-n // parameters["TILE_ROWS"])
-    return lambda dims: (across, -(-columns(dims) // parameters["TILE_COLUMNS"]), 1)
+def _tiles(n: int, columns: Count, way: Mapping[str, Any]) -> Grid:
+    across = -(-n // way["TILE_ROWS"])
+    return lambda dims: (across, -(-columns(dims) // way["TILE_COLUMNS"]), 1)

@@ -1,0 +1,142 @@
+"""The search for parameters of products: each is checked against float64 before it is timed.
+
+Knows problems, candidates and times; what parameters there are, and where results are kept, is `tuning`'s.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import graphml_quant
+import numpy as np
+
+from graphml.backend import Progress, StepTime, Tuned, no_progress
+from graphml.errors import BackendError
+from graphml.ir.dtype import F32
+from graphml.ir.graph import Graph
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml.ir.op import Array
+from graphml.ir.ops.leaf import weight_leaf
+from graphml.ir.shape import Symbol, bounds, max_elements
+from graphml.passes.fusions.linear import linear
+from graphml.passes.plan import plan_memory
+from graphml_gpu import tuning
+from graphml_gpu.kernels import formats
+from graphml_gpu.program import GpuProgram
+from graphml_gpu.tuning import Parameters, Product, Tuning
+
+if TYPE_CHECKING:
+    from graphml_gpu.device import GpuDevice
+
+_WORTH = 0.97
+_ROUNDS = 7
+_CHECKED_ROWS = 64  # weight rows that are multiplied in float64
+_WRONG = 1e-6
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """A product of the graphs, and a weight that it is made with."""
+
+    product: Product
+    weight: Node
+
+
+def _problems(graphs: Sequence[Graph]) -> list[_Problem]:
+    """Every product of a matrix of weights, once."""
+    found: dict[Product, _Problem] = {}
+    for node in (node for graph in graphs for node in graph.nodes):
+        if node.op.name not in ("linear", "linears", "mul_mat_glu", "mul_mat"):
+            continue
+        x = node.inputs[{"linears": 0, "mul_mat_glu": 2}.get(node.op.name, 1)]
+        for weight in node.inputs:
+            known = weight.op is weight_leaf and weight.dtype.name in formats.names()
+            if known and len(weight.shape) == 2:
+                n, k = bounds(weight.shape)
+                shape = Product(weight.dtype.name, n, k, max_elements(x.shape[:-1]))
+                found.setdefault(shape, _Problem(shape, weight))
+    return list(found.values())
+
+
+class _Bench:
+    """One problem on the device, made with any parameters."""
+
+    def __init__(self, problem: _Problem, weight: Array, device: GpuDevice) -> None:
+        self._device, self._weight, product = device, weight, problem.product
+        g = Builder()
+        node = g.weight("w", problem.weight.dtype, (product.n, product.k))
+        x = g.input("x", F32, (Symbol("T", product.columns), product.k))
+        self._graph = g.finish(y=g.make(linear, node, x))
+        self._product = product
+        self._x = np.random.default_rng(product.k).standard_normal((product.columns, product.k), np.float32)
+        self._wanted = self._x.astype(np.float64) @ self._decoded().T
+
+    def _decoded(self) -> Array:
+        rows = np.ascontiguousarray(self._weight[:_CHECKED_ROWS]).view(np.uint8)
+        kind = graphml_quant.by_name(self._product.format)
+        shape = (min(_CHECKED_ROWS, self._product.n), self._product.k)
+        return graphml_quant.dequantize(kind, rows, shape).astype(np.float64)
+
+    def made(self, parameters: Parameters) -> GpuProgram:
+        """The product with some parameters; `BackendError` where it is wrong."""
+        plan = plan_memory(self._graph, self._device)
+        chosen = Tuning({self._product: parameters})
+        program = GpuProgram(self._graph, plan, {"w": self._weight}, self._device.memory, no_progress, chosen)
+        program.inputs["x"][...] = self._x
+        y = self._run(program)["y"][:, : self._wanted.shape[1]]
+        error = ((y - self._wanted) ** 2).sum() / max((self._wanted**2).sum(), 1e-300)
+        if not error < _WRONG:
+            raise BackendError(f"{self._product} with {dict(parameters)} is wrong, NMSE {error:.3g}")
+        return program
+
+    def _run(self, program: GpuProgram) -> Mapping[str, Array]:
+        return program.run({"T": self._product.columns}, self._device.state(self._graph, {}))
+
+    def seconds(self, program: GpuProgram) -> float:
+        """One call on the device's clock."""
+        times: list[StepTime] = []
+        program.time_steps(lambda dims, steps: times.extend(steps()))
+        self._run(program)
+        program.time_steps(None)
+        return sum(step.work_s[0] for step in times)
+
+    def medians(self, programs: Sequence[GpuProgram]) -> list[float]:
+        """Seconds of each, in turns; the first round is thrown away."""
+        rounds = [[self.seconds(program) for program in programs] for _ in range(_ROUNDS + 1)][1:]
+        return [statistics.median(one) for one in zip(*rounds, strict=True)]
+
+
+def _search(problem: _Problem, weight: Array, device: GpuDevice) -> tuple[Parameters, float, float]:
+    """The best parameters (none: the usual), seconds with the usual and with these."""
+    bench = _Bench(problem, weight, device)
+    candidates = tuning.candidates(device.facts, problem.product)
+    programs = [bench.made(parameters) for parameters in candidates]
+    times = bench.medians(programs)
+    best = min(range(len(times)), key=times.__getitem__)
+    if best == 0 or times[best] >= _WORTH * times[0]:
+        return {}, times[0], times[0]
+    before, after = bench.medians([programs[0], programs[best]])
+    return (candidates[best], before, after) if after < _WORTH * before else ({}, before, before)
+
+
+def tune(
+    graphs: Sequence[Graph], weights: Mapping[str, Array], device: GpuDevice, progress: Progress
+) -> list[Tuned]:
+    """See `graphml.backend.TunableDevice`."""
+    problems = _problems(graphs)
+    results, found = {}, []
+    for done, problem in enumerate(problems):
+        progress("tune", done, len(problems))
+        product = problem.product
+        parameters, usual_s, tuned_s = _search(problem, np.asarray(weights[problem.weight.name]), device)
+        results[product] = {"parameters": dict(parameters), "usual_s": usual_s, "tuned_s": tuned_s}
+        kernel = "mat_vec" if tuning.takes_few(device.facts, product.columns) else "mat_mul"
+        shape = f"{product.n} x {product.k}, {product.columns} rows"
+        found.append(Tuned(f"{kernel}-{product.format}", shape, dict(parameters), usual_s, tuned_s))
+    progress("tune", len(problems), len(problems))
+    tuning.save(device.facts, results)
+    return found

@@ -1,0 +1,60 @@
+"""The file of `graphml tune`, `tuning.json` in the cache folder: a list of entries that backends put there.
+
+Knows no entry's meaning: a backend tells its own from others', and checks what it uses.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from graphml import settings
+from graphml.errors import BackendError
+
+_MOST_BYTES = 4 << 20
+
+
+def path() -> Path:
+    """Where it is."""
+    return settings.cache_folder() / "tuning.json"
+
+
+def read(file: Path) -> list[dict[str, Any]]:
+    """All entries, of whatever backend and machine; none without a file. `BackendError` if it is another."""
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise BackendError(f"{file}: {error}") from None
+    try:
+        if len(content) > _MOST_BYTES:
+            raise ValueError(f"more than {_MOST_BYTES} bytes")
+        found = json.loads(content)["entries"]
+        if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+            raise ValueError("entries are no list of objects")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise damaged(file, error) from None
+    return found
+
+
+def damaged(file: Path, error: Exception) -> BackendError:
+    """What to raise for a file that does not hold what it should."""
+    return BackendError(f"{file} is no file of `graphml tune` ({error}); remove it")
+
+
+def write(file: Path, entries: Sequence[Any]) -> None:
+    """Put entries in place of all there are. `BackendError` where the folder cannot be written."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".tuning-")
+        with os.fdopen(handle, "w") as opened:
+            json.dump({"entries": list(entries)}, opened, indent=1)
+        Path(temporary).replace(file)
+    except OSError as error:
+        raise BackendError(f"{file}: {error}") from None
