@@ -35,7 +35,9 @@ class Timer:
         times = self._driver.times()
         now = time.perf_counter()
         last = max((end for _, end in times), default=0)
-        for node, (begin, end) in zip(nodes, times, strict=True):
+        for node, grid, (begin, end) in zip(nodes, groups, times, strict=True):
+            if not all(grid):
+                continue
             # Neighbours may overlap on the device; in a table each counts from where the one before ended.
             starts = max(now - (last - begin) * 1e-9, self._until)
             self._until = max(now - (last - end) * 1e-9, starts)

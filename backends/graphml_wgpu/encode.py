@@ -63,7 +63,7 @@ class Queue:
             lib.wgpuCommandBufferRelease(commands)
 
     def compute(self, encoder: Any, calls: Sequence[Call], groups: Sequence[Groups]) -> None:
-        """Encode dispatches in one pass."""
+        """Encode dispatches in one pass; those without groups are left out."""
         lib, null = self._lib, self._ffi.NULL
         set_pipeline = lib.wgpuComputePassEncoderSetPipeline
         set_bind_group = lib.wgpuComputePassEncoderSetBindGroup
@@ -71,6 +71,8 @@ class Queue:
         compute = lib.wgpuCommandEncoderBeginComputePass(encoder, self._pass)
         last = None
         for (pipeline, bind_group), (x, y, z) in zip(calls, groups, strict=True):
+            if not (x and y and z):
+                continue
             if pipeline is not last:
                 set_pipeline(compute, pipeline)
                 last = pipeline

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import graphml
-from graphml.engine import fetch
+from graphml.engine import discovery, fetch
 
 pytestmark = pytest.mark.model
 
@@ -48,6 +48,7 @@ def decided(row: dict[str, Any], exact: graphml.Model) -> list[int]:
 
 COMPARED = [row for row in PROMPTS if before_tie(row)]
 
+GPUS = [name for name in ("opencl", "wgpu") if discovery.backend(name).unavailable() is None]
 Opener = Callable[[str, int | None], graphml.Model]
 
 
@@ -85,6 +86,17 @@ def test_greedy_ids_are_llama_cpps(opened: Opener, threads: int, row: dict[str, 
     expected = decided(row, opened("exact", threads))
     assert expected
     session = opened("cpu", threads).session(n_ctx=128)
+    found = [token.id for token in session.generate(row["ids"], max_tokens=len(expected))]
+    assert found == expected
+
+
+@pytest.mark.parametrize("backend", GPUS)
+def test_gpus_give_the_same_ids(opened: Opener, backend: str) -> None:
+    """Activations are float32 there, as they are where nothing is fused; a prompt and what follows it."""
+    row = max(COMPARED, key=lambda row: len(decided(row, opened("exact", None))) - len(row["ids"]) // 4)
+    expected = decided(row, opened("exact", None))[:12]
+    assert len(expected) > 8
+    session = opened(backend, None).session(n_ctx=128)
     found = [token.id for token in session.generate(row["ids"], max_tokens=len(expected))]
     assert found == expected
 
