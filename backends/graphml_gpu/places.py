@@ -26,18 +26,22 @@ from graphml_gpu.state import GpuState
 
 
 class Inputs:
-    """The step's inputs: one block in main memory, of which the arrays are parts, and one on the device."""
+    """The step's inputs: one block in main memory, of which the arrays are parts, and one on the device.
+
+    Small ones lie together, so that what changes from token to token is one short range.
+    """
 
     def __init__(self, memory: Memory, graph: Graph) -> None:
         self._memory = memory
         self.arrays: dict[str, Array] = {}
         self.offsets: dict[str, int] = {}
-        leaves = graph.leaves("input")
+        leaves = dict(sorted(graph.leaves("input").items(), key=lambda leaf: value_bytes(leaf[1].type)))
         total = 0
         for name, node in leaves.items():
             self.offsets[name] = total
             total += value_bytes(node.type)
         self._block = np.zeros(total, np.uint8)
+        self._sent = np.zeros(total, np.uint8)  # as the device's memory is at first
         self.buffer = memory.buffer(self, total, "inputs")
         for name, node in leaves.items():
             start, sizes = self.offsets[name], bounds(node.shape)
@@ -51,9 +55,12 @@ class Inputs:
             self.arrays[name] = raw[: int(np.prod(sizes, dtype=np.int64))].reshape(sizes)
 
     def upload(self) -> None:
-        """All of them in one write: they are small, and what a step does not use costs little."""
-        if self._block.size:
-            self._memory.driver.write(self.buffer, 0, self._block)
+        """Write what has changed since the last step, as one range."""
+        changed = np.flatnonzero(self._block.view(np.uint64) != self._sent.view(np.uint64))
+        if changed.size:
+            first, last = int(changed[0]) * 8, int(changed[-1]) * 8 + 8
+            self._memory.driver.write(self.buffer, first, self._block[first:last])
+            self._sent[first:last] = self._block[first:last]
 
 
 class Places:

@@ -193,8 +193,9 @@ def test_a_step_costs_one_write_one_submit_one_read(device: GpuDevice, driver: P
     graph = g.finish(y=y, other=g.scale(y, 1.0, 1.0))
     program, state = lowered(graph, device), device.state(graph, {})
     program.run({"T": 2}, state)
-    for dims, writes in (({"T": 2}, 1), ({"T": 3}, 2), ({"T": 3}, 1)):
+    for step, (dims, writes) in enumerate((({"T": 2}, 1), ({"T": 3}, 2), ({"T": 3}, 1), ({"T": 3}, 0))):
         before = driver.written, driver.submitted, driver.read_back
+        program.inputs["x"][:, ::5] = min(step, 2) + 1
         program.run(dims, state)
         assert driver.written - before[0] == writes
         assert (driver.submitted - before[1], driver.read_back - before[2]) == (1, 1)
