@@ -79,6 +79,7 @@ class Memory:
         for held in missing:
             raw = held.array.reshape(-1).view(np.uint8)
             size = held.n_rows * (held.array.nbytes // max(held.array.shape[0] if held.array.shape else 1, 1))
+            buffers = []  # held only when all of it is there: a device may run out of memory in between
             for first in range(0, max(raw.size, 1), max(size, 1)):
                 piece = raw[first : first + size]
                 buffer = self.buffer(held, piece.size, held.name)
@@ -91,7 +92,8 @@ class Memory:
                         pending = 0
                     if total > _CHUNK:
                         progress("upload", done, total)
-                held.buffers.append(buffer)
+                buffers.append(buffer)
+            held.buffers += buffers
         return found
 
     def _find(self, name: str, array: Array) -> Held:

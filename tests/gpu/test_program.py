@@ -13,6 +13,7 @@ import pytest
 from graphml_gpu import lowering
 from graphml_gpu.device import GpuDevice
 from graphml_gpu.dispatch import Context, Dispatch, Lowering, Workspace, Zeros, along, number, rows
+from graphml_gpu.driver import Buffer
 from graphml_gpu.language import (
     Read,
     Update,
@@ -267,6 +268,29 @@ def test_what_does_not_fit_is_told() -> None:
         device.state(memory_of_rows(False), {"C": 65})
     with pytest.raises(BackendError, match=r"one buffer of Python holds 2048: give a smaller n_batch"):
         lowered(chain_of(2048), device)
+
+
+def test_after_no_room_for_weights_the_device_can_be_used(device: GpuDevice, driver: PlainDriver) -> None:
+    """The second of two weights does not fit; what was made for the program is given back."""
+    g, w = Builder(), {"v": numbers(8, 16), "w": numbers(4, 8)}
+    x = g.input("x", F32, (T, 16))
+    y = g.mul_mat(g.weight("w", F32, (4, 8)), g.mul_mat(g.weight("v", F32, (8, 16)), x))
+    graph, taken = g.finish(y=y), []
+    make = driver.buffer
+
+    def buffer(n_bytes: int, label: str) -> Buffer:
+        if label == "w" and "w" not in taken:
+            taken.append("w")
+            raise BackendError("w: no room")
+        return make(n_bytes, label)
+
+    driver.buffer = buffer  # type: ignore[method-assign]
+    with pytest.raises(BackendError, match="no room"):
+        lowered(graph, device, w)
+    program = lowered(graph, device, w)
+    program.inputs["x"][:3] = numbers(3, 16)
+    made = program.run({"T": 3}, device.state(graph, {}))["y"]
+    np.testing.assert_allclose(made, numbers(3, 16) @ w["v"].T @ w["w"].T, rtol=1e-4, atol=1e-5)
 
 
 def test_a_closed_device_runs_nothing(device: GpuDevice) -> None:
