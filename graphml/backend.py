@@ -109,6 +109,15 @@ class TimedProgram(Protocol):
         """
 
 
+@runtime_checkable
+class EncodingProgram(Protocol):
+    """Optional part of a program: one whose steps are handed to a device, which then works alone."""
+
+    @property
+    def encode_s(self) -> float:
+        """Processor seconds of the calling thread to hand over the last step that was not timed."""
+
+
 @dataclass(frozen=True)
 class Tuned:
     """What a search found for one kernel and shape.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ class GpuProgram:
     """See `graphml.backend.Program`. One run at a time; several states (sessions) may take turns.
 
     dispatches: of each its node (of several made together the first), in order. fallbacks: the nodes that run
-    in NumPy.
+    in NumPy. encode_s: see `graphml.backend.EncodingProgram`, with what NumPy does before the last dispatch.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class GpuProgram:
         self.fallbacks: list[Node] = []
         self.parts: list[Stretch | HostStretch] = []
         self._timer: Timer | None = None
+        self.encode_s = 0.0
         self._largest: dict[str, tuple[Largest, Shape]] = {}
         self._lower(constants)
         self._outputs = tuple(graph.outputs.values())
@@ -107,6 +109,7 @@ class GpuProgram:
         with self._memory.lock:
             if self._memory.closed:
                 raise BackendError(f"{self._memory.driver.facts.name}: the device was closed")
+            begin = time.thread_time()
             own = self._own(state)
             recordings = self._recorded(own)
             grids = self.grids(dims)
@@ -121,7 +124,9 @@ class GpuProgram:
                     continue
                 self._submit(part, recordings[i], grids, own)
                 i += 1
-            if self._timer is not None:
+            if self._timer is None:
+                self.encode_s = time.thread_time() - begin
+            else:
                 self._timer.finish(dims)
             host.fetch(self._outputs)
             return {name: host.value(node) for name, node in self._graph.outputs.items()}

@@ -84,7 +84,8 @@ class Stage:
 
     name: "prompt" or "generation". tokens: of one sample. seconds [samples]: of each as a whole; work, wait
     [samples, entries]: seconds of each entry. kinds: layer -> what it is made of. barriers: how often all
-    threads wait for each other in a sample; layer_barriers: in a layer, on average.
+    threads wait for each other in a sample; layer_barriers: in a layer, on average. encode_s: processor
+    seconds to hand a step to a device that works alone; None where there is none.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Stage:
     kinds: Mapping[int, str]
     barriers: int = 0
     layer_barriers: float = 0.0
+    encode_s: float | None = None
 
 
 @dataclass(frozen=True)

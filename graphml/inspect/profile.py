@@ -5,13 +5,14 @@ Knows models and timed programs; nothing of tables, files or terminals (see `pro
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 
-from graphml.backend import StepTime, TimedProgram
+from graphml.backend import EncodingProgram, StepTime, TimedProgram
 from graphml.engine.compile import Compiled
 from graphml.errors import BackendError, UsageError
 from graphml.generate.model import Model
@@ -38,6 +39,8 @@ TEXT = (
 )
 """What prompts are made of: plain English, as far as the vocabulary has it. No prompt of a user is needed."""
 WARM_UP_TOKENS = 4
+ENCODED = 5
+"""How often a step is run to know what it costs to hand it to a device."""
 
 
 def profile(model: Model, n_prompt: int = 512, n_gen: int = 64, rounds: int = 3) -> Profile:
@@ -94,6 +97,9 @@ class _Recorder:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
         for program in self._programs:
             program.time_steps(None)
 
@@ -152,7 +158,20 @@ class _Recorder:
                         stream.push(token)
                 self._session.eval([token])
             samples.append(sample)
-        return self._stage("generation", 1, samples[WARM_UP_TOKENS:], self.decode)
+        stage = self._stage("generation", 1, samples[WARM_UP_TOKENS:], self.decode)
+        return dataclasses.replace(stage, encode_s=self._encode_s(token))
+
+    def _encode_s(self, token: int) -> float | None:
+        """The last token again, not timed: what it costs to hand its step to a device that works alone."""
+        program, found = self.decode.program, []
+        if not isinstance(program, EncodingProgram):
+            return None
+        self._stop()
+        for _ in range(ENCODED):
+            self._session.rewind(self._session.n_past - 1)
+            self._session.eval([token])
+            found.append(program.encode_s)
+        return float(np.median(found))
 
     def _stage(self, name: str, tokens: int, samples: list[Sample], compiled: Compiled) -> Stage:
         known = places(compiled.graph)

@@ -165,7 +165,8 @@ def summary(stage: Stage) -> str:
     told = f"{what}, the median of {count}: {stage.tokens / whole:.1f} tokens/s; "
     if not stage.barriers and not waited:  # one thread, or a device without threads that meet
         calls, layer_calls = kernel_calls(stage)
-        return f"{told}{calls} kernel calls, {layer_calls:.1f} a layer"
+        encoded = "" if stage.encode_s is None else f", encoded in {1e3 * stage.encode_s:.3f} ms"
+        return f"{told}{calls} kernel calls, {layer_calls:.1f} a layer{encoded}"
     return (
         f"{told}{1e3 * waited:.3f} ms of it ({waited / whole:.1%}) the threads wait for each other, at "
         f"{stage.barriers} barriers, {stage.layer_barriers:.1f} a layer"
@@ -236,6 +237,7 @@ def as_json(profile: Profile, bandwidth: float, by: Sequence[str] = BY) -> dict[
                 "calls_per_layer": kernel_calls(stage)[1],
                 "barriers": stage.barriers,
                 "barriers_per_layer": stage.layer_barriers,
+                "encode_ms": None if stage.encode_s is None else round(1e3 * stage.encode_s, 6),
                 **{one: list(table(stage, one, bandwidth).rows) for one in by},
             }
             for stage in profile.stages

@@ -85,6 +85,19 @@ def test_barriers_are_those_of_the_tape(tiny: Path) -> None:
     assert f"at {stage.barriers} barriers, " in profile_table.summary(stage)
 
 
+def test_encoding_is_told_of_devices_that_work_alone(measured: Profile) -> None:
+    prompt, generation = measured.stages
+    assert prompt.encode_s is None
+    told = profile_table.summary(generation)
+    if measured.backend in ("wgpu", "opencl"):
+        assert generation.encode_s is not None
+        assert 0 < generation.encode_s < generation.seconds.sum()
+        assert f"encoded in {1e3 * generation.encode_s:.3f} ms" in told
+    else:
+        assert generation.encode_s is None
+        assert "encoded" not in told
+
+
 def test_phases_of_both_stages(measured: Profile) -> None:
     prompt, generation = (
         {row["phase"]: row for row in table(stage, "phase", BANDWIDTH).rows} for stage in measured.stages
