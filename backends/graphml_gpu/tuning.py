@@ -89,7 +89,7 @@ def few_rows(facts: Facts, product: Product) -> Parameters:
     """GROUP, LANES, ROWS and COLUMNS of `mat_vec`."""
     columns = min(product.columns, 4 if is_processor(facts) and product.columns > FEW else FEW)
     if is_processor(facts):
-        return {"GROUP": 16, "LANES": 1, "ROWS": 4 if product.n >= 256 else 1, "COLUMNS": columns}
+        return {"GROUP": 16, "LANES": 1, "ROWS": 4 if product.n >= 64 else 1, "COLUMNS": columns}
     units = -(-product.k // 16)
     group = min(64, facts.max_group)
     lanes = min(group, 64 if units >= 128 else 32 if units >= 32 else 8)
