@@ -38,7 +38,8 @@ def placement(
     if json:
         write_json({"model": str(path), "kv": opening.kv, "strict": opening.strict, **found})
         return
-    print(f"{path} on {opening.backend}{f', {opening.place}' if opening.place else ''}")
+    rules = executor.options.place  # those of --gpu-layers, too
+    print(f"{path} on {executor.backend.name}{f', {rules}' if rules else ''}")
     _devices(found["devices"], opening.batch)
     _reasons(found["nodes"])
     _parts(found["parts"], every)
