@@ -26,6 +26,7 @@ def flawed(n: int) -> Array:
     """Rows of ordinary numbers, of zeros, with NaN, infinities of either sign, all equal, large and small."""
     x = np.random.default_rng(n).standard_normal((9, n), np.float32)
     x[1] = 0.0
+    x[1, 0] = -0.0
     x[2, n // 2] = np.nan
     x[3, n // 3] = np.inf
     x[4, n - 1] = -np.inf
