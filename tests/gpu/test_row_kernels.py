@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from graphml_gpu.lowering import choose
 from graphml_quant import by_name, dequantize
 
 from graphml.ir.dtype import F32, I32, dtype
@@ -55,6 +56,23 @@ def test_the_largest_are_chosen_as_in_numpy(n: int, k: int, device: str) -> None
     g = Builder()
     graph = g.finish(y=g.make(top_k, g.input("x", F32, (T, n)), k=k))
     made, wanted = run_both(graph, {"x": flawed(n)}, device, T=9)
+    np.testing.assert_array_equal(made["y"], wanted["y"])
+
+
+@on_every_device
+@pytest.mark.parametrize("k", [1, 7])
+def test_the_largest_of_long_rows_are_chosen_in_blocks(
+    k: int, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choose, "_BLOCK", 64)
+    monkeypatch.setattr(choose, "_LONG", 256)
+    n = 260  # the last block holds fewer than are wanted
+    g = Builder()
+    graph = g.finish(y=g.make(top_k, g.input("x", F32, (T, n)), k=k))
+    x = flawed(n)
+    x[0, [3, 70, 259]] = 9.0
+    x[7, 256:] = [5.0, 7.0, np.inf, 5.0]
+    made, wanted = run_both(graph, {"x": x}, device, T=9)
     np.testing.assert_array_equal(made["y"], wanted["y"])
 
 

@@ -12,11 +12,13 @@ from graphml_gpu.language import (
     bitcast,
     f32,
     function,
+    group_id,
     group_max,
     i32,
     isnan,
     kernel,
     local_id,
+    num_groups,
     select,
     shared_array,
     u32,
@@ -44,15 +46,22 @@ def same(key: u32) -> u32:
 
 @function
 def best_after(
-    values: Read[u32], start: u32, n: u32, key: u32, place: u32, GROUP: int, KEY: object = same
+    values: Read[u32],
+    start: u32,
+    n: u32,
+    key: u32,
+    place: u32,
+    GROUP: int,
+    KEY: object = same,
+    STRIDE: int = 1,
 ) -> tuple[u32, u32]:
     """The key and place of the first of n elements behind the one with this key and place. All must call it.
 
-    values[start + i] is made a key by KEY. One element at least stands behind.
+    values[start + i * STRIDE] is made a key by KEY. Where none stands behind: 0 and 2^32 - 1.
     """
     best, least = u32(0), u32(_LAST)
     for i in range(local_id(0), n, GROUP):
-        other = KEY(values[start + i])  # type: ignore[operator]
+        other = KEY(values[start + i * STRIDE])  # type: ignore[operator]
         behind = other < key or (other == key and i > place)
         if behind and (least == _LAST or other > best):
             best = other
@@ -82,6 +91,40 @@ def top_k(x: Read[u32], out: Write[i32], rows: u32, n: u32, k: u32, *, GROUP: in
             key, place = best_after(x, row * n, n, key, place, GROUP, key_of_bits)
             if local_id(0) == 0:
                 out[row * k + j] = i32(place)
+
+
+@kernel
+def top_k_of_blocks(
+    x: Read[u32], chosen: Write[u32], n: u32, k: u32, *, SIZE: int = 4096, GROUP: int = 256
+) -> None:
+    """The k largest of each block of SIZE elements of x[row], as `top_k`: key and number.
+
+    x: f32 [rows, n], by its bits; chosen [rows, blocks, k, 2]. What a block has too little of has key 0. A
+    workgroup (block, row).
+    """
+    first, row = group_id(0) * SIZE, group_id(1)
+    count = min(n - first, SIZE)
+    at = (row * num_groups(0) + group_id(0)) * k
+    key, place = u32(NONE_CHOSEN), u32(0)
+    for j in range(k):
+        key, place = best_after(x, row * n + first, count, key, place, GROUP, key_of_bits)
+        if local_id(0) == 0:
+            chosen[(at + j) * 2] = key
+            chosen[(at + j) * 2 + 1] = first + place
+
+
+@kernel
+def top_k_of_chosen(
+    chosen: Read[u32], out: Write[i32], rows: u32, n: u32, k: u32, *, GROUP: int = 256
+) -> None:
+    """out[row] = numbers of the k largest of n that `top_k_of_blocks` chose, of all its blocks in order."""
+    row = group_number()
+    if row < rows:
+        key, place = u32(NONE_CHOSEN), u32(0)
+        for j in range(k):
+            key, place = best_after(chosen, row * n * 2, n, key, place, GROUP, STRIDE=2)
+            if local_id(0) == 0:
+                out[row * k + j] = i32(chosen[(row * n + place) * 2 + 1])
 
 
 @function
