@@ -73,6 +73,8 @@ def _compared(context: Context, kind: ast.cmpop, left: Value, right: Value, node
     one, other = context.unify([left, right], f"`{sign}`", node)
     if one.type.lanes > 1:
         context.fail(f"`{sign}`: wanted scalars, got {one.type.name}", node)
+    if isinstance(one, Literal) and isinstance(other, Literal):
+        return worked_out(one.value, other.value)
     return Binary(sign, one, other, BOOL)
 
 

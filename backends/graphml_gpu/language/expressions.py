@@ -11,6 +11,7 @@ from typing import Any
 from graphml_gpu.language.calls import lower_call
 from graphml_gpu.language.conditions import both_or_either, choice, compare, fold
 from graphml_gpu.language.context import Context, Value, is_expression
+from graphml_gpu.language.simplify import simplified
 from graphml_gpu.language.source import UnknownNameError
 from graphml_gpu.language.tree import (
     Array,
@@ -18,7 +19,6 @@ from graphml_gpu.language.tree import (
     Convert,
     Expression,
     Lane,
-    Literal,
     Load,
     Unary,
 )
@@ -100,7 +100,7 @@ def binary(context: Context, kind: type[ast.operator], left: Value, right: Value
         if sign in ("<<", ">>")
         else context.unify([left, right], f"`{sign}`", node, spread=sign in "&|^")
     )
-    kept = _simplify(sign, one, other)
+    kept = simplified(sign, one, other)
     if kept is not None:
         return kept
     if one.type == BOOL:
@@ -124,24 +124,6 @@ def _shift(
         context.fail(f"{what}: wanted integers, got {right.type.name}", node)
     right = right if right.type.kind == "u32" else Convert((right,), Type("u32", right.type.lanes))
     return left, context.spread(right, by)
-
-
-def _simplify(sign: str, left: Expression, right: Expression) -> Expression | None:
-    """x + 0, x * 1 and the like of integers: they come from compile-time sizes."""
-    if not left.type.is_integer:
-        return None
-    nothing = {"+": 0, "-": 0, "*": 1, "//": 1, "<<": 0, ">>": 0, "|": 0, "^": 0}
-    if (
-        isinstance(right, Literal)
-        and nothing.get(sign) == right.value
-        and left.type.lanes >= right.type.lanes
-    ):
-        return left
-    if left.type.lanes > right.type.lanes:
-        return None
-    if isinstance(left, Literal) and sign in "+*|^" and nothing[sign] == left.value:
-        return right
-    return None
 
 
 def _unary(context: Context, node: ast.UnaryOp) -> Value:

@@ -9,6 +9,7 @@ from graphml_gpu.language.conditions import condition
 from graphml_gpu.language.context import Context, Value, is_expression, is_number
 from graphml_gpu.language.expressions import lower_expression
 from graphml_gpu.language.names import Builtin
+from graphml_gpu.language.simplify import turns
 from graphml_gpu.language.tree import Expression, For, If, Leave, Literal, Name, Unary, Variable, While
 from graphml_gpu.language.types import BOOL, U32, Type
 from graphml_gpu.language.walk import is_stable
@@ -58,9 +59,12 @@ def _count(context: Context, node: ast.For, call: ast.Call) -> None:
     step = given[2] if len(given) == 3 else 1
     down = is_number(step) and step < 0
     bounds = _bounds(context, [begin, end], step, down, call)
+    once = None if _leaves(node) else turns(bounds[0], bounds[1], bounds[2], context.group)
+    if once is False:
+        return
     variable = Variable(context.unique(node.target.id), bounds[0].type, loop=True)
     hidden = frame.names.get(node.target.id)
-    frame.names[node.target.id] = Name(variable)
+    frame.names[node.target.id] = Name(variable) if once is None else bounds[0]
     outer, frame.unrolled = frame.unrolled, False
     frame.inside += 1
     with context.inner() as body:
@@ -72,7 +76,17 @@ def _count(context: Context, node: ast.For, call: ast.Call) -> None:
         del frame.names[node.target.id]
     else:
         frame.names[node.target.id] = hidden
-    context.emit(For(variable, bounds[0], bounds[1], bounds[2], down, body))
+    if once is None:
+        context.emit(For(variable, bounds[0], bounds[1], bounds[2], down, body))
+    elif once is True:
+        context.block.extend(body)
+    else:
+        context.emit(If(once, body))
+
+
+def _leaves(node: ast.For) -> bool:
+    """Whether a loop has a `break` or `continue` in it."""
+    return any(isinstance(inner, ast.Break | ast.Continue) for inner in ast.walk(node))
 
 
 def _bounds(context: Context, ends: list[Value], step: Value, down: bool, call: ast.Call) -> list[Expression]:

@@ -16,6 +16,7 @@ from graphml_gpu.language.tree import (
     Expression,
     If,
     Leave,
+    Literal,
     Load,
     Name,
     SetLane,
@@ -120,7 +121,8 @@ def give(context: Context, name: str, value: Value, wanted: Type | None, node: a
             value = context.typed(value, wanted, what, node)
         if isinstance(value, tuple):
             value = tuple(context.plain(name, v) if is_expression(v) else v for v in value)
-        frame.names[name] = _fixed(context, name, value) if is_expression(value) else value
+        known = not is_expression(value) or isinstance(value, Literal)
+        frame.names[name] = value if known else _fixed(context, name, value)
         return
     if not is_expression(value) and not is_number(value):
         if isinstance(held, Name):

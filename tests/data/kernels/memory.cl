@@ -26,7 +26,10 @@ void memory(
     __local float partial_1[8];
     const uint me = local_id.x;
     const uint i = group_id.x * 8u + me;
-    neighbours[me] = x[i];
+    neighbours[local_id.x] = x[group_id.x * 8u + local_id.x];
+    if (local_id.x < 4u) {
+        const uint old = atomic_add(&counts[4u], local_id.x + 1u);
+    }
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     kept[0u] = neighbours[me % 8u];
     kept[1u] = neighbours[(me + 1u) % 8u];
@@ -36,8 +39,8 @@ void memory(
     for (uint k = 0u; k < 4u; k += 1u) {
         total = fma(kept[k], weights[(k + me) % 4u], total);
     }
-    const uint old = atomic_add(&counts[me % 3u], 2u);
-    const uint old_1 = atomic_max(&counts[3u], i * 5u);
+    const uint old_1 = atomic_add(&counts[me % 3u], 2u);
+    const uint old_2 = atomic_max(&counts[3u], i * 5u);
     float4 vector = ((float4)(total, x[i], (float)(i), scale)) * scale + 1.0f;
     vector.w = vector.y - vector.z;
     partial[local_index] = total;
@@ -64,9 +67,7 @@ void memory(
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     const uint begin_1 = local_index / 2u * 2u;
     float result_4 = partial_1[begin_1];
-    for (uint i_1 = 1u; i_1 < 2u; i_1 += 1u) {
-        result_4 = fmax(result_4, partial_1[begin_1 + i_1]);
-    }
+    result_4 = fmax(result_4, partial_1[begin_1 + 1u]);
     const float result_5 = result_4;
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     out[i] = fmax(vector, ((float4)(dot(vector, vector)))) - ((float4)(largest, result_3, 0.0f, result_5));

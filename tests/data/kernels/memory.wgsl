@@ -24,7 +24,10 @@ fn memory(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_
     var kept: array<f32, 4>;
     let me = local_id.x;
     let i = group_id.x * 8u + me;
-    neighbours[me] = x[x_at + i];
+    neighbours[local_id.x] = x[x_at + group_id.x * 8u + local_id.x];
+    if (local_id.x < 4u) {
+        let old = atomicAdd(&counts[counts_at + 4u], local_id.x + 1u);
+    }
     workgroupBarrier(); storageBarrier();
     kept[0u] = neighbours[me % 8u];
     kept[1u] = neighbours[(me + 1u) % 8u];
@@ -34,8 +37,8 @@ fn memory(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_
     for (var k = 0u; k < 4u; k += 1u) {
         total = fma(kept[k], weights[(k + me) % 4u], total);
     }
-    let old = atomicAdd(&counts[counts_at + me % 3u], 2u);
-    let old_1 = atomicMax(&counts[counts_at + 3u], i * 5u);
+    let old_1 = atomicAdd(&counts[counts_at + me % 3u], 2u);
+    let old_2 = atomicMax(&counts[counts_at + 3u], i * 5u);
     var vector = vec4<f32>(total, x[x_at + i], f32(i), scale) * scale + 1.0f;
     vector.w = vector.y - vector.z;
     partial[local_index] = total;
@@ -62,9 +65,7 @@ fn memory(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_
     workgroupBarrier(); storageBarrier();
     let begin_1 = local_index / 2u * 2u;
     var result_4 = partial_1[begin_1];
-    for (var i_1 = 1u; i_1 < 2u; i_1 += 1u) {
-        result_4 = max(result_4, partial_1[begin_1 + i_1]);
-    }
+    result_4 = max(result_4, partial_1[begin_1 + 1u]);
     let result_5 = result_4;
     workgroupBarrier(); storageBarrier();
     out[out_at + i] = max(vector, vec4<f32>(dot(vector, vector))) - vec4<f32>(largest, result_3, 0.0f, result_5);

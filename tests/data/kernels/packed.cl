@@ -37,20 +37,13 @@ void packed(
         value_1 = low | (words[at + 1u] << (32u - shift));
     }
     out[6u * i + 1u] = (float)(value_1 >> 12u);
-    const uint at_1 = 2u >> 2u;
-    const uint shift_1 = (2u & 3u) << 3u;
-    const uint low_1 = words[at_1] >> shift_1;
-    uint value_2 = 0u;
-    if (shift_1 == 0u) {
-        value_2 = low_1;
-    } else {
-        value_2 = low_1 | (words[at_1 + 1u] << (32u - shift_1));
-    }
+    const uint low_1 = words[0u] >> 16u;
+    const uint b = low_1 | (words[1u] << 16u);
     int total = -7;
-    total += (as_int(word << 24u) >> 24u) * (as_int(value_2 << 24u) >> 24u);
-    total += (as_int(word << 16u) >> 24u) * (as_int(value_2 << 16u) >> 24u);
-    total += (as_int(word << 8u) >> 24u) * (as_int(value_2 << 8u) >> 24u);
-    total += (as_int(word) >> 24u) * (as_int(value_2) >> 24u);
+    total += (as_int(word << 24u) >> 24u) * (as_int(b << 24u) >> 24u);
+    total += (as_int(word << 16u) >> 24u) * (as_int(b << 16u) >> 24u);
+    total += (as_int(word << 8u) >> 24u) * (as_int(b << 8u) >> 24u);
+    total += (as_int(word) >> 24u) * (as_int(b) >> 24u);
     out[6u * i + 2u] = (float)(total);
     out[6u * i + 3u] = pair.x - pair.y;
     out[6u * i + 4u] = as_float(pack_half2(pair) ^ 0x80008000u);

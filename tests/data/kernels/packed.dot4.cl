@@ -38,16 +38,9 @@ void packed(
         value_1 = low | (words[at + 1u] << (32u - shift));
     }
     out[6u * i + 1u] = (float)(value_1 >> 12u);
-    const uint at_1 = 2u >> 2u;
-    const uint shift_1 = (2u & 3u) << 3u;
-    const uint low_1 = words[at_1] >> shift_1;
-    uint value_2 = 0u;
-    if (shift_1 == 0u) {
-        value_2 = low_1;
-    } else {
-        value_2 = low_1 | (words[at_1 + 1u] << (32u - shift_1));
-    }
-    out[6u * i + 2u] = (float)((-7 + dot_4x8packed_ss_int(word, value_2)));
+    const uint low_1 = words[0u] >> 16u;
+    const uint b = low_1 | (words[1u] << 16u);
+    out[6u * i + 2u] = (float)((-7 + dot_4x8packed_ss_int(word, b)));
     out[6u * i + 3u] = pair.x - pair.y;
     out[6u * i + 4u] = as_float(pack_half2(pair) ^ 0x80008000u);
     out[6u * i + 5u] = (float)((as_int(word) >> 9u) ^ 5);

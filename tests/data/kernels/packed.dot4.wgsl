@@ -29,16 +29,9 @@ fn packed(@builtin(global_invocation_id) global_id: vec3<u32>) {
         value_1 = low | (words[words_at + at + 1u] << (32u - shift));
     }
     out[out_at + 6u * i + 1u] = f32(value_1 >> 12u);
-    let at_1 = 2u >> 2u;
-    let shift_1 = (2u & 3u) << 3u;
-    let low_1 = words[words_at + at_1] >> shift_1;
-    var value_2: u32;
-    if (shift_1 == 0u) {
-        value_2 = low_1;
-    } else {
-        value_2 = low_1 | (words[words_at + at_1 + 1u] << (32u - shift_1));
-    }
-    out[out_at + 6u * i + 2u] = f32((-7i + dot4I8Packed(word, value_2)));
+    let low_1 = words[words_at] >> 16u;
+    let b = low_1 | (words[words_at + 1u] << 16u);
+    out[out_at + 6u * i + 2u] = f32((-7i + dot4I8Packed(word, b)));
     out[out_at + 6u * i + 3u] = pair.x - pair.y;
     out[out_at + 6u * i + 4u] = bitcast<f32>(pack2x16float(pair) ^ 0x80008000u);
     out[out_at + 6u * i + 5u] = f32((bitcast<i32>(word) >> 9u) ^ 5i);

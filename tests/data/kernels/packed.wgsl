@@ -29,20 +29,13 @@ fn packed(@builtin(global_invocation_id) global_id: vec3<u32>) {
         value_1 = low | (words[words_at + at + 1u] << (32u - shift));
     }
     out[out_at + 6u * i + 1u] = f32(value_1 >> 12u);
-    let at_1 = 2u >> 2u;
-    let shift_1 = (2u & 3u) << 3u;
-    let low_1 = words[words_at + at_1] >> shift_1;
-    var value_2: u32;
-    if (shift_1 == 0u) {
-        value_2 = low_1;
-    } else {
-        value_2 = low_1 | (words[words_at + at_1 + 1u] << (32u - shift_1));
-    }
+    let low_1 = words[words_at] >> 16u;
+    let b = low_1 | (words[words_at + 1u] << 16u);
     var total = -7i;
-    total += (bitcast<i32>(word << 24u) >> 24u) * (bitcast<i32>(value_2 << 24u) >> 24u);
-    total += (bitcast<i32>(word << 16u) >> 24u) * (bitcast<i32>(value_2 << 16u) >> 24u);
-    total += (bitcast<i32>(word << 8u) >> 24u) * (bitcast<i32>(value_2 << 8u) >> 24u);
-    total += (bitcast<i32>(word) >> 24u) * (bitcast<i32>(value_2) >> 24u);
+    total += (bitcast<i32>(word << 24u) >> 24u) * (bitcast<i32>(b << 24u) >> 24u);
+    total += (bitcast<i32>(word << 16u) >> 24u) * (bitcast<i32>(b << 16u) >> 24u);
+    total += (bitcast<i32>(word << 8u) >> 24u) * (bitcast<i32>(b << 8u) >> 24u);
+    total += (bitcast<i32>(word) >> 24u) * (bitcast<i32>(b) >> 24u);
     out[out_at + 6u * i + 2u] = f32(total);
     out[out_at + 6u * i + 3u] = pair.x - pair.y;
     out[out_at + 6u * i + 4u] = bitcast<f32>(pack2x16float(pair) ^ 0x80008000u);
