@@ -34,8 +34,10 @@ _TILES = (
     (64, 8, 32, 32, 2),
     (64, 8, 64, 32, 2),
     (128, 16, 64, 64, 2),
+    (64, 8, 64, 64, 2),
     (256, 16, 64, 64, 2),
     (256, 16, 128, 64, 1),
+    (256, 16, 128, 128, 1),
 )
 """GROUP, ACROSS, TILE_ROWS, TILE_COLUMNS and UNITS that are tried for many."""
 
@@ -99,12 +101,18 @@ def few_rows(facts: Facts, product: Product) -> Parameters:
 
 def many_rows(facts: Facts, product: Product) -> Parameters:
     """GROUP, ACROSS, TILE_ROWS, TILE_COLUMNS and UNITS of `mat_mul`."""
-    small = facts.max_group < 128 or facts.shared_bytes < 16384 or product.columns <= 32
+    large = _tile_bytes(*_TILES[2]) <= facts.shared_bytes and facts.max_group >= 128
+    small = product.columns <= 32 or not large
     return _tile(*_TILES[0 if small else 2])
 
 
 def _tile(group: int, across: int, tall: int, wide: int, units: int) -> Parameters:
     return {"GROUP": group, "ACROSS": across, "TILE_ROWS": tall, "TILE_COLUMNS": wide, "UNITS": units}
+
+
+def _tile_bytes(group: int, across: int, tall: int, wide: int, units: int) -> int:
+    """Shared memory that the kernel takes."""
+    return 4 * 16 * units * (tall + wide + 1)
 
 
 def candidates(facts: Facts, product: Product) -> Sequence[Parameters]:
@@ -121,7 +129,7 @@ def candidates(facts: Facts, product: Product) -> Sequence[Parameters]:
         made = [
             dict(_tile(*tile))
             for tile in _TILES
-            if tile[0] <= facts.max_group and 64 * tile[4] * (tile[2] + tile[3]) <= facts.shared_bytes
+            if tile[0] <= facts.max_group and _tile_bytes(*tile) <= facts.shared_bytes
         ]
     return [first, *(one for one in made if one != first)]
 

@@ -129,4 +129,4 @@ def test_all_that_is_tried_fits_the_device(facts: Facts, columns: int) -> None:
         if "LANES" in one:
             assert one["GROUP"] % one["LANES"] == 0
         else:
-            assert 64 * one["UNITS"] * (one["TILE_ROWS"] + one["TILE_COLUMNS"]) <= facts.shared_bytes
+            assert 64 * one["UNITS"] * (one["TILE_ROWS"] + one["TILE_COLUMNS"] + 1) <= facts.shared_bytes

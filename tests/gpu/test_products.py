@@ -98,6 +98,23 @@ def test_few_rows(way: str, format: str, k: int, monkeypatch: pytest.MonkeyPatch
         check(g.finish(y=y), values, count, PlainDriver(GRAPHICS))
 
 
+@pytest.mark.parametrize("bound", [2, 9])
+@pytest.mark.parametrize("k", [20, 23])
+def test_infinities_at_a_row_end_stay_what_they_are(
+    k: int, bound: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graphml_gpu.tuning.many_rows", lambda facts, product: TILES)
+    g, device = Builder(), GpuDevice(PlainDriver(GRAPHICS))
+    weight, x = g.weight("w", F32, (3, k)), g.input("x", F32, (Symbol("T", bound), k))
+    graph = g.finish(y=g.make(linear, weight, x))
+    w, given = np.ones((3, k), np.float32), np.ones((2, k), np.float32)
+    w[1, -1], given[1, -1] = np.inf, -np.inf
+    program = device.lower(graph, plan_memory(graph, device), {"w": w}, no_progress)
+    program.inputs["x"][:2] = given
+    made = program.run({"T": 2}, device.state(graph, {}))["y"]
+    np.testing.assert_array_equal(made, [[k, np.inf, k], [-np.inf, -np.inf, -np.inf]])
+
+
 @pytest.mark.parametrize(("format", "k"), [("f32", 23), ("f16", 20), ("q6_k", 256), ("q8_0", 96)])
 def test_many_rows(format: str, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphml_gpu.tuning.many_rows", lambda facts, product: TILES)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_gpu.kernels.few_rows import group_number, products
-from graphml_gpu.kernels.mat_mul import load_quad, load_weights, multiply
+from graphml_gpu.kernels.mat_mul import load_quad, load_weights, multiply, padded
 from graphml_gpu.kernels.rows import row_bytes
 from graphml_gpu.language import (
     Kernel,
@@ -155,7 +155,8 @@ def make_mat_mul_id(ELEMENT: Any) -> Kernel:
         expert, pair, end = plan[entry] - first, plan[entry + 1], plan[entry + 2]
         begin = min(expert, count - 1) * n * row_bytes(k, FORMAT)
         weights = shared_array(f32, UNITS * 16 * TILE_ROWS)
-        activations = shared_array(f32, UNITS * 16 * TILE_COLUMNS)
+        stride_x = padded(TILE_COLUMNS)
+        activations = shared_array(f32, UNITS * 16 * stride_x)
         tall, wide, down = TILE_ROWS // ACROSS, TILE_COLUMNS // (GROUP // ACROSS), GROUP // ACROSS
         sums = private_array(f32, tall * wide)
         for i in unroll(tall * wide):
@@ -169,7 +170,17 @@ def make_mat_mul_id(ELEMENT: Any) -> Kernel:
                 slot, here = task % (UNITS * 4), task // (UNITS * 4)
                 source = plan[min(pair + here, max(end, 1) - 1)] // per_x
                 load_quad(
-                    x, activations, source * k, here, slot, unit, k, FORMAT, EVEN, ELEMENT, TILE_COLUMNS
+                    x,
+                    activations,
+                    source * k,
+                    here,
+                    slot,
+                    unit,
+                    k,
+                    FORMAT,
+                    EVEN,
+                    ELEMENT,
+                    padded(TILE_COLUMNS),
                 )
             barrier()
             multiply(weights, activations, sums, UNITS * 16, GROUP, ACROSS, TILE_ROWS, TILE_COLUMNS)

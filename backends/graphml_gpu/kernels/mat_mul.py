@@ -31,6 +31,11 @@ from graphml_gpu.language import (
 )
 
 
+def padded(columns: int) -> int:
+    """What the rows of a tile of activations lie apart: neighbours store to other banks of shared memory."""
+    return columns + 1
+
+
 @function
 def load_weights(
     w: Read[u32],
@@ -71,15 +76,18 @@ def load_quad(
     FORMAT: str,
     EVEN: bool,
     ELEMENT: Any,
-    TILE_COLUMNS: int,
+    STRIDE: int,
 ) -> None:
-    """Quad `slot` of the tile from the row of activations at element `start`; zero beyond the last unit."""
+    """Quad `slot` of column `here` of the tile, whose rows lie STRIDE apart; zero beyond the last unit.
+
+    start: the element that the row of activations begins with.
+    """
     mine = unit + (slot >> 2)
     last = (k + 15) // 16 - 1
     four = quad_of(x, start, place(min(mine, last), slot & 3, FORMAT), k, EVEN, ELEMENT)
     kept = select(mine <= last, four, f32x4(0.0))
     for lane in unroll(4):
-        tile[(slot * 4 + lane) * TILE_COLUMNS + here] = kept[lane]
+        tile[(slot * 4 + lane) * STRIDE + here] = kept[lane]
 
 
 @function
@@ -101,7 +109,7 @@ def multiply(
         for i in unroll(TILE_ROWS // ACROSS):
             a[i] = weights[depth * TILE_ROWS + across + i * ACROSS]
         for j in unroll(TILE_COLUMNS // down):
-            b = activations[depth * TILE_COLUMNS + along + j * down]
+            b = activations[depth * padded(TILE_COLUMNS) + along + j * down]
             for i in unroll(TILE_ROWS // ACROSS):
                 sums[j * (TILE_ROWS // ACROSS) + i] += a[i] * b
 
@@ -142,7 +150,8 @@ def make_mat_mul(ELEMENT: Any) -> Kernel:
         """
         row, column = group_id(0) * TILE_ROWS, group_id(1) * TILE_COLUMNS
         weights = shared_array(f32, UNITS * 16 * TILE_ROWS)
-        activations = shared_array(f32, UNITS * 16 * TILE_COLUMNS)
+        stride_x = padded(TILE_COLUMNS)
+        activations = shared_array(f32, UNITS * 16 * stride_x)
         tall, wide, down = TILE_ROWS // ACROSS, TILE_COLUMNS // (GROUP // ACROSS), GROUP // ACROSS
         sums = private_array(f32, tall * wide)
         for i in unroll(tall * wide):
@@ -155,7 +164,7 @@ def make_mat_mul(ELEMENT: Any) -> Kernel:
             for task in range(local_id(0), TILE_COLUMNS * UNITS * 4, GROUP):
                 slot, here = task % (UNITS * 4), task // (UNITS * 4)
                 start = min(column + here, columns - 1) * k
-                load_quad(x, activations, start, here, slot, unit, k, FORMAT, EVEN, ELEMENT, TILE_COLUMNS)
+                load_quad(x, activations, start, here, slot, unit, k, FORMAT, EVEN, ELEMENT, stride_x)
             barrier()
             multiply(weights, activations, sums, UNITS * 16, GROUP, ACROSS, TILE_ROWS, TILE_COLUMNS)
             barrier()
