@@ -13,8 +13,8 @@ LARGEST_HEAD = 1024
 
 PANEL_ROWS = 32
 """Weight rows that threads share out products through decoders by: whole panels at every level."""
-PANEL_ELEMENTS = 1024
-"""Elements of them that are decoded before they are multiplied: 128 KB, which stay in the second cache."""
+PANEL_ELEMENTS = 2048
+"""Elements of them that are decoded before they are multiplied: 256 KB at most, in the second cache."""
 PIECE_ELEMENTS = 256
 """Elements of one row that are decoded at a time: whole blocks of every format."""
 TOKEN_BLOCK = 512

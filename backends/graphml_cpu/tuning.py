@@ -42,7 +42,7 @@ def candidates(kernel: KernelRef) -> Mapping[str, Sequence[int]]:
         return {}
     if formats.has_reader(str(kernel.arguments[0])):
         return {"tokens": (2, 3, 4, 5, 6, 8), "parts": _PARTS}
-    return {"tokens": (4, 6, 8, 10, 12), "columns": (256, 512, 1024), "parts": _PARTS}
+    return {"tokens": (4, 6, 8, 10, 12), "columns": (512, 1024, 2048), "parts": _PARTS}
 
 
 def key_of(step: Step, threads: int) -> Key | None:

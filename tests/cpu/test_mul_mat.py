@@ -11,6 +11,7 @@ import pytest
 from graphml_cpu import packed, target
 from graphml_cpu.compiler import Kernel, KernelRef, assembly, compile_kernels
 from graphml_cpu.kernels.formats import has_reader, names
+from graphml_cpu.layouts import PANEL_ELEMENTS
 from graphml_quant import by_name, dequantize, quantize
 
 from graphml import settings
@@ -226,13 +227,13 @@ SHAPES = [
     (16, 9, False, False),
     (35, 33, True, True),
 ]
-FLOAT_WIDTHS = (1, 77, 128, 1037)
+FLOAT_WIDTHS = (1, 77, 128, PANEL_ELEMENTS + 13)
 
 
 def widths(kind: str) -> tuple[int, ...]:
     """Row lengths that are whole blocks: less than a unit, units, units and a rest."""
     if kind in FLOATS:
-        return FLOAT_WIDTHS
+        return FLOAT_WIDTHS if kind != packed.BF16_PAIRS else (*FLOAT_WIDTHS, 2 * PANEL_ELEMENTS + 13)
     block = by_name(kind).block_elements
     return tuple(sorted({block, 3 * block, *(k for k in (256, 576, 2048) if k % block == 0)}))
 
@@ -262,7 +263,7 @@ def test_products(factory: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["q4_0", "f32"])
 def test_the_residual_may_be_the_result(kind: str) -> None:
     rng = np.random.default_rng(1)
-    n, k, rows = 40, 1280, 9
+    n, k, rows = 40, PANEL_ELEMENTS + 256, 9
     kernel = compile_kernels([kernel_ref("mul_mat", kind)])[f"mul_mat-{kind}"]
     weights, x = make_weights(kind, n, k, rng), rng.normal(size=(rows, k)).astype(np.float32)
     residual = rng.normal(size=(rows, n)).astype(np.float32)

@@ -117,20 +117,23 @@ def make_unpack(format: str) -> Any:
 
 def _make_unpack_floats(kind: str) -> Any:
     load_w, load_w_partial = TERMS[kind].load_w, TERMS[kind].load_w_partial
-    size, wide = TERMS[kind].weight_bytes, TERMS[kind].elements
+    size, wide, as_stored = TERMS[kind].weight_bytes, TERMS[kind].elements, TERMS[kind].as_stored
 
     @inline
     def unpack(w: int, row_bytes: int, last: int, columns: int, panel: int, decoded: int) -> None:
         to = panel
         for column in range(0, columns, wide):
             left = columns - column
-            for row in range(WIDTH):
-                at = w + min(row * row_bytes, last) + column * size
-                if left >= wide:
-                    store(decoded + row * VECTOR_BYTES, load_w(at))
-                else:
-                    store(decoded + row * VECTOR_BYTES, load_w_partial(at, left))
-            transpose(decoded, VECTOR_BYTES, to, COLUMN_BYTES)
+            if as_stored and left >= wide and (WIDTH - 1) * row_bytes <= last:
+                transpose(w + column * size, row_bytes, to, COLUMN_BYTES)
+            else:
+                for row in range(WIDTH):
+                    at = w + min(row * row_bytes, last) + column * size
+                    if left >= wide:
+                        store(decoded + row * VECTOR_BYTES, load_w(at))
+                    else:
+                        store(decoded + row * VECTOR_BYTES, load_w_partial(at, left))
+                transpose(decoded, VECTOR_BYTES, to, COLUMN_BYTES)
             to += WIDTH * COLUMN_BYTES
 
     return unpack

@@ -28,6 +28,7 @@ from graphml_cpu.simd import (
     load_f32,
     load_i64,
     load_partial,
+    prefetch,
     store,
     store_f32,
     store_i64,
@@ -157,6 +158,11 @@ def _make_many(format: str, in_tile: int, in_panel: int) -> Any:
                 while token < tokens:
                     record, left = listed + token * LISTED_BYTES, tokens - token
                     taken = half_tile if left <= half_tile else in_tile
+                    for i in range(min(taken, left)):
+                        # Outputs that many other panels came before: fetched while the tile is worked out.
+                        fetched = load_i64(record + i * LISTED_BYTES + 8) + top * 4
+                        prefetch(fetched)
+                        prefetch(fetched + VECTOR_BYTES)
                     if taken == half_tile:
                         few_tokens(panel, columns, record, left, start * x_bytes, sums)
                     else:
