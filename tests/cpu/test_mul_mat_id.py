@@ -101,7 +101,7 @@ def test_a_token_does_not_depend_on_its_batch_or_the_threads(name: str) -> None:
         np.testing.assert_array_equal(product.run(nth), together)
     for tokens in (slice(0, 1), slice(60, 63), slice(73, 74)):
         # Few tokens take another loop, which adds in another order.
-        assert error(product.run(tokens=tokens), together[tokens]) < 2e-12
+        assert error(product.run(tokens=tokens), together[tokens]) < 4e-12
 
 
 def test_experts_that_nobody_chose_are_not_read() -> None:
