@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from functools import cache
 
 import numpy as np
 import pytest
 from graphml_gpu.device import GpuDevice
-from graphml_gpu.plain_driver import PlainDriver
+from graphml_gpu.plain_driver import FACTS, PlainDriver
 
 from graphml.backend import no_progress
 from graphml.engine import discovery
@@ -17,14 +18,17 @@ from graphml.ir.interpreter import interpret
 from graphml.ir.op import Array
 from graphml.passes.plan import plan_memory
 
-DEVICES = ("python", "wgpu", "opencl")
+DEVICES = ("python", "python with subgroups", "wgpu", "opencl")
+REAL = DEVICES[2:]
+SUBGROUPS = dataclasses.replace(FACTS, has_subgroups=True, subgroup_min=8, subgroup_max=8)
+"""As on GPUs; those of processors are smaller."""
 
 
 @cache
 def device(name: str) -> GpuDevice:
     """The device, opened once; the test is skipped where there is none."""
-    if name == "python":
-        return GpuDevice(PlainDriver())
+    if name not in REAL:
+        return GpuDevice(PlainDriver(FACTS if name == "python" else SUBGROUPS))
     backend = discovery.backend(name)
     reason = backend.unavailable()
     if reason is not None:
