@@ -92,8 +92,8 @@ class Elements:
 
 def run(
     tree: Tree,
+    function: Callable[..., Any],
     features: Features,
-    title: str,
     buffers: Mapping[str, AnyArray],
     scalars: Mapping[str, int | float],
     groups: Sequence[int],
@@ -103,7 +103,6 @@ def run(
     That is an index out of bounds, a race in shared memory, or a barrier that only a part of a group reaches.
     """
     types = arithmetic.types(features)
-    function = _compiled(tree, title)
     held = {}
     for buffer in tree.buffers:
         begin = int(scalars.get(f"{buffer.name}_at", 0))
@@ -118,7 +117,7 @@ def run(
             _group(tree, features, function, runtime, held, values, (x, y, z), sizes)
 
 
-def _compiled(tree: Tree, title: str) -> Callable[..., Any]:
+def compiled(tree: Tree, title: str) -> Callable[..., Any]:
     """The function; its text is shown by debuggers and tracebacks under the kernel's name."""
     text = python(tree, title)
     file = f"<kernel {title}>"

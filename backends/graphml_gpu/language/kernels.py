@@ -19,7 +19,7 @@ from graphml.errors import BackendError
 from graphml.settings import debug_kernels
 from graphml_gpu.language.context import Context, Frame
 from graphml_gpu.language.declare import declare
-from graphml_gpu.language.emulator import run
+from graphml_gpu.language.emulator import compiled, run
 from graphml_gpu.language.expressions import lower_expression
 from graphml_gpu.language.features import PORTABLE, Features
 from graphml_gpu.language.functions import sites
@@ -97,6 +97,10 @@ class Specialised:
             words[i] = np.asarray(value, kind).view(np.uint32)
         return words
 
+    @cached_property
+    def _python(self) -> Callable[..., Any]:
+        return compiled(self.tree, self.title)
+
     def run_python(
         self,
         buffers: Mapping[str, np.ndarray[Any, Any]],
@@ -108,7 +112,7 @@ class Specialised:
         Raises `BackendError` for an index out of bounds, a race in shared memory or a barrier that only some
         invocations reach.
         """
-        run(self.tree, self.features, self.title, buffers, scalars, groups)
+        run(self.tree, self._python, self.features, buffers, scalars, groups)
 
 
 def _shown(text: str) -> str:
