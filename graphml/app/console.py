@@ -21,6 +21,7 @@ LABELS = {
     "mapping": "Mapping the file",
     "converting": "Converting the weights",
     "copying": "Copying the weights",
+    "upload": "Weights to the device",
     "compile": "Compiling kernels",
     "prefill": "Reading the prompt",
     "perplexity": "Perplexity",
@@ -29,7 +30,7 @@ LABELS = {
     "bench": "Measuring",
     "testing": "Testing ops",
 }
-IN_BYTES = ("download", "mapping", "converting", "making", "checksum")
+IN_BYTES = ("download", "mapping", "converting", "upload", "making", "checksum")
 PATIENCE_S = 0.3  # work that is over sooner shows no bar
 # A model could steer the terminal that shows its answer.
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
