@@ -34,7 +34,6 @@ from graphml_gpu.language import (
     u32,
     unroll,
 )
-from graphml_gpu.language.helpers import halves
 
 
 @function
@@ -91,7 +90,7 @@ def sum_over_lanes(sums: Array[f32], GROUP: int, LANES: int, COUNT: int) -> None
     elif has_subgroups() and LANES == GROUP:
         sum_over_subgroups(sums, GROUP, COUNT)
     else:
-        sum_in_tree(sums, GROUP, LANES, COUNT)
+        sum_in_shared(sums, GROUP, LANES, COUNT)
 
 
 @function
@@ -114,20 +113,29 @@ def sum_over_subgroups(sums: Array[f32], GROUP: int, COUNT: int) -> None:
 
 
 @function
-def sum_in_tree(sums: Array[f32], GROUP: int, LANES: int, COUNT: int) -> None:
-    """In shared memory, half of each team's lanes at a time."""
+def sum_in_shared(sums: Array[f32], GROUP: int, LANES: int, COUNT: int) -> None:
+    """In shared memory: first some lanes take a run of their team's each, then all take what those made."""
+    assert LANES & (LANES - 1) == 0, f"wanted a power of two of lanes, got {LANES}"
+    run = 1 << ((LANES.bit_length() - 1) // 2)
+    runs = LANES // run
     partial = shared_array(f32, COUNT * GROUP)
-    me = local_id(0)
+    totals = shared_array(f32, COUNT * (GROUP // run))
+    me, lane, team = local_id(0), local_id(0) % LANES, local_id(0) // LANES
     for i in unroll(COUNT):
         partial[i * GROUP + me] = sums[i]
     barrier()
-    for step in unroll(halves(LANES)):
-        if me % LANES < step:
-            for i in unroll(COUNT):
-                partial[i * GROUP + me] += partial[i * GROUP + me + step]
-        barrier()
+    if lane < runs:
+        for i in unroll(COUNT):
+            total = f32(0.0)
+            for j in range(0, run):
+                total += partial[i * GROUP + team * LANES + lane * run + j]
+            totals[(i * (GROUP // LANES) + team) * runs + lane] = total
+    barrier()
     for i in unroll(COUNT):
-        sums[i] = partial[i * GROUP + me // LANES * LANES]
+        total = f32(0.0)
+        for j in range(0, runs):
+            total += totals[(i * (GROUP // LANES) + team) * runs + j]
+        sums[i] = total
     barrier()
 
 
