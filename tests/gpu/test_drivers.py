@@ -10,6 +10,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -305,9 +306,8 @@ def test_a_mistake_is_an_error_and_the_device_goes_on(
     assert work.result() == expected(2)
 
 
-def test_a_grid_beyond_the_device_is_an_error(driver: Driver) -> None:
-    if driver.facts.max_groups > 65535:
-        pytest.skip("OpenCL has no limit that a test could pass")
+def test_a_grid_beyond_the_device_is_an_error() -> None:
+    driver = opened("wgpu")()  # OpenCL has no such limit
     work = Work(driver)
     recording = work.recording()
     with pytest.raises(BackendError, match="65536"):
@@ -328,6 +328,24 @@ def test_more_than_the_device_has_is_refused_and_what_is_released_counts_no_more
         driver.buffer(60_000, "second").release()
     finally:
         kept.facts = real
+
+
+def test_another_thread_and_another_driver_may_have_their_turn(driver: Driver) -> None:
+    work, other = Work(driver), Work(type(driver)())
+
+    def steps() -> list[float]:
+        for each in (work, other, work):
+            each.driver.submit(each.recording(), [GRID])
+        with pytest.raises(BackendError):
+            beyond(work)
+        return work.result()
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(steps).result(60) == expected(4)
+    assert other.result() == expected(2)
+    other.driver.close()
+    driver.submit(work.recording(), [GRID])
+    assert work.result() == expected(6)
 
 
 def test_buffers_shared_with_a_written_one_are_bound_as_written(driver: Driver) -> None:
