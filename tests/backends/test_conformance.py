@@ -24,6 +24,7 @@ from graphml.passes.fusion import all_ops
 BACKENDS = discovery.backend_names()
 # A kernel is compiled for each format, which takes the CPU 0.3 s and OpenCL a second: formats differ in their
 # readers alone, and tests/cpu and tests/gpu look at each of these.
+TILED = ("f32", "q4_0")
 FEW = ("f32", "f16", "q6_k", "q4_0", "q8_1")
 
 
@@ -64,11 +65,13 @@ def device_of(name: str, devices: dict[str, Device]) -> Device:
 
 def sizes_of(name: str, case: Case) -> tuple[int, ...]:
     """For which numbers of tokens a case is run: where kernels are compiled most formats meet one product."""
-    every = tuple(suite.RUNS)
+    every = suite.sizes_of(case)
+    if suite.MANY in every and name != "reference" and case.format not in TILED:
+        every = every[:2]
     if name == "reference" or case.format == "f32":
         return every
     if case.op.name == "attention":
-        return every if case.number == 0 else ()
+        return every[:2] if case.number == 0 else ()
     if not multiplies(case.op) or case.format in (FEW if case.op.name.startswith("linear") else FEW[-2:]):
         return every
     return every[:1] if case.op.name == "linear" and len(case.sample.inputs) == 4 else ()

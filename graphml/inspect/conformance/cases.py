@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 from graphml.backend import Backend
 from graphml.inspect.bench.blocks import formats as weight_formats
@@ -174,6 +174,7 @@ def _of_formats(op: Op, backend: Backend) -> Iterator[Case]:
                     yield _with_weights(case, dtype(name), backend)
 
 
+@cache
 def multiplies(op: Op) -> bool:
     """Whether a fused op stands for products with weights."""
     if op.decompose is None:

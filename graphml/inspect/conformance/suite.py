@@ -10,16 +10,18 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from graphml.backend import Backend, Device, Progress, no_progress
-from graphml.inspect.conformance.cases import Case, cases
+from graphml.inspect.conformance.cases import PRODUCTS, Case, cases, multiplies
 from graphml.inspect.conformance.guards import inputs_in_arena
 from graphml.inspect.conformance.trial import Run, Trial, symbols_agree
 from graphml.inspect.conformance.verdict import Verdict, limit_of
 
 MOST_TOGETHER = 32  # cases of a program
+FEW, ONE, MANY = 5, 1, 70
 # At most so many tokens -> the steps that a program is run with: all of them, fewer, one.
 RUNS = {
-    5: (Run(5), Run(3), Run(1), Run(5, "NaN"), Run(5, "infinity")),
-    1: (Run(1), Run(1, "NaN"), Run(1, "infinity")),
+    FEW: (Run(FEW), Run(3), Run(1), Run(FEW, "NaN"), Run(FEW, "infinity")),
+    ONE: (Run(ONE), Run(ONE, "NaN"), Run(ONE, "infinity")),
+    MANY: (Run(MANY), Run(33), Run(MANY, "NaN")),  # of products and attention, which then have other kernels
 }
 
 
@@ -43,9 +45,7 @@ def groups(some: Sequence[Case], sizes: Sequence[int] = tuple(RUNS)) -> list[tup
     for tokens in sizes:
         for _, of_op in groupby(some, key=lambda case: case.op.name):
             now: list[Case] = []
-            for case in (case.at(tokens) for case in of_op):
-                if tokens != max(RUNS) and ("T" not in case.symbols or case.inplace >= 0):
-                    continue  # nothing depends on the tokens
+            for case in (case.at(tokens) for case in of_op if tokens in sizes_of(case)):
                 if now and (len(now) == MOST_TOGETHER or not symbols_agree([*now, case])):
                     found.append(tuple(now))
                     now = []
@@ -53,6 +53,14 @@ def groups(some: Sequence[Case], sizes: Sequence[int] = tuple(RUNS)) -> list[tup
             if now:
                 found.append(tuple(now))
     return sorted(found, key=lambda group: group[0].op.name)
+
+
+def sizes_of(case: Case) -> tuple[int, ...]:
+    """Which of `RUNS` make a difference to a case."""
+    if "T" not in case.symbols or case.inplace >= 0:
+        return (FEW,)
+    tiled = case.op.family == "attention" or case.op.name in PRODUCTS or multiplies(case.op)
+    return (FEW, ONE, MANY) if tiled else (FEW, ONE)
 
 
 def check(
@@ -93,7 +101,7 @@ def _tried(
     backend: Backend, device: Device, group: Sequence[Case], limits: str, in_arena: bool
 ) -> list[Verdict]:
     """The worst verdict of all runs on each case; a stranger's code may raise anything."""
-    tokens = max((case.symbols.get("T", 0) for case in group), default=0) or max(RUNS)
+    tokens = max(case.symbols.get("T", 0) for case in group) or FEW
     worst: list[Verdict] = []
     run = RUNS[tokens][0]
     try:

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from graphml.backend import Backend
 from graphml.inspect.conformance.cases import Case
-from graphml.inspect.conformance.suite import RUNS
+from graphml.inspect.conformance.suite import sizes_of
 from graphml.inspect.conformance.trial import build
 from graphml.ir.ops.leaf import LEAVES
 from graphml.passes.fusion import all_ops
@@ -54,7 +54,9 @@ def _key(case: Case) -> tuple[str, str]:
 def _of(backend: Backend, op: str, form: str, same: Sequence[Case]) -> Support:
     if same[0].op.view:
         return Support(op, form, VIEW)
-    asked = [backend.refuses(build([case.at(tokens)])[1][0].node) for case in same for tokens in RUNS]
+    asked = [
+        backend.refuses(build([case.at(tokens)])[1][0].node) for case in same for tokens in sizes_of(case)
+    ]
     reasons = tuple(dict.fromkeys(reason for reason in asked if reason is not None))
     how = NATIVE if not reasons else NUMPY if None not in asked else SOME
     return Support(op, form, how, reasons)
