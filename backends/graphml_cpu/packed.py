@@ -48,6 +48,8 @@ SUM = 240
 FEW_COLUMNS = 512
 FEW_TOKENS = 32
 COLUMNS = 4096
+# Pairs of panels that meet a tile of tokens one after the other.
+PAIRS = 2
 # Rows of activations whose sums are kept meanwhile.
 TOKENS = 512
 # Bytes that one row of a unit of weights takes while a panel is made: at most two groups of values, scales
@@ -70,5 +72,5 @@ def scratch_bytes(kind: str, k: int) -> int:
     if kind in ("f32", "f16", "bf16", BF16_PAIRS):
         return panel_scratch_bytes(k)
     columns = min(-(-k // GROUP) * GROUP, COLUMNS)
-    panels = 2 * columns // BLOCK * _PANEL_VECTORS * vector_bytes
-    return panels + 2 * (TOKENS + TILE_TOKENS) * vector_bytes + vector_bytes // 4 * UNIT_ROW_BYTES
+    panels = PAIRS * 2 * columns // BLOCK * _PANEL_VECTORS * vector_bytes
+    return panels + PAIRS * 2 * (TOKENS + TILE_TOKENS) * vector_bytes + vector_bytes // 4 * UNIT_ROW_BYTES

@@ -20,11 +20,10 @@ from graphml_cpu.kernels.formats import make_read
 from graphml_cpu.kernels.formats._groups import Reader
 from graphml_cpu.kernels.integer_rows import finish, make_row
 from graphml_cpu.kernels.integer_tiles import PANELS, TOKENS, make_panel_products
-from graphml_cpu.kernels.outputs import store_outputs
-from graphml_cpu.kernels.register_tiles import VECTOR_BYTES, make_listed_addresses
+from graphml_cpu.kernels.register_tiles import make_listed_addresses
 from graphml_cpu.kernels.share import share
 from graphml_cpu.layouts import PAIR_BYTES
-from graphml_cpu.simd import F32, WIDTH, load, load_i32, load_i64, store_f32, store_i64
+from graphml_cpu.simd import WIDTH, load_i32, load_i64, store_f32, store_i64
 
 # Weight rows that a thread takes at a time: those of the panels that are unpacked together.
 _ROWS = PANELS * WIDTH
@@ -74,9 +73,15 @@ def _make_few(reader: Reader) -> Callable[..., Any]:
     return few
 
 
+@inline
+def _listed_offset(listed: int, stride: int, y_stride: int, pair: int) -> int:
+    offset: int = load_i64(listed + pair * stride + 8)
+    return offset
+
+
 def _make_many(reader: Reader) -> Callable[..., Any]:
     """As `_make_few` for many pairs; `begin` is a multiple of _ROWS."""
-    products = make_panel_products(reader, TOKENS, make_listed_addresses(TOKENS))
+    products = make_panel_products(reader, TOKENS, make_listed_addresses(TOKENS), _listed_offset)
 
     @inline
     def many(
@@ -93,15 +98,9 @@ def _make_many(reader: Reader) -> Callable[..., Any]:
     ) -> None:
         for start in range(0, pairs, packed.TOKENS):
             at, taken = listed + start * PAIR_BYTES, min(packed.TOKENS, pairs - start)
-            for first in range(begin, end, _ROWS):
-                sums = products(first, w, n, k, row_bytes, at, PAIR_BYTES, taken, scratch)
-                for pair in range(taken):
-                    to = load_i64(at + pair * PAIR_BYTES + 8)
-                    for panel in range(PANELS):
-                        column = first + panel * WIDTH
-                        if column < n:
-                            values = load(F32, sums + (pair * PANELS + panel) * VECTOR_BYTES)
-                            store_outputs(values, n - column, y, 0, 0, column, to)
+            for first in range(begin, end, packed.PAIRS * _ROWS):
+                last = min(first + packed.PAIRS * _ROWS, end)
+                products(first, last, w, y, 0, 0, n, k, row_bytes, at, PAIR_BYTES, 0, taken, scratch)
 
     return many
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.share import Number, Vector
-from graphml_cpu.simd import F32, load_f32, load_partial, store_f32, store_partial
+from graphml_cpu.simd import F32, WIDTH, load, load_f32, load_partial, store, store_f32, store_partial
 
 # How many bytes ahead of its use a weight row is fetched: far enough to hide the memory's latency without the
 # processor's own prefetching, which stops at the ends of pages. Measured: 12288 beats 4096 by a fifth.
@@ -29,8 +29,16 @@ def store_outputs(
     values: Vector, count: int, y: int, residual: int, bias: int, column: int, row_offset: int
 ) -> None:
     """The first `count` lanes as neighbouring results, from `column` on."""
-    if bias != 0:
-        values += load_partial(F32, bias + column * 4, count)
-    if residual != 0:
-        values += load_partial(F32, residual + row_offset + column * 4, count)
-    store_partial(y + row_offset + column * 4, values, count)
+    at = y + row_offset + column * 4
+    if count >= WIDTH:
+        if bias != 0:
+            values += load(F32, bias + column * 4)
+        if residual != 0:
+            values += load(F32, residual + row_offset + column * 4)
+        store(at, values)
+    else:
+        if bias != 0:
+            values += load_partial(F32, bias + column * 4, count)
+        if residual != 0:
+            values += load_partial(F32, residual + row_offset + column * 4, count)
+        store_partial(at, values, count)

@@ -60,9 +60,22 @@ def concatenate(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
     return shuffle(builder, a, b, range(a.type.count * 2))
 
 
-def pointer(builder: ir.IRBuilder, address: ir.Value, pointee: ir.Type) -> ir.Value:
-    """An integer address as a pointer to `pointee`."""
-    return builder.inttoptr(address, pointee.as_pointer())
+def pointer(builder: ir.IRBuilder, address: ir.Value, pointee: ir.Type, offset: int = 0) -> ir.Value:
+    """An integer address, so many bytes further on, as a pointer to `pointee`.
+
+    What lies at several offsets from one address is found with one register; a sum of integers is not seen
+    as an address with an offset, and LLVM keeps each such sum in a register of its own through a loop.
+    """
+    if not offset:
+        return builder.inttoptr(address, pointee.as_pointer())
+    base = builder.inttoptr(address, ir.IntType(8).as_pointer())
+    return builder.bitcast(builder.gep(base, [I64(offset)]), pointee.as_pointer())
+
+
+def prefetch(builder: ir.IRBuilder, where: ir.Value, locality: int, write: int = 0) -> None:
+    """Fetch the cache line at a pointer for reading: 3 into every level of cache ... 0: read once."""
+    arguments = [where, I32(write), I32(locality), I32(1)]
+    call(builder, "llvm.prefetch.p0", ir.VoidType(), arguments)
 
 
 def multiply_add(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:

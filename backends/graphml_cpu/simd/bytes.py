@@ -136,8 +136,10 @@ def emit_lookup16(builder: ir.IRBuilder, table: ir.Value, index: ir.Value) -> ir
     return found
 
 
-def emit_fours(builder: ir.IRBuilder, address: ir.Value, count: int, lanes: int) -> list[ir.Value]:
-    """`count` groups of four bytes from an address on, each group in every one of `lanes` int32 lanes.
+def emit_fours(
+    builder: ir.IRBuilder, address: ir.Value, offset: int, count: int, lanes: int
+) -> list[ir.Value]:
+    """`count` groups of four bytes from address + offset on, each group in every one of `lanes` int32 lanes.
 
     `count` is a multiple of four on 16 bytes each. x86 repeats a group while it loads it; ARM's dot products
     take a group of a loaded register.
@@ -146,14 +148,13 @@ def emit_fours(builder: ir.IRBuilder, address: ir.Value, count: int, lanes: int)
     if target.current().architecture == "arm":
         four = ir.VectorType(build.I32, 4)
         for first in range(0, count, 4):
-            at = builder.add(address, build.I64(4 * first))
-            loaded = builder.load(build.pointer(builder, at, four), align=4)
+            where = build.pointer(builder, address, four, offset + 4 * first)
+            loaded = builder.load(where, align=4)
             found += [build.shuffle(builder, loaded, None, [group] * lanes) for group in range(4)]
         return found
     kind = ir.VectorType(build.I32, lanes)
     for group in range(count):
-        at = builder.add(address, build.I64(4 * group))
-        one = builder.load(build.pointer(builder, at, build.I32), align=4)
+        one = builder.load(build.pointer(builder, address, build.I32, offset + 4 * group), align=4)
         first = builder.insert_element(ir.Constant(kind, ir.Undefined), one, build.I32(0))
         found.append(build.shuffle(builder, first, None, [0] * lanes))
     return found

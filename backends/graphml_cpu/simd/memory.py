@@ -236,16 +236,11 @@ def load_bf16(typingctx: Any, address: Any) -> Any:
     return types.float32(types.int64), codegen
 
 
-def _prefetch(locality: int, doc: str) -> Callable[[int], None]:
+def _prefetch(locality: int, doc: str, write: int = 0) -> Callable[[int], None]:
     def prefetch_intrinsic(typingctx: Any, address: Any) -> Any:
         def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
             where = build.pointer(builder, args[0], ir.IntType(8))
-            build.call(
-                builder,
-                "llvm.prefetch.p0",
-                ir.VoidType(),
-                [where, build.I32(0), build.I32(locality), build.I32(1)],
-            )
+            build.prefetch(builder, where, locality, write)
             return context.get_dummy_value()
 
         return types.none(types.int64), codegen
@@ -256,3 +251,7 @@ def _prefetch(locality: int, doc: str) -> Callable[[int], None]:
 
 prefetch = _prefetch(3, "Fetch the cache line of an address for reading, into every level of cache.")
 prefetch_once = _prefetch(0, "Fetch the cache line of an address that will be read once.")
+prefetch_near = _prefetch(
+    2, "Fetch the cache line of an address for reading, into the second level of cache."
+)
+prefetch_write = _prefetch(3, "Fetch the cache line of an address for writing.", write=1)
