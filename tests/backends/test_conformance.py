@@ -17,6 +17,7 @@ from graphml.errors import BackendError
 from graphml.inspect.conformance import networks, suite
 from graphml.inspect.conformance.cases import Case, multiplies
 from graphml.inspect.conformance.fill import may_be_special
+from graphml.inspect.conformance.verdict import Verdict
 from graphml.ir.dtype import dtype
 from graphml.ir.ops.leaf import LEAVES
 from graphml.passes.fusion import all_ops
@@ -92,7 +93,7 @@ def sizes_of(name: str, case: Case) -> tuple[int, ...]:
 def test_op_means_the_same_everywhere(name: str, op: str, devices: dict[str, Device]) -> None:
     backend = backend_of(name)
     some = [case for case in cases_of(name) if case.op.name == op]
-    found = []
+    found: list[Verdict] = []
     for size in suite.RUNS:
         sized = [case for case in some if size in sizes_of(name, case)]
         found += suite.check(backend, device_of(name, devices), sized, sizes=[size])
