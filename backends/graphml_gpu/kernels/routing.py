@@ -81,13 +81,14 @@ def _normalise(scores: Array[f32], K: int, low: f32, high: f32) -> None:
 
 @kernel
 def route_experts(
-    x: Read[f32], bias: Read[f32], ids: Write[i32], weights: Write[f32], rows: u32, low: f32, high: f32,
+    x: Read[f32], bias: Read[f32], ids: Write[i32], weights: Write[f32], rows: u32, k: u32, low: f32, high: f32,
     *, N: int, K: int, SCORE: str = "softmax", BIAS: bool = False, NORMALISE: bool = False, GROUP: int = 64,
 ) -> None:  # fmt: skip
     """ids[row] = the K experts with the highest scores (plus bias); weights[row] = their scores.
 
     x [rows, N]; bias [N]; ids, weights [rows, K]. SCORE: "softmax" or "sigmoid" of x; "softmax_of_chosen":
     x itself, and of those chosen the softmax. NORMALISE: divided by their sum, held between low and high.
+    k is K: compilers that know how long a loop of barriers is write it out, and PoCL then makes it wrong.
     """
     row = group_number()
     if row < rows:
@@ -104,7 +105,7 @@ def route_experts(
         barrier()
         chosen = private_array(f32, K)
         key, place = u32(NONE_CHOSEN), u32(0)
-        for j in range(K):
+        for j in range(k):
             key, place = best_after(keys, 0, N, key, place, GROUP)
             chosen[j] = scores[place]
             if local_id(0) == 0:

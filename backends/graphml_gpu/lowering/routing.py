@@ -50,7 +50,7 @@ def _lower_routing(node: Node, context: Context) -> list[Dispatch]:
                 "ids": Part(node, 0),
                 "weights": Part(node, 1),
             },
-            {"rows": count, "low": number(node, "low"), "high": number(node, "high")},
+            {"rows": count, "k": constants["K"], "low": number(node, "low"), "high": number(node, "high")},
             along(count),
         )
     ]
