@@ -102,6 +102,7 @@ CASES = {
     "few, odd halves": Case(*FEW, d=6, d_v=10, kind="f16"),
     "many, odd bf16": Case(*MANY, d=6, d_v=10, kind="bf16"),
     "few, wide": Case((9,), (0,), n_head=2, n_head_kv=1, d=260, d_v=520),
+    "many, three parts of keys": Case(*MANY, d=96, d_v=96),
     "many, wide": Case((9, 10, 11, 12, 13), (0,) * 5, n_head=1, n_head_kv=1, d=132, d_v=260),
     "many, wider": Case((9, 10, 11, 12, 13), (0,) * 5, n_head=1, n_head_kv=1, d=272, d_v=272),
     **{f"few, {kind}": Case(*FEW, d=32, d_v=32, kind=kind) for kind in ("f16", "bf16", "q8_0", "q4_0")},

@@ -52,11 +52,10 @@ QUAD = 4
 
 @function
 def multiply(
-    k: Any, queries: Array[f32x4], cells: Array[u32], scores: Array[f32], kv_head: u32,
+    k: Any, queries: Array[f32x4], cells: Array[u32], scores: Array[f32], kv_head: u32, fours: u32,
     D: int, N_HEAD_KV: int, ROWS: int, TILE: int, GROUP: int, LOAD: CacheLoad,
 ) -> None:  # fmt: skip
     """scores[i, row] = query of the row times key of cell i. All must call it."""
-    fours = (D + 3) // 4
     keys = shared_array(f32x4, STAGED * (TILE + 1))  # one more, so that neighbours lie in other banks
     each = max(TILE * (ROWS // QUAD) // GROUP, 1)
     rows, first = local_id(0) % (ROWS // QUAD) * QUAD, local_id(0) // (ROWS // QUAD)
@@ -238,12 +237,13 @@ def _attention_tiles(element: Any) -> Kernel:
         q: Read[f32], k: Read[element], v: Read[element], positions: Read[i32], sequences: Read[i32],
         table: Read[i32], sinks: Read[f32], out: Write[f32],
         tokens: u32, table_stride: u32, window: u32, scale: f32, softcap: f32, bias_step: f32, lower: u32,
-        *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, BLOCK: int, ROWS: int = 16, EACH: int = 4,
-        TILE: int = 32, WINDOW: bool = False, SOFTCAP: bool = False, ALIBI: bool = False,
+        fours: u32, *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, BLOCK: int, ROWS: int = 16,
+        EACH: int = 4, TILE: int = 32, WINDOW: bool = False, SOFTCAP: bool = False, ALIBI: bool = False,
         SINKS: bool = False, LOAD: CacheLoad = load_f32, GROUP: int = 64,
     ) -> None:  # fmt: skip
         """As `attention`, for `tokens` tokens; a workgroup (tile of ROWS tokens, head).
 
+        fours: of a key; a scalar, since PoCL 3.1 makes wrong code of loops of barriers whose length it knows.
         ROWS is a multiple of 4 and divides GROUP; an invocation adds up values for EACH of the rows.
         """
         assert element is not None  # so that the annotations know it
@@ -274,7 +274,7 @@ def _attention_tiles(element: Any) -> Kernel:
                 wide = min(high - start, TILE)
                 find_cells(cells, table, runs[begin] * table_stride, start, high, BLOCK, TILE, GROUP)
                 barrier()
-                multiply(k, queries, cells, scores, kv_head, D, N_HEAD_KV, ROWS, TILE, GROUP, LOAD)
+                multiply(k, queries, cells, scores, kv_head, fours, D, N_HEAD_KV, ROWS, TILE, GROUP, LOAD)
                 top, total = weigh(
                     scores, maxima, corrections, top, total, start, wide,
                     select(mine, lows[row], 0), select(mine, highs[row], 0), scale, softcap, my_slope,

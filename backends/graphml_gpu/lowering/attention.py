@@ -142,9 +142,8 @@ def _lower_tiles(node: Node, context: Context) -> list[Dispatch]:
     def grid(dims: Dims) -> Groups:
         return -(-tokens(dims) // tile), bounds(node.shape)[1], 1
 
-    return [
-        Dispatch(ATTENTION_TILES[element], constants, buffers, {**_scalars(node), "tokens": tokens}, grid)
-    ]
+    scalars: dict[str, Scalar] = {**_scalars(node), "tokens": tokens, "fours": -(-bounds(k.shape)[2] // 4)}
+    return [Dispatch(ATTENTION_TILES[element], constants, buffers, scalars, grid)]
 
 
 def _lower(node: Node, context: Context) -> list[Dispatch]:
