@@ -81,8 +81,9 @@ def _normalise(scores: Array[f32], K: int, low: f32, high: f32) -> None:
 
 @kernel
 def route_experts(
-    x: Read[f32], bias: Read[f32], ids: Write[i32], weights: Write[f32], rows: u32, k: u32, low: f32, high: f32,
-    *, N: int, K: int, SCORE: str = "softmax", BIAS: bool = False, NORMALISE: bool = False, GROUP: int = 64,
+    x: Read[f32], bias: Read[f32], ids: Write[i32], weights: Write[f32], rows: u32, k: u32,
+    low: f32, high: f32, *, N: int, K: int, SCORE: str = "softmax", BIAS: bool = False,
+    NORMALISE: bool = False, GROUP: int = 64,
 ) -> None:  # fmt: skip
     """ids[row] = the K experts with the highest scores (plus bias); weights[row] = their scores.
 
