@@ -18,7 +18,7 @@ from types import ModuleType
 
 from graphml.backend import Backend
 from graphml.engine.architecture import Architecture, described
-from graphml.errors import ArchitectureError, BackendError
+from graphml.errors import ArchitectureError, BackendError, GraphmlError
 
 
 def backend_names() -> list[str]:
@@ -40,18 +40,24 @@ def backend(name: str) -> Backend:
     raise BackendError(f"no backend {name!r} is installed; installed: {', '.join(backend_names())}")
 
 
-def backend_from_file(path: Path) -> Backend:
-    """The `BACKEND` of a Python file; the file is run, so it must be trusted."""
+def _run_file(path: Path, what: str, error: type[GraphmlError]) -> ModuleType:
+    """The module of a Python file, which is run, so it must be trusted; `error` where it cannot be."""
     if not path.is_file():
-        raise BackendError(f"{path}: no such file of a backend")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+        raise error(f"{path}: no such {what}")
+    spec = importlib.util.spec_from_file_location(f"graphml_file_{path.stem}", path)
     if spec is None or spec.loader is None:
-        raise BackendError(f"{path}: wanted a Python file that ends in .py")
+        raise error(f"{path}: wanted a Python file that ends in .py")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise BackendError(f"{path}: cannot be run: {described(error)}") from error
+    except Exception as reason:
+        raise error(f"{path}: cannot be run: {described(reason)}") from reason
+    return module
+
+
+def backend_from_file(path: Path) -> Backend:
+    """The `BACKEND` of a Python file; the file is run, so it must be trusted."""
+    module = _run_file(path, "file of a backend", BackendError)
     found = getattr(module, "BACKEND", None)
     if not isinstance(found, Backend):
         raise BackendError(f"{path}: wanted BACKEND, a graphml.backend.Backend; got {found!r}")
@@ -98,16 +104,7 @@ def architecture(name: str) -> Architecture:
 
 def architecture_from_file(path: Path) -> Architecture:
     """The architecture that a Python file defines; the file is run, so it must be trusted."""
-    if not path.is_file():
-        raise ArchitectureError(f"{path}: no such architecture file")
-    spec = importlib.util.spec_from_file_location(f"graphml_architecture_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise ArchitectureError(f"{path}: wanted a Python file that ends in .py")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise ArchitectureError(f"{path}: cannot be run: {described(error)}") from error
+    module = _run_file(path, "architecture file", ArchitectureError)
     return _from_module(path.stem.replace("_", "-"), module)
 
 
