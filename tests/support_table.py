@@ -68,9 +68,7 @@ def tables() -> dict[str, list[list[str]]]:
     weights = sorted(
         name for name, op in all_ops().items() if "from_dtype" in op.attributes or multiplies(op)
     )
-    caches = sorted(
-        name for name, op in all_ops().items() if op.writes is not None or "cache_dtype" in op.attributes
-    )
+    caches = sorted(name for name, op in all_ops().items() if op.is_write or "cache_dtype" in op.attributes)
     formats = sorted({one.format for one in some if one.op == "dequantize"})
     return {
         OPS: ops_table(found),

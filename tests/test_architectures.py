@@ -72,7 +72,7 @@ class Sequence:
 
     def __init__(self, executor: Executor, order: list[int] | None = None) -> None:
         self.executor = executor
-        self.cache = PagedCache(128, BLOCK_SIZE)
+        self.cache = PagedCache(128, BLOCK_SIZE, recurrent=executor.recurrent)
         if order is not None:
             self.cache._free = order[::-1]  # taken from the end
         self.state = executor.state(self.cache)

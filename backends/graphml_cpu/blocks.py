@@ -179,8 +179,8 @@ def _offset(node: Node) -> int:
 def _stored(node: Node) -> Node:
     """The node that owns the storage: views are seen through, a written state is the state."""
     node = viewed(node)
-    while node.op.writes is not None:
-        node = viewed(node.inputs[node.op.writes])
+    while node.op.is_write:
+        node = viewed(node.inputs[node.op.writes or 0])
     return node
 
 

@@ -177,7 +177,7 @@ class CpuProgram:
             if node.type.parts:
                 for i, kind in enumerate(node.type.parts):
                     self.places.result(node, i, resolve(kind.shape, dims))[...] = result[i]
-            elif node.op.writes is None:
+            elif not node.op.is_write:
                 self.places.view(node, resolve(node.shape, dims))[...] = result
 
         return _Part(run, lambda timer, dims: timer.call(node, run, dims))

@@ -76,9 +76,11 @@ class Host:
     def _run(self, node: Node, wanted: bool) -> None:
         if node.op.writes is not None:
             assert self._state is not None
-            self._state.array(viewed(node).name)  # what is changed in the array goes to the device
+            self._state.array(
+                viewed(node.inputs[node.op.writes]).name
+            )  # what is changed in the array goes to the device
         result = evaluate(node, {source: self.value(source) for source in node.inputs})
-        if node.op.writes is not None:
+        if node.op.is_write:
             return
         self._values[node] = result
         if wanted:

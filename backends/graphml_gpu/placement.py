@@ -42,7 +42,7 @@ def part_offset(kind: Type, index: int) -> int:
 
 def viewed(node: Node) -> Node:
     """The node whose storage a value shows: views are seen through, a written state is the state."""
-    while node.op.view or node.op.writes is not None:
+    while node.op.view or node.op.is_write:
         node = node.inputs[node.op.writes or 0]
     return node
 

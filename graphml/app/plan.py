@@ -45,6 +45,7 @@ def plan(
             need.cache,
             f"{size(need.cache_per_token)} per token",
         ),
+        *([("recurrent states", need.recurrent, "per sequence")] if need.recurrent else []),
         ("arena, one token", need.arena_decode, ""),
         (f"arena, {opening.batch} tokens", need.arena_prefill, ""),
         ("together", need.total, ""),

@@ -1,4 +1,4 @@
-"""The paged cache of a session or a batch: which cells hold which positions of which sequences.
+"""The cache of a session or a batch: which cells hold which positions of which sequences.
 
 Knows numbers only; the arrays themselves are a device's `State`.
 """
@@ -17,10 +17,12 @@ class PagedCache:
     """Blocks of `block_size` cells, given to sequences as they grow and taken back as they shrink.
 
     table: int32 [n_sequences, blocks per sequence], what the graph's `block_table` input wants; lengths: the
-    tokens that each sequence holds.
+    tokens that each sequence holds. recurrent: besides cells a sequence has a state that every token changes,
+    which cannot be cut back.
     """
 
-    def __init__(self, n_ctx: int, block_size: int, n_sequences: int = 1) -> None:
+    def __init__(self, n_ctx: int, block_size: int, n_sequences: int = 1, recurrent: bool = False) -> None:
+        self.recurrent = recurrent
         per_sequence = -(-n_ctx // block_size)
         self.n_ctx = n_ctx
         self.block_size = block_size
@@ -58,9 +60,15 @@ class PagedCache:
         }
 
     def rewind(self, sequence: int, length: int) -> None:
-        """Forget the tokens from `length` on; a `UsageError` where there are not so many."""
+        """Forget the tokens from `length` on; a `UsageError` where there are not so many.
+
+        A recurrent sequence then holds no token at all, unless it keeps them all: those before `length` have
+        to be evaluated again, from position 0 on, where a recurrent state begins anew.
+        """
         if not 0 <= length <= self.lengths[sequence]:
             raise UsageError(f"rewind: wanted 0 to {self.lengths[sequence]} tokens to keep; got {length}")
+        if self.recurrent and length < self.lengths[sequence]:
+            length = 0
         held = self._held[sequence]
         while len(held) > -(-length // self.block_size):
             self._free.append(held.pop())

@@ -107,7 +107,7 @@ def keep_values(graph: Graph, patterns: Iterable[str]) -> Graph:
 
     A leaf is no computed value and no pattern finds it. A pattern that finds nothing is a `UsageError`.
     """
-    names = {node.name: node for node in graph.nodes if node.op.family != "leaf" and node.op.writes is None}
+    names = {node.name: node for node in graph.nodes if node.op.family != "leaf" and not node.op.is_write}
     found: dict[str, Node] = {}
     for pattern in patterns:
         hits = [pattern] if pattern in names else fnmatch.filter(names, pattern)

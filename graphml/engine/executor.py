@@ -65,6 +65,7 @@ class Executor:
         self.backend, self.device = backend, device
         self.n_batch, self.cache_dtype, self.options = n_batch, cache_dtype, options
         self.unused_tensors: list[str] = []
+        self._recurrent: bool | None = None
         self._progress = progress
         self._weights = {name: as_graph_array(tensor) for name, tensor in file.tensors.items()}
         self._programs: dict[tuple[int, int, int, CompileOptions], Compiled] = {}
@@ -86,7 +87,15 @@ class Executor:
         except Exception as error:  # an architecture may be a stranger's file
             raise ArchitectureError(f"{self.file.path}: {self._built_by}: {described(error)}") from error
         self.unused_tensors = weights.unused()
+        self._recurrent = any(node.op.recurrent for node in graph.nodes)
         return graph
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether sequences have a state that every token changes: it cannot be cut back."""
+        if self._recurrent is None:
+            self.build(1, 1)
+        return bool(self._recurrent)
 
     @property
     def _built_by(self) -> str:
@@ -158,8 +167,9 @@ class Executor:
 
     def state(self, cache: PagedCache, options: CompileOptions | None = None) -> State:
         """Fresh arrays for a cache."""
-        graph = self.compiled(1, 1, options).graph
-        return self.device.state(graph, {"C": cache.n_cells})
+        count = len(cache.lengths)
+        graph = self.compiled_for(1, count, options=options).graph
+        return self.device.state(graph, {"C": cache.n_cells, "S": count})
 
     def compiled_for(
         self, n_tokens: int, n_sequences: int, all_logits: bool = False, options: CompileOptions | None = None

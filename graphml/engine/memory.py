@@ -24,19 +24,23 @@ def main_memory() -> int | None:
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """Bytes. cache: keys and values of n_ctx tokens; arena_decode, arena_prefill: intermediate results."""
+    """Bytes. cache: keys and values of n_ctx tokens; recurrent: the states whose size no context changes.
+
+    arena_decode, arena_prefill: intermediate results.
+    """
 
     n_ctx: int
     weights: int
     cache: int
     cache_per_token: int
+    recurrent: int
     arena_decode: int
     arena_prefill: int
 
     @property
     def total(self) -> int:
         """All of it."""
-        return self.weights + self.cache + self.arena_decode + self.arena_prefill
+        return self.weights + self.cache + self.recurrent + self.arena_decode + self.arena_prefill
 
     def as_dict(self) -> dict[str, int]:
         """The figures by name."""
@@ -46,12 +50,13 @@ class MemoryNeed:
 def memory_need(executor: Executor, n_ctx: int) -> MemoryNeed:
     """Return what one session of `n_ctx` tokens needs on the executor's device, weights included."""
     arena = executor.arena_bytes()
-    cells = PagedCache(n_ctx, BLOCK_SIZE).n_cells
+    recurrent = _state_bytes(executor, 0)
     return MemoryNeed(
         n_ctx=n_ctx,
         weights=executor.file.n_weight_bytes,
-        cache=_state_bytes(executor, cells),
-        cache_per_token=_state_bytes(executor, 1),
+        cache=_state_bytes(executor, PagedCache(n_ctx, BLOCK_SIZE).n_cells) - recurrent,
+        cache_per_token=_state_bytes(executor, 1) - recurrent,
+        recurrent=recurrent,
         arena_decode=arena["decode"],
         arena_prefill=arena["prefill"],
     )
@@ -60,7 +65,7 @@ def memory_need(executor: Executor, n_ctx: int) -> MemoryNeed:
 def _state_bytes(executor: Executor, cells: int) -> int:
     total = 0
     for node in executor.build(1, 1).leaves("state").values():
-        *lead, last = resolve(node.shape, {"C": cells})
+        *lead, last = resolve(node.shape, {"C": cells, "S": 1})
         rows = 1
         for dim in lead:
             rows *= dim

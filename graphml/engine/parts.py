@@ -309,7 +309,7 @@ def join(graphs: Sequence[Graph], outputs: Sequence[str]) -> tuple[Graph, list[d
                 new[node] = replace(node, inputs=tuple(new[source] for source in node.inputs), name=name)
                 by_name[name] = new[node]
                 order.append(new[node])
-            if node.op.writes is not None:
+            if node.op.is_write:
                 written[_leaf(node).name] = new[node]
         crossed |= {name.removeprefix(COPY): new[node] for name, node in graph.outputs.items()}
         found |= {name: new[node] for name, node in graph.outputs.items() if not name.startswith(COPY)}

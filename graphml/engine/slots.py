@@ -1,4 +1,4 @@
-"""Where sequences keep their keys and values: each its slot in a cache, alone or together with others.
+"""Where sequences keep keys, values and recurrent states: each its slot in a cache, alone or with others.
 
 Knows numbers of tokens and arrays; nothing of ids, logits or sampling.
 """
@@ -16,7 +16,7 @@ from graphml.errors import BackendError
 
 @dataclass
 class Slot:
-    """Where a session's keys and values lie: the number of a sequence in a cache, and the cache's arrays."""
+    """Where a session's keys, values and states lie: the number of a sequence, its cache, and the arrays."""
 
     cache: PagedCache
     state: State
@@ -28,18 +28,18 @@ class Slot:
         return self.cache.lengths[self.sequence]
 
     def rewind(self, length: int) -> None:
-        """Forget the tokens from `length` on."""
+        """Forget the tokens from `length` on; see `PagedCache.rewind` for what is left of recurrent ones."""
         self.cache.rewind(self.sequence, length)
 
 
 def make_slots(executor: Executor, options: CompileOptions, n_ctx: int, n_sequences: int = 1) -> list[Slot]:
     """Slots of one cache for so many sequences of `n_ctx` tokens; BackendError without the memory."""
-    cache = PagedCache(n_ctx, BLOCK_SIZE, n_sequences)
+    cache = PagedCache(n_ctx, BLOCK_SIZE, n_sequences, executor.recurrent)
     try:
         state = executor.state(cache, options)
     except MemoryError:
         raise BackendError(
-            f"n_ctx = {n_ctx}: not enough memory for the keys and values of so many tokens"
+            f"n_ctx = {n_ctx}: not enough memory for the keys, values and states of so many tokens"
             f"{f' in {n_sequences} sequences' if n_sequences > 1 else ''}; give less"
         ) from None
     return [Slot(cache, state, sequence) for sequence in range(n_sequences)]

@@ -51,7 +51,8 @@ def evaluate(
     """Append ids (at least one) to each slot, all of one cache: for each the logits float32 [rows, n_vocab].
 
     rows: 1, after the last id, or all_logits: after each. take: gets the outputs of every step. After an
-    error, and when cancelled, which gives an empty list, the slots hold what they held before.
+    error, and when cancelled, which gives an empty list, the slots hold what they held before, or if they are
+    recurrent nothing.
     """
     cache, state = work[0][0].cache, work[0][0].state
     before = [slot.length for slot, _ in work]
@@ -86,4 +87,6 @@ def evaluate(
 
 def _rewind(work: Sequence[tuple[Slot, Array]], lengths: Sequence[int]) -> None:
     for (slot, _), length in zip(work, lengths, strict=True):
-        slot.rewind(length)
+        slot.rewind(
+            min(length, slot.length)
+        )  # a failed step may have taken a recurrent sequence back already

@@ -222,10 +222,10 @@ class _Bench:
 def _bench(step: Step, judge: Judge) -> _Bench:
     plain, device = _graph_of(judge, step), judge.executor.device
     visible = {node.name: node for node in shown(step.graph) if node.name in step.values}
-    given = {name for name, node in visible.items() if node.op.writes is None}
+    given = {name for name, node in visible.items() if not node.op.is_write}
     here = run(device, forced(step.graph, given), _given(step, given))[0]
     # Both without int8 activations: what is asked is whether the graphs mean the same.
-    names = {node.name for node in shown(plain) if node.op.writes is None}
+    names = {node.name for node in shown(plain) if not node.op.is_write}
     common = given & names
     exact = unquantized(step.graph)
     meant = run(device, forced(exact, common), _given(step, common))[0]

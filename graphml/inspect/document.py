@@ -186,7 +186,7 @@ def _plain(value: Attribute) -> Any:
 
 
 def _bytes(node: Node, device: Device | None) -> int:
-    if node.op.view or node.op.writes is not None:
+    if node.op.view or node.op.is_write:
         return 0
     if device is not None and node.op.family != "leaf":
         return device.storage(node)

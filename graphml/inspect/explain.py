@@ -91,7 +91,7 @@ def _storage(node: Record, nodes: Mapping[str, Record]) -> str:
         return "in the model file, mapped"
     if node["op"] == "state":
         return "in the session's state"
-    if op is not None and op.writes is not None:
+    if op is not None and op.is_write:
         return f"in the session's state {node['inputs'][op.writes]}, which it changes"
     buffer = node["buffer"]
     if buffer is None:

@@ -39,7 +39,7 @@ class Arrays:
 def shown(graph: Graph) -> list[Node]:
     """The nodes that a run can show, in order: computed values, and states as a step leaves them."""
     seen = set(values(graph))
-    return [node for node in graph.nodes if node in seen or node.op.writes is not None]
+    return [node for node in graph.nodes if node in seen or node.op.is_write]
 
 
 def observed(graph: Graph) -> Graph:
@@ -63,7 +63,7 @@ def forced(graph: Graph, given: Collection[str]) -> Graph:
         seen[node] = moved
         if node in visible:
             outputs[node.name] = moved
-        if node.name in given and node.op.writes is None:
+        if node.name in given and not node.op.is_write:
             seen[node] = Node(input_leaf, (), node.type, GIVEN + node.name)
             order.append(seen[node])
     return make_graph(order, outputs)
@@ -76,7 +76,7 @@ def unit(graph: Graph, name: str, given: Collection[str]) -> list[Node]:
     stack = list(target.inputs)
     while stack:
         node = stack.pop()
-        if node in found or node.op.family == "leaf" or (node.name in given and node.op.writes is None):
+        if node in found or node.op.family == "leaf" or (node.name in given and not node.op.is_write):
             continue
         found.add(node)
         stack.extend(node.inputs)

@@ -82,7 +82,7 @@ def _without_int8(graph: Graph, exact: Graph, arrays: Arrays, own: Device, judge
 
 def _parts(plain: Graph, arrays: Arrays, own: Device, judge: Device) -> tuple[Part, ...]:
     right = run(judge, observed(plain), arrays)[0]
-    given = {node.name for node in shown(plain) if node.op.writes is None}
+    given = {node.name for node in shown(plain) if not node.op.is_write}
     inputs = {**arrays.inputs, **{GIVEN + name: right[name] for name in given}}
     found = run(own, forced(plain, given), replace(arrays, inputs=inputs))[0]
     return tuple(

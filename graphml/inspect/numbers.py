@@ -110,7 +110,7 @@ def _of(node: Node) -> float:
     kinds = node.type.parts or (node.type,)
     if node.op.family != "leaf" and any(kind.dtype.is_format for kind in kinds):
         return INT8_TOLERANCE
-    if node.op.writes is not None:
+    if node.op.is_write:
         return CACHE_TOLERANCE
     if "attention" in node.op.name:
         return TOLERANCES["attention"]

@@ -168,7 +168,8 @@ class _Recorder:
             return None
         self._stop()
         for _ in range(ENCODED):
-            self._session.rewind(self._session.n_past - 1)
+            self._session.rewind(self._session.n_past - 2)
+            self._session.eval([token])  # and what a recurrent state has lost
             self._session.eval([token])
             found.append(program.encode_s)
         return float(np.median(found))

@@ -97,7 +97,7 @@ def _window(node: Node, sizes: Dims) -> Dims:
 
 def _part(node: Node, index: int, sizes: Dims) -> float:
     """How much of an input a plain node reads: rows that are picked, experts that are used, or all."""
-    if node.op.writes == index:
+    if node.op.is_write and node.op.writes == index:
         return 0.0
     if index == 0 and node.op.name == "get_rows":
         return min(1.0, _rows(node, sizes) / max(_rows(node.inputs[0], sizes), 1))

@@ -44,10 +44,11 @@ def fused_op(
     attributes: Mapping[str, Attribute | None] | None = None,
     inplace: tuple[int, ...] = (),
     writes: int | None = None,
+    recurrent: bool = False,
 ) -> Op:
     """A fused op; `decompose(g, *inputs, **attributes)` builds the same from plain ops, a node per result.
 
-    inplace, writes: as of `Op`.
+    inplace, writes, recurrent: as of `Op`.
     """
 
     def infer(inputs: Sequence[Type], at: Attributes) -> Type:
@@ -56,6 +57,7 @@ def fused_op(
         return kinds[0] if "result" in plain.outputs else Type.of_parts(kinds)
 
     op = Op(
-        name, "fused", infer, None, samples, attributes or {}, inplace, writes=writes, decompose=decompose
-    )
+        name, "fused", infer, None, samples, attributes or {}, inplace, writes=writes, recurrent=recurrent,
+        decompose=decompose,
+    )  # fmt: skip
     return op

@@ -1,4 +1,6 @@
-"""The language that architectures are written in: one typed method for each op and the step's inputs.
+"""The language that architectures are written in: one typed method for each op.
+
+The step's inputs stand in `step.py`, recurrent ops in `recurrence.py`.
 
 Legend of shapes: T tokens of this step, O rows whose logits are wanted, S sequences, B cache blocks of a
 sequence, C cache cells, N out, K in.
@@ -9,69 +11,17 @@ from __future__ import annotations
 from math import prod
 
 from graphml.errors import ShapeError, UsageError
-from graphml.ir.builder import BaseBuilder, told_weights
-from graphml.ir.dtype import F32, I32, DType, dtype
+from graphml.ir.builder import told_weights
+from graphml.ir.dtype import F32, DType
 from graphml.ir.node import Node
 from graphml.ir.ops import attention as attention_ops
 from graphml.ir.ops import elementwise, index, layout, linear, norm, position, reduce
-from graphml.ir.shape import Symbol, fixed
+from graphml.ir.recurrence import RecurrentBuilder
+from graphml.ir.shape import fixed
 
 
-class Builder(BaseBuilder):
-    """Builds the graph of one step of at most `max_tokens` tokens.
-
-    max_outputs: rows whose logits may be asked for; max_sequences, max_cells, block_size: of the cache;
-    cache_dtype: how keys and values are kept: `f16`, `f32`, `bf16` or a format that has an encoder.
-    """
-
-    def __init__(
-        self,
-        max_tokens: int = 512,
-        max_outputs: int = 512,
-        max_sequences: int = 1,
-        max_cells: int = 1 << 20,
-        block_size: int = 32,
-        cache_dtype: str = "f16",
-    ) -> None:
-        super().__init__()
-        self.n_tokens = Symbol("T", max_tokens)
-        self.n_outputs = Symbol("O", max_outputs)
-        self.n_sequences = Symbol("S", max_sequences)
-        self.n_cells = Symbol("C", max_cells)
-        self.n_blocks = Symbol("B", -(-max_cells // block_size))
-        self.block_size = block_size
-        self.cache_dtype = dtype(cache_dtype)
-
-    # the inputs of a step
-    @property
-    def tokens(self) -> Node:
-        """Token ids, i32 [T]."""
-        return self.input("tokens", I32, (self.n_tokens,))
-
-    @property
-    def positions(self) -> Node:
-        """Position of each token in its sequence, i32 [T]."""
-        return self.input("positions", I32, (self.n_tokens,))
-
-    @property
-    def sequences(self) -> Node:
-        """Row of each token in the block table, i32 [T]."""
-        return self.input("sequences", I32, (self.n_tokens,))
-
-    @property
-    def cells(self) -> Node:
-        """Cache cell that each token's key and value go to, i32 [T]."""
-        return self.input("cells", I32, (self.n_tokens,))
-
-    @property
-    def block_table(self) -> Node:
-        """Cache blocks of each sequence, i32 [S, B]."""
-        return self.input("block_table", I32, (self.n_sequences, self.n_blocks))
-
-    @property
-    def wanted(self) -> Node:
-        """Rows whose logits are wanted, i32 [O]."""
-        return self.input("wanted", I32, (self.n_outputs,))
+class Builder(RecurrentBuilder):
+    """Builds the graph of one step; see `StepBuilder` for its bounds."""
 
     # elementwise
     def add(self, a: Node, b: Node, name: str | None = None) -> Node:

@@ -86,6 +86,10 @@ def plain_bytes(kind: Type) -> int:
     return prod(lead) * kind.dtype.bytes_for(last)
 
 
+Fill = Callable[[np.random.Generator, tuple[int, ...]], Array]
+"""Makes an operand of a sample from a generator and its shape."""
+
+
 @dataclass(frozen=True)
 class Sample:
     """One way to call an op in a test: input types, how to fill them, attributes.
@@ -95,7 +99,7 @@ class Sample:
 
     inputs: tuple[Type, ...]
     attributes: Attributes = field(default_factory=dict)
-    fill: Mapping[int, Callable[[np.random.Generator, tuple[int, ...]], Array]] = field(default_factory=dict)
+    fill: Mapping[int, Fill] = field(default_factory=dict)
 
 
 Infer = Callable[[Sequence[Type], Attributes], Type]
@@ -108,13 +112,14 @@ class Op:
 
     infer: types of the inputs and attributes -> type of the output; raises `ShapeError`.
     reference: the meaning, in NumPy: arrays and attributes -> array. Values of a block format are uint8
-        arrays (see `DType`). For an op with `writes`, changes that array and returns it. None for a fused op,
-        which means what its decomposition means. Several results are an array of arrays.
+        arrays (see `DType`). An op with `writes` changes that array, and returns it unless it is recurrent.
+        None for a fused op, which means what its decomposition means. Several results are an array of arrays.
     samples: inputs to test every backend with.
     attributes: name -> default; None marks a required attribute.
     inplace: inputs whose storage the output may take over when nobody needs them afterwards.
     view: the output is input 0 seen differently; it has no storage of its own.
-    writes: the input (a state) that the op changes; the output stands for the changed state.
+    writes: the input (a state) that the op changes; the output stands for the changed state, unless
+    recurrent: it reads the state too, and its output is a value of its own.
     decompose: for a fused op: builds the same from plain ops; gives a tuple where it has several results.
     commutative: the first two inputs may be swapped.
     """
@@ -128,11 +133,17 @@ class Op:
     inplace: tuple[int, ...] = ()
     view: bool = False
     writes: int | None = None
+    recurrent: bool = False
     decompose: Callable[..., Node | tuple[Node, ...]] | None = None
     commutative: bool = False
 
     def __repr__(self) -> str:
         return self.name
+
+    @property
+    def is_write(self) -> bool:
+        """Whether the output stands for the state that the op changes: it has no storage of its own."""
+        return self.writes is not None and not self.recurrent
 
     def __call__(self, *arguments: Term | str) -> Term:
         """A term over variables, which is what patterns are written in: `mul(silu(gate), up)`."""

@@ -66,8 +66,8 @@ def state_of(node: Node) -> Node | None:
             return node
         if node.op.view:
             node = node.inputs[0]
-        elif node.op.writes is not None:
-            node = node.inputs[node.op.writes]
+        elif node.op.is_write:
+            node = node.inputs[node.op.writes or 0]
         else:
             return None
 
@@ -172,8 +172,8 @@ def _part(run: list[Node], taken: list[Node], outputs: Mapping[str, Node]) -> Gr
 
     def local(node: Node) -> Node:
         if node not in new:
-            if node.op.writes is not None and node not in mine:  # a state that an earlier part has changed
-                new[node] = local(node.inputs[node.op.writes])
+            if node.op.is_write and node not in mine:  # a state that an earlier part has changed
+                new[node] = local(node.inputs[node.op.writes or 0])
             else:
                 new[node] = _with_inputs(node, tuple(local(source) for source in node.inputs))
                 order.append(new[node])

@@ -72,7 +72,7 @@ def values(graph: Graph) -> list[Node]:
     for node in graph.nodes:
         if node.op.name == "weight" or (node.inputs and all(source in constant for source in node.inputs)):
             constant.add(node)
-        elif node.op.family != "leaf" and node.op.writes is None and node.dtype.numpy is not None:
+        elif node.op.family != "leaf" and not node.op.is_write and node.dtype.numpy is not None:
             found.append(node)
     return found
 

@@ -42,7 +42,7 @@ def plan_memory(graph: Graph, device: Device, slack: int = 0) -> Plan:
             if node.inputs[0] in buffers:
                 buffers[node] = buffers[node.inputs[0]]
             continue
-        if node.op.name in ("weight", "state") or node.op.writes is not None:
+        if node.op.name in ("weight", "state") or node.op.is_write:
             continue
         size = -(-device.storage(node) // ALIGNMENT) * ALIGNMENT
         taken = _take_over(node, size, i, buffers)

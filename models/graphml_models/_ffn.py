@@ -34,10 +34,15 @@ def gated_ffn(
     return linear(g.mul(activation(g, gate_TF), up_TF, f"{product}{suffix}"), "down")
 
 
-def plain_ffn(g: Builder, layer: Layer, x_TD: Node, activation: Activation) -> Node:
-    """down(activation(up(x)))."""
-    h_TF = activation(g, layer.linear(x_TD, "ffn_up", "up", scale_last=True, scaled=False))
-    return layer.linear(h_TF, "ffn_down", "down", scale_last=True, scaled=False)
+def plain_ffn(
+    g: Builder, layer: Layer, x_TD: Node, activation: Activation, suffix: str = "", scaled: bool = False
+) -> Node:
+    """down(activation(up(x))); suffix, scaled: as of `gated_ffn`."""
+
+    def linear(h: Node, name: str) -> Node:
+        return layer.linear(h, f"ffn_{name}{suffix}", f"{name}{suffix}", scale_last=True, scaled=scaled)
+
+    return linear(activation(g, linear(x_TD, "up")), "down")
 
 
 def relu_squared(g: Builder, x: Node) -> Node:

@@ -5,8 +5,9 @@ T tokens, O wanted rows, D model width, N heads, H head width.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
 from graphml.ir.language import Builder
@@ -16,6 +17,7 @@ from graphml_models._attention import project, rotate
 from graphml_models._experts import swiglu_experts
 from graphml_models._ffn import gated_ffn
 from graphml_models._samples import shared_expert, transformer
+from graphml_models.llama import Project, attn_out
 
 
 @dataclass(frozen=True)
@@ -64,15 +66,21 @@ def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     return g.add(chosen_TD, gated_ffn(g, layer, x_TD, suffix="_shexp"), "experts_and_shared")
 
 
-def build(g: Builder, config: Config, weights: Tensors) -> Node:
-    """Logits [O, vocabulary]."""
+C = TypeVar("C", bound=Config)
+Mixer = Callable[[Builder, C, Layer, Node, Node], Node]
+
+
+def build(
+    g: Builder, config: C, weights: Tensors, mixer: Mixer[C] = attention, project: Project = attn_out
+) -> Node:
+    """Logits [O, vocabulary]; mixer: attention, or what stands in its place; project: from there to D."""
     table, factor = config.rope.table(g, weights), config.residual_scale
     x_TD = g.scale(g.embed(weights["token_embd"], g.tokens), config.embedding_scale, name="embedding_scaled")
     for layer in weights.layers(config.n_layer):
         h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
-        h_TD = attention(g, config, layer, table, h_TD)
+        h_TD = mixer(g, config, layer, table, h_TD)
         x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
-        h_TD = layer.linear(h_TD, "attn_output", "attn_out")
+        h_TD = project(layer, h_TD)
         x_TD = g.add(x_TD, g.scale(h_TD, factor, name="attn_scaled"), "attn_residual")
         h_TD = g.rms_norm(x_TD, layer["ffn_norm"], config.norm_eps, "ffn_norm")
         h_TD = feed_forward(g, config, layer, h_TD)

@@ -20,6 +20,7 @@ from graphml_models._samples import llama_like
 C = TypeVar("C", bound=Config)
 Attention = Callable[[Builder, C, Layer, Node, Node], Node]
 FeedForward = Callable[[Builder, C, Layer, Node], Node]
+Project = Callable[[Layer, Node], Node]
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node, mode: str = "norm") -> Node:
@@ -27,6 +28,11 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node,
     q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
     q_TNH, k_TKH = rotate(g, table, mode, q_TNH, k_TKH)
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
+
+
+def attn_out(layer: Layer, h: Node) -> Node:
+    """Attention's output projection, [T, D]."""
+    return layer.linear(h, "attn_output", "attn_out")
 
 
 def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node, scaled: bool = True) -> Node:
@@ -43,10 +49,11 @@ def build(
     attention: Attention[C] = attention,
     feed_forward: FeedForward[C] = feed_forward,
     ffn_norm: str = "ffn_norm",
+    project: Project = attn_out,
 ) -> Node:
     """Logits [O, vocabulary]; near copies of llama bring an attention or a feed-forward of their own.
 
-    ffn_norm: the tensor of the norm before the feed-forward.
+    ffn_norm: the tensor of the norm before the feed-forward; project: from what `attention` gives to D.
     """
     table = config.rope.table(g, weights)
     x_TD = g.embed(weights["token_embd"], g.tokens)
@@ -54,7 +61,7 @@ def build(
         h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
         h_TD = attention(g, config, layer, table, h_TD)
         x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
-        x_TD = g.add(x_TD, layer.linear(h_TD, "attn_output", "attn_out"), "attn_residual")
+        x_TD = g.add(x_TD, project(layer, h_TD), "attn_residual")
         h_TD = g.rms_norm(x_TD, layer[ffn_norm], config.norm_eps, "ffn_norm")
         x_TD = g.add(x_TD, feed_forward(g, config, layer, h_TD), "ffn_residual")
     x_OD = g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm")

@@ -105,7 +105,7 @@ def test_forced_and_extracted_graphs_are_well_formed(tmp_path: Path) -> None:
     executor = open_executor(path, "cpu", 2, n_batch=32)
     (step,) = observe(executor, [3]).steps
     executor.close()
-    given = {name for name in step.values if step.graph.node(name).op.writes is None}
+    given = {name for name in step.values if not step.graph.node(name).op.is_write}
     verify(forced(step.graph, given))
     verify(unquantized(step.graph))
     assert not any(node.dtype.name.startswith("q8") for node in unquantized(step.graph).nodes)

@@ -38,7 +38,7 @@ def owner(node: Node) -> Node:
 
 
 def lives_in_arena(node: Node) -> bool:
-    return owner(node).op.name not in ("weight", "state") and owner(node).op.writes is None
+    return owner(node).op.name not in ("weight", "state") and not owner(node).op.is_write
 
 
 def needed_until(graph: Graph) -> dict[Node, int]:

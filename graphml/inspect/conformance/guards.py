@@ -85,7 +85,7 @@ def guard(graph: Graph, device: Device, over: dict[Node, Node], in_arena: bool) 
         if node.op.view:
             if node.inputs[0] in places.offsets:
                 places.offsets[node] = places.offsets[node.inputs[0]]
-        elif node.op.name not in ("weight", "state") and node.op.writes is None:
+        elif node.op.name not in ("weight", "state") and not node.op.is_write:
             size = device.storage(node)
             if node in over and device.storage(over[node]) == size:
                 places.offsets[node] = places.offsets[over[node]]

@@ -145,7 +145,7 @@ def _measure(backend: Backend, device: Device, case: Case, tokens: int) -> Timin
         state.array(name)[...] = operand(case, int(name.partition(".")[2]), dims, generator)
     seconds, by_device = _time(program, state, dims, built)
     done = work(built.node, {**dims, "C": CONTEXT})
-    written = 0 if case.op.writes is not None else sum(plain_bytes(kind) for kind in case.results)
+    written = 0 if case.op.is_write else sum(plain_bytes(kind) for kind in case.results)
     return Timing(
         case.name, case.op.name, case.format, case.call, tokens, seconds, done.n_bytes + written, done.flops,
         by_device, backend.refuses(built.node),

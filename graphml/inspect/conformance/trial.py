@@ -86,7 +86,7 @@ def _add(g: Builder, case: Case, i: int) -> Built:
         matrix = g.weight(f"{i}.product", kind, (OF_PRODUCT, fixed(results[j].shape[-1])))
         results[j] = g.make(linear, matrix, results[j])
         extra.append(results[j])
-    outputs = {} if case.op.writes is not None else {f"{i}.result_{j}": r for j, r in enumerate(results)}
+    outputs = {} if case.op.is_write else {f"{i}.result_{j}": r for j, r in enumerate(results)}
     return Built(case, node, (*extra, node), outputs, copied)
 
 
@@ -121,7 +121,7 @@ class Trial:
         return [self._judge(i, run, leaves, wanted, got) for i in range(len(self.built))]
 
     def _keep_states(self, node: Node, value: Array) -> None:
-        if node.op.name == "state" or node.op.writes is not None:
+        if node.op.name == "state" or node.op.is_write:
             self._wanted_states[_state_of(node)] = value
 
     def _make_weights(self) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -220,8 +220,8 @@ class Trial:
 
 def _state_of(node: Node) -> str:
     """The name of the state that a node is, or that it stands for after a write."""
-    while node.op.writes is not None:
-        node = node.inputs[node.op.writes]
+    while node.op.is_write:
+        node = node.inputs[node.op.writes or 0]
     return node.name
 
 

@@ -60,7 +60,7 @@ def limit_of(nodes: Sequence[Node], limits: str) -> float:
         elif name == "softmax" or family not in ("layout", "index", "leaf"):
             found.append(GGML["softmax" if name == "softmax" else "default"])
         else:
-            found.append(GGML["default"] if node.op.writes is not None else GGML["moved"])
+            found.append(GGML["default"] if node.op.is_write else GGML["moved"])
     return max(found)
 
 

@@ -1,0 +1,80 @@
+"""Recurrent ops: what each token makes of the state of its sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from graphml.ir.node import Node
+from graphml.ir.op import Array
+from graphml.ir.ops.leaf import weight_leaf
+from graphml.ir.shape import bounds
+from graphml_cpu.compiler import KernelRef
+from graphml_cpu.lowering.step import Argument, Constant, Lowering, Step, leading, width
+
+
+def _refuses_computed(weight: Node) -> str | None:
+    """Refuse what cannot be transposed when the program is made."""
+    return None if weight.op is weight_leaf else f"{weight.name} is computed in the graph"
+
+
+def _refuses_conv(node: Node) -> str | None:
+    return _refuses_computed(node.inputs[2])
+
+
+def _transposed(weight: Node) -> Constant:
+    def made(weights: Mapping[str, Array]) -> Array:
+        return np.ascontiguousarray(weights[weight.name].T)
+
+    return Constant(made)
+
+
+def _lower_conv(node: Node, threads: int) -> list[Step]:
+    state, x, weight, sequences, positions = node.inputs[:5]
+    arguments: dict[str, Argument] = {
+        "state": state,
+        "x": x,
+        "weight": _transposed(weight),
+        "bias": node.inputs[5] if len(node.inputs) > 5 else 0,
+        "sequences": sequences,
+        "positions": positions,
+        "out": node,
+        "n": width(x),
+        "d_conv": width(weight),
+        "rows": leading(x),
+    }
+    ref = KernelRef("ssm_conv", "graphml_cpu.kernels.ssm_conv", "make_ssm_conv")
+    return [Step(ref, arguments, writes=("state", "out"))]
+
+
+CONV = Lowering(("ssm_conv",), _lower_conv, refuses=_refuses_conv)
+
+
+def _decays_by_head(node: Node) -> bool:
+    state, a = node.inputs[0], node.inputs[3]
+    return bounds(a.shape) == (bounds(state.shape)[1], 1)
+
+
+def _refuses_scan(node: Node) -> str | None:
+    return None if _decays_by_head(node) else _refuses_computed(node.inputs[3])
+
+
+def _lower_scan(node: Node, threads: int) -> list[Step]:
+    state, x, dt, a, b, c, d, sequences, positions = node.inputs
+    n_head, d_state, head_dim = bounds(state.shape)[1:]
+    arguments: dict[str, Argument] = {
+        "state": state, "x": x, "dt": dt, "a": a, "b": b, "c": c, "d": d, "sequences": sequences,
+        "positions": positions, "out": node, "d_state": d_state, "rows": leading(x),
+    }  # fmt: skip
+    name = "ssm_scan"
+    if _decays_by_head(node):
+        arguments |= {"n_head": n_head, "head_dim": head_dim, "n_group": width(b) // d_state}
+    else:
+        name = "ssm_scan_channels"
+        arguments |= {"a": _transposed(a), "n": head_dim}
+    ref = KernelRef(name, "graphml_cpu.kernels.ssm_scan", f"make_{name}")
+    return [Step(ref, arguments, writes=("state", "out"))]
+
+
+SCAN = Lowering(("ssm_scan",), _lower_scan, refuses=_refuses_scan)

@@ -1,0 +1,67 @@
+"""The inputs of a step, which every graph of a model shares, and the bounds of its dimensions.
+
+Knows names, types and shapes of inputs; nothing of ops.
+"""
+
+from __future__ import annotations
+
+from graphml.ir.builder import BaseBuilder
+from graphml.ir.dtype import I32, dtype
+from graphml.ir.node import Node
+from graphml.ir.shape import Symbol
+
+
+class StepBuilder(BaseBuilder):
+    """Builds the graph of one step of at most `max_tokens` tokens.
+
+    max_outputs: rows whose logits may be asked for; max_sequences, max_cells, block_size: of the cache;
+    cache_dtype: how keys and values are kept: `f16`, `f32`, `bf16` or a format that has an encoder.
+    """
+
+    def __init__(
+        self,
+        max_tokens: int = 512,
+        max_outputs: int = 512,
+        max_sequences: int = 1,
+        max_cells: int = 1 << 20,
+        block_size: int = 32,
+        cache_dtype: str = "f16",
+    ) -> None:
+        super().__init__()
+        self.n_tokens = Symbol("T", max_tokens)
+        self.n_outputs = Symbol("O", max_outputs)
+        self.n_sequences = Symbol("S", max_sequences)
+        self.n_cells = Symbol("C", max_cells)
+        self.n_blocks = Symbol("B", -(-max_cells // block_size))
+        self.block_size = block_size
+        self.cache_dtype = dtype(cache_dtype)
+
+    @property
+    def tokens(self) -> Node:
+        """Token ids, i32 [T]."""
+        return self.input("tokens", I32, (self.n_tokens,))
+
+    @property
+    def positions(self) -> Node:
+        """Position of each token in its sequence, i32 [T]."""
+        return self.input("positions", I32, (self.n_tokens,))
+
+    @property
+    def sequences(self) -> Node:
+        """Row of each token in the block table, i32 [T]."""
+        return self.input("sequences", I32, (self.n_tokens,))
+
+    @property
+    def cells(self) -> Node:
+        """Cache cell that each token's key and value go to, i32 [T]."""
+        return self.input("cells", I32, (self.n_tokens,))
+
+    @property
+    def block_table(self) -> Node:
+        """Cache blocks of each sequence, i32 [S, B]."""
+        return self.input("block_table", I32, (self.n_sequences, self.n_blocks))
+
+    @property
+    def wanted(self) -> Node:
+        """Rows whose logits are wanted, i32 [O]."""
+        return self.input("wanted", I32, (self.n_outputs,))
