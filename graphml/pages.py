@@ -1,4 +1,4 @@
-"""Memory pages of the process: fresh ones, large where the system has them, and on which node they lie.
+"""Memory pages: fresh ones, large where the system has them, on which node they lie, and those of files.
 
 Knows the operating system; knows nothing of weights, caches or graphs.
 """
@@ -39,6 +39,18 @@ def fresh(n_bytes: int, large: bool) -> NDArray[np.uint8]:
     if large and hasattr(mmap, "MADV_HUGEPAGE"):
         pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, np.uint8)[:n_bytes]
+
+
+def let_go(file: int) -> None:
+    """Have an open file, by its descriptor, leave the system's memory; nothing where it cannot be asked to.
+
+    What a process wrote stays there in small pages, which a product that fetches far ahead reads a fifth more
+    slowly; read back from the disk it comes in pages of 2 MB, where the file system has them (decision 10).
+    """
+    if hasattr(os, "posix_fadvise"):
+        with contextlib.suppress(OSError):  # a file system that has no say in it
+            os.fsync(file)  # what is not on the disk yet would stay
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def nodes() -> list[int]:

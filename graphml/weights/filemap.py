@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.errors import WeightsError
+from graphml.pages import let_go
 
 Bytes = NDArray[np.uint8]
 
@@ -52,10 +53,14 @@ class FileMap:
     def will_need(self, large: bool = False) -> None:
         """Ask the system to read the whole file ahead (madvise WILLNEED); nothing where that is unknown.
 
-        large: into large pages (madvise HUGEPAGE), if the file system has them.
+        large: into large pages, if the file system has them: what of it is in memory goes first, and is read
+        again.
         """
         if self._view is None or not hasattr(self._map, "madvise"):
             return
+        if large:
+            with self.path.open("rb") as file:
+                let_go(file.fileno())
         if large and hasattr(mmap, "MADV_HUGEPAGE"):
             with contextlib.suppress(OSError):  # a kernel without them
                 self._map.madvise(mmap.MADV_HUGEPAGE)

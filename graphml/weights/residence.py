@@ -24,8 +24,9 @@ class Residence:
     """How weights are brought into memory.
 
     pages: "map": they stay in the map and are read when they are touched. "ahead": the same, and the system
-    is asked to read the whole file ahead (madvise WILLNEED). "huge": the same, in large pages (madvise
-    HUGEPAGE), for systems whose files can have them. "copy": copied into large pages of the process's own.
+    is asked to read the whole file ahead (madvise WILLNEED). "huge": the same, in large pages, for a file
+    that was written since the system started: it leaves memory and is read again. "copy": copied into large
+    pages of the process's own.
     numa: "first-touch": a page lies on the node of the thread that touches it first; "interleave": pages
     that are read ahead or copied lie on all nodes in turn. Raises `UsageError` for other words.
     """

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
+import os
+import subprocess
 from pathlib import Path
 from unittest import mock
 
@@ -143,3 +146,29 @@ def test_a_system_that_refuses_says_why() -> None:
     ):
         pass
     assert len(NUMA) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system cannot be asked to forget a file")
+def test_a_file_that_is_let_go_leaves_memory(tmp_path: Path) -> None:
+    """`mincore` tells which pages of a map are in memory, touched or not."""
+    path, n_pages = tmp_path / "written", 256
+    path.write_bytes(b"x" * n_pages * mmap.PAGESIZE)
+
+    def in_memory() -> int:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as map:
+            found = (ctypes.c_ubyte * n_pages)()
+            address = np.frombuffer(map, np.uint8).ctypes.data
+            asked = ctypes.CDLL(None, use_errno=True).mincore(
+                ctypes.c_void_p(address), ctypes.c_size_t(len(map)), found
+            )
+            assert asked == 0
+            return sum(page & 1 for page in found)
+
+    kind = subprocess.run(["stat", "-f", "-c", "%T", path], capture_output=True, text=True).stdout.strip()
+    if kind in ("tmpfs", "ramfs", "overlayfs"):
+        pytest.skip(f"a file of {kind} cannot leave memory so")
+    assert in_memory() > 0
+    with path.open("rb") as file:
+        pages.let_go(file.fileno())
+    assert in_memory() == 0
+    assert path.read_bytes() == b"x" * n_pages * mmap.PAGESIZE

@@ -26,6 +26,7 @@ from graphml.errors import UsageError
 from graphml.inspect.bench.blocks import random_blocks
 from graphml.inspect.bench.mixes import FileType, ModelFacts, file_type, tensor_format
 from graphml.inspect.bench.shapes import Shape, Value, metadata, shape_named, tensors
+from graphml.pages import let_go
 
 MADE = "making"
 ALIGNMENT = 32
@@ -59,6 +60,8 @@ def _write_whole(path: Path, shape: Shape, kind: FileType, progress: Progress) -
     try:
         with os.fdopen(handle, "wb") as file:
             write_model(file, shape, kind, progress)
+            file.flush()
+            let_go(file.fileno())
         Path(partial).chmod(0o644)
         Path(partial).replace(path)
     except BaseException:
