@@ -29,8 +29,11 @@ SLEEP_ARGUMENT = 656
 FUTEX_FUNCTION = 664  # libc's syscall(), or 0
 FUTEX_NUMBER = 672
 SPINS = 680  # pauses before a waiting thread yields
+LIMIT = 688  # threads that may take part in the run that is on: those of lower numbers
+TAKEN = 696  # counter ticks of all runs so far
 CLAIMS = 768  # a line for each thread: which of its parts of which step are taken
 CLAIM_BYTES = 128
+LATE = 8  # within a thread's line: counter ticks that it waited longer than it spins
 
 # STATE counts the threads that are in the open stretch of steps and those that were; the stretch's number
 # stands above. Stretches and steps are numbered through all runs, so that a latecomer cannot mistake one.
@@ -74,6 +77,7 @@ def new_sync_memory(n_threads: int, *, crowded: bool = False) -> NDArray[np.int6
         if sys.platform == "linux" and number and sys.byteorder == "little":
             words[FUTEX_FUNCTION // 8] = _address(library.syscall)
             words[FUTEX_NUMBER // 8] = number
+    words[LIMIT // 8] = n_threads
     words[SPINS // 8] = 10 if crowded else _SPINS
     return words
 

@@ -82,6 +82,7 @@ class Tape:
 
     `table` is what the walkers are given: per thread the address of its steps, their number, the address of
     its time stamps (0 if the tape is not timed), that of the stretches between barriers, and their number.
+    `anyone`: whether any of the threads can walk it without the others.
     """
 
     def __init__(self, steps: Sequence[Step], n_threads: int, *, timed: bool = False) -> None:
@@ -90,6 +91,7 @@ class Tape:
         self._rows: NDArray[np.int64] = np.zeros((n_threads, max(len(steps), 1), 4), np.int64)
         self._times: NDArray[np.int64] = np.zeros((n_threads, 2 * len(steps) + 1 if timed else 0), np.int64)
         self._stretches: NDArray[np.int64] = np.array(_stretches(steps, timed), np.int64).reshape(-1, 4)
+        self.anyone = not self._stretches[:, 2].any()
         self.table: NDArray[np.int64] = np.zeros((n_threads, 5), np.int64)
         for index, step in enumerate(self.steps):
             if len(step.blocks) not in (1, n_threads) or (step.replicated and len(step.blocks) != n_threads):

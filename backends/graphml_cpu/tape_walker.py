@@ -38,6 +38,24 @@ def _wait_longer(words: int, waited: int) -> None:
 
 
 @inline
+def _wait_for_others(words: int, ith: int, waited: int, since: int) -> int:
+    """One turn of waiting within a run: when the thread began to wait longer than it spins, else 0."""
+    if since == 0 and waited >= load_i64(words + sync.SPINS):
+        since = cycle_counter()
+    _wait_longer(words, waited)
+    return since
+
+
+@inline
+def _note_late(words: int, ith: int, since: int) -> int:
+    """Add up a long wait that is over; always 0."""
+    if since != 0:
+        at = words + sync.CLAIMS + ith * sync.CLAIM_BYTES + sync.LATE
+        store_i64(at, load_i64(at) + cycle_counter() - since)
+    return 0
+
+
+@inline
 def _join(words: int, seen: int) -> int:
     """Enter the open stretch, if it is another than `seen`; its number, or -1."""
     state = atomic_load(words + sync.STATE)
@@ -175,6 +193,7 @@ def make_lead() -> Callable[..., None]:
             if load_i64(table + 16) != 0:
                 store_i64(load_i64(table + 16), cycle_counter())
             return
+        begun = cycle_counter()
         # No thread is in a stretch between runs, so nobody reads these.
         stretch = (atomic_load(words + sync.STATE) >> sync.STRETCH_SHIFT) + 1
         step = load_i64(words + sync.NEXT_STEP)
@@ -184,18 +203,23 @@ def make_lead() -> Callable[..., None]:
         store_i64(words + sync.NEXT_STEP, step + load_i64(table + 8))
         atomic_store(words + sync.STATE, (stretch << sync.STRETCH_SHIFT) + sync.ACTIVE + sync.MEMBER)
         atomic_add(words + sync.WORK, 1)
-        if nth > 1 and atomic_add(words + sync.SLEEPERS, 0) > 0:
+        left_out = nth - load_i64(words + sync.LIMIT)  # who asleep may stay so
+        if nth > 1 and atomic_add(words + sync.SLEEPERS, 0) > left_out:
             _wake(words)
         seen, since = _walk(words, stretch, stretch, 0, nth)
         waited = 0
+        late_since = 0
         while atomic_load(words + sync.STATE) & sync.ACTIVE != 0:
             before = seen
             seen, since = _continue(words, seen, since, 0, nth)
             if seen == before:
-                _wait_longer(words, waited)
+                late_since = _wait_for_others(words, 0, waited, late_since)
                 waited += 1
             else:
+                late_since = _note_late(words, 0, late_since)
                 waited = 0
+        _note_late(words, 0, late_since)
+        store_i64(words + sync.TAKEN, load_i64(words + sync.TAKEN) + cycle_counter() - begun)
         if load_i64(table + 16) != 0:
             # The wait behind the last step.
             store_i64(load_i64(table + 16) + load_i64(table + 8) * 16, cycle_counter())
@@ -242,18 +266,24 @@ def make_serve() -> Callable[..., None]:
         seen = -1
         since = -1
         waited = 0
+        late_since = 0
         while True:
             work, before = atomic_load(words + sync.WORK), seen
-            seen, since = _continue(words, seen, since, ith, nth)
+            may = ith < load_i64(words + sync.LIMIT)
+            if may:
+                seen, since = _continue(words, seen, since, ith, nth)
             if seen != before:
+                late_since = _note_late(words, ith, late_since)
                 waited = 0
                 continue
-            if atomic_load(words + sync.STATE) & sync.ACTIVE != 0:
-                _wait_longer(words, waited)
-            elif atomic_load(words + sync.CLOSING) != 0:
+            if may and atomic_load(words + sync.STATE) & sync.ACTIVE != 0:
+                late_since = _wait_for_others(words, ith, waited, late_since)
+                waited += 1
+                continue
+            late_since = _note_late(words, ith, late_since)
+            if atomic_load(words + sync.CLOSING) != 0:
                 break
-            else:
-                _wait_for_work(words, waited, work)
+            _wait_for_work(words, waited, work)
             waited += 1
 
     return serve

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from graphml import settings
 from graphml.errors import BackendError, UsageError
 from graphml_cpu import sync
+from graphml_cpu.attendance import Attendance
 from graphml_cpu.compiler import Kernel, KernelRef, compile_kernels
 from graphml_cpu.processors import physical_cores, usable_processors
 from graphml_cpu.tape import Tape
@@ -61,6 +62,9 @@ class Team:
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._words = sync.new_sync_memory(wanted, crowded=wanted > len(usable_processors()))
+        self._attendance = Attendance(wanted)
+        lines = sync.CLAIMS // 8 + np.arange(wanted) * (sync.CLAIM_BYTES // 8)
+        self._late = lines + sync.LATE // 8
         kernels = compile_kernels(_REFS)
         self._lead_block = kernels["tape-lead"].block(words=self._words.ctypes.data, table=0)
         self._lead = _entry_type(kernels["tape-lead"].address)
@@ -97,8 +101,12 @@ class Team:
                 raise BackendError("this team is closed")
             self._words[sync.STOP // 8] = 0
             self._lead_block[1] = tape.table.ctypes.data
+            free = self.n_threads > 1 and tape.anyone
+            self._words[sync.LIMIT // 8] = self._attendance.limit if free else self.n_threads
             # One call does it all: an interrupt (Ctrl-C) waits until it is back; no worker is left waiting.
             self._lead(self._lead_block.ctypes.data, 0, self.n_threads)
+            if free:
+                self._attendance.ran(int(self._words[sync.TAKEN // 8]), int(self._words[self._late].max()))
             return not self._words[sync.STOPPED // 8]
 
     def stop(self) -> None:

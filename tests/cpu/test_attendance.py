@@ -1,0 +1,78 @@
+"""Who takes part in runs while others have the cores: the decisions, and runs of a team that is limited."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from graphml_cpu.attendance import _LONGEST, _LOOK, _SHORTEST, Attendance
+from graphml_cpu.compiler import KernelRef, compile_kernels
+from graphml_cpu.tape import Step, Tape
+from graphml_cpu.workers import Team
+
+
+class Runs:
+    """Runs of 100 ticks each; `lost[limit]` of them are waits while so many take part."""
+
+    def __init__(self, n_threads: int, lost: dict[int, int]) -> None:
+        self.attendance, self.lost = Attendance(n_threads), lost
+        self.taken = self.late = 0
+
+    def limits(self, count: int) -> list[int]:
+        found = []
+        for _ in range(count):
+            found.append(self.attendance.limit)
+            self.taken += 100
+            self.late += self.lost.get(self.attendance.limit, 0)
+            self.attendance.ran(self.taken, self.late)
+        return found
+
+
+def test_all_take_part_while_nobody_is_late() -> None:
+    assert Runs(2, {2: 25}).limits(300) == [2] * 300
+    assert Runs(1, {1: 90}).limits(50) == [1] * 50
+
+
+def test_one_that_holds_up_the_other_stays_away_ever_longer() -> None:
+    found, expected = Runs(2, {2: 40}).limits(600), []
+    rest = _SHORTEST
+    while len(expected) < 600:
+        expected += [2] * _LOOK + [1] * rest
+        rest = min(2 * rest, _LONGEST)
+    assert found == expected[:600]
+
+
+def test_it_comes_back_when_the_core_is_free_again() -> None:
+    runs = Runs(2, {2: 40})
+    runs.limits(500)
+    runs.lost = {}
+    assert runs.limits(_LONGEST + 50)[-50:] == [2] * 50
+    runs.lost = {2: 40}
+    assert runs.limits(2 * _LOOK + _SHORTEST).count(1) == _SHORTEST  # patience begins anew
+
+
+def test_of_many_only_as_many_stay_away_as_cores_are_taken() -> None:
+    runs = Runs(8, {8: 30, 7: 20, 6: 2})
+    runs.limits(400)
+    found = runs.limits(400)
+    assert min(found) == 6
+    assert np.mean(np.array(found) == 6) > 0.4
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_a_limited_team_does_all_the_work(limit: int) -> None:
+    add = compile_kernels([KernelRef("sum_neighbours", "cpu_sample_kernels", "make_sum_neighbours")])
+    kernel, n, team = add["sum_neighbours"], 64, Team(3)
+    a, b = np.arange(n), np.zeros(n, np.int64)
+    blocks = [kernel.block(x=x.ctypes.data, out=y.ctypes.data, n=n) for x, y in ((a, b), (b, a))]
+    steps = [Step(kernel.address, (block.ctypes.data,), parts=4) for block in blocks] * 100
+    wanted = np.arange(n)
+    for _ in range(5):
+        team._attendance.limit = limit
+        assert team.run(Tape(steps, 3))
+        for _ in steps:
+            wanted = wanted + wanted[::-1] + 1
+        np.testing.assert_array_equal(a, wanted)
+    fixed = Tape([Step(kernel.address, (blocks[0].ctypes.data,))], 3)  # this one needs all threads
+    assert not fixed.anyone
+    assert team.run(fixed)
+    team.close()
