@@ -16,6 +16,7 @@ from graphml.errors import ArchitectureError
 from graphml.ir.dtype import dtype
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.ir.shape import fixed
 from graphml.weights import Metadata, Tensor
 
 EMBEDDING = "token_embd.weight"  # GGUF's name for the table with a row for each id, in every architecture
@@ -125,6 +126,7 @@ class Tensors:
         self._tensors = tensors
         self._prefix = prefix
         self._used: set[str] = set() if used is None else used
+        self.scales: Tensors = self  # where `.scale`s are looked for
         self._absent: list[str] = []  # asked for, to see which of several ways the file goes
 
     def get(self, *names: str) -> Node | None:
@@ -159,16 +161,20 @@ class Tensors:
     ) -> Node:
         """X times the tensor, times its `.scale`, plus its `.bias`, as far as the file has them.
 
+        A matrix of one row may be a vector, since files drop dimensions of 1.
         scale_last: the scale multiplies the sum with the bias, as llama.cpp has it in feed-forwards.
         scaled: see `scale`. rows: how many the matrix must have, if anything is known of it.
         """
-        if rows is not None and self[name].shape[0] != rows:
+        matrix = self[name]
+        if len(matrix.shape) == 1:
+            matrix = self.g.reshape(matrix, 1, fixed(matrix.shape[0]), keep=0)
+        if rows is not None and matrix.shape[0] != rows:
             raise ArchitectureError(
                 f"tensor {self._prefix}{name}.weight: wanted {rows} rows; got {self[name].type}"
             )
         extras = [(self.g.mul, self.scale(name, scaled)), (self.g.add, self.get(f"{name}.bias"))]
         todo = [(apply, node) for apply, node in extras if node is not None]
-        y = self.g.mul_mat(self[name], x, name=None if todo else out)
+        y = self.g.mul_mat(matrix, x, name=None if todo else out)
         for i, (apply, node) in enumerate(reversed(todo) if scale_last else todo, 1):
             y = apply(y, node, name=out if i == len(todo) else None)
         return y
@@ -179,17 +185,26 @@ class Tensors:
         NVFP4 weights mean nothing without it. Beside other formats llama.cpp reads it in some feed-forwards
         only: unless `scaled`, it is left out there.
         """
-        return self.get(f"{name}.scale") if scaled or self[name].dtype.name == "nvfp4" else None
+        return self.scales.get(f"{name}.scale") if scaled or self[name].dtype.name == "nvfp4" else None
 
     def logits(self, x: Node, name: str = "logits") -> Node:
         """X times the matrix `output`, or the embedding where the file has no such."""
         return self.linear(x, "output" if self.get("output") else "token_embd", name)
 
-    def layers(self, count: int) -> Iterator[Layer]:
-        """The tensors of `blk.0`, `blk.1`, ...; nodes built meanwhile are named `layers.0. ...`."""
-        for index in range(count):
+    def layers(self, blocks: int | Sequence[int], own_scales: bool = False) -> Iterator[Layer]:
+        """The tensors of `blk.0`, `blk.1`, ...; nodes built meanwhile are named `layers.0. ...`.
+
+        blocks: how many, or the number of the block whose tensors each layer has, where several share them.
+        own_scales: a layer's `.scale`s are those of its own number all the same.
+        """
+        numbers = range(blocks) if isinstance(blocks, int) else blocks
+        for index, number in enumerate(numbers):
             with self.g.scope(f"layers.{index}"):
-                yield Layer(self.g, self._tensors, f"blk.{index}.", self._used, index, index == count - 1)
+                last = index == len(numbers) - 1
+                layer = Layer(self.g, self._tensors, f"blk.{number}.", self._used, index, last)
+                if own_scales:
+                    layer.scales = Tensors(self.g, self._tensors, f"blk.{index}.", self._used)
+                yield layer
 
     def without(self, pattern: str) -> Tensors:
         """The tensors but for those that a pattern (`*.attn_output.bias`) finds, which go unused."""

@@ -12,6 +12,7 @@ from graphml.engine.architecture import Keys
 from graphml_models._rope import Rope, read_rope
 
 MAX_LAYERS = 1000  # more than any model has; tables by layer must not grow with a damaged number
+N_AHEAD = "nextn_predict_layers"  # of the layers, the last: they guess further tokens and are left out
 RMS_EPS, LAYER_EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
 
 
@@ -49,14 +50,16 @@ def shared(keys: Keys, eps: str = RMS_EPS, heads: tuple[int, int] | None = None)
     head_dim = keys.integer("attention.key_length", n_embd // n_head)
     if head_dim < 1:
         raise keys.unsupported("attention.key_length", "at least 1")
-    n_layer = keys.integer("block_count")
+    n_layer, n_ahead = keys.integer("block_count"), keys.integer(N_AHEAD, 0)
     if not 1 <= n_layer <= MAX_LAYERS:
         raise keys.unsupported("block_count", f"1 to {MAX_LAYERS} layers")
+    if not 0 <= n_ahead < n_layer:
+        raise keys.unsupported(N_AHEAD, f"fewer than the {n_layer} layers")
     return {
         "n_ctx": n_ctx,
         "n_vocab": keys.n_vocab(),
         "n_embd": n_embd,
-        "n_layer": n_layer,
+        "n_layer": n_layer - n_ahead,
         "n_head": n_head,
         "n_head_kv": heads[1] if heads else keys.integer("attention.head_count_kv", n_head),
         "head_dim": head_dim,

@@ -13,6 +13,8 @@ from graphml.ir.node import Node
 from graphml.ir.shape import fixed
 from graphml_models._config import Config
 
+Parts = tuple[Node | None, Node, Node, Node]
+
 
 def latent(
     g: Builder,
@@ -22,10 +24,10 @@ def latent(
     x_TD: Node,
     mode: str = "norm",
     factor: Node | None = None,
-) -> tuple[Node | None, Node, Node, Node]:
+) -> Parts:
     """Queries in two parts [T, N, I] (None if I is 0) and [T, N, P], latent [T, R], rotated key [T, 1, P].
 
-    factor: of each token's queries, [T, 1, 1].
+    The key is normed before where the file has a norm for it. factor: of each token's queries, [T, 1, 1].
     """
     q_TNH = g.heads(_queries(g, config, layer, x_TD), config.n_head)
     if factor is not None:
@@ -39,6 +41,8 @@ def latent(
     n_latent, norm_R = fixed(kv_TE.shape[1]) - n_rot, layer["attn_kv_a_norm"]
     kv_TR = g.rms_norm(g.columns(kv_TE, 0, n_latent), norm_R, config.norm_eps, "kv_norm")
     k_T1P = g.heads(g.columns(kv_TE, n_latent, n_latent + n_rot), 1)
+    if layer.get("attn_k_norm"):
+        k_T1P = g.rms_norm(k_T1P, layer["attn_k_norm"], config.norm_eps, "k_norm")
     return q_TNI, g.rope(q_TNP, table, mode, "q_rope"), kv_TR, g.rope(k_T1P, table, mode, "k_rope")
 
 
@@ -50,6 +54,20 @@ def _queries(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     return layer.linear(
         g.rms_norm(narrow, layer["attn_q_a_norm"], config.norm_eps, "q_norm"), "attn_q_b", "q"
     )
+
+
+def folded(g: Builder, layer: Layer, parts: Parts, scale: float, window: int = 0) -> Node:
+    """Attention before its output projection, [T, N * V]: all heads read one latent of each token.
+
+    The matrices that would make keys and values of it are applied to queries and outputs. parts: of `latent`.
+    """
+    q_TNI, q_TNP, kv_TR, k_T1P = parts
+    assert q_TNI is not None
+    q_TNE = g.concat(g.per_head(layer["attn_k_b"], q_TNI, "q_latent"), q_TNP)
+    k_T1E = g.concat(g.heads(kv_TR, 1), k_T1P)
+    y_TNE = g.heads(g.attend(q_TNE, k_T1E, None, layer.index, scale, window), fixed(q_TNE.shape[1]))
+    y_TNR = g.columns(y_TNE, 0, fixed(kv_TR.shape[1]))
+    return g.flatten(g.per_head(layer["attn_v_b"], y_TNR, "v"))
 
 
 def unfolded(

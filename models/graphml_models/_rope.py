@@ -41,23 +41,41 @@ def read_sections(keys: Keys) -> bool:
 
 
 def read_rope(keys: Keys, head_dim: int, n_ctx: int) -> Rope:
-    """Base, scaling (none, linear, YaRN, LongRoPE) and number of rotating dimensions, as in llama.cpp."""
-    kind = keys.text("rope.scaling.type", "linear")
+    """Base, scaling and number of rotating dimensions, as in llama.cpp, which has no `dynamic` scaling.
+
+    That of transformers takes its base from the length of the text; here it is the one for texts as long as
+    the context, so that a token turns the same whatever follows it.
+    """
+    kind, n_rot = keys.text("rope.scaling.type", "linear"), keys.integer("rope.dimension_count", head_dim)
     factor = keys.number("rope.scaling.factor", keys.number("rope.scale_linear", 0.0))
+    original = keys.integer("rope.scaling.original_context_length", n_ctx)
     scaling = {
         "freq_base": keys.number("rope.freq_base", 10000.0),
         "attn_factor": keys.number("rope.scaling.attn_factor", 1.0),
     }
-    if kind not in ("none", "linear", "yarn", "longrope"):
-        raise ArchitectureError(f"rope.scaling.type: wanted none, linear, yarn or longrope; got {kind!r}")
-    original = keys.integer("rope.scaling.original_context_length", n_ctx)
-    if kind != "none" and factor:
+    if kind not in ("none", "linear", "yarn", "longrope", "dynamic"):
+        raise ArchitectureError(
+            f"rope.scaling.type: wanted none, linear, yarn, longrope or dynamic; got {kind!r}"
+        )
+    if kind == "dynamic" and factor and 0 < original < n_ctx:
+        scaling["freq_base"] = stretched_base(
+            scaling["freq_base"], factor * n_ctx / original - (factor - 1.0), n_rot
+        )
+    elif kind in ("linear", "yarn", "longrope") and factor:
         scaling["freq_scale"] = 1.0 / factor
-    if kind == "yarn":
+    extrapolated = keys.number("rope.scaling.yarn_ext_factor", -1.0)  # below 0: not said
+    if extrapolated < 0.0:
+        extrapolated = float(kind == "yarn")
+    if extrapolated:
         scaling |= {
-            "ext_factor": 1.0,
+            "ext_factor": extrapolated,
             "n_ctx_orig": original,
             "beta_fast": keys.number("rope.scaling.yarn_beta_fast", 32.0),
             "beta_slow": keys.number("rope.scaling.yarn_beta_slow", 1.0),
         }
-    return Rope(keys.integer("rope.dimension_count", head_dim), scaling, long=n_ctx > original)
+    return Rope(n_rot, scaling, long=n_ctx > original)
+
+
+def stretched_base(base: float, times: float, n_rot: int) -> float:
+    """The base with which the slowest of n_rot / 2 pairs turns slower by `times` (NTK-aware scaling)."""
+    return base * times ** (n_rot / (n_rot - 2)) if n_rot > 2 else base

@@ -82,15 +82,17 @@ def choose(g: Builder, routing: Routing, layer: Layer, x_TD: Node) -> Chosen:
     return Chosen(g, layer, ids_TU, weights_TU)
 
 
-def shared_and_chosen(g: Builder, config: Config, layer: Layer, x_TD: Node, normalise: bool = False) -> Node:
+def shared_and_chosen(
+    g: Builder, config: Config, layer: Layer, x_TD: Node, normalise: bool = False, scaled: bool = False
+) -> Node:
     """SwiGLU in layers without a router, in others experts beside those that all tokens share, [T, D].
 
-    normalise: whatever the file says; files of some architectures do not.
+    normalise: whatever the file says; files of some architectures do not. scaled: see `Tensors.scale`.
     """
     if layer.get("ffn_gate_inp") is None:
-        return gated_ffn(g, layer, x_TD)
+        return gated_ffn(g, layer, x_TD, scaled=scaled)
     routing = replace(config.routing, normalise=True) if normalise else config.routing
-    chosen = choose(g, routing, layer, x_TD)
+    chosen = replace(choose(g, routing, layer, x_TD), scaled=scaled)
     if layer.get("ffn_gate_up_exps"):
         both_TUF = chosen.linear(x_TD, "ffn_gate_up_exps")
         half = fixed(both_TUF.shape[-1]) // 2
@@ -100,4 +102,4 @@ def shared_and_chosen(g: Builder, config: Config, layer: Layer, x_TD: Node, norm
     chosen_TD = chosen.combine(chosen.linear(g.mul(g.silu(gate_TUF), up_TUF), "ffn_down_exps"))
     if layer.get("ffn_up_shexp", "ffn_gate_shexp", "ffn_down_shexp") is None:
         return chosen_TD
-    return g.add(chosen_TD, gated_ffn(g, layer, x_TD, suffix="_shexp"), "experts")
+    return g.add(chosen_TD, gated_ffn(g, layer, x_TD, suffix="_shexp", scaled=scaled), "experts")

@@ -13,9 +13,8 @@ from typing import Any, Self
 from graphml.engine.architecture import Keys, Layer, SampleModel
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.ir.shape import fixed
 from graphml_models import _config, _routing, llama
-from graphml_models._latent import latent, unfolded
+from graphml_models._latent import folded, latent, unfolded
 from graphml_models._rope import Rope
 from graphml_models._routing import Routing, shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, Shapes, shared_expert, transformer
@@ -62,20 +61,11 @@ def _yarn(keys: Keys, rope: Rope) -> tuple[Rope, float]:
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
-    """Attention before its output projection, [T, N * V]: all heads read one latent of each token.
-
-    The matrices that would make keys and values of it are applied to queries and outputs.
-    """
+    """Attention before its output projection, [T, N * V]."""
     factor = g.position_scale(config.temperature, config.temperature_step) if config.temperature else None
     if layer.get("attn_kv_b"):  # of an older file
         return unfolded(g, config, layer, table, x_TD, factor=factor)
-    q_TNI, q_TNP, kv_TR, k_T1P = latent(g, config, layer, table, x_TD, factor=factor)
-    assert q_TNI is not None
-    q_TNE = g.concat(g.per_head(layer["attn_k_b"], q_TNI, "q_latent"), q_TNP)
-    k_T1E = g.concat(g.heads(kv_TR, 1), k_T1P)
-    y_TNE = g.heads(g.attend(q_TNE, k_T1E, None, layer.index, config.scale), config.n_head)
-    y_TNR = g.columns(y_TNE, 0, fixed(kv_TR.shape[1]))
-    return g.flatten(g.per_head(layer["attn_v_b"], y_TNR, "v"))
+    return folded(g, layer, latent(g, config, layer, table, x_TD, factor=factor), config.scale)
 
 
 build = partial(llama.build, attention=attention, feed_forward=shared_and_chosen)

@@ -11,7 +11,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml_models import _config, llama
 from graphml_models._attention import norm_heads, project, rotate
-from graphml_models._rope import read_sections
+from graphml_models._rope import read_sections, stretched_base
 from graphml_models._samples import HEAD_NORMS, transformer
 
 
@@ -25,7 +25,7 @@ class Config(_config.Config):
         read_sections(keys)
         alpha, rope, width = keys.number("rope.scaling.alpha", 0.0), known["rope"], known["head_dim"]
         if alpha > 0.0:
-            base = rope.scaling["freq_base"] * alpha ** (width / (width - 2))
+            base = stretched_base(rope.scaling["freq_base"], alpha, width)
             known["rope"] = replace(rope, scaling={**rope.scaling, "freq_base": base})
         return cls(**known)
 

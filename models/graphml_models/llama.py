@@ -42,6 +42,26 @@ def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node, scaled: b
     return gated_ffn(g, layer, x_TD, scaled=scaled)
 
 
+def block(
+    g: Builder,
+    config: C,
+    layer: Layer,
+    table: Node,
+    x_TD: Node,
+    attention: Attention[C] = attention,
+    feed_forward: FeedForward[C] = feed_forward,
+    ffn_norm: str = "ffn_norm",
+    project: Project = attn_out,
+) -> Node:
+    """Attention, then feed-forward, each of a norm and added to the residual; arguments as of `build`."""
+    h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
+    h_TD = attention(g, config, layer, table, h_TD)
+    x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
+    x_TD = g.add(x_TD, project(layer, h_TD), "attn_residual")
+    h_TD = g.rms_norm(x_TD, layer[ffn_norm], config.norm_eps, "ffn_norm")
+    return g.add(x_TD, feed_forward(g, config, layer, h_TD), "ffn_residual")
+
+
 def build(
     g: Builder,
     config: C,
@@ -58,12 +78,7 @@ def build(
     table = config.rope.table(g, weights)
     x_TD = g.embed(weights["token_embd"], g.tokens)
     for layer in weights.layers(config.n_layer):
-        h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
-        h_TD = attention(g, config, layer, table, h_TD)
-        x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
-        x_TD = g.add(x_TD, project(layer, h_TD), "attn_residual")
-        h_TD = g.rms_norm(x_TD, layer[ffn_norm], config.norm_eps, "ffn_norm")
-        x_TD = g.add(x_TD, feed_forward(g, config, layer, h_TD), "ffn_residual")
+        x_TD = block(g, config, layer, table, x_TD, attention, feed_forward, ffn_norm, project)
     x_OD = g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm")
     return weights.logits(x_OD)
 

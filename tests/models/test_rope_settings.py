@@ -59,6 +59,7 @@ def test_part_of_a_head_may_rotate(tmp_path: Path) -> None:
 
 def test_an_unknown_scaling_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(
-        ArchitectureError, match=r"rope\.scaling\.type: wanted none, linear, yarn or longrope; got 'dynamic'"
+        ArchitectureError,
+        match=r"rope\.scaling\.type: wanted none, linear, yarn, longrope or dynamic; got 'su'",
     ):
-        read(tmp_path, scaling__type="dynamic")
+        read(tmp_path, scaling__type="su")

@@ -1,0 +1,108 @@
+"""dots3.note (rednote hilab 2026): DeepSeek-V3 with gated heads, of which most layers see a window.
+
+These have heads, widths and a rope of their own. The other layers would choose among more than
+`attention.indexer.top_k` tokens (DeepSeek-V3.2, 2025, arXiv:2512.02556), by small heads (`indexer.*`, unused
+here): the context is no longer than that, and all of it is seen. Letters as in `_latent`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self
+
+from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml.ir.shape import fixed
+from graphml_models import _config, _routing, llama
+from graphml_models._latent import folded, latent
+from graphml_models._rope import Rope
+from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
+from graphml_models._samples import DENSE_FIRST, Shapes, shared_expert, transformer
+from graphml_models._windows import PATTERN, read_local_rope, read_windows, rope_tables
+from graphml_models.spark2_5 import gate_heads
+
+N_CHOSEN = "attention.indexer.top_k"
+
+
+@dataclass(frozen=True)
+class Config(_routing.Config):
+    """And heads and window (0: none) of each layer, and the rope of those that have a window."""
+
+    heads: tuple[int, ...]
+    windows: tuple[int, ...]
+    local_rope: Rope
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        known = _config.shared(keys, heads=(1, 1))
+        heads = keys.integers("attention.head_count", keys.integer("block_count"))
+        if min(heads) < 1:
+            raise keys.unsupported("attention.head_count", "at least 1 head in each layer")
+        if not keys.is_array(PATTERN):
+            raise keys.unsupported(PATTERN, "a yes or no for each layer")
+        n_chosen = keys.integer(N_CHOSEN)
+        if n_chosen < 1:
+            raise keys.unsupported(N_CHOSEN, "at least 1 token")
+        known["n_ctx"] = min(known["n_ctx"], n_chosen)
+        return cls(
+            **known,
+            routing=Routing.read(keys, SIGMOID),
+            heads=heads,
+            windows=read_windows(keys, known["n_layer"], period=0),
+            local_rope=read_local_rope(keys, known["rope"]),
+        )
+
+
+def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
+    """Latent attention, each head gated, before its output projection, [T, N * V]."""
+    here = replace(config, n_head=config.heads[layer.index])
+    parts = latent(g, here, layer, table, x_TD)
+    width = sum(fixed(q.shape[2]) for q in parts[:2] if q is not None)
+    y_TD = folded(g, layer, parts, width**-0.5, config.windows[layer.index])
+    return gate_heads(g, layer, x_TD, y_TD)
+
+
+def build(g: Builder, config: Config, weights: Tensors) -> Node:
+    """Logits [O, vocabulary]."""
+    tables = rope_tables(g, weights, config.rope, config.local_rope)
+    feed_forward = partial(shared_and_chosen, scaled=True)
+    x_TD = g.embed(weights["token_embd"], g.tokens)
+    for layer in weights.layers(config.n_layer):
+        table = tables[config.windows[layer.index] > 0]
+        x_TD = llama.block(g, config, layer, table, x_TD, attention, feed_forward)
+    return weights.logits(g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm"))
+
+
+def sample(name: str) -> list[SampleModel]:
+    """A tiny model for tests: the second layer has a window and a shape of its own, a third is left out."""
+    keys: dict[str, Any] = {
+        "attention.key_length": 32, "attention.head_count": [4, 2, 2], "rope.dimension_count": 8,
+        "attention.sliding_window": 20, PATTERN: [0, 1], "rope.freq_base_swa": 500.0, N_CHOSEN: 96,
+        "nextn_predict_layers": 1, "expert_weights_norm": True, "expert_weights_scale": 2.5,
+    }  # fmt: skip
+    layer: Shapes = {
+        **shared_expert(), "exp_probs_b.bias": (5,),
+        "attn_q_a.weight": (40, 64), "attn_q_a_norm.weight": (40,), "attn_k_norm.weight": (8,),
+    }  # fmt: skip
+    full = geometry(0, n_head=4, n_latent=24, n_key=20, n_value=16)
+    local = geometry(1, n_head=2, n_latent=16, n_key=24, n_value=12)
+    left_out = (*DENSE_FIRST["without"], *(f"attn_{x}.weight" for x in "qkv"))
+    top = {**DENSE_FIRST["top"], **full, **local}
+    model = transformer(name, n_expert=5, layer=layer, metadata=keys, top=top, without=left_out)
+    return [replace(model, metadata={**model.metadata, f"{name}.block_count": 3})]
+
+
+def geometry(index: int, n_head: int, n_latent: int, n_key: int, n_value: int) -> Shapes:
+    """The tensors of a layer's attention whose shapes hang on heads and widths, 8 of a key's rotating."""
+    return {
+        f"blk.{index}.attn_q_b.weight": (n_head * n_key, 40),
+        f"blk.{index}.attn_kv_a_mqa.weight": (n_latent + 8, 64),
+        f"blk.{index}.attn_kv_a_norm.weight": (n_latent,),
+        f"blk.{index}.attn_k_b.weight": (n_head, n_latent, n_key - 8),
+        f"blk.{index}.attn_v_b.weight": (n_head, n_value, n_latent),
+        f"blk.{index}.attn_gate.weight": (n_head, 64),
+        f"blk.{index}.attn_output.weight": (64, n_head * n_value),
+    }

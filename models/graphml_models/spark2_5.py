@@ -1,0 +1,75 @@
+"""Spark 2.5 (iFLYTEK 2026, "Spark-X2.5"): llama with GELU gates, windows, and a gate on what each head gives.
+
+T tokens, O rows whose logits are wanted, D model width, N heads, H head width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml.ir.shape import fixed
+from graphml_models import _config, llama
+from graphml_models._attention import project, rotate
+from graphml_models._ffn import gated_ffn
+from graphml_models._rope import Rope
+from graphml_models._samples import transformer
+from graphml_models._windows import PATTERN, read_local_rope, read_windows, rope_tables
+
+
+@dataclass(frozen=True)
+class Config(_config.Config):
+    """And windows of the layers, and the rope of those that have one."""
+
+    windows: tuple[int, ...]
+    local_rope: Rope
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        known = _config.shared(keys)
+        if not keys.is_array(PATTERN):
+            raise keys.unsupported(PATTERN, "a yes or no for each layer")
+        windows, local = read_windows(keys, known["n_layer"], period=0), read_local_rope(keys, known["rope"])
+        local = replace(local, n_rot=keys.integer("rope.dimension_count_swa", local.n_rot))
+        return cls(**known, windows=windows, local_rope=local)
+
+
+def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
+    """Grouped-query attention, each head gated, before its output projection, [T, N * H]."""
+    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
+    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
+    y_TD = g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, config.windows[layer.index])
+    return gate_heads(g, layer, x_TD, y_TD)
+
+
+def gate_heads(g: Builder, layer: Layer, x_TD: Node, y_TD: Node) -> Node:
+    """What each head gives, times a sigmoid of the layer's input, [T, N * H]."""
+    gate_TN = g.sigmoid(layer.linear(x_TD, "attn_gate", "attn_gate", scaled=False))
+    n_head = fixed(gate_TN.shape[1])
+    return g.flatten(g.mul(g.heads(y_TD, n_head), g.heads(gate_TN, n_head), "gated"))
+
+
+def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
+    """GELU gates."""
+    return gated_ffn(g, layer, x_TD, Builder.gelu)
+
+
+def build(g: Builder, config: Config, weights: Tensors) -> Node:
+    """Logits [O, vocabulary]."""
+    tables = rope_tables(g, weights, config.rope, config.local_rope)
+    x_TD = g.embed(weights["token_embd"], g.tokens)
+    for layer in weights.layers(config.n_layer):
+        table = tables[config.windows[layer.index] > 0]
+        x_TD = llama.block(g, config, layer, table, x_TD, attention, feed_forward)
+    return weights.logits(g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm"))
+
+
+def sample(name: str) -> list[SampleModel]:
+    """A tiny model for tests: a layer with a window shorter than the texts it reads, and one without."""
+    keys: dict[str, Any] = {"attention.sliding_window": 20, PATTERN: [1, 0], "rope.freq_base_swa": 500.0,
+            "rope.dimension_count_swa": 8}  # fmt: skip
+    return [transformer(name, tied=True, layer={"attn_gate.weight": (4, 64)}, metadata=keys)]
