@@ -20,7 +20,8 @@ from graphml.errors import GraphmlError
 
 COMMANDS = (
     "run", "chat", "info", "plan", "placement", "doctor", "pull", "perplexity", "graph",
-    "diff", "explain", "profile", "bench", "tune", "compare", "bisect", "test-backend",
+    "diff", "explain", "profile", "bench", "tune", "compare", "bisect", "verify",
+    "test-backend",
     "report",
 )  # fmt: skip
 

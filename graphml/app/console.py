@@ -29,6 +29,7 @@ LABELS = {
     "checksum": "Checksum",
     "bench": "Measuring",
     "testing": "Testing ops",
+    "trying": "Trying mistakes",
 }
 IN_BYTES = ("download", "mapping", "converting", "upload", "making", "checksum")
 PATIENCE_S = 0.3  # work that is over sooner shows no bar

@@ -80,10 +80,11 @@ def opened(
 
         one = None if a is None else load(a)
         other = one if one is not None and a == b else load(b)
-        yield Sides(one, other, _ids(other, prompt, tokens), options_a, options_b)
+        yield Sides(one, other, ids_of(other, prompt, tokens), options_a, options_b)
 
 
-def _ids(model: Model, prompt: str, tokens: int) -> list[int]:
+def ids_of(model: Model, prompt: str, tokens: int) -> list[int]:
+    """The first tokens of the prompt; of a model without a vocabulary random ones."""
     if model.tokenizer is None:
         generator = np.random.default_rng(0)
         return [int(one) for one in generator.integers(0, model.n_vocab, tokens)]

@@ -26,6 +26,7 @@ from graphml import backend as contract
 from graphml import errors, settings
 from graphml.app.cli import COMMANDS, app
 from graphml.engine import discovery, fetch
+from graphml.inspect.mistakes import CATALOGUE
 from graphml.ir.ops.leaf import LEAVES
 from graphml.passes.fusion import all_ops, fusions
 from tests import architecture_table, support_table
@@ -216,6 +217,11 @@ def test_architectures() -> None:
         proved = [cell.split() for cell in row["NMSE against llama.cpp"].split(", ")]
         assert [golden for golden, _ in proved] == architecture_table.goldens(name), architecture_table.HOW
         assert all(float(error) <= 1e-6 for _, error in proved)
+
+
+def test_mistakes() -> None:
+    listed = {row["mistake"]: row["what the model has instead"] for row in table("docs/verifying.md", "mistake")}
+    assert listed == {mistake.name: mistake.says for mistake in CATALOGUE}
 
 
 def test_backends_and_their_contract() -> None:

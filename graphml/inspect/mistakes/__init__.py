@@ -1,0 +1,24 @@
+"""The catalogue of usual mistakes in an architecture: each is undone by a small edit of the graph.
+
+One file per part of a model, each with `MISTAKES`. Knows graphs, metadata and names of tensors; nothing of
+how an edited graph is judged.
+"""
+
+from __future__ import annotations
+
+from graphml.inspect.mistakes import attention, ends, experts, feed_forward, norms, order, position, tensors
+from graphml.inspect.mistakes.edit import Mistake, Model, Try, applied
+
+# Of edits that do as well, the earlier is named: what is told by a tensor that goes unused comes first.
+CATALOGUE: tuple[Mistake, ...] = (
+    *tensors.MISTAKES,
+    *norms.MISTAKES,
+    *position.MISTAKES,
+    *attention.MISTAKES,
+    *order.MISTAKES,
+    *feed_forward.MISTAKES,
+    *experts.MISTAKES,
+    *ends.MISTAKES,
+)
+
+__all__ = ["CATALOGUE", "Mistake", "Model", "Try", "applied"]

@@ -1,0 +1,231 @@
+"""What a mistake is, and what its edits are written with: new nodes, products by their tensor, candidates.
+
+An edit is a function of one node, whose inputs are edited already: it gives what stands in the node's place,
+or None to leave it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isclose
+
+from graphml.inspect.layers import layer_of
+from graphml.ir.builder import complete, infer_type
+from graphml.ir.dtype import F32, dtype
+from graphml.ir.graph import Graph, make_graph
+from graphml.ir.node import Node
+from graphml.ir.op import Array, Attribute, Attributes, Op, Type
+from graphml.ir.ops import linear
+from graphml.ir.ops.leaf import weight_leaf
+from graphml.weights import Metadata, Tensor
+
+Change = Callable[[Node], "Node | None"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """What edits are guessed from: the graph as built, the file's metadata and tensors, those left unused."""
+
+    graph: Graph
+    metadata: Metadata
+    tensors: Mapping[str, Tensor]
+    unused: Sequence[str]
+
+    def number(self, key: str) -> float | None:
+        """A number under the architecture's prefix; None if the file has none of this name."""
+        name = f"{self.metadata.text('general.architecture', '')}.{key}"
+        value = self.metadata[name] if self.metadata.has(name) else None
+        return float(value) if isinstance(value, int | float) else None
+
+    def nodes(self, *ops: str) -> list[Node]:
+        """The nodes of some ops."""
+        return [node for node in self.graph.nodes if node.op.name in ops]
+
+    def values(self, op: str, attribute: str) -> set[float]:
+        """The values that an attribute has."""
+        return {float(node.attributes[attribute]) for node in self.nodes(op)}  # type: ignore[arg-type]
+
+    def candidates(self, used: Iterable[float], *found: float | None) -> list[float]:
+        """The numbers that are known and are not what is used everywhere, each once, in order."""
+        kept: list[float] = []
+        for one in found:
+            near = [one is None or isclose(one, other, rel_tol=1e-5) for other in kept]
+            if one is not None and not any(near):
+                kept.append(one)
+        now = list(used)
+        return [one for one in kept if not now or not all(isclose(one, other, rel_tol=1e-5) for other in now)]
+
+    @property
+    def n_embd(self) -> int:
+        """The width of the residual stream, 0 where the embedding says nothing."""
+        table = self.tensors.get("token_embd.weight")
+        return table.shape[-1] if table is not None else 0
+
+
+@dataclass(frozen=True)
+class Try:
+    """One edit. says: what it makes of what, for the report."""
+
+    says: str
+    change: Change
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A usual mistake: its name, what is wrong, and the edits that would undo it in a model."""
+
+    name: str
+    says: str
+    tries: Callable[[Model], Iterator[Try]]
+
+
+def applied(graph: Graph, change: Change, layers: Iterable[int] | None = None) -> Graph | None:
+    """The graph with the edit, in all layers or in some; None where it finds nothing to change.
+
+    Nodes outside of layers are edited only where no layers are named. Outputs and names stay.
+    """
+    within = None if layers is None else frozenset(layers)
+    new: dict[Node, Node] = {}
+    order: dict[Node, None] = {}
+    changed = False
+    for node in graph.nodes:
+        inputs = tuple(new[source] for source in node.inputs)
+        moved = node if inputs == node.inputs else replace(node, inputs=inputs)
+        allowed = node.op.family != "leaf" and (within is None or layer_of(node.name) in within)
+        made = change(moved) if allowed else None
+        changed |= made is not None
+        if made is not None and made not in order and made is not moved:
+            made = replace(_behind(made, moved, order), name=node.name)
+        new[node] = moved if made is None else made
+        _put(new[node], order)
+    if not changed:
+        return None
+    return make_graph(order, {name: new[node] for name, node in graph.outputs.items()})
+
+
+def _behind(made: Node, moved: Node, known: Mapping[Node, None]) -> Node:
+    """What was made, the edited node within it under another name: a name stands for one value."""
+    if made is moved:
+        return replace(moved, name=f"{moved.name}.before")
+    if made in known or not made.inputs:
+        return made
+    inputs = tuple(_behind(source, moved, known) for source in made.inputs)
+    return made if inputs == made.inputs else replace(made, inputs=inputs)
+
+
+def _put(node: Node, order: dict[Node, None]) -> None:
+    """The node behind all it needs."""
+    stack = [node]
+    while stack:
+        one = stack[-1]
+        missing = [source for source in one.inputs if source not in order]
+        if missing:
+            stack.extend(reversed(missing))
+            continue
+        stack.pop()
+        order.setdefault(one)
+
+
+def made(op: Op, *inputs: Node, like: Node, **attributes: Attribute) -> Node:
+    """A new node, named after the one it stands beside."""
+    full = complete(op, attributes)
+    kind = infer_type(op, [node.type for node in inputs], full)
+    return Node(op, inputs, kind, f"{like.name}.{op.name}", full, like.source)
+
+
+def changed(node: Node, **attributes: Attribute) -> Node | None:
+    """The node with other attributes; None if they are what it has."""
+    full = {**node.attributes, **attributes}
+    if full == dict(node.attributes):
+        return None
+    kind = infer_type(node.op, [source.type for source in node.inputs], full)
+    return replace(node, attributes=full, type=kind)
+
+
+def computed(
+    name: str, function: Callable[..., Array], *inputs: Node, like: Node, kind: Type | None = None
+) -> Node:
+    """A node that a NumPy function computes; its type is the first input's unless `kind` says another."""
+    result = inputs[0].type if kind is None else kind
+
+    def infer(types: Sequence[Type], attributes: Attributes) -> Type:
+        return result
+
+    def call(arrays: Sequence[Array], attributes: Attributes) -> Array:
+        return function(*arrays)
+
+    op = Op(name, "tried", infer, call, samples=list)
+    return Node(op, inputs, result, f"{like.name}.{name}", source=like.source)
+
+
+def leaf(model: Model, name: str) -> Node:
+    """The tensor as float32, found or new."""
+    tensor = model.tensors[name]
+    kind = Type(dtype(tensor.dtype), tensor.shape)
+    node = Node(weight_leaf, (), kind, name)
+    if kind.dtype is F32:
+        return node
+    full = {"from_dtype": kind.dtype.name}
+    return Node(linear.dequantize, (node,), Type(F32, tensor.shape), f"{name}.f32", full)
+
+
+def tensor_of(node: Node) -> str | None:
+    """The tensor that a node is, or is the float32 of; None for anything else."""
+    if node.op is linear.dequantize:
+        node = node.inputs[0]
+    return node.name if node.op is weight_leaf else None
+
+
+def stem(name: str) -> str:
+    """`attn_q` of `blk.3.attn_q.weight`."""
+    return re.sub(r"^blk\.\d+\.", "", name).rpartition(".")[0]
+
+
+def product_of(node: Node) -> str | None:
+    """The tensor of a matrix product, seen through its scale and bias; None for what is no product."""
+    while node.op.name in ("add", "mul") and tensor_of(node.inputs[1]) is not None:
+        if tensor_of(node.inputs[1]).endswith((".bias", ".scale")):  # type: ignore[union-attr]
+            node = node.inputs[0]
+        else:
+            return None
+    return tensor_of(node.inputs[0]) if node.op.name == "mul_mat" else None
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the whole products stand in a graph: the last node (with scale and bias) of each tensor's."""
+
+    last: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, graph: Graph) -> Places:
+        """Of a graph as built."""
+        last = {}
+        for node in graph.nodes:
+            name = product_of(node)
+            if name is not None:
+                last[name] = node.name
+        return cls(last)
+
+    def stem(self, node: Node) -> str | None:
+        """The stem of the tensor whose product ends at this node."""
+        name = product_of(node)
+        return stem(name) if name is not None and self.last.get(name) == node.name else None
+
+
+def attribute_tries(
+    model: Model, op: str, attribute: str, values: Iterable[float], kind: type = float
+) -> Iterator[Try]:
+    """An edit for each value, given to every node of the op."""
+    now = sorted(model.values(op, attribute))
+    told = ", ".join(f"{one:g}" for one in now)
+    for value in values:
+
+        def change(node: Node, value: float = value) -> Node | None:
+            if node.op.name != op:
+                return None
+            return changed(node, **{attribute: kind(value)})
+
+        yield Try(f"{attribute} {told} -> {value:g}", change)

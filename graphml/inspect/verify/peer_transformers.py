@@ -1,0 +1,117 @@
+"""A process that records what transformers computes: the other end is `sides`.
+
+Stands alone, so that it runs with any Python that has torch and transformers. Values come from hooks on every
+linear module and every layer; weights in float32, attention in its eager form.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks|block)\.(\d+)$")
+
+
+class RefusedError(Exception):
+    """Transformers does not do what was asked."""
+
+
+def load(path: str) -> Any:
+    """The model of a folder, a name of the hub, or a GGUF file (its weights decoded by transformers)."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    options: dict[str, Any] = {"torch_dtype": torch.float32, "attn_implementation": "eager"}
+    if path.endswith(".gguf"):
+        options["gguf_file"] = Path(path).name
+        path = str(Path(path).parent)
+    try:
+        return AutoModelForCausalLM.from_pretrained(path, **options).eval()
+    except (OSError, ValueError, KeyError, NotImplementedError) as error:
+        told = "transformers cannot load it; name the original checkpoint: --against hf:FOLDER"
+        raise RefusedError(f"{path}: {told} ({str(error).splitlines()[0][:200]})") from None
+
+
+def rows(value: Any, count: int) -> Any:
+    """F32 [T, n] of what a module took or gave; None for another kind or shape."""
+    import torch
+
+    if isinstance(value, tuple | list):
+        value = value[0] if value else None
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return None
+    if value.dim() == 3 and value.shape[0] == 1:
+        value = value[0]
+    return value.detach().float().numpy().copy() if value.dim() == 2 and len(value) == count else None
+
+
+def watch(model: Any, count: int) -> dict[str, Any]:
+    """Hooks on all linear modules and layers; what they see comes into the dictionary."""
+    values: dict[str, Any] = {}
+
+    def keep(name: str, value: Any) -> None:
+        array = rows(value, count)
+        if array is not None:
+            values[name] = array
+
+    def linear(name: str) -> Any:
+        def hook(module: Any, given: Any, made: Any) -> None:
+            keep(f"{name}.in", given)
+            keep(f"{name}.out", made)
+
+        return hook
+
+    def layer(index: int) -> Any:
+        def hook(module: Any, given: Any, named: Any, made: Any) -> None:
+            if index == 0:
+                keep("stream.0", given or named.get("hidden_states"))
+            keep(f"stream.{index + 1}", made)
+
+        return hook
+
+    for name, module in model.named_modules():
+        if type(module).__name__ in ("Linear", "Conv1D"):
+            module.register_forward_hook(linear(name))
+        found = LAYER.search(name)
+        if found:
+            module.register_forward_hook(layer(int(found[1])), with_kwargs=True)
+    return values
+
+
+def record(request: dict[str, Any], out: str) -> str:
+    """Run the tokens in one batch and write the record; gives the package's version."""
+    import numpy
+    import torch
+    import transformers
+
+    ids = request["ids"]
+    model = load(request["model"])
+    values = watch(model, len(ids))
+    with torch.no_grad():
+        logits = model(torch.tensor([ids]), use_cache=False).logits[0].float().numpy()
+    with Path(out).open("wb") as file:
+        numpy.savez(file, logits=logits, **values)
+    return f"transformers {transformers.__version__}"
+
+
+def main() -> None:
+    """Read the request from stdin, write the record to the path given; one line of JSON is the answer."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    try:
+        answer = {"by": record(json.loads(sys.stdin.read()), sys.argv[1])}
+    except ImportError as error:
+        told = "torch and transformers are wanted: install them, or name a Python that has them with --python"
+        answer = {"error": f"{told} ({error})"}
+    except RefusedError as error:
+        answer = {"error": str(error)}
+    answers.write(json.dumps(answer) + "\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""What a program computed for some tokens: logits, and values inside of the model under names that all share.
+
+`stream.I` is the residual stream before layer I (of the first layer: the embedding as the layers get it);
+`blk.I.NAME.in` and `.out` are what goes into the product with the tensor NAME, and the product with its
+scale and bias. All are f32 [T, n]. Files: an .npz of this module, or a golden, JSON and NPZ, which has logits
+alone. Knows files; nothing of models.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphml.errors import UsageError
+from graphml.inspect import archive
+from graphml.ir.op import Array
+
+FORMAT = "graphml-record-1"
+MOST_TOKENS = 1 << 16
+LARGEST_SPEC_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Record:
+    """by: who computed it; ids: the tokens, in one batch from position 0; logits: f32 [T, vocabulary]."""
+
+    by: str
+    ids: tuple[int, ...]
+    logits: Array
+    values: Mapping[str, Array] = field(default_factory=dict)
+
+
+def save(record: Record, path: Path) -> None:
+    """Write a record as .npz; its arrays hold what the prompt decides."""
+    header = {"format": FORMAT, "by": record.by, "ids": record.ids}
+    archive.write(path, header, {"logits": record.logits, **record.values})
+
+
+def read(path: Path) -> Record:
+    """A record, or a golden by the path of its JSON or its NPZ; a UsageError for another file."""
+    if path.suffix == ".json":
+        path = path.with_suffix(".npz")
+    beside = path.with_suffix(".json")
+    if path.suffix != ".npz" or not path.is_file():
+        raise UsageError(f"{path}: wanted hf, llama.cpp or a file NAME.npz that has logits")
+    if _is_golden(path):
+        return _golden(path, beside)
+    header, arrays = archive.read(path, "a record")
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise UsageError(f"{path}: wanted the format {FORMAT}, as graphml verify --record writes it")
+    logits = arrays.pop("logits", None)
+    return _checked(path, header.get("by"), header.get("ids"), logits, arrays)
+
+
+def _is_golden(path: Path) -> bool:
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            return archive.HEADER not in held.files
+    except Exception as error:  # zip files fail in many ways
+        raise UsageError(f"{path}: cannot be read as a record: {error}") from None
+
+
+def _golden(path: Path, beside: Path) -> Record:
+    try:
+        if beside.stat().st_size > LARGEST_SPEC_BYTES:
+            raise ValueError(f"{beside} is larger than {LARGEST_SPEC_BYTES >> 20} MiB")
+        ids = json.loads(beside.read_text(encoding="utf-8"))["tokens"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path}: wanted {beside.name} beside it, with `tokens`: {error!r}") from None
+    with np.load(path, allow_pickle=False) as held:
+        try:
+            logits = held["logits"]
+        except (KeyError, ValueError) as error:
+            raise UsageError(f"{path}: wanted an array `logits`: {error}") from None
+    return _checked(path, f"golden {path.stem}", ids, logits, {})
+
+
+def _checked(path: Path, by: Any, ids: Any, logits: Any, values: Mapping[str, Array]) -> Record:
+    whole = isinstance(ids, list) and all(isinstance(one, int) and one >= 0 for one in ids)
+    if not whole or not 0 < len(ids) <= MOST_TOKENS:
+        raise UsageError(f"{path}: wanted a list of 1 to {MOST_TOKENS} token ids; got {str(ids)[:60]}")
+    for name, array in {"logits": logits, **values}.items():
+        fits = isinstance(array, np.ndarray) and array.ndim == 2 and len(array) == len(ids)
+        if not fits or array.dtype.kind != "f":
+            told = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else "nothing"
+            raise UsageError(
+                f"{path}: {name}: wanted floats [{len(ids)}, n], a row for each token; got {told}"
+            )
+    return Record(str(by), tuple(ids), logits.astype(np.float32, copy=False), dict(values))

@@ -1,0 +1,297 @@
+"""`graphml verify`: every mistake of the catalogue planted into an architecture and found again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphml.engine.executor import Executor
+from graphml.engine.loading import open_executor
+from graphml.inspect.mistakes import CATALOGUE
+from graphml.inspect.verify.record import Record
+from graphml.inspect.verify.runs import Runs
+from graphml.inspect.verify.search import Verdict, verify
+from tests import golden
+from tests.test_architectures import kind_of
+
+HERE = Path(__file__).parent / "planted"
+LIMIT = 1e-8
+IDS = tuple(int(one) for one in np.random.default_rng(5).integers(0, 48, 18))
+D, N, K, H, F, V, LAYERS = 32, 4, 2, 8, 40, 48, 3
+
+Tensors = dict[str, Any]
+HELPERS = """
+
+def regrouped(g, q, *others, **more):
+    turn = lambda x: g.reshape(g.permute(g.reshape(x, 2, 2, 8), 0, 2, 1, 3), 4, 8)
+    return g.flatten(turn(g.attend(turn(q), *others, **more)))
+
+
+def by_head(g, qkv, n_head, width):
+    whole = g.reshape(qkv, n_head, 3, width)
+    parts = [g.columns(g.reshape(whole, n_head, 3 * width), i * width, (i + 1) * width) for i in range(3)]
+    return parts
+
+
+def plus_one(g, x, weight, eps):
+    return g.rms_norm(x, g.scale(weight, 1.0, offset=1.0), eps)
+
+
+def layer_norm(g, x, weight, eps):
+    return g.layer_norm(x, weight, None, eps)
+"""
+HEAD_NORMS = """    q_TNH = g.rms_norm(q_TNH, layer["attn_q_norm"], config.eps)
+    k_TKH = g.rms_norm(k_TKH, layer["attn_k_norm"], config.eps)
+"""
+ROPE = """    q_TNH, k_TKH = g.rope(q_TNH, table, "neox"), g.rope(k_TKH, table, "neox")
+"""
+QKV = "(g.heads(g.columns(qkv, i * width, (i + 1) * width), config.n_head) for i in range(3))"
+
+
+SHARED = """        gate_TF, up_TF = layer.linear(h_TD, "ffn_gate_shexp"), layer.linear(h_TD, "ffn_up_shexp")
+        y_TD = g.add(y_TD, layer.linear(g.mul(g.silu(gate_TF), up_TF), "ffn_down_shexp"))
+"""
+
+
+def without_one(tensors: Tensors) -> None:
+    for name in tensors:
+        if name.endswith("_norm.weight"):
+            tensors[name] = tensors[name] - 1
+
+
+def transposed(tensors: Tensors) -> None:
+    for layer in range(LAYERS):
+        name = f"blk.{layer}.attn_q.weight"
+        tensors[name] = np.ascontiguousarray(tensors[name].T)
+
+
+def in_halves(tensors: Tensors) -> None:
+    for layer in range(LAYERS):
+        for kind in ("weight", "bias"):
+            name = f"blk.{layer}.attn_k.{kind}"
+            if name in tensors:
+                rows = tensors[name].reshape(K, H // 2, 2, -1).swapaxes(1, 2)
+                tensors[name] = np.ascontiguousarray(rows.reshape(tensors[name].shape))
+
+
+def exchanged(tensors: Tensors) -> None:
+    for layer in range(LAYERS):
+        k, v = (f"blk.{layer}.attn_{one}.weight" for one in "kv")
+        tensors[k], tensors[v] = tensors[v], tensors[k]
+
+
+def two_rows_later(tensors: Tensors) -> None:
+    tensors["position_embd.weight"] = np.roll(tensors["position_embd.weight"], 2, axis=0)
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A mistake in an architecture: `old` in its text becomes `new`; or in its file: tensors changed.
+
+    swapped: the changed text is what is right, and the unchanged is tested.
+    """
+
+    mistake: str
+    of: str
+    old: str = ""
+    new: str = ""
+    broken: Callable[[Tensors], None] | None = None
+    swapped: bool = False
+
+
+PLANTS = [
+    Plant("rope-order", "gated", '"neox"', '"norm"'),
+    Plant("rope-base", "gated", "freq_base=config.base", "freq_base=1e4"),
+    Plant("rope-factors-forgotten", "gated", 'head_dim, weights["rope_freqs"]', "head_dim"),
+    Plant("rope-forgotten", "gated", ROPE, ""),
+    Plant("rope-superfluous", "gated", ROPE, "", swapped=True),
+    Plant("rope-and-head-norm", "gated", HEAD_NORMS + ROPE, ROPE + HEAD_NORMS),
+    Plant("rope-and-head-norm", "gated", HEAD_NORMS + ROPE, ROPE + HEAD_NORMS, swapped=True),
+    Plant("norm-weight-plus-one", "gated", broken=without_one),
+    Plant("norm-weight-plus-one", "gated", "g.rms_norm(", "plus_one(g, "),
+    Plant("norm-kind", "gated", "g.rms_norm(", "layer_norm(g, "),
+    Plant("norm-eps", "gated", "config.eps", "1e-3"),
+    Plant("norm-forgotten", "gated", 'g.rms_norm(h_TD, layer["post_attention_norm"], config.eps)', "h_TD"),
+    Plant("norm-forgotten", "gated", HEAD_NORMS, ""),
+    Plant("bias-forgotten", "gated", 'layer.linear(x_TD, "attn_q")', 'g.mul_mat(layer["attn_q"], x_TD)'),
+    Plant("kv-groups", "gated", "g.attend(", "regrouped(g, "),
+    Plant("attention-scale", "gated", "config.head_dim**-0.5", "1.0"),
+    Plant("attention-softcap", "gated", "softcap=4.0", "softcap=0.0"),
+    Plant("attention-softcap", "gated", "softcap=4.0", "softcap=0.0", swapped=True),
+    Plant("attention-sinks-forgotten", "gated", ', sinks=layer["attn_sinks"]', ""),
+    Plant("window-off-by-one", "gated", "window = config.window if", "window = config.window + 1 if"),
+    Plant("window-off-by-one", "gated", "window = config.window if", "window = config.window - 1 if"),
+    Plant("window", "gated", "layer.index % 2 == 0", "layer.index % 2 == 1"),
+    Plant("window", "gated", "config.window if layer.index % 2 == 0 else 0", "0"),
+    Plant("gate-up-swapped", "gated", "g.gelu(gate_TF), up_TF", "g.gelu(up_TF), gate_TF"),
+    Plant("activation", "gated", "g.gelu(", "g.silu("),
+    Plant("activation", "gated", "g.gelu(", "g.gelu_quick("),
+    Plant("embedding-scale", "gated", "g.scale(x_TD, config.n_embd**0.5)", "x_TD"),
+    Plant("embedding-scale", "gated", "g.scale(x_TD, config.n_embd**0.5)", "x_TD", swapped=True),
+    Plant("logit-softcap", "gated", 'g.softcap(weights.linear(x_OD, "output"), 3.0)',
+          'weights.linear(x_OD, "output")'),
+    Plant("positions-off", "plain", broken=two_rows_later),
+    Plant("norm-bias-forgotten", "plain", 'weights[f"{name}.bias"]', "None"),
+    Plant("norm-kind", "plain", 'g.layer_norm(x, weights[name], weights[f"{name}.bias"], config.eps)',
+          'g.add(g.rms_norm(x, weights[name], config.eps), weights[f"{name}.bias"])'),
+    Plant("qkv-order", "plain", QKV, "by_head(g, qkv, config.n_head, config.head_dim)"),
+    Plant("qkv-order", "plain", QKV, "by_head(g, qkv, config.n_head, config.head_dim)", swapped=True),
+    Plant("bias-forgotten", "plain", 'layer.linear(x_TD, "attn_qkv")', 'g.mul_mat(layer["attn_qkv"], x_TD)'),
+    Plant("alibi", "plain", "max_bias=8.0", "max_bias=0.0"),
+    Plant("activation", "plain", "g.relu(layer", "g.silu(layer"),
+    Plant("activation", "plain", 'g.relu(layer.linear(h_TD, "ffn_up"))',
+          'g.sqr(g.relu(layer.linear(h_TD, "ffn_up")))'),
+    Plant("parallel-residual", "plain", '"ffn_norm", y_TD', '"ffn_norm", x_TD'),
+    Plant("parallel-residual", "plain", '"ffn_norm", y_TD', '"ffn_norm", x_TD', swapped=True),
+    Plant("residual-scale-forgotten", "plain", "g.scale(a_TD, config.residual)", "a_TD"),
+    Plant("logit-scale-forgotten", "plain", 'g.scale(weights.linear(x_OD, "token_embd"), config.logits)',
+          'weights.linear(x_OD, "token_embd")'),
+    Plant("rope-dimensions", "experts", "g.rope_table(config.n_rot,", "g.rope_table(8,"),
+    Plant("rope-scaling", "experts", ", freq_scale=1.0 / config.stretch", ""),
+    Plant("transposed-weight", "experts", broken=transposed),
+    Plant("head-permutation", "experts", broken=in_halves),
+    Plant("taken-for-another", "experts", broken=exchanged),
+    Plant("scale-forgotten", "experts",
+          'layer.linear(attention(g, config, layer, table, h_TD), "attn_output")',
+          'g.mul_mat(layer["attn_output"], attention(g, config, layer, table, h_TD))'),
+    Plant("output-forgotten", "experts", '"output")', '"token_embd")'),
+    Plant("shared-expert-forgotten", "experts", SHARED, ""),
+    Plant("expert-weights-sum", "experts", "g.div(weights_TU, g.sum_rows(weights_TU))", "weights_TU"),
+    Plant("expert-weights-sum", "experts", "g.div(weights_TU, g.sum_rows(weights_TU))", "weights_TU",
+          swapped=True),
+    Plant("expert-gating", "experts", "g.softmax(layer", "g.sigmoid(layer"),
+    Plant("expert-scale-forgotten", "experts", "g.scale(weights_TU, config.scale)", "weights_TU"),
+]  # fmt: skip
+
+KEYS: dict[str, Any] = {
+    "context_length": 64, "vocab_size": V, "embedding_length": D, "block_count": LAYERS,
+    "attention.head_count": N, "attention.head_count_kv": K, "attention.key_length": H,
+}  # fmt: skip
+MORE: dict[str, dict[str, Any]] = {
+    "gated": {"attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 500.0,
+              "attention.sliding_window": 6, "attn_logit_softcapping": 4.0, "final_logit_softcapping": 3.0},
+    "plain": {"attention.layer_norm_epsilon": 1e-5, "residual_scale": 0.4, "logit_scale": 0.25},
+    "experts": {"attention.layer_norm_rms_epsilon": 1e-5, "rope.dimension_count": 4,
+                "rope.scaling.factor": 4.0, "expert_used_count": 2, "expert_weights_scale": 2.5},
+}  # fmt: skip
+ROTARY = {"attn_norm.weight": (D,), "attn_q.weight": (N * H, D), "attn_k.weight": (K * H, D),
+          "attn_v.weight": (K * H, D), "attn_output.weight": (D, N * H), "ffn_norm.weight": (D,)}  # fmt: skip
+LAYER: dict[str, dict[str, tuple[int, ...]]] = {
+    "gated": {**ROTARY, "attn_q.bias": (N * H,), "attn_k.bias": (K * H,), "attn_q_norm.weight": (H,),
+              "attn_k_norm.weight": (H,), "attn_sinks.weight": (N,), "post_attention_norm.weight": (D,),
+              "ffn_gate.weight": (F, D), "ffn_up.weight": (F, D), "ffn_down.weight": (D, F)},
+    "plain": {"attn_norm.weight": (D,), "attn_norm.bias": (D,), "attn_qkv.weight": (3 * D, D),
+              "attn_qkv.bias": (3 * D,), "attn_output.weight": (D, D), "attn_output.bias": (D,),
+              "ffn_norm.weight": (D,), "ffn_norm.bias": (D,), "ffn_up.weight": (F, D), "ffn_up.bias": (F,),
+              "ffn_down.weight": (D, F), "ffn_down.bias": (D,)},
+    "experts": {**ROTARY, "attn_output.scale": (1,), "ffn_gate_inp.weight": (4, D),
+                "ffn_gate_exps.weight": (4, F, D), "ffn_up_exps.weight": (4, F, D),
+                "ffn_down_exps.weight": (4, D, F), "ffn_gate_shexp.weight": (F, D),
+                "ffn_up_shexp.weight": (F, D), "ffn_down_shexp.weight": (D, F)},
+}  # fmt: skip
+TOP: dict[str, dict[str, tuple[int, ...]]] = {
+    "gated": {"output_norm.weight": (D,), "output.weight": (V, D), "rope_freqs.weight": (H // 2,)},
+    "plain": {"output_norm.weight": (D,), "output_norm.bias": (D,), "position_embd.weight": (64, D)},
+    "experts": {"output_norm.weight": (D,), "output.weight": (V, D)},
+}
+
+
+def write_model(path: Path, name: str, broken: Callable[[Tensors], None] | None = None) -> Path:
+    """The model of a planted architecture with random weights; norms and factors far from 1."""
+    shapes = {"token_embd.weight": (V, D), **TOP[name]}
+    shapes |= {f"blk.{i}.{part}": shape for i in range(LAYERS) for part, shape in LAYER[name].items()}
+    tensors: Tensors = {one: golden.weights(one, shape[::-1], seed=3) for one, shape in shapes.items()}
+    for one in tensors:
+        if "norm" in one or one.endswith((".bias", ".scale")) or "rope_f" in one:
+            tensors[one] = 1 + 4 * (tensors[one] - 1) if not one.endswith(".bias") else 4 * tensors[one]
+    if broken is not None:
+        broken(tensors)
+    metadata = {f"{name}.{key}": (kind_of(value), value) for key, value in {**KEYS, **MORE[name]}.items()}
+    return golden.write_gguf(path, name, {**metadata, "general.architecture": ("STRING", name)}, tensors)
+
+
+def right_record(name: str, model: Path, arch: Path) -> Record:
+    with opened(model, arch) as executor:
+        return Runs(executor, IDS).record(f"right {name}")
+
+
+def opened(model: Path, arch: Path) -> AbstractContextManager[Executor]:
+    return closing(open_executor(model, "reference", arch_file=arch, cache_dtype="f32", n_batch=32))
+
+
+def planted(plant: Plant, folder: Path) -> tuple[Record, Verdict]:
+    """The right values, and the verdict on the architecture with the mistake."""
+    record, executor = prepared(plant, folder)
+    with closing(executor):
+        return record, verify(executor, record, LIMIT)
+
+
+def prepared(plant: Plant, folder: Path) -> tuple[Record, Executor]:
+    """The right values, and the model opened with the mistake."""
+    text = (HERE / f"{plant.of}.py").read_text()
+    assert plant.broken is not None or plant.old in text
+    changed = text.replace(plant.old, plant.new) if plant.old else text
+    right, wrong = (folder / f"{which}.py" for which in ("right", "wrong"))
+    right.write_text((changed if plant.swapped else text) + HELPERS)
+    wrong.write_text((text if plant.swapped else changed) + HELPERS)
+    model = write_model(folder / "model.gguf", plant.of)
+    record = right_record(plant.of, model, right)
+    tested = write_model(folder / "broken.gguf", plant.of, plant.broken) if plant.broken else model
+    return record, open_executor(tested, "reference", arch_file=wrong, cache_dtype="f32", n_batch=32)
+
+
+IDENTS = [f"{i}-{plant.mistake}-{plant.of}" for i, plant in enumerate(PLANTS)]
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=IDENTS)
+def test_a_planted_mistake_is_named(plant: Plant, tmp_path: Path) -> None:
+    verdict = planted(plant, tmp_path)[1]
+    assert verdict.first is not None
+    assert verdict.logits.nmse > LIMIT
+    assert [cause.mistake.name for cause in verdict.causes][:1] == [plant.mistake], verdict.causes
+    assert all(cause.enough and cause.mistake.name == plant.mistake for cause in verdict.causes)
+    assert verdict.mended is not None
+    assert verdict.mended.nmse <= LIMIT
+
+
+def test_every_mistake_is_planted() -> None:
+    assert {plant.mistake for plant in PLANTS} == {mistake.name for mistake in CATALOGUE}
+
+
+@pytest.mark.parametrize("name", ["gated", "plain", "experts"])
+def test_what_is_right_is_found_right(name: str, tmp_path: Path) -> None:
+    model, arch = write_model(tmp_path / "model.gguf", name), HERE / f"{name}.py"
+    record = right_record(name, model, arch)
+    with opened(model, arch) as executor:
+        verdict = verify(executor, record, LIMIT)
+    assert (verdict.first, verdict.causes, verdict.mended) == (None, [], None)
+    assert [row.stage.name for row in verdict.rows] == [
+        "embedding",
+        "layer 0",
+        "layer 1",
+        "layer 2",
+        "output",
+    ]
+    assert verdict.logits.same_top == verdict.logits.overlap == 1.0
+
+
+# By logits alone a head's rows in another order are a rope of other pairs, where both q and k have them.
+TOLD = {"rope-order", "norm-weight-plus-one", "attention-scale", "window-off-by-one", "gate-up-swapped",
+        "activation", "bias-forgotten", "logit-softcap", "transposed-weight", "head-permutation"}  # fmt: skip
+ALONE = list({plant.mistake: plant for plant in PLANTS if plant.mistake in TOLD}.values())
+
+
+@pytest.mark.parametrize("plant", ALONE, ids=[f"{i}-{plant.mistake}" for i, plant in enumerate(ALONE)])
+def test_logits_alone_tell_a_single_mistake(plant: Plant, tmp_path: Path) -> None:
+    record, executor = prepared(plant, tmp_path)
+    with closing(executor):
+        verdict = verify(executor, replace(record, values={}), LIMIT)
+    assert [row.stage.name for row in verdict.rows] == ["model"]
+    assert [cause.mistake.name for cause in verdict.causes] == [plant.mistake]
+    assert verdict.causes[0].enough
