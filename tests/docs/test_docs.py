@@ -220,7 +220,8 @@ def test_architectures() -> None:
 
 
 def test_mistakes() -> None:
-    listed = {row["mistake"]: row["what the model has instead"] for row in table("docs/verifying.md", "mistake")}
+    rows = table("docs/verifying.md", "mistake")
+    listed = {row["mistake"]: row["what the model has instead"] for row in rows}
     assert listed == {mistake.name: mistake.says for mistake in CATALOGUE}
 
 
