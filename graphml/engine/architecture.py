@@ -2,6 +2,8 @@
 
 An architecture is a module with `Config` (a frozen dataclass with `read(keys)`), `build(g, config, weights)`
 that returns the logits node, and `sample(name)`: tiny models, under that name, that the tests run it with.
+`CAUSAL = False` says that its tokens see those after them. `OUTPUT = "embeddings"` says that `build` returns
+hidden rows, for there are no logits; `RANK` how pairs of texts are scored.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from graphml.engine.pooling import PLAIN, Rank
 from graphml.errors import ArchitectureError
 from graphml.ir.dtype import dtype
 from graphml.ir.language import Builder
@@ -19,6 +22,7 @@ from graphml.ir.node import Node
 from graphml.ir.shape import fixed
 from graphml.weights import Metadata, Tensor
 
+OUTPUTS = ("logits", "embeddings")  # what an architecture may give; the first unless it says otherwise
 EMBEDDING = "token_embd.weight"  # GGUF's name for the table with a row for each id, in every architecture
 
 
@@ -49,12 +53,19 @@ class SampleModel:
 
 @dataclass(frozen=True)
 class Architecture:
-    """A known architecture; see the module's docstring."""
+    """A known architecture; see the module's docstring.
+
+    causal: no token sees those after it, so that a text may be evaluated piece by piece. output: what `build`
+    gives, `logits` or `embeddings`. rank: see `pooling`.
+    """
 
     name: str
     read: Callable[[Keys], Any]
     build: Callable[[Builder, Any, Tensors], Node]
     sample: Callable[[str], Sequence[SampleModel]] | None = None
+    causal: bool = True
+    output: str = "logits"
+    rank: Rank = PLAIN
 
 
 class Keys:
@@ -189,6 +200,7 @@ class Tensors:
 
     def logits(self, x: Node, name: str = "logits") -> Node:
         """X times the matrix `output`, or the embedding where the file has no such."""
+        self.g.hidden = x
         return self.linear(x, "output" if self.get("output") else "token_embd", name)
 
     def layers(self, blocks: int | Sequence[int], own_scales: bool = False) -> Iterator[Layer]:

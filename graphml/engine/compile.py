@@ -45,7 +45,8 @@ class CompileOptions:
     each becomes an output `value:NAME`, and no fusion may swallow it. strict: refuse a node that the backend
     cannot run itself. place: where nodes go if there are several backends, as
     `graphml.passes.place.parse_rules` reads it. patch: functions of the user's put into the graph as it is
-    built; `keep` sees what they make.
+    built; `keep` sees what they make. pooling: what texts are pooled by if embeddings are wanted, a name of
+    `graphml.engine.pooling.POOLINGS`; "": what the architecture gives, logits for most.
     """
 
     fuse: str = ""
@@ -53,6 +54,7 @@ class CompileOptions:
     strict: bool = False
     place: str = ""
     patch: tuple[Patch, ...] = ()
+    pooling: str = ""
 
     def fusions(self) -> frozenset[str]:
         """The names of the fusions that are on; a `UsageError` for a name that no fusion has."""

@@ -17,7 +17,8 @@ from pathlib import Path
 from types import ModuleType
 
 from graphml.backend import Backend
-from graphml.engine.architecture import Architecture, described
+from graphml.engine.architecture import OUTPUTS, Architecture, described
+from graphml.engine.pooling import PLAIN, Rank
 from graphml.errors import ArchitectureError, BackendError, GraphmlError
 
 
@@ -114,4 +115,16 @@ def _from_module(name: str, module: ModuleType) -> Architecture:
         raise ArchitectureError(f"{module.__file__}: architecture {name!r} has no {missing[0]}")
     if not callable(getattr(module.Config, "read", None)):
         raise ArchitectureError(f"{module.__file__}: Config of architecture {name!r} has no read(keys)")
-    return Architecture(name, module.Config.read, module.build, getattr(module, "sample", None))
+    output, rank = getattr(module, "OUTPUT", OUTPUTS[0]), getattr(module, "RANK", PLAIN)
+    if output not in OUTPUTS:
+        raise ArchitectureError(
+            f"{module.__file__}: OUTPUT: wanted one of {', '.join(OUTPUTS)}; got {output!r}"
+        )
+    if not isinstance(rank, Rank):
+        raise ArchitectureError(
+            f"{module.__file__}: RANK: wanted a graphml.engine.pooling.Rank; got {rank!r}"
+        )
+    return Architecture(
+        name, module.Config.read, module.build, getattr(module, "sample", None),
+        bool(getattr(module, "CAUSAL", True)), output, rank,
+    )  # fmt: skip

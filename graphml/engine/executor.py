@@ -9,14 +9,17 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from graphml.backend import Backend, Device, Progress, State, no_progress
-from graphml.engine.architecture import EMBEDDING, Architecture, Tensors, described
+from graphml.engine.architecture import EMBEDDING, Architecture, Keys, Tensors, described
 from graphml.engine.cache import PagedCache
 from graphml.engine.compile import DEFAULT, Compiled, CompileOptions, compile_graph, prepare
+from graphml.engine.pooling import ROWS, Rank, pooled, read_pooling
 from graphml.errors import ArchitectureError, GraphError, UsageError
 from graphml.ir.builder import told_weights
 from graphml.ir.dtype import dtype
@@ -72,14 +75,16 @@ class Executor:
         self.lock = threading.RLock()
         self.closed = False
 
-    def build(self, max_tokens: int, max_outputs: int, max_sequences: int = 1) -> Graph:
-        """The graph of one step, as the architecture builds it."""
-        g = Builder(max_tokens, max_outputs, max_sequences, self.max_cells, BLOCK_SIZE, self.cache_dtype)
+    def build(self, max_tokens: int, max_outputs: int, max_sequences: int = 1, pooling: str = "") -> Graph:
+        """The graph of one step, as the architecture builds it; pooling: see `CompileOptions`."""
+        g = Builder(
+            max_tokens, max_outputs, max_sequences, self.max_cells, BLOCK_SIZE, self.cache_dtype,
+            self.architecture.causal,
+        )  # fmt: skip
         weights = Tensors(g, self.file.tensors)
         try:
-            logits = self.architecture.build(g, self.config, weights)
-            self._check_logits(logits)
-            graph = g.finish(logits=logits)
+            built = self.architecture.build(g, self.config, weights)
+            graph = g.finish(**self._outputs(g, weights, built, pooling))
         except UsageError as error:
             raise UsageError(f"{self.file.path}: {error}") from None
         except (ArchitectureError, GraphError) as error:
@@ -101,10 +106,51 @@ class Executor:
     def _built_by(self) -> str:
         return f"architecture {self.architecture.name!r}"
 
-    def _check_logits(self, logits: Any) -> None:
+    def _outputs(self, g: Builder, weights: Tensors, built: Any, pooling: str) -> dict[str, Node]:
+        """What the graph gives: logits, or embeddings of an encoder and where pooling is asked for."""
+        of = self.architecture.output
+        if not isinstance(built, Node):
+            raise ArchitectureError(f"{self._built_by}: build gave {built!r}; wanted the node of the {of}")
+        if of == "logits":
+            self._check_logits(built)
+        if of == "logits" and not pooling:
+            return {of: built}
+        hidden = built if of == "embeddings" else g.hidden
+        if hidden is None:
+            raise ArchitectureError(
+                f"{self._built_by}: wanted logits made by weights.logits(x), to embed by x"
+            )
+        eps = self._keys.number("attention.layer_norm_epsilon", 1e-5)
+        return {"embeddings": pooled(g, weights, hidden, pooling or self.pooling, self._rank, eps)}
+
+    @property
+    def _keys(self) -> Keys:
+        return Keys(self.file.metadata, self.file.metadata.text("general.architecture"))
+
+    @cached_property
+    def pooling(self) -> str:
+        """What the file says of pooling (`graphml.engine.pooling.POOLINGS`); "none" where it says nothing."""
+        return read_pooling(self._keys) or "none"
+
+    @cached_property
+    def _rank(self) -> Rank:
+        """How pairs are scored, with the pooling that the file says, if any."""
+        rank, first = self.architecture.rank, "last" if self.architecture.causal else "cls"
+        return replace(
+            rank, pooling=read_pooling(self._keys, "classifier.pooling_type") or rank.pooling or first
+        )
+
+    def _rows(self, all_logits: bool, options: CompileOptions | None) -> str:
+        """Which rows of each sequence a step gives: `all`, `first` or `last`."""
+        pooling = (self.options if options is None else options).pooling
+        if self.architecture.output == "embeddings":
+            pooling = pooling or self.pooling
+        if all_logits or not pooling:
+            return "all" if all_logits else "last"
+        return ROWS[self._rank.pooling if pooling == "rank" else pooling]
+
+    def _check_logits(self, logits: Node) -> None:
         """A row of logits for each id that can be embedded: who samples one feeds it back."""
-        if not isinstance(logits, Node):
-            raise ArchitectureError(f"{self._built_by}: build gave {logits!r}; wanted the node of the logits")
         embedding = self.file.tensors.get(EMBEDDING)
         if embedding is not None and logits.shape[-1] != embedding.shape[0]:
             raise ArchitectureError(
@@ -135,7 +181,7 @@ class Executor:
             key = max_tokens, max_outputs, max_sequences, chosen
             if key not in self._programs:
                 start = time.perf_counter()
-                graph = self.build(max_tokens, max_outputs, max_sequences)
+                graph = self.build(max_tokens, max_outputs, max_sequences, chosen.pooling)
                 taken = time.perf_counter() - start
                 self._tell_unused()
                 self._programs[key] = compile_graph(
@@ -179,12 +225,16 @@ class Executor:
         A step of no more tokens than sequences has one of its own; all longer ones share another.
         """
         few = n_tokens <= n_sequences
-        max_outputs = self.n_batch if all_logits and not few else n_sequences
+        every = self._rows(all_logits, options) == "all"
+        max_outputs = self.n_batch if every and not few else n_sequences
         return self.compiled(n_sequences if few else self.n_batch, max_outputs, options, n_sequences)
 
     def step(self, ids: Array, cache: PagedCache, state: State, all_logits: bool, sequence: int = 0) -> Array:
-        """Append at most n_batch ids to a sequence: the last one's or all logits, good until the next."""
-        return self.values({sequence: ids}, cache, state, all_logits)["logits"]
+        """Append at most n_batch ids to a sequence: the last one's or all logits, good until the next.
+
+        Of an encoder, its embeddings.
+        """
+        return self.values({sequence: ids}, cache, state, all_logits)[self.architecture.output]
 
     def values(
         self,
@@ -196,8 +246,9 @@ class Executor:
     ) -> Mapping[str, Array]:
         """Append ids to sequences, at most n_batch in all: every output of the program by name.
 
-        Those are the logits, and what the options keep. Rows are in the order of `ids`: logits of each
-        sequence's last token, or of all.
+        Those are the logits or embeddings, and what the options keep. Rows are in the order of `ids`: logits
+        of each sequence's last token, or of all. Embeddings by the mean have a row for each of the cache's
+        sequences, by number.
         """
         count = sum(map(len, ids.values()))
         if not 0 < count <= self.n_batch or not all(map(len, ids.values())):
@@ -207,10 +258,11 @@ class Executor:
             lengths = {sequence: cache.lengths[sequence] for sequence in ids}
             try:
                 given = cache.append_all({sequence: len(one) for sequence, one in ids.items()})
-                last = np.cumsum([len(one) for one in ids.values()], dtype=np.int32) - 1
+                counts = np.array([len(one) for one in ids.values()], np.int32)
                 given |= {
                     "tokens": np.concatenate(list(ids.values())),
-                    "wanted": np.arange(count, dtype=np.int32) if all_logits else last,
+                    "wanted": _wanted(counts, self._rows(all_logits, options)),
+                    "lengths": np.array(cache.lengths, np.int32),
                 }
                 n_blocks = _feed(program.inputs, given, ids, cache)
                 dims = {"T": count, "O": len(given["wanted"]), "S": len(cache.lengths), "B": n_blocks}
@@ -229,6 +281,12 @@ class Executor:
                 self._weights.clear()
                 self.device.close()
                 self.file.close()
+
+
+def _wanted(counts: Array, which: str) -> Array:
+    """The numbers of the wanted rows of sequences that have so many each."""
+    ends = np.cumsum(counts, dtype=np.int32)
+    return {"all": np.arange(ends[-1], dtype=np.int32), "first": ends - counts, "last": ends - 1}[which]
 
 
 def _feed(

@@ -28,7 +28,9 @@ def read_architecture(file: ModelFile, arch_file: Path | None = None) -> tuple[A
     name = file.metadata.text("general.architecture")
     try:
         known = discovery.architecture_from_file(arch_file) if arch_file else discovery.architecture(name)
-        config = known.read(Keys(file.metadata, name))
+        keys = Keys(file.metadata, name)
+        known = replace(known, causal=keys.boolean("attention.causal", True) and known.causal)
+        config = known.read(keys)
         _check_width(file, f"{name}.embedding_length")
     except ArchitectureError as error:
         raise ArchitectureError(f"{file.path}: {error}") from None

@@ -1,6 +1,6 @@
 """How much memory a model needs on a device, from shapes alone, and how much the machine has.
 
-No weight is read and nothing is compiled.
+And weights read into it before they are needed. Nothing is compiled.
 """
 
 from __future__ import annotations
@@ -9,9 +9,15 @@ import dataclasses
 import os
 from dataclasses import dataclass
 
+import numpy as np
+
+from graphml.backend import Progress
 from graphml.engine.cache import PagedCache
 from graphml.engine.executor import BLOCK_SIZE, Executor
 from graphml.ir.shape import resolve
+from graphml.weights import ModelFile
+
+_READ_AHEAD_BYTES, _PAGE_BYTES = 16 << 20, 4096
 
 
 def main_memory() -> int | None:
@@ -71,3 +77,22 @@ def _state_bytes(executor: Executor, cells: int) -> int:
             rows *= dim
         total += rows * node.dtype.bytes_for(last)
     return total
+
+
+def read_ahead(file: ModelFile, progress: Progress) -> None:
+    """Have the weights read from the disk now, where one can see it, and not within the first token.
+
+    Only where they fit into half of the memory: more would push itself out again.
+    """
+    if file.n_weight_bytes > (main_memory() or 0) // 2:
+        return
+    done, since = 0, 0
+    for tensor in (one for one in file.tensors.values() if one.mapped):
+        for start in range(0, tensor.n_bytes, _READ_AHEAD_BYTES):
+            part = tensor.data[start : start + _READ_AHEAD_BYTES]
+            np.bitwise_or.reduce(part[::_PAGE_BYTES])
+            since += part.nbytes
+            if since >= _READ_AHEAD_BYTES:
+                done, since = done + since, 0
+                progress("mapping", done, file.n_weight_bytes)
+    progress("mapping", file.n_weight_bytes, file.n_weight_bytes)

@@ -15,6 +15,7 @@ from graphml.backend import Progress, no_progress
 from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import Executor
 from graphml.engine.slots import Slot
+from graphml.errors import UsageError
 from graphml.ir.op import Array
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -53,12 +54,19 @@ def evaluate(
     rows: 1, after the last id, or all_logits: after each. take: gets the outputs of every step. After an
     error, and when cancelled, which gives an empty list, the slots hold what they held before, or if they are
     recurrent nothing.
+    Where tokens see later ones, all of a text must come at once: a UsageError otherwise.
     """
     cache, state = work[0][0].cache, work[0][0].state
     before = [slot.length for slot, _ in work]
     lengths = [len(ids) for _, ids in work]
     out = [np.empty((length if all_logits else 1, n_vocab), np.float32) for length in lengths]
     total, done = sum(lengths), 0
+    if not executor.architecture.causal and (any(before) or total > executor.n_batch):
+        raise UsageError(
+            f"in {executor.architecture.name} tokens see those after them, so that all of a text must be "
+            f"evaluated at once: wanted at most n_batch = {executor.n_batch} ids, and rewind(0) before "
+            f"others; got {total}, where {sum(before)} are held"
+        )
     tell = progress if total > executor.n_batch else no_progress
     try:
         for step in _steps(lengths, executor.n_batch):

@@ -6,6 +6,7 @@ The door of the whole: `load`. Knows how the parts fit together; does none of th
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
@@ -20,24 +21,25 @@ from graphml.engine.architecture import EMBEDDING
 from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import Executor
 from graphml.engine.loading import open_executor
-from graphml.engine.memory import main_memory
+from graphml.engine.memory import read_ahead
 from graphml.engine.slots import make_slots
 from graphml.errors import TemplateError, TokenizerError, UsageError
 from graphml.generate.arguments import whole_number
 from graphml.generate.batch import Batch
 from graphml.generate.chat import Chat
 from graphml.generate.chat_template import ChatTemplate, template_names, template_source
+from graphml.generate.embedding import chosen_pooling, embed_ids, normalized, texts_of
+from graphml.generate.evaluation import Floats
 from graphml.generate.probe import Patches, Patterns, Probe
 from graphml.generate.session import Session
 from graphml.generate.tokenizer import Tokenizer
 from graphml.generate.tokenizer import load_tokenizer as tokenizer_of
 from graphml.generate.tokenizer.vocabulary import NO_VOCABULARY
-from graphml.weights import Metadata, ModelFile, open_model
+from graphml.weights import Metadata, open_model
 from graphml.weights.represent import checked
 from graphml.weights.residence import chosen
 
 LARGEST_TEMPLATE_BYTES = 1 << 20
-READ_AHEAD_BYTES, PAGE_BYTES = 16 << 20, 4096
 VOCABULARY_KEY = "tokenizer.ggml.model"
 
 AnyPath = str | os.PathLike[str]
@@ -100,7 +102,7 @@ def load(
     )
     try:
         if progress is not None:
-            _read_ahead(executor.file, progress)
+            read_ahead(executor.file, progress)
         return Model(executor, found, pre, _template_text(template), report)
     except BaseException:
         executor.close()
@@ -227,10 +229,47 @@ class Model:
             ],
         )
 
-    def _context(self, n_ctx: int | None) -> int:
-        """The tokens that a session is to hold."""
+    def embed(
+        self, texts: str | Sequence[str], pooling: str | None = None, normalize: bool = False
+    ) -> Floats:
+        """The embedding of each text, float32 [n, d]; of one text [1, d].
+
+        pooling: what the rows of a text's tokens become: `mean`, `cls` (the first), `last`, or `rank`, the
+        scores of a classifier; None: what the file says. Any model does it, by the rows that its logits are
+        made of. normalize: bring rows to length 1. A text must have at most `n_batch` tokens. UsageError for
+        other arguments, or a file that says nothing of pooling; TokenizerError without a vocabulary.
+        """
+        self._open()
+        chosen = chosen_pooling(self.executor, pooling)
+        rows = self._embedded([self.encode(text) for text in texts_of(texts)], chosen)
+        return normalized(rows) if normalize and chosen != "rank" else rows
+
+    def embed_tokens(self, text: str) -> Floats:
+        """The embedding of each of a text's tokens, float32 [tokens, d]."""
+        self._open()
+        return self._embedded([self.encode(text)], "none")
+
+    def rank(self, query: str, texts: str | Sequence[str]) -> Floats:
+        """How well each text answers a query, float32 [n, scores]: by the classifier of a reranking model.
+
+        Query and text stand together in one sequence, as llama.cpp joins them. Errors as of `embed`.
+        """
+        self._open()
+        return self._embedded([self._needed().pair(query, text) for text in texts_of(texts)], "rank")
+
+    def _embedded(self, ids: list[list[int]], pooling: str) -> Floats:
+        rows = embed_ids(self.executor, ids, pooling, self._progress)
+        return np.concatenate(rows) if rows else np.empty((0, 0), np.float32)
+
+    def _open(self) -> None:
         if self.executor.closed:
             raise UsageError(f"{self.path}: the model was closed")
+
+    def _context(self, n_ctx: int | None) -> int:
+        """The tokens that a session is to hold."""
+        self._open()
+        if self.executor.architecture.output != "logits":
+            raise UsageError(f"{self.path}: {self.arch} gives embeddings, no logits: see embed")
         limit = min(self.n_ctx, self.executor.max_cells)
         size = limit if n_ctx is None else whole_number(n_ctx)
         if size is None or not 1 <= size <= limit:
@@ -282,25 +321,6 @@ def _tokenizer(metadata: Metadata, pre: str | None) -> Tokenizer | None:
 def _no_tokenizer(metadata: Metadata) -> str:
     said = metadata.describe(VOCABULARY_KEY).preview if metadata.has(VOCABULARY_KEY) else "missing"
     return f"the file has no vocabulary ({VOCABULARY_KEY} is {said}), so text cannot be encoded or decoded"
-
-
-def _read_ahead(file: ModelFile, progress: Progress) -> None:
-    """Have the weights read from the disk now, where one can see it, and not within the first token.
-
-    Only where they fit into half of the memory: more would push itself out again.
-    """
-    if file.n_weight_bytes > (main_memory() or 0) // 2:
-        return
-    done, since = 0, 0
-    for tensor in (one for one in file.tensors.values() if one.mapped):
-        for start in range(0, tensor.n_bytes, READ_AHEAD_BYTES):
-            part = tensor.data[start : start + READ_AHEAD_BYTES]
-            np.bitwise_or.reduce(part[::PAGE_BYTES])
-            since += part.nbytes
-            if since >= READ_AHEAD_BYTES:
-                done, since = done + since, 0
-                progress("mapping", done, file.n_weight_bytes)
-    progress("mapping", file.n_weight_bytes, file.n_weight_bytes)
 
 
 def _spelled(tokenizer: Tokenizer, token: int | None) -> str | None:

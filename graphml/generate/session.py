@@ -163,9 +163,15 @@ class Session:
         What ends it: an end-of-generation token or one of `params.stop_tokens`, neither of which is appended
         (it is given only if text was still held back, as its piece); a stop string, which is not shown;
         max_tokens; a full context; `cancel`; leaving the loop. See `stop_reason`. Without ids it goes on
-        where the session is. Any other use of the session ends the generation with a UsageError.
+        where the session is. Any other use of the session ends the generation with a UsageError, and so does
+        a model whose tokens see later ones: it does not continue a text.
         """
         params = _checked_params(params)
+        if not self._executor.architecture.causal:
+            raise UsageError(
+                f"generate: {self._executor.architecture.name} does not continue a text token by token, for "
+                "its tokens see those after them; `eval` gives the logits of a whole text"
+            )
         checked = checked_ids(ids, self.n_vocab)
         if not checked and not self._tokens:
             raise UsageError("ids: wanted at least one token id, got none, and the session holds none")

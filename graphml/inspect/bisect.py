@@ -236,8 +236,8 @@ def _bench(step: Step, judge: Judge) -> _Bench:
 def _graph_of(judge: Judge, step: Step) -> Graph:
     """The judge's own graph of the step, without int8 activations."""
     executor, symbols = judge.executor, step.graph.symbols()
-    bounds = [symbols[name].bound if name in symbols else 1 for name in ("T", "O")]
-    built = executor.build(*bounds)
+    n_tokens, n_outputs = (symbols[name].bound if name in symbols else 1 for name in ("T", "O"))
+    built = executor.build(n_tokens, n_outputs)
     return unquantized(prepare(built, executor.backend, executor.device, judge.options)[0])
 
 

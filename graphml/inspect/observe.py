@@ -95,7 +95,8 @@ def _step(
     positions, cells = cache.append(0, count)
     given: dict[str, Array] = {
         "tokens": ids, "positions": positions, "cells": cells, "sequences": np.zeros(count, np.int32),
-        "wanted": np.array([count - 1], np.int32), "block_table": cache.table[:1].astype(np.int32),
+        "wanted": np.array([count - 1], np.int32), "lengths": np.array(cache.lengths, np.int32),
+        "block_table": cache.table[:1].astype(np.int32),
     }  # fmt: skip
     dims = {"T": count, "O": 1, "S": 1, "B": cache.table.shape[1], "C": cache.n_cells}
     if not states:

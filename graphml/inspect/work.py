@@ -88,7 +88,7 @@ def _read(node: Node, index: int, sizes: Dims) -> int:
 
 
 def _window(node: Node, sizes: Dims) -> Dims:
-    """Attention with a window looks back so far and no farther."""
+    """Attention with a window looks so far and no farther."""
     window = node.attributes.get("window", 0)
     if node.op.name != "attention" or not isinstance(window, int) or window <= 0:
         return sizes
@@ -131,10 +131,15 @@ def _flops(node: Node, sizes: Dims) -> int:
 
 
 def _pairs(node: Node, sizes: Dims) -> int:
-    """Pairs of a token and one that it looks at: itself and those before it, as far as the window goes."""
+    """Pairs of a token and one that it looks at: itself and those before it, as far as the window goes.
+
+    Unless attention is causal also those after it.
+    """
     count, used = sizes.get("T", 1), sizes["C"]
     window = node.attributes.get("window", 0)
     reach = window if isinstance(window, int) and window > 0 else used
+    if not node.attributes.get("causal", True):
+        return count * min(reach, used)
     return sum(min(reach, used - count + i + 1) for i in range(count))
 
 

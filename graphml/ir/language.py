@@ -109,6 +109,10 @@ class Builder(RecurrentBuilder):
         """Sum over the last dimension, which becomes 1."""
         return self.make(reduce.sum_rows, x, name=name)
 
+    def mean_rows(self, x: Node, name: str | None = None) -> Node:
+        """The mean of the wanted rows x [O, n] of each sequence, [S, n]; 0 for one that has none."""
+        return self.make(reduce.mean_rows, x, self.wanted, self.sequences, self.lengths, name=name)
+
     # matrices
     def dequantize(self, weight: Node) -> Node:
         """The weight as f32; itself where it is f32."""
@@ -149,14 +153,18 @@ class Builder(RecurrentBuilder):
         softcap: float = 0.0,
         max_bias: float = 0.0,
         sinks: Node | None = None,
+        causal: bool | None = None,
     ) -> Node:
         """Write k and v [T, head_kv, d] to the cache, attend with q [T, head, d]; gives [T, head * d_v].
 
-        v None: the values are the keys, kept once.
+        v None: the values are the keys, kept once. causal: no token sees later ones (None: as the builder
+        has it); else it sees all that its sequence holds after this step. window: how many tokens are seen,
+        the token itself the last; unless causal, half of them lie on either side of it.
         """
+        causal = self.causal if causal is None else causal
         k_cache = self._cache(f"cache.{layer}.k", k)
         v_cache = k_cache if v is None else self._cache(f"cache.{layer}.v", v)
-        extra = () if sinks is None else (sinks,)
+        extra = (*(() if sinks is None else (sinks,)), *(() if causal else (self.lengths,)))
         y = self.make(
             attention_ops.attention,
             *(q, k_cache, v_cache, self.positions, self.sequences, self.block_table, *extra),
@@ -165,6 +173,7 @@ class Builder(RecurrentBuilder):
             window=window,
             softcap=softcap,
             max_bias=max_bias,
+            causal=causal,
             cache_dtype=self.cache_dtype.name,
         )
         return self.flatten(y)
@@ -233,8 +242,11 @@ class Builder(RecurrentBuilder):
             return self.mul_mat(weight, x, name=name)
         if weight.shape[0] != x.shape[1]:
             raise ShapeError(f"wanted a matrix for each head of {x.type}; got {told_weights([weight])}")
-        heads = self.make(index.column_numbers, self.positions, n=fixed(x.shape[1]), name="head_numbers")
-        return self.mul_mat_id(weight, x, heads, name=name)
+        return self.mul_mat_id(weight, x, self.column_numbers(fixed(x.shape[1]), "head_numbers"), name=name)
+
+    def column_numbers(self, n: int, name: str | None = None) -> Node:
+        """0, 1, ... n - 1 for each token of this step, i32 [T, n]."""
+        return self.make(index.column_numbers, self.positions, n=n, name=name)
 
     def gather(self, x: Node, ids: Node, name: str | None = None) -> Node:
         """X [T, n] at ids [T, k] -> [T, k]."""

@@ -15,7 +15,8 @@ class StepBuilder(BaseBuilder):
     """Builds the graph of one step of at most `max_tokens` tokens.
 
     max_outputs: rows whose logits may be asked for; max_sequences, max_cells, block_size: of the cache;
-    cache_dtype: how keys and values are kept: `f16`, `f32`, `bf16` or a format that has an encoder.
+    cache_dtype: how keys and values are kept: `f16`, `f32`, `bf16` or a format that has an encoder; causal:
+    whether attention that says nothing of it sees no later tokens.
     """
 
     def __init__(
@@ -26,8 +27,11 @@ class StepBuilder(BaseBuilder):
         max_cells: int = 1 << 20,
         block_size: int = 32,
         cache_dtype: str = "f16",
+        causal: bool = True,
     ) -> None:
         super().__init__()
+        self.causal = causal
+        self.hidden: Node | None = None  # what logits are made of, as soon as they are
         self.n_tokens = Symbol("T", max_tokens)
         self.n_outputs = Symbol("O", max_outputs)
         self.n_sequences = Symbol("S", max_sequences)
@@ -60,6 +64,11 @@ class StepBuilder(BaseBuilder):
     def block_table(self) -> Node:
         """Cache blocks of each sequence, i32 [S, B]."""
         return self.input("block_table", I32, (self.n_sequences, self.n_blocks))
+
+    @property
+    def lengths(self) -> Node:
+        """Tokens that each sequence holds after this step, i32 [S]."""
+        return self.input("lengths", I32, (self.n_sequences,))
 
     @property
     def wanted(self) -> Node:

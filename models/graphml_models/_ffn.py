@@ -50,8 +50,8 @@ def relu_squared(g: Builder, x: Node) -> Node:
     return g.sqr(g.relu(x))
 
 
-def halved_ffn(g: Builder, layer: Layer, x_TD: Node) -> Node:
-    """SwiGLU whose gate is the first half of what `ffn_up` gives."""
+def halved_ffn(g: Builder, layer: Layer, x_TD: Node, activation: Activation = Builder.silu) -> Node:
+    """As `gated_ffn`, the gate being the first half of what `ffn_up` gives."""
     both = layer.linear(x_TD, "ffn_up", "gate_up", scale_last=True, scaled=False)
     width, odd = divmod(fixed(both.shape[-1]), 2)
     if odd:
@@ -60,5 +60,6 @@ def halved_ffn(g: Builder, layer: Layer, x_TD: Node) -> Node:
             f"through; got {both.shape[-1]} together"
         )
     gate_TF, up_TF = g.columns(both, 0, width, "gate"), g.columns(both, width, 2 * width, "up")
-    h_TF = g.mul(g.silu(gate_TF), up_TF, "swiglu")
+    product = "swiglu" if activation is Builder.silu else "gated"
+    h_TF = g.mul(activation(g, gate_TF), up_TF, product)
     return layer.linear(h_TF, "ffn_down", "down", scale_last=True, scaled=False)

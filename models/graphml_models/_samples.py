@@ -142,3 +142,31 @@ def layer_norm_transformer(
         architecture, name, n_head_kv, biases=biases, tied=tied, metadata=metadata, layer_norm=True,
         layer={**more, **(layer or {})}, top={**last, **(top or {})}, without=without,
     )  # fmt: skip
+
+
+def bert_like(
+    architecture: str,
+    name: str = "plain",
+    fused: bool = False,
+    biases: bool = True,
+    gated: bool = False,
+    metadata: Mapping[str, int | float | str | list[int]] | None = None,
+    layer: Mapping[str, tuple[int, ...]] | None = None,
+    top: Mapping[str, tuple[int, ...]] | None = None,
+    without: tuple[str, ...] = (),
+) -> SampleModel:
+    """Two layers with norms behind the blocks and no logits, as `layer_norm_transformer`."""
+    kinds = ("weight", "bias")
+    behind = {
+        f"{part}.{kind}": (N_EMBD,) for part in ("attn_output_norm", "layer_output_norm") for kind in kinds
+    }
+    first: Shapes = {
+        "token_types.weight": (2, N_EMBD),
+        **{f"token_embd_norm.{kind}": (N_EMBD,) for kind in kinds},
+    }
+    before = tuple(f"{part}_norm.{kind}" for part in (".attn", ".ffn") for kind in kinds)
+    return layer_norm_transformer(
+        architecture, name, fused=fused, biases=biases, gated=gated, tied=True, metadata=metadata,
+        layer={**behind, **(layer or {})}, top={**first, **(top or {})},
+        without=(*before, "output_norm.weight", "output_norm.bias", *without),
+    )  # fmt: skip

@@ -198,6 +198,7 @@ def dense_attention(
     softcap: float,
     max_bias: float,
     sinks: Array | None,
+    causal: bool = True,
 ) -> Array:
     """One sequence whose keys lie in order of position, every score computed, the unseen ones masked."""
     n_tokens, n_head, _ = q.shape
@@ -208,8 +209,11 @@ def dense_attention(
         if softcap:
             scores = softcap * np.tanh(scores / softcap)
         distance = positions[:, None].astype(np.int64) - np.arange(len(k))[None, :]
-        scores = scores - alibi_slopes(n_head, max_bias)[h] * distance
-        scores[(distance < 0) | ((distance >= window) if window else False)] = -np.inf
+        scores = scores - alibi_slopes(n_head, max_bias)[h] * np.abs(distance)
+        hidden = (distance < 0) | ((distance >= window) if window else False)
+        if not causal:
+            hidden = np.abs(distance) > (window // 2 if window else len(k))
+        scores[hidden] = -np.inf
         if sinks is not None:
             scores = np.concatenate([scores, np.full((n_tokens, 1), float(sinks[h]))], axis=1)
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -222,7 +226,8 @@ def dense_attention(
 @pytest.mark.parametrize(
     "extra",
     [{}, {"window": 5}, {"softcap": 2.0}, {"max_bias": 8.0}, {"sinks": True},
-     {"window": 3, "softcap": 4.0, "max_bias": 4.0, "sinks": True}],
+     {"window": 3, "softcap": 4.0, "max_bias": 4.0, "sinks": True}, {"causal": False},
+     {"causal": False, "window": 9, "max_bias": 4.0, "sinks": True}],
     ids=str,
 )  # fmt: skip
 def test_paged_attention_is_dense_attention(extra: dict[str, float], cache_dtype: str) -> None:
@@ -250,6 +255,8 @@ def test_paged_attention_is_dense_attention(extra: dict[str, float], cache_dtype
     attributes = {"window": 0, "softcap": 0.0, "max_bias": 0.0, **extra}
     sinks = normal(n_head, seed=7) if attributes.pop("sinks", False) else None
     more = () if sinks is None else (sinks,)
+    if not attributes.get("causal", True):
+        more = (*more, np.full(2, length, np.int32))
     got = run("attention", q, *caches, positions, sequences, table_SB, *more, scale=0.3, block_size=block,
               cache_dtype=cache_dtype, **attributes)  # fmt: skip
     for sequence in (0, 1):

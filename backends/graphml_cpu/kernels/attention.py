@@ -150,9 +150,9 @@ def make_attention_partial(dtype: str, d_k: int, d_v: int) -> Callable[..., None
     v_cache [n_cells, n_head_kv, d_v]; positions, sequences int32 [rows]; lengths int32 [sequences] (read
     unless `causal`); block_table int32 [sequences, table_stride]: position p of sequence s lies in cell
     block_table[s, p // block_size] * block_size + p % block_size, block_size a power of two. A token sees
-    positions up to its own (`causal` 1) or below the sequence's length (0), the last `window` of them (0 =
-    all). scores = q . k * scale, then softcap * tanh(scores / softcap) (0 = off), then ALiBi of `max_bias`
-    (0 = off). partial: `attention_partial_bytes(rows, n_head, d_v)`.
+    positions up to its own (`causal` 1) or below the sequence's length (0), of them those in its `window`
+    (0 = all). scores = q . k * scale, then softcap * tanh(scores / softcap) (0 = off), then ALiBi of
+    `max_bias` (0 = off). partial: `attention_partial_bytes(rows, n_head, d_v)`.
     """
     record_bytes = attention_record_bytes(d_v)
     k_bytes, v_bytes = row_bytes(dtype, d_k), row_bytes(dtype, d_v)

@@ -18,14 +18,20 @@ _SMALLEST_CHUNK = 64
 def visible(
     row: int, positions: int, sequences: int, lengths: int, window: int, causal: int
 ) -> tuple[int, int]:
-    """The positions [first, end) that token `row` attends to: int32 arrays, window 0 = no limit."""
+    """The positions [first, end) that token `row` attends to: int32 arrays, window 0 = no limit.
+
+    Unless `causal`, half of the window lies on either side of the token.
+    """
     position = load_i32(positions + row * 4)
-    end = position + 1
+    first, end = 0, position + 1
+    back = window - 1
     if causal == 0:
         end = load_i32(lengths + load_i32(sequences + row * 4) * 4)
-    first = 0
+        back = window // 2
+        if window > 0:
+            end = min(end, position + back + 1)
     if window > 0:
-        first = max(0, position - window + 1)
+        first = max(0, position - back)
     return min(first, max(end, 0)), max(end, 0)
 
 

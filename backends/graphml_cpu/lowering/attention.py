@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphml.ir.node import Node
 from graphml.ir.op import number
+from graphml.ir.ops.attention import causal, extras
 from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.layouts import attention_partial_bytes, prefill_scratch_bytes
@@ -23,13 +24,14 @@ def _workspace(node: Node, threads: int) -> int:
 def _seen(node: Node) -> dict[str, Argument]:
     """What every form wants to know of the tokens and of what they see."""
     positions, sequences = node.inputs[3:5]
+    lengths = extras(node.inputs, node.attributes)[1]
     return {
         "positions": positions,
         "sequences": sequences,
-        "lengths": positions,  # not read: every token sees what is up to its own position
+        "lengths": 0 if lengths is None else lengths,
         "n_head": bounds(node.shape)[1],
         "window": int(number(node.attributes, "window")),
-        "causal": 1,
+        "causal": int(causal(node.attributes)),
         "rows": rows(node.shape[:1]),
     }
 
@@ -56,8 +58,9 @@ def _scored(node: Node) -> dict[str, Argument]:
 
 def _result(node: Node) -> dict[str, Argument]:
     _, n_head, d_v = bounds(node.shape)
+    sinks = extras(node.inputs, node.attributes)[0]
     return {
-        "sinks": node.inputs[6] if len(node.inputs) > 6 else 0,
+        "sinks": 0 if sinks is None else sinks,
         "out": node,
         "out_stride": 4 * n_head * d_v,
     }

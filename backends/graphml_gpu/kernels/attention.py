@@ -14,7 +14,7 @@ from graphml_gpu.kernels.attention_parts import (
     find_cells,
     finish_score,
     load_query,
-    seen_from,
+    seen,
     slope,
     split_size,
     store_four,
@@ -78,7 +78,7 @@ def score_tile(
 @function
 def weigh_tile(
     scores: Array[f32], maxima: Array[f32], corrections: Array[f32], top: f32, total: f32, count: u32,
-    before: u32, scale: f32, softcap: f32, slope: f32, HEADS: int, TILE: int, SOFTCAP: bool, ALIBI: bool,
+    before: f32, scale: f32, softcap: f32, slope: f32, HEADS: int, TILE: int, SOFTCAP: bool, ALIBI: bool,
 ) -> tuple[f32, f32]:  # fmt: skip
     """Make products weights; the largest score of this invocation's head so far, and its share of their sum.
 
@@ -88,7 +88,7 @@ def weigh_tile(
     if head < HEADS:
         highest = f32(-math.inf)
         for i in range(member, count, TEAM):
-            distance = f32(before) - f32(i)
+            distance = before - f32(i)
             score = finish_score(scores[head * TILE + i], scale, softcap, slope, distance, SOFTCAP, ALIBI)
             scores[head * TILE + i] = score
             highest = max(highest, score)
@@ -202,22 +202,23 @@ def _attention(element: Any) -> Kernel:
     @kernel
     def attention(
         q: Read[f32], k: Read[element], v: Read[element], positions: Read[i32], sequences: Read[i32],
-        table: Read[i32], records: Write[f32], out: Write[f32],
+        lengths: Read[i32], table: Read[i32], records: Write[f32], out: Write[f32],
         table_stride: u32, window: u32, scale: f32, softcap: f32, bias_step: f32, lower: u32, splits: u32,
         planes: u32,
         *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, BLOCK: int, HEADS: int = 1, TILE: int = 64,
         LANES: int = 1, RECORDS: bool = False, LEAST: int = 64, WINDOW: bool = False, SOFTCAP: bool = False,
-        ALIBI: bool = False, SINKS: bool = False, LOAD: CacheLoad = load_f32, GROUP: int = 128,
+        ALIBI: bool = False, SINKS: bool = False, CAUSAL: bool = True, LOAD: CacheLoad = load_f32,
+        GROUP: int = 128,
     ) -> None:  # fmt: skip
         """out[t, head] = weights of what token t sees, times values.
 
-        q [T, N_HEAD, D]; k [cell, N_HEAD_KV, D]; v [cell, N_HEAD_KV, DV]; positions, sequences [T]; table
-        [S, table_stride]; out [T, N_HEAD, DV]. A token sees its sequence's cells up to its
-        position, the last `window` of them if WINDOW. A workgroup (kv head and part, token, split) has HEADS
-        of the heads that share a kv head. With RECORDS, and SINKS or more splits than one, out is left to
-        `combine_attention`: each leaves a record of its share of the positions, at least LEAST of them, in
-        records [T, N_HEAD, splits, 2 + DV]. planes: GROUP over the fours of DV, at least 1; a scalar, since
-        compilers write out loops of barriers whose length they know.
+        q [T, N_HEAD, D]; k [cell, N_HEAD_KV, D]; v [cell, N_HEAD_KV, DV]; positions, sequences [T]; lengths
+        [S]; table [S, table_stride]; out [T, N_HEAD, DV]. A token sees its sequence's cells up to its
+        position if CAUSAL, else all `lengths` of them; those in `window` alone if WINDOW. A workgroup (kv
+        head and part, token, split) has HEADS of the heads that share a kv head. With RECORDS, and SINKS or
+        more splits than one, out is left to `combine_attention`: each leaves a record of its share of the
+        positions, at least LEAST of them, in records [T, N_HEAD, splits, 2 + DV]. planes: GROUP over the
+        fours of DV, at least 1; a scalar, since compilers write out loops of barriers whose length they know.
         """
         assert element is not None  # so that the annotations know it
         each = N_HEAD // N_HEAD_KV
@@ -230,7 +231,7 @@ def _attention(element: Any) -> Kernel:
             head = kv_head * each + min(chunk * HEADS + i // fours, each - 1)
             queries[i] = load_query(q, token * N_HEAD + head, i % fours, D)
         position = u32(positions[token])
-        first, last = seen_from(position, window, WINDOW), position + 1
+        first, last = seen(sequences, lengths, token, position, window, WINDOW, CAUSAL)
         begin, end = first, last
         if RECORDS:
             share = split_size(last - first, splits, LEAST)
@@ -255,8 +256,8 @@ def _attention(element: Any) -> Kernel:
             score_tile(k, queries, cells, scores, kv_head, D, N_HEAD_KV, HEADS, TILE, LANES, GROUP, LOAD)
             barrier()
             top, total = weigh_tile(
-                scores, maxima, corrections, top, total, count, position - start, scale, softcap, my_slope,
-                HEADS, TILE, SOFTCAP, ALIBI,
+                scores, maxima, corrections, top, total, count, f32(position) - f32(start), scale, softcap,
+                my_slope, HEADS, TILE, SOFTCAP, ALIBI,
             )  # fmt: skip
             add_values(
                 v, sums, scores, corrections, cells, kv_head, count, DV, N_HEAD_KV, HEADS, TILE, GROUP, LOAD
@@ -284,16 +285,16 @@ ATTENTION: Mapping[Type, Kernel] = {element: _attention(element) for element in 
 
 @kernel
 def combine_attention(
-    records: Read[f32], positions: Read[i32], sinks: Read[f32], out: Write[f32], window: u32, splits: u32,
-    *, DV: int, N_HEAD: int, LEAST: int = 64, WINDOW: bool = False, SINKS: bool = False, GROUP: int = 64,
+    records: Read[f32], positions: Read[i32], sequences: Read[i32], lengths: Read[i32], sinks: Read[f32],
+    out: Write[f32], window: u32, splits: u32,
+    *, DV: int, N_HEAD: int, LEAST: int = 64, WINDOW: bool = False, SINKS: bool = False, CAUSAL: bool = True,
+    GROUP: int = 64,
 ) -> None:  # fmt: skip
     """out[t, head] = the records of its splits as one. A workgroup (head, token); see `attention`."""
     head, token = group_id(0), group_id(1)
-    length = u32(positions[token]) + 1
-    if WINDOW:
-        length = min(length, window)
-    share = split_size(length, splits, LEAST)
-    count = (length + share - 1) // share
+    low, high = seen(sequences, lengths, token, u32(positions[token]), window, WINDOW, CAUSAL)
+    share = split_size(high - low, splits, LEAST)
+    count = (high - low + share - 1) // share
     first = (token * N_HEAD + head) * splits * (DV + 2)
     top = f32(-math.inf)
     for s in range(count):

@@ -67,12 +67,12 @@ def slope(head: u32, bias_step: f32, lower: u32) -> f32:
 def finish_score(
     product: f32, scale: f32, softcap: f32, slope: f32, distance: f32, SOFTCAP: bool, ALIBI: bool
 ) -> f32:
-    """A score of the product of query and key."""
+    """A score of the product of query and key, which lie `distance` apart."""
     score = product * scale
     if SOFTCAP:
         score = softcap * tanh(score / softcap)
     if ALIBI:
-        score = score - slope * distance
+        score = score - slope * abs(distance)
     return score
 
 
@@ -99,8 +99,22 @@ def split_size(length: u32, splits: u32, LEAST: int) -> u32:
 
 
 @function
-def seen_from(position: u32, window: u32, WINDOW: bool) -> u32:
-    """The first position that a token sees."""
+def seen(
+    sequences: Read[i32],
+    lengths: Read[i32],
+    token: u32,
+    position: u32,
+    window: u32,
+    WINDOW: bool,
+    CAUSAL: bool,
+) -> tuple[u32, u32]:
+    """The first position that a token sees and the one after the last; CAUSAL, windows have one side."""
+    back = window - 1 if CAUSAL else window // 2
+    first, end = u32(0), position + 1
+    if not CAUSAL:
+        end = u32(lengths[u32(sequences[token])])
+        if WINDOW:
+            end = min(end, position + back + 1)
     if WINDOW:
-        return select(position + 1 > window, position + 1 - window, 0)
-    return u32(0)
+        first = select(position > back, position - back, 0)
+    return first, end

@@ -15,7 +15,7 @@ from graphml_gpu.kernels.attention_parts import (
     find_cells,
     finish_score,
     load_query,
-    seen_from,
+    seen,
     slope,
     store_four,
     weight_of,
@@ -85,7 +85,7 @@ def multiply(
 @function
 def weigh(
     scores: Array[f32], maxima: Array[f32], corrections: Array[f32], top: f32, total: f32, start: u32,
-    count: u32, low: u32, high: u32, scale: f32, softcap: f32, slope: f32,
+    count: u32, low: u32, high: u32, position: f32, scale: f32, softcap: f32, slope: f32,
     ROWS: int, GROUP: int, SOFTCAP: bool, ALIBI: bool,
 ) -> tuple[f32, f32]:  # fmt: skip
     """Make products weights: 0 but for positions from low to high - 1, which this invocation's row sees.
@@ -95,10 +95,9 @@ def weigh(
     row, member = local_id(0) % ROWS, local_id(0) // ROWS
     highest = f32(-math.inf)
     for i in range(member, count, GROUP // ROWS):
-        distance = f32(high) - 1.0 - f32(start + i)
+        distance = position - f32(start + i)
         score = finish_score(scores[i * ROWS + row], scale, softcap, slope, distance, SOFTCAP, ALIBI)
-        seen = start + i >= low and start + i < high
-        score = select(seen, score, -math.inf)
+        score = select(start + i >= low and start + i < high, score, -math.inf)
         scores[i * ROWS + row] = score
         highest = max(highest, score)
     maxima[member * ROWS + row] = highest
@@ -187,16 +186,16 @@ def run_of(
 @function
 def note_rows(
     lows: Array[u32], highs: Array[u32], runs: Array[u32], queries: Array[f32x4],
-    q: Read[f32], positions: Read[i32], sequences: Read[i32], first: u32, count: u32, head: u32, window: u32,
-    D: int, N_HEAD: int, ROWS: int, GROUP: int, WINDOW: bool,
+    q: Read[f32], positions: Read[i32], sequences: Read[i32], lengths: Read[i32], first: u32, count: u32,
+    head: u32, window: u32, D: int, N_HEAD: int, ROWS: int, GROUP: int, WINDOW: bool, CAUSAL: bool,
 ) -> None:  # fmt: skip
     """Bring what is known of the tile's tokens to shared memory. All must call it."""
     fours = (D + 3) // 4
     for row in range(local_id(0), ROWS, GROUP):
         token = first + min(row, count - 1)
-        position = u32(positions[token])
-        lows[row] = seen_from(position, window, WINDOW)
-        highs[row] = position + 1
+        low, high = seen(sequences, lengths, token, u32(positions[token]), window, WINDOW, CAUSAL)
+        lows[row] = low
+        highs[row] = high
         runs[row] = u32(sequences[token])
     for i in range(local_id(0), ROWS * fours, GROUP):
         token = first + min(i // fours, count - 1)
@@ -235,11 +234,11 @@ def _attention_tiles(element: Any) -> Kernel:
     @kernel
     def attention_tiles(
         q: Read[f32], k: Read[element], v: Read[element], positions: Read[i32], sequences: Read[i32],
-        table: Read[i32], sinks: Read[f32], out: Write[f32],
+        lengths: Read[i32], table: Read[i32], sinks: Read[f32], out: Write[f32],
         tokens: u32, table_stride: u32, window: u32, scale: f32, softcap: f32, bias_step: f32, lower: u32,
         fours: u32, *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, BLOCK: int, ROWS: int = 16,
         EACH: int = 4, TILE: int = 32, WINDOW: bool = False, SOFTCAP: bool = False, ALIBI: bool = False,
-        SINKS: bool = False, LOAD: CacheLoad = load_f32, GROUP: int = 64,
+        SINKS: bool = False, CAUSAL: bool = True, LOAD: CacheLoad = load_f32, GROUP: int = 64,
     ) -> None:  # fmt: skip
         """As `attention`, for `tokens` tokens; a workgroup (tile of ROWS tokens, head).
 
@@ -252,8 +251,8 @@ def _attention_tiles(element: Any) -> Kernel:
         lows, highs, runs = shared_array(u32, ROWS), shared_array(u32, ROWS), shared_array(u32, ROWS)
         queries = shared_array(f32x4, ROWS * ((D + 3) // 4))
         note_rows(
-            lows, highs, runs, queries, q, positions, sequences, first, count, head, window,
-            D, N_HEAD, ROWS, GROUP, WINDOW,
+            lows, highs, runs, queries, q, positions, sequences, lengths, first, count, head, window,
+            D, N_HEAD, ROWS, GROUP, WINDOW, CAUSAL,
         )  # fmt: skip
         cells = shared_array(u32, TILE)
         scores = shared_array(f32, TILE * ROWS)
@@ -266,6 +265,7 @@ def _attention_tiles(element: Any) -> Kernel:
         my_slope = slope(head, bias_step, lower) if ALIBI else f32(0.0)
         top, total = f32(-math.inf), f32(0.0)
         row, begin = local_id(0) % ROWS, u32(0)
+        position = f32(positions[first + min(row, count - 1)]) if ALIBI else f32(0.0)
         while begin < count:
             stop, low, high, shared_low, shared_high = run_of(lows, highs, runs, begin, count)
             mine = row >= begin and row < stop
@@ -277,8 +277,8 @@ def _attention_tiles(element: Any) -> Kernel:
                 multiply(k, queries, cells, scores, kv_head, fours, D, N_HEAD_KV, ROWS, TILE, GROUP, LOAD)
                 top, total = weigh(
                     scores, maxima, corrections, top, total, start, wide,
-                    select(mine, lows[row], 0), select(mine, highs[row], 0), scale, softcap, my_slope,
-                    ROWS, GROUP, SOFTCAP, ALIBI,
+                    select(mine, lows[row], 0), select(mine, highs[row], 0), position, scale, softcap,
+                    my_slope, ROWS, GROUP, SOFTCAP, ALIBI,
                 )  # fmt: skip
                 add_tile(
                     v, sums, scores, corrections, cells, kv_head, wide,

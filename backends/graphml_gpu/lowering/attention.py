@@ -6,6 +6,7 @@ from typing import Any
 
 from graphml.ir.node import Node
 from graphml.ir.op import integer, number
+from graphml.ir.ops.attention import causal, extras, reach
 from graphml.ir.shape import bounds
 from graphml_gpu.dispatch import (
     NOTHING,
@@ -54,13 +55,25 @@ def _chunks(node: Node) -> int:
     return -(-each // _heads(node))
 
 
+def _most_seen(node: Node, context: int) -> int:
+    """Positions that a token sees at most, of so many."""
+    if not integer(node.attributes, "window"):
+        return context
+    sides = 1 if causal(node.attributes) else 2
+    return min(context, sides * reach(node.attributes) + 1)
+
+
+def _optional(node: Node) -> dict[str, Argument]:
+    """Sinks and lengths, where attention has them."""
+    sinks, lengths = extras(node.inputs, node.attributes)
+    return {"sinks": sinks or NOTHING, "lengths": lengths or NOTHING}
+
+
 def _splits(node: Node) -> int:
     """Shares of the context that have a workgroup each."""
     tokens = bounds(node.shape)[0]
     kv_heads, blocks = bounds(node.inputs[2].shape)[1], bounds(node.inputs[5].shape)[1]
-    window = integer(node.attributes, "window")
-    context = blocks * integer(node.attributes, "block_size")
-    longest = min(context, window) if window else context
+    longest = _most_seen(node, blocks * integer(node.attributes, "block_size"))
     wanted = _GROUPS // (tokens * kv_heads * _chunks(node))
     return max(1, min(wanted, _MOST_SPLITS, longest // _LEAST))
 
@@ -74,7 +87,7 @@ def _workspace(node: Node) -> int:
 
 def _leaves_records(node: Node) -> bool:
     """Whether workgroups may leave records for `combine_attention`, which alone knows of sinks."""
-    return _splits(node) > 1 or len(node.inputs) > 6
+    return _splits(node) > 1 or _optional(node)["sinks"] is not NOTHING
 
 
 def _form(node: Node) -> tuple[Type, dict[str, Any]]:
@@ -97,7 +110,8 @@ def _kinds(node: Node) -> dict[str, Any]:
         "WINDOW": integer(node.attributes, "window") > 0,
         "SOFTCAP": number(node.attributes, "softcap") != 0.0,
         "ALIBI": number(node.attributes, "max_bias") > 0.0,
-        "SINKS": len(node.inputs) > 6,
+        "SINKS": _optional(node)["sinks"] is not NOTHING,
+        "CAUSAL": causal(node.attributes),
     }
 
 
@@ -121,7 +135,7 @@ def _tiled(node: Node) -> bool:
 
 
 def _lower_tiles(node: Node, context: Context) -> list[Dispatch]:
-    q, k, v, positions, sequences, table, *sinks = node.inputs
+    q, k, v, positions, sequences, table = node.inputs[:6]
     element, sizes = _form(node)
     fours = -(-max(bounds(k.shape)[2], bounds(v.shape)[2]) // 4)
     tile = 16 if fours <= 32 else 8 if fours <= 64 else 4
@@ -135,8 +149,8 @@ def _lower_tiles(node: Node, context: Context) -> list[Dispatch]:
         "positions": positions,
         "sequences": sequences,
         "table": table,
-        "sinks": sinks[0] if sinks else NOTHING,
         "out": node,
+        **_optional(node),
     }
 
     def grid(dims: Dims) -> Groups:
@@ -149,10 +163,12 @@ def _lower_tiles(node: Node, context: Context) -> list[Dispatch]:
 def _lower(node: Node, context: Context) -> list[Dispatch]:
     if _tiled(node):
         return _lower_tiles(node, context)
-    q, k, v, positions, sequences, table, *sinks = node.inputs
+    q, k, v, positions, sequences, table = node.inputs[:6]
+    more = _optional(node)
     n_head, kv_heads = bounds(node.shape)[1], bounds(v.shape)[1]
     tokens, groups = rows(node.shape[:1]), kv_heads * _chunks(node)
     most, window = _splits(node), integer(node.attributes, "window")
+    lengths = extras(node.inputs, node.attributes)[1]
     features = context.features
     lanes = _LANES if features.subgroups and features.subgroup_min >= _LANES else 1
     element, sizes = _form(node)
@@ -166,13 +182,13 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
         "GROUP": _GROUP,
     }
 
-    longest = context.largest(positions)
+    longest = context.largest(lengths or positions)
 
     def splits(dims: Dims) -> int:
         """As many as the longest of the step's contexts fills; one where putting them together costs more."""
         if most == 1 or longest is None:
             return most
-        seen = min(longest(dims), window) if window else longest(dims)
+        seen = _most_seen(node, longest(dims))
         return min(most, seen // _LEAST) if seen > _UNSPLIT else 1
 
     def grid(dims: Dims) -> Groups:
@@ -185,6 +201,7 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
         "v": v,
         "positions": positions,
         "sequences": sequences,
+        "lengths": more["lengths"],
         "table": table,
         "records": records,
         "out": node,
@@ -196,13 +213,13 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
         return [first]
 
     def second_grid(dims: Dims) -> Groups:
-        return n_head if sinks or splits(dims) > 1 else 0, tokens(dims), 1
+        return n_head if kinds["SINKS"] or splits(dims) > 1 else 0, tokens(dims), 1
 
-    taken = {"DV", "N_HEAD", "LEAST", "WINDOW", "SINKS"}
+    taken = {"DV", "N_HEAD", "LEAST", "WINDOW", "SINKS", "CAUSAL"}
     second = Dispatch(
         combine_attention,
         {name: value for name, value in kinds.items() if name in taken},
-        {"records": records, "positions": positions, "sinks": sinks[0] if sinks else NOTHING, "out": node},
+        {"records": records, "positions": positions, "sequences": sequences, "out": node, **more},
         {"window": window, "splits": splits},
         second_grid,
     )

@@ -72,6 +72,17 @@ class Tokenizer:
             ids += self._after()
         return ids
 
+    def pair(self, query: str, text: str) -> list[int]:
+        """Return the ids of two texts in one sequence, with what the vocabulary wants around them.
+
+        As llama.cpp has it for reranking. Errors as of `encode`.
+        """
+        first, second = self.encode(query, add_special=False), self.encode(text, add_special=False)
+        between = self._after()
+        if self._vocabulary.flags.add_sep and self._vocabulary.kind != "wordpiece":
+            between = [*between, _present(self._vocabulary.roles.separator, "seperator")]
+        return [*self._before(), *first, *between, *second, *self._after()]
+
     def decode(self, ids: Iterable[int], skip_special: bool = False) -> str:
         """Return the text of ids; bytes that make no character become U+FFFD.
 

@@ -52,6 +52,7 @@ class Flags:
     remove_extra_whitespaces: bool
     lowercase: bool
     strip_accents: bool
+    add_sep: bool = False
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,7 @@ def _flags(metadata: Metadata, kind: str, rules: PreTokenizer | None) -> Flags:
         remove_extra_whitespaces=metadata.boolean(PREFIX + "remove_extra_whitespaces", False),
         lowercase=lowercase,
         strip_accents=metadata.boolean(PREFIX + "normalizer.strip_accents", lowercase),
+        add_sep=metadata.boolean(PREFIX + "add_sep_token", kind == "wordpiece"),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,6 +13,26 @@ from graphml.ir.op import Array, Attributes, Op, Sample, Type, integer, number, 
 from graphml.ir.ops.linear import decode
 from graphml.ir.ops.rules import ROWS, below, f32, i32, want_dtype
 from graphml.ir.shape import bound
+
+Operand = TypeVar("Operand")
+
+
+def extras(inputs: Sequence[Operand], attributes: Attributes) -> tuple[Operand | None, Operand | None]:
+    """Of the operands after the six that there always are: sinks [head], if any, and lengths [S], if any."""
+    rest = list(inputs[6:])
+    lengths = None if causal(attributes) or not rest else rest.pop()
+    return (rest[0] if rest else None), lengths
+
+
+def causal(attributes: Attributes) -> bool:
+    """Whether a token sees nothing that comes after it."""
+    return bool(attributes["causal"])
+
+
+def reach(attributes: Attributes) -> int:
+    """With a window: how many positions back a token sees, and ahead where attention is not causal."""
+    window = integer(attributes, "window")
+    return window - 1 if causal(attributes) else window // 2
 
 
 def _infer(inputs: Sequence[Type], attributes: Attributes) -> Type:
@@ -31,8 +52,11 @@ def _infer(inputs: Sequence[Type], attributes: Attributes) -> Type:
             f"wanted positions [T], sequences [T], block_table [S, B] for q {q}; "
             f"got {positions}, {sequences}, {table}"
         )
-    if len(inputs) > 6 and inputs[6].shape != q.shape[1:2]:
-        raise ShapeError(f"wanted one sink per head of {q}; got {inputs[6]}")
+    sinks, lengths = extras(inputs, attributes)
+    if sinks is not None and sinks.shape != q.shape[1:2]:
+        raise ShapeError(f"wanted one sink per head of {q}; got {sinks}")
+    if not causal(attributes) and (lengths is None or lengths != Type(I32, table.shape[:1])):
+        raise ShapeError(f"wanted the lengths [S] of the sequences of block_table {table}; got {lengths}")
     return Type(F32, (q.shape[0], q.shape[1], v.shape[2]))
 
 
@@ -48,32 +72,43 @@ def alibi_slopes(n_head: int, max_bias: float) -> Array:
 
 
 def attention_reference(inputs: Sequence[Array], attributes: Attributes) -> Array:
-    """Softmax over the cells that a token may see, in float64."""
+    """Softmax over the cells that a token may see, in float64; zeros where there are none."""
     q, k, v, positions, sequences, table = inputs[:6]
-    block, window = integer(attributes, "block_size"), integer(attributes, "window")
+    sinks, lengths = extras(inputs, attributes)
+    block = integer(attributes, "block_size")
     scale, softcap = number(attributes, "scale"), number(attributes, "softcap")
     n_head, group = q.shape[1], q.shape[1] // k.shape[1]
     slopes = alibi_slopes(n_head, number(attributes, "max_bias"))
-    y = np.empty((q.shape[0], n_head, v.shape[2]), np.float32)
+    y = np.zeros((q.shape[0], n_head, v.shape[2]), np.float32)
     for t, (position, sequence) in enumerate(zip(positions, sequences, strict=True)):
-        first = max(0, position - window + 1) if window else 0
-        seen = np.arange(first, position + 1)
+        seen = _seen(int(position), None if lengths is None else int(lengths[sequence]), attributes)
+        if not seen.size:
+            continue
         cells = table[sequence, seen // block].astype(np.int64) * block + seen % block
         keys = np.repeat(k[cells].astype(np.float64), group, axis=1)
         values = np.repeat(v[cells].astype(np.float64), group, axis=1)
         score = np.einsum("hd,chd->hc", q[t].astype(np.float64), keys) * scale
         if softcap:
             score = softcap * np.tanh(score / softcap)
-        score += slopes[:, None] * (seen - position)
+        score -= slopes[:, None] * np.abs(seen - position)
         top = score.max(axis=1, keepdims=True)
-        if len(inputs) > 6:
-            top = np.maximum(top, inputs[6][:, None])
+        if sinks is not None:
+            top = np.maximum(top, sinks[:, None])
         weight = np.exp(score - top)
         total = weight.sum(axis=1, keepdims=True)
-        if len(inputs) > 6:
-            total += np.exp(inputs[6][:, None] - top)
+        if sinks is not None:
+            total += np.exp(sinks[:, None] - top)
         y[t] = np.einsum("hc,chd->hd", weight / total, values)
     return y
+
+
+def _seen(position: int, length: int | None, attributes: Attributes) -> Array:
+    """The positions that a token sees; length: of its sequence, None if it sees nothing after itself."""
+    first, end = 0, position + 1 if length is None else length
+    if integer(attributes, "window"):
+        first = max(0, position - reach(attributes))
+        end = end if length is None else min(end, position + reach(attributes) + 1)
+    return np.arange(first, end)
 
 
 def _reference(inputs: Sequence[Array], attributes: Attributes) -> Array:
@@ -82,16 +117,25 @@ def _reference(inputs: Sequence[Array], attributes: Attributes) -> Array:
     return attention_reference([inputs[0], *wide, *inputs[3:]], attributes)
 
 
+def _lengths(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """More than any position of the samples, fewer than their cells."""
+    return generator.integers(40, 64, shape, dtype=np.int32)
+
+
 def _samples() -> list[Sample]:
-    def call(n_head: int, n_head_kv: int, d: int, **attributes: float) -> Sample:
+    def call(n_head: int, n_head_kv: int, d: int, causal: bool = True, **attributes: float) -> Sample:
         cells, blocks = 64, 8
         inputs = (f32(ROWS, n_head, d), f32(cells, n_head_kv, d), f32(cells, n_head_kv, d),
                   i32(ROWS), i32(ROWS), i32(2, blocks))  # fmt: skip
         fill = {3: below(40), 4: below(2), 5: below(blocks)}
-        return Sample(inputs, {"scale": d**-0.5, "block_size": 8, **attributes}, fill)
+        said: dict[str, float | bool] = {"scale": d**-0.5, "block_size": 8, **attributes}
+        if causal:
+            return Sample(inputs, said, fill)
+        return Sample((*inputs, i32(2)), {**said, "causal": False}, {**fill, 6: _lengths})
 
     return [call(4, 4, 32), call(9, 3, 64), call(8, 1, 20), call(4, 2, 16, window=7),
-            call(4, 2, 16, softcap=5.0), call(6, 2, 16, max_bias=8.0)]  # fmt: skip
+            call(4, 2, 16, softcap=5.0), call(6, 2, 16, max_bias=8.0), call(4, 2, 32, causal=False),
+            call(4, 2, 16, causal=False, window=7), call(6, 2, 16, causal=False, max_bias=8.0)]  # fmt: skip
 
 
 attention = Op(
@@ -106,6 +150,7 @@ attention = Op(
         "window": 0,
         "softcap": 0.0,
         "max_bias": 0.0,
+        "causal": True,
         "cache_dtype": "f32",
     },
 )

@@ -1,4 +1,4 @@
-"""Reductions over the last dimension, softmax among them."""
+"""Reductions: over the last dimension, softmax among them, and means over rows."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graphml.ir.op import Array, Attributes, Op, Type
-from graphml.ir.ops.rules import same_shape, singles, want_float
+from graphml.errors import ShapeError
+from graphml.ir.dtype import I32
+from graphml.ir.op import Array, Attributes, Op, Sample, Type
+from graphml.ir.ops.rules import ROWS, below, f32, i32, same_shape, singles, want_dtype, want_float
 
 
 def _infer_sum(inputs: Sequence[Type], attributes: Attributes) -> Type:
@@ -25,5 +27,35 @@ def _softmax(inputs: Sequence[Array], attributes: Attributes) -> Array:
     return np.asarray(weight / weight.sum(axis=-1, keepdims=True), dtype=np.float32)
 
 
+def _infer_mean(inputs: Sequence[Type], attributes: Attributes) -> Type:
+    x, rows, sequences, lengths = inputs
+    want_float([x])
+    for value, role in ((rows, "rows"), (sequences, "sequences"), (lengths, "lengths")):
+        want_dtype(value, I32, role)
+    if len(x.shape) != 2 or rows.shape != x.shape[:1] or len(sequences.shape) != 1 or len(lengths.shape) != 1:
+        raise ShapeError(
+            f"wanted x [O, D], rows [O], sequences [T], lengths [S]; got {x}, {rows}, {sequences}, {lengths}"
+        )
+    return Type(x.dtype, (lengths.shape[0], x.shape[1]))
+
+
+def _mean(inputs: Sequence[Array], attributes: Attributes) -> Array:
+    x, rows, sequences, lengths = inputs
+    y = np.zeros((len(lengths), x.shape[1]), np.float32)
+    of = sequences[rows]
+    for sequence in np.unique(of):
+        y[sequence] = x[of == sequence].astype(np.float64).mean(axis=0)
+    return y
+
+
+def _mean_samples() -> list[Sample]:
+    def number_rows(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return np.asarray(generator.permutation(shape[0]), np.int32)
+
+    fill = {1: number_rows, 2: below(3), 3: below(9)}
+    return [Sample((f32(ROWS, n), i32(ROWS), i32(ROWS), i32(3)), {}, fill) for n in (1, 7, 64, 130)]
+
+
 softmax = Op("softmax", "reduce", infer=same_shape, reference=_softmax, samples=singles, inplace=(0,))
 sum_rows = Op("sum_rows", "reduce", infer=_infer_sum, reference=_sum, samples=singles)
+mean_rows = Op("mean_rows", "reduce", infer=_infer_mean, reference=_mean, samples=_mean_samples)

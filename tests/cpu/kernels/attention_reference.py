@@ -152,6 +152,9 @@ def reference(case: Case, inputs: Inputs) -> NDArray[np.float64]:
         position, sequence = case.positions[token], case.sequences[token]
         end = position + 1 if case.causal else inputs.lengths[sequence]
         start = max(0, position - case.window + 1) if case.window else 0
+        if case.window and not case.causal:
+            half = case.window // 2
+            start, end = max(0, position - half), min(end, position + half + 1)
         seen = np.arange(start, end)
         if seen.size == 0:
             continue

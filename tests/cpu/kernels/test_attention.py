@@ -84,6 +84,7 @@ CASES = {
     "blocks of 256": dataclasses.replace(BASE, block_size=256),
     "not causal": dataclasses.replace(BASE, causal=False, lengths=(41, 9, 140)),
     "not causal, alibi": dataclasses.replace(BASE, causal=False, lengths=(60, 9, 140), max_bias=8.0),
+    "not causal, window": dataclasses.replace(BASE, causal=False, lengths=(60, 9, 140), window=12),
     "nothing to see": dataclasses.replace(BASE, causal=False, lengths=(0, 9, 140), sinks=True),
     "long": dataclasses.replace(BASE, positions=(1999, 1200), sequences=(0, 1)),
 }
@@ -143,6 +144,7 @@ PREFILL_CASES = {
     "a prompt, seven heads": dataclasses.replace(BASE, n_head=7, n_head_kv=1, **runs(70)),
     "a prompt, more heads than lanes": dataclasses.replace(BASE, n_head=71, n_head_kv=1, **runs(20)),
     "a prompt, not causal": dataclasses.replace(BASE, causal=False, **runs(70, 20)),
+    "a prompt, not causal, window": dataclasses.replace(BASE, causal=False, window=21, **runs(70, 20)),
     "a prompt, one head per group, bf16": dataclasses.replace(BF16, n_head=2, **runs(130)),
     "a prompt, f32, d 6 and 10": dataclasses.replace(F32, **runs(70)),
     "a prompt, q8_0, all of it": dataclasses.replace(
