@@ -1,0 +1,107 @@
+"""State-space layers (Mamba 2: Dao and Gu 2024, arXiv:2405.21060), and models that mix them with attention.
+
+T tokens, D model width, I inner width, S state size, G groups of B and C, N heads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from graphml.engine.architecture import Keys, Layer
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml_models import _config
+
+LARGEST = 1 << 20
+
+
+@dataclass(frozen=True)
+class Ssm:
+    """Sizes: of the convolution, I, S; rank: heads of Mamba 2, in Mamba the width that dt is made of; G."""
+
+    d_conv: int
+    d_inner: int
+    d_state: int
+    rank: int
+    n_group: int
+
+    @classmethod
+    def read(cls, keys: Keys, groups: bool = True) -> Self:
+        """From the file's metadata; groups: whether the architecture has any."""
+        sizes = {
+            "d_conv": "conv_kernel",
+            "d_inner": "inner_size",
+            "d_state": "state_size",
+            "rank": "time_step_rank",
+            **({"n_group": "group_count"} if groups else {}),
+        }
+        found = {name: keys.integer(f"ssm.{key}") for name, key in sizes.items()}
+        for name, key in sizes.items():
+            if not 1 <= found[name] <= LARGEST:
+                raise keys.unsupported(f"ssm.{key}", f"1 to {LARGEST}")
+        made = cls(**{"n_group": 1, **found})
+        if groups and (made.d_inner % made.rank or made.rank % made.n_group):
+            raise keys.unsupported(
+                "ssm.time_step_rank", f"heads that divide {made.d_inner} and fill {made.n_group} groups"
+            )
+        return made
+
+
+@dataclass(frozen=True)
+class Hybrid(_config.Config):
+    """As of every decoder, and of state-space layers; heads: of queries and of keys and values by layer.
+
+    A layer without heads of keys is no layer of attention.
+    """
+
+    ssm: Ssm
+    heads: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        return cls(**hybrid(keys))
+
+    def of(self, layer: Layer) -> Self | None:
+        """The configuration of the attention of a layer; None where it has no attention."""
+        n_head, n_head_kv = self.heads[layer.index]
+        return replace(self, n_head=n_head, n_head_kv=n_head_kv) if n_head_kv else None
+
+
+def hybrid(keys: Keys, eps: str = _config.RMS_EPS, groups: bool = True) -> dict[str, Any]:
+    """The fields of `Hybrid`; eps: the key of the norms' epsilon; groups: as of `Ssm.read`."""
+    n_layer = keys.integer("block_count")
+    counts = [keys.integers(f"attention.head_count{kind}", n_layer) for kind in ("", "_kv")]
+    most = max(counts[0], default=0), max(counts[1], default=0)
+    return {
+        **_config.shared(keys, eps, heads=most),
+        "ssm": Ssm.read(keys, groups),
+        "heads": tuple(zip(*counts, strict=True)),
+    }
+
+
+def mamba2(g: Builder, ssm: Ssm, layer: Layer, x_TD: Node, norm_eps: float) -> Node:
+    """Mamba 2 before its output projection, [T, I]: one product for all, convolution, scan, gate, norm."""
+    inner, shared = ssm.d_inner, ssm.n_group * ssm.d_state
+    joined = layer.linear(x_TD, "ssm_in", "ssm_in", rows=2 * inner + 2 * shared + ssm.rank)
+    z_TI, xbc = g.columns(joined, 0, inner, "z"), g.columns(joined, inner, 2 * inner + 2 * shared, "xbc")
+    dt_TN = g.columns(joined, 2 * inner + 2 * shared, 2 * inner + 2 * shared + ssm.rank)
+    xbc = g.ssm_conv(xbc, layer["ssm_conv1d"], layer.get("ssm_conv1d.bias"), layer.index, name="conv")
+    xbc = g.silu(xbc, "conv_silu")
+    x_TI, b_TGS = g.columns(xbc, 0, inner, "x"), g.columns(xbc, inner, inner + shared, "b")
+    c_TGS = g.columns(xbc, inner + shared, inner + 2 * shared, "c")
+    dt_TN = g.add(dt_TN, layer["ssm_dt.bias"], "dt")
+    a_N, d_N = layer["ssm_a"], layer["ssm_d"]
+    y_TI = g.ssm_scan(x_TI, dt_TN, a_N, b_TGS, c_TGS, d_N, layer.index, ssm.d_state, name="scan")
+    y_TI = g.mul(g.silu(z_TI), y_TI, "gated")
+    weight = layer.get("ssm_norm")
+    if weight is None:
+        return y_TI
+    groups = g.reshape(y_TI, ssm.n_group, inner // ssm.n_group)
+    return g.flatten(g.rms_norm(groups, weight, norm_eps, "ssm_norm"))
+
+
+def mixed_out(layer: Layer, h: Node) -> Node:
+    """The output projection of a layer of one kind or of the other, [T, D]."""
+    return layer.linear(h, "ssm_out" if layer.get("ssm_out") else "attn_output", "mixed")

@@ -1,0 +1,50 @@
+"""Falcon-H1 (Zuo et al. 2025, arXiv:2507.22448): attention and Mamba 2 side by side in every layer.
+
+T tokens, O wanted rows, D model width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from graphml.engine.architecture import Keys, SampleModel, Tensors
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml_models import _config, llama
+from graphml_models import _ssm_samples as samples
+from graphml_models._ffn import gated_ffn
+from graphml_models._samples import transformer
+from graphml_models._ssm import Ssm, mamba2
+
+
+@dataclass(frozen=True)
+class Config(_config.Config):
+    """As of every decoder, and of state-space layers."""
+
+    ssm: Ssm
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        return cls(**_config.shared(keys), ssm=Ssm.read(keys))
+
+
+def build(g: Builder, config: Config, weights: Tensors) -> Node:
+    """Logits [O, vocabulary]; as llama.cpp does, without frequency factors and without attention's bias."""
+    table, eps = g.rope_table(config.rope.n_rot, None, **config.rope.scaling), config.norm_eps
+    x_TD = g.embed(weights["token_embd"], g.tokens)
+    for layer in weights.without("*.attn_output.bias").layers(config.n_layer):
+        h_TD = g.rms_norm(x_TD, layer["attn_norm"], eps, "attn_norm")
+        a_TD = layer.wanted(llama.attention(g, config, layer, table, h_TD, "neox"))
+        s_TI = layer.wanted(mamba2(g, config.ssm, layer, h_TD, eps))
+        h_TD = g.add(llama.attn_out(layer, a_TD), layer.linear(s_TI, "ssm_out", "ssm_out"), "mixed")
+        x_TD = g.add(layer.wanted(x_TD), h_TD, "mixed_residual")
+        h_TD = gated_ffn(g, layer, g.rms_norm(x_TD, layer["ffn_norm"], eps, "ffn_norm"))
+        x_TD = g.add(x_TD, h_TD, "ffn_residual")
+    return weights.logits(g.rms_norm(x_TD, weights["output_norm"], eps, "output_norm"))
+
+
+def sample(name: str) -> list[SampleModel]:
+    """A tiny model for tests."""
+    return [transformer(name, metadata=samples.sizes(n_group=2), layer=samples.mamba2())]
