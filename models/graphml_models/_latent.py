@@ -24,10 +24,11 @@ def latent(
     x_TD: Node,
     mode: str = "norm",
     factor: Node | None = None,
+    key_norm: bool = False,
 ) -> Parts:
     """Queries in two parts [T, N, I] (None if I is 0) and [T, N, P], latent [T, R], rotated key [T, 1, P].
 
-    The key is normed before where the file has a norm for it. factor: of each token's queries, [T, 1, 1].
+    factor: of each token's queries, [T, 1, 1]; key_norm: the key is normed before it is rotated.
     """
     q_TNH = g.heads(_queries(g, config, layer, x_TD), config.n_head)
     if factor is not None:
@@ -41,7 +42,7 @@ def latent(
     n_latent, norm_R = fixed(kv_TE.shape[1]) - n_rot, layer["attn_kv_a_norm"]
     kv_TR = g.rms_norm(g.columns(kv_TE, 0, n_latent), norm_R, config.norm_eps, "kv_norm")
     k_T1P = g.heads(g.columns(kv_TE, n_latent, n_latent + n_rot), 1)
-    if layer.get("attn_k_norm"):
+    if key_norm:
         k_T1P = g.rms_norm(k_T1P, layer["attn_k_norm"], config.norm_eps, "k_norm")
     return q_TNI, g.rope(q_TNP, table, mode, "q_rope"), kv_TR, g.rope(k_T1P, table, mode, "k_rope")
 

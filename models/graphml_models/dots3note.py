@@ -59,10 +59,10 @@ class Config(_routing.Config):
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Latent attention, each head gated, before its output projection, [T, N * V]."""
     here = replace(config, n_head=config.heads[layer.index])
-    parts = latent(g, here, layer, table, x_TD)
+    parts = latent(g, here, layer, table, x_TD, key_norm=True)
     width = sum(fixed(q.shape[2]) for q in parts[:2] if q is not None)
     y_TD = folded(g, layer, parts, width**-0.5, config.windows[layer.index])
-    return gate_heads(g, layer, x_TD, y_TD)
+    return gate_heads(g, here.n_head, layer, x_TD, y_TD)
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:

@@ -11,7 +11,6 @@ from typing import Any, Self
 from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.ir.shape import fixed
 from graphml_models import _config, llama
 from graphml_models._attention import project, rotate
 from graphml_models._ffn import gated_ffn
@@ -43,13 +42,12 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
     q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
     q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
     y_TD = g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, config.windows[layer.index])
-    return gate_heads(g, layer, x_TD, y_TD)
+    return gate_heads(g, config.n_head, layer, x_TD, y_TD)
 
 
-def gate_heads(g: Builder, layer: Layer, x_TD: Node, y_TD: Node) -> Node:
+def gate_heads(g: Builder, n_head: int, layer: Layer, x_TD: Node, y_TD: Node) -> Node:
     """What each head gives, times a sigmoid of the layer's input, [T, N * H]."""
-    gate_TN = g.sigmoid(layer.linear(x_TD, "attn_gate", "attn_gate", scaled=False))
-    n_head = fixed(gate_TN.shape[1])
+    gate_TN = g.sigmoid(layer.linear(x_TD, "attn_gate", "attn_gate", scaled=False, rows=n_head))
     return g.flatten(g.mul(g.heads(y_TD, n_head), g.heads(gate_TN, n_head), "gated"))
 
 
