@@ -68,6 +68,14 @@ class Builder(RecurrentBuilder):
         """X where it is above 0, else 0."""
         return self.make(elementwise.relu, x, name=name)
 
+    def exp(self, x: Node, name: str | None = None) -> Node:
+        """e to the power of x."""
+        return self.make(elementwise.exp, x, name=name)
+
+    def softplus(self, x: Node, name: str | None = None) -> Node:
+        """Log(1 + exp(x))."""
+        return self.make(elementwise.softplus, x, name=name)
+
     def sqr(self, x: Node, name: str | None = None) -> Node:
         """X * x."""
         return self.make(elementwise.sqr, x, name=name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from graphml.ir.dtype import F32
 from graphml.ir.node import Node
-from graphml.ir.ops import layout, recurrent, ssm
+from graphml.ir.ops import layout, linear_attention, recurrent, ssm
 from graphml.ir.shape import fixed, max_elements
 from graphml.ir.step import StepBuilder
 
@@ -62,3 +62,41 @@ class RecurrentBuilder(StepBuilder):
         state = self.recurrent_state(layer, what, heads, d_state, channels // max(heads, 1))
         operands = (state, x, dt, a, b, c, d, self.sequences, self.positions)
         return self.make(ssm.ssm_scan, *operands, name=name)
+
+    def gated_delta_net(
+        self,
+        q: Node,
+        k: Node,
+        v: Node,
+        decay: Node,
+        beta: Node,
+        layer: int,
+        scale: float,
+        grouped: bool = False,
+        name: str | None = None,
+    ) -> Node:
+        """Heads q and k [T, G, K] and v [T, N, V], decay [T, N, 1 or K], beta [T, N, 1] -> y [T, N, V].
+
+        grouped: neighbouring heads of v share keys, else those that are G apart.
+        """
+        state = self._memory(layer, q, v)
+        operands = (state, q, k, v, decay, beta, self.sequences, self.positions)
+        return self.make(linear_attention.gated_delta_net, *operands, name=name, scale=scale, grouped=grouped)
+
+    def linear_attention(
+        self,
+        q: Node,
+        k: Node,
+        v: Node,
+        layer: int,
+        gates: tuple[Node, ...] = (),
+        name: str | None = None,
+        **attributes: float,
+    ) -> Node:
+        """Heads q and k [T, N, K] and v [T, N, V] -> y [T, N, V]; gates and attributes as of the op."""
+        operands = (self._memory(layer, q, v), q, k, v, self.sequences, self.positions, *gates)
+        return self.make(linear_attention.linear_attention, *operands, name=name, **attributes)
+
+    def _memory(self, layer: int, q: Node, v: Node) -> Node:
+        """A matrix for each head, from keys to values."""
+        return self.recurrent_state(layer, "memory", *map(fixed, (*v.shape[1:], q.shape[2])))

@@ -70,16 +70,18 @@ def build(
     feed_forward: FeedForward[C] = feed_forward,
     ffn_norm: str = "ffn_norm",
     project: Project = attn_out,
+    output_norm: str = "output_norm",
 ) -> Node:
     """Logits [O, vocabulary]; near copies of llama bring an attention or a feed-forward of their own.
 
-    ffn_norm: the tensor of the norm before the feed-forward; project: from what `attention` gives to D.
+    ffn_norm, output_norm: tensors of the norms before the feed-forward and before the logits; project: from
+    what `attention` gives to D.
     """
     table = config.rope.table(g, weights)
     x_TD = g.embed(weights["token_embd"], g.tokens)
     for layer in weights.layers(config.n_layer):
         x_TD = block(g, config, layer, table, x_TD, attention, feed_forward, ffn_norm, project)
-    x_OD = g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm")
+    x_OD = g.rms_norm(x_TD, weights[output_norm], config.norm_eps, "output_norm")
     return weights.logits(x_OD)
 
 

@@ -68,7 +68,7 @@ def _accumulators(builder: ir.IRBuilder, initial: Sequence[ir.Value]) -> list[ir
     return slots
 
 
-def _sums_of_four(builder: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
+def sums_of_four(builder: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
     """The sums over the lanes of each of four vectors, as one vector of four."""
     group = vectors[0].type.count  # lanes that belong to the same sum
     while len(vectors) > 1:
@@ -121,7 +121,7 @@ def make_score_tile(heads: int, d: int, lanes: int, dtype: str, out_bytes: int) 
                         builder.store(_fma(builder, query, key, builder.load(slot)), slot)
             for head in range(heads):
                 four = [builder.load(slot) for slot in sums[head * SCORE_ROWS : (head + 1) * SCORE_ROWS]]
-                total = _sums_of_four(builder, four)
+                total = sums_of_four(builder, four)
                 builder.store(
                     total, build.pointer(builder, _at(builder, out, head * out_bytes), total.type), align=1
                 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from graphml.ir.interpreter import evaluate
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.ops.leaf import weight_leaf
@@ -15,8 +16,18 @@ from graphml_cpu.lowering.step import Argument, Constant, Lowering, Step, leadin
 
 
 def _refuses_computed(weight: Node) -> str | None:
-    """Refuse what cannot be transposed when the program is made."""
-    return None if weight.op is weight_leaf else f"{weight.name} is computed in the graph"
+    """Refuse what cannot be transposed when the program is made: what weights alone do not decide."""
+    if weight.op is weight_leaf:
+        return None
+    if not weight.inputs:
+        return f"{weight.name} is no weight"
+    return next(filter(None, map(_refuses_computed, weight.inputs)), None)
+
+
+def _value(node: Node, weights: Mapping[str, Array]) -> Array:
+    if node.op is weight_leaf:
+        return weights[node.name]
+    return evaluate(node, {source: _value(source, weights) for source in node.inputs})
 
 
 def _refuses_conv(node: Node) -> str | None:
@@ -25,7 +36,7 @@ def _refuses_conv(node: Node) -> str | None:
 
 def _transposed(weight: Node) -> Constant:
     def made(weights: Mapping[str, Array]) -> Array:
-        return np.ascontiguousarray(weights[weight.name].T)
+        return np.ascontiguousarray(_value(weight, weights).T)
 
     return Constant(made)
 

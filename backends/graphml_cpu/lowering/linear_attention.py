@@ -1,0 +1,63 @@
+"""Attention with a memory: the gated delta rule and its kin."""
+
+from __future__ import annotations
+
+from graphml.ir.node import Node
+from graphml.ir.shape import bounds
+from graphml_cpu.compiler import KernelRef
+from graphml_cpu.lowering.step import Argument, Lowering, Step, number, rows
+
+
+def _refuses(node: Node) -> str | None:
+    width = bounds(node.shape)[2]
+    return f"values of {width} elements: wanted a multiple of 4" if width % 4 else None
+
+
+def _step(node: Node, rule: str, first: Node | int, second: Node | int, **other: Argument) -> Step:
+    state, q, k, v = node.inputs[:4]
+    decay = other["decay"]
+    each, before = isinstance(decay, Node) and decay.shape[2] != 1, bool(node.attributes.get("before", False))
+    k_width = bounds(q.shape)[2]
+    arguments: dict[str, Argument] = {
+        "state": state,
+        "q": q,
+        "k": k,
+        "v": v,
+        "first": first,
+        "second": second,
+        "out": node,
+        "n_head": bounds(v.shape)[1],
+        "n_group": bounds(q.shape)[1],
+        "grouped": int(bool(node.attributes.get("grouped", False))),
+        "v_width": bounds(v.shape)[2],
+        "scale": number(node, "scale"),
+        "rows": rows(node.shape[:1]),
+        **other,
+    }
+    words = [rule, str(k_width), *(["each"] if each else []), *(["before"] if before else [])]
+    ref = KernelRef(
+        f"memory_attention-{'-'.join(words)}",
+        "graphml_cpu.kernels.memory_attention",
+        "make_memory_attention",
+        (rule, k_width, each, before),
+    )
+    return Step(ref, arguments, writes=("state", "out"))
+
+
+def _lower_delta(node: Node, threads: int) -> list[Step]:
+    decay, beta, sequences, positions = node.inputs[4:]
+    return [_step(node, "delta", beta, 0, decay=decay, slope=0.0, sequences=sequences, positions=positions)]
+
+
+def _lower_linear(node: Node, threads: int) -> list[Step]:
+    sequences, positions, *gates = node.inputs[4:]
+    decay: Node | int = gates[0] if gates else 0
+    first, second = gates[1:] if len(gates) > 1 else (0, 0)
+    rule, slope = "replace" if len(gates) > 1 else "plain", number(node, "slope")
+    return [
+        _step(node, rule, first, second, decay=decay, slope=slope, sequences=sequences, positions=positions)
+    ]
+
+
+GATED_DELTA_NET = Lowering(("gated_delta_net",), _lower_delta, refuses=_refuses)
+LINEAR_ATTENTION = Lowering(("linear_attention",), _lower_linear, refuses=_refuses)

@@ -1,0 +1,59 @@
+"""Models of which some layers have attention and others a memory: which are which, and their convolutions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphml.engine.architecture import Keys, Layer, SampleModel
+from graphml.errors import ArchitectureError
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml.ir.shape import fixed, max_elements
+from graphml_models._config import MAX_LAYERS
+from graphml_models._samples import HEAD_NORMS, SPLIT_QKV, Shapes, transformer
+
+INTERVAL, RECURRENT = "full_attention_interval", "attention.recurrent_layers"
+
+
+def read_attending(keys: Keys, interval: int) -> tuple[bool, ...]:
+    """Which layers have attention: those the file does not call recurrent, or else of so many the last."""
+    n_layer = _n_layer(keys)
+    if keys.has(RECURRENT):
+        return tuple(not recurrent for recurrent in keys.integers(RECURRENT, n_layer))
+    interval = keys.integer(INTERVAL, interval)
+    if interval < 1:
+        raise keys.unsupported(INTERVAL, "at least 1")
+    return tuple((i + 1) % interval == 0 for i in range(n_layer))
+
+
+def read_heads(keys: Keys) -> tuple[tuple[int, int], tuple[bool, ...]]:
+    """Heads of queries, and of keys and values; and the layers that have any, and thus attention."""
+    key, n_layer = "attention.head_count_kv", _n_layer(keys)
+    counts = keys.integers(key, n_layer)
+    if len({count for count in counts if count}) > 1:
+        raise keys.unsupported(key, "0 or one and the same number in each layer")
+    return (max(keys.integers("attention.head_count", n_layer)), max(counts)), tuple(map(bool, counts))
+
+
+def _n_layer(keys: Keys) -> int:
+    return max(1, min(keys.integer("block_count"), MAX_LAYERS))  # the reader of all else refuses others
+
+
+def convolution(g: Builder, layer: Layer, name: str, x_TC: Node, n_conv: int, what: str = "conv") -> Node:
+    """The causal convolution of each channel over `n_conv` tokens by the tensor `name`, [T, C]."""
+    weight, count = layer[name], fixed(x_TC.shape[1])
+    if max_elements(weight.shape) != count * n_conv or weight.shape[-1] != n_conv:
+        wanted = f"{count} channels of {n_conv}"
+        raise ArchitectureError(f"tensor blk.{layer.index}.{name}.weight: wanted {wanted}; got {weight.type}")
+    weight = g.dequantize(weight)
+    if len(weight.shape) > 2:  # with dimensions of 1 between
+        weight = g.reshape(weight, count, n_conv, keep=0)
+    return g.ssm_conv(x_TC, weight, None, layer.index, what)
+
+
+def hybrid(architecture: str, memory: Shapes, name: str = "plain", **more: Any) -> SampleModel:
+    """A tiny model for tests: a layer of these tensors, one of attention; more: as of `transformer`."""
+    top = {f"blk.0.{tensor}": shape for tensor, shape in memory.items()} | more.pop("top", {})
+    attention = (*SPLIT_QKV, *HEAD_NORMS, "attn_output.weight")
+    gone = tuple(f"blk.0.{tensor}" for tensor in attention if tensor not in memory)
+    return transformer(architecture, name, top=top, without=gone + more.pop("without", ()), **more)

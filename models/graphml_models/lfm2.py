@@ -1,0 +1,87 @@
+"""LFM2 (Liquid AI 2025, arXiv:2511.23404): short gated convolutions, and attention in some layers.
+
+T tokens, D model width, N heads, K key-value heads, H head width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self
+
+from graphml.engine.architecture import Keys, Layer, SampleModel
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml_models import _config, llama
+from graphml_models._attention import norm_heads, project, rotate
+from graphml_models._hybrid import convolution, hybrid, read_heads
+from graphml_models._samples import HEAD_NORMS, Shapes
+from graphml_models._samples import Keys as Metadata
+from graphml_models._windows import SIZE
+
+
+@dataclass(frozen=True)
+class Config(_config.Config):
+    """And the layers with attention, of the last `window` tokens (0: all); tokens in a convolution."""
+
+    attends: tuple[bool, ...]
+    window: int
+    n_conv: int
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        return cls(**fields(keys), window=keys.integer(SIZE, 0))
+
+
+def fields(keys: Keys) -> dict[str, Any]:
+    """The fields of `Config` but the window."""
+    heads, attends = read_heads(keys)
+    return {
+        **_config.shared(keys, heads=heads),
+        "attends": attends,
+        "n_conv": keys.integer("shortconv.l_cache"),
+    }
+
+
+def mixer(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
+    """Attention over normed heads, or a convolution, before the output projection, [T, D]."""
+    if config.attends[layer.index]:
+        q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
+        q_TNH, k_TKH = norm_heads(g, config, layer, q_TNH, k_TKH)
+        q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
+        return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, config.window)
+    width = config.n_embd
+    three = layer.linear(x_TD, "shortconv.in_proj", "gates", rows=3 * width)
+    before_TD, after_TD, x_TD = (g.columns(three, i * width, (i + 1) * width) for i in range(3))
+    seen_TD = convolution(g, layer, "shortconv.conv", g.mul(before_TD, x_TD), config.n_conv)
+    return g.mul(after_TD, seen_TD, "gated")
+
+
+def out(layer: Layer, h_TD: Node) -> Node:
+    """The projection behind a layer's attention or convolution."""
+    return layer.linear(h_TD, "attn_output" if layer.get("attn_output") else "shortconv.out_proj", "attn_out")
+
+
+build = partial(
+    llama.build,
+    attention=mixer,
+    project=out,
+    feed_forward=partial(llama.feed_forward, scaled=False),
+    output_norm="token_embd_norm",
+)
+
+MEMORY: Shapes = {
+    "shortconv.in_proj.weight": (192, 64),
+    "shortconv.conv.weight": (64, 3),
+    "shortconv.out_proj.weight": (64, 64),
+}
+KEYS: Metadata = {"attention.head_count_kv": [0, 2], "shortconv.l_cache": 3}
+TOP: Shapes = {"token_embd_norm.weight": (64,)}
+
+
+def sample(name: str) -> list[SampleModel]:
+    """A tiny model for tests with a window shorter than the texts it reads."""
+    keys = {**KEYS, SIZE: 20, "attention.head_count_kv": [0, 2, 2]}
+    gone = ("output_norm.weight",)
+    return [hybrid(name, MEMORY, n_layer=3, layer=HEAD_NORMS, metadata=keys, top=TOP, without=gone)]
