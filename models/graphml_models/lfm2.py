@@ -82,6 +82,6 @@ TOP: Shapes = {"token_embd_norm.weight": (64,)}
 
 def sample(name: str) -> list[SampleModel]:
     """A tiny model for tests with a window shorter than the texts it reads."""
-    keys = {**KEYS, SIZE: 20, "attention.head_count_kv": [0, 2, 2]}
+    keys = {**KEYS, SIZE: 40, "attention.head_count_kv": [0, 2, 2]}
     gone = ("output_norm.weight",)
     return [hybrid(name, MEMORY, n_layer=3, layer=HEAD_NORMS, metadata=keys, top=TOP, without=gone)]
