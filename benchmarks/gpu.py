@@ -74,6 +74,22 @@ def graphml(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
 
 
+def conformance(backend: str) -> tuple[bool, str]:
+    """Whether a backend means what the reference means, and the table of its ops.
+
+    Compilers take minutes over a thousand kernels: where no bar shows it, each op is told when it is done.
+    """
+    begin, lines = time.perf_counter(), list[str]()
+    command = [sys.executable, "-m", "graphml", "test-backend", backend]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        for line in run.stdout:
+            lines.append(line)
+            if not sys.stderr.isatty():
+                print(f"{time.perf_counter() - begin:6.0f} s  {line.rstrip()}", file=sys.stderr, flush=True)
+    return run.returncode == 0, "".join(lines)
+
+
 def rows_of(backend: str, model: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     """What `graphml bench` finds of a model, as its JSON has it."""
     name, _, kind = model.partition(":")
@@ -110,12 +126,13 @@ def measure(backend: str, number: int, facts: Any, options: argparse.Namespace) 
     print(f"\n## {backend} {number}: {facts.name}\n\n{facts.driver}, {facts.kind}", flush=True)
     print(f"features: {facts.features()}", flush=True)
     found: dict[str, Any] = {"backend": backend, "device": facts.name, "driver": facts.driver}
-    check = graphml("test-backend", backend)
-    found["conformance"] = check.returncode == 0
-    print(f"conformance: {(check.stdout.strip().splitlines() or ['nothing was printed'])[-1]}", flush=True)
-    if check.returncode:
-        print(check.stdout)
-        print("not timed", flush=True)
+    begin = time.perf_counter()
+    found["conformance"], table = conformance(backend)
+    found["conformance_s"] = time.perf_counter() - begin
+    said = (table.strip().splitlines() or ["nothing was printed"])[-1]
+    print(f"conformance: {said}, in {found['conformance_s']:.0f} s", flush=True)
+    if not found["conformance"]:
+        print(f"{table}not timed", flush=True)
         return found
     opened = getattr(importlib.import_module(library.module), library.driver)()
     found["copy_bandwidth"] = copy_bandwidth(opened)

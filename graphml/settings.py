@@ -63,6 +63,11 @@ def opencl_device() -> str | None:
     return os.environ.get("GRAPHML_OPENCL_DEVICE") or None
 
 
+def opencl_options() -> list[str]:
+    """`GRAPHML_OPENCL_OPTIONS`: more options for OpenCL compilers (`-cl-opt-disable`); unset: none."""
+    return os.environ.get("GRAPHML_OPENCL_OPTIONS", "").split()
+
+
 def tuned() -> bool:
     """`GRAPHML_TUNED`: kernels use the parameters that `graphml tune` found."""
     return os.environ.get("GRAPHML_TUNED", "") not in ("", "0")

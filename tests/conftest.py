@@ -1,4 +1,4 @@
-"""Order of the tests: quick ones first, then those that run a whole model.
+"""Order of the tests: quick ones first, then those that run a whole model. What all of them share.
 
 Hypothesis tries the same examples each time, so that a change is judged by what it changed; others are sought
 with `pytest --hypothesis-profile explore`.
@@ -6,13 +6,31 @@ with `pytest --hypothesis-profile explore`.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import settings
+
+from graphml.engine import discovery
+from tests.shared_drivers import sharing
 
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=1000, deadline=None)
 settings.load_profile("same")
 
+# GPU kernels run for microseconds here and take seconds to compile: drivers made of the processor do not
+# optimise them. OpenCL's conformance tests are as users run them.
+os.environ.setdefault("GRAPHML_OPENCL_OPTIONS", "-cl-opt-disable")
+os.environ.setdefault("GALLIVM_PERF", "nopt")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("model") is not None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_driver_for_each_gpu() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(discovery, "backend", sharing(discovery.backend))
+        yield

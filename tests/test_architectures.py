@@ -73,6 +73,9 @@ class Models:
             self.executors[key] = open_executor(path, backend, threads=2, cache_dtype="f32", n_batch=N_BATCH)
         return self.executors[key]
 
+    def close(self, model: str, backend: str) -> None:
+        self.executors.pop((model, backend, None)).close()
+
 
 class Sequence:
     """A sequence with a cache of its own, which may have its blocks in any order."""
@@ -99,9 +102,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
         executor.close()
 
 
-@pytest.fixture(params=PAIRS, ids="-".join)
-def executor(request: pytest.FixtureRequest, models: Models) -> Executor:
-    return models(*request.param)
+@pytest.fixture(scope="module", params=PAIRS, ids="-".join)
+def executor(request: pytest.FixtureRequest, models: Models) -> Iterator[Executor]:
+    """Tests come model by model: what was compiled for one goes when the next begins."""
+    yield models(*request.param)
+    models.close(*request.param)
 
 
 @pytest.mark.parametrize("name", discovery.architecture_names())

@@ -16,6 +16,7 @@ import llvmlite.ir as ir
 from numba.core import compiler, cpu, types, typing
 from numba.core.codegen import CPUCodeLibrary, JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.compiler_machinery import PassManager
 from numba.core.descriptors import TargetDescriptor
 from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaError
@@ -25,6 +26,21 @@ from numba.core.target_extension import (
     jit_registry,
     target_override,
     target_registry,
+)
+from numba.core.typed_passes import (
+    IRLegalization,
+    NativeLowering,
+    NoPythonBackend,
+    NopythonTypeInference,
+    PreLowerStripPhis,
+)
+from numba.core.untyped_passes import (
+    DeadBranchPrune,
+    FixupArgs,
+    GenericRewrites,
+    IRProcessing,
+    ReconstructSSA,
+    TranslateByteCode,
 )
 
 from graphml.errors import BackendError
@@ -40,16 +56,27 @@ class _KernelTarget(CPU):  # type: ignore[misc]  # numba is untyped
 
 
 class _IrLibrary(CPUCodeLibrary):  # type: ignore[misc]
-    """A numba code library that stops at linked, unoptimised IR."""
+    """A numba code library that stops at unoptimised IR, each with its own function alone.
+
+    Numba links all that a function calls into its library, and so on for those that call it: that is copied
+    and checked again for every helper on the way to a kernel.
+    """
 
     def _optimize_functions(self, ll_module: Any) -> None:
         ll_module.data_layout = self._codegen._data_layout
 
-    def _optimize_final_module(self) -> None:
-        pass
+    def finalize(self) -> None:
+        self._raise_if_finalized()
+        self._finalized = True
 
-    def _finalize_specific(self) -> None:
-        pass
+    def linked(self) -> str:
+        """The text of a module with the function and all that it calls, once each."""
+        found = [self]
+        for library in found:  # callers first: what nobody in the module calls is not linked
+            found += [one for one in dict.fromkeys(library._linking_libraries) if one not in found]
+        for library in found[1:]:
+            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        return str(self._final_module)
 
 
 class _IrCodegen(JITCPUCodegen):  # type: ignore[misc]
@@ -88,6 +115,23 @@ class _Descriptor(TargetDescriptor):  # type: ignore[misc]
     @functools.cached_property
     def target_context(self) -> _KernelContext:
         return _KernelContext(self.typing_context, TARGET)
+
+
+class _KernelCompiler(compiler.CompilerBase):  # type: ignore[misc]
+    """Numba's passes less those that are for arrays, closures, lists, exceptions and reports."""
+
+    PASSES = (
+        TranslateByteCode, FixupArgs, IRProcessing, DeadBranchPrune, GenericRewrites, ReconstructSSA,
+        DeadBranchPrune, NopythonTypeInference, PreLowerStripPhis, IRLegalization, NativeLowering,
+        NoPythonBackend,
+    )  # fmt: skip
+
+    def define_pipelines(self) -> list[PassManager]:
+        passes = PassManager(TARGET)
+        for one in self.PASSES:
+            passes.add_pass(one, one._name)
+        passes.finalize()
+        return [passes]
 
 
 _descriptor = _Descriptor(TARGET)
@@ -131,8 +175,10 @@ def inline(function: Callable[P, R]) -> Callable[P, R]:
 
     Its argument types are inferred per call, so one helper serves scalars and vectors of every width.
     """
+    options = {**_OPTIONS, "forceinline": True}
     return cast(
-        "Callable[P, R]", _KernelDispatcher(function, targetoptions={**_OPTIONS, "forceinline": True})
+        "Callable[P, R]",
+        _KernelDispatcher(function, targetoptions=options, pipeline_class=_KernelCompiler),
     )
 
 
@@ -154,9 +200,13 @@ def lower(function: Callable[..., None], argument_types: tuple[str, ...]) -> tup
                 return_type=types.none,
                 flags=flags,
                 locals={},
+                pipeline_class=_KernelCompiler,
             )
     except NumbaError as error:
         raise BackendError(f"kernel {function.__qualname__} ({function.__module__}): {error}") from error
     with global_compiler_lock:
         result.library.finalize()
-    return result.library.get_llvm_str(), result.fndesc.llvm_func_name
+        text = result.library.linked()
+    # Numba keeps it for calls from other functions.
+    _descriptor.target_context.remove_user_function(result.entry_point)
+    return text, result.fndesc.llvm_func_name

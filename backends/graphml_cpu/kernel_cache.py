@@ -50,7 +50,8 @@ _MAGIC = "graphml-kernel-1"
 class KernelRef:
     """Which kernel: `module`.`factory`(*arguments) makes its function; `name` is what programs call it.
 
-    Arguments are strings, numbers, booleans or None, and part of the kernel's identity.
+    Arguments are strings, numbers, booleans or None. They and the factory are the kernel's identity; its name
+    is not, so it is kept once.
     """
 
     name: str
@@ -107,9 +108,10 @@ def _foreign_source(module: str) -> bytes:
 
 @functools.cache
 def file_stem(ref: KernelRef) -> str:
-    """A file name (without ending) for `ref`, unique to its identity."""
-    identity = repr((ref.name, ref.module, ref.factory, ref.arguments)).encode() + _foreign_source(ref.module)
-    readable = re.sub(r"[^A-Za-z0-9]+", "_", ref.name)[:60]
+    """A file name (without ending), unique to the function that `ref` names, whatever that is called."""
+    identity = repr((ref.module, ref.factory, ref.arguments)).encode() + _foreign_source(ref.module)
+    title = "_".join([ref.factory.removeprefix("make_"), *map(str, ref.arguments)])
+    readable = re.sub(r"[^A-Za-z0-9]+", "_", title)[:60]
     return f"{readable}-{hashlib.sha256(identity).hexdigest()[:12]}"
 
 

@@ -17,6 +17,8 @@ from graphml import settings
 from graphml_opencl.devices import version
 
 _DIGEST = hashlib.sha256().digest_size
+# PoCL keeps them itself, and makes every kernel once more, for any workgroup, for who asks for a binary.
+_KEEPS_PROGRAMS = "Portable Computing Language"
 
 
 class Programs:
@@ -25,7 +27,9 @@ class Programs:
     def __init__(self, context: Any, device: Any, facts: Facts) -> None:
         self._context, self._device = context, device
         newer = facts.has_subgroups or facts.has_dot4
-        self._options = ["-cl-std=CL3.0" if newer and version(device) >= (3, 0) else "-cl-std=CL1.2"]
+        standard = "-cl-std=CL3.0" if newer and version(device) >= (3, 0) else "-cl-std=CL1.2"
+        self._options = [standard, *settings.opencl_options()]
+        self._keeps = device.platform.name != _KEEPS_PROGRAMS
         self._by_kernel: dict[Specialised, Any] = {}
         self._by_text: dict[str, Any] = {}
 
@@ -43,15 +47,16 @@ class Programs:
     def _program(self, kernel: Specialised, text: str) -> Any:
         import pyopencl
 
-        path = self._path(text)
-        program = self._kept(path)
+        path = self._path(text) if self._keeps else None
+        program = self._kept(path) if path else None
         if program is None:
             try:
                 program = self._built(pyopencl.Program(self._context, text))
             except pyopencl.Error as error:
                 raise compile_error(kernel, text, str(error)) from error
-            with contextlib.suppress(OSError):  # a folder that cannot be written costs time only
-                _keep(path, program.get_info(pyopencl.program_info.BINARIES)[0])
+            if path:
+                with contextlib.suppress(OSError):  # a folder that cannot be written costs time only
+                    _keep(path, program.get_info(pyopencl.program_info.BINARIES)[0])
         return program
 
     def _kept(self, path: Path) -> Any:

@@ -52,9 +52,11 @@ def cases_of(name: str) -> list[Case]:
 
 @pytest.fixture(scope="module")
 def devices() -> Iterator[dict[str, Device]]:
-    """One device of each backend for all tests."""
+    """One device of each backend for all tests, with its compiler as users have it."""
     opened: dict[str, Device] = {}
-    yield opened
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("GRAPHML_OPENCL_OPTIONS", raising=False)
+        yield opened
     for device in opened.values():
         device.close()
 

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import subprocess
 import sys
 
 import numpy as np
 import pytest
-from graphml_cpu import target
 from graphml_cpu.compiler import Kernel
 from graphml_cpu.kernels.formats import make_decode, names
 from graphml_quant import Format, formats
 
-from graphml import settings
 from graphml.errors import BackendError
 from tests.cpu.kernels.running import THREADS, kernel, run
 from tests.cpu.weights import ordinary_weights
@@ -105,18 +102,3 @@ def test_get_rows_takes_rows_in_any_order_and_clamps(name: str) -> None:
             n_table_rows=9, out_stride=(k + 5) * 4, rows=9)  # fmt: skip
         np.testing.assert_array_equal(out[:, :k], wanted)
         assert (out[:, k:] == 7).all()
-
-
-@pytest.mark.parametrize("level", [name for name in target.available() if name != target.current().name])
-def test_other_levels(level: str) -> None:
-    """These tests again, in a process of each other level (avx2-vnni decodes as avx2 does)."""
-    if settings.cpu_level() is not None or level == "avx2-vnni":
-        pytest.skip("the levels are tested from a process of the best one; avx2-vnni and avx2 decode alike")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k"]
-    child = subprocess.run(
-        [*command, "decoding or length"],
-        env=settings.child_environment({"GRAPHML_CPU_LEVEL": level}),
-        capture_output=True,
-        text=True,
-    )
-    assert child.returncode == 0, child.stdout + child.stderr

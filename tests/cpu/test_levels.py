@@ -10,7 +10,8 @@ from graphml_cpu import target
 
 _OF_KERNELS = "norm rope_cache elementwise attention quantize_fused reduce choose layout"
 KERNELS = [f"kernels/test_{name}.py" for name in _OF_KERNELS.split()]
-FILES = ["test_simd.py", "test_simd_math.py", "test_mul_mat.py", *KERNELS]
+PRODUCTS = [f"test_{name}.py" for name in ("mul_mat", "mul_mat_id", "mul_mat_panels", "format_kernels")]
+FILES = ["test_simd.py", "test_simd_math.py", *PRODUCTS, *KERNELS]
 # This one differs from AVX2 in the dot product alone.
 OF_BYTES = ["test_simd.py", "test_mul_mat.py"]
 OTHERS = [name for name in target.available() if name != target.current().name]

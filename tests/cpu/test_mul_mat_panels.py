@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
-from graphml_cpu import target
 from graphml_cpu.layouts import PANEL_ELEMENTS, panel_scratch_bytes
 from graphml_quant import formats
 
@@ -15,9 +11,9 @@ from graphml import settings
 from tests.cpu.kernels.running import THREADS, kernel, run
 from tests.cpu.weights import ordinary_weights
 
-# One format per length of block; the decoders themselves are tested in test_formats.
+# One format per length of block, at other levels two; decoders are tested in test_format_kernels.
 QUICK = ["f16", "q5_1"]
-FORMATS = [*QUICK, "f32", "nvfp4"]
+FORMATS = QUICK if settings.cpu_level() else [*QUICK, "f32", "nvfp4"]
 
 
 class Product:
@@ -66,7 +62,7 @@ def test_product_is_float64s_within_rounding(name: str, n: int, blocks: int, row
     assert error(product.run(in_place=True), product.exact + product.residual[:, :n]) < 1e-12
 
 
-@pytest.mark.parametrize("name", ["f16", "f32"])
+@pytest.mark.parametrize("name", [name for name in FORMATS if name.startswith("f")])
 @pytest.mark.parametrize("k", [1, 3, 17, 100, PANEL_ELEMENTS - 1, PANEL_ELEMENTS, PANEL_ELEMENTS + 1])
 def test_any_length_of_rows_of_floats(name: str, k: int) -> None:
     for rows in (5, 12):
@@ -103,18 +99,3 @@ def test_a_token_does_not_depend_on_its_batch_or_the_threads(name: str) -> None:
 def test_more_threads_than_weight_rows() -> None:
     product = Product("f16", 3, 64, 2)
     np.testing.assert_array_equal(product.run(64), product.run())
-
-
-@pytest.mark.parametrize("level", [name for name in target.available() if name != target.current().name])
-def test_other_levels(level: str) -> None:
-    """The two quick formats again, in a process of each other level."""
-    if settings.cpu_level() is not None or level == "avx2-vnni":
-        pytest.skip("the levels are tested from a process of the best one; avx2-vnni and avx2 multiply alike")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k"]
-    child = subprocess.run(
-        [*command, "(f16 or q5_1) and not levels"],
-        env=settings.child_environment({"GRAPHML_CPU_LEVEL": level}),
-        capture_output=True,
-        text=True,
-    )
-    assert child.returncode == 0, child.stdout + child.stderr

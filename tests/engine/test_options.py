@@ -30,7 +30,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("options") / "tiny.gguf", sample())
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=BACKENDS, scope="module")
 def executor(request: pytest.FixtureRequest, path: Path) -> Iterator[Executor]:
     made = open_executor(path, request.param, threads=2, cache_dtype="f32", n_batch=8)
     yield made

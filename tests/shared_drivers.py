@@ -1,0 +1,59 @@
+"""GPU backends for tests: devices opened by name share a driver, so what one test compiled others use.
+
+Knows drivers by their contract; what is tested of drivers themselves opens its own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from graphml_gpu.device import GpuDevice
+from graphml_gpu.driver import Buffer, Driver
+
+from graphml import settings
+from graphml.backend import Backend, Device
+
+
+class Borrowed:
+    """A driver that gives back its own buffers when it is closed, and nothing else."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._made: list[Buffer] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+    def buffer(self, n_bytes: int, label: str) -> Buffer:
+        self._made.append(self._driver.buffer(n_bytes, label))
+        return self._made[-1]
+
+    def close(self) -> None:
+        self._driver.wait()
+        for buffer in self._made:
+            buffer.release()
+
+
+def sharing(find: Callable[[str], Backend]) -> Callable[[str], Backend]:
+    """How backends are found, with one driver for each device that a variable may choose."""
+    drivers: dict[tuple[str | None, ...], Driver] = {}
+
+    def opened(backend: Backend, threads: int | None) -> Device:
+        chosen = settings.wgpu_adapter(), settings.opencl_device(), *settings.opencl_options()
+        key = backend.name, *chosen
+        if key not in drivers:
+            device = backend.open(threads)
+            if not isinstance(device, GpuDevice):
+                return device
+            drivers[key] = device.memory.driver
+        return GpuDevice(Borrowed(drivers[key]))
+
+    @functools.cache
+    def found(name: str) -> Backend:
+        backend = find(name)
+        return replace(backend, open=functools.partial(opened, backend))
+
+    return found
