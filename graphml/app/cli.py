@@ -20,7 +20,7 @@ from graphml.errors import GraphmlError
 
 COMMANDS = (
     "run", "chat", "info", "plan", "placement", "doctor", "pull", "perplexity", "graph",
-    "diff", "explain", "profile", "bench", "tune", "compare", "bisect", "verify",
+    "diff", "explain", "profile", "bench", "tune", "compare", "bisect", "verify", "new-arch",
     "test-backend",
     "report",
 )  # fmt: skip

@@ -11,6 +11,7 @@ import functools
 import importlib
 import importlib.util
 import pkgutil
+import sys
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -49,9 +50,11 @@ def _run_file(path: Path, what: str, error: type[GraphmlError]) -> ModuleType:
     if spec is None or spec.loader is None:
         raise error(f"{path}: wanted a Python file that ends in .py")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for what annotations that are texts mean
     try:
         spec.loader.exec_module(module)
     except Exception as reason:
+        del sys.modules[spec.name]
         raise error(f"{path}: cannot be run: {described(reason)}") from reason
     return module
 

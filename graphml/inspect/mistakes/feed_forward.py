@@ -18,7 +18,7 @@ ACTIVATIONS: dict[str, Op] = {
 }  # fmt: skip
 
 
-def _in_feed_forward(graph: Graph) -> set[str]:
+def activations_of(graph: Graph) -> set[str]:
     """Names of the activations of layers: none of those that norms, caps or routers have."""
     users = graph.users()
     return {
@@ -29,7 +29,7 @@ def _in_feed_forward(graph: Graph) -> set[str]:
 
 
 def _swapped(model: Model) -> Iterator[Try]:
-    inside = _in_feed_forward(model.graph)
+    inside = activations_of(model.graph)
 
     def change(node: Node) -> Node | None:
         if node.op.name != "mul":
@@ -44,7 +44,7 @@ def _swapped(model: Model) -> Iterator[Try]:
 
 
 def _activation(model: Model) -> Iterator[Try]:
-    inside = _in_feed_forward(model.graph)
+    inside = activations_of(model.graph)
     squared = {node.inputs[0].name for node in model.nodes("sqr") if node.inputs[0].op.name == "relu"}
     used = sorted({node.op.name for node in model.graph.nodes if node.name in inside})
     for now in used:

@@ -1,0 +1,1 @@
+"""First drafts of architecture files: from a Hugging Face config.json, or after a known architecture."""
