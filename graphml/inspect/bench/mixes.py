@@ -78,7 +78,8 @@ def file_type(name: str) -> FileType:
 
 def tensor_format(kind: FileType, name: str, shape: tuple[int, ...], facts: ModelFacts) -> str:
     """The format of a tensor, by the name as `graphml_quant` has it. shape: NumPy order, the row last."""
-    if len(shape) < 2 or not name.endswith("weight") or "_norm." in name or "ffn_gate_inp" in name:
+    small = any(part in name for part in ("_norm.", "ffn_gate_inp", "ssm_conv1d"))
+    if len(shape) < 2 or not name.endswith("weight") or small:
         return "f32"
     if kind.format in _UNQUANTISED:
         return kind.format

@@ -12,6 +12,7 @@ import struct
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
+from math import prod
 from pathlib import Path
 from typing import IO
 
@@ -90,8 +91,8 @@ def write_model(file: IO[bytes], shape: Shape, kind: FileType, progress: Progres
 
 def _values(name: str, size: tuple[int, ...], format: Format) -> Iterator[bytes]:
     seed = zlib.crc32(name.encode())
-    if len(size) == 1:
-        yield _vector(name, size[0], seed).astype("<f4").tobytes()
+    if len(size) == 1 or not name.endswith(".weight") or "_norm." in name:
+        yield _vector(name, prod(size), seed).astype("<f4").tobytes()
         return
     n_blocks = format.bytes_for_shape(size) // format.block_bytes
     # Rows of length n with numbers of deviation 1 / sqrt(n) keep the size of what they are multiplied with.
@@ -100,9 +101,16 @@ def _values(name: str, size: tuple[int, ...], format: Format) -> Iterator[bytes]
 
 
 def _vector(name: str, count: int, seed: int) -> NDArray[np.float64]:
-    """Gains of norms about 1, biases about 0, frequency factors between llama 3's 1 and 32."""
+    """Gains of norms about 1, biases about 0, frequency factors between llama 3's 1 and 32.
+
+    Decays and steps of state spaces are spread as Mamba 2's are before its training.
+    """
     if name == "rope_freqs.weight":
         return np.geomspace(1.0, 32.0, count)
+    if name.endswith("ssm_a"):
+        return -np.linspace(1.0, 16.0, count)
+    if name.endswith("ssm_dt.bias"):
+        return np.log(np.expm1(np.geomspace(0.001, 0.1, count)))
     numbers = np.random.default_rng(seed).standard_normal(count)
     return 0.1 * numbers + (0.0 if name.endswith(".bias") else 1.0)
 

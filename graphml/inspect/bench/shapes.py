@@ -22,7 +22,8 @@ class Shape:
     gated: feed-forward with a gate (SwiGLU), else two matrices. biased: LayerNorm and a bias everywhere, and
     one norm for attention and feed-forward, as in phi-2; else RMSNorm. head_norms: RMSNorm of each head's
     query and key. rope_factors: the file has frequency factors, as llama 3 has. tied: the embedding is the
-    output too.
+    output too. d_state: elements of the state of each channel, where all layers are of Mamba 2: twice as wide
+    inside, in heads of 64, n_head of no meaning; 0: layers of attention and feed-forward.
     """
 
     name: str
@@ -45,6 +46,12 @@ class Shape:
     head_norms: bool = False
     rope_factors: bool = False
     tied: bool = False
+    d_state: int = 0
+
+    @property
+    def n_inner(self) -> int:
+        """Channels of a Mamba 2 layer."""
+        return 2 * self.n_embd
 
     @property
     def head_width(self) -> int:
@@ -66,10 +73,13 @@ _ALL = (
     # Mixtral's 8 experts of which 2 are used, at half its width, a quarter of its hidden size, 12 layers.
     Shape("mixtral-small", "llama", 32000, 2048, 12, 16, 4, 3584, rope_base=1000000.0, n_expert=8,
           n_expert_used=2),
+    # Mamba2-1.3B.
+    Shape("mamba2-1b", "mamba2", 50288, 2048, 48, 1, 1, 0, tied=True, d_state=128),
     # For tests and for looking at a benchmark without waiting.
     Shape("tiny", "llama", 320, 256, 2, 4, 2, 512, n_ctx=4096),
     Shape("tiny-moe", "llama", 320, 256, 2, 4, 2, 256, n_ctx=4096, n_expert=8, n_expert_used=2),
 )  # fmt: skip
+_MAMBA_HEAD, _D_CONV = 64, 4
 SHAPES: Mapping[str, Shape] = {shape.name: shape for shape in _ALL}
 
 
@@ -100,6 +110,10 @@ def metadata(shape: Shape) -> dict[str, Value]:
     if shape.n_expert:
         own |= {"expert_count": shape.n_expert, "expert_used_count": shape.n_expert_used}
         own["expert_feed_forward_length"] = shape.n_ff
+    if shape.d_state:
+        own |= {"attention.head_count": 0, "attention.head_count_kv": 0}
+        own |= {"ssm.conv_kernel": _D_CONV, "ssm.inner_size": shape.n_inner, "ssm.state_size": shape.d_state}
+        own |= {"ssm.time_step_rank": shape.n_inner // _MAMBA_HEAD, "ssm.group_count": 1}
     return {
         "general.architecture": shape.arch,
         "general.name": f"{shape.name}, random weights",
@@ -114,12 +128,32 @@ def tensors(shape: Shape) -> dict[str, tuple[int, ...]]:
     if shape.rope_factors:
         found["rope_freqs.weight"] = (shape.head_width // 2,)
     for layer in range(shape.n_layer):
-        parts = {**_attention(shape), **(_experts(shape) if shape.n_expert else _ffn(shape))}
+        parts = _mamba2(shape) if shape.d_state else _transformer(shape)
         found |= {f"blk.{layer}.{name}": size for name, size in parts.items()}
     found |= _norm("output_norm", shape.n_embd, shape.biased)
     if not shape.tied:
         found |= _linear("output", shape.n_vocab, shape.n_embd, shape.biased)
     return found
+
+
+def _transformer(shape: Shape) -> dict[str, tuple[int, ...]]:
+    return {**_attention(shape), **(_experts(shape) if shape.n_expert else _ffn(shape))}
+
+
+def _mamba2(shape: Shape) -> dict[str, tuple[int, ...]]:
+    inner, heads = shape.n_inner, shape.n_inner // _MAMBA_HEAD
+    convolved = inner + 2 * shape.d_state
+    return {
+        **_norm("attn_norm", shape.n_embd, False),
+        "ssm_in.weight": (inner + convolved + heads, shape.n_embd),
+        "ssm_conv1d.weight": (convolved, _D_CONV),
+        "ssm_conv1d.bias": (convolved,),
+        "ssm_dt.bias": (heads,),
+        "ssm_a": (heads, 1),
+        "ssm_d": (heads, 1),
+        "ssm_norm.weight": (1, inner),
+        "ssm_out.weight": (shape.n_embd, inner),
+    }
 
 
 def _linear(name: str, n_out: int, n_in: int, biased: bool) -> dict[str, tuple[int, ...]]:
