@@ -158,11 +158,16 @@ def test_fused_is_unfused(executor: Executor, count: int) -> None:
 
 
 def test_earlier_tokens_matter(executor: Executor) -> None:
-    """So that the comparisons above can fail: another first token changes the last logits."""
+    """So that the comparisons above can fail: another first token changes the last logits.
+
+    RWKV with random weights forgets a token in some ten: there one of the last batch changes the next.
+    """
+    fades = executor.architecture.name.startswith("rwkv")
+    changed, seen = (N_BATCH - 2, N_BATCH) if fades else (0, -1)
     other = TOKENS.copy()
-    other[0] = (other[0] + 1) % 80
+    other[changed] = (other[changed] + 1) % 80
     first, second = Sequence(executor).feed(TOKENS), Sequence(executor).feed(other)
-    assert nmse(first[-1], second[-1]) > 1e-8
+    assert nmse(first[seen], second[seen]) > 1e-8
 
 
 @unless_causal

@@ -58,10 +58,13 @@ def evaluate(executor: Executor, pieces: list[list[int]]) -> Floats:
     return np.concatenate(steps)
 
 
+WITHOUT = {"rwkv6", "rwkv7"}  # llama.cpp made no golden of them: see tests/test_rwkv.py
+
+
 def test_there_are_goldens() -> None:
     assert {"llama-dense", "llama-moe"} <= set(NAMES)
     proved = {golden.read(name).architecture.replace("_", "-") for name in NAMES}
-    assert proved == set(discovery.architecture_names())
+    assert proved == set(discovery.architecture_names()) - WITHOUT
     assert "reference" in BACKENDS
 
 

@@ -105,6 +105,10 @@ class Builder(RecurrentBuilder):
             y = apply(y, node, name=name if i == len(todo) else None)
         return y
 
+    def l2_norm(self, x: Node, eps: float, name: str | None = None) -> Node:
+        """X over its length along the last dimension, which counts as `eps` if it is shorter."""
+        return self.make(norm.l2_norm, x, name=name, eps=eps)
+
     def softcap(self, x: Node, limit: float, name: str | None = None) -> Node:
         """Tanh(x / limit) * limit."""
         return self.scale(self.tanh(self.scale(x, 1.0 / limit)), limit, name=name)
