@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from graphml.engine.architecture import Keys, Layer
+from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml_models import _config
@@ -81,21 +82,35 @@ def hybrid(keys: Keys, eps: str = _config.RMS_EPS, groups: bool = True) -> dict[
     }
 
 
-def mamba2(g: Builder, ssm: Ssm, layer: Layer, x_TD: Node, norm_eps: float) -> Node:
-    """Mamba 2 before its output projection, [T, I]: one product for all, convolution, scan, gate, norm."""
+def convolved(ssm: Ssm, layer: Layer, x: Node) -> Node:
+    """The layer's convolution of x [T, channels] and SiLU."""
+    g, weight = layer.g, layer["ssm_conv1d"]
+    if weight.shape[-1] != ssm.d_conv:
+        raise ArchitectureError(
+            f"tensor {weight.name}: wanted {ssm.d_conv} weights for each channel, as long as ssm.conv_kernel "
+            f"says; got {weight.type}"
+        )
+    y = g.ssm_conv(x, weight, layer.get("ssm_conv1d.bias"), layer.index, name="conv")
+    return g.silu(y, "conv_silu")
+
+
+def mamba2(g: Builder, ssm: Ssm, layer: Layer, x_TD: Node, norm_eps: float, normed: bool = True) -> Node:
+    """Mamba 2 before its output projection, [T, I]: one product for all, convolution, scan, gate, norm.
+
+    normed: whether the last must be there.
+    """
     inner, shared = ssm.d_inner, ssm.n_group * ssm.d_state
     joined = layer.linear(x_TD, "ssm_in", "ssm_in", rows=2 * inner + 2 * shared + ssm.rank)
     z_TI, xbc = g.columns(joined, 0, inner, "z"), g.columns(joined, inner, 2 * inner + 2 * shared, "xbc")
     dt_TN = g.columns(joined, 2 * inner + 2 * shared, 2 * inner + 2 * shared + ssm.rank)
-    xbc = g.ssm_conv(xbc, layer["ssm_conv1d"], layer.get("ssm_conv1d.bias"), layer.index, name="conv")
-    xbc = g.silu(xbc, "conv_silu")
+    xbc = convolved(ssm, layer, xbc)
     x_TI, b_TGS = g.columns(xbc, 0, inner, "x"), g.columns(xbc, inner, inner + shared, "b")
     c_TGS = g.columns(xbc, inner + shared, inner + 2 * shared, "c")
     dt_TN = g.add(dt_TN, layer["ssm_dt.bias"], "dt")
     a_N, d_N = layer["ssm_a"], layer["ssm_d"]
     y_TI = g.ssm_scan(x_TI, dt_TN, a_N, b_TGS, c_TGS, d_N, layer.index, ssm.d_state, name="scan")
     y_TI = g.mul(g.silu(z_TI), y_TI, "gated")
-    weight = layer.get("ssm_norm")
+    weight = layer["ssm_norm"] if normed else layer.get("ssm_norm")
     if weight is None:
         return y_TI
     groups = g.reshape(y_TI, ssm.n_group, inner // ssm.n_group)

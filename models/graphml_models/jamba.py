@@ -33,7 +33,7 @@ def mixer(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> 
     """Attention or Mamba before the output projection."""
     attention = config.of(layer)
     if attention is None:
-        return mamba(g, config.ssm, layer, x_TD, config.norm_eps)
+        return mamba(g, config.ssm, layer, x_TD, config.norm_eps, norms=True, weighted=True)
     return g.attend(*project(g, attention, layer, x_TD), layer.index, config.head_dim**-0.5)
 
 

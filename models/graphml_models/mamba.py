@@ -14,7 +14,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml_models import _ssm_samples as samples
 from graphml_models._config import MAX_LAYERS, RMS_EPS
-from graphml_models._ssm import Ssm
+from graphml_models._ssm import Ssm, convolved
 
 
 @dataclass(frozen=True)
@@ -46,19 +46,20 @@ class Config:
         )
 
 
-def mamba(g: Builder, ssm: Ssm, layer: Layer, x_TD: Node, norm_eps: float, norms: bool = False) -> Node:
-    """Mamba before its output projection, [T, I]; norms: of B, C and dt even without weights."""
+def mamba(
+    g: Builder, ssm: Ssm, layer: Layer, x_TD: Node, norm_eps: float, norms: bool, weighted: bool = False
+) -> Node:
+    """Mamba before its output projection, [T, I]; norms: of B, C and dt; weighted: with weights."""
     inner, rank, d_state = ssm.d_inner, ssm.rank, ssm.d_state
     xz = layer.linear(x_TD, "ssm_in", "ssm_in", rows=2 * inner)
     x_TI, z_TI = g.columns(xz, 0, inner), g.columns(xz, inner, 2 * inner, "z")
-    x_TI = g.ssm_conv(x_TI, layer["ssm_conv1d"], layer.get("ssm_conv1d.bias"), layer.index, name="conv")
-    x_TI = g.silu(x_TI, "conv_silu")
+    x_TI = convolved(ssm, layer, x_TI)
     dtbc = layer.linear(x_TI, "ssm_x", "dt_b_c", rows=rank + 2 * d_state)
     starts = {"dt": 0, "b": rank, "c": rank + d_state, "": rank + 2 * d_state}
     parts = {}
     for (name, start), end in zip(list(starts.items())[:-1], list(starts.values())[1:], strict=True):
-        part, weight = g.columns(dtbc, start, end), layer.get(f"ssm_{name}_norm")
-        parts[name] = g.rms_norm(part, weight, norm_eps, f"{name}_norm") if norms or weight else part
+        part, weight = g.columns(dtbc, start, end), layer[f"ssm_{name}_norm"] if weighted else None
+        parts[name] = g.rms_norm(part, weight, norm_eps, f"{name}_norm") if norms else part
     dt_TI = layer.linear(parts["dt"], "ssm_dt", "dt", rows=inner)
     a_IS, d_I = layer["ssm_a"], layer["ssm_d"]
     y_TI = g.ssm_scan(x_TI, dt_TI, a_IS, parts["b"], parts["c"], d_I, layer.index, d_state, name="scan")

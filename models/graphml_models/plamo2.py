@@ -15,7 +15,7 @@ from graphml_models import _ssm_samples as samples
 from graphml_models._attention import norm_heads, project, rotate
 from graphml_models._ffn import halved_ffn
 from graphml_models._samples import POST_NORMS
-from graphml_models._ssm import Hybrid, hybrid
+from graphml_models._ssm import Hybrid, convolved, hybrid
 
 
 class Config(Hybrid):
@@ -64,8 +64,7 @@ def state_space(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     zx = layer.linear(x_TD, "ssm_in", "ssm_in", scaled=False, rows=2 * ssm.d_inner)
     heads = g.heads(zx, ssm.rank)
     z_TI, x_TI = (g.flatten(g.columns(heads, i * width, (i + 1) * width)) for i in (0, 1))
-    x_TI = g.ssm_conv(x_TI, layer["ssm_conv1d"], layer.get("ssm_conv1d.bias"), layer.index, name="conv")
-    x_TI = g.silu(x_TI, "conv_silu")
+    x_TI = convolved(ssm, layer, x_TI)
     n_dt = max(64, config.n_embd // 16)
     bcdt = layer.linear(x_TI, "ssm_x", "b_c_dt", rows=2 * ssm.d_state + n_dt)
     ends = {"b": ssm.d_state, "c": 2 * ssm.d_state, "dt": 2 * ssm.d_state + n_dt}

@@ -24,7 +24,10 @@ REQUIRED = {"context_length", "embedding_length", "block_count"}
 # What a file may lack, and what an architecture then takes instead
 OPTIONAL = (".bias", ".scale", "output.weight", "rope_freqs.weight", "rope_factors_short.weight",
             "rope_factors_long.weight")  # fmt: skip
-EITHER_WAY = {("stablelm", "blk.1.ffn_norm.weight")}  # without, the blocks lie side by side
+EITHER_WAY = {
+    ("stablelm", "blk.1.ffn_norm.weight"),  # without, the blocks lie side by side
+    ("falcon-h1", "blk.1.ssm_norm.weight"),  # most Falcon-H1 have none
+}
 
 
 @dataclass(frozen=True)
