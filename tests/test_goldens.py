@@ -85,11 +85,14 @@ def test_in_one_batch_and_step_by_step(name: str, backend: str, folder: Path) ->
 
 @every_golden
 def test_a_poisoned_weight_is_noticed(name: str, folder: Path) -> None:
-    """The sign turned of the last matrix of a layer that is no feed-forward's: experts may go unchosen."""
+    """The sign turned of a layer's last matrix that surely matters.
+
+    Experts may go unchosen, and an index of the text may choose all of it.
+    """
     one = golden.read(name)
     unused = OTHERWISE_UNUSED.get(name, set())
     matrices = [tensor for tensor, sizes in one.tensors.items() if len(sizes) > 1]
-    of_layers = [tensor for tensor in matrices if tensor.startswith("blk.") and "ffn" not in tensor]
+    of_layers = [tensor for tensor in matrices if re.match(r"blk\.\d+\.(?!ffn|indexer)", tensor)]
     poison = [tensor for tensor in of_layers if tensor.split(".", 2)[2] not in unused][-1]
     with opened(built(name, folder, poison), BACKENDS[0]) as executor:
         assert nmse(evaluate(executor, [one.tokens]), one.logits) > 10 * LIMIT
@@ -116,12 +119,15 @@ _INDEXER = {
     f"indexer.{part}"
     for part in ("k_norm.weight", "k_norm.bias", "proj.weight", "attn_k.weight", "attn_q_b.weight")
 }
+_DENSE = {"ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"}
 OTHERWISE_UNUSED = {
     "cogvlm-dense": {"rope_freqs.weight", *_PICTURES},
     "dots3note-moe": _INDEXER,
     "falcon-h1-dense": {*_OUTPUT_BIAS, "rope_freqs.weight"},
     "ernie4_5-moe": _OUTPUT_BIAS,
     "ernie4_5-moe-moe": _OUTPUT_BIAS,
+    "hy_v3-moe": _DENSE,  # beside its experts
+    "mimo2-moe": {*_DENSE, "attn_q.bias", "attn_k.bias", "attn_v.bias"},
     "mpt-dense": {"attn_k_norm.weight", "attn_k_norm.bias"},  # without one of queries
     "pangu-embedded-dense": {"rope_freqs.weight"},
     "qwen2vl-dense": {"output.bias"},
@@ -129,6 +135,7 @@ OTHERWISE_UNUSED = {
     "qwen3tts-dense": _RERANKER,
     "qwen3vl-dense": _RERANKER,
     "refact-dense": {*_OUTPUT_BIAS, "ffn_gate.bias", "ffn_up.bias", "ffn_down.bias"},
+    "refact-moe": {*_OUTPUT_BIAS, "ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight"},
 }
 
 

@@ -83,6 +83,10 @@ class Keys:
         """Whether the file has the key, and several values under it."""
         return self.metadata.is_array(f"{self._prefix}.{key}")
 
+    def length(self, key: str) -> int | None:
+        """How many values the file has under the key; None if it has one alone, or no such key."""
+        return self.metadata.describe(f"{self._prefix}.{key}").count if self.is_array(key) else None
+
     def integer(self, key: str, default: int | None = None) -> int:
         """An integer; without a default the key must be there."""
         name = f"{self._prefix}.{key}"
@@ -96,6 +100,11 @@ class Keys:
         if self.metadata.has(name) and self.metadata.describe(name).type == "bool":
             return tuple(map(int, self.metadata.booleans(name, length=length)))
         return tuple(self.metadata.integers(name, length=length))
+
+    def numbers(self, key: str, length: int, default: float) -> tuple[float, ...]:
+        """One floating-point number for each of `length` layers; the file may have one for all of them."""
+        name = f"{self._prefix}.{key}"
+        return tuple(self.metadata.numbers(name, [default] * length, length=length))
 
     def number(self, key: str, default: float | None = None) -> float:
         """A floating-point number; without a default the key must be there."""

@@ -88,8 +88,10 @@ def kinds(graph: Graph) -> dict[int, str]:
 
 def _mixer_name(node: Node) -> str:
     (name, *_) = [part.op.name for part in plain_nodes(node) if part.op.family not in _OF_ONE_TOKEN]
-    window = node.attributes.get("window", 0)
-    return f"{name} (window {window})" if isinstance(window, int) and window > 0 else name
+    for reach in ("window", "chunk"):
+        if node.attributes.get(reach):
+            return f"{name} ({reach} {node.attributes[reach]})"
+    return name
 
 
 def _mixes(node: Node) -> bool:

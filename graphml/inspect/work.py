@@ -13,6 +13,8 @@ from graphml.engine.executor import BLOCK_SIZE
 from graphml.ir.fused import decomposition
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
+from graphml.ir.op import integer
+from graphml.ir.ops.attention import causal, first_seen
 from graphml.ir.shape import Shape, Symbol
 
 Dims = Mapping[str, int]
@@ -88,11 +90,11 @@ def _read(node: Node, index: int, sizes: Dims) -> int:
 
 
 def _window(node: Node, sizes: Dims) -> Dims:
-    """Attention with a window looks so far and no farther."""
-    window = node.attributes.get("window", 0)
-    if node.op.name != "attention" or not isinstance(window, int) or window <= 0:
+    """Attention with a window or chunks looks so far and no farther."""
+    if node.op.name != "attention":
         return sizes
-    return {**sizes, "C": min(sizes["C"], window + sizes.get("T", 1) - 1)}
+    first = max(0, sizes["C"] - sizes.get("T", 1))
+    return {**sizes, "C": sizes["C"] - first_seen(first, node.attributes)}
 
 
 def _part(node: Node, index: int, sizes: Dims) -> float:
@@ -136,11 +138,10 @@ def _pairs(node: Node, sizes: Dims) -> int:
     Unless attention is causal also those after it.
     """
     count, used = sizes.get("T", 1), sizes["C"]
-    window = node.attributes.get("window", 0)
-    reach = window if isinstance(window, int) and window > 0 else used
-    if not node.attributes.get("causal", True):
-        return count * min(reach, used)
-    return sum(min(reach, used - count + i + 1) for i in range(count))
+    window = integer(node.attributes, "window")
+    if not causal(node.attributes):
+        return count * min(window or used, used)
+    return sum(at + 1 - first_seen(at, node.attributes) for at in range(used - count, used))
 
 
 def total(parts: list[Work]) -> Work:

@@ -9,13 +9,14 @@ sequence, C cache cells, N out, K in.
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 from graphml.errors import ShapeError, UsageError
 from graphml.ir.builder import told_weights
 from graphml.ir.dtype import F32, DType
 from graphml.ir.node import Node
 from graphml.ir.ops import attention as attention_ops
-from graphml.ir.ops import elementwise, index, layout, linear, norm, position, reduce
+from graphml.ir.ops import elementwise, index, layout, linear, norm, position, reduce, sparse
 from graphml.ir.recurrence import RecurrentBuilder
 from graphml.ir.shape import fixed
 
@@ -146,9 +147,10 @@ class Builder(RecurrentBuilder):
         inputs = (self.positions,) if factors is None else (self.positions, factors)
         return self.make(position.rope_table, *inputs, name=None, n_rot=n_rot, **attributes)
 
-    def position_scale(self, factor: float, step: int, name: str | None = None) -> Node:
-        """1 + factor * log(1 + position // step) of this step's tokens, [T, 1, 1]."""
-        return self.make(position.position_scale, self.positions, name=name, factor=factor, step=step)
+    def position_scale(self, factor: float, step: int, offset: int = 0, name: str | None = None) -> Node:
+        """1 + factor * log(1 + (position + offset) // step) of this step's tokens, [T, 1, 1]."""
+        attributes = {"factor": factor, "step": step, "offset": offset}
+        return self.make(position.position_scale, self.positions, name=name, **attributes)
 
     def rope(self, x: Node, table: Node, mode: str, name: str | None = None) -> Node:
         """Rotate x [T, head, d]: pairs of neighbours (`norm`) or of halves (`neox`)."""
@@ -166,29 +168,62 @@ class Builder(RecurrentBuilder):
         max_bias: float = 0.0,
         sinks: Node | None = None,
         causal: bool | None = None,
+        chunk: int = 0,
+        selected: Node | None = None,
+        span: int = 1,
     ) -> Node:
         """Write k and v [T, head_kv, d] to the cache, attend with q [T, head, d]; gives [T, head * d_v].
 
         v None: the values are the keys, kept once. causal: no token sees later ones (None: as the builder
         has it); else it sees all that its sequence holds after this step. window: how many tokens are seen,
-        the token itself the last; unless causal, half of them lie on either side of it.
+        the token itself the last; unless causal, half of them lie on either side of it. chunk: a token sees
+        its own so many alone, as in Llama 4. selected: by `select`, the spans of `span` positions that it
+        sees.
         """
         causal = self.causal if causal is None else causal
         k_cache = self._cache(f"cache.{layer}.k", k)
         v_cache = k_cache if v is None else self._cache(f"cache.{layer}.v", v)
-        extra = (*(() if sinks is None else (sinks,)), *(() if causal else (self.lengths,)))
+        places = self.positions, self.sequences, self.block_table
+        extra = () if sinks is None else (sinks,)
+        shared: dict[str, Any] = {
+            "scale": scale, "block_size": self.block_size, "cache_dtype": self.cache_dtype.name
+        }  # fmt: skip
+        if selected is not None:
+            shared["span"] = span
+            op = sparse.selected_attention
+            return self.flatten(self.make(op, q, k_cache, v_cache, *places, selected, *extra, **shared))
+        ahead = () if causal else (self.lengths,)
+        shared |= {"window": window, "chunk": chunk, "softcap": softcap, "max_bias": max_bias}
         y = self.make(
             attention_ops.attention,
-            *(q, k_cache, v_cache, self.positions, self.sequences, self.block_table, *extra),
-            scale=scale,
-            block_size=self.block_size,
-            window=window,
-            softcap=softcap,
-            max_bias=max_bias,
+            *(q, k_cache, v_cache, *places, *extra, *ahead),
             causal=causal,
-            cache_dtype=self.cache_dtype.name,
+            **shared,
         )
         return self.flatten(y)
+
+    def select(
+        self, q: Node, k: Node, layer: int, n: int, span: int = 1, local: int = 0, weights: Node | None = None
+    ) -> Node:
+        """Write k [T, 1, d] to the cache and name the n best spans of positions for q [T, head, d].
+
+        A span is worth its best position, the last `local` ones are always among them. With weights
+        [T, head] heads choose together, [T, 1, n], else each for itself, [T, head, n]; -1 where there are
+        fewer.
+        """
+        k_cache = self._cache(f"cache.{layer}.index", k)
+        places = self.positions, self.sequences, self.block_table
+        extra = () if weights is None else (weights,)
+        return self.make(
+            sparse.select_spans,
+            *(q, k_cache, *places, *extra),
+            name="selected",
+            n=n,
+            span=span,
+            local=local,
+            block_size=self.block_size,
+            cache_dtype=self.cache_dtype.name,
+        )
 
     def _cache(self, name: str, x: Node) -> Node:
         kind = self.cache_dtype
@@ -245,6 +280,10 @@ class Builder(RecurrentBuilder):
         """X where its group is among the best, by its two largest elements; elsewhere minus infinity."""
         return self.make(index.best_groups, x, name=name, n_group=n_group, n_group_used=n_group_used)
 
+    def column_numbers(self, like: Node, n: int, each: int = 1, name: str | None = None) -> Node:
+        """0, 1, ... n - 1, divided by `each` and rounded down, for each row of another value: i32 [T, n]."""
+        return self.make(index.column_numbers, like, name=name, n=n, each=each)
+
     def per_head(self, weight: Node, x: Node, name: str | None = None) -> Node:
         """Weight [head, N, K] and x [T, head, K] -> [T, head, N]: each head by a matrix of its own.
 
@@ -254,11 +293,8 @@ class Builder(RecurrentBuilder):
             return self.mul_mat(weight, x, name=name)
         if weight.shape[0] != x.shape[1]:
             raise ShapeError(f"wanted a matrix for each head of {x.type}; got {told_weights([weight])}")
-        return self.mul_mat_id(weight, x, self.column_numbers(fixed(x.shape[1]), "head_numbers"), name=name)
-
-    def column_numbers(self, n: int, name: str | None = None) -> Node:
-        """0, 1, ... n - 1 for each token of this step, i32 [T, n]."""
-        return self.make(index.column_numbers, self.positions, n=n, name=name)
+        heads = self.column_numbers(self.positions, fixed(x.shape[1]), name="head_numbers")
+        return self.mul_mat_id(weight, x, heads, name=name)
 
     def gather(self, x: Node, ids: Node, name: str | None = None) -> Node:
         """X [T, n] at ids [T, k] -> [T, k]."""

@@ -15,22 +15,24 @@ from graphml_models._config import Config
 
 
 def project(
-    g: Builder, config: Config, layer: Layer, x_TD: Node, clamp: float = 0.0
+    g: Builder, config: Config, layer: Layer, x_TD: Node, clamp: float = 0.0, value_dim: int = 0
 ) -> tuple[Node, Node, Node]:
     """Heads q [T, N, H], k and v [T, K, H] by `attn_q`, `attn_k`, `attn_v`, or one `attn_qkv` with all rows.
 
-    clamp: where above 0, no number of q, k and v is further from 0.
+    clamp: where above 0, no number of q, k and v is further from 0; value_dim: width of heads of v, where it
+    is another than that of q and k.
     """
     counts = {"q": config.n_head, "k": config.n_head_kv, "v": config.n_head_kv}
-    width = config.head_dim
+    widths = {name: count * config.head_dim for name, count in counts.items()}
+    widths["v"] = config.n_head_kv * (value_dim or config.head_dim)
     if layer.get("attn_qkv"):
-        qkv = layer.linear(x_TD, "attn_qkv", "qkv", rows=width * sum(counts.values()))
+        qkv = layer.linear(x_TD, "attn_qkv", "qkv", rows=sum(widths.values()))
         start, parts = 0, []
-        for name, count in counts.items():
-            parts.append(g.columns(qkv, start, start + count * width, name))
-            start += count * width
+        for name, width in widths.items():
+            parts.append(g.columns(qkv, start, start + width, name))
+            start += width
     else:
-        parts = [layer.linear(x_TD, f"attn_{name}", name, rows=width * counts[name]) for name in counts]
+        parts = [layer.linear(x_TD, f"attn_{name}", name, rows=width) for name, width in widths.items()]
     if clamp > 0.0:
         parts = [g.clamp(part, -clamp, clamp) for part in parts]
     heads = tuple(g.heads(part, count) for part, count in zip(parts, counts.values(), strict=True))

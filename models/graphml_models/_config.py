@@ -50,16 +50,11 @@ def shared(keys: Keys, eps: str = RMS_EPS, heads: tuple[int, int] | None = None)
     head_dim = keys.integer("attention.key_length", n_embd // n_head)
     if head_dim < 1:
         raise keys.unsupported("attention.key_length", "at least 1")
-    n_layer, n_ahead = keys.integer("block_count"), keys.integer(N_AHEAD, 0)
-    if not 1 <= n_layer <= MAX_LAYERS:
-        raise keys.unsupported("block_count", f"1 to {MAX_LAYERS} layers")
-    if not 0 <= n_ahead < n_layer:
-        raise keys.unsupported(N_AHEAD, f"fewer than the {n_layer} layers")
     return {
         "n_ctx": n_ctx,
         "n_vocab": keys.n_vocab(),
         "n_embd": n_embd,
-        "n_layer": n_layer - n_ahead,
+        "n_layer": read_n_layer(keys),
         "n_head": n_head,
         "n_head_kv": heads[1] if heads else keys.integer("attention.head_count_kv", n_head),
         "head_dim": head_dim,
@@ -68,3 +63,29 @@ def shared(keys: Keys, eps: str = RMS_EPS, heads: tuple[int, int] | None = None)
         "rope": read_rope(keys, head_dim, n_ctx),
         "n_expert_used": keys.integer("expert_used_count", 0),
     }
+
+
+def read_n_layer(keys: Keys) -> int:
+    """How many layers are run: those behind them, which predict further tokens, are left out."""
+    n_layer, n_ahead = keys.integer("block_count"), keys.integer(N_AHEAD, 0)
+    if not 1 <= n_layer <= MAX_LAYERS:
+        raise keys.unsupported("block_count", f"1 to {MAX_LAYERS} layers")
+    if not 0 <= n_ahead < n_layer:
+        raise keys.unsupported(N_AHEAD, f"fewer than the {n_layer} layers")
+    return n_layer - n_ahead
+
+
+def read_heads(keys: Keys) -> tuple[tuple[int, int], ...]:
+    """Numbers of heads of queries, and of keys and values, for each layer."""
+    n_layer = read_n_layer(keys)
+    counts = [by_layer(keys, f"attention.head_count{kind}", n_layer) for kind in ("", "_kv")]
+    return tuple(zip(*counts, strict=True))
+
+
+def by_layer(keys: Keys, key: str, n_layer: int, default: int | None = None) -> tuple[int, ...]:
+    """An integer for each of the layers that are run; the file may have those of the layers behind them too.
+
+    Or it has one for all of them.
+    """
+    length = n_layer if keys.length(key) in (None, n_layer) else keys.integer("block_count")
+    return keys.integers(key, length, default)[:n_layer]

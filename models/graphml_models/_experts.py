@@ -7,12 +7,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphml.engine.architecture import Layer
+from graphml.engine.architecture import Keys, Layer
 from graphml.errors import ArchitectureError
 from graphml.ir.builder import told_weights
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
+from graphml_models._ffn import Product
+
+LIMITS = "swiglu_clamp_exp"
+
+
+def swiglu(g: Builder, gate: Node, up: Node) -> Node:
+    """SiLU(gate) * up."""
+    return g.mul(g.silu(gate), up)
+
+
+def clamped_swiglu(limit: float) -> Product:
+    """SwiGLU of gates up to `limit` and of what they let through within it on both sides; 0: no limit."""
+    if limit <= 0.0:
+        return swiglu
+    low = float("-inf")
+    return lambda g, gate, up: swiglu(g, g.clamp(gate, low, limit), g.clamp(up, -limit, limit))
 
 
 @dataclass(frozen=True)
@@ -24,6 +40,7 @@ class Chosen:
     ids_TU: Node
     weights_TU: Node
     scaled: bool = False  # see `Tensors.scale`
+    n_expert: int = 0  # where it is not as many as the router has scores for
 
     def linear(self, x: Node, name: str) -> Node:
         """X [T, D] or [T, U, D] times the chosen matrices and `.scale`, plus `.bias`: [T, U, out]."""
@@ -39,7 +56,7 @@ class Chosen:
 
     def _of_each_expert(self, name: str, tensor: Node) -> Node:
         """The tensor, if it has a part for each of the experts that the ids choose from."""
-        n_expert = self.ids_TU.inputs[0].shape[-1]  # of the scores of which the ids are the largest
+        n_expert = self.n_expert or self.ids_TU.inputs[0].shape[-1]  # scores of which the ids are the largest
         if tensor.shape[0] != n_expert:
             raise ArchitectureError(
                 f"tensor blk.{self.layer.index}.{name}: wanted {n_expert} experts, as many as are routed to; "
@@ -49,9 +66,27 @@ class Chosen:
 
     def combine(self, y_TUD: Node) -> Node:
         """The weighted sum over the experts, [T, D]."""
-        g, used, width = self.g, fixed(self.ids_TU.shape[1]), fixed(y_TUD.shape[2])
-        weighted = g.mul(y_TUD, g.reshape(self.weights_TU, used, 1))
-        return g.reshape(g.sum_rows(g.permute(weighted, 0, 2, 1)), width)
+        used = fixed(self.ids_TU.shape[1])
+        return self.total(self.g.mul(y_TUD, self.g.reshape(self.weights_TU, used, 1)))
+
+    def total(self, y_TUD: Node) -> Node:
+        """The sum over the experts, [T, D]."""
+        g = self.g
+        return g.reshape(g.sum_rows(g.permute(y_TUD, 0, 2, 1)), fixed(y_TUD.shape[2]))
+
+    def gated(self, x_TD: Node, product: Product = swiglu, kind: str = "exps") -> Node:
+        """Each expert's down(product(gate(x), up(x))), [T, U, D]; gate and up may be one tensor.
+
+        kind: what the names of the tensors end in.
+        """
+        g = self.g
+        if self.layer.get(f"ffn_gate_up_{kind}"):
+            both_TUF = self.linear(x_TD, f"ffn_gate_up_{kind}")
+            half = fixed(both_TUF.shape[-1]) // 2
+            gate_TUF, up_TUF = g.columns(both_TUF, 0, half, "gate"), g.columns(both_TUF, half, 2 * half, "up")
+        else:
+            gate_TUF, up_TUF = self.linear(x_TD, f"ffn_gate_{kind}"), self.linear(x_TD, f"ffn_up_{kind}")
+        return self.linear(product(g, gate_TUF, up_TUF), f"ffn_down_{kind}")
 
 
 def route(
@@ -82,5 +117,10 @@ def swiglu_experts(
     """
     probabilities_TE = g.softmax(layer.linear(x_TD, "ffn_gate_inp", "router"))
     chosen = route(g, layer, probabilities_TE, n_used, normalise, scaled)
-    gate_TUF, up_TUF = chosen.linear(x_TD, "ffn_gate_exps"), chosen.linear(x_TD, "ffn_up_exps")
-    return chosen.combine(chosen.linear(g.mul(g.silu(gate_TUF), up_TUF), "ffn_down_exps"))
+    return chosen.combine(chosen.gated(x_TD))
+
+
+def read_limits(keys: Keys, n_layer: int) -> tuple[float, ...]:
+    """For `clamped_swiglu` in each layer's experts."""
+    length = n_layer if keys.length(LIMITS) in (None, n_layer) else keys.integer("block_count")
+    return keys.numbers(LIMITS, length, 0.0)[:n_layer]

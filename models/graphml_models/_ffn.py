@@ -11,6 +11,7 @@ from graphml.ir.node import Node
 from graphml.ir.shape import fixed
 
 Activation = Callable[[Builder, Node], Node]  # such as Builder.silu
+Product = Callable[[Builder, Node, Node], Node]  # of gates and what they let through
 
 
 def gated_ffn(
@@ -20,18 +21,22 @@ def gated_ffn(
     activation: Activation = Builder.silu,
     suffix: str = "",
     scaled: bool = False,
+    product: Product | None = None,
 ) -> Node:
     """down(activation(gate(x)) * up(x)), SwiGLU by default (Shazeer 2020, arXiv:2002.05202).
 
-    suffix: of the tensors' names, `_shexp` for shared experts; scaled: see `Tensors.scale`.
+    suffix: of the tensors' names, `_shexp` for shared experts; scaled: see `Tensors.scale`;
+    product: of gate and up, where it is no activation of the gate times up.
     """
 
     def linear(h: Node, name: str) -> Node:
         return layer.linear(h, f"ffn_{name}{suffix}", f"{name}{suffix}", scale_last=True, scaled=scaled)
 
     gate_TF, up_TF = linear(x_TD, "gate"), linear(x_TD, "up")
-    product = "swiglu" if activation is Builder.silu else "gated"
-    return linear(g.mul(activation(g, gate_TF), up_TF, f"{product}{suffix}"), "down")
+    if product is not None:
+        return linear(product(g, gate_TF, up_TF), "down")
+    name = "swiglu" if activation is Builder.silu else "gated"
+    return linear(g.mul(activation(g, gate_TF), up_TF, f"{name}{suffix}"), "down")
 
 
 def plain_ffn(
@@ -50,16 +55,19 @@ def relu_squared(g: Builder, x: Node) -> Node:
     return g.sqr(g.relu(x))
 
 
-def halved_ffn(g: Builder, layer: Layer, x_TD: Node, activation: Activation = Builder.silu) -> Node:
+def halved_ffn(
+    g: Builder, layer: Layer, x_TD: Node, activation: Activation = Builder.silu, suffix: str = ""
+) -> Node:
     """As `gated_ffn`, the gate being the first half of what `ffn_up` gives."""
-    both = layer.linear(x_TD, "ffn_up", "gate_up", scale_last=True, scaled=False)
+    both = layer.linear(x_TD, f"ffn_up{suffix}", f"gate_up{suffix}", scale_last=True, scaled=False)
     width, odd = divmod(fixed(both.shape[-1]), 2)
     if odd:
         raise ArchitectureError(
-            f"tensor blk.{layer.index}.ffn_up.weight: wanted as many rows for gates as for what they let "
-            f"through; got {both.shape[-1]} together"
+            f"tensor blk.{layer.index}.ffn_up{suffix}.weight: wanted as many rows for gates as for what "
+            f"they let through; got {both.shape[-1]} together"
         )
-    gate_TF, up_TF = g.columns(both, 0, width, "gate"), g.columns(both, width, 2 * width, "up")
+    gate_TF = g.columns(both, 0, width, f"gate{suffix}")
+    up_TF = g.columns(both, width, 2 * width, f"up{suffix}")
     product = "swiglu" if activation is Builder.silu else "gated"
-    h_TF = g.mul(activation(g, gate_TF), up_TF, product)
-    return layer.linear(h_TF, "ffn_down", "down", scale_last=True, scaled=False)
+    h_TF = g.mul(activation(g, gate_TF), up_TF, f"{product}{suffix}")
+    return layer.linear(h_TF, f"ffn_down{suffix}", f"down{suffix}", scale_last=True, scaled=False)

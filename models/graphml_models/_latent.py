@@ -25,12 +25,14 @@ def latent(
     mode: str = "norm",
     factor: Node | None = None,
     key_norm: bool = False,
+    narrow: Node | None = None,
 ) -> Parts:
     """Queries in two parts [T, N, I] (None if I is 0) and [T, N, P], latent [T, R], rotated key [T, 1, P].
 
-    factor: of each token's queries, [T, 1, 1]; key_norm: the key is normed before it is rotated.
+    factor: of each token's queries, [T, 1, 1]; key_norm: the key is normed before it is rotated; narrow: what
+    `narrow_queries` gave, if it was asked already.
     """
-    q_TNH = g.heads(_queries(g, config, layer, x_TD), config.n_head)
+    q_TNH = g.heads(_queries(g, config, layer, x_TD, narrow), config.n_head)
     if factor is not None:
         q_TNH = g.mul(q_TNH, factor, "q_scaled")
     n_rot, width = config.rope.n_rot, fixed(q_TNH.shape[2])
@@ -47,26 +49,39 @@ def latent(
     return q_TNI, g.rope(q_TNP, table, mode, "q_rope"), kv_TR, g.rope(k_T1P, table, mode, "k_rope")
 
 
-def _queries(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
-    """All heads' queries, by way of a narrow value in the larger models."""
+def narrow_queries(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
+    """The narrow value that the larger models make queries of."""
+    narrow = layer.linear(x_TD, "attn_q_a", "q_a")
+    return g.rms_norm(narrow, layer["attn_q_a_norm"], config.norm_eps, "q_norm")
+
+
+def _queries(g: Builder, config: Config, layer: Layer, x_TD: Node, narrow: Node | None) -> Node:
+    """All heads' queries."""
     if layer.get("attn_q"):
         return layer.linear(x_TD, "attn_q", "q")
-    narrow = layer.linear(x_TD, "attn_q_a", "q_a")
-    return layer.linear(
-        g.rms_norm(narrow, layer["attn_q_a_norm"], config.norm_eps, "q_norm"), "attn_q_b", "q"
-    )
+    return layer.linear(narrow or narrow_queries(g, config, layer, x_TD), "attn_q_b", "q")
 
 
-def folded(g: Builder, layer: Layer, parts: Parts, scale: float, window: int = 0) -> Node:
+def folded(
+    g: Builder,
+    layer: Layer,
+    parts: Parts,
+    scale: float,
+    window: int = 0,
+    sinks: Node | None = None,
+    selected: Node | None = None,
+) -> Node:
     """Attention before its output projection, [T, N * V]: all heads read one latent of each token.
 
-    The matrices that would make keys and values of it are applied to queries and outputs. parts: of `latent`.
+    The matrices that would make keys and values of it are applied to queries and outputs. parts: of `latent`;
+    sinks, selected: as of `Builder.attend`.
     """
     q_TNI, q_TNP, kv_TR, k_T1P = parts
     assert q_TNI is not None
     q_TNE = g.concat(g.per_head(layer["attn_k_b"], q_TNI, "q_latent"), q_TNP)
     k_T1E = g.concat(g.heads(kv_TR, 1), k_T1P)
-    y_TNE = g.heads(g.attend(q_TNE, k_T1E, None, layer.index, scale, window), fixed(q_TNE.shape[1]))
+    y_TE = g.attend(q_TNE, k_T1E, None, layer.index, scale, window, sinks=sinks, selected=selected)
+    y_TNE = g.heads(y_TE, fixed(q_TNE.shape[1]))
     y_TNR = g.columns(y_TNE, 0, fixed(kv_TR.shape[1]))
     return g.flatten(g.per_head(layer["attn_v_b"], y_TNR, "v"))
 

@@ -13,13 +13,13 @@ from typing import Self
 from graphml.engine.architecture import Keys, Layer
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.ir.shape import fixed
 from graphml_models import _config
-from graphml_models._experts import Chosen, normalised
-from graphml_models._ffn import gated_ffn
+from graphml_models._experts import Chosen, normalised, swiglu
+from graphml_models._ffn import Product, gated_ffn
 
 GATING = "expert_gating_func"  # a number of llama.cpp's
 SOFTMAX, SIGMOID = 1, 2
+BIAS = "exp_probs_b.bias"  # of scores, for the choice alone
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,13 @@ class Config(_config.Config):
         return cls(**_config.shared(keys), routing=Routing.read(keys))
 
 
-def choose(g: Builder, routing: Routing, layer: Layer, x_TD: Node) -> Chosen:
-    """The experts of each token and the weights of their outputs."""
+def choose(
+    g: Builder, routing: Routing, layer: Layer, x_TD: Node, scaled: bool = False, bias: str = BIAS
+) -> Chosen:
+    """The experts of each token and the weights of their outputs; see `shared_and_chosen`."""
     scores_TE = layer.linear(x_TD, "ffn_gate_inp", "router")
     scores_TE = g.sigmoid(scores_TE) if routing.sigmoid else g.softmax(scores_TE)
-    bias_E = layer.get("exp_probs_b.bias")
+    bias_E = layer.get(bias)
     choice_TE = scores_TE if bias_E is None else g.add(scores_TE, bias_E, "choice")
     if routing.n_group > 1:
         choice_TE = g.best_groups(choice_TE, routing.n_group, routing.n_group_used)
@@ -79,27 +81,30 @@ def choose(g: Builder, routing: Routing, layer: Layer, x_TD: Node) -> Chosen:
         weights_TU = normalised(g, weights_TU)
     if routing.scale != 1.0:
         weights_TU = g.scale(weights_TU, routing.scale, name="expert_weights_scaled")
-    return Chosen(g, layer, ids_TU, weights_TU)
+    return Chosen(g, layer, ids_TU, weights_TU, scaled)
 
 
 def shared_and_chosen(
-    g: Builder, config: Config, layer: Layer, x_TD: Node, normalise: bool = False, scaled: bool = False
+    g: Builder,
+    config: Config,
+    layer: Layer,
+    x_TD: Node,
+    normalise: bool = False,
+    scaled: bool = False,
+    bias: str = BIAS,
+    product: Product = swiglu,
 ) -> Node:
     """SwiGLU in layers without a router, in others experts beside those that all tokens share, [T, D].
 
     normalise: whatever the file says; files of some architectures do not. scaled: see `Tensors.scale`.
+    bias: the tensor that is added to scores for the choice; product: of the chosen experts' gates and what
+    they let through.
     """
     if layer.get("ffn_gate_inp") is None:
         return gated_ffn(g, layer, x_TD, scaled=scaled)
     routing = replace(config.routing, normalise=True) if normalise else config.routing
-    chosen = replace(choose(g, routing, layer, x_TD), scaled=scaled)
-    if layer.get("ffn_gate_up_exps"):
-        both_TUF = chosen.linear(x_TD, "ffn_gate_up_exps")
-        half = fixed(both_TUF.shape[-1]) // 2
-        gate_TUF, up_TUF = g.columns(both_TUF, 0, half, "gate"), g.columns(both_TUF, half, 2 * half, "up")
-    else:
-        gate_TUF, up_TUF = chosen.linear(x_TD, "ffn_gate_exps"), chosen.linear(x_TD, "ffn_up_exps")
-    chosen_TD = chosen.combine(chosen.linear(g.mul(g.silu(gate_TUF), up_TUF), "ffn_down_exps"))
+    chosen = choose(g, routing, layer, x_TD, scaled, bias)
+    chosen_TD = chosen.combine(chosen.gated(x_TD, product))
     if layer.get("ffn_up_shexp", "ffn_gate_shexp", "ffn_down_shexp") is None:
         return chosen_TD
     return g.add(chosen_TD, gated_ffn(g, layer, x_TD, suffix="_shexp", scaled=scaled), "experts")

@@ -12,19 +12,25 @@ Keys = dict[str, int | float | str | list[int]]
 Shapes = dict[str, tuple[int, ...]]
 
 N_EMBD, N_HEAD, HEAD_DIM, N_FF, N_VOCAB = 64, 4, 16, 96, 80
-# A first layer with a feed-forward of its own among layers of experts.
-DENSE_FIRST: dict[str, Any] = {
-    "top": {"blk.0.ffn_gate.weight": (N_FF, N_EMBD), "blk.0.ffn_up.weight": (N_FF, N_EMBD),
-            "blk.0.ffn_down.weight": (N_EMBD, N_FF)},
-    "without": tuple(f"blk.0.{part}" for part in (
-        "ffn_gate_inp.weight", "exp_probs_b.bias", "ffn_gate_exps.weight", "ffn_up_exps.weight",
-        "ffn_down_exps.weight", "ffn_gate_shexp.weight", "ffn_up_shexp.weight", "ffn_down_shexp.weight")),
-}  # fmt: skip
 SECTIONS: Keys = {"rope.dimension_count": HEAD_DIM, "rope.dimension_sections": [4, 2, 2, 0]}
 POST_NORMS: Shapes = {"post_attention_norm.weight": (N_EMBD,), "post_ffw_norm.weight": (N_EMBD,)}
 FUSED_QKV: Shapes = {"attn_qkv.weight": (3 * N_EMBD, N_EMBD), "attn_qkv.bias": (3 * N_EMBD,)}
 SPLIT_QKV = ("attn_q.weight", "attn_k.weight", "attn_v.weight")
 HEAD_NORMS: Shapes = {"attn_q_norm.weight": (HEAD_DIM,), "attn_k_norm.weight": (HEAD_DIM,)}
+
+
+def dense_layers(*layers: int) -> dict[str, Any]:
+    """Layers with a feed-forward of their own among layers of experts."""
+    own = {"ffn_gate": (N_FF, N_EMBD), "ffn_up": (N_FF, N_EMBD), "ffn_down": (N_EMBD, N_FF)}
+    others = ["ffn_gate_inp.weight", "exp_probs_b.bias"]
+    others += [f"{part}_{kind}.weight" for part in own for kind in ("exps", "shexp")]
+    return {
+        "top": {f"blk.{i}.{part}.weight": shape for i in layers for part, shape in own.items()},
+        "without": tuple(f"blk.{i}.{part}" for i in layers for part in others),
+    }
+
+
+DENSE_FIRST = dense_layers(0)
 
 
 def llama_like(architecture: str) -> list[SampleModel]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from graphml.engine.architecture import Keys, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml_models._config import by_layer
 from graphml_models._rope import Rope
 
 SIZE, PATTERN = "attention.sliding_window", "attention.sliding_window_pattern"
@@ -25,7 +28,7 @@ def read_windows(
     if size < 0:
         raise keys.unsupported(SIZE, "0 or more tokens")
     if keys.is_array(PATTERN):
-        return tuple(size if windowed else 0 for windowed in keys.integers(PATTERN, n_layer))
+        return tuple(size if windowed else 0 for windowed in by_layer(keys, PATTERN, n_layer))
     period = keys.integer(PATTERN, period)
     one = 0 if all_first else period - 1
     return tuple(0 if period and i % period == one else size for i in range(n_layer))
@@ -45,3 +48,28 @@ def rope_tables(g: Builder, weights: Tensors, rope: Rope, local: Rope) -> dict[b
     """The tables of layers without (False) and with (True) a window; one and the same if the ropes are."""
     table = rope.table(g, weights)
     return {False: table, True: table if local == rope else local.table(g, weights)}
+
+
+class Windowed(Protocol):
+    """A configuration whose layers have windows."""
+
+    @property
+    def rope(self) -> Rope:
+        """Of layers that see all."""
+        ...
+
+    @property
+    def local_rope(self) -> Rope:
+        """Of layers with a window."""
+        ...
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """How many tokens each layer sees, 0 if all."""
+        ...
+
+
+def tables_by_layer(g: Builder, config: Windowed, weights: Tensors) -> Sequence[Node]:
+    """Each layer's rope table, as `llama.build` takes them."""
+    tables = rope_tables(g, weights, config.rope, config.local_rope)
+    return [tables[window > 0] for window in config.windows]

@@ -27,10 +27,9 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: architecture.Keys) -> Self:
         """From the file's metadata."""
-        n_layer = keys.integer("block_count")
-        counts = [keys.integers(f"attention.head_count{kind}", n_layer) for kind in ("", "_kv")]
-        known = _config.shared(keys, heads=(max(counts[0], default=0), max(counts[1], default=0)))
-        return cls(**known, heads=tuple(zip(*counts, strict=True)))
+        heads = _config.read_heads(keys)
+        most = max(n_head for n_head, _ in heads), max(n_head_kv for _, n_head_kv in heads)
+        return cls(**_config.shared(keys, heads=most), heads=heads)
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:

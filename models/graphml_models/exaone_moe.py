@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 from graphml.engine.architecture import Keys, Layer, SampleModel
 from graphml.ir.language import Builder
@@ -28,10 +28,15 @@ class Config(_routing.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys)
-        known["rope"] = read_local_rope(keys, known["rope"])
-        windows = read_windows(keys, known["n_layer"], period=4)
-        return cls(**known, routing=Routing.read(keys), windows=windows)
+        return cls(**known(keys))
+
+
+def known(keys: Keys) -> dict[str, Any]:
+    """The fields of `Config`."""
+    fields = _config.shared(keys)
+    fields["rope"] = read_local_rope(keys, fields["rope"])
+    windows = read_windows(keys, fields["n_layer"], period=4)
+    return {**fields, "routing": Routing.read(keys), "windows": windows}
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:

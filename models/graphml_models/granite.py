@@ -5,19 +5,17 @@ T tokens, O wanted rows, D model width, N heads, H head width.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml_models import _config
+from graphml_models import _config, llama
 from graphml_models._attention import project, rotate
 from graphml_models._experts import swiglu_experts
 from graphml_models._ffn import gated_ffn
 from graphml_models._samples import shared_expert, transformer
-from graphml_models.llama import Project, attn_out
 
 
 @dataclass(frozen=True)
@@ -67,11 +65,15 @@ def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
 
 
 C = TypeVar("C", bound=Config)
-Mixer = Callable[[Builder, C, Layer, Node, Node], Node]
 
 
 def build(
-    g: Builder, config: C, weights: Tensors, mixer: Mixer[C] = attention, project: Project = attn_out
+    g: Builder,
+    config: C,
+    weights: Tensors,
+    mixer: llama.Attention[C] = attention,
+    feed_forward: llama.FeedForward[C] = feed_forward,
+    project: llama.Project = llama.attn_out,
 ) -> Node:
     """Logits [O, vocabulary]; mixer: attention, or what stands in its place; project: from there to D."""
     table, factor = config.rope.table(g, weights), config.residual_scale

@@ -5,7 +5,7 @@ T tokens, O rows whose logits are wanted, D model width, N heads, K key-value he
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from graphml.engine.architecture import Layer, Tensors
@@ -21,6 +21,7 @@ C = TypeVar("C", bound=Config)
 Attention = Callable[[Builder, C, Layer, Node, Node], Node]
 FeedForward = Callable[[Builder, C, Layer, Node], Node]
 Project = Callable[[Layer, Node], Node]
+Tables = Callable[[Builder, C, Tensors], Sequence[Node]]
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node, mode: str = "norm") -> Node:
@@ -62,6 +63,11 @@ def block(
     return g.add(x_TD, feed_forward(g, config, layer, h_TD), "ffn_residual")
 
 
+def one_table(g: Builder, config: Config, weights: Tensors) -> Sequence[Node]:
+    """The same rope table for every layer."""
+    return [config.rope.table(g, weights)] * config.n_layer
+
+
 def build(
     g: Builder,
     config: C,
@@ -71,15 +77,17 @@ def build(
     ffn_norm: str = "ffn_norm",
     project: Project = attn_out,
     output_norm: str = "output_norm",
+    tables: Tables[C] = one_table,
 ) -> Node:
     """Logits [O, vocabulary]; near copies of llama bring an attention or a feed-forward of their own.
 
     ffn_norm, output_norm: tensors of the norms before the feed-forward and before the logits; project: from
-    what `attention` gives to D.
+    what `attention` gives to D; tables: of the layers' ropes.
     """
-    table = config.rope.table(g, weights)
+    ropes = tables(g, config, weights)
     x_TD = g.embed(weights["token_embd"], g.tokens)
     for layer in weights.layers(config.n_layer):
+        table = ropes[layer.index]
         x_TD = block(g, config, layer, table, x_TD, attention, feed_forward, ffn_norm, project)
     x_OD = g.rms_norm(x_TD, weights[output_norm], config.norm_eps, "output_norm")
     return weights.logits(x_OD)

@@ -23,9 +23,7 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: architecture.Keys) -> Self:
         """From the file's metadata."""
-        n_layer = keys.integer("block_count")
-        counts = (keys.integers(f"attention.head_count{kind}", n_layer) for kind in ("", "_kv"))
-        heads = tuple(zip(*counts, strict=True))
+        heads = _config.read_heads(keys)
         return cls(**_config.shared(keys, heads=heads[-1]), heads=heads)
 
 

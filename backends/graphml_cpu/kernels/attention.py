@@ -151,8 +151,9 @@ def make_attention_partial(dtype: str, d_k: int, d_v: int) -> Callable[..., None
     unless `causal`); block_table int32 [sequences, table_stride]: position p of sequence s lies in cell
     block_table[s, p // block_size] * block_size + p % block_size, block_size a power of two. A token sees
     positions up to its own (`causal` 1) or below the sequence's length (0), of them those in its `window`
-    (0 = all). scores = q . k * scale, then softcap * tanh(scores / softcap) (0 = off), then ALiBi of
-    `max_bias` (0 = off). partial: `attention_partial_bytes(rows, n_head, d_v)`.
+    (0 = all; below 0: those of its stretch of -window positions). scores = q . k * scale, then softcap *
+    tanh(scores / softcap) (0 = off), then ALiBi of `max_bias` (0 = off). partial:
+    `attention_partial_bytes(rows, n_head, d_v)`.
     """
     record_bytes = attention_record_bytes(d_v)
     k_bytes, v_bytes = row_bytes(dtype, d_k), row_bytes(dtype, d_v)

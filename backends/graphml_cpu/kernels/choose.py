@@ -163,13 +163,13 @@ def make_gather() -> Callable[..., None]:
 
 
 def make_column_numbers() -> Callable[..., None]:
-    """out[row] = 0, 1, ... n - 1; out int32 [rows, n]."""
+    """out[row] = 0, 1, ... n - 1, divided by `each` and rounded down; out int32 [rows, n]."""
 
-    def column_numbers(ith: Int, nth: Int, out: Address, n: Int, rows: Dim) -> None:
+    def column_numbers(ith: Int, nth: Int, out: Address, n: Int, each: Int, rows: Dim) -> None:
         begin, end = share(ith, nth, rows)
         for row in range(begin, end):
             for i in range(n):
-                store_i32(out + (row * n + i) * 4, i)
+                store_i32(out + (row * n + i) * 4, i // each)
 
     return column_numbers
 

@@ -18,9 +18,10 @@ _SMALLEST_CHUNK = 64
 def visible(
     row: int, positions: int, sequences: int, lengths: int, window: int, causal: int
 ) -> tuple[int, int]:
-    """The positions [first, end) that token `row` attends to: int32 arrays, window 0 = no limit.
+    """The positions [first, end) that token `row` attends to: int32 arrays.
 
-    Unless `causal`, half of the window lies on either side of the token.
+    window: the last so many, of which it is one, or unless `causal` half of them on either side of it; below
+    0: those of its chunk of -window; 0: no limit.
     """
     position = load_i32(positions + row * 4)
     first, end = 0, position + 1
@@ -32,6 +33,8 @@ def visible(
             end = min(end, position + back + 1)
     if window > 0:
         first = max(0, position - back)
+    if window < 0:
+        first = position - position % -window
     return min(first, max(end, 0)), max(end, 0)
 
 

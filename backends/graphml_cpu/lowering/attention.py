@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphml.ir.node import Node
-from graphml.ir.op import number
+from graphml.ir.op import integer, number
 from graphml.ir.ops.attention import causal, extras
 from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
@@ -30,7 +30,7 @@ def _seen(node: Node) -> dict[str, Argument]:
         "sequences": sequences,
         "lengths": 0 if lengths is None else lengths,
         "n_head": bounds(node.shape)[1],
-        "window": int(number(node.attributes, "window")),
+        "window": integer(node.attributes, "window") or -integer(node.attributes, "chunk"),
         "causal": int(causal(node.attributes)),
         "rows": rows(node.shape[:1]),
     }

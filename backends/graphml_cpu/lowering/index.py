@@ -125,7 +125,12 @@ def _lower_best_groups(node: Node, threads: int) -> list[Step]:
 
 
 def _lower_column_numbers(node: Node, threads: int) -> list[Step]:
-    arguments: dict[str, Argument] = {"out": node, "n": width(node), "rows": leading(node)}
+    arguments: dict[str, Argument] = {
+        "out": node,
+        "n": width(node),
+        "each": integer(node.attributes, "each"),
+        "rows": leading(node),
+    }
     return [Step(KernelRef("column_numbers", "graphml_cpu.kernels.choose", "make_column_numbers"), arguments)]
 
 

@@ -89,6 +89,7 @@ def _lower_scale(node: Node, threads: int) -> list[Step]:
         "out": node,
         "factor": number(node.attributes, "factor"),
         "step": integer(node.attributes, "step"),
+        "offset": integer(node.attributes, "offset"),
         "rows": rows(node.shape[:1]),
     }
     module = "graphml_cpu.kernels.position_scale"

@@ -206,17 +206,19 @@ def _attention(element: Any) -> Kernel:
         table_stride: u32, window: u32, scale: f32, softcap: f32, bias_step: f32, lower: u32, splits: u32,
         planes: u32,
         *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, BLOCK: int, HEADS: int = 1, TILE: int = 64,
-        LANES: int = 1, RECORDS: bool = False, LEAST: int = 64, WINDOW: bool = False, SOFTCAP: bool = False,
-        ALIBI: bool = False, SINKS: bool = False, CAUSAL: bool = True, LOAD: CacheLoad = load_f32,
+        LANES: int = 1, RECORDS: bool = False, LEAST: int = 64, WINDOW: bool = False, CHUNK: bool = False,
+        SOFTCAP: bool = False, ALIBI: bool = False, SINKS: bool = False, CAUSAL: bool = True,
+        LOAD: CacheLoad = load_f32,
         GROUP: int = 128,
     ) -> None:  # fmt: skip
         """out[t, head] = weights of what token t sees, times values.
 
         q [T, N_HEAD, D]; k [cell, N_HEAD_KV, D]; v [cell, N_HEAD_KV, DV]; positions, sequences [T]; lengths
         [S]; table [S, table_stride]; out [T, N_HEAD, DV]. A token sees its sequence's cells up to its
-        position if CAUSAL, else all `lengths` of them; those in `window` alone if WINDOW. A workgroup (kv
-        head and part, token, split) has HEADS of the heads that share a kv head. With RECORDS, and SINKS or
-        more splits than one, out is left to `combine_attention`: each leaves a record of its share of the
+        position if CAUSAL, else all `lengths` of them; those in `window` alone if WINDOW, in its chunk of
+        `window` if CHUNK. A workgroup (kv head and part, token, split) has HEADS of the heads that share a
+        kv head. With RECORDS, and SINKS or more splits than one, out is left to
+        `combine_attention`: each leaves a record of its share of the
         positions, at least LEAST of them, in records [T, N_HEAD, splits, 2 + DV]. planes: GROUP over the
         fours of DV, at least 1; a scalar, since compilers write out loops of barriers whose length they know.
         """
@@ -231,7 +233,7 @@ def _attention(element: Any) -> Kernel:
             head = kv_head * each + min(chunk * HEADS + i // fours, each - 1)
             queries[i] = load_query(q, token * N_HEAD + head, i % fours, D)
         position = u32(positions[token])
-        first, last = seen(sequences, lengths, token, position, window, WINDOW, CAUSAL)
+        first, last = seen(sequences, lengths, token, position, window, WINDOW, CHUNK, CAUSAL)
         begin, end = first, last
         if RECORDS:
             share = split_size(last - first, splits, LEAST)
@@ -287,12 +289,13 @@ ATTENTION: Mapping[Type, Kernel] = {element: _attention(element) for element in 
 def combine_attention(
     records: Read[f32], positions: Read[i32], sequences: Read[i32], lengths: Read[i32], sinks: Read[f32],
     out: Write[f32], window: u32, splits: u32,
-    *, DV: int, N_HEAD: int, LEAST: int = 64, WINDOW: bool = False, SINKS: bool = False, CAUSAL: bool = True,
+    *, DV: int, N_HEAD: int, LEAST: int = 64, WINDOW: bool = False, CHUNK: bool = False, SINKS: bool = False,
+    CAUSAL: bool = True,
     GROUP: int = 64,
 ) -> None:  # fmt: skip
     """out[t, head] = the records of its splits as one. A workgroup (head, token); see `attention`."""
     head, token = group_id(0), group_id(1)
-    low, high = seen(sequences, lengths, token, u32(positions[token]), window, WINDOW, CAUSAL)
+    low, high = seen(sequences, lengths, token, u32(positions[token]), window, WINDOW, CHUNK, CAUSAL)
     share = split_size(high - low, splits, LEAST)
     count = (high - low + share - 1) // share
     first = (token * N_HEAD + head) * splits * (DV + 2)

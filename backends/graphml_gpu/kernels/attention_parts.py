@@ -100,21 +100,22 @@ def split_size(length: u32, splits: u32, LEAST: int) -> u32:
 
 @function
 def seen(
-    sequences: Read[i32],
-    lengths: Read[i32],
-    token: u32,
-    position: u32,
-    window: u32,
-    WINDOW: bool,
-    CAUSAL: bool,
-) -> tuple[u32, u32]:
-    """The first position that a token sees and the one after the last; CAUSAL, windows have one side."""
+    sequences: Read[i32], lengths: Read[i32], token: u32, position: u32, window: u32,
+    WINDOW: bool, CHUNK: bool, CAUSAL: bool,
+) -> tuple[u32, u32]:  # fmt: skip
+    """The first position that a token sees and the one after the last.
+
+    WINDOW: of the last `window`, or unless CAUSAL of half as many on either side; CHUNK: of its chunk of so
+    many.
+    """
     back = window - 1 if CAUSAL else window // 2
     first, end = u32(0), position + 1
     if not CAUSAL:
         end = u32(lengths[u32(sequences[token])])
         if WINDOW:
             end = min(end, position + back + 1)
+    if CHUNK:
+        first = position - position % window
     if WINDOW:
         first = select(position > back, position - back, 0)
     return first, end

@@ -187,13 +187,14 @@ def run_of(
 def note_rows(
     lows: Array[u32], highs: Array[u32], runs: Array[u32], queries: Array[f32x4],
     q: Read[f32], positions: Read[i32], sequences: Read[i32], lengths: Read[i32], first: u32, count: u32,
-    head: u32, window: u32, D: int, N_HEAD: int, ROWS: int, GROUP: int, WINDOW: bool, CAUSAL: bool,
+    head: u32, window: u32, D: int, N_HEAD: int, ROWS: int, GROUP: int, WINDOW: bool, CHUNK: bool,
+    CAUSAL: bool,
 ) -> None:  # fmt: skip
     """Bring what is known of the tile's tokens to shared memory. All must call it."""
     fours = (D + 3) // 4
     for row in range(local_id(0), ROWS, GROUP):
         token = first + min(row, count - 1)
-        low, high = seen(sequences, lengths, token, u32(positions[token]), window, WINDOW, CAUSAL)
+        low, high = seen(sequences, lengths, token, u32(positions[token]), window, WINDOW, CHUNK, CAUSAL)
         lows[row] = low
         highs[row] = high
         runs[row] = u32(sequences[token])
@@ -237,8 +238,9 @@ def _attention_tiles(element: Any) -> Kernel:
         lengths: Read[i32], table: Read[i32], sinks: Read[f32], out: Write[f32],
         tokens: u32, table_stride: u32, window: u32, scale: f32, softcap: f32, bias_step: f32, lower: u32,
         fours: u32, *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, BLOCK: int, ROWS: int = 16,
-        EACH: int = 4, TILE: int = 32, WINDOW: bool = False, SOFTCAP: bool = False, ALIBI: bool = False,
-        SINKS: bool = False, CAUSAL: bool = True, LOAD: CacheLoad = load_f32, GROUP: int = 64,
+        EACH: int = 4, TILE: int = 32, WINDOW: bool = False, CHUNK: bool = False, SOFTCAP: bool = False,
+        ALIBI: bool = False, SINKS: bool = False, CAUSAL: bool = True, LOAD: CacheLoad = load_f32,
+        GROUP: int = 64,
     ) -> None:  # fmt: skip
         """As `attention`, for `tokens` tokens; a workgroup (tile of ROWS tokens, head).
 
@@ -252,7 +254,7 @@ def _attention_tiles(element: Any) -> Kernel:
         queries = shared_array(f32x4, ROWS * ((D + 3) // 4))
         note_rows(
             lows, highs, runs, queries, q, positions, sequences, lengths, first, count, head, window,
-            D, N_HEAD, ROWS, GROUP, WINDOW, CAUSAL,
+            D, N_HEAD, ROWS, GROUP, WINDOW, CHUNK, CAUSAL,
         )  # fmt: skip
         cells = shared_array(u32, TILE)
         scores = shared_array(f32, TILE * ROWS)

@@ -180,8 +180,8 @@ def gather(
 
 
 @kernel
-def column_numbers(out: Write[i32], n: u32, width: u32, *, GROUP: int = 64) -> None:
-    """out[row] = 0, 1, ... width - 1; n elements of out."""
+def column_numbers(out: Write[i32], n: u32, width: u32, each: u32, *, GROUP: int = 64) -> None:
+    """out[row] = 0, 1, ... width - 1, divided by `each` and rounded down; n elements of out."""
     i = element_number()
     if i < n:
-        out[i] = i32(i % width)
+        out[i] = i32(i % width // each)

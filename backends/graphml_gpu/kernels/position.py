@@ -63,12 +63,12 @@ def rope_table(
 
 @kernel
 def position_scale(
-    positions: Read[i32], out: Write[f32], n: u32, factor: f32, step: i32, *, GROUP: int = 64
+    positions: Read[i32], out: Write[f32], n: u32, factor: f32, step: i32, offset: i32, *, GROUP: int = 64
 ) -> None:
-    """out[t] = 1 + factor * log(1 + positions[t] // step), rounded down; positions, out [n]."""
+    """out[t] = 1 + factor * log(1 + (positions[t] + offset) // step), rounded down; positions, out [n]."""
     i = element_number()
     if i < n:
-        position = positions[i]
+        position = positions[i] + offset
         steps = position // step
         if steps * step > position:
             steps -= 1

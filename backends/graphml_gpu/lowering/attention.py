@@ -57,10 +57,17 @@ def _chunks(node: Node) -> int:
 
 def _most_seen(node: Node, context: int) -> int:
     """Positions that a token sees at most, of so many."""
+    if integer(node.attributes, "chunk"):
+        return min(context, integer(node.attributes, "chunk"))
     if not integer(node.attributes, "window"):
         return context
     sides = 1 if causal(node.attributes) else 2
     return min(context, sides * reach(node.attributes) + 1)
+
+
+def _window(node: Node) -> int:
+    """The kernels' number for the window or the chunk."""
+    return integer(node.attributes, "window") or integer(node.attributes, "chunk")
 
 
 def _optional(node: Node) -> dict[str, Argument]:
@@ -108,6 +115,7 @@ def _kinds(node: Node) -> dict[str, Any]:
     return {
         "BLOCK": integer(node.attributes, "block_size"),
         "WINDOW": integer(node.attributes, "window") > 0,
+        "CHUNK": integer(node.attributes, "chunk") > 0,
         "SOFTCAP": number(node.attributes, "softcap") != 0.0,
         "ALIBI": number(node.attributes, "max_bias") > 0.0,
         "SINKS": _optional(node)["sinks"] is not NOTHING,
@@ -120,7 +128,7 @@ def _scalars(node: Node) -> dict[str, Scalar]:
     lower = 1 << (n_head.bit_length() - 1)
     return {
         "table_stride": bounds(node.inputs[5].shape)[1],
-        "window": integer(node.attributes, "window"),
+        "window": _window(node),
         "scale": number(node.attributes, "scale"),
         "softcap": number(node.attributes, "softcap"),
         "bias_step": number(node.attributes, "max_bias") / lower,
@@ -167,7 +175,7 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
     more = _optional(node)
     n_head, kv_heads = bounds(node.shape)[1], bounds(v.shape)[1]
     tokens, groups = rows(node.shape[:1]), kv_heads * _chunks(node)
-    most, window = _splits(node), integer(node.attributes, "window")
+    most, window = _splits(node), _window(node)
     lengths = extras(node.inputs, node.attributes)[1]
     features = context.features
     lanes = _LANES if features.subgroups and features.subgroup_min >= _LANES else 1
@@ -215,7 +223,7 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
     def second_grid(dims: Dims) -> Groups:
         return n_head if kinds["SINKS"] or splits(dims) > 1 else 0, tokens(dims), 1
 
-    taken = {"DV", "N_HEAD", "LEAST", "WINDOW", "SINKS", "CAUSAL"}
+    taken = {"DV", "N_HEAD", "LEAST", "WINDOW", "CHUNK", "SINKS", "CAUSAL"}
     second = Dispatch(
         combine_attention,
         {name: value for name, value in kinds.items() if name in taken},

@@ -90,7 +90,12 @@ def _lower_gather(node: Node, context: Context) -> list[Dispatch]:
 def _lower_column_numbers(node: Node, context: Context) -> list[Dispatch]:
     count = rows(node.shape)
     constants, grid = for_elements(count)
-    return [Dispatch(column_numbers, constants, {"out": node}, {"n": count, "width": width(node)}, grid)]
+    scalars: dict[str, Scalar] = {
+        "n": count,
+        "width": width(node),
+        "each": integer(node.attributes, "each"),
+    }
+    return [Dispatch(column_numbers, constants, {"out": node}, scalars, grid)]
 
 
 TOP_K = Lowering(

@@ -54,6 +54,7 @@ def _lower_scale(node: Node, context: Context) -> list[Dispatch]:
         "n": count,
         "factor": number(node.attributes, "factor"),
         "step": integer(node.attributes, "step"),
+        "offset": integer(node.attributes, "offset"),
     }
     return [Dispatch(position_scale, constants, {"positions": node.inputs[0], "out": node}, scalars, grid)]
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from graphml.errors import ShapeError
+from graphml.errors import GraphError, ShapeError
 from graphml.ir.dtype import F32, I32, dtype
 from graphml.ir.op import Array, Attributes, Op, Sample, Type, integer, number, text
 from graphml.ir.ops.linear import decode
@@ -57,6 +57,11 @@ def _infer(inputs: Sequence[Type], attributes: Attributes) -> Type:
         raise ShapeError(f"wanted one sink per head of {q}; got {sinks}")
     if not causal(attributes) and (lengths is None or lengths != Type(I32, table.shape[:1])):
         raise ShapeError(f"wanted the lengths [S] of the sequences of block_table {table}; got {lengths}")
+    window, chunk = integer(attributes, "window"), integer(attributes, "chunk")
+    if min(window, chunk) < 0 or (chunk and (window or not causal(attributes))):
+        raise GraphError(
+            f"wanted a window, or if causal a chunk, of 0 or more tokens; got {window} and {chunk}"
+        )
     return Type(F32, (q.shape[0], q.shape[1], v.shape[2]))
 
 
@@ -69,6 +74,14 @@ def alibi_slopes(n_head: int, max_bias: float) -> Array:
     first = 2.0 ** (-max_bias / lower)
     second = 2.0 ** (-max_bias / 2.0 / lower)
     return np.asarray(np.where(head < lower, first ** (head + 1), second ** (2 * (head - lower) + 1)))
+
+
+def first_seen(position: int, attributes: Attributes) -> int:
+    """The first position that a token sees: the first of all, of the last `window`, or of its `chunk`."""
+    window, chunk = integer(attributes, "window"), integer(attributes, "chunk")
+    if chunk:
+        return position // chunk * chunk
+    return max(0, position - reach(attributes)) if window else 0
 
 
 def attention_reference(inputs: Sequence[Array], attributes: Attributes) -> Array:
@@ -104,11 +117,10 @@ def attention_reference(inputs: Sequence[Array], attributes: Attributes) -> Arra
 
 def _seen(position: int, length: int | None, attributes: Attributes) -> Array:
     """The positions that a token sees; length: of its sequence, None if it sees nothing after itself."""
-    first, end = 0, position + 1 if length is None else length
-    if integer(attributes, "window"):
-        first = max(0, position - reach(attributes))
-        end = end if length is None else min(end, position + reach(attributes) + 1)
-    return np.arange(first, end)
+    end = position + 1 if length is None else length
+    if length is not None and integer(attributes, "window"):
+        end = min(end, position + reach(attributes) + 1)
+    return np.arange(first_seen(position, attributes), end)
 
 
 def _reference(inputs: Sequence[Array], attributes: Attributes) -> Array:
@@ -133,7 +145,7 @@ def _samples() -> list[Sample]:
             return Sample(inputs, said, fill)
         return Sample((*inputs, i32(2)), {**said, "causal": False}, {**fill, 6: _lengths})
 
-    return [call(4, 4, 32), call(9, 3, 64), call(8, 1, 20), call(4, 2, 16, window=7),
+    return [call(4, 4, 32), call(9, 3, 64), call(8, 1, 20), call(4, 2, 16, window=7), call(4, 2, 16, chunk=8),
             call(4, 2, 16, softcap=5.0), call(6, 2, 16, max_bias=8.0), call(4, 2, 32, causal=False),
             call(4, 2, 16, causal=False, window=7), call(6, 2, 16, causal=False, max_bias=8.0)]  # fmt: skip
 
@@ -148,6 +160,7 @@ attention = Op(
         "scale": None,
         "block_size": 32,
         "window": 0,
+        "chunk": 0,
         "softcap": 0.0,
         "max_bias": 0.0,
         "causal": True,

@@ -93,14 +93,16 @@ def _best_groups(inputs: Sequence[Array], attributes: Attributes) -> Array:
 
 def _infer_column_numbers(inputs: Sequence[Type], attributes: Attributes) -> Type:
     count = integer(attributes, "n")
-    if count < 1:
-        raise ShapeError(f"wanted n above 0; got {count}")
+    if count < 1 or integer(attributes, "each") < 1:
+        raise ShapeError(f"wanted n and each above 0; got {dict(attributes)}")
     return Type(I32, (inputs[0].shape[0], count))
 
 
 def _column_numbers(inputs: Sequence[Array], attributes: Attributes) -> Array:
     count = integer(attributes, "n")
-    return np.tile(np.arange(count, dtype=np.int32), (inputs[0].shape[0], 1))
+    return np.tile(
+        np.arange(count, dtype=np.int32) // np.int32(integer(attributes, "each")), (inputs[0].shape[0], 1)
+    )
 
 
 def _distinct(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -126,5 +128,6 @@ best_groups = Op("best_groups", "index", infer=_infer_best_groups, reference=_be
                                   for n, groups, used in ((12, 3, 2), (256, 8, 4), (4, 1, 1))],
                  attributes={"n_group": None, "n_group_used": None})  # fmt: skip
 column_numbers = Op("column_numbers", "index", infer=_infer_column_numbers, reference=_column_numbers,
-                    samples=lambda: [Sample((i32(ROWS),), {"n": n}) for n in (1, 5, 128)],
-                    attributes={"n": None})  # fmt: skip
+                    samples=lambda: [Sample((i32(ROWS),), {"n": n, "each": each})
+                                     for n, each in ((1, 1), (5, 1), (128, 1), (12, 4))],
+                    attributes={"n": None, "each": 1})  # fmt: skip

@@ -106,7 +106,7 @@ def _infer_scale(inputs: Sequence[Type], attributes: Attributes) -> Type:
 
 
 def _scale(inputs: Sequence[Array], attributes: Attributes) -> Array:
-    steps = inputs[0].astype(np.float64) // integer(attributes, "step")
+    steps = (inputs[0].astype(np.float64) + integer(attributes, "offset")) // integer(attributes, "step")
     scale = 1.0 + number(attributes, "factor") * np.log1p(steps)
     return np.asarray(scale[:, None, None], dtype=np.float32)
 
@@ -155,8 +155,11 @@ position_scale = Op(
     "position",
     infer=_infer_scale,
     reference=_scale,
-    samples=lambda: [Sample((i32(ROWS),), {"factor": 0.1, "step": 16}, {0: below(1000)})],
-    attributes={"factor": None, "step": None},
+    samples=lambda: [
+        Sample((i32(ROWS),), {"factor": 0.1, "step": 16, "offset": offset}, {0: below(1000)})
+        for offset in (0, 1)
+    ],
+    attributes={"factor": None, "step": None, "offset": 0},
 )
 rope = Op("rope", "position", infer=_infer_rope, reference=_rope, samples=_rope_samples,
           attributes={"mode": "norm"}, inplace=(0,))  # fmt: skip

@@ -1,0 +1,147 @@
+"""Sparse attention: a small index of the text says which positions a token attends to.
+
+The positions lie in spans of equal size, which may be 1. `select_spans` scores what a token sees by small
+queries and keys and names the best spans; `selected_attention` attends to those alone. Lightning indexer:
+DeepSeek-V3.2 (2025, arXiv:2512.02556). Spans, some of them forced: MiniMax-M3 (2026).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphml.errors import GraphError, ShapeError
+from graphml.ir.dtype import F32, I32, dtype
+from graphml.ir.op import Array, Attributes, Op, Sample, Type, integer, number, text
+from graphml.ir.ops.linear import decode
+from graphml.ir.ops.rules import ROWS, below, f32, i32, want_dtype
+from graphml.ir.shape import bound
+
+
+def _want_step(q: Type, positions: Type, sequences: Type, table: Type) -> None:
+    want_dtype(q, F32, "q")
+    for value, role in ((positions, "positions"), (sequences, "sequences"), (table, "block_table")):
+        want_dtype(value, I32, role)
+    if positions.shape != q.shape[:1] or sequences.shape != q.shape[:1] or len(table.shape) != 2:
+        raise ShapeError(
+            f"wanted positions [T], sequences [T], block_table [S, B] for q {q}; "
+            f"got {positions}, {sequences}, {table}"
+        )
+
+
+def _infer_select(inputs: Sequence[Type], attributes: Attributes) -> Type:
+    q, k, positions, sequences, table, *weights = inputs
+    _want_step(q, positions, sequences, table)
+    if len(q.shape) != 3 or len(k.shape) != 3 or q.shape[2] != k.shape[2] or k.shape[1] != 1:
+        raise ShapeError(f"wanted q [T, head, d] and a k cache [cell, 1, d]; got {q}, {k}")
+    if weights and weights[0].shape != q.shape[:2]:
+        raise ShapeError(f"wanted a weight for each head of {q}; got {weights[0]}")
+    if min(integer(attributes, name) for name in ("n", "span", "block_size")) < 1:
+        raise GraphError(f"wanted n, span and block_size above 0; got {dict(attributes)}")
+    return Type(I32, (q.shape[0], 1 if weights else q.shape[1], integer(attributes, "n")))
+
+
+def _cells(seen: Array, sequence: int, table: Array, attributes: Attributes) -> Array:
+    block = integer(attributes, "block_size")
+    return np.asarray(table[sequence, seen // block].astype(np.int64) * block + seen % block)
+
+
+def _plain(cache: Array, attributes: Attributes) -> Array:
+    return decode(cache, dtype(text(attributes, "cache_dtype"))) if cache.dtype == np.uint8 else cache
+
+
+def _select(inputs: Sequence[Array], attributes: Attributes) -> Array:
+    """In float64. With weights a position's score is the weighted sum of its heads', held above 0."""
+    q, k, positions, sequences, table, *weights = inputs
+    k = _plain(k, attributes)
+    n, span, local = (integer(attributes, name) for name in ("n", "span", "local"))
+    y = np.full((q.shape[0], 1 if weights else q.shape[1], n), -1, np.int32)
+    for t, (position, sequence) in enumerate(zip(positions, sequences, strict=True)):
+        keys = k[_cells(np.arange(position + 1), sequence, table, attributes), 0].astype(np.float64)
+        score = q[t].astype(np.float64) @ keys.T
+        if weights:
+            score = weights[0][t].astype(np.float64)[None] @ np.maximum(score, 0.0)
+        best = np.maximum.reduceat(score, np.arange(0, position + 1, span), axis=1)
+        best[:, max(0, best.shape[1] - local) :] = np.inf
+        order = np.argsort(-best, axis=1, kind="stable")[:, :n]
+        y[t, :, : order.shape[1]] = order
+    return y
+
+
+def _infer_attend(inputs: Sequence[Type], attributes: Attributes) -> Type:
+    q, k, v, positions, sequences, table, selected, *sinks = inputs
+    _want_step(q, positions, sequences, table)
+    want_dtype(selected, I32, "selected")
+    if any(len(x.shape) != 3 for x in (q, k, v)) or q.shape[2] != k.shape[2] or k.shape[:2] != v.shape[:2]:
+        raise ShapeError(
+            "wanted q [T, head, d], k cache [cell, head_kv, d], v cache [cell, head_kv, d_v]; "
+            f"got {q}, {k}, {v}"
+        )
+    heads, groups = bound(q.shape[1]), bound(selected.shape[1])
+    if heads % bound(k.shape[1]) or selected.shape[0] != q.shape[0] or heads % groups:
+        raise ShapeError(f"wanted a choice [T, G, n] for G equal parts of {heads} heads; got {selected}")
+    if sinks and sinks[0].shape != q.shape[1:2]:
+        raise ShapeError(f"wanted one sink per head of {q}; got {sinks[0]}")
+    return Type(F32, (q.shape[0], q.shape[1], v.shape[2]))
+
+
+def _attend(inputs: Sequence[Array], attributes: Attributes) -> Array:
+    """Softmax over the positions of the chosen spans that a token may see, in float64."""
+    q, k, v, positions, sequences, table, selected, *sinks = inputs
+    k, v = (_plain(cache, attributes) for cache in (k, v))
+    span, scale, n_head = integer(attributes, "span"), number(attributes, "scale"), q.shape[1]
+    each, kv_each = n_head // selected.shape[1], n_head // k.shape[1]
+    y = np.empty((q.shape[0], n_head, v.shape[2]), np.float32)
+    for t, (position, sequence) in enumerate(zip(positions, sequences, strict=True)):
+        for head in range(n_head):
+            spans = np.unique(selected[t, head // each])
+            seen = (spans[spans >= 0, None] * span + np.arange(span)).reshape(-1)
+            cells = _cells(seen[seen <= position], sequence, table, attributes)
+            keys, values = (cache[cells, head // kv_each].astype(np.float64) for cache in (k, v))
+            score = keys @ q[t, head].astype(np.float64) * scale
+            sink = [sinks[0][head]] if sinks else []
+            weight = np.exp(np.append(score, sink) - max([*score, *sink]))
+            y[t, head] = weight[: len(score)] / weight.sum() @ values
+    return y
+
+
+_CELLS, _BLOCKS = 64, 8
+
+
+def _select_samples() -> list[Sample]:
+    def call(n_head: int, d: int, weighted: bool, **attributes: int) -> Sample:
+        inputs = (f32(ROWS, n_head, d), f32(_CELLS, 1, d), i32(ROWS), i32(ROWS), i32(2, _BLOCKS))
+        fill = {2: below(40), 3: below(2), 4: below(_BLOCKS)}
+        return Sample((*inputs, f32(ROWS, n_head)) if weighted else inputs,
+                      {"block_size": 8, **attributes}, fill)  # fmt: skip
+
+    return [call(4, 16, True, n=6), call(2, 32, False, n=3, span=4, local=1), call(1, 20, True, n=64)]
+
+
+def _attend_samples() -> list[Sample]:
+    def call(n_head: int, n_head_kv: int, groups: int, sunk: bool, span: int) -> Sample:
+        inputs = (f32(ROWS, n_head, 16), f32(_CELLS, n_head_kv, 16), f32(_CELLS, n_head_kv, 16), i32(ROWS),
+                  i32(ROWS), i32(2, _BLOCKS), i32(ROWS, groups, 5))  # fmt: skip
+        fill = {3: below(40), 4: below(2), 5: below(_BLOCKS), 6: _choice}
+        return Sample((*inputs, f32(n_head)) if sunk else inputs,
+                      {"scale": 0.25, "block_size": 8, "span": span}, fill)  # fmt: skip
+
+    return [call(4, 1, 1, True, 1), call(4, 2, 2, False, 4), call(2, 2, 1, False, 8)]
+
+
+def _choice(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Spans, the first of them always among them; -1 where there are fewer."""
+    chosen = generator.integers(-1, 6, shape).astype(np.int32)
+    chosen[..., 0] = 0
+    return chosen
+
+
+select_spans = Op("select_spans", "attention", infer=_infer_select, reference=_select,
+                  samples=_select_samples,
+                  attributes={"n": None, "span": 1, "local": 0, "block_size": 32,
+                              "cache_dtype": "f32"})  # fmt: skip
+selected_attention = Op("selected_attention", "attention", infer=_infer_attend, reference=_attend,
+                        samples=_attend_samples,
+                        attributes={"scale": None, "span": 1, "block_size": 32,
+                                    "cache_dtype": "f32"})  # fmt: skip

@@ -1,0 +1,94 @@
+"""Cohere 2 with experts (Cohere 2026): cohere2's windows, experts beside attention, shared and chosen alike.
+
+T tokens, O wanted rows, D model width, N heads, H head width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml_models import _config, _routing
+from graphml_models._attention import project, rotate
+from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
+from graphml_models._samples import DENSE_FIRST, shared_expert, transformer
+from graphml_models._windows import PATTERN, read_windows
+
+
+@dataclass(frozen=True)
+class Config(_routing.Config):
+    """And windows of the layers (0: sees all), how many first ones have positions, the factor of logits.
+
+    rms: norms are by the root mean square, else layer norms.
+    """
+
+    windows: tuple[int, ...]
+    n_dense: int
+    logit_scale: float
+    rms: bool
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata; 0 stands for none of that."""
+        rms = keys.number(_config.RMS_EPS, 0.0) != 0.0
+        known = _config.shared(keys, _config.RMS_EPS if rms else _config.LAYER_EPS)
+        return cls(
+            **known,
+            routing=Routing.read(keys, SIGMOID),
+            windows=read_windows(keys, known["n_layer"], period=4, all_first=True),
+            n_dense=keys.integer("leading_dense_block_count"),
+            logit_scale=keys.number("logit_scale") or 1.0,
+            rms=rms,
+        )
+
+
+def build(g: Builder, config: Config, weights: Tensors) -> Node:
+    """Logits [O, vocabulary]."""
+    table = config.rope.table(g, weights)
+    x_TD = g.embed(weights["token_embd"], g.tokens)
+    for layer in weights.layers(config.n_layer):
+        n_TD = norm(g, config, layer, x_TD, "attn_norm")
+        h_TD = attention(g, config, layer, table, n_TD)
+        x_TD, n_TD, h_TD = layer.wanted(x_TD), layer.wanted(n_TD), layer.wanted(h_TD)
+        x_TD = g.add(x_TD, layer.linear(h_TD, "attn_output", "attn_out"), "attn_residual")
+        x_TD = g.add(x_TD, feed_forward(g, config, layer, n_TD), "ffn_residual")
+    return g.scale(weights.logits(norm(g, config, weights, x_TD, "output_norm"), "unscaled"),
+                   config.logit_scale, name="logits")  # fmt: skip
+
+
+def norm(g: Builder, config: Config, weights: Tensors, x: Node, name: str) -> Node:
+    """Either kind of norm, without a bias."""
+    if config.rms:
+        return g.rms_norm(x, weights[name], config.norm_eps, name)
+    return g.layer_norm(x, weights[name], None, config.norm_eps, name)
+
+
+def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
+    """Grouped-query attention, [T, N * H]."""
+    window = config.windows[layer.index]
+    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
+    if window or layer.index < config.n_dense:
+        q_TNH, k_TKH = rotate(g, table, "norm", q_TNH, k_TKH)
+    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window)
+
+
+def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
+    """SwiGLU, or the mean of what all tokens share and what was chosen, [T, D]."""
+    y_TD = shared_and_chosen(g, config, layer, x_TD, scaled=True)
+    return g.scale(y_TD, 0.5, name="mean") if layer.get("ffn_up_shexp") else y_TD
+
+
+def sample(name: str) -> list[SampleModel]:
+    """Tiny models for tests: windows shorter than the texts they read; layer norms, and all experts apart."""
+    keys = {"logit_scale": 0.25, "leading_dense_block_count": 1, "attention.sliding_window": 20}
+    one = {**DENSE_FIRST, "without": (*DENSE_FIRST["without"], "ffn_norm.weight")}
+    both = {"ffn_gate_up_exps.weight": (5, 192, 64)}
+    split = ("ffn_gate_exps.weight", "ffn_up_exps.weight")
+    fused = {"top": one["top"], "without": (*one["without"], "blk.0.ffn_gate_up_exps.weight", *split)}
+    return [
+        transformer(name, n_expert=5, n_layer=4, layer={**shared_expert(), **both}, metadata=keys, **fused),
+        transformer(name, "plain", n_expert=5, layer_norm=True, metadata={**keys, PATTERN: 2}, **one),
+    ]

@@ -1,0 +1,155 @@
+"""Hunyuan V4 (Tencent 2026): DeepSeek's latent and sparse attention with sinks and a gate, several residuals.
+
+Each block reads a weighted sum of the residual streams and adds what it gives to all of them, weighted too
+(after Xie et al. 2025, arXiv:2512.24880, without the mixing matrix). T tokens, D model width, S streams, N
+heads, J of the index, H width of its heads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml.ir.shape import fixed
+from graphml_models import _config, _routing
+from graphml_models._experts import clamped_swiglu, read_limits
+from graphml_models._latent import folded, latent, narrow_queries
+from graphml_models._routing import Routing, shared_and_chosen
+from graphml_models._samples import DENSE_FIRST, Shapes, shared_expert, transformer
+
+INDEX, HYPER = "attention.indexer", "hyper_connection"
+
+
+@dataclass(frozen=True)
+class Config(_routing.Config):
+    """And residual streams, and the index: its heads and how many positions a token sees, 0 if all.
+
+    magnitude: the most that a block's output is multiplied with; hyper_eps: added to all weights of streams;
+    limits: see `clamped_swiglu`; indexed: whether a layer has an index, or the choice of one before it.
+    """
+
+    n_stream: int
+    magnitude: float
+    hyper_eps: float
+    limits: tuple[float, ...]
+    n_index_head: int
+    n_selected: int
+    indexed: tuple[int, ...]
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        known = _config.shared(keys)
+        n_layer = known["n_layer"]
+        known["scale"] = keys.integer("attention.key_length_mla") ** -0.5
+        n_selected = min(keys.integer(f"{INDEX}.top_k", 0), known["n_ctx"])
+        indexed = _config.by_layer(keys, f"{INDEX}.types", n_layer, 1) if n_selected else (0,) * n_layer
+        if n_selected and not indexed[0]:
+            raise keys.unsupported(f"{INDEX}.types", "an index in the first layer")
+        return cls(
+            **known,
+            routing=Routing.read(keys),
+            n_stream=keys.integer(f"{HYPER}.count"),
+            magnitude=keys.number(f"{HYPER}.magnitude"),
+            hyper_eps=keys.number(f"{HYPER}.epsilon"),
+            limits=read_limits(keys, n_layer),
+            n_index_head=keys.integer(f"{INDEX}.head_count", 0),
+            n_selected=n_selected,
+            indexed=indexed,
+        )
+
+
+def build(g: Builder, config: Config, weights: Tensors) -> Node:
+    """Logits [O, vocabulary]."""
+    table, selected = config.rope.table(g, weights), None
+    x_TD = g.embed(weights["token_embd"], g.tokens)
+    x_TSD = g.repeat(g.reshape(x_TD, 1, config.n_embd), config.n_stream, "streams")
+    for layer in weights.layers(config.n_layer):
+        h_TD, factors_TS = reduced(g, config, layer, x_TSD, "hc_attn")
+        h_TD = g.rms_norm(h_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
+        narrow = narrow_queries(g, config, layer, h_TD)
+        parts = latent(g, config, layer, table, h_TD, narrow=narrow)
+        if config.indexed[layer.index]:
+            selected = index(g, config, layer, table, h_TD, narrow)
+        a_TD = folded(g, layer, parts, config.scale, sinks=layer["attn_sinks"], selected=selected)
+        a_TD = g.mul(a_TD, g.sigmoid(layer.linear(h_TD, "attn_gate", scaled=False)), "attn_gated")
+        x_TSD, a_TD, factors_TS = layer.wanted(x_TSD), layer.wanted(a_TD), layer.wanted(factors_TS)
+        x_TSD = added(g, x_TSD, layer.linear(a_TD, "attn_output", "attn_out", scaled=False), factors_TS)
+        h_TD, factors_TS = reduced(g, config, layer, x_TSD, "hc_ffn")
+        h_TD = g.rms_norm(h_TD, layer["ffn_norm"], config.norm_eps, "ffn_norm")
+        product = clamped_swiglu(config.limits[layer.index])
+        x_TSD = added(g, x_TSD, shared_and_chosen(g, config, layer, h_TD, product=product), factors_TS)
+    x_OD, _ = reduced(g, config, weights, x_TSD, "output_hc")
+    return weights.logits(g.rms_norm(x_OD, weights["output_norm"], config.norm_eps, "output_norm"))
+
+
+def reduced(g: Builder, config: Config, weights: Tensors, x_TSD: Node, name: str) -> tuple[Node, Node]:
+    """The weighted sum of the streams, [T, D], and the factors of what is added to each, [T, S].
+
+    Both follow from all streams normed together; behind the last layer there are no factors.
+    """
+    count, width = config.n_stream, config.n_embd
+    mixed = weights.linear(g.rms_norm(g.flatten(x_TSD), None, config.norm_eps), f"{name}_fn")
+    kinds = fixed(mixed.shape[1]) // count
+    scales = g.reshape(weights[f"{name}_scale"], kinds, 1, keep=0)
+    mixed = g.reshape(g.mul(g.reshape(mixed, kinds, count), scales), kinds * count)
+    gates = g.sigmoid(g.add(mixed, weights[f"{name}_base"]), f"{name}_gates")
+    sums_TS = g.scale(g.columns(gates, 0, count), 1.0, config.hyper_eps)
+    factors_TS = sums_TS
+    if kinds > 1:
+        factors_TS = g.scale(g.columns(gates, count, 2 * count), config.magnitude, config.hyper_eps)
+    weighted_TSD = g.mul(x_TSD, g.reshape(sums_TS, count, 1))
+    return g.reshape(g.sum_rows(g.permute(weighted_TSD, 0, 2, 1)), width), factors_TS
+
+
+def added(g: Builder, x_TSD: Node, y_TD: Node, factors_TS: Node) -> Node:
+    """The streams, each with y times its factor added."""
+    count, width = fixed(x_TSD.shape[1]), fixed(y_TD.shape[1])
+    y_TSD = g.mul(g.repeat(g.reshape(y_TD, 1, width), count), g.reshape(factors_TS, count, 1))
+    return g.add(x_TSD, y_TSD, "residual")
+
+
+def index(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node, narrow: Node) -> Node:
+    """The positions that each token attends to, [T, 1, selected]."""
+    q_TJH = g.heads(layer.linear(narrow, "indexer.attn_q_b", "index_q"), config.n_index_head)
+    k_TH = layer.linear(x_TD, "indexer.attn_k", "index_k")
+    k_TH = g.layer_norm(k_TH, layer["indexer.k_norm"], layer.get("indexer.k_norm.bias"), config.norm_eps)
+    q_TJH, k_T1H = (_rotate_last(g, config, table, x) for x in (q_TJH, g.heads(k_TH, 1)))
+    weights_TJ = layer.linear(x_TD, "indexer.proj", "index_weights")
+    weights_TJ = g.scale(weights_TJ, (fixed(k_TH.shape[1]) * config.n_index_head) ** -0.5)
+    return g.select(q_TJH, k_T1H, layer.index, config.n_selected, weights=weights_TJ)
+
+
+def _rotate_last(g: Builder, config: Config, table: Node, x: Node) -> Node:
+    width, n_rot = fixed(x.shape[2]), config.rope.n_rot
+    return g.concat(g.columns(x, 0, width - n_rot), g.rope(g.columns(x, width - n_rot, width), table, "norm"))
+
+
+def sample(name: str) -> list[SampleModel]:
+    """A tiny model for tests: latent of 24, 8 dimensions rotate; two streams; two layers use an index."""
+    keys: dict[str, Any] = {
+        "attention.key_length": 32, "attention.key_length_mla": 20, "attention.head_count_kv": 1,
+        "rope.dimension_count": 8, "expert_gating_func": 2, "expert_weights_norm": True,
+        "swiglu_clamp_exp": 0.5, f"{HYPER}.count": 2, f"{HYPER}.magnitude": 2.0, f"{HYPER}.epsilon": 1e-6,
+        f"{INDEX}.head_count": 3, f"{INDEX}.top_k": 20, f"{INDEX}.types": [1, 0],
+    }  # fmt: skip
+    layer: Shapes = {
+        **shared_expert(), "exp_probs_b.bias": (5,), "attn_q_a.weight": (40, 64), "attn_sinks.weight": (4,),
+        "attn_q_a_norm.weight": (40,), "attn_q_b.weight": (80, 40), "attn_kv_a_mqa.weight": (32, 64),
+        "attn_kv_a_norm.weight": (24,), "attn_k_b.weight": (4, 24, 12), "attn_v_b.weight": (4, 16, 24),
+        "attn_gate.weight": (64, 64),
+    }  # fmt: skip
+    top: Shapes = dict(DENSE_FIRST["top"])
+    for part, kinds in (("blk.0.hc_attn", 2), ("blk.0.hc_ffn", 2), ("blk.1.hc_attn", 2), ("blk.1.hc_ffn", 2),
+                        ("output_hc", 1)):  # fmt: skip
+        top |= {f"{part}_fn.weight": (2 * kinds, 128), f"{part}_base.weight": (2 * kinds,),
+                f"{part}_scale.weight": (kinds,)}  # fmt: skip
+    own: Shapes = {"attn_q_b.weight": (48, 40), "attn_k.weight": (16, 64), "k_norm.weight": (16,),
+                   "k_norm.bias": (16,), "proj.weight": (3, 64)}  # fmt: skip
+    top |= {f"blk.0.indexer.{part}": shape for part, shape in own.items()}
+    gone = (*DENSE_FIRST["without"], "attn_q.weight", ".attn_v.weight")
+    gone += tuple(f"blk.{i}.attn_k.weight" for i in range(2))
+    return [transformer(name, n_expert=5, layer=layer, metadata=keys, top=top, without=gone)]

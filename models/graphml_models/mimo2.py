@@ -1,0 +1,82 @@
+"""MiMo-V2-Flash (Xiaomi 2025, "MiMo-V2-Flash"): windows, sinks, and experts chosen by sigmoid.
+
+Layers may differ in heads; values are narrower than keys. T tokens, O wanted rows, N heads, V width of a
+head's values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Self
+
+from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml_models import _config, _routing, llama
+from graphml_models._attention import project, rotate
+from graphml_models._rope import Rope
+from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
+from graphml_models._samples import DENSE_FIRST, Shapes, transformer
+from graphml_models._samples import Keys as SampleKeys
+from graphml_models._windows import PATTERN, read_local_rope, read_windows, tables_by_layer
+
+
+@dataclass(frozen=True)
+class Config(_routing.Config):
+    """And heads, windows and ropes by layer, the width of values and the factor of what attention gives."""
+
+    heads: tuple[tuple[int, int], ...]
+    windows: tuple[int, ...]
+    local_rope: Rope
+    value_dim: int
+    value_scale: float
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        heads = _config.read_heads(keys)
+        known = _config.shared(keys, heads=heads[-1])
+        return cls(
+            **known,
+            routing=Routing.read(keys, SIGMOID),
+            heads=heads,
+            windows=read_windows(keys, known["n_layer"], period=1),
+            local_rope=read_local_rope(keys, known["rope"], 10000.0),
+            value_dim=keys.integer("attention.value_length", known["head_dim"]),
+            value_scale=keys.number("attention.value_scale", 0.0) or 1.0,
+        )
+
+
+def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
+    """Grouped-query attention, with a sink in each head of some layers, [T, N * V]."""
+    n_head, n_head_kv = config.heads[layer.index]
+    config = replace(config, n_head=n_head, n_head_kv=n_head_kv)
+    q_TNH, k_TKH, v_TKV = project(g, config, layer, x_TD, value_dim=config.value_dim)
+    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
+    window, sinks = config.windows[layer.index], layer.get("attn_sinks")
+    y_TD = g.attend(q_TNH, k_TKH, v_TKV, layer.index, config.scale, window, sinks=sinks)
+    return y_TD if config.value_scale == 1.0 else g.scale(y_TD, config.value_scale, name="values_scaled")
+
+
+def build(g: Builder, config: Config, weights: Tensors) -> Node:
+    """Logits [O, vocabulary]; biases and scales of queries, keys and values are left out, as in llama.cpp."""
+    kept = weights.without("*.attn_[qkv].bias").without("*.attn_[qkv].scale")
+    feed_forward = partial(shared_and_chosen, normalise=True)
+    return llama.build(g, config, kept, attention, feed_forward, tables=tables_by_layer)
+
+
+def sample(name: str) -> list[SampleModel]:
+    """A tiny model for tests: a first layer with other heads, then one with a window and sinks."""
+    keys: SampleKeys = {
+        "attention.head_count": [2, 4], "attention.head_count_kv": [1, 2], "attention.key_length": 16,
+        "attention.value_length": 8, "attention.value_scale": 0.7, "attention.sliding_window": 20,
+        PATTERN: [0, 1], "rope.freq_base_swa": 500.0, "rope.dimension_count": 8,
+    }  # fmt: skip
+    layer = {"attn_v.weight": (16, 64), "attn_output.weight": (64, 32), "exp_probs_b.bias": (5,)}
+    first: Shapes = {"attn_q.weight": (32, 64), "attn_k.weight": (16, 64), "attn_v.weight": (8, 64),
+             "attn_output.weight": (64, 16)}  # fmt: skip
+    top: Shapes = {f"blk.0.{part}": shape for part, shape in first.items()}
+    top |= {**DENSE_FIRST["top"], "blk.1.attn_sinks.weight": (4,)}
+    return [transformer(name, n_expert=5, layer=layer, metadata=keys, top=top,
+                        without=DENSE_FIRST["without"])]  # fmt: skip
