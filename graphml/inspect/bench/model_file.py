@@ -33,7 +33,7 @@ MADE = "making"
 ALIGNMENT = 32
 GENERATION = 1
 """Part of the file's name: another one where the same name would stand for other bytes."""
-_UINT32, _FLOAT32, _STRING = 4, 6, 8
+_UINT32, _FLOAT32, _STRING, _ARRAY = 4, 6, 8, 9
 
 
 def bench_model(shape: str | Shape, type: str = "Q4_K_M", progress: Progress = no_progress) -> Path:
@@ -137,6 +137,8 @@ def _string(text: str) -> bytes:
 def _value(value: Value) -> bytes:
     if isinstance(value, str):
         return struct.pack("<I", _STRING) + _string(value)
+    if isinstance(value, list):
+        return struct.pack(f"<IIQ{len(value)}I", _ARRAY, _UINT32, len(value), *value)
     return (
         struct.pack("<If", _FLOAT32, value)
         if isinstance(value, float)

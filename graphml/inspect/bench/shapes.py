@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from graphml.errors import UsageError
 
-Value = str | int | float
+Value = str | int | float | list[int]
 LONG_CONTEXT = 32768
 
 
@@ -23,7 +23,8 @@ class Shape:
     one norm for attention and feed-forward, as in phi-2; else RMSNorm. head_norms: RMSNorm of each head's
     query and key. rope_factors: the file has frequency factors, as llama 3 has. tied: the embedding is the
     output too. d_state: elements of the state of each channel, where all layers are of Mamba 2: twice as wide
-    inside, in heads of 64, n_head of no meaning; 0: layers of attention and feed-forward.
+    inside, in heads of 64, n_head of no meaning; 0: layers of attention and feed-forward. n_delta: heads, 128
+    wide, of the gated delta nets that stand for attention in three of four layers, as in Qwen3.5.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Shape:
     rope_factors: bool = False
     tied: bool = False
     d_state: int = 0
+    n_delta: int = 0
 
     @property
     def n_inner(self) -> int:
@@ -75,11 +77,14 @@ _ALL = (
           n_expert_used=2),
     # Mamba2-1.3B.
     Shape("mamba2-1b", "mamba2", 50288, 2048, 48, 1, 1, 0, tied=True, d_state=128),
+    # Qwen3.5's layers, narrower than those of its 2B and wider than those of its 0.8B.
+    Shape("qwen35-1b", "qwen35", 151936, 1536, 24, 12, 2, 4608, head_dim=128, norm_eps=1e-6,
+          rope_base=10000000.0, n_rot=32, head_norms=True, tied=True, n_delta=12),
     # For tests and for looking at a benchmark without waiting.
     Shape("tiny", "llama", 320, 256, 2, 4, 2, 512, n_ctx=4096),
     Shape("tiny-moe", "llama", 320, 256, 2, 4, 2, 256, n_ctx=4096, n_expert=8, n_expert_used=2),
 )  # fmt: skip
-_MAMBA_HEAD, _D_CONV = 64, 4
+_MAMBA_HEAD, _DELTA_HEAD, _D_CONV = 64, 128, 4
 SHAPES: Mapping[str, Shape] = {shape.name: shape for shape in _ALL}
 
 
@@ -114,6 +119,10 @@ def metadata(shape: Shape) -> dict[str, Value]:
         own |= {"attention.head_count": 0, "attention.head_count_kv": 0}
         own |= {"ssm.conv_kernel": _D_CONV, "ssm.inner_size": shape.n_inner, "ssm.state_size": shape.d_state}
         own |= {"ssm.time_step_rank": shape.n_inner // _MAMBA_HEAD, "ssm.group_count": 1}
+    if shape.n_delta:
+        own |= {"ssm.conv_kernel": _D_CONV, "ssm.inner_size": shape.n_delta * _DELTA_HEAD}
+        own |= {"ssm.state_size": _DELTA_HEAD, "ssm.time_step_rank": shape.n_delta}
+        own |= {"ssm.group_count": shape.n_delta, "rope.dimension_sections": [6, 5, 5, 0]}
     return {
         "general.architecture": shape.arch,
         "general.name": f"{shape.name}, random weights",
@@ -128,7 +137,7 @@ def tensors(shape: Shape) -> dict[str, tuple[int, ...]]:
     if shape.rope_factors:
         found["rope_freqs.weight"] = (shape.head_width // 2,)
     for layer in range(shape.n_layer):
-        parts = _mamba2(shape) if shape.d_state else _transformer(shape)
+        parts = _mamba2(shape) if shape.d_state else _transformer(shape, layer)
         found |= {f"blk.{layer}.{name}": size for name, size in parts.items()}
     found |= _norm("output_norm", shape.n_embd, shape.biased)
     if not shape.tied:
@@ -136,8 +145,31 @@ def tensors(shape: Shape) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def _transformer(shape: Shape) -> dict[str, tuple[int, ...]]:
-    return {**_attention(shape), **(_experts(shape) if shape.n_expert else _ffn(shape))}
+def _transformer(shape: Shape, layer: int) -> dict[str, tuple[int, ...]]:
+    ffn = _experts(shape) if shape.n_expert else _ffn(shape)
+    if not shape.n_delta:
+        return {**_attention(shape), **ffn}
+    ffn["post_attention_norm.weight"] = ffn.pop("ffn_norm.weight")
+    if (layer + 1) % 4:
+        return {**_delta_net(shape), **ffn}
+    gated = {"attn_q.weight": (2 * shape.n_head * shape.head_width, shape.n_embd)}
+    return {**_attention(shape), **gated, **ffn}
+
+
+def _delta_net(shape: Shape) -> dict[str, tuple[int, ...]]:
+    width, inner = shape.n_embd, shape.n_delta * _DELTA_HEAD
+    return {
+        **_norm("attn_norm", width, False),
+        "attn_qkv.weight": (3 * inner, width),
+        "attn_gate.weight": (inner, width),
+        "ssm_conv1d.weight": (3 * inner, _D_CONV),
+        "ssm_dt.bias": (shape.n_delta,),
+        "ssm_a": (shape.n_delta,),
+        "ssm_beta.weight": (shape.n_delta, width),
+        "ssm_alpha.weight": (shape.n_delta, width),
+        "ssm_norm.weight": (_DELTA_HEAD,),
+        "ssm_out.weight": (width, inner),
+    }
 
 
 def _mamba2(shape: Shape) -> dict[str, tuple[int, ...]]:
