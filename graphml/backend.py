@@ -70,7 +70,10 @@ class Program(Protocol):
         """Arrays of the inputs' largest shapes; the caller fills the leading part before a run."""
 
     def run(self, dims: Mapping[str, int], state: State) -> Mapping[str, Array]:
-        """Run one step; dims are the values of the symbols. The outputs are valid until the next run."""
+        """Run one step; dims are the values of the symbols. The outputs are valid until the next run.
+
+        A device may hand them over when they are asked for, and be still at work when this returns.
+        """
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,24 @@ class EncodingProgram(Protocol):
     @property
     def encode_s(self) -> float:
         """Processor seconds of the calling thread to hand over the last step that was not timed."""
+
+
+@runtime_checkable
+class AheadProgram(Protocol):
+    """Optional part of a program: one that takes a step before it has done the one before."""
+
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether `begin` spares any waiting; where not, it is not used."""
+
+    def begin(
+        self, dims: Mapping[str, int], state: State, fed: Mapping[str, str], wanted: Sequence[str]
+    ) -> Callable[[], Mapping[str, Array]]:
+        """Hand a step over as `run` does; what is given waits for its outputs `wanted`.
+
+        They are the caller's own, whatever runs in between, and need not be asked for. fed: name of an input
+        -> output of this program's step before, whose leading elements it is; both of one dtype.
+        """
 
 
 @dataclass(frozen=True)
@@ -183,7 +204,8 @@ class Backend:
     refuses: why a node has no kernel here; None where it has one. Refused nodes run in NumPy.
     Optional, with defaults: fused (names of fused ops that have kernels), activation (dtype that the other
     operand of a product with weights of a dtype is converted to; None: f32), unavailable (why the backend
-    cannot be used on this machine), describe (facts for `graphml doctor`).
+    cannot be used on this machine), describe (facts for `graphml doctor`), reads_back (whether outputs lie in
+    memory of a device: the best ids of a row are outputs then, too, so that the row need not be read).
     """
 
     name: str
@@ -193,3 +215,4 @@ class Backend:
     activation: Callable[[DType], DType | None] = lambda weight: None
     unavailable: Callable[[], str | None] = lambda: None
     describe: Callable[[], Mapping[str, Any]] = dict
+    reads_back: bool = False

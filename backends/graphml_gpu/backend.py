@@ -31,4 +31,5 @@ def make_backend(
         fused=frozenset(table()),
         unavailable=unavailable,
         describe=describe,
+        reads_back=True,
     )

@@ -7,7 +7,7 @@ late, by the next `read` or `wait`; after it the process can open the device aga
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -125,6 +125,12 @@ class Driver(Protocol):
 
     def read(self, ranges: Sequence[Range]) -> list[Bytes]:
         """Copies of some ranges, after all that was submitted; offsets and sizes are multiples of 4."""
+
+    def later(self, ranges: Sequence[Range]) -> Callable[[], list[Bytes]]:
+        """As `read`, but what is given waits, and only for what was submitted before this call.
+
+        What is submitted in between may write to the ranges. Who does not want them any more need not ask.
+        """
 
     def copy(
         self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, n_bytes: int

@@ -6,6 +6,8 @@ Knows where values lie on the device, to fetch them and to put results there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -23,6 +25,13 @@ from graphml_gpu.places import Places
 from graphml_gpu.state import GpuState
 
 
+@dataclass(eq=False)
+class Mark:
+    """Stands for a run where its values must not be kept. asked: whether somebody waits for one, or has."""
+
+    asked: bool = False
+
+
 class Host:
     """The values of one run in main memory: fetched from the device once, or made here."""
 
@@ -31,9 +40,33 @@ class Host:
     ) -> None:
         self._memory, self._places, self._dims, self._state = memory, places, dims, state
         self._values: dict[Node, Array] = {}
+        self.mark = Mark()
+
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """Held by who uses the device."""
+        return self._memory.lock
+
+    def has(self, node: Node) -> bool:
+        """Whether a value needs nothing from the device any more."""
+        base = viewed(node)
+        return base in self._values or base.op is input_leaf or self._places.fixed(base) is not None
 
     def fetch(self, nodes: Iterable[Node]) -> None:
         """Read what these values need from the device, all at once."""
+        ranges = self._missing(nodes)
+        if ranges:
+            self._keep(ranges, self._memory.driver.read([where for _, _, where in ranges]))
+
+    def fetch_later(self, nodes: Iterable[Node]) -> Callable[[], None]:
+        """The same for values as they are now, whatever runs next: what is given waits for them."""
+        ranges = self._missing(nodes)
+        wait = self._memory.driver.later([where for _, _, where in ranges])
+        return lambda: self._keep(ranges, wait())
+
+    def _missing(self, nodes: Iterable[Node]) -> list[tuple[Node, Type, Range]]:
+        """What has to be read for these values: of each part its node, type and range."""
+        self.mark.asked = True
         ranges: list[tuple[Node, Type, Range]] = []
         for base in dict.fromkeys(viewed(node) for node in nodes):
             if base in self._values or base.op in (input_leaf, state_leaf):
@@ -44,9 +77,9 @@ class Host:
             for i, kind in enumerate(parts or (base.type,)):
                 buffer, start, _ = self._places.range(Part(base, i) if parts else base, self._state)
                 ranges.append((base, kind, (buffer, start, -(-self._size(kind) // 4) * 4)))
-        if not ranges:
-            return
-        read = self._memory.driver.read([where for _, _, where in ranges])
+        return ranges
+
+    def _keep(self, ranges: Sequence[tuple[Node, Type, Range]], read: Sequence[Array]) -> None:
         found: dict[Node, list[Array]] = {}
         for (base, kind, _), raw in zip(ranges, read, strict=True):
             found.setdefault(base, []).append(self._shaped(kind, raw))

@@ -62,6 +62,12 @@ class Inputs:
             self._memory.driver.write(self.buffer, first, self._block[first:last])
             self._sent[first:last] = self._block[first:last]
 
+    def forget(self, name: str) -> None:
+        """The device has changed an input: it is written at the next step, as if it had changed here."""
+        first = self.offsets[name]
+        last = first + self.arrays[name].nbytes
+        self._sent[first:last] = ~self._block[first:last]
+
 
 class Places:
     """Knows the range of every argument of one program's dispatches."""

@@ -10,34 +10,32 @@ import functools
 import itertools
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from math import prod
 
 from graphml.backend import Plan, Progress, State, TakeTimes
 from graphml.errors import BackendError
 from graphml.ir.graph import Graph
-from graphml.ir.interpreter import evaluate
 from graphml.ir.node import Node
 from graphml.ir.op import Array
-from graphml.ir.ops.leaf import input_leaf, weight_leaf
+from graphml.ir.ops.leaf import input_leaf
 from graphml.ir.shape import Shape, resolve
 from graphml_gpu.dispatch import Context, Dispatch
 from graphml_gpu.driver import Bound, Groups, Recording
-from graphml_gpu.host import Host
+from graphml_gpu.fold import fold
+from graphml_gpu.host import Host, Mark
 from graphml_gpu.language import Specialised
 from graphml_gpu.lowering import table
 from graphml_gpu.memory import Memory
+from graphml_gpu.outputs import Outputs
 from graphml_gpu.parameters import Largest, Numbers, Parameters
-from graphml_gpu.placement import refuses, value_bytes, viewed
+from graphml_gpu.placement import refuses, viewed
 from graphml_gpu.places import Places
 from graphml_gpu.state import GpuState
 from graphml_gpu.timing import Timer
 from graphml_gpu.together import made_together
 from graphml_gpu.tuning import UNTUNED, Tuning
-
-_FOLDED_BYTES = 1 << 20  # what weights alone decide is worked out once, unless a kernel can and it is large
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,8 @@ class GpuProgram:
         self.encode_s = 0.0
         self._largest: dict[str, tuple[Largest, Shape]] = {}
         self._lower(constants)
-        self._outputs = tuple(graph.outputs.values())
+        self._inputs = graph.leaves("input")
+        self._latest: Mark | None = None
         self._read_later = {
             viewed(argument)
             for _, dispatch in self.dispatches
@@ -104,32 +103,70 @@ class GpuProgram:
         """See `graphml.backend.Program`."""
         return self.places.inputs.arrays
 
-    def run(self, dims: Mapping[str, int], state: State) -> dict[str, Array]:
-        """Run one step; see `graphml.backend.Program`."""
+    def run(self, dims: Mapping[str, int], state: State) -> Outputs:
+        """Hand one step over; see `graphml.backend.Program`. Outputs are read when they are asked for."""
         with self._memory.lock:
-            if self._memory.closed:
-                raise BackendError(f"{self._memory.driver.facts.name}: the device was closed")
-            begin = time.thread_time()
-            own = self._own(state)
-            recordings = self._recorded(own)
-            grids = self.grids(dims)
-            self.places.inputs.upload()
-            host = Host(self._memory, self.places, dims, own)
-            if self._timer is not None:
-                self._timer.begin()
-            i = 0
-            for part in self.parts:
-                if isinstance(part, HostStretch):
-                    self._run_host(host, part)
-                    continue
-                self._submit(part, recordings[i], grids, own)
-                i += 1
-            if self._timer is None:
-                self.encode_s = time.thread_time() - begin
-            else:
-                self._timer.finish(dims)
-            host.fetch(self._outputs)
-            return {name: host.value(node) for name, node in self._graph.outputs.items()}
+            host = self._start(dims, state, {})
+            return Outputs(self._graph.outputs, host, lambda: self._latest is host.mark)
+
+    @property
+    def runs_ahead(self) -> bool:
+        """See `graphml.backend.AheadProgram`: what NumPy works out has to be waited for."""
+        return not self.fallbacks
+
+    def begin(
+        self, dims: Mapping[str, int], state: State, fed: Mapping[str, str], wanted: Sequence[str]
+    ) -> Callable[[], Mapping[str, Array]]:
+        """See `graphml.backend.AheadProgram`."""
+        nodes = {name: self._graph.outputs[name] for name in wanted}
+        with self._memory.lock:
+            host = self._start(dims, state, fed)
+            ready = host.fetch_later(nodes.values())
+
+        def outputs() -> Mapping[str, Array]:
+            with host.lock:
+                ready()
+                return {name: host.value(node) for name, node in nodes.items()}
+
+        return outputs
+
+    def _start(self, dims: Mapping[str, int], state: State, fed: Mapping[str, str]) -> Host:
+        """Submit a step; fed: input -> output of the step before that it is."""
+        if self._memory.closed:
+            raise BackendError(f"{self._memory.driver.facts.name}: the device was closed")
+        own = self._own(state)
+        if self._latest is not None and not self._latest.asked:
+            self._memory.driver.wait()  # or steps that nobody looks at would pile up
+        begin = time.thread_time()
+        recordings = self._recorded(own)
+        grids = self.grids(dims)
+        self.places.inputs.upload()
+        for name, output in fed.items():
+            self._feed(name, self._graph.outputs[output], dims)
+        host = Host(self._memory, self.places, dims, own)
+        self._latest = host.mark
+        if self._timer is not None:
+            self._timer.begin()
+        i = 0
+        for part in self.parts:
+            if isinstance(part, HostStretch):
+                self._run_host(host, part)
+                continue
+            self._submit(part, recordings[i], grids, own)
+            i += 1
+        if self._timer is None:
+            self.encode_s = time.thread_time() - begin
+        else:
+            self._timer.finish(dims)
+        return host
+
+    def _feed(self, name: str, source: Node, dims: Mapping[str, int]) -> None:
+        """Copy a value of the step before to an input, as many elements as the input has in this one."""
+        leaf = self._inputs[name]
+        n_bytes = prod(resolve(leaf.shape, dims)) * leaf.dtype.bytes_for(1)
+        (begin, at, _), (end, to, _) = self.places.range(source, None), self.places.range(leaf, None)
+        self._memory.driver.copy(begin, at, end, to, n_bytes)
+        self.places.inputs.forget(name)
 
     @property
     def nodes(self) -> list[Node]:
@@ -260,17 +297,3 @@ def _check(kernel: Specialised, node: Node, dispatch: Dispatch) -> None:
             f"kernel {kernel.name} for {node.name}: buffers missing {sorted(wanted - given)},"
             f" unknown {sorted(given - wanted)}"
         )
-
-
-def fold(graph: Graph, weights: Mapping[str, Array]) -> dict[Node, Array]:
-    """Values that weights alone decide, computed once; large ones only where no kernel makes them."""
-    folded: dict[Node, Array] = {}
-    for node in graph.nodes:
-        if node.op.family == "leaf" or node.op.view or node.op.writes is not None or node.type.parts:
-            continue
-        if refuses(node) is None and value_bytes(node.type) > _FOLDED_BYTES:
-            continue
-        if node.inputs and all(source.op is weight_leaf or source in folded for source in node.inputs):
-            values = {s: folded[s] if s in folded else weights[s.name] for s in node.inputs}
-            folded[node] = np.ascontiguousarray(evaluate(node, values))
-    return folded

@@ -6,7 +6,7 @@ is a row of `clEnqueueNDRangeKernel`, about 1.5 us each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -100,15 +100,35 @@ class OpenclDriver:
     def read(self, ranges: Sequence[Range]) -> list[Bytes]:
         """See `graphml_gpu.driver.Driver`."""
         found = [np.empty(n_bytes, np.uint8) for _, _, n_bytes in ranges]
+        events = self._fetch(found, ranges)
+        with self._reported("results cannot be read back"):
+            self._finish()
+            del events
+        return found
+
+    def later(self, ranges: Sequence[Range]) -> Callable[[], list[Bytes]]:
+        """See `graphml_gpu.driver.Driver`."""
+        found = [np.empty(n_bytes, np.uint8) for _, _, n_bytes in ranges]
+        events = self._fetch(found, ranges)
+
+        def wait() -> list[Bytes]:
+            with self._reported("results cannot be read back"):
+                while events:
+                    events.pop().wait()
+            return found
+
+        return wait
+
+    def _fetch(self, found: Sequence[Bytes], ranges: Sequence[Range]) -> list[Any]:
+        """Have ranges copied to arrays; the events that tell when it is done keep the arrays."""
         with self._reported("results cannot be read back"):
             events = [
                 self._cl.enqueue_copy(self._queue, target, raw(buffer), src_offset=offset, is_blocking=False)
                 for target, (buffer, offset, n_bytes) in zip(found, ranges, strict=True)
                 if n_bytes
             ]
-            self._finish()
-            del events
-        return found
+            self._queue.flush()
+            return events
 
     def copy(
         self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, n_bytes: int

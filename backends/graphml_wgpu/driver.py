@@ -5,7 +5,7 @@ Knows nothing of graphs. All but the calls of each step (`encode`) goes through 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -53,6 +53,7 @@ class WgpuDriver:
         self._queue = Queue(self._device)
         self._pipelines = Pipelines(self._device)
         self._staging: Any = None
+        self._spare: list[Any] = []
         self._between: Any = None
         self._resolved: Any = None
         self._queries: list[Any] = []
@@ -100,9 +101,36 @@ class WgpuDriver:
                 for i, begin, n_bytes, at in places:
                     found[i][begin : begin + n_bytes] = data[at : at + n_bytes]
 
-            self._queue.submit(encode)
-            self._queue.mapped(staging._internal, total, take)
+            number = self._queue.submit(encode)
+            self._queue.mapped(self._queue.map(staging, total, number), take)
         return found
+
+    def later(self, ranges: Sequence[Range]) -> Callable[[], list[Bytes]]:
+        """See `graphml_gpu.driver.Driver`."""
+        total = sum(n_bytes for _, _, n_bytes in ranges)
+        if not 0 < total <= READBACK:
+            found = self.read(ranges)
+            return lambda: found
+        staging = self._spare.pop() if self._spare else None
+        if staging is None or staging.size < total:
+            staging = self._readable(total)
+
+        def encode(encoder: Any) -> None:
+            at = 0
+            for buffer, offset, n_bytes in ranges:
+                self._queue.copy(encoder, raw(buffer)._internal, offset, staging._internal, at, n_bytes)
+                at += n_bytes
+
+        mapping = self._queue.map(staging, total, self._queue.submit(encode))
+        ends = np.cumsum([n_bytes for _, _, n_bytes in ranges])[:-1]
+
+        def wait() -> list[Bytes]:
+            found: list[Bytes] = []
+            self._queue.mapped(mapping, lambda data: found.extend(np.split(data.copy(), ends)))
+            self._spare.append(staging)  # one that nobody waited for is not used again
+            return found
+
+        return wait
 
     def copy(
         self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, n_bytes: int
@@ -184,7 +212,7 @@ class WgpuDriver:
             return []
         n_bytes = 16 * self._timed
         staging = self._staging_of(n_bytes)
-        self._queue.submit(
+        number = self._queue.submit(
             lambda encoder: self._queue.copy(
                 encoder, self._resolved._internal, 0, staging._internal, 0, n_bytes
             )
@@ -194,7 +222,7 @@ class WgpuDriver:
         def take(data: Bytes) -> None:
             ticks[...] = data.view(np.uint64).reshape(-1, 2)
 
-        self._queue.mapped(staging._internal, n_bytes, take)
+        self._queue.mapped(self._queue.map(staging, n_bytes, number), take)
         period = self._queue.period_ns()
         first = ticks[0, 0]
         return [(round(int(b - first) * period), round(int(e - first) * period)) for b, e in ticks]
@@ -213,13 +241,14 @@ class WgpuDriver:
         if self._staging is None or self._staging.size < n_bytes:
             if self._staging is not None:
                 self._staging.destroy()
-            with reported(f"{self.facts.name}: no memory to read {n_bytes} bytes back"):
-                self._staging = self._device.create_buffer(
-                    label="read back",
-                    size=1 << max(12, (n_bytes - 1).bit_length()),
-                    usage="COPY_DST | MAP_READ",
-                )
+            self._staging = self._readable(n_bytes)
         return self._staging
+
+    def _readable(self, n_bytes: int) -> Any:
+        with reported(f"{self.facts.name}: no memory to read {n_bytes} bytes back"):
+            return self._device.create_buffer(
+                label="read back", size=1 << max(12, (n_bytes - 1).bit_length()), usage="COPY_DST | MAP_READ"
+            )
 
 
 def _calls(recording: Recording) -> list[Call]:

@@ -10,6 +10,7 @@ milliseconds at times; polling in the calling thread costs about 25 us.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,20 @@ Call = tuple[Any, Any]
 """Handles of a pipeline and of the bind group that it is run with."""
 
 _MAP_READ = 1
+
+
+@dataclass(eq=False)
+class Mapping:
+    """A wgpu-py buffer that is about to be mapped: how many of its bytes, after which submission.
+
+    status: what the library said of it, None until then. handle: by which it is known there.
+    """
+
+    buffer: Any
+    n_bytes: int
+    submission: int
+    status: int | None = None
+    handle: Any = None
 
 
 class Queue:
@@ -38,16 +53,17 @@ class Queue:
         self._buffer = new("WGPUCommandBufferDescriptor *")
         self._commands = new("WGPUCommandBuffer[1]")
         self._timestamps = new("WGPUPassTimestampWrites *")
-        self._mapped: list[int] = []
+        self._submission = new("WGPUSubmissionIndex *")
+        self._under_way: set[Mapping] = set()
         self._on_mapped = self._ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)")(
-            lambda status, message, *_: self._mapped.append(status)
+            lambda status, message, handle, _: self._is_mapped(self._ffi.from_handle(handle), status)
         )
         self._mapping = new("WGPUBufferMapCallbackInfo *")
         self._mapping.mode = self._lib.WGPUCallbackMode_AllowSpontaneous
         self._mapping.callback = self._on_mapped
 
-    def submit(self, encode: Callable[[Any], None]) -> None:
-        """Submit what `encode` puts into a command encoder."""
+    def submit(self, encode: Callable[[Any], None]) -> int:
+        """Submit what `encode` puts into a command encoder; the submission's number, for `mapped`."""
         lib = self._lib
         with captured(self._errors):
             encoder = lib.wgpuDeviceCreateCommandEncoder(self._device._internal, self._encoder)
@@ -59,8 +75,9 @@ class Queue:
         # a second scope: commands that are not valid must not be submitted
         with captured(self._errors):
             self._commands[0] = commands
-            lib.wgpuQueueSubmit(self._queue._internal, 1, self._commands)
+            number = lib.wgpuQueueSubmitForIndex(self._queue._internal, 1, self._commands)
             lib.wgpuCommandBufferRelease(commands)
+        return int(number)
 
     def compute(self, encoder: Any, calls: Sequence[Call], groups: Sequence[Groups]) -> None:
         """Encode dispatches in one pass; those without groups are left out."""
@@ -108,22 +125,37 @@ class Queue:
         with captured(self._errors):
             self._lib.wgpuDevicePoll(self._device._internal, True, self._ffi.NULL)
 
-    def mapped(self, buffer: Any, n_bytes: int, take: Callable[[Bytes], None]) -> None:
-        """Wait, and let `take` copy from the first bytes of a buffer that can be mapped for reading."""
-        lib = self._lib
-        self._mapped.clear()
+    def map(self, buffer: Any, n_bytes: int, submission: int) -> Mapping:
+        """Have the first bytes of a buffer mapped for reading, as a submission leaves them."""
+        mapping = Mapping(buffer, n_bytes, submission)
+        mapping.handle = self._ffi.new_handle(mapping)
+        self._mapping.userdata1 = mapping.handle
+        self._under_way.add(mapping)  # it, and the buffer, must live until the library has called back
         with captured(self._errors):
-            lib.wgpuBufferMapAsync(buffer, _MAP_READ, 0, n_bytes, self._mapping[0])
-            lib.wgpuDevicePoll(self._device._internal, True, self._ffi.NULL)
-        if self._mapped != [lib.WGPUMapAsyncStatus_Success]:
+            self._lib.wgpuBufferMapAsync(buffer._internal, _MAP_READ, 0, n_bytes, self._mapping[0])
+        return mapping
+
+    def _is_mapped(self, mapping: Mapping, status: int) -> None:
+        mapping.status, mapping.handle = status, None
+        self._under_way.discard(mapping)
+
+    def mapped(self, mapping: Mapping, take: Callable[[Bytes], None]) -> None:
+        """Wait for the submission of a mapping, and let `take` copy its bytes."""
+        lib = self._lib
+        if mapping.status is None:
+            self._submission[0] = mapping.submission
+            with captured(self._errors):
+                lib.wgpuDevicePoll(self._device._internal, True, self._submission)
+        if mapping.status != lib.WGPUMapAsyncStatus_Success:
             raise BackendError(
-                f"wgpu: results cannot be read back: status {self._mapped}; is the device lost?"
+                f"wgpu: results cannot be read back: status {mapping.status}; is the device lost?"
             )
+        handle = mapping.buffer._internal
         try:
-            address = lib.wgpuBufferGetConstMappedRange(buffer, 0, n_bytes)
-            take(np.frombuffer(self._ffi.buffer(address, n_bytes), np.uint8))
+            address = lib.wgpuBufferGetConstMappedRange(handle, 0, mapping.n_bytes)
+            take(np.frombuffer(self._ffi.buffer(address, mapping.n_bytes), np.uint8))
         finally:
-            lib.wgpuBufferUnmap(buffer)
+            lib.wgpuBufferUnmap(handle)
 
     def period_ns(self) -> float:
         """Nanoseconds of a tick of timestamps."""

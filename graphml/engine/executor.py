@@ -8,17 +8,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from graphml.backend import Backend, Device, Progress, State, no_progress
+from graphml.backend import AheadProgram, Backend, Device, Progress, State, no_progress
 from graphml.engine.architecture import EMBEDDING, Architecture, Keys, Tensors, described
 from graphml.engine.cache import PagedCache
+from graphml.engine.candidates import DRAW_SETTINGS, DRAWN, candidates
 from graphml.engine.compile import DEFAULT, Compiled, CompileOptions, compile_graph, prepare
+from graphml.engine.feeding import fill
 from graphml.engine.pooling import ROWS, Rank, pooled, read_pooling
 from graphml.errors import ArchitectureError, GraphError, UsageError
 from graphml.ir.builder import told_weights
@@ -40,6 +42,14 @@ def as_graph_array(tensor: Tensor) -> Array:
     if kind.numpy is not None:
         return tensor.data.view(kind.numpy).reshape(tensor.shape)
     return tensor.data.reshape(*tensor.shape[:-1], -1)
+
+
+@dataclass(frozen=True, eq=False)
+class Begun:
+    """A step that was handed over: its number among the executor's, and what waits for its outputs."""
+
+    number: int
+    outputs: Callable[[], Mapping[str, Array]]
 
 
 class Executor:
@@ -73,10 +83,22 @@ class Executor:
         self._weights = {name: as_graph_array(tensor) for name, tensor in file.tensors.items()}
         self._programs: dict[tuple[int, int, int, CompileOptions], Compiled] = {}
         self.lock = threading.RLock()
+        self.n_steps = 0  # so far, of whatever session
         self.closed = False
 
-    def build(self, max_tokens: int, max_outputs: int, max_sequences: int = 1, pooling: str = "") -> Graph:
-        """The graph of one step, as the architecture builds it; pooling: see `CompileOptions`."""
+    def build(
+        self,
+        max_tokens: int,
+        max_outputs: int,
+        max_sequences: int = 1,
+        pooling: str = "",
+        *,
+        best: bool = False,
+    ) -> Graph:
+        """The graph of one step, as the architecture builds it.
+
+        pooling: see `CompileOptions`; best: with `candidates` beside the logits.
+        """
         g = Builder(
             max_tokens, max_outputs, max_sequences, self.max_cells, BLOCK_SIZE, self.cache_dtype,
             self.architecture.causal,
@@ -84,7 +106,7 @@ class Executor:
         weights = Tensors(g, self.file.tensors)
         try:
             built = self.architecture.build(g, self.config, weights)
-            graph = g.finish(**self._outputs(g, weights, built, pooling))
+            graph = g.finish(**self._outputs(g, weights, built, pooling, best))
         except UsageError as error:
             raise UsageError(f"{self.file.path}: {error}") from None
         except (ArchitectureError, GraphError) as error:
@@ -106,7 +128,7 @@ class Executor:
     def _built_by(self) -> str:
         return f"architecture {self.architecture.name!r}"
 
-    def _outputs(self, g: Builder, weights: Tensors, built: Any, pooling: str) -> dict[str, Node]:
+    def _outputs(self, g: Builder, weights: Tensors, built: Any, pooling: str, best: bool) -> dict[str, Node]:
         """What the graph gives: logits, or embeddings of an encoder and where pooling is asked for."""
         of = self.architecture.output
         if not isinstance(built, Node):
@@ -114,7 +136,7 @@ class Executor:
         if of == "logits":
             self._check_logits(built)
         if of == "logits" and not pooling:
-            return {of: built}
+            return {of: built} | (candidates(g, built) if best else {})
         hidden = built if of == "embeddings" else g.hidden
         if hidden is None:
             raise ArchitectureError(
@@ -164,6 +186,11 @@ class Executor:
         return 1 << 20
 
     @property
+    def gives_best(self) -> bool:
+        """Whether steps give the best ids of their rows beside the logits (`graphml.engine.candidates`)."""
+        return self.backend.reads_back
+
+    @property
     def weights(self) -> Mapping[str, Array]:
         """Name -> array of the file's tensors, as the graph's dtypes hold them."""
         return self._weights
@@ -181,7 +208,8 @@ class Executor:
             key = max_tokens, max_outputs, max_sequences, chosen
             if key not in self._programs:
                 start = time.perf_counter()
-                graph = self.build(max_tokens, max_outputs, max_sequences, chosen.pooling)
+                best = self.gives_best and max_outputs <= max_sequences  # not where logits of all are wanted
+                graph = self.build(max_tokens, max_outputs, max_sequences, chosen.pooling, best=best)
                 taken = time.perf_counter() - start
                 self._tell_unused()
                 self._programs[key] = compile_graph(
@@ -208,7 +236,9 @@ class Executor:
         """Arena of the decode and prefill programs, from shapes alone."""
         sizes = {}
         for name, bound in (("decode", 1), ("prefill", self.n_batch)):
-            sizes[name] = prepare(self.build(bound, 1), self.backend, self.device, self.options)[1].peak
+            sizes[name] = prepare(
+                self.build(bound, 1, best=self.gives_best), self.backend, self.device, self.options
+            )[1].peak
         return sizes
 
     def state(self, cache: PagedCache, options: CompileOptions | None = None) -> State:
@@ -256,20 +286,43 @@ class Executor:
         with self.lock:
             program = self.compiled_for(count, len(cache.lengths), all_logits, options).program
             lengths = {sequence: cache.lengths[sequence] for sequence in ids}
+            self.n_steps += 1
             try:
-                given = cache.append_all({sequence: len(one) for sequence, one in ids.items()})
-                counts = np.array([len(one) for one in ids.values()], np.int32)
-                given |= {
-                    "tokens": np.concatenate(list(ids.values())),
-                    "wanted": _wanted(counts, self._rows(all_logits, options)),
-                    "lengths": np.array(cache.lengths, np.int32),
-                }
-                n_blocks = _feed(program.inputs, given, ids, cache)
-                dims = {"T": count, "O": len(given["wanted"]), "S": len(cache.lengths), "B": n_blocks}
-                return program.run(dims | {"C": cache.n_cells}, state)
+                dims = fill(program.inputs, ids, cache, self._rows(all_logits, options))
+                return program.run(dims, state)
             except BaseException:
                 for sequence, length in lengths.items():
                     cache.rewind(sequence, length)
+                raise
+
+    def begin(
+        self,
+        sequence: int,
+        token: int | None,
+        cache: PagedCache,
+        state: State,
+        settings: Sequence[float],
+        wanted: Sequence[str],
+        options: CompileOptions | None = None,
+    ) -> Begun:
+        """Hand over a step of one token, which the device may begin after all steps before it are done.
+
+        token: None takes what the step before, handed over by this method, has `drawn`: the caller makes sure
+        that no other came in between (`n_steps`). settings: `draw_settings` of this step. wanted: outputs
+        that are read. Only for a program that is an `AheadProgram`.
+        """
+        with self.lock:
+            program = self.compiled_for(1, len(cache.lengths), False, options).program
+            assert isinstance(program, AheadProgram)
+            length = cache.lengths[sequence]
+            self.n_steps += 1
+            try:
+                dims = fill(program.inputs, {sequence: np.array([token or 0], np.int32)}, cache, "last")
+                program.inputs[DRAW_SETTINGS][0] = settings
+                fed = {"tokens": DRAWN} if token is None else {}
+                return Begun(self.n_steps, program.begin(dims, state, fed, wanted))
+            except BaseException:
+                cache.rewind(sequence, length)
                 raise
 
     def close(self) -> None:
@@ -281,25 +334,3 @@ class Executor:
                 self._weights.clear()
                 self.device.close()
                 self.file.close()
-
-
-def _wanted(counts: Array, which: str) -> Array:
-    """The numbers of the wanted rows of sequences that have so many each."""
-    ends = np.cumsum(counts, dtype=np.int32)
-    return {"all": np.arange(ends[-1], dtype=np.int32), "first": ends - counts, "last": ends - 1}[which]
-
-
-def _feed(
-    feed: Mapping[str, Array], given: Mapping[str, Array], sequences: Iterable[int], cache: PagedCache
-) -> int:
-    """Write a step's inputs, as far as the graph has them; return how many blocks its table is wide."""
-    for name, values in given.items():
-        if name in feed:
-            feed[name][: len(values)] = values
-    if "block_table" not in feed:
-        return 0
-    for sequence in sequences:
-        n_blocks = -(-cache.lengths[sequence] // cache.block_size)
-        # The table is read up to the current length only, so no more of it is written.
-        feed["block_table"][sequence, :n_blocks] = cache.table[sequence, :n_blocks]
-    return int(feed["block_table"].shape[1])

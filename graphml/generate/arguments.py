@@ -24,6 +24,14 @@ def whole_number(value: object) -> int | None:
         return None
 
 
+def count_or_none(name: str, value: object) -> int | None:
+    """Return the value as a whole number of at least 0, or None; UsageError for all else."""
+    number = whole_number(value)
+    if value is not None and (number is None or number < 0):
+        raise UsageError(f"{name}: wanted a whole number of at least 0, or None; got {value!r}")
+    return number
+
+
 def text_of(name: str, value: object) -> str:
     """Return the value if it is a text; UsageError for all else, bytes too."""
     if not isinstance(value, str):

@@ -14,8 +14,8 @@ import numpy as np
 
 from graphml.engine.executor import Executor
 from graphml.errors import UsageError
-from graphml.generate.evaluation import Floats, evaluate
-from graphml.generate.sampling import SamplingParams
+from graphml.generate.evaluation import Floats, evaluate, evaluate_best
+from graphml.generate.sampling import Best, SamplingParams
 from graphml.generate.session import Session
 from graphml.generate.tokens import Ids, Token, checked_ids
 
@@ -49,19 +49,29 @@ class Batch:
             raise UsageError("ids: wanted at least one token id for each session, got none for some")
         for session in self.sessions:
             session.begin()
-        return self._evaluate(self.sessions, checked)
+        return np.concatenate(self._evaluate(self.sessions, checked))
 
-    def _evaluate(self, sessions: Sequence[Session], ids: Sequence[list[int]]) -> Floats:
+    def _evaluate(
+        self, sessions: Sequence[Session], ids: Sequence[list[int]], best: bool = False
+    ) -> list[Floats]:
+        """What was evaluated, a row for each session; of the best nothing is given."""
         work = [(session.slot(), session.waiting(one)) for session, one in zip(sessions, ids, strict=True)]
         n_tokens, n_sequences = sum(len(waiting) for _, waiting in work), len(self)
         self._executor.compiled_for(n_tokens, n_sequences)  # outside of what is timed
+        common = self._executor, work, sessions[0].n_vocab, self._executor.options
+        rows: list[Floats] = []
         with ExitStack() as meters:
             for session in sessions:
                 meters.enter_context(session.timed())
-            logits = evaluate(self._executor, work, sessions[0].n_vocab, self._executor.options)
-        for session, one, rows in zip(sessions, ids, logits, strict=True):
-            session.accept(one, rows[-1])
-        return np.concatenate(logits)
+            follows: Sequence[Floats | Best]
+            if best:
+                follows = evaluate_best(*common)
+            else:
+                rows = evaluate(*common)
+                follows = [row[-1] for row in rows]
+        for session, one, follow in zip(sessions, ids, follows, strict=True):
+            session.accept(one, follow)
+        return rows
 
     def generate(
         self,
@@ -92,7 +102,8 @@ class Batch:
                     yield i, token
             going_on = [self.sessions[i] for i in running if self.sessions[i].stop_reason is None]
             if going_on:
-                self._evaluate(going_on, [[] for _ in going_on])
+                best = all(session.reads_best(session.chooses) for session in going_on)
+                self._evaluate(going_on, [[] for _ in going_on], best)
 
     def _for_each(self, name: str, given: Sequence[T]) -> Sequence[T]:
         if len(given) != len(self):

@@ -12,18 +12,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.backend import Progress, no_progress
+from graphml.engine.candidates import BEST_IDS, BEST_LOGITS, LOG_SUM
 from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import Executor
 from graphml.engine.slots import Slot
 from graphml.errors import UsageError
+from graphml.generate.sampling import Best
 from graphml.ir.op import Array
 
 Floats: TypeAlias = NDArray[np.float32]
+Work: TypeAlias = Sequence[tuple[Slot, Array]]
+Step: TypeAlias = list[tuple[int, int, int]]
+Take: TypeAlias = Callable[[Mapping[str, Array]], None]
 
 
-def _steps(lengths: Sequence[int], n_batch: int) -> Iterator[list[tuple[int, int, int]]]:
+def _nothing(outputs: Mapping[str, Array]) -> None:
+    """Take nothing of a step."""
+
+
+def never() -> bool:
+    """Nobody cancels."""
+    return False
+
+
+def _steps(lengths: Sequence[int], n_batch: int) -> Iterator[Step]:
     """Steps that take each sequence's tokens in turn: (sequence, first token, behind the last)."""
-    step: list[tuple[int, int, int]] = []
+    step: Step = []
     room = n_batch
     for i, length in enumerate(lengths):
         first = 0
@@ -41,12 +55,12 @@ def _steps(lengths: Sequence[int], n_batch: int) -> Iterator[list[tuple[int, int
 
 def evaluate(
     executor: Executor,
-    work: Sequence[tuple[Slot, Array]],
+    work: Work,
     n_vocab: int,
     options: CompileOptions,
     all_logits: bool = False,
-    take: Callable[[Mapping[str, Array]], None] = lambda outputs: None,
-    cancelled: Callable[[], bool] = lambda: False,
+    take: Take = _nothing,
+    cancelled: Callable[[], bool] = never,
     progress: Progress = no_progress,
 ) -> list[Floats]:
     """Append ids (at least one) to each slot, all of one cache: for each the logits float32 [rows, n_vocab].
@@ -56,10 +70,68 @@ def evaluate(
     recurrent nothing.
     Where tokens see later ones, all of a text must come at once: a UsageError otherwise.
     """
+    lengths = [len(ids) for _, ids in work]
+    out = [np.empty((length if all_logits else 1, n_vocab), np.float32) for length in lengths]
+
+    def keep(step: Step, outputs: Mapping[str, Array]) -> None:
+        row = 0
+        for i, first, end in step:
+            if all_logits:
+                out[i][first:end] = outputs["logits"][row : row + end - first]
+            elif end == lengths[i]:
+                out[i][0] = outputs["logits"][row]
+            row += end - first if all_logits else 1
+        take(outputs)
+
+    return out if _run(executor, work, options, all_logits, keep, cancelled, progress) else []
+
+
+def evaluate_best(
+    executor: Executor,
+    work: Work,
+    n_vocab: int,
+    options: CompileOptions,
+    take: Take = _nothing,
+    cancelled: Callable[[], bool] = never,
+    progress: Progress = no_progress,
+) -> list[Best]:
+    """The same for an executor that `gives_best`: the best of the logits after each slot's last id."""
+    found: dict[int, Best] = {}
+
+    def keep(step: Step, outputs: Mapping[str, Array]) -> None:
+        for row, (i, _, end) in enumerate(step):
+            if end == len(work[i][1]):
+                found[i] = _best(executor, outputs, row, n_vocab)
+        take(outputs)
+
+    done = _run(executor, work, options, False, keep, cancelled, progress)
+    return [found[i] for i in range(len(work))] if done else []
+
+
+def _best(executor: Executor, outputs: Mapping[str, Array], row: int, n_vocab: int) -> Best:
+    number = executor.n_steps
+
+    def whole() -> Floats | None:
+        with executor.lock:  # the outputs are the executor's until the next step
+            return outputs["logits"][row].copy() if executor.n_steps == number else None
+
+    log_sum = float(outputs[LOG_SUM][row, 0])
+    return Best(outputs[BEST_IDS][row], outputs[BEST_LOGITS][row], log_sum, n_vocab, whole)
+
+
+def _run(
+    executor: Executor,
+    work: Work,
+    options: CompileOptions,
+    all_logits: bool,
+    keep: Callable[[Step, Mapping[str, Array]], None],
+    cancelled: Callable[[], bool],
+    progress: Progress,
+) -> bool:
+    """Take all steps; keep: gets each with its outputs, in the order of their rows. False when cancelled."""
     cache, state = work[0][0].cache, work[0][0].state
     before = [slot.length for slot, _ in work]
     lengths = [len(ids) for _, ids in work]
-    out = [np.empty((length if all_logits else 1, n_vocab), np.float32) for length in lengths]
     total, done = sum(lengths), 0
     if not executor.architecture.causal and (any(before) or total > executor.n_batch):
         raise UsageError(
@@ -72,28 +144,20 @@ def evaluate(
         for step in _steps(lengths, executor.n_batch):
             if cancelled():
                 _rewind(work, before)
-                return []
+                return False
             tell("prefill", done, total)
             given = {work[i][0].sequence: work[i][1][first:end] for i, first, end in step}
-            with executor.lock:  # the logits are the executor's until the next step
-                outputs = executor.values(given, cache, state, all_logits, options)
-                take(outputs)
-                row = 0
-                for i, first, end in step:
-                    if all_logits:
-                        out[i][first:end] = outputs["logits"][row : row + end - first]
-                    elif end == lengths[i]:
-                        out[i][0] = outputs["logits"][row]
-                    row += end - first if all_logits else 1
+            with executor.lock:  # the outputs are the executor's until the next step
+                keep(step, executor.values(given, cache, state, all_logits, options))
             done += sum(end - first for _, first, end in step)
     except BaseException:
         _rewind(work, before)
         raise
     tell("prefill", total, total)
-    return out
+    return True
 
 
-def _rewind(work: Sequence[tuple[Slot, Array]], lengths: Sequence[int]) -> None:
+def _rewind(work: Work, lengths: Sequence[int]) -> None:
     for (slot, _), length in zip(work, lengths, strict=True):
         slot.rewind(
             min(length, slot.length)

@@ -10,37 +10,29 @@ import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from functools import lru_cache
 from types import TracebackType
 from typing import Literal, TypeAlias
 
 import numpy as np
 
 from graphml.backend import Progress, no_progress
+from graphml.engine.candidates import N_BEST
 from graphml.engine.executor import Executor
 from graphml.engine.slots import Slot, make_slots
 from graphml.errors import ContextFullError, UsageError
-from graphml.generate.arguments import whole_number
-from graphml.generate.evaluation import Floats, evaluate
+from graphml.generate.ahead import Ahead, steps_ahead
+from graphml.generate.arguments import count_or_none, whole_number
+from graphml.generate.evaluation import Floats, evaluate, evaluate_best, never
+from graphml.generate.follows import Follows
 from graphml.generate.probe import Probe
-from graphml.generate.sampling import Sampler, SamplingParams, make_sampler
+from graphml.generate.sampling import Best, Foreseen, SamplingParams, checked_params, may_decide
 from graphml.generate.stats import Meter, Stats
 from graphml.generate.tokenizer import Tokenizer
 from graphml.generate.tokens import GeneratedText, Ids, Token, checked_ids
 from graphml.ir.op import Array
 
 StopReason: TypeAlias = Literal["end", "stop", "length", "context", "cancel"]
-
-
-@lru_cache(maxsize=64)
-def _sampler(params: SamplingParams) -> Sampler:
-    return make_sampler(params)
-
-
-def _checked_params(params: SamplingParams | None) -> SamplingParams:
-    if params is not None and not isinstance(params, SamplingParams):
-        raise UsageError(f"params: wanted SamplingParams or None, got {params!r}")
-    return params or SamplingParams()
+_NO_LOGITS: Floats = np.empty(0, np.float32)
 
 
 class Session:
@@ -68,9 +60,11 @@ class Session:
         self._executor, self._tokenizer, self._progress = executor, tokenizer, progress
         self._probe = probe or Probe(executor)
         self._tokens: list[int] = []  # the cache may lack the last: it is evaluated when something follows
-        self._logits: Floats | None = None  # after the last token, if all are evaluated
+        self._follows = Follows()  # after the last token, if all are evaluated
+        self._ahead: Ahead | None = None
         self._cancelled = threading.Event()
         self._turn = 0
+        self.chooses = SamplingParams()  # by what the latest generation chooses
         self._meter = Meter()
         self.set_seed(seed)
         self._slot: Slot | None = slot or make_slots(executor, self._probe.options, n_ctx)[0]
@@ -106,7 +100,7 @@ class Session:
         if number is None or number < 0:
             raise UsageError(f"seed: wanted a whole number of at least 0, or None; got {seed!r}")
         self.seed = number
-        self._generator = np.random.default_rng(self.seed)
+        self._numbers = Foreseen(self.seed)
 
     def eval(self, ids: Ids, all_logits: bool = False) -> Floats:
         """Append ids and return the logits after the last one, float32 [n_vocab].
@@ -136,7 +130,7 @@ class Session:
         slot = self.slot()
         if kept < slot.length:
             slot.rewind(kept)
-            self._logits = None
+            self._follows.put(None)
         del self._tokens[kept:]
 
     def sample(self, params: SamplingParams | None = None) -> int:
@@ -145,15 +139,52 @@ class Session:
         Penalties look at the session's tokens. UsageError for a session that holds none.
         """
         slot = self.slot()
-        params = _checked_params(params)
+        params = checked_params(params)
         if not self._tokens:
             raise UsageError("sample: wanted a session that holds tokens; evaluate some first")
-        if self._logits is None or slot.length < len(self._tokens):
+        if not self._known:
             if slot.length == len(self._tokens):
                 slot.rewind(len(self._tokens) - 1)  # its logits are gone: once more
+            self._evaluate([], best=self.reads_best(params))
+        token = self._follows.choose(params, self._tokens, self._numbers)
+        if token is None:
+            slot.rewind(len(self._tokens) - 1)
             self._evaluate([])
-        assert self._logits is not None
-        return _sampler(params).sample(self._logits, self._tokens, self._generator)
+            token = self._follows.choose(params, self._tokens, self._numbers)
+        assert token is not None
+        return token
+
+    @property
+    def _known(self) -> bool:
+        """Whether what follows the last token is known."""
+        slot = self._slot
+        return self._follows.known and slot is not None and slot.length == len(self._tokens)
+
+    def reads_best(self, params: SamplingParams) -> bool:
+        """Whether the best ids of a row are read where these settings choose, and not the whole row."""
+        return self._executor.gives_best and may_decide(params, N_BEST)
+
+    def _decide(self, params: SamplingParams, max_tokens: int | None) -> int:
+        """The id that follows, as `sample` has it; the step after is handed over first, where that can be."""
+        if self._known or self._slot is None:
+            return self.sample(params)
+        if self._ahead is None:
+            self._ahead = steps_ahead(
+                self._executor, self._slot, self._probe.options, params, self._numbers, self.n_vocab
+            )
+        ahead = self._ahead
+        if ahead is not None and ahead.ready and self._slot.length >= len(self._tokens) - 1:
+            self._follows.put(None)
+            most = self.n_ctx - len(self._tokens)
+            if max_tokens is not None:
+                most = min(most, max_tokens - self._meter.n_gen)
+            found = ahead.token(self._tokens, more=most > 1)
+            if found is not None:
+                return found
+        token = self.sample(params)
+        if ahead is not None:
+            ahead.ready = self._follows.logits is None
+        return token
 
     def generate(
         self, ids: Ids = (), params: SamplingParams | None = None, max_tokens: int | None = None
@@ -166,7 +197,7 @@ class Session:
         where the session is. Any other use of the session ends the generation with a UsageError, and so does
         a model whose tokens see later ones: it does not continue a text.
         """
-        params = _checked_params(params)
+        params = checked_params(params)
         if not self._executor.architecture.causal:
             raise UsageError(
                 f"generate: {self._executor.architecture.name} does not continue a text token by token, for "
@@ -175,13 +206,12 @@ class Session:
         checked = checked_ids(ids, self.n_vocab)
         if not checked and not self._tokens:
             raise UsageError("ids: wanted at least one token id, got none, and the session holds none")
-        most = whole_number(max_tokens)
-        if max_tokens is not None and (most is None or most < 0):
-            raise UsageError(f"max_tokens: wanted a whole number of at least 0, or None; got {max_tokens!r}")
+        most = count_or_none("max_tokens", max_tokens)
         if params.stop and self._tokenizer is None:
             raise UsageError("stop: wanted a model with a tokenizer, whose text could be compared")
         self._check_room(len(checked))
         self.begin()
+        self.chooses = params
         return self._generate(checked, params, most, self._turn)
 
     def cancel(self) -> None:
@@ -192,8 +222,8 @@ class Session:
         """Give the memory back; a second call does nothing."""
         self._turn += 1
         self._cancelled.set()
-        self._slot = None
-        self._logits = None
+        self._slot = self._ahead = None
+        self._follows.put(None)
         self._probe.close()
 
     def __enter__(self) -> Session:
@@ -215,13 +245,13 @@ class Session:
         if ids:
             self._compile(len(ids))
             with self._meter.prompt(len(ids)):
-                self._evaluate(ids, cancellable=True)
+                self._evaluate(ids, cancellable=True, best=self.reads_best(params))
         while True:
             self.stop_reason = self._reason_to_end(max_tokens)
             if self.stop_reason is not None:
                 return
             with self._meter.token():
-                token = self.sample(params)
+                token = self._decide(params, max_tokens)
                 if token in ends or token in params.stop_tokens:
                     self.stop_reason = "end" if token in ends else "stop"
                     piece = text.flush()
@@ -253,6 +283,7 @@ class Session:
     def begin(self) -> None:
         """A new use: what ran before is over, figures and reasons start anew."""
         self.slot()
+        self._ahead = None
         self._turn += 1
         self._cancelled.clear()
         self._meter = Meter()
@@ -264,25 +295,26 @@ class Session:
         waiting = count + len(self._tokens) - slot.length
         self._executor.compiled_for(waiting, len(slot.cache.lengths), all_logits, self._probe.options)
 
-    def _evaluate(self, ids: list[int], all_logits: bool = False, cancellable: bool = False) -> Floats:
+    def _evaluate(
+        self, ids: list[int], all_logits: bool = False, cancellable: bool = False, best: bool = False
+    ) -> Floats:
         """Evaluate the tokens not evaluated yet and `ids`; see `eval` for what comes back.
 
-        A cancelled one evaluates nothing and gives an empty array.
+        A cancelled one evaluates nothing and gives an empty array, and so does one that reads the best only.
         """
         slot, probe = self.slot(), self._probe
         probe.begin()
-        found = evaluate(
-            self._executor,
-            [(slot, self.waiting(ids))],
-            self.n_vocab,
-            probe.options,
-            all_logits,
-            probe.take,
-            self._cancelled.is_set if cancellable else lambda: False,
-            self._progress,
-        )
+        work = [(slot, self.waiting(ids))]
+        cancelled = self._cancelled.is_set if cancellable else never
+        common = self._executor, work, self.n_vocab, probe.options
+        if best:
+            for one in evaluate_best(*common, probe.take, cancelled, self._progress):
+                probe.finish(all_logits)
+                self.accept(ids, one)
+            return _NO_LOGITS
+        found = evaluate(*common, all_logits, probe.take, cancelled, self._progress)
         if not found:
-            return np.empty(0, np.float32)
+            return _NO_LOGITS
         probe.finish(all_logits)
         self.accept(ids, found[0][-1])
         return found[0][-len(ids) :] if all_logits else found[0][0]
@@ -293,10 +325,10 @@ class Session:
         self._check_room(len(ids))
         return np.asarray(self._tokens[slot.length :] + ids, np.int32)
 
-    def accept(self, ids: list[int], logits: Floats) -> None:
-        """All tokens and `ids` are evaluated now, and these are the logits after the last."""
+    def accept(self, ids: list[int], follows: Floats | Best) -> None:
+        """All tokens and `ids` are evaluated now, and these are the logits after the last, or the best."""
         self._tokens += ids
-        self._logits = logits.copy()
+        self._follows.put(follows)
 
     def timed(self) -> AbstractContextManager[None]:
         """What is done within counts as time of the token that comes next."""
@@ -310,7 +342,9 @@ class Session:
             )
 
     def slot(self) -> Slot:
-        """Where the session's keys and values lie; UsageError once it is closed."""
+        """Where the session's keys and values lie, nothing being ahead; UsageError once it is closed."""
         if self._slot is None or self._executor.closed:
             raise UsageError("the session, or its model, was closed")
+        if self._ahead is not None:
+            self._ahead.drop()
         return self._slot

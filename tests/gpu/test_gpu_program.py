@@ -197,9 +197,51 @@ def test_a_step_costs_one_write_one_submit_one_read(device: GpuDevice, driver: P
     for step, (dims, writes) in enumerate((({"T": 2}, 1), ({"T": 3}, 2), ({"T": 3}, 1), ({"T": 3}, 0))):
         before = driver.written, driver.submitted, driver.read_back
         program.inputs["x"][:, ::5] = min(step, 2) + 1
-        program.run(dims, state)
-        assert driver.written - before[0] == writes
-        assert (driver.submitted - before[1], driver.read_back - before[2]) == (1, 1)
+        made = program.run(dims, state)
+        assert (driver.written - before[0], driver.submitted - before[1]) == (writes, 1)
+        assert driver.read_back == before[2]
+        np.testing.assert_array_equal(made["other"], made["y"] + 1)
+        assert driver.read_back - before[2] == 1
+
+
+def test_what_was_not_read_is_gone_after_the_next_run(device: GpuDevice) -> None:
+    graph = chain_of(1 << 15)  # so large that it is not read along with others
+    graph = Graph(graph.nodes, {**graph.outputs, "x": graph.leaves("input")["x"]})
+    program, state = lowered(graph, device), device.state(graph, {})
+    first = program.run({"T": 1}, state)
+    program.inputs["x"][0] = 3.0
+    second = program.run({"T": 1}, state)
+    with pytest.raises(BackendError, match="the program has run again"):
+        first["y"]
+    np.testing.assert_array_equal(second["y"], np.full((1, 1 << 15), 7.0))
+    program.run({"T": 1}, state)
+    np.testing.assert_array_equal(second["y"], np.full((1, 1 << 15), 7.0))
+
+
+def test_a_step_is_fed_by_the_one_before(device: GpuDevice) -> None:
+    """What was begun is read later; what the host has written to the input in the meantime does not count."""
+    program, state = lowered(chain_of(6), device), device.state(chain_of(6), {})
+    x = numbers(2, 6)
+    program.inputs["x"][:2] = x
+    assert program.runs_ahead
+    first = program.begin({"T": 2}, state, {}, ["y"])
+    program.inputs["x"][:2] = 77.0
+    second = program.begin({"T": 2}, state, {"x": "y"}, ["y"])
+    program.begin({"T": 2}, state, {"x": "y"}, ["y"])
+    np.testing.assert_allclose(second()["y"], 4 * x + 3, rtol=1e-6)
+    np.testing.assert_allclose(first()["y"], 2 * x + 1, rtol=1e-6)
+    np.testing.assert_array_equal(program.run({"T": 2}, state)["y"], np.full((2, 6), 155.0))
+
+
+def test_steps_that_nobody_reads_do_not_pile_up(device: GpuDevice, driver: PlainDriver) -> None:
+    program, state, waited = lowered(chain_of(6), device), device.state(chain_of(6), {}), []
+    driver.wait = lambda: waited.append(0)  # type: ignore[method-assign]
+    for _ in range(3):
+        made = program.run({"T": 2}, state)
+    assert len(waited) == 2
+    made["y"]
+    program.run({"T": 2}, state)
+    assert len(waited) == 2
 
 
 def test_weights_larger_than_a_binding_lie_in_pieces() -> None:

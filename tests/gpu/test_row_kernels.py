@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graphml_gpu.lowering import choose
+from graphml_gpu.lowering import choose, reduce
 from graphml_quant import by_name, dequantize
 
 from graphml.ir.dtype import F32, I32, dtype
@@ -14,7 +14,8 @@ from graphml.ir.op import Array, Op
 from graphml.ir.ops.index import best_groups, set_rows, top_k
 from graphml.ir.ops.norm import l2_norm, layer_norm, rms_norm
 from graphml.ir.ops.position import rope_table
-from graphml.ir.ops.reduce import softmax, sum_rows
+from graphml.ir.ops.reduce import log_sum_exp, softmax, sum_rows
+from graphml.ir.ops.sampling import draw
 from graphml.ir.shape import Symbol
 from graphml.passes.fusions.routing import route_experts
 from tests.gpu.on_devices import DEVICES, REAL, nmse, run_both
@@ -60,19 +61,49 @@ def test_the_largest_are_chosen_as_in_numpy(n: int, k: int, device: str) -> None
 
 
 @pytest.mark.parametrize(("k", "device"), [(k, d) for d in REAL for k in (1, 7)] + [(1, "python")])
-def test_the_largest_of_long_rows_are_chosen_in_blocks(
+def test_the_largest_of_long_rows_are_chosen_by_columns(
     k: int, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choose, "_BLOCK", 64)
+    monkeypatch.setattr(choose, "_COLUMNS", 64)
     monkeypatch.setattr(choose, "_LONG", 256)
-    n = 260  # the last block holds fewer than are wanted
+    n = 260  # the last columns hold one less than the others
     g = Builder()
     graph = g.finish(y=g.make(top_k, g.input("x", F32, (T, n)), k=k))
     x = flawed(n)
     x[0, [3, 70, 259]] = 9.0
     x[7, 256:] = [5.0, 7.0, np.inf, 5.0]
+    x[8] = np.arange(n) % 64 < k  # all of the best lie in as many columns as there are wanted
     made, wanted = run_both(graph, {"x": x}, device, T=9)
     np.testing.assert_array_equal(made["y"], wanted["y"])
+
+
+@pytest.mark.parametrize("device", ["python", *REAL])
+@pytest.mark.parametrize(("n", "block"), [(1, 4096), (257, 4096), (257, 64)])
+def test_sums_of_exponentials_are_those_of_numpy(
+    n: int, block: int, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows far from zero, with a block that holds no number; of flaws what comes of them."""
+    monkeypatch.setattr(reduce, "_BLOCK", block)
+    x = flawed(n)
+    x[8] = 200.0
+    x[7, 1:] = -300.0
+    x[7, :64] = -np.inf if n > 64 else -300.0
+    g = Builder()
+    graph = g.finish(y=g.make(log_sum_exp, g.input("x", F32, (T, n))))
+    made, wanted = run_both(graph, {"x": x}, device, T=9)
+    assert nmse(made["y"], wanted["y"]) <= 1e-12
+
+
+@on_every_device
+def test_tokens_are_drawn_as_in_numpy(device: str) -> None:
+    random, sample = np.random.default_rng(2), draw.samples()[1]
+    g = Builder()
+    nodes = [g.input(f"x{i}", kind.dtype, (T, *kind.shape[1:])) for i, kind in enumerate(sample.inputs)]
+    graph = g.finish(y=g.make(draw, *nodes))
+    for _ in range(1 if device not in REAL else 20):
+        values = {f"x{i}": sample.fill[i](random, (9, *node.shape[1:])) for i, node in enumerate(nodes)}
+        made, wanted = run_both(graph, values, device, T=9)
+        np.testing.assert_array_equal(made["y"], wanted["y"])
 
 
 @on_every_device

@@ -6,8 +6,11 @@ import math
 
 from graphml_gpu.kernels.grid import element_number, group_number
 from graphml_gpu.language import (
+    Array,
     Read,
+    Update,
     Write,
+    atomic_add,
     barrier,
     bitcast,
     f32,
@@ -18,7 +21,6 @@ from graphml_gpu.language import (
     isnan,
     kernel,
     local_id,
-    num_groups,
     select,
     shared_array,
     u32,
@@ -94,37 +96,94 @@ def top_k(x: Read[u32], out: Write[i32], rows: u32, n: u32, k: u32, *, GROUP: in
 
 
 @kernel
-def top_k_of_blocks(
-    x: Read[u32], chosen: Write[u32], n: u32, k: u32, *, SIZE: int = 4096, GROUP: int = 256
-) -> None:
-    """The k largest of each block of SIZE elements of x[row], as `top_k`: key and number.
+def column_best(x: Read[u32], best: Write[u32], n: u32, *, COLUMNS: int, GROUP: int = 64) -> None:
+    """best[row, c] = key and number of the largest of x[row, c::COLUMNS], the first of equals.
 
-    x: f32 [rows, n], by its bits; chosen [rows, blocks, k, 2]. What a block has too little of has key 0. A
-    workgroup (block, row).
+    x: f32 [rows, n], by its bits, n at least COLUMNS; best [rows, COLUMNS, 2]. An invocation a column, a
+    workgroup (columns, row): neighbours read neighbours.
     """
-    first, row = group_id(0) * SIZE, group_id(1)
-    count = min(n - first, SIZE)
-    at = (row * num_groups(0) + group_id(0)) * k
-    key, place = u32(NONE_CHOSEN), u32(0)
-    for j in range(k):
-        key, place = best_after(x, row * n + first, count, key, place, GROUP, key_of_bits)
-        if local_id(0) == 0:
-            chosen[(at + j) * 2] = key
-            chosen[(at + j) * 2 + 1] = first + place
+    column, row = group_id(0) * GROUP + local_id(0), group_id(1)
+    if column < COLUMNS:
+        key = key_of_bits(x[row * n + column])
+        place = column
+        for i in range(column + COLUMNS, n, COLUMNS):
+            other = key_of_bits(x[row * n + i])
+            if other > key:
+                key = other
+                place = i
+        best[(row * COLUMNS + column) * 2] = key
+        best[(row * COLUMNS + column) * 2 + 1] = place
+
+
+@function
+def n_before(pairs: Array[u32], start: u32, n: u32, key: u32, place: u32) -> u32:
+    """How many of n pairs (key, place) come before one: by a larger key, or of equals by place."""
+    before = u32(0)
+    for i in range(start, start + n):
+        other, other_place = pairs[i * 2], pairs[i * 2 + 1]
+        if other > key or (other == key and other_place < place):
+            before += 1
+    return before
 
 
 @kernel
-def top_k_of_chosen(
-    chosen: Read[u32], out: Write[i32], rows: u32, n: u32, k: u32, *, GROUP: int = 256
+def top_k_of_columns(
+    x: Read[u32],
+    best: Read[u32],
+    found: Update[u32],
+    out: Write[i32],
+    rows: u32,
+    n: u32,
+    k: u32,
+    *,
+    COLUMNS: int,
+    MOST: int,
+    GROUP: int = 256,
 ) -> None:
-    """out[row] = numbers of the k largest of n that `top_k_of_blocks` chose, of all its blocks in order."""
+    """out[row] = numbers of the k largest elements of x[row], the largest first; k up to MOST and COLUMNS.
+
+    best: of `column_best`. The k largest lie in the k columns whose best are largest, and none of them comes
+    behind the last of those: there are few more of these than k, which then are counted against each other.
+    found [rows, k * ceil(n / COLUMNS), 2]: room for them. A workgroup a row.
+    """
     row = group_number()
     if row < rows:
-        key, place = u32(NONE_CHOSEN), u32(0)
-        for j in range(k):
-            key, place = best_after(chosen, row * n * 2, n, key, place, GROUP, STRIDE=2)
-            if local_id(0) == 0:
-                out[row * k + j] = i32(chosen[(row * n + place) * 2 + 1])
+        me = local_id(0)
+        pairs = shared_array(u32, 2 * COLUMNS)
+        chosen, last = shared_array(u32, MOST), shared_array(u32, 2)
+        count = shared_array(u32, 1)
+        for i in range(me, 2 * COLUMNS, GROUP):
+            pairs[i] = best[row * (2 * COLUMNS) + i]
+        if me == 0:
+            count[0] = 0
+        barrier()
+        for c in range(me, COLUMNS, GROUP):
+            rank = n_before(pairs, 0, COLUMNS, pairs[c * 2], pairs[c * 2 + 1])
+            if rank < k:
+                chosen[rank] = c
+            if rank == k - 1:
+                last[0] = pairs[c * 2]
+                last[1] = pairs[c * 2 + 1]
+        barrier()
+        depth = (n + COLUMNS - 1) // COLUMNS
+        begin = row * k * depth
+        for i in range(me, k * depth, GROUP):
+            place = chosen[i % k] + i // k * COLUMNS
+            if place < n:
+                key = key_of_bits(x[row * n + place])
+                if key > last[0] or (key == last[0] and place <= last[1]):
+                    at = begin + atomic_add(count, 0, 1)
+                    found[at * 2] = key
+                    found[at * 2 + 1] = place
+        barrier()
+        total = count[0]
+        for first in range(0, total, GROUP):
+            # Who has none of its own takes the last too: PoCL 3.1 lets some of those that are left out store.
+            mine = begin + min(first + me, total - 1)
+            number = found[mine * 2 + 1]
+            before = n_before(found, begin, total, found[mine * 2], number)
+            if before < k:
+                out[row * k + before] = i32(number)
 
 
 @function

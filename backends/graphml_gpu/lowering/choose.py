@@ -20,51 +20,67 @@ from graphml_gpu.dispatch import (
 )
 from graphml_gpu.kernels.choose import (
     best_groups,
+    column_best,
     column_numbers,
     gather,
     top_k,
-    top_k_of_blocks,
-    top_k_of_chosen,
+    top_k_of_columns,
 )
 from graphml_gpu.lowering.groups import for_elements, for_row
+from graphml_gpu.placement import aligned
 
-_BLOCK = 4096
-"""Elements of a long row, such as logits, that a workgroup chooses among."""
-_LONG = 4 * _BLOCK
-_MOST_OF_BLOCKS = 128
-
-
-def _long(node: Node) -> bool:
-    return width(node.inputs[0]) >= _LONG and width(node) <= _MOST_OF_BLOCKS
+_LONG = 4096
+"""A row of so many elements, such as logits, is looked through by several workgroups."""
+_COLUMNS, _OF_LONGEST, _LONGEST = 512, 1024, 1 << 16
+"""Columns that a long row is cut into; those of the longest, of so many elements and more."""
+_MOST_OF_COLUMNS = 128
 
 
-def _chosen(node: Node) -> int:
-    """What is chosen of all blocks of a row."""
-    return -(-width(node.inputs[0]) // _BLOCK) * width(node)
+def _columns(node: Node) -> int:
+    """How many columns the rows are cut into; 0: they are not."""
+    n = width(node.inputs[0])
+    columns = _OF_LONGEST if n >= _LONGEST else _COLUMNS
+    return columns if n >= max(_LONG, columns) and width(node) <= min(_MOST_OF_COLUMNS, columns) else 0
+
+
+def _best_bytes(node: Node) -> int:
+    return aligned(max_elements(node.shape[:-1]) * _columns(node) * 8)
 
 
 def _workspace(node: Node) -> int:
-    return max_elements(node.shape[:-1]) * _chosen(node) * 8 if _long(node) else 0
+    columns = _columns(node)
+    if not columns:
+        return 0
+    room = width(node) * -(-width(node.inputs[0]) // columns)
+    return _best_bytes(node) + max_elements(node.shape[:-1]) * room * 8
 
 
-def _lower_long(node: Node, context: Context) -> list[Dispatch]:
+def _lower_long(node: Node, columns: int) -> list[Dispatch]:
     x, k = node.inputs[0], width(node)
     count, n = rows(x.shape[:-1]), width(x)
-    chosen = Workspace(node)
+    best, found = Workspace(node), Workspace(node, _best_bytes(node))
+    sizes = {"GROUP": 64, "COLUMNS": columns}
 
     def grid(dims: Dims) -> Groups:
-        return -(-n // _BLOCK), count(dims), 1
+        return -(-columns // sizes["GROUP"]), count(dims), 1
 
-    scalars: dict[str, Scalar] = {"rows": count, "n": _chosen(node), "k": k}
+    scalars: dict[str, Scalar] = {"rows": count, "n": n, "k": k}
     return [
-        Dispatch(top_k_of_blocks, {"SIZE": _BLOCK}, {"x": x, "chosen": chosen}, {"n": n, "k": k}, grid),
-        Dispatch(top_k_of_chosen, {}, {"chosen": chosen, "out": node}, scalars, along(count)),
+        Dispatch(column_best, sizes, {"x": x, "best": best}, {"n": n}, grid),
+        Dispatch(
+            top_k_of_columns,
+            {"COLUMNS": columns, "MOST": _MOST_OF_COLUMNS},
+            {"x": x, "best": best, "found": found, "out": node},
+            scalars,
+            along(count),
+        ),
     ]
 
 
 def _lower_top_k(node: Node, context: Context) -> list[Dispatch]:
-    if _long(node):
-        return _lower_long(node, context)
+    columns = _columns(node)
+    if columns:
+        return _lower_long(node, columns)
     x = node.inputs[0]
     count = rows(x.shape[:-1])
     scalars: dict[str, Scalar] = {"rows": count, "n": width(x), "k": width(node)}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import TypeAlias
 
 import numpy as np
@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from graphml.errors import UsageError
 from graphml.generate.sampling import filters
+from graphml.generate.sampling.best import Best, first_choice
 from graphml.generate.sampling.candidates import Candidates, Floats, Ids, all_candidates
+from graphml.generate.sampling.numbers import Numbers
 from graphml.generate.sampling.params import SamplingParams
 
 Step: TypeAlias = Callable[[Candidates, Sequence[int]], Candidates]
@@ -33,14 +35,28 @@ class Sampler:
     steps: tuple[tuple[str, Step], ...]
     n_adjusting: int
 
-    def sample(self, logits: Floats, history: Sequence[int], generator: np.random.Generator) -> int:
+    def sample(self, logits: Floats, history: Sequence[int], generator: Numbers) -> int:
         """Return the id of the next token.
 
         logits: float32 [n_vocab]; history: ids so far, prompt included, which the penalties look at.
         Greedy params draw nothing from the generator, all others one number per token.
         Raises UsageError for logits of another shape, NaN or +inf among them, or no token left to choose.
         """
-        candidates = self._last(logits, history)
+        return self._draw(self._last(logits, history), generator)
+
+    def sample_best(self, best: Best, generator: Numbers) -> int | None:
+        """Return what `sample` would of the whole row; None where the best tokens do not tell.
+
+        Then nothing is drawn from the generator.
+        """
+        candidates = first_choice(self.params, best)
+        if candidates is None:
+            return None
+        for _, step in self.steps[1:]:
+            candidates = step(candidates, ())
+        return self._draw(candidates, generator)
+
+    def _draw(self, candidates: Candidates, generator: Numbers) -> int:
         if self.params.greedy:
             return int(candidates.ids[0])
         weights = np.exp(candidates.logits - candidates.logits.max())
@@ -143,3 +159,9 @@ def _check_usable(logits: Floats) -> None:
     if highest > 0:
         raise UsageError(f"logits: wanted finite numbers, got +inf for token {int(np.argmax(logits))}")
     raise UsageError("logits: every token is forbidden (-inf), none is left to choose")
+
+
+@lru_cache(maxsize=64)
+def sampler_of(params: SamplingParams) -> Sampler:
+    """`make_sampler`, for those who ask again at every token."""
+    return make_sampler(params)

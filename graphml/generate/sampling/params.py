@@ -88,6 +88,13 @@ class SamplingParams:
         return self.penalty_last_n != 0 and not neutral
 
 
+def checked_params(params: SamplingParams | None) -> SamplingParams:
+    """The settings, or those of greedy sampling for None; UsageError for anything else."""
+    if params is not None and not isinstance(params, SamplingParams):
+        raise UsageError(f"params: wanted SamplingParams or None, got {params!r}")
+    return params or SamplingParams()
+
+
 def _real(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> float:
     wanted = "a finite number"
     if high < math.inf:

@@ -1,0 +1,106 @@
+"""Sampling that sees the best tokens of a row alone, where these decide which token is drawn.
+
+What is chosen is what the chain would choose of the whole row, to the last bit: filters get the same numbers
+in the same order, and where the rest of the row could matter nothing is chosen. Knows no device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphml.generate.sampling.candidates import Candidates, Floats, Ids
+from graphml.generate.sampling.params import SamplingParams
+
+_MARGIN = 2e-5
+"""How far from an edge between two tokens the sum of probabilities must be: sums differ by their order."""
+
+
+@dataclass(frozen=True, eq=False)
+class Best:
+    """The best tokens of a row, the largest logit first, equals by id.
+
+    ids int32 [k], logits float32 [k]; log_sum: the logarithm of the sum of exp(logits) of the whole row; row:
+    gives the whole row, float32 [n_vocab], or None where it is gone.
+    """
+
+    ids: Ids
+    logits: Floats
+    log_sum: float
+    n_vocab: int
+    row: Callable[[], Floats | None] = lambda: None
+
+    @property
+    def usable(self) -> bool:
+        """Whether the whole row is made of numbers, of which one at least is no minus infinity."""
+        return math.isfinite(self.log_sum)
+
+
+def may_decide(params: SamplingParams, n_best: int) -> bool:
+    """Whether so many best tokens are enough, often at least: else the row is better read at once."""
+    if params.logit_bias or params.penalised:
+        return False
+    return decides_always(params, n_best) or (
+        params.top_k == 0 and params.typical_p == 1.0 and (params.top_p < 1.0 or params.min_p > 0.0)
+    )
+
+
+def decides_always(params: SamplingParams, n_best: int) -> bool:
+    """Whether so many best tokens are enough whatever the row is."""
+    return params.greedy or 0 < params.top_k <= n_best
+
+
+def first_choice(params: SamplingParams, best: Best) -> Candidates | None:
+    """What the chain's first choosing step leaves of the whole row, or None where the best do not tell."""
+    if not may_decide(params, len(best.ids)) or not best.usable:
+        return None
+    found = Candidates(best.ids, best.logits, is_sorted=True)
+    if params.greedy:
+        return found.head(1)
+    if params.top_k > 0:
+        return found.head(min(params.top_k, best.n_vocab))
+    if params.top_p < 1.0:
+        return _top_p(params, found, best)
+    return _min_p(params, found, best)
+
+
+def _top_p(params: SamplingParams, found: Candidates, best: Best) -> Candidates | None:
+    running = np.cumsum(np.exp(found.logits.astype(np.float64) - best.log_sum))
+    margin = _MARGIN + abs(best.log_sum) * 2.0**-22
+    needed = int(np.searchsorted(running, params.top_p)) + 1
+    near = np.abs(running - params.top_p).min() <= margin
+    kept = max(needed, params.min_keep)
+    whole = len(found) == best.n_vocab
+    if near or (max(needed, kept) > len(found) and not whole):
+        return None
+    return found.head(kept)
+
+
+def _min_p(params: SamplingParams, found: Candidates, best: Best) -> Candidates | None:
+    lowest = found.logits[0] + np.float32(math.log(params.min_p))
+    count = int((found.logits >= lowest).sum())
+    if len(found) < best.n_vocab and max(count + 1, params.min_keep) > len(found):
+        return None
+    if count < params.min_keep:
+        return found.head(params.min_keep)
+    kept = found.head(count)  # of the whole row they are taken in the order in which they stand there
+    return kept.take(np.argsort(kept.ids), is_sorted=False)
+
+
+def draw_settings(params: SamplingParams, number: float, n_best: int) -> tuple[float, ...] | None:
+    """How a device would draw the same (`graphml.ir.ops.sampling.SETTINGS`); None where it cannot tell.
+
+    number: what the random generator gives for this token. The device draws for the step after; what it drew
+    is checked against the sampler, so it must be right nearly always, no more.
+    """
+    if params.greedy:
+        return (1.0, 1.0, 1.0, 0.0, 0.0) if may_decide(params, n_best) else None
+    largest_first = params.top_k > 0 or params.top_p < 1.0
+    if not (may_decide(params, n_best) and largest_first and params.typical_p == 1.0):
+        return None
+    if params.dynatemp_range > 0.0 or params.temperature < 1e-3 or params.min_keep > 1:
+        return None
+    return (1.0 / params.temperature, float(params.top_k), params.top_p, params.min_p, number)

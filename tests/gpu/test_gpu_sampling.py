@@ -1,0 +1,176 @@
+"""Sampling on GPU backends: steps ahead and rows that stay on the device change no token."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graphml_gpu import outputs
+
+import graphml
+from graphml.engine import discovery
+from graphml.generate import ahead
+from graphml.generate.sampling import SamplingParams, draw_settings
+
+STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
+DEVICES = [name for name in ("opencl", "wgpu") if discovery.backend(name).unavailable() is None]
+IDS = [1, 403, 407, 261, 378]
+LENGTH = 24
+
+pytestmark = pytest.mark.skipif(not DEVICES, reason="neither wgpu nor OpenCL finds a device")
+
+DRAWN = [
+    SamplingParams(),
+    SamplingParams(temperature=0.8, top_k=40),
+    SamplingParams(temperature=1.1, top_p=0.8, min_p=0.02),
+]
+OTHERS = [
+    SamplingParams(temperature=1.0, min_p=0.1),
+    SamplingParams(temperature=1.0),
+    SamplingParams(repeat_penalty=1.3),
+]
+
+
+@pytest.fixture(scope="module", params=DEVICES)
+def model(request: pytest.FixtureRequest) -> Iterator[graphml.Model]:
+    with graphml.load(STORIES, request.param, n_batch=8) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def plain(model: graphml.Model) -> Iterator[graphml.Model]:
+    """The same model, whose rows are read whole."""
+    with graphml.load(STORIES, model.executor.backend.name, n_batch=8) as opened:
+        opened.executor.backend = replace(opened.executor.backend, reads_back=False)
+        yield opened
+
+
+def generated(model: graphml.Model, params: SamplingParams, n: int = LENGTH) -> list[int]:
+    with model.session(n_ctx=64, seed=5) as session:
+        return [token.id for token in session.generate(IDS, params, n)]
+
+
+def rows_read(model: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes of each reading from now on; a row, of 512 logits here, counts as long."""
+    monkeypatch.setattr(outputs, "_SMALL", 1024)
+    found: list[int] = []
+    driver = model.executor.device.memory.driver  # type: ignore[attr-defined]
+    for name in ("read", "later"):
+        real = getattr(driver, name)
+
+        def counting(ranges, real=real):  # type: ignore[no-untyped-def]
+            found.append(sum(n_bytes for _, _, n_bytes in ranges))
+            return real(ranges)
+
+        monkeypatch.setattr(driver, name, counting)
+    return found
+
+
+@pytest.mark.parametrize("params", DRAWN + OTHERS, ids=range(6))
+def test_tokens_are_those_of_whole_rows(
+    params: SamplingParams, model: graphml.Model, plain: graphml.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, before = rows_read(model, monkeypatch), model.executor.n_steps
+    assert generated(model, params) == generated(plain, params)
+    steps = model.executor.n_steps - before
+    if params in DRAWN[:2]:
+        assert steps == LENGTH
+        assert max(read) <= 600
+    assert steps <= LENGTH * 3 // 2
+
+
+def test_what_the_device_drew_is_checked(
+    model: graphml.Model, plain: graphml.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It draws with other numbers than the host here: steps are dropped, tokens stay what they are."""
+    before = model.executor.n_steps
+    monkeypatch.setattr(
+        ahead, "draw_settings", lambda params, number, n: draw_settings(params, 1 - number, n)
+    )
+    assert generated(model, DRAWN[1]) == generated(plain, DRAWN[1])
+    assert model.executor.n_steps - before > LENGTH
+
+
+@pytest.mark.parametrize("params", DRAWN[:2], ids=["greedy", "drawn"])
+def test_a_generation_can_end_anywhere_and_go_on(params: SamplingParams, model: graphml.Model) -> None:
+    wanted = generated(model, params)
+    with model.session(n_ctx=64, seed=5) as session:
+        running = session.generate(IDS, params, LENGTH)
+        found = [next(running).id for _ in range(4)]
+        assert session.n_past == len(IDS) + 4
+        found += [token.id for token in session.generate((), params, 3)]  # the first is left
+        for token in session.generate((), params, LENGTH):
+            found.append(token.id)
+            if len(found) == 10:
+                session.cancel()
+        assert session.stop_reason == "cancel"
+        found.append(session.sample(params))
+        logits = session.eval(found[-1:])
+        assert found == wanted[: len(found)]
+        if params.greedy:
+            assert int(logits.argmax()) == wanted[len(found)]
+            session.rewind(len(IDS) + 6)
+            again = [token.id for token in session.generate((), params, LENGTH - 6)]
+            assert again == wanted[6:]
+
+
+def test_stops_and_full_contexts_end_as_ever(model: graphml.Model) -> None:
+    wanted = generated(model, SamplingParams())
+    for place, params in (
+        (7, SamplingParams(stop_tokens=frozenset({wanted[7]}))),
+        (9, SamplingParams(stop=(model.decode(wanted[:10])[-4:],))),
+    ):
+        session = model.session(n_ctx=64)
+        found = [token.id for token in session.generate(IDS, params, LENGTH)]
+        assert session.stop_reason == "stop"
+        assert found == wanted[: len(found)]
+        assert len(found) <= place + 1
+        rest = [token.id for token in session.generate((), None, LENGTH - len(found))]
+        assert found + rest == wanted
+    session = model.session(n_ctx=len(IDS) + 6)
+    assert [token.id for token in session.generate(IDS)] == wanted[:6]
+    assert session.stop_reason == "context"
+
+
+def test_sessions_take_turns_between_steps(model: graphml.Model) -> None:
+    alone = [generated(model, params) for params in DRAWN[:2]]
+    sessions = [model.session(n_ctx=64, seed=5) for _ in DRAWN[:2]]
+    turns = [s.generate(IDS, params, LENGTH) for s, params in zip(sessions, DRAWN, strict=False)]
+    together = [[first.id, second.id] for first, second in zip(*turns, strict=True)]
+    assert np.array(together).T.tolist() == alone
+    found: dict[int, list[int]] = {}
+    threads = [
+        threading.Thread(target=lambda i=i: found.update({i: generated(model, DRAWN[i])})) for i in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [found[0], found[1]] == alone
+
+
+def test_batches_read_the_best_of_each_row(
+    model: graphml.Model, plain: graphml.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def both(which: graphml.Model, params: list[SamplingParams]) -> list[tuple[int, int]]:
+        with which.batch(2, n_ctx=64, seed=5) as batch:
+            return [(i, token.id) for i, token in batch.generate([IDS, IDS[:3]], params, 8)]
+
+    read = rows_read(model, monkeypatch)
+    assert both(model, DRAWN[:2]) == both(plain, DRAWN[:2])
+    assert max(read) <= 2 * 600
+    assert both(model, [DRAWN[0], OTHERS[2]]) == both(plain, [DRAWN[0], OTHERS[2]])
+
+
+def test_values_are_captured_at_every_token(model: graphml.Model, plain: graphml.Model) -> None:
+    found = []
+    for one in (model, plain):
+        with one.session(n_ctx=64, capture="layers.1.attention", history=True) as session:
+            ids = [token.id for token in session.generate(IDS, max_tokens=6)]
+            found.append((ids, np.concatenate([step["layers.1.attention"] for step in session.history])))
+    assert found[0][0] == found[1][0]
+    np.testing.assert_array_equal(found[0][1], found[1][1])
