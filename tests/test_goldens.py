@@ -21,7 +21,7 @@ from graphml.engine.loading import open_executor
 from graphml.ir.text import parse, write
 from graphml.passes.fusion import all_ops
 from graphml.passes.plan import plan_memory
-from tests import fusion_counts, golden
+from tests import fusion_counts, golden, transformers_records
 from tests.golden import Floats, nmse
 
 LIMIT = 1e-6
@@ -58,7 +58,8 @@ def evaluate(executor: Executor, pieces: list[list[int]]) -> Floats:
     return np.concatenate(steps)
 
 
-WITHOUT = {"rwkv6", "rwkv7"}  # llama.cpp made no golden of them: see tests/test_rwkv.py
+# llama.cpp made no golden of them: see test_rwkv.py, test_transformers_records.py, models/test_encoders.py
+WITHOUT = {"rwkv6", "rwkv7", "jina-bert-v2", "nomic-bert-moe", *transformers_records.RECORDS}
 
 
 def test_there_are_goldens() -> None:

@@ -19,7 +19,7 @@ from graphml import settings
 from graphml.errors import GraphmlError
 
 COMMANDS = (
-    "run", "chat", "info", "plan", "placement", "doctor", "pull", "perplexity", "graph",
+    "run", "chat", "embed", "info", "plan", "placement", "doctor", "pull", "perplexity", "graph",
     "diff", "explain", "profile", "bench", "tune", "compare", "bisect", "verify", "new-arch",
     "test-backend",
     "report",

@@ -215,7 +215,8 @@ def test_architectures() -> None:
         name = row["architecture"]
         assert row["what it is"] == architecture_table.first_line(name), architecture_table.HOW
         proved = [cell.split() for cell in row["NMSE against llama.cpp"].split(", ") if cell]
-        assert [golden for golden, _ in proved] == architecture_table.goldens(name), architecture_table.HOW
+        wanted = architecture_table.goldens(name) or architecture_table.others(name)
+        assert [golden for golden, _ in proved] == wanted, architecture_table.HOW
         assert all(float(error) <= 1e-6 for _, error in proved)
 
 

@@ -1,0 +1,45 @@
+"""Architectures without a golden of llama.cpp, on every backend: what transformers says of the weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphml.engine import discovery
+from graphml.engine.cache import PagedCache
+from graphml.engine.executor import BLOCK_SIZE
+from graphml.engine.loading import open_executor
+from tests.golden import Floats, nmse
+from tests.test_architectures import BACKENDS, MODELS, write_model
+from tests.transformers_records import FOLDER, RECORDS, TOKENS, read
+
+LIMIT = 1e-10
+NAMES = sorted(path.stem for path in FOLDER.glob("*.npz"))
+
+
+def rows(name: str, backend: str, path: Path, step: int) -> Floats:
+    """The rows of all tokens, fed in steps of so many."""
+    write_model(path, *MODELS[f"{name}-{RECORDS[name].sample}"])
+    executor = open_executor(path, backend, threads=2, cache_dtype="f32", n_batch=len(TOKENS))
+    try:
+        cache = PagedCache(64, BLOCK_SIZE)
+        state = executor.state(cache)
+        pieces = [TOKENS[i : i + step] for i in range(0, len(TOKENS), step)]
+        return np.concatenate([executor.step(piece, cache, state, True).copy() for piece in pieces])
+    finally:
+        executor.close()
+
+
+def test_every_record_is_of_an_architecture() -> None:
+    assert sorted(RECORDS) == NAMES
+    assert set(NAMES) <= set(discovery.architecture_names())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_it_is_what_transformers_says(name: str, backend: str, tmp_path: Path) -> None:
+    causal = discovery.architecture(name).causal
+    for step in (len(TOKENS), 1) if causal and backend == "cpu" else (len(TOKENS),):
+        assert nmse(rows(name, backend, tmp_path / "model.gguf", step), read(name)) <= LIMIT

@@ -1,0 +1,172 @@
+"""Records what transformers computes for tiny models that have no golden of llama.cpp: a tool for developers.
+
+    python -m venv VENV; VENV/bin/pip install torch==2.13.0 transformers gguf
+    PYTHONPATH=.:quant:models VENV/bin/python -m tests.transformers_records [NAME ...]
+
+The models are the architectures' own samples with the weights that the tests give them (`tests/golden.py`);
+what is recorded, in float64 and then rounded, lies in `tests/data/transformers`, so that the tests need
+neither package. Made with transformers 5.23.0.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests import golden
+
+FOLDER = Path(__file__).parent / "data" / "transformers"
+TOKENS = np.random.default_rng(3).integers(0, 80, 40)
+SIZES = {"vocab_size": 80, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "intermediate_size": 96, "max_position_embeddings": 128, "pad_token_id": 0, "bos_token_id": 1,
+         "eos_token_id": 2}  # fmt: skip
+Weights = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Record:
+    """A sample of an architecture and its counterpart.
+
+    make: the class of transformers and the arguments of its configuration; names: parameter of transformers
+    -> tensor of the sample, or of its rows [first:end], `{i}` standing for each of two layers.
+    """
+
+    sample: str
+    make: Callable[[Any], Any]
+    names: Mapping[str, str]
+
+
+def _pairs(theirs: str, ours: str, kinds: str = "weight bias") -> dict[str, str]:
+    return {f"{theirs}.{kind}": f"{ours}.{kind}" for kind in kinds.split()}
+
+
+def _layers(parts: Mapping[str, str], theirs: str, kinds: str = "weight bias") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, ours in parts.items():
+        found |= _pairs(f"{theirs}.{name}", f"blk.{{i}}.{ours}", kinds)
+    return found
+
+
+def _thirds(theirs: str, kinds: str) -> dict[str, str]:
+    return {
+        f"{theirs}.{part}_proj.{kind}": f"blk.{{i}}.attn_qkv.{kind}[{n * 64}:{n * 64 + 64}]"
+        for n, part in enumerate("qkv")
+        for kind in kinds.split()
+    }
+
+
+_EMBEDDED = {"embeddings.word_embeddings.weight": "token_embd.weight",
+             "embeddings.token_type_embeddings.weight": "token_types.weight",
+             **_pairs("embeddings.LayerNorm", "token_embd_norm")}  # fmt: skip
+_NORMS = _layers(
+    {"post_attention_layernorm": "attn_output_norm", "post_mlp_layernorm": "layer_output_norm"}, "layers.{i}"
+)
+RECORDS = {
+    "bert": Record(
+        "plain",
+        lambda tf: tf.BertModel(tf.BertConfig(**SIZES, layer_norm_eps=1e-5), add_pooling_layer=False),
+        {**_EMBEDDED, "embeddings.position_embeddings.weight": "position_embd.weight",
+         **_layers({"attention.self.query": "attn_q", "attention.self.key": "attn_k",
+                    "attention.self.value": "attn_v", "attention.output.dense": "attn_output",
+                    "attention.output.LayerNorm": "attn_output_norm", "intermediate.dense": "ffn_up",
+                    "output.dense": "ffn_down", "output.LayerNorm": "layer_output_norm"},
+                   "encoder.layer.{i}")},
+    ),
+    "nomic-bert": Record(
+        "plain",
+        lambda tf: tf.NomicBertModel(
+            tf.NomicBertConfig(**SIZES, layer_norm_eps=1e-5), add_pooling_layer=False
+        ),
+        {**_EMBEDDED, **_NORMS, **_thirds("layers.{i}.self_attn", "weight"),
+         **_layers({"self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+                    "mlp.down_proj": "ffn_down"}, "layers.{i}", "weight")},
+    ),
+    "jina-bert-v3": Record(
+        "plain",
+        lambda tf: tf.JinaEmbeddingsV3Model(
+            tf.JinaEmbeddingsV3Config(**SIZES, layer_norm_eps=1e-5, type_vocab_size=2,
+                                      rope_parameters={"rope_theta": 10000.0, "rope_type": "default"}),
+            add_pooling_layer=False,
+        ),
+        {**_EMBEDDED, **_NORMS, **_thirds("layers.{i}.self_attn", "weight bias"),
+         **_layers({"self_attn.o_proj": "attn_output", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"},
+                   "layers.{i}")},
+    ),
+    "modern-bert": Record(
+        "plain",
+        lambda tf: tf.ModernBertModel(
+            tf.ModernBertConfig(**SIZES, norm_eps=1e-5, local_attention=16, cls_token_id=1, sep_token_id=2)
+        ),
+        {"embeddings.tok_embeddings.weight": "token_embd.weight",
+         "embeddings.norm.weight": "token_embd_norm.weight", "final_norm.weight": "output_norm.weight",
+         "layers.1.attn_norm.weight": "blk.1.attn_norm.weight",
+         **_layers({"attn.Wqkv": "attn_qkv", "attn.Wo": "attn_output", "mlp_norm": "ffn_norm",
+                    "mlp.Wi": "ffn_up", "mlp.Wo": "ffn_down"}, "layers.{i}", "weight")},
+    ),
+    "bitnet": Record(
+        "plain",
+        lambda tf: tf.BitNetForCausalLM(
+            tf.BitNetConfig(**SIZES, num_key_value_heads=2, rms_norm_eps=1e-5, hidden_act="silu",
+                            tie_word_embeddings=True,
+                            rope_parameters={"rope_theta": 10000.0, "rope_type": "default"})
+        ),
+        {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
+         **_layers({"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+                    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+                    "self_attn.o_proj": "attn_output", "self_attn.attn_sub_norm": "attn_sub_norm",
+                    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+                    "mlp.ffn_sub_norm": "ffn_sub_norm"}, "model.layers.{i}", "weight")},
+    ),
+}  # fmt: skip
+
+
+def weights(name: str) -> Weights:
+    """The weights of an architecture's sample by GGUF's names."""
+    module: Any = importlib.import_module(f"graphml_models.{name.replace('-', '_')}")
+    model = next(one for one in module.sample(name) if one.name == RECORDS[name].sample)
+    return {tensor: golden.weights(tensor, shape[::-1], seed=7) for tensor, shape in model.tensors.items()}
+
+
+def _tensor(ours: Weights, name: str) -> Any:
+    whole, _, rows = name.partition("[")
+    first, _, end = rows.rstrip("]").partition(":")
+    return ours[whole][int(first) : int(end)] if rows else ours[whole]
+
+
+def record(name: str) -> Any:
+    """The last hidden rows or logits of `TOKENS`, float32 [T, n]; every parameter must have a counterpart."""
+    import torch
+    import transformers
+
+    one, ours = RECORDS[name], weights(name)
+    model = one.make(transformers).double().eval()
+    model.set_attn_implementation("eager")
+    given = {}
+    for theirs, tensor in one.names.items():
+        for i in range(2) if "{i}" in theirs else [0]:
+            given[theirs.format(i=i)] = torch.from_numpy(_tensor(ours, tensor.format(i=i)).astype(np.float64))
+    missing, unknown = model.load_state_dict(given, strict=False)
+    tied = {"lm_head.weight", "encoder.embed_tokens.weight"}
+    if unknown or {key for key in missing if "inv_freq" not in key} - tied:
+        raise SystemExit(f"{name}: without counterpart: {missing}, {unknown}")
+    with torch.no_grad():
+        out = model(torch.from_numpy(TOKENS)[None])
+    rows = out.logits if hasattr(out, "logits") else out.last_hidden_state
+    return rows[0].numpy().astype(np.float32)
+
+
+def read(name: str) -> Any:
+    """What was recorded."""
+    with np.load(FOLDER / f"{name}.npz") as arrays:
+        return arrays["rows"]
+
+
+if __name__ == "__main__":
+    for asked in sys.argv[1:] or RECORDS:
+        np.savez_compressed(FOLDER / f"{asked}.npz", rows=record(asked))
