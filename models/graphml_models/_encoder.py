@@ -18,7 +18,7 @@ def embedded(weights: Tensors, config: Config, positions_TD: Node | None = None)
     x_TD = g.embed(weights["token_embd"], g.tokens)
     kinds = weights.get("token_types")
     if kinds is not None:
-        x_TD = g.add(x_TD, g.flatten(g.rows(kinds, g.column_numbers(1))), "typed")
+        x_TD = g.add(x_TD, g.flatten(g.rows(kinds, g.column_numbers(g.positions, 1))), "typed")
     if positions_TD is not None:
         x_TD = g.add(x_TD, positions_TD, "placed")
     return norm(weights, x_TD, "token_embd_norm", config.norm_eps)
