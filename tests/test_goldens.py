@@ -121,6 +121,7 @@ _INDEXER = {
     for part in ("k_norm.weight", "k_norm.bias", "proj.weight", "attn_k.weight", "attn_q_b.weight")
 }
 _DENSE = {"ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"}
+_POOLS = {f"indexer_compressor_{part}.weight" for part in ("gate", "ape")}
 OTHERWISE_UNUSED = {
     "cogvlm-dense": {"rope_freqs.weight", *_PICTURES},
     "dots3note-moe": _INDEXER,
@@ -129,6 +130,7 @@ OTHERWISE_UNUSED = {
     "ernie4_5-moe-moe": _OUTPUT_BIAS,
     "hy_v3-moe": _DENSE,  # beside its experts
     "mimo2-moe": {*_DENSE, "attn_q.bias", "attn_k.bias", "attn_v.bias"},
+    "glm5-next-moe": {*_INDEXER, *_POOLS, *(f"attn_{part}.bias" for part in "qkv")},
     "mpt-dense": {"attn_k_norm.weight", "attn_k_norm.bias"},  # without one of queries
     "pangu-embedded-dense": {"rope_freqs.weight"},
     "qwen2vl-dense": {"output.bias"},

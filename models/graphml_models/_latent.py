@@ -32,7 +32,7 @@ def latent(
     factor: of each token's queries, [T, 1, 1]; key_norm: the key is normed before it is rotated; narrow: what
     `narrow_queries` gave, if it was asked already.
     """
-    q_TNH = g.heads(_queries(g, config, layer, x_TD, narrow), config.n_head)
+    q_TNH = g.heads(queries(g, config, layer, x_TD, narrow), config.n_head)
     if factor is not None:
         q_TNH = g.mul(q_TNH, factor, "q_scaled")
     n_rot, width = config.rope.n_rot, fixed(q_TNH.shape[2])
@@ -55,8 +55,8 @@ def narrow_queries(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node
     return g.rms_norm(narrow, layer["attn_q_a_norm"], config.norm_eps, "q_norm")
 
 
-def _queries(g: Builder, config: Config, layer: Layer, x_TD: Node, narrow: Node | None) -> Node:
-    """All heads' queries."""
+def queries(g: Builder, config: Config, layer: Layer, x_TD: Node, narrow: Node | None = None) -> Node:
+    """All heads' queries, by way of a narrow value in the larger models."""
     if layer.get("attn_q"):
         return layer.linear(x_TD, "attn_q", "q")
     return layer.linear(narrow or narrow_queries(g, config, layer, x_TD), "attn_q_b", "q")
