@@ -15,7 +15,7 @@ from graphml.backend import Device
 from graphml.engine.compile import CompileOptions, prepare
 from graphml.engine.executor import Executor
 from graphml.errors import UsageError
-from graphml.inspect.forced import GIVEN, Arrays, extract, forced, run, shown, unit, unquantized
+from graphml.inspect.forced import GIVEN, Arrays, extract, forced, is_state, run, shown, unit, unquantized
 from graphml.inspect.inside import Inside, look_inside
 from graphml.inspect.numbers import Difference, difference, tolerance
 from graphml.inspect.observe import Observation, Step
@@ -73,8 +73,8 @@ class Finding:
 
     @property
     def made_by(self) -> Op:
-        """The op whose kernel computes the value, which may be one of several results."""
-        return maker(self.node).op
+        """The op whose kernel computes the value, maybe one of several results, or changes the state."""
+        return maker(self.unit[-1] if is_state(self.node) else self.node).op
 
 
 @dataclass(frozen=True)
@@ -222,10 +222,10 @@ class _Bench:
 def _bench(step: Step, judge: Judge) -> _Bench:
     plain, device = _graph_of(judge, step), judge.executor.device
     visible = {node.name: node for node in shown(step.graph) if node.name in step.values}
-    given = {name for name, node in visible.items() if not node.op.is_write}
+    given = {name for name, node in visible.items() if not is_state(node)}
     here = run(device, forced(step.graph, given), _given(step, given))[0]
     # Both without int8 activations: what is asked is whether the graphs mean the same.
-    names = {node.name for node in shown(plain) if not node.op.is_write}
+    names = {node.name for node in shown(plain) if not is_state(node)}
     common = given & names
     exact = unquantized(step.graph)
     meant = run(device, forced(exact, common), _given(step, common))[0]

@@ -15,7 +15,7 @@ from graphml.ir.dtype import F32
 from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
-from graphml.ir.ops.leaf import input_leaf
+from graphml.ir.ops.leaf import input_leaf, state_leaf
 from graphml.ir.ops.linear import dequantize, quantize
 from graphml.ir.shape import resolve
 from graphml.passes.expand import expand
@@ -37,9 +37,29 @@ class Arrays:
 
 
 def shown(graph: Graph) -> list[Node]:
-    """The nodes that a run can show, in order: computed values, and states as a step leaves them."""
-    seen = set(values(graph))
-    return [node for node in graph.nodes if node in seen or node.op.is_write]
+    """The nodes that a run can show, in order: computed values, and states as a step leaves them.
+
+    A recurrent state is shown as its leaf, behind the node that changes it.
+    """
+    seen, found = set(values(graph)), []
+    for node in graph.nodes:
+        if node in seen or node.op.is_write:
+            found.append(node)
+        if node.op.writes is not None and node.op.recurrent:
+            found.append(node.inputs[node.op.writes])
+    return found
+
+
+def is_state(node: Node) -> bool:
+    """Whether what is shown of a node is a state: nobody is given one in place of a value."""
+    return node.op.is_write or node.op is state_leaf
+
+
+def changer(graph: Graph, node: Node) -> Node:
+    """The node that makes what is shown of a node: itself, of a recurrent state who changes it."""
+    if node.op is not state_leaf:
+        return node
+    return next(one for one in graph.nodes if one.op.recurrent and one.inputs[one.op.writes or 0] is node)
 
 
 def observed(graph: Graph) -> Graph:
@@ -63,7 +83,7 @@ def forced(graph: Graph, given: Collection[str]) -> Graph:
         seen[node] = moved
         if node in visible:
             outputs[node.name] = moved
-        if node.name in given and not node.op.is_write:
+        if node.name in given and not is_state(node):
             seen[node] = Node(input_leaf, (), node.type, GIVEN + node.name)
             order.append(seen[node])
     return make_graph(order, outputs)
@@ -71,12 +91,12 @@ def forced(graph: Graph, given: Collection[str]) -> Graph:
 
 def unit(graph: Graph, name: str, given: Collection[str]) -> list[Node]:
     """The node and what lies between it and given values or leaves: all that a difference may be owed to."""
-    target = graph.node(name)
+    target = changer(graph, graph.node(name))
     found = {target}
     stack = list(target.inputs)
     while stack:
         node = stack.pop()
-        if node in found or node.op.family == "leaf" or (node.name in given and not node.op.is_write):
+        if node in found or node.op.family == "leaf" or (node.name in given and not is_state(node)):
             continue
         found.add(node)
         stack.extend(node.inputs)

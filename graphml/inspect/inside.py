@@ -11,7 +11,17 @@ import numpy as np
 
 from graphml.backend import Device
 from graphml.errors import GraphmlError
-from graphml.inspect.forced import GIVEN, Arrays, forced, observed, run, shown, unquantized
+from graphml.inspect.forced import (
+    GIVEN,
+    Arrays,
+    changer,
+    forced,
+    is_state,
+    observed,
+    run,
+    shown,
+    unquantized,
+)
 from graphml.inspect.numbers import Difference, difference, tolerance
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
@@ -82,11 +92,12 @@ def _without_int8(graph: Graph, exact: Graph, arrays: Arrays, own: Device, judge
 
 def _parts(plain: Graph, arrays: Arrays, own: Device, judge: Device) -> tuple[Part, ...]:
     right = run(judge, observed(plain), arrays)[0]
-    given = {node.name for node in shown(plain) if not node.op.is_write}
+    given = {node.name for node in shown(plain) if not is_state(node)}
     inputs = {**arrays.inputs, **{GIVEN + name: right[name] for name in given}}
     found = run(own, forced(plain, given), replace(arrays, inputs=inputs))[0]
     return tuple(
-        Part(node, difference(found[node.name], right[node.name]), tolerance([node])) for node in shown(plain)
+        Part(node, difference(found[node.name], right[node.name]), tolerance([changer(plain, node)]))
+        for node in shown(plain)
     )
 
 

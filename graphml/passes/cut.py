@@ -93,6 +93,8 @@ def cut_graph(graph: Graph, backend_of: Mapping[Node, str]) -> Cut:
     orders = [_order(computed, before, backend_of, start) for start in starts]
     runs = min(orders, key=len, default=[])
     home = {node: i for i, run in enumerate(runs) for node in run}
+    # A recurrent state is an output where its part leaves it.
+    home |= {node.inputs[node.op.writes or 0]: home[node] for node in computed if node.op.recurrent}
     parts, copies = [], []
     crossing = _crossing(computed, home)
     for i, run in enumerate(runs):

@@ -11,7 +11,7 @@ from graphml.engine.compile import CompileOptions
 from graphml.engine.loading import open_executor
 from graphml.errors import UsageError
 from graphml.inspect.compare import as_markdown, compare, with_errors
-from graphml.inspect.forced import extract, forced, unit, unquantized
+from graphml.inspect.forced import extract, forced, is_state, unit, unquantized
 from graphml.inspect.numbers import INT8_TOLERANCE, TOLERANCES, difference, tolerance
 from graphml.inspect.observe import observe, restore, save
 from graphml.inspect.stages import describe_model
@@ -105,7 +105,7 @@ def test_forced_and_extracted_graphs_are_well_formed(tmp_path: Path) -> None:
     executor = open_executor(path, "cpu", 2, n_batch=32)
     (step,) = observe(executor, [3]).steps
     executor.close()
-    given = {name for name in step.values if not step.graph.node(name).op.is_write}
+    given = {name for name in step.values if not is_state(step.graph.node(name))}
     verify(forced(step.graph, given))
     verify(unquantized(step.graph))
     assert not any(node.dtype.name.startswith("q8") for node in unquantized(step.graph).nodes)
