@@ -130,10 +130,19 @@ def _batch() -> list[Case]:
     ]
 
 
+def _kinds() -> list[Case]:
+    """One shape of about a billion weights for each kind of architecture."""
+    ratios = {"gemma3-1b": 1.0, "mamba2-1b": 1.0, "qwen35-1b": 1.3, "qwen3moe-1b": 1.3}
+    return [
+        Case(shape, shape, "Q4_K_M", TOKENS, (Goal("ratio", ratio),)) for shape, ratio in ratios.items()
+    ]
+
+
 _ALL = (
     Suite("targets", "the speed that graphml is to have beside llama.cpp", _targets(), peers=True),
     Suite("realizar", "SHORT_CONTEXT, LONG_CONTEXT and DECODE_SINGLE on the shape of phi-2", _realizar()),
     Suite("das", "SmolLM2 kept as fp32, q8 and q4: resident memory, prefill, generation", _das()),
+    Suite("kinds", "dense, recurrent, hybrid and mixture of experts beside llama.cpp", _kinds(), peers=True),
     Suite("batch", "1 to 32 sequences at once", _batch()),
 )
 SUITES: Mapping[str, Suite] = {suite.name: suite for suite in _ALL}
