@@ -51,9 +51,15 @@ def convolution(g: Builder, layer: Layer, name: str, x_TC: Node, n_conv: int, wh
     return g.ssm_conv(x_TC, weight, None, layer.index, what)
 
 
-def hybrid(architecture: str, memory: Shapes, name: str = "plain", **more: Any) -> SampleModel:
-    """A tiny model for tests: a layer of these tensors, one of attention; more: as of `transformer`."""
+def hybrid(
+    architecture: str, memory: Shapes, attention: Shapes = HEAD_NORMS, name: str = "plain", **more: Any
+) -> SampleModel:
+    """A tiny model for tests: a layer with tensors of a memory, others with those of attention.
+
+    more: as of `transformer`.
+    """
     top = {f"blk.0.{tensor}": shape for tensor, shape in memory.items()} | more.pop("top", {})
-    attention = (*SPLIT_QKV, *HEAD_NORMS, "attn_output.weight")
-    gone = tuple(f"blk.0.{tensor}" for tensor in attention if tensor not in memory)
+    of_attention = (*SPLIT_QKV, *attention, "attn_output.weight")
+    gone = tuple(f"blk.0.{tensor}" for tensor in of_attention if tensor not in memory)
+    more["layer"] = {**attention, **more.get("layer", {})}
     return transformer(architecture, name, top=top, without=gone + more.pop("without", ()), **more)

@@ -20,7 +20,7 @@ def latent(
     g: Builder,
     config: Config,
     layer: Layer,
-    table: Node,
+    table: Node | None,
     x_TD: Node,
     mode: str = "norm",
     factor: Node | None = None,
@@ -46,7 +46,9 @@ def latent(
     k_T1P = g.heads(g.columns(kv_TE, n_latent, n_latent + n_rot), 1)
     if key_norm:
         k_T1P = g.rms_norm(k_T1P, layer["attn_k_norm"], config.norm_eps, "k_norm")
-    return q_TNI, g.rope(q_TNP, table, mode, "q_rope"), kv_TR, g.rope(k_T1P, table, mode, "k_rope")
+    if table is not None:
+        q_TNP, k_T1P = g.rope(q_TNP, table, mode, "q_rope"), g.rope(k_T1P, table, mode, "k_rope")
+    return q_TNI, q_TNP, kv_TR, k_T1P
 
 
 def narrow_queries(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
@@ -90,7 +92,7 @@ def unfolded(
     g: Builder,
     config: Config,
     layer: Layer,
-    table: Node,
+    table: Node | None,
     x_TD: Node,
     mode: str = "norm",
     factor: Node | None = None,

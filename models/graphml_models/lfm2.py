@@ -15,8 +15,8 @@ from graphml.ir.node import Node
 from graphml_models import _config, llama
 from graphml_models._attention import norm_heads, project, rotate
 from graphml_models._hybrid import convolution, hybrid, read_heads
-from graphml_models._samples import HEAD_NORMS, Shapes
 from graphml_models._samples import Keys as Metadata
+from graphml_models._samples import Shapes
 from graphml_models._windows import SIZE
 
 
@@ -84,4 +84,4 @@ def sample(name: str) -> list[SampleModel]:
     """A tiny model for tests with a window shorter than the texts it reads."""
     keys = {**KEYS, SIZE: 40, "attention.head_count_kv": [0, 2, 2]}
     gone = ("output_norm.weight",)
-    return [hybrid(name, MEMORY, n_layer=3, layer=HEAD_NORMS, metadata=keys, top=TOP, without=gone)]
+    return [hybrid(name, MEMORY, n_layer=3, metadata=keys, top=TOP, without=gone)]

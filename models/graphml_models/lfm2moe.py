@@ -10,7 +10,7 @@ from graphml.engine.architecture import Keys, SampleModel
 from graphml_models import lfm2
 from graphml_models._hybrid import hybrid
 from graphml_models._routing import Routing, shared_and_chosen
-from graphml_models._samples import DENSE_FIRST, HEAD_NORMS
+from graphml_models._samples import DENSE_FIRST
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def sample(name: str) -> list[SampleModel]:
     """A tiny model for tests."""
     return [
         hybrid(
-            name, lfm2.MEMORY, n_expert=5, layer={**HEAD_NORMS, "exp_probs_b.bias": (5,)},
+            name, lfm2.MEMORY, n_expert=5, layer={"exp_probs_b.bias": (5,)},
             metadata={**lfm2.KEYS, "expert_gating_func": 2}, top={**lfm2.TOP, **DENSE_FIRST["top"]},
             without=("output_norm.weight", *DENSE_FIRST["without"]),
         )

@@ -70,4 +70,6 @@ def sample(name: str) -> list[SampleModel]:
     """A tiny model for tests."""
     memory: Shapes = {"attn_qkv.weight": (192, 64), "attn_gate.weight": (64, 64), "attn_norm_2.weight": (64,),
                       "attn_output.weight": (64, 64)}  # fmt: skip
-    return [hybrid(name, memory, n_expert=5, metadata={"full_attention_interval": 2, "residual_scale": 3.5})]
+    return [
+        hybrid(name, memory, {}, n_expert=5, metadata={"full_attention_interval": 2, "residual_scale": 3.5})
+    ]

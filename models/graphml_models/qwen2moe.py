@@ -8,6 +8,7 @@ from functools import partial
 from graphml.engine.architecture import Layer, SampleModel
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.ir.shape import fixed
 from graphml_models import llama
 from graphml_models._config import Config as Config
 from graphml_models._experts import swiglu_experts
@@ -16,11 +17,16 @@ from graphml_models._samples import shared_expert, transformer
 
 
 def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
-    """Experts by the plain softmax of the router, and the shared one times a gate of its own."""
+    """Experts by the plain softmax of the router, and the shared one."""
     chosen_TD = swiglu_experts(g, layer, x_TD, config.n_expert_used, normalise=False)
-    gate_1D = g.reshape(layer["ffn_gate_inp_shexp"], 1, config.n_embd, keep=0)
+    return g.add(chosen_TD, shared(g, layer, x_TD), "experts")
+
+
+def shared(g: Builder, layer: Layer, x_TD: Node, scaled: bool = False) -> Node:
+    """The shared expert times its gate, one number for each token; scaled: see `Tensors.scale`."""
+    gate_1D = g.reshape(layer["ffn_gate_inp_shexp"], 1, fixed(x_TD.shape[1]), keep=0)
     gate_T1 = g.sigmoid(g.mul_mat(gate_1D, x_TD, "shared_gate"))
-    return g.add(chosen_TD, g.mul(gated_ffn(g, layer, x_TD, suffix="_shexp"), gate_T1))
+    return g.mul(gated_ffn(g, layer, x_TD, suffix="_shexp", scaled=scaled), gate_T1)
 
 
 build = partial(llama.build, attention=partial(llama.attention, mode="neox"), feed_forward=feed_forward)

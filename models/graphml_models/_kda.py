@@ -1,0 +1,131 @@
+"""Kimi delta attention (Kimi Team 2025, arXiv:2510.26692): a delta net where each element of a key fades.
+
+T tokens, D model width, N heads, H head width, E all heads' width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+from graphml.engine.architecture import Keys, Layer
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml.ir.shape import fixed
+from graphml_models import _config, _routing
+from graphml_models._delta_net import unit
+from graphml_models._hybrid import convolution, read_heads
+from graphml_models._routing import Routing
+from graphml_models._samples import Keys as Metadata
+from graphml_models._samples import Shapes
+
+BOUND = "kda.gate_lower_bound"
+
+
+@dataclass(frozen=True)
+class Kda:
+    """Width of a head; inputs of the convolutions; the least logarithm of a decay, if there is one."""
+
+    head_dim: int
+    n_conv: int
+    bound: float
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        bound = keys.number(BOUND, float("-inf"))
+        if not bound < 0.0:
+            raise keys.unsupported(BOUND, "a number below 0")
+        return cls(keys.integer("kda.head_dim"), keys.integer("ssm.conv_kernel"), bound)
+
+
+@dataclass(frozen=True)
+class Config(_routing.Config):
+    """As of every decoder with experts; the layers with latent attention, and the others' delta nets."""
+
+    kda: Kda
+    attends: tuple[bool, ...]
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        return cls(**fields(keys))
+
+
+def fields(keys: Keys) -> dict[str, Any]:
+    """The fields of `Config`; the scale is that of the heads whose place the latent takes."""
+    heads, attends = read_heads(keys)
+    known = _config.shared(keys, heads=heads)
+    width = keys.integer("attention.key_length_mla", known["head_dim"])
+    if width < 1:
+        raise keys.unsupported("attention.key_length_mla", "at least 1")
+    return {
+        **known,
+        "scale": width**-0.5,
+        "kda": Kda.read(keys),
+        "attends": attends,
+        "routing": Routing.read(keys),
+    }
+
+
+def delta_attention(g: Builder, config: Config, layer: Layer, x_TD: Node, rising: bool = False) -> Node:
+    """Before its output projection, [T, E]. rising: with a bound, `ssm_a` has the other sign in the file."""
+    net, n_head = config.kda, config.n_head
+    width = n_head * net.head_dim
+
+    def channels(what: str) -> Node:
+        x_TE = layer.linear(x_TD, f"attn_{what}", what, rows=width)
+        seen_TE = convolution(g, layer, f"ssm_conv1d_{what}", x_TE, net.n_conv, f"conv_{what}")
+        return g.heads(g.silu(seen_TE), n_head, f"{what}_conv")
+
+    q_TNH, k_TNH = (unit(g, channels(what), config.norm_eps, f"{what}_unit") for what in "qk")
+    beta_TN = g.sigmoid(of_each_head(g, layer, "ssm_beta", x_TD, n_head), "beta")
+    y_TNH = g.gated_delta_net(
+        *(q_TNH, k_TNH, channels("v"), g.heads(_decay(g, net, layer, x_TD, n_head, rising), n_head)),
+        *(g.reshape(beta_TN, n_head, 1), layer.index, net.head_dim**-0.5),
+    )
+    y_TNH = g.rms_norm(y_TNH, layer["ssm_norm"], config.norm_eps, "delta_norm")
+    gate_TE = _in_turn(layer, x_TD, "ssm_g" if layer.get("ssm_g") else "ssm_g_a", "ssm_g_b")
+    return g.mul(g.flatten(y_TNH), g.sigmoid(gate_TE), "gated")
+
+
+def _decay(g: Builder, net: Kda, layer: Layer, x_TD: Node, n_head: int, rising: bool) -> Node:
+    """What each element of a head's memory is multiplied with, [T, E]."""
+    rate_TE = g.add(_in_turn(layer, x_TD, "ssm_f_a", "ssm_f_b"), layer["ssm_dt.bias"])
+    a_E = g.flatten(g.repeat(g.reshape(layer["ssm_a"], n_head, 1, 1, keep=0), net.head_dim))
+    a_E = g.reshape(a_E, n_head * net.head_dim, keep=0)
+    if net.bound == float("-inf"):
+        return g.exp(g.mul(g.softplus(rate_TE), a_E), "decay")
+    share_TE = g.sigmoid(g.scale(g.mul(rate_TE, a_E), 1.0 if rising else -1.0))
+    return g.exp(g.scale(share_TE, net.bound), "decay")
+
+
+def _in_turn(layer: Layer, x_TD: Node, *names: str) -> Node:
+    """The product with the first tensor, and with the second if the file has it."""
+    y = layer.linear(x_TD, names[0])
+    return layer.linear(y, names[1]) if layer.get(names[1]) else y
+
+
+def of_each_head(g: Builder, layer: Layer, name: str, x_TD: Node, n_head: int) -> Node:
+    """A number for each head, [T, N]; files drop the dimension of a single head."""
+    weight = layer[name]
+    if len(weight.shape) == 1:
+        weight = g.reshape(weight, n_head, fixed(x_TD.shape[1]), keep=0)
+    return g.mul_mat(weight, x_TD, name)
+
+
+# Of a tiny model: 4 heads, 16 wide; latent attention with R 24, P 8, I 12, V 16.
+KEYS: Metadata = {
+    "ssm.conv_kernel": 4, "kda.head_dim": 16, "attention.head_count_kv": [0, 1], "attention.key_length": 32,
+    "attention.key_length_mla": 20, "rope.dimension_count": 8, "expert_gating_func": 2,
+}  # fmt: skip
+TENSORS: Shapes = {
+    **{f"attn_{what}.weight": (64, 64) for what in "qkv"},
+    **{f"ssm_conv1d_{what}.weight": (64, 1, 4) for what in "qkv"},
+    "attn_output.weight": (64, 64), "ssm_a": (4,), "ssm_dt.bias": (64,), "ssm_beta.weight": (4, 64),
+    "ssm_f_a.weight": (64, 64), "ssm_g_a.weight": (64, 64), "ssm_norm.weight": (16,),
+}  # fmt: skip
+LATENT: Shapes = {
+    "attn_q.weight": (80, 64), "attn_kv_a_mqa.weight": (32, 64), "attn_kv_a_norm.weight": (24,),
+    "attn_k_b.weight": (4, 24, 12), "attn_v_b.weight": (4, 16, 24), "attn_output.weight": (64, 64),
+}  # fmt: skip
