@@ -11,13 +11,13 @@ from typing import Any
 from graphml import settings
 from graphml.backend import Backend, Device, Progress, TunableDevice, no_progress
 from graphml.engine import discovery
-from graphml.engine.architecture import EMBEDDING, Architecture, Keys
+from graphml.engine.architecture import EMBEDDING, Architecture, Keys, described
 from graphml.engine.compile import DEFAULT, CompileOptions
 from graphml.engine.executor import Executor
 from graphml.engine.memory import main_memory
 from graphml.engine.offload import place_layers, with_host
 from graphml.engine.parts import several
-from graphml.errors import ArchitectureError, BackendError, WeightsError
+from graphml.errors import ArchitectureError, BackendError, GraphmlError, WeightsError
 from graphml.weights import ModelFile, open_model
 from graphml.weights.represent import checked, represented
 from graphml.weights.residence import Residence, chosen, settled
@@ -38,6 +38,10 @@ def read_architecture(file: ModelFile, arch_file: Path | None = None) -> tuple[A
         raise WeightsError(
             f"{file.path}: the metadata of architecture {name!r} make no sense: {error}"
         ) from None
+    except GraphmlError:
+        raise
+    except Exception as error:  # an architecture may be a stranger's file
+        raise ArchitectureError(f"{file.path}: architecture {name!r}: {described(error)}") from error
     return known, config
 
 

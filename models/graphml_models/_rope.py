@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from graphml.engine.architecture import Keys, Layer, Tensors
-from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 
@@ -54,9 +53,9 @@ def read_rope(keys: Keys, head_dim: int, n_ctx: int) -> Rope:
         "attn_factor": keys.number("rope.scaling.attn_factor", 1.0),
     }
     if kind not in ("none", "linear", "yarn", "longrope", "dynamic"):
-        raise ArchitectureError(
-            f"rope.scaling.type: wanted none, linear, yarn, longrope or dynamic; got {kind!r}"
-        )
+        raise keys.unsupported("rope.scaling.type", "none, linear, yarn, longrope or dynamic")
+    if factor < 0:
+        raise keys.unsupported("rope.scaling.factor", "a number above 0, or 0 for none")
     if kind == "dynamic" and factor and 0 < original < n_ctx:
         scaling["freq_base"] = stretched_base(
             scaling["freq_base"], factor * n_ctx / original - (factor - 1.0), n_rot

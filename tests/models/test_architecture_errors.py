@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from graphml.engine import discovery
-from graphml.engine.loading import open_executor
+from graphml.engine.architecture import Keys, SampleModel
+from graphml.engine.executor import Executor
+from graphml.engine.loading import open_executor, read_architecture
 from graphml.errors import GraphmlError
+from graphml.inspect.draft.known import stored
+from graphml.weights import Metadata, ModelFile, Tensor
 from tests.test_architectures import write_model
 
 CASES: list[tuple[str, Mapping[str, Any], Mapping[str, tuple[int, ...] | None], str]] = [
@@ -46,3 +52,87 @@ def test_an_error_names_what_is_wrong(
     path = write_model(tmp_path / "model.gguf", name, replace(model, metadata=metadata, tensors=shapes))
     with pytest.raises(GraphmlError, match=text):
         open_executor(path, "reference").build(1, 1)
+
+
+def build(name: str, metadata: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """Read and build a model that there is no file of; gives the tensors that go unused."""
+    keys = {key: stored(value) for key, value in {**metadata, "general.architecture": name}.items()}
+    empty = np.zeros(0, np.uint8)
+    held = {tensor: Tensor(tensor, "f32", shape, empty) for tensor, shape in tensors.items()}
+    file = ModelFile(Path("m.gguf"), Metadata(Path("m.gguf"), keys), held, [])
+    executor = object.__new__(Executor)  # without arrays of weights, which building needs not
+    executor.file, (executor.architecture, executor.config) = file, read_architecture(file)
+    executor.cache_dtype = "f32"
+    Executor.build(executor, 1, 1)
+    return executor.unused_tensors
+
+
+def first(name: str) -> SampleModel:
+    architecture = discovery.architecture(name)
+    assert architecture.sample is not None
+    return architecture.sample(name)[0]
+
+
+def one_of_each(tensors: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """A tensor of each kind, of the last layer that has it."""
+    kinds = {re.sub(r"blk\.\d+", "", name): name for name in tensors}
+    return {name: tensors[name] for name in kinds.values()}
+
+
+# Which a graph takes as they are: the vocabulary is as large as its embedding; of factors for short and for
+# long contexts only those that apply are looked at.
+AS_THEY_ARE = ("token_embd.weight", "rope_factors_short.weight", "rope_factors_long.weight")
+every_architecture = pytest.mark.parametrize("name", discovery.architecture_names())
+
+
+def refusal(name: str, metadata: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]]) -> str | None:
+    """The error that building gives, None if it gives none; another than graphml's comes through."""
+    try:
+        build(name, metadata, tensors)
+    except GraphmlError as error:
+        return str(error)
+    return None
+
+
+@every_architecture
+def test_a_missing_tensor_or_another_shape_names_the_tensor(name: str) -> None:
+    """Where two tensors do not fit each other, either may be the wrong one."""
+    model = first(name)
+    assert build(name, model.metadata, model.tensors) == []
+    stems = {tensor.rpartition(".")[0] for tensor in model.tensors}
+    for tensor, shape in one_of_each(model.tensors).items():
+        without = {other: size for other, size in model.tensors.items() if other != tensor}
+        told = refusal(name, model.metadata, without)
+        assert told is None or (tensor.rpartition(".")[0] in told and "wanted" in told), f"{tensor}: {told}"
+        for changed in [(*shape[:-1], shape[-1] + 2), (shape[0] + 2, *shape[1:])][: len(shape)]:
+            told = refusal(name, model.metadata, {**model.tensors, tensor: changed})
+            assert told or tensor in AS_THEY_ARE, f"{tensor} {shape} -> {changed}: no error"
+            assert told is None or any(stem in told for stem in stems), f"{tensor} {changed}: {told}"
+
+
+@every_architecture
+def test_a_value_that_cannot_be_names_its_key(name: str) -> None:
+    """Keys that the graph does not need are told as unread (`graphml plan`)."""
+    model = first(name)
+    for key, value in model.metadata.items():
+        for wrong in (-1, 0, 10**9) if not isinstance(value, str) else ():
+            refusal(name, {**model.metadata, key: wrong}, model.tensors)  # nothing but an error of graphml
+        wrong_kind = 0 if isinstance(value, str) else "nonsense"
+        for wrong in {wrong_kind, "nonsense"}:
+            changed = {**model.metadata, key: wrong}
+            told = refusal(name, changed, model.tensors)
+            metadata = Metadata(Path("m.gguf"), {one: stored(held) for one, held in changed.items()})
+            if told is None:
+                discovery.architecture(name).read(Keys(metadata, name))
+            assert key in (metadata.unread() if told is None else told), f"{key} = {wrong!r}: {told}"
+
+
+def test_a_strangers_config_that_fails_is_an_error_with_its_line(tmp_path: Path) -> None:
+    arch = tmp_path / "mine.py"
+    arch.write_text(
+        "class Config:\n    @classmethod\n    def read(cls, keys):\n        return {}['width']\n\n\n"
+        "def build(g, config, weights): ...\n"
+    )
+    path = write_model(tmp_path / "model.gguf", "llama", first("llama"))
+    with pytest.raises(GraphmlError, match=r"architecture 'llama': KeyError: 'width' \(at .*mine\.py:4\)"):
+        open_executor(path, "reference", arch_file=arch)

@@ -22,15 +22,16 @@ from graphml.weights.metadata import Stored
 
 def sample_graph(architecture: Architecture, model: SampleModel, name: str) -> Graph:
     """The graph of a sample of a model that calls itself `name`, for steps of one token."""
-    stored = {key: _stored(value) for key, value in model.metadata.items()}
-    config = architecture.read(Keys(Metadata(Path(model.name), stored), name))
+    keys = {key: stored(value) for key, value in model.metadata.items()}
+    config = architecture.read(Keys(Metadata(Path(model.name), keys), name))
     empty = np.zeros(0, np.uint8)
     tensors = {key: Tensor(key, "f32", shape, empty) for key, shape in model.tensors.items()}
     g = Builder(1, 1)
     return g.finish(logits=architecture.build(g, config, Tensors(g, tensors)))
 
 
-def _stored(value: Any) -> Stored:
+def stored(value: Any) -> Stored:
+    """A value as a file has it."""
     one = value[0] if isinstance(value, list) else value
     kind = {bool: "bool", int: "i64", float: "f64", str: "string"}[type(one)]
     if not isinstance(value, list):

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from graphml.engine.architecture import EMBEDDING
 from graphml.engine.cache import PagedCache
 from graphml.engine.executor import BLOCK_SIZE, Executor
 from graphml.errors import UsageError
@@ -90,7 +91,8 @@ class Runs:
     """The tokens of a record run by a model: all in one step, logits of every one."""
 
     def __init__(self, executor: Executor, ids: tuple[int, ...]) -> None:
-        count, n_vocab = len(ids), executor.config.n_vocab
+        embedding = executor.file.tensors.get(EMBEDDING)
+        count, n_vocab = len(ids), embedding.shape[0] if embedding is not None else executor.config.n_vocab
         wrong = [one for one in ids if not 0 <= one < n_vocab]
         if wrong:
             raise UsageError(f"token {wrong[0]}: wanted ids below {n_vocab}, the model's vocabulary")
