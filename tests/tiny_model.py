@@ -33,9 +33,13 @@ def write(
     add_bos: bool = False,
     seed: int = 5,
     n_ctx: int = N_CTX,
+    architecture: str = "llama",
 ) -> Path:
-    """Write the model; without `tokenizer` it says that it has no vocabulary."""
-    writer = gguf.GGUFWriter(path, "llama")
+    """Write the model; without `tokenizer` it says that it has no vocabulary.
+
+    architecture: what it calls itself; its tensors are llama's.
+    """
+    writer = gguf.GGUFWriter(path, architecture)
     tokens = vocabulary()
     writer.add_context_length(n_ctx)
     writer.add_embedding_length(WIDTH)

@@ -49,6 +49,7 @@ def run(context: typer.Context, which: Which, what: What, setting: With, how: Ho
         if name is not None and name not in FORMATS:
             raise UsageError(f"{option}: wanted one of {', '.join(FORMATS)}; got {name!r}")
     job = _job(what, how, hashed=not {written.output, written.output_err} <= {"md", None})
+    job = replace(job, arch="" if which.arch is None else str(which.arch))
     with Bars() as bars:
         counts = whole_numbers("-t", setting.threads or [str(_default_threads())], 1)
         given = _models(which, bars)
@@ -106,7 +107,7 @@ def _run_tests(settings: list[plan.Setting], job: Job, written: Written, bars: B
     other = FORMATS[written.output_err](theirs, shown) if written.output_err else iter(())
     _write(FORMATS[written.output](ours, shown), other)
     if written.plot is not None:
-        _draw(written.plot, kept, settings[0], bars)
+        _draw(written.plot, kept, replace(settings[0], arch=job.arch), bars)
 
 
 def _run_suite(
@@ -159,6 +160,7 @@ def _draw(folder: Path, rows: list[Row], setting: plan.Setting, bars: Bars) -> N
     with graphml.load(
         setting.model, threads=setting.threads, kv=setting.type_k, n_batch=setting.n_ubatch,
         quant=setting.quant or None, progress=bars.report,
+        arch=Path(setting.arch) if setting.arch else None,
     ) as model:  # fmt: skip
         room = max(model.n_ctx - 16, 1)
         found = profile(model, min(512, room // 2), min(16, room // 4), 2)

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from graphml.app.options import Architecture
+
 Models = Annotated[
     list[str] | None,
     typer.Option("-m", "--model", metavar="FILE", help="A model's file or short name; may be repeated."),
@@ -124,6 +126,7 @@ class Which:
     hf: Hub = None
     shape: Shapes = None
     type: Types = None
+    arch: Architecture = None
 
 
 @dataclass(frozen=True)

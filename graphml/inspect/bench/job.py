@@ -27,7 +27,7 @@ class Job:
 
     engines: the sides of each setting as (engine, backend), the first of which is compared with the second.
     bandwidth: threads -> bytes per second that they read now; None: not measured. python: that of peers.
-    hashed: whether rows name the model's checksum.
+    hashed: whether rows name the model's checksum. arch: as of `Setting`, for all settings.
     """
 
     settings: Sequence[Setting]
@@ -40,6 +40,7 @@ class Job:
     warm: bool = True
     delay_s: float = 0.0
     hashed: bool = False
+    arch: str = ""
 
     def rows(self, progress: Progress = no_progress) -> Iterator[Row]:
         """Measure, and give the rows as they come."""
@@ -53,7 +54,7 @@ class Job:
         with ExitStack() as stack:
             sides = [
                 stack.enter_context(
-                    ProcessSide(replace(setting, engine=engine, backend=backend), self.python)
+                    ProcessSide(replace(setting, engine=engine, backend=backend, arch=self.arch), self.python)
                 )
                 for engine, backend in self.engines
             ]

@@ -47,7 +47,7 @@ class Setting:
     """What one side is opened with. n_batch: tokens given at a time; n_ubatch: tokens of one step.
 
     engine: "graphml" or a peer. type_k, type_v: dtypes of the cache. quant: how weights are kept in memory
-    ("": as the file has them).
+    ("": as the file has them). arch: a Python file that defines the architecture ("": a known one).
     """
 
     engine: str
@@ -59,6 +59,7 @@ class Setting:
     type_k: str = "f16"
     type_v: str = "f16"
     quant: str = ""
+    arch: str = ""
 
 
 def tests(

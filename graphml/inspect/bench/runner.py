@@ -36,6 +36,7 @@ class Runner:
         self.model = graphml.load(
             Path(setting.model), setting.backend, setting.threads, kv=setting.type_k,
             n_batch=setting.n_ubatch, progress=progress, quant=setting.quant or None,
+            arch=Path(setting.arch) if setting.arch else None,
         )  # fmt: skip
         self.load_s = time.perf_counter() - start
         self._n_batch = setting.n_batch

@@ -94,7 +94,7 @@ def run_cases(
             wanted, lambda case: (case.shape, case.type, case.quant, case.busy, case.repetitions)
         ):
             together = list(group)
-            setting = Setting("graphml", models(shape, type), "cpu", count, quant=quant)
+            setting = Setting("graphml", models(shape, type), "cpu", count, quant=quant, arch=base.arch)
             job = replace(
                 base, settings=[setting], tests=[case.test for case in together],
                 repetitions=rounds if repetitions is None else repetitions,
