@@ -35,14 +35,15 @@ class Record:
     values: Mapping[str, Array] = field(default_factory=dict)
 
 
-def save(record: Record, path: Path) -> None:
+def save(record: Record, path: str | Path) -> None:
     """Write a record as .npz; its arrays hold what the prompt decides."""
     header = {"format": FORMAT, "by": record.by, "ids": record.ids}
-    archive.write(path, header, {"logits": record.logits, **record.values})
+    archive.write(Path(path), header, {"logits": record.logits, **record.values})
 
 
-def read(path: Path) -> Record:
+def read(path: str | Path) -> Record:
     """A record, or a golden by the path of its JSON or its NPZ; a UsageError for another file."""
+    path = Path(path)
     if path.suffix == ".json":
         path = path.with_suffix(".npz")
     beside = path.with_suffix(".json")
