@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
+from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed, max_elements
@@ -65,7 +66,7 @@ def _five(g: Builder, layer: Layer, x_TD: Node, ahead_TD: Node) -> dict[str, Nod
     narrow_T5R = g.heads(g.tanh(layer.linear(base_TD, "time_mix_w1")), 5)
     shares = g.flatten(g.per_head(layer["time_mix_w2"], narrow_T5R, "shares"))
     width, found = fixed(x_TD.shape[1]), {}
-    fused = row(g, layer, "time_mix_lerp_fused") if layer.get("time_mix_lerp_fused") else None
+    fused = row(g, layer, "time_mix_lerp_fused", 5 * width) if layer.get("time_mix_lerp_fused") else None
     for i, what in enumerate("wkvrg"):
         if fused is None:
             share_D = row(g, layer, f"time_mix_lerp_{what}")
@@ -99,9 +100,11 @@ def mixed_with(g: Builder, layer: Layer, x_TD: Node, ahead_TD: Node, what: str) 
     return g.add(x_TD, g.mul(ahead_TD, row(g, layer, f"channel_mix_lerp_{what}")), f"{what}_mixed")
 
 
-def row(g: Builder, layer: Layer, name: str) -> Node:
-    """A tensor that files write with dimensions of 1, as one row."""
+def row(g: Builder, layer: Layer, name: str, wanted: int = 0, why: str = "") -> Node:
+    """A tensor that files write with dimensions of 1, as one row; wanted: its elements, if known, and why."""
     weight = layer[name]
+    if wanted and max_elements(weight.shape) != wanted:
+        raise ArchitectureError(f"tensor {weight.name}: wanted {wanted} elements{why}; got {weight.type}")
     return g.reshape(weight, max_elements(weight.shape), keep=0) if len(weight.shape) > 1 else weight
 
 

@@ -54,8 +54,9 @@ def time_mix(g: Builder, config: Config, layer: Layer, x_TD: Node, ahead_TD: Nod
 
 def _mixed(g: Builder, layer: Layer, x_TD: Node, ahead_TD: Node) -> dict[str, Node]:
     """The token and a share of the one before it, for r, w, k, v, a and, if there is a gate, g."""
-    shares, width = row(g, layer, "time_mix_lerp_fused"), fixed(x_TD.shape[1])
-    kinds = "rwkvag" if layer.get("time_mix_g1") else "rwkva"
+    kinds, width = "rwkvag" if layer.get("time_mix_g1") else "rwkva", fixed(x_TD.shape[1])
+    why = f", with blk.{layer.index}.time_mix_g1.weight six rows, else five"
+    shares = row(g, layer, "time_mix_lerp_fused", len(kinds) * width, why)
     return {
         what: g.add(x_TD, g.mul(ahead_TD, g.columns(shares, i * width, (i + 1) * width)), f"{what}_mixed")
         for i, what in enumerate(kinds)
