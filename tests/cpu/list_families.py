@@ -1,8 +1,8 @@
-"""The assembly of all families of kernels that multiply weights: `list_families.py LEVEL all|dot`.
+"""The assembly of all families of kernels that multiply weights: `list_families.py LEVEL all|dot|some`.
 
 A process of its own per level; prints JSON. A family is a kernel factory. Families are found by lowering the
 samples of every op, and products with weights of every format; one kernel stands for each family and kind of
-product. Listings are kept beside the compiled kernels, which they are as stale as.
+product; `some` is three of `dot`. Listings are kept beside the compiled kernels, which they are as stale as.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ PREFERRED = ("q4_0", "f16")
 _K = 256  # a multiple of every format's block
 PRODUCTS = ("mul_mat", "linear")
 KINDS = {"q8_1": "dot", "bf16": "bf16"}  # of converted activations
+SOME = ("make_mul_mat", "make_mul_mat_vec", "make_mul_mat_id_packed")  # one token, tiles, experts
 
 
 def _make(op: Op, sample: Sample, weight: DType | None, tokens: int, activation: DType | None) -> Node:
@@ -97,7 +98,7 @@ def main() -> None:
     kept = kernel_cache.folder() / "assembly"
     listings = []
     for (factory, kind), ref in families().items():
-        if wanted not in ("all", kind):
+        if wanted not in ("all", kind) and not (wanted == "some" and kind == "dot" and factory in SOME):
             continue
         file = kept / f"{kernel_cache.file_stem(ref)}.s"
         if not file.exists():

@@ -1,4 +1,7 @@
-"""The tests of vector operations and of kernels, once more at every other level that this host has."""
+"""The tests of vector operations and of kernels, once more at every other level that this host has.
+
+Functions of vectors are tested there one by one, so of kernels that only loop over these some are enough.
+"""
 
 import os
 import subprocess
@@ -12,19 +15,19 @@ _OF_KERNELS = "norm rope_cache elementwise attention quantize_fused reduce choos
 KERNELS = [f"kernels/test_{name}.py" for name in _OF_KERNELS.split()]
 PRODUCTS = [f"test_{name}.py" for name in ("mul_mat", "mul_mat_id", "mul_mat_panels", "format_kernels")]
 FILES = ["test_simd.py", "test_simd_math.py", *PRODUCTS, *KERNELS]
-# This one differs from AVX2 in the dot product alone.
-OF_BYTES = ["test_simd.py", "test_mul_mat.py"]
+# This one differs from AVX2 in the dot product of bytes alone.
+OF_BYTES = ["test_simd.py", "test_mul_mat.py", "-k", "dot_products_are or levels_use or q4_0 or q6_k or q8_0"]
 OTHERS = [name for name in target.available() if name != target.current().name]
 
 
 @pytest.mark.skipif("GRAPHML_CPU_LEVEL" in os.environ, reason="one level was asked for")
 @pytest.mark.parametrize("level", OTHERS)
 def test_the_same_at_level(level: str) -> None:
-    files = [str(Path(__file__).parent / name) for name in (OF_BYTES if level == "avx2-vnni" else FILES)]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
     # What these processes cover, this one covers too; measuring it again takes as long as the tests.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *files],
+        [*command, *(OF_BYTES if level == "avx2-vnni" else FILES)], cwd=Path(__file__).parent,
         env={**environment, "GRAPHML_CPU_LEVEL": level}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
