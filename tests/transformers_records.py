@@ -123,6 +123,24 @@ RECORDS = {
                     "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
                     "mlp.ffn_sub_norm": "ffn_sub_norm"}, "model.layers.{i}", "weight")},
     ),
+    "t5encoder": Record(
+        "plain",
+        lambda tf: tf.T5EncoderModel(
+            tf.T5Config(vocab_size=80, d_model=64, d_kv=16, d_ff=96, num_layers=2, num_heads=4,
+                        feed_forward_proj="gated-gelu", layer_norm_epsilon=1e-5, pad_token_id=0,
+                        relative_attention_num_buckets=8)
+        ),
+        {"shared.weight": "token_embd.weight", "encoder.final_layer_norm.weight": "enc.output_norm.weight",
+         "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight":
+             "enc.blk.0.attn_rel_b.weight",
+         **{f"encoder.block.{{i}}.layer.{theirs}.weight": f"enc.blk.{{i}}.{ours}.weight"
+            for theirs, ours in (
+                ("0.layer_norm", "attn_norm"), ("0.SelfAttention.q", "attn_q"),
+                ("0.SelfAttention.k", "attn_k"), ("0.SelfAttention.v", "attn_v"),
+                ("0.SelfAttention.o", "attn_o"), ("1.layer_norm", "ffn_norm"),
+                ("1.DenseReluDense.wi_0", "ffn_gate"), ("1.DenseReluDense.wi_1", "ffn_up"),
+                ("1.DenseReluDense.wo", "ffn_down"))}},
+    ),
 }  # fmt: skip
 
 

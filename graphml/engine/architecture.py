@@ -212,19 +212,21 @@ class Tensors:
         self.g.hidden = x
         return self.linear(x, "output" if self.get("output") else "token_embd", name)
 
-    def layers(self, blocks: int | Sequence[int], own_scales: bool = False) -> Iterator[Layer]:
+    def layers(
+        self, blocks: int | Sequence[int], own_scales: bool = False, prefix: str = "blk"
+    ) -> Iterator[Layer]:
         """The tensors of `blk.0`, `blk.1`, ...; nodes built meanwhile are named `layers.0. ...`.
 
         blocks: how many, or the number of the block whose tensors each layer has, where several share them.
-        own_scales: a layer's `.scale`s are those of its own number all the same.
+        own_scales: a layer's `.scale`s are those of its own number all the same. prefix: in place of `blk`.
         """
         numbers = range(blocks) if isinstance(blocks, int) else blocks
         for index, number in enumerate(numbers):
             with self.g.scope(f"layers.{index}"):
                 last = index == len(numbers) - 1
-                layer = Layer(self.g, self._tensors, f"blk.{number}.", self._used, index, last)
+                layer = Layer(self.g, self._tensors, f"{prefix}.{number}.", self._used, index, last)
                 if own_scales:
-                    layer.scales = Tensors(self.g, self._tensors, f"blk.{index}.", self._used)
+                    layer.scales = Tensors(self.g, self._tensors, f"{prefix}.{index}.", self._used)
                 yield layer
 
     def without(self, pattern: str) -> Tensors:

@@ -16,7 +16,7 @@ from graphml.ir.builder import told_weights
 from graphml.ir.dtype import F32, DType
 from graphml.ir.node import Node
 from graphml.ir.ops import attention as attention_ops
-from graphml.ir.ops import elementwise, index, layout, linear, norm, position, reduce, sparse
+from graphml.ir.ops import elementwise, index, layout, linear, norm, position, reduce, relative, sparse
 from graphml.ir.recurrence import RecurrentBuilder
 from graphml.ir.shape import fixed
 
@@ -224,6 +224,20 @@ class Builder(RecurrentBuilder):
             block_size=self.block_size,
             cache_dtype=self.cache_dtype.name,
         )
+
+    def attend_relative(self, q: Node, k: Node, v: Node, layer: int, bias: Node, scale: float = 1.0) -> Node:
+        """As `attend`, a bias [buckets, head] being added to scores by distance, as in T5."""
+        caches = self._cache(f"cache.{layer}.k", k), self._cache(f"cache.{layer}.v", v)
+        ahead = () if self.causal else (self.lengths,)
+        y = self.make(
+            relative.relative_attention,
+            *(q, *caches, self.positions, self.sequences, self.block_table, bias, *ahead),
+            scale=scale,
+            block_size=self.block_size,
+            causal=self.causal,
+            cache_dtype=self.cache_dtype.name,
+        )
+        return self.flatten(y)
 
     def _cache(self, name: str, x: Node) -> Node:
         kind = self.cache_dtype

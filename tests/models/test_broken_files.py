@@ -28,6 +28,7 @@ EITHER_WAY = {
     ("stablelm", "blk.1.ffn_norm.weight"),  # without, the blocks lie side by side
     ("falcon-h1", "blk.1.ssm_norm.weight"),  # most Falcon-H1 have none
     ("jina-bert-v2", "blk.1.ffn_gate.weight"),  # without, the feed-forward has no gate
+    *(("t5encoder", f"enc.blk.{i}.ffn_gate.weight") for i in range(2)),  # the same
 }
 
 

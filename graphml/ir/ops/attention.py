@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -84,8 +84,15 @@ def first_seen(position: int, attributes: Attributes) -> int:
     return max(0, position - reach(attributes)) if window else 0
 
 
-def attention_reference(inputs: Sequence[Array], attributes: Attributes) -> Array:
-    """Softmax over the cells that a token may see, in float64; zeros where there are none."""
+def attention_reference(
+    inputs: Sequence[Array],
+    attributes: Attributes,
+    bias: Callable[[int, Array], Array] | None = None,
+) -> Array:
+    """Softmax over the cells that a token may see, in float64; zeros where there are none.
+
+    bias: a token's position and the positions that it sees -> what is added to their scores, [head, n].
+    """
     q, k, v, positions, sequences, table = inputs[:6]
     sinks, lengths = extras(inputs, attributes)
     block = integer(attributes, "block_size")
@@ -104,6 +111,8 @@ def attention_reference(inputs: Sequence[Array], attributes: Attributes) -> Arra
         if softcap:
             score = softcap * np.tanh(score / softcap)
         score -= slopes[:, None] * np.abs(seen - position)
+        if bias is not None:
+            score += bias(int(position), seen)
         top = score.max(axis=1, keepdims=True)
         if sinks is not None:
             top = np.maximum(top, sinks[:, None])
@@ -129,7 +138,7 @@ def _reference(inputs: Sequence[Array], attributes: Attributes) -> Array:
     return attention_reference([inputs[0], *wide, *inputs[3:]], attributes)
 
 
-def _lengths(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+def more_than_positions(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """More than any position of the samples, fewer than their cells."""
     return generator.integers(40, 64, shape, dtype=np.int32)
 
@@ -143,7 +152,7 @@ def _samples() -> list[Sample]:
         said: dict[str, float | bool] = {"scale": d**-0.5, "block_size": 8, **attributes}
         if causal:
             return Sample(inputs, said, fill)
-        return Sample((*inputs, i32(2)), {**said, "causal": False}, {**fill, 6: _lengths})
+        return Sample((*inputs, i32(2)), {**said, "causal": False}, {**fill, 6: more_than_positions})
 
     return [call(4, 4, 32), call(9, 3, 64), call(8, 1, 20), call(4, 2, 16, window=7), call(4, 2, 16, chunk=8),
             call(4, 2, 16, softcap=5.0), call(6, 2, 16, max_bias=8.0), call(4, 2, 32, causal=False),
