@@ -133,9 +133,7 @@ def _batch() -> list[Case]:
 def _kinds() -> list[Case]:
     """One shape of about a billion weights for each kind of architecture."""
     ratios = {"gemma3-1b": 1.0, "mamba2-1b": 1.0, "qwen35-1b": 1.3, "qwen3moe-1b": 1.3}
-    return [
-        Case(shape, shape, "Q4_K_M", TOKENS, (Goal("ratio", ratio),)) for shape, ratio in ratios.items()
-    ]
+    return [Case(shape, shape, "Q4_K_M", TOKENS, (Goal("ratio", ratio),)) for shape, ratio in ratios.items()]
 
 
 _ALL = (
