@@ -24,19 +24,27 @@ BOUND = "kda.gate_lower_bound"
 
 @dataclass(frozen=True)
 class Kda:
-    """Width of a head; inputs of the convolutions; the least logarithm of a decay, if there is one."""
+    """Sizes of the delta nets; n_conv: inputs of the convolutions; unit_eps: of lengths of queries and keys.
 
+    bound: the least logarithm of a decay, minus infinity if there is none.
+    """
+
+    n_head: int
     head_dim: int
     n_conv: int
     bound: float
+    norm_eps: float
+    unit_eps: float
 
     @classmethod
-    def read(cls, keys: Keys) -> Self:
+    def read(cls, keys: Keys, n_head: int, norm_eps: float, unit_eps: float) -> Self:
         """From the file's metadata."""
-        bound = keys.number(BOUND, float("-inf"))
+        head_dim, bound = keys.integer("kda.head_dim"), keys.number(BOUND, float("-inf"))
+        if head_dim < 1:
+            raise keys.unsupported("kda.head_dim", "at least 1")
         if not bound < 0.0:
             raise keys.unsupported(BOUND, "a number below 0")
-        return cls(keys.integer("kda.head_dim"), keys.integer("ssm.conv_kernel"), bound)
+        return cls(n_head, head_dim, keys.integer("ssm.conv_kernel"), bound, norm_eps, unit_eps)
 
 
 @dataclass(frozen=True)
@@ -62,48 +70,52 @@ def fields(keys: Keys) -> dict[str, Any]:
     return {
         **known,
         "scale": width**-0.5,
-        "kda": Kda.read(keys),
+        "kda": Kda.read(keys, heads[0], known["norm_eps"], known["norm_eps"]),
         "attends": attends,
         "routing": Routing.read(keys),
     }
 
 
-def delta_attention(g: Builder, config: Config, layer: Layer, x_TD: Node, rising: bool = False) -> Node:
-    """Before its output projection, [T, E]. rising: with a bound, `ssm_a` has the other sign in the file."""
-    net, n_head = config.kda, config.n_head
-    width = n_head * net.head_dim
+def delta_attention(g: Builder, net: Kda, layer: Layer, x_TD: Node, rising: bool = False) -> Node:
+    """Before its output projection, [T, E]. rising: with a bound, `ssm_a` has the other sign in the file.
+
+    Biases and scales of the matrices are left out, as in llama.cpp.
+    """
+    n_head, width = net.n_head, net.n_head * net.head_dim
+
+    def through(name: str, then: str = "") -> Node:
+        """The product with a matrix, and with the next if the file has it."""
+        names = [name, then] if layer.get(then) else [name]
+        y = x_TD
+        for one in names:
+            y = layer.without("*.bias").linear(y, one, scaled=False, rows=width if one == names[-1] else None)
+        return y
 
     def channels(what: str) -> Node:
-        x_TE = layer.linear(x_TD, f"attn_{what}", what, rows=width)
-        seen_TE = convolution(g, layer, f"ssm_conv1d_{what}", x_TE, net.n_conv, f"conv_{what}")
+        name = f"ssm_conv1d_{what}"
+        seen_TE = convolution(g, layer, name, through(f"attn_{what}"), net.n_conv, f"conv_{what}")
         return g.heads(g.silu(seen_TE), n_head, f"{what}_conv")
 
-    q_TNH, k_TNH = (unit(g, channels(what), config.norm_eps, f"{what}_unit") for what in "qk")
+    q_TNH, k_TNH = (unit(g, channels(what), net.unit_eps, f"{what}_unit") for what in "qk")
+    rate_TE = g.add(through("ssm_f_a", "ssm_f_b"), layer["ssm_dt.bias"])
     beta_TN = g.sigmoid(of_each_head(g, layer, "ssm_beta", x_TD, n_head), "beta")
     y_TNH = g.gated_delta_net(
-        *(q_TNH, k_TNH, channels("v"), g.heads(_decay(g, net, layer, x_TD, n_head, rising), n_head)),
+        *(q_TNH, k_TNH, channels("v"), g.heads(_decay(g, net, layer, rate_TE, rising), n_head)),
         *(g.reshape(beta_TN, n_head, 1), layer.index, net.head_dim**-0.5),
     )
-    y_TNH = g.rms_norm(y_TNH, layer["ssm_norm"], config.norm_eps, "delta_norm")
-    gate_TE = _in_turn(layer, x_TD, "ssm_g" if layer.get("ssm_g") else "ssm_g_a", "ssm_g_b")
+    y_TNH = g.rms_norm(y_TNH, layer["ssm_norm"], net.norm_eps, "delta_norm")
+    gate_TE = through("ssm_g" if layer.get("ssm_g") else "ssm_g_a", "ssm_g_b")
     return g.mul(g.flatten(y_TNH), g.sigmoid(gate_TE), "gated")
 
 
-def _decay(g: Builder, net: Kda, layer: Layer, x_TD: Node, n_head: int, rising: bool) -> Node:
+def _decay(g: Builder, net: Kda, layer: Layer, rate_TE: Node, rising: bool) -> Node:
     """What each element of a head's memory is multiplied with, [T, E]."""
-    rate_TE = g.add(_in_turn(layer, x_TD, "ssm_f_a", "ssm_f_b"), layer["ssm_dt.bias"])
-    a_E = g.flatten(g.repeat(g.reshape(layer["ssm_a"], n_head, 1, 1, keep=0), net.head_dim))
-    a_E = g.reshape(a_E, n_head * net.head_dim, keep=0)
+    a_E = g.flatten(g.repeat(g.reshape(layer["ssm_a"], net.n_head, 1, 1, keep=0), net.head_dim))
+    a_E = g.reshape(a_E, net.n_head * net.head_dim, keep=0)
     if net.bound == float("-inf"):
         return g.exp(g.mul(g.softplus(rate_TE), a_E), "decay")
     share_TE = g.sigmoid(g.scale(g.mul(rate_TE, a_E), 1.0 if rising else -1.0))
     return g.exp(g.scale(share_TE, net.bound), "decay")
-
-
-def _in_turn(layer: Layer, x_TD: Node, *names: str) -> Node:
-    """The product with the first tensor, and with the second if the file has it."""
-    y = layer.linear(x_TD, names[0])
-    return layer.linear(y, names[1]) if layer.get(names[1]) else y
 
 
 def of_each_head(g: Builder, layer: Layer, name: str, x_TD: Node, n_head: int) -> Node:

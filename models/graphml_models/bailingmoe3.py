@@ -51,7 +51,7 @@ class Config(_kda.Config):
 def mixer(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Latent attention, each head times a gate, or a delta net, before the output projection, [T, E]."""
     if not config.attends[layer.index]:
-        return delta_attention(g, config, layer, x_TD, rising=True)
+        return delta_attention(g, config.kda, layer, x_TD, rising=True)
     parts = latent(g, config, layer, table, x_TD, config.mode)
     y_TNV = g.heads(folded(g, layer, parts, config.scale), config.n_head)
     gate_TN = g.sigmoid(of_each_head(g, layer, "attn_gate", x_TD, config.n_head))

@@ -17,9 +17,9 @@ from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
-from graphml_models import _config, _kimi_delta, _routing
+from graphml_models import _config, _kda, _routing
 from graphml_models._hybrid import read_heads
-from graphml_models._kimi_delta import KimiDelta, kimi_delta
+from graphml_models._kda import Kda, delta_attention
 from graphml_models._latent import queries
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, SPLIT_QKV, Shapes, shared_expert, transformer
@@ -35,7 +35,7 @@ class Config(_routing.Config):
     """
 
     attends: tuple[bool, ...]
-    net: KimiDelta
+    net: Kda
     n_stream: int
     n_balance: int
     hyper_eps: float
@@ -58,7 +58,7 @@ class Config(_routing.Config):
             **known,
             routing=Routing.read(keys, SIGMOID),
             attends=attends,
-            net=KimiDelta.read(keys, heads[0], known["norm_eps"], unit_eps=1e-6),
+            net=Kda.read(keys, heads[0], known["norm_eps"], unit_eps=1e-6),
             n_stream=hyper[0],
             n_balance=hyper[1],
             hyper_eps=keys.number(f"{HYPER}.epsilon"),
@@ -74,7 +74,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         if config.attends[layer.index]:
             h_TD = latent_attention(g, config, layer, h_TD)
         else:
-            h_TD = kimi_delta(g, config.net, layer, h_TD)
+            h_TD = delta_attention(g, config.net, layer, h_TD)
         x_TSD = spread(g, layer.linear(h_TD, "attn_output", "attn_out", scaled=False), x_TSD, mixed)
         h_TD, mixed = gather(g, config, layer, x_TSD, "hc_ffn")
         h_TD = g.rms_norm(h_TD, layer["ffn_norm"], config.norm_eps, "ffn_norm")
@@ -151,7 +151,7 @@ def sample(name: str) -> list[SampleModel]:
     """Tiny models for tests of a latent and a delta layer: decays of both kinds, two streams and three."""
     keys: dict[str, Any] = {
         "attention.head_count_kv": [1, 0], "attention.key_length": 24, "attention.key_length_mla": 20,
-        "rope.dimension_count": 0, **_kimi_delta.KEYS, f"{INDEXER}.top_k": 96,
+        "rope.dimension_count": 0, "kda.head_dim": 16, "ssm.conv_kernel": 4, f"{INDEXER}.top_k": 96,
         f"{HYPER}.sinkhorn_iterations": 2, f"{HYPER}.epsilon": 1e-6, "expert_weights_norm": True,
     }  # fmt: skip
     latent: Shapes = {
@@ -159,8 +159,9 @@ def sample(name: str) -> list[SampleModel]:
         "attn_kv_a_mqa.weight": (24, 64), "attn_kv_a_norm.weight": (24,), "attn_k_b.weight": (4, 24, 20),
         "attn_v_b.weight": (4, 16, 24),
     }  # fmt: skip
+    memory = {**_kda.TENSORS, "ssm_f_b.weight": (64, 64), "ssm_g_b.weight": (64, 64)}
     top = {**DENSE_FIRST["top"], **{f"blk.0.{part}": shape for part, shape in latent.items()}}
-    top |= {f"blk.1.{part}": shape for part, shape in _kimi_delta.TENSORS.items()}
+    top |= {f"blk.1.{part}": shape for part, shape in memory.items()}
     gone = (*DENSE_FIRST["without"], *(f"blk.0.{part}" for part in SPLIT_QKV))
 
     def model(title: str, n: int, **more: float) -> SampleModel:
@@ -176,4 +177,4 @@ def sample(name: str) -> list[SampleModel]:
             name, title, n_head_kv=4, n_expert=5, layer=layer, metadata=said, top=top, without=gone
         )
 
-    return [model("bounded", 2, **{_kimi_delta.LOWEST: -5.0}), model("free", 3)]
+    return [model("bounded", 2, **{_kda.BOUND: -5.0}), model("free", 3)]

@@ -22,7 +22,7 @@ from graphml_models._samples import DENSE_FIRST, shared_expert
 def mixer(g: Builder, config: Config, layer: Layer, table: Node | None, x_TD: Node) -> Node:
     """Latent attention or a delta net, before the output projection."""
     if not config.attends[layer.index]:
-        return delta_attention(g, config, layer, x_TD)
+        return delta_attention(g, config.kda, layer, x_TD)
     if layer.get("attn_kv_b"):  # of an older file
         return unfolded(g, config, layer, None, x_TD)
     return folded(g, layer, latent(g, config, layer, None, x_TD), config.scale)
