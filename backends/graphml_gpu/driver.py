@@ -147,9 +147,16 @@ class Driver(Protocol):
         progress is called with "compile".
         """
 
-    def submit(self, recording: Recording, groups: Sequence[Groups], timed: bool = False) -> None:
+    def submit(
+        self,
+        recording: Recording,
+        groups: Sequence[Groups],
+        timed: bool = False,
+        copies: Sequence[tuple[Range, Range]] = (),
+    ) -> None:
         """Run the dispatches in order, each with its number of workgroups; those with a 0 are left out.
 
+        copies: made before the dispatches, from the first range to the second, which lies in another buffer.
         timed: `times` can be asked afterwards; costs what the device's timestamps cost.
         """
 

@@ -99,8 +99,16 @@ class PlainDriver:
                     raise BackendError(f"{bound.kernel.name}: a range at {offset} of {size} bytes")
         return tuple(dispatches)
 
-    def submit(self, recording: Any, groups: Sequence[Groups], timed: bool = False) -> None:
+    def submit(
+        self,
+        recording: Any,
+        groups: Sequence[Groups],
+        timed: bool = False,
+        copies: Sequence[tuple[Range, Range]] = (),
+    ) -> None:
         """See `Driver`."""
+        for source, target in copies:
+            _part(*target)[...] = _part(*source)
         self.submitted += 1
         self._times = []
         for bound, sizes in zip(recording, groups, strict=True):

@@ -22,7 +22,7 @@ from graphml.ir.op import Array
 from graphml.ir.ops.leaf import input_leaf
 from graphml.ir.shape import Shape, resolve
 from graphml_gpu.dispatch import Context, Dispatch
-from graphml_gpu.driver import Bound, Groups, Recording
+from graphml_gpu.driver import Bound, Groups, Range, Recording
 from graphml_gpu.fold import fold
 from graphml_gpu.host import Host, Mark
 from graphml_gpu.language import Specialised
@@ -141,8 +141,7 @@ class GpuProgram:
         recordings = self._recorded(own)
         grids = self.grids(dims)
         self.places.inputs.upload()
-        for name, output in fed.items():
-            self._feed(name, self._graph.outputs[output], dims)
+        copies = [self._feed(name, self._graph.outputs[output], dims) for name, output in fed.items()]
         host = Host(self._memory, self.places, dims, own)
         self._latest = host.mark
         if self._timer is not None:
@@ -152,21 +151,21 @@ class GpuProgram:
             if isinstance(part, HostStretch):
                 self._run_host(host, part)
                 continue
-            self._submit(part, recordings[i], grids, own)
-            i += 1
+            self._submit(part, recordings[i], grids, own, copies)
+            i, copies = i + 1, []
         if self._timer is None:
             self.encode_s = time.thread_time() - begin
         else:
             self._timer.finish(dims)
         return host
 
-    def _feed(self, name: str, source: Node, dims: Mapping[str, int]) -> None:
-        """Copy a value of the step before to an input, as many elements as the input has in this one."""
+    def _feed(self, name: str, source: Node, dims: Mapping[str, int]) -> tuple[Range, Range]:
+        """What to copy from a value of the step before to an input: what the input has in this one."""
         leaf = self._inputs[name]
         n_bytes = prod(resolve(leaf.shape, dims)) * leaf.dtype.bytes_for(1)
         (begin, at, _), (end, to, _) = self.places.range(source, None), self.places.range(leaf, None)
-        self._memory.driver.copy(begin, at, end, to, n_bytes)
         self.places.inputs.forget(name)
+        return (begin, at, n_bytes), (end, to, n_bytes)
 
     @property
     def nodes(self) -> list[Node]:
@@ -207,17 +206,22 @@ class GpuProgram:
             self._timer.call(node, functools.partial(host.run, (node,), self._read_later.__contains__))
 
     def _submit(
-        self, part: Stretch, recording: Recording, grids: Sequence[Groups], state: GpuState | None
+        self,
+        part: Stretch,
+        recording: Recording,
+        grids: Sequence[Groups],
+        state: GpuState | None,
+        copies: Sequence[tuple[Range, Range]],
     ) -> None:
         if state is not None:
             state.flush()
             state.changed(part.changes)
         groups = grids[part.first : part.last]
         if self._timer is None:
-            self._memory.driver.submit(recording, groups)
+            self._memory.driver.submit(recording, groups, copies=copies)
         else:
             nodes = [node for node, _ in self.dispatches[part.first : part.last]]
-            self._timer.submit(recording, groups, nodes)
+            self._timer.submit(recording, groups, nodes, copies)
 
     def _own(self, state: State) -> GpuState | None:
         if not self._keeps_state:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from graphml.backend import StepTime, TakeTimes
 from graphml.ir.node import Node
-from graphml_gpu.driver import Driver, Groups, Recording
+from graphml_gpu.driver import Driver, Groups, Range, Recording
 
 
 class Timer:
@@ -29,9 +29,15 @@ class Timer:
         self._steps = []
         self._until = time.perf_counter()
 
-    def submit(self, recording: Recording, groups: Sequence[Groups], nodes: Sequence[Node]) -> None:
+    def submit(
+        self,
+        recording: Recording,
+        groups: Sequence[Groups],
+        nodes: Sequence[Node],
+        copies: Sequence[tuple[Range, Range]] = (),
+    ) -> None:
         """Run dispatches and wait for their times; `nodes` are those that they work at."""
-        self._driver.submit(recording, groups, timed=True)
+        self._driver.submit(recording, groups, timed=True, copies=copies)
         times = self._driver.times()
         now = time.perf_counter()
         last = max((end for _, end in times), default=0)

@@ -162,9 +162,17 @@ class OpenclDriver:
         progress("compile", len(dispatches), len(dispatches))
         return OpenclRecording(calls, Used(dispatches), tuple(regions.values()))
 
-    def submit(self, recording: Recording, groups: Sequence[Groups], timed: bool = False) -> None:
+    def submit(
+        self,
+        recording: Recording,
+        groups: Sequence[Groups],
+        timed: bool = False,
+        copies: Sequence[tuple[Range, Range]] = (),
+    ) -> None:
         """See `graphml_gpu.driver.Driver`."""
         cast(OpenclRecording, recording).used.check(self.buffers.n_released)
+        for (source, begin, n_bytes), (target, at, _) in copies:
+            self.copy(source, begin, target, at, n_bytes)
         if timed:
             self._submit_timed(recording, groups)
             return

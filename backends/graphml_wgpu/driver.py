@@ -170,13 +170,29 @@ class WgpuDriver:
         progress("compile", len(dispatches), len(dispatches))
         return WgpuRecording(calls, Used(dispatches))
 
-    def submit(self, recording: Recording, groups: Sequence[Groups], timed: bool = False) -> None:
+    def submit(
+        self,
+        recording: Recording,
+        groups: Sequence[Groups],
+        timed: bool = False,
+        copies: Sequence[tuple[Range, Range]] = (),
+    ) -> None:
         """See `graphml_gpu.driver.Driver`."""
         cast(WgpuRecording, recording).used.check(self.buffers.n_released)
+
+        def copy(encoder: Any) -> None:
+            for (source, begin, n_bytes), (target, at, _) in copies:
+                self._queue.copy(encoder, raw(source)._internal, begin, raw(target)._internal, at, n_bytes)
+
+        def encode(encoder: Any) -> None:
+            copy(encoder)
+            self._queue.compute(encoder, _calls(recording), groups)
+
         if timed:
+            self._queue.submit(copy)
             self._submit_timed(recording, groups)
         else:
-            self._queue.submit(lambda encoder: self._queue.compute(encoder, _calls(recording), groups))
+            self._queue.submit(encode)
 
     def _submit_timed(self, recording: Recording, groups: Sequence[Groups]) -> None:
         if not self.facts.has_timestamps:

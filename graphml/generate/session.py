@@ -166,7 +166,7 @@ class Session:
 
     def _decide(self, params: SamplingParams, max_tokens: int | None) -> int:
         """The id that follows, as `sample` has it; the step after is handed over first, where that can be."""
-        if self._known or self._slot is None:
+        if not self._executor.gives_best or self._known or self._slot is None:
             return self.sample(params)
         if self._ahead is None:
             self._ahead = steps_ahead(

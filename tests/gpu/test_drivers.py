@@ -127,6 +127,33 @@ def test_facts_are_those_of_a_device_that_can_be_used(driver: Driver) -> None:
     assert features.subgroup_min == facts.subgroup_min
 
 
+def test_what_is_read_later_is_what_was_there(driver: Driver) -> None:
+    """Each of several readings sees what was submitted before it, in whatever order they are waited for."""
+    work = Work(driver)
+    driver.clear(work.arena, work.y, 400)
+    recording, ranges = work.recording(), [(work.arena, work.y, 400), (work.arena, work.x, 8)]
+    waiting = []
+    for _ in range(4):
+        driver.submit(recording, [GRID])
+        waiting.append(driver.later(ranges))
+    del waiting[1]  # nobody wants it any more
+    found = [wait() for wait in reversed(waiting)]
+    assert [y.view(np.float32).tolist() for y, _ in found] == [expected(2.0 * n) for n in (4, 3, 1)]
+    assert all(x.view(np.float32).tolist() == [0.0, 1.0] for _, x in found)
+    assert driver.later([])() == []
+    assert work.result() == expected(8.0)
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_copies_are_made_before_the_dispatches(driver: Driver, timed: bool) -> None:
+    work, other = Work(driver), driver.buffer(16, "seven")
+    driver.clear(work.arena, work.y, 400)
+    driver.write(other, 4, np.float32([7.0]))
+    copies = [((other, 4, 4), (work.arena, work.x + 8, 4))]
+    driver.submit(work.recording(), [GRID], timed and driver.facts.has_timestamps, copies)
+    assert work.result() == [14.0 if i == 2 else 2.0 * i for i in range(100)]
+
+
 def test_memory_begins_zeroed_and_is_cleared(driver: Driver) -> None:
     buffer = driver.buffer(4096, "zeros")
     (found,) = driver.read([(buffer, 0, 4096)])
