@@ -21,10 +21,12 @@ class Shape:
 
     gated: feed-forward with a gate (SwiGLU), else two matrices. biased: LayerNorm and a bias everywhere, and
     one norm for attention and feed-forward, as in phi-2; else RMSNorm. head_norms: RMSNorm of each head's
-    query and key. rope_factors: the file has frequency factors, as llama 3 has. tied: the embedding is the
-    output too. d_state: elements of the state of each channel, where all layers are of Mamba 2: twice as wide
-    inside, in heads of 64, n_head of no meaning; 0: layers of attention and feed-forward. n_delta: heads, 128
-    wide, of the gated delta nets that stand for attention in three of four layers, as in Qwen3.5.
+    query and key. post_norms: also behind attention and feed-forward. window: tokens that layers see, but for
+    those that the architecture lets see all. rope_factors: the file has frequency factors, as llama 3 has.
+    tied: the embedding is the output too. d_state: elements of the state of each channel, where all layers
+    are of Mamba 2: twice as wide inside, in heads of 64, n_head of no meaning; 0: layers of attention and
+    feed-forward. n_delta: heads, 128 wide, of the gated delta nets that stand for attention in three of four
+    layers, as in Qwen3.5.
     """
 
     name: str
@@ -45,6 +47,8 @@ class Shape:
     gated: bool = True
     biased: bool = False
     head_norms: bool = False
+    post_norms: bool = False
+    window: int = 0
     rope_factors: bool = False
     tied: bool = False
     d_state: int = 0
@@ -72,6 +76,11 @@ _ALL = (
     # The heads and experts of Qwen3-30B-A3B, 12 of its 48 layers, 32 of its 128 experts.
     Shape("qwen3-moe-small", "qwen3moe", 151936, 2048, 12, 32, 4, 768, head_dim=128, norm_eps=1e-6,
           rope_base=1000000.0, head_norms=True, n_expert=32, n_expert_used=8),
+    # About half of Qwen3-30B-A3B's width, a quarter of its layers and experts.
+    Shape("qwen3moe-1b", "qwen3moe", 151936, 1024, 12, 16, 4, 512, head_dim=128, norm_eps=1e-6,
+          rope_base=1000000.0, head_norms=True, n_expert=32, n_expert_used=8),
+    Shape("gemma3-1b", "gemma3", 262144, 1152, 26, 4, 1, 6912, head_dim=256, norm_eps=1e-6,
+          rope_base=1000000.0, head_norms=True, post_norms=True, window=512, tied=True),
     # Mixtral's 8 experts of which 2 are used, at half its width, a quarter of its hidden size, 12 layers.
     Shape("mixtral-small", "llama", 32000, 2048, 12, 16, 4, 3584, rope_base=1000000.0, n_expert=8,
           n_expert_used=2),
@@ -115,6 +124,8 @@ def metadata(shape: Shape) -> dict[str, Value]:
     if shape.n_expert:
         own |= {"expert_count": shape.n_expert, "expert_used_count": shape.n_expert_used}
         own["expert_feed_forward_length"] = shape.n_ff
+    if shape.window:
+        own["attention.sliding_window"] = shape.window
     if shape.d_state:
         own |= {"attention.head_count": 0, "attention.head_count_kv": 0}
         own |= {"ssm.conv_kernel": _D_CONV, "ssm.inner_size": shape.n_inner, "ssm.state_size": shape.d_state}
@@ -147,6 +158,8 @@ def tensors(shape: Shape) -> dict[str, tuple[int, ...]]:
 
 def _transformer(shape: Shape, layer: int) -> dict[str, tuple[int, ...]]:
     ffn = _experts(shape) if shape.n_expert else _ffn(shape)
+    if shape.post_norms:
+        ffn |= {f"{name}.weight": (shape.n_embd,) for name in ("post_attention_norm", "post_ffw_norm")}
     if not shape.n_delta:
         return {**_attention(shape), **ffn}
     ffn["post_attention_norm.weight"] = ffn.pop("ffn_norm.weight")
