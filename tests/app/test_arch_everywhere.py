@@ -22,6 +22,7 @@ SMALL = ["-p", "hello world", "--tokens", 3]
 WAYS: dict[str, list[object]] = {
     "run": ["-p", "hello", "-n", 3],
     "chat": ["-n", 2],
+    "embed": ["-p", "hello", "--pooling", "mean"],
     "plan": [],
     "placement": [],
     "perplexity": ["-f", "text.txt", "-c", 16],

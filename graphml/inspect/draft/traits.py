@@ -85,7 +85,7 @@ def traits_of(graph: Graph) -> Traits:
         sigmoid_experts=any(user.op.name == "sigmoid" for node in routers for user in users[node]),
         shared_experts="_shexp" in weights,
         latent="attn_kv_a_mqa" in weights,
-        recurrent="ssm_" in weights or "time_mix" in weights,
+        recurrent=any(node.op.recurrent for node in nodes),
     )
 
 

@@ -57,7 +57,7 @@ class Recorder:
         self.np, self.library, self.count = numpy, library, count
         self.values: dict[str, Any] = {}
         self.failed = ""
-        self._stream = 0
+        self._stream, self._begun = 0, False
         self._ops: dict[int, str] = {}
 
     def __call__(self, pointer: int, ask: bool, data: Any) -> bool:
@@ -79,6 +79,7 @@ class Recorder:
         tensor = Tensor.from_address(pointer)
         name, op = tensor.name.decode(errors="replace"), self._op(tensor.op)
         if op == "MUL_MAT":
+            self._begun = True
             weight = Tensor.from_address(tensor.src[0]).name.decode(errors="replace")
             if weight.endswith(".weight"):
                 stem = weight[: -len(".weight")]
@@ -91,15 +92,20 @@ class Recorder:
         head, _, layer = name.rpartition("-")
         if head == "l_out" and layer.isdigit():
             found[f"stream.{int(layer) + 1}"] = pointer
-        elif not layer.isdigit() and (pointer == self._stream or self._begins(tensor, op)):
+        elif pointer == self._stream or self._begins(tensor, op):
             self._stream = pointer
             found["stream.0"] = pointer
         return found
 
     def _begins(self, tensor: Tensor, op: str) -> bool:
-        """Whether this is the embedding, or what is made of it before the first layer."""
+        """Whether this is the embedding, or what is made of it before the first layer's first product."""
+        if self._begun:
+            return False
         if op == "GET_ROWS":
             return bool(Tensor.from_address(tensor.src[0]).name == b"token_embd.weight")
+        head, _, layer = tensor.name.decode(errors="replace").rpartition("-")
+        if layer.isdigit():  # of a layer, but for bloom's norm of the embedding
+            return head.startswith("inp_")
         stream = self._stream and Tensor.from_address(self._stream)
         return bool(stream and self._stream in tensor.src[:2] and list(stream.ne) == list(tensor.ne))
 

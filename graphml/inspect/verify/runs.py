@@ -99,6 +99,8 @@ class Runs:
         self.ids = ids
         self.graph = executor.build(count, count)
         self.unused = executor.unused_tensors
+        if "logits" not in self.graph.outputs:
+            raise UsageError(f"{executor.file.path}: wanted a model that gives logits; this one embeds texts")
         cache = PagedCache(count, BLOCK_SIZE)
         positions, cells = cache.append(0, count)
         self.dims = {"T": count, "O": count, "S": 1, "B": cache.table.shape[1], "C": cache.n_cells}
@@ -106,6 +108,7 @@ class Runs:
             "tokens": np.asarray(ids, np.int32), "positions": positions, "cells": cells,
             "sequences": np.zeros(count, np.int32), "wanted": np.arange(count, dtype=np.int32),
             "block_table": cache.table[:1].astype(np.int32),
+            "lengths": np.array(cache.lengths, np.int32),
         }  # fmt: skip
         self.weights = executor.weights
         self._kept: dict[Node, Array] = {}
