@@ -105,7 +105,7 @@ class Recorder:
             return bool(Tensor.from_address(tensor.src[0]).name == b"token_embd.weight")
         head, _, layer = tensor.name.decode(errors="replace").rpartition("-")
         if layer.isdigit():  # of a layer, but for bloom's norm of the embedding
-            return head.startswith("inp_")
+            return bool(head.startswith("inp_"))
         stream = self._stream and Tensor.from_address(self._stream)
         return bool(stream and self._stream in tensor.src[:2] and list(stream.ne) == list(tensor.ne))
 
