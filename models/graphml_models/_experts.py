@@ -120,7 +120,7 @@ def swiglu_experts(
     return chosen.combine(chosen.gated(x_TD))
 
 
-def read_limits(keys: Keys, n_layer: int) -> tuple[float, ...]:
-    """For `clamped_swiglu` in each layer's experts."""
-    length = n_layer if keys.length(LIMITS) in (None, n_layer) else keys.integer("block_count")
-    return keys.numbers(LIMITS, length, 0.0)[:n_layer]
+def read_limits(keys: Keys, n_layer: int, key: str = LIMITS) -> tuple[float, ...]:
+    """For `clamped_swiglu` in each layer's experts, or under another key in what all tokens share."""
+    length = n_layer if keys.length(key) in (None, n_layer) else keys.integer("block_count")
+    return keys.numbers(key, length, 0.0)[:n_layer]

@@ -93,18 +93,20 @@ def shared_and_chosen(
     scaled: bool = False,
     bias: str = BIAS,
     product: Product = swiglu,
+    shared: Product = swiglu,
 ) -> Node:
     """SwiGLU in layers without a router, in others experts beside those that all tokens share, [T, D].
 
     normalise: whatever the file says; files of some architectures do not. scaled: see `Tensors.scale`.
     bias: the tensor that is added to scores for the choice; product: of the chosen experts' gates and what
-    they let through.
+    they let through; shared: of those that all tokens go through.
     """
     if layer.get("ffn_gate_inp") is None:
-        return gated_ffn(g, layer, x_TD, scaled=scaled)
+        return gated_ffn(g, layer, x_TD, scaled=scaled, product=shared)
     routing = replace(config.routing, normalise=True) if normalise else config.routing
     chosen = choose(g, routing, layer, x_TD, scaled, bias)
     chosen_TD = chosen.combine(chosen.gated(x_TD, product))
     if layer.get("ffn_up_shexp", "ffn_gate_shexp", "ffn_down_shexp") is None:
         return chosen_TD
-    return g.add(chosen_TD, gated_ffn(g, layer, x_TD, suffix="_shexp", scaled=scaled), "experts")
+    shared_TD = gated_ffn(g, layer, x_TD, suffix="_shexp", scaled=scaled, product=shared)
+    return g.add(chosen_TD, shared_TD, "experts")

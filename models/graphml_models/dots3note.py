@@ -1,8 +1,8 @@
 """dots3.note (rednote hilab 2026): DeepSeek-V3 with gated heads, of which most layers see a window.
 
-These have heads, widths and a rope of their own. The other layers would choose among more than
-`attention.indexer.top_k` tokens (DeepSeek-V3.2, 2025, arXiv:2512.02556), by small heads (`indexer.*`, unused
-here): the context is no longer than that, and all of it is seen. Letters as in `_latent`.
+These have heads, widths and a rope of their own. In the others an index chooses the tokens that are seen,
+where the context is longer (DeepSeek-V3.2, 2025, arXiv:2512.02556). Letters as in `_latent`; J heads of the
+index.
 """
 
 from __future__ import annotations
@@ -16,53 +16,75 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
 from graphml_models import _config, _routing, llama
-from graphml_models._latent import folded, latent
+from graphml_models._attention import rotate
+from graphml_models._latent import folded, latent, narrow_queries
 from graphml_models._rope import Rope
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, Shapes, shared_expert, transformer
 from graphml_models._windows import PATTERN, read_local_rope, read_windows, rope_tables
 from graphml_models.spark2_5 import gate_heads
 
-N_CHOSEN = "attention.indexer.top_k"
+INDEX = "attention.indexer"
+INDEX_EPS = 1e-6
 
 
 @dataclass(frozen=True)
 class Config(_routing.Config):
-    """And heads and window (0: none) of each layer, and the rope of those that have a window."""
+    """And heads and window (0: none) of each layer, and the rope of those that have a window.
+
+    n_index_head: of the index; n_chosen: how many tokens the others see, 0 if all.
+    """
 
     heads: tuple[int, ...]
     windows: tuple[int, ...]
     local_rope: Rope
+    n_index_head: int
+    n_chosen: int
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
         known = _config.shared(keys, heads=(1, 1))
-        heads = keys.integers("attention.head_count", keys.integer("block_count"))
+        heads = _config.by_layer(keys, "attention.head_count", known["n_layer"])
         if min(heads) < 1:
             raise keys.unsupported("attention.head_count", "at least 1 head in each layer")
         if not keys.is_array(PATTERN):
             raise keys.unsupported(PATTERN, "a yes or no for each layer")
-        n_chosen = keys.integer(N_CHOSEN)
+        n_chosen = keys.integer(f"{INDEX}.top_k")
         if n_chosen < 1:
-            raise keys.unsupported(N_CHOSEN, "at least 1 token")
-        known["n_ctx"] = min(known["n_ctx"], n_chosen)
+            raise keys.unsupported(f"{INDEX}.top_k", "at least 1 token")
         return cls(
             **known,
             routing=Routing.read(keys, SIGMOID),
             heads=heads,
             windows=read_windows(keys, known["n_layer"], period=0),
             local_rope=read_local_rope(keys, known["rope"]),
+            n_index_head=keys.integer(f"{INDEX}.head_count"),
+            n_chosen=n_chosen if n_chosen < known["n_ctx"] else 0,
         )
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Latent attention, each head gated, before its output projection, [T, N * V]."""
-    here = replace(config, n_head=config.heads[layer.index])
-    parts = latent(g, here, layer, table, x_TD, key_norm=True)
+    here, window = replace(config, n_head=config.heads[layer.index]), config.windows[layer.index]
+    narrow = narrow_queries(g, config, layer, x_TD)
+    chooses = config.n_chosen and not window
+    selected = index(g, config, layer, table, x_TD, narrow) if chooses else None
+    parts = latent(g, here, layer, table, x_TD, key_norm=True, narrow=narrow)
     width = sum(fixed(q.shape[2]) for q in parts[:2] if q is not None)
-    y_TD = folded(g, layer, parts, width**-0.5, config.windows[layer.index])
+    y_TD = folded(g, layer, parts, width**-0.5, window, selected=selected)
     return gate_heads(g, here.n_head, layer, x_TD, y_TD)
+
+
+def index(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node, narrow: Node) -> Node:
+    """The tokens that each token sees, [T, 1, chosen]; the index turns the first elements of its heads."""
+    q_TJH = g.heads(layer.linear(narrow, "indexer.attn_q_b", "index_q", scaled=False), config.n_index_head)
+    k_TH = layer.linear(x_TD, "indexer.attn_k", "index_k", scaled=False)
+    k_TH = g.layer_norm(k_TH, layer["indexer.k_norm"], layer["indexer.k_norm.bias"], INDEX_EPS, "index_norm")
+    q_TJH, k_T1H = rotate(g, table, "neox", q_TJH, g.heads(k_TH, 1))
+    weights_TJ = layer.linear(x_TD, "indexer.proj", "index_weights", scaled=False, rows=config.n_index_head)
+    weights_TJ = g.scale(weights_TJ, (fixed(k_TH.shape[1]) * config.n_index_head) ** -0.5)
+    return g.select(q_TJH, k_T1H, layer.index, config.n_chosen, weights=weights_TJ)
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
@@ -80,7 +102,8 @@ def sample(name: str) -> list[SampleModel]:
     """A tiny model for tests: the second layer has a window and a shape of its own, a third is left out."""
     keys: dict[str, Any] = {
         "attention.key_length": 32, "attention.head_count": [4, 2, 2], "rope.dimension_count": 8,
-        "attention.sliding_window": 20, PATTERN: [0, 1], "rope.freq_base_swa": 500.0, N_CHOSEN: 96,
+        "attention.sliding_window": 20, PATTERN: [0, 1], "rope.freq_base_swa": 500.0,
+        f"{INDEX}.top_k": 20, f"{INDEX}.head_count": 3,
         "nextn_predict_layers": 1, "expert_weights_norm": True, "expert_weights_scale": 2.5,
     }  # fmt: skip
     layer: Shapes = {
@@ -89,7 +112,10 @@ def sample(name: str) -> list[SampleModel]:
     }  # fmt: skip
     full = geometry(0, n_head=4, n_latent=24, n_key=20, n_value=16)
     local = geometry(1, n_head=2, n_latent=16, n_key=24, n_value=12)
-    left_out = (*DENSE_FIRST["without"], *(f"attn_{x}.weight" for x in "qkv"))
+    own: Shapes = {"attn_q_b.weight": (48, 40), "attn_k.weight": (16, 64), "k_norm.weight": (16,),
+                   "k_norm.bias": (16,), "proj.weight": (3, 64)}  # fmt: skip
+    full |= {f"blk.0.indexer.{part}": shape for part, shape in own.items()}
+    left_out = (*DENSE_FIRST["without"], *(f"blk.{i}.attn_{x}.weight" for x in "qkv" for i in range(2)))
     top = {**DENSE_FIRST["top"], **full, **local}
     model = transformer(name, n_expert=5, layer=layer, metadata=keys, top=top, without=left_out)
     return [replace(model, metadata={**model.metadata, f"{name}.block_count": 3})]

@@ -18,24 +18,28 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
 from graphml_models import _config, _kda, _routing
+from graphml_models._experts import LIMITS, clamped_swiglu, read_limits
 from graphml_models._hybrid import read_heads
 from graphml_models._kda import Kda, delta_attention
 from graphml_models._latent import queries
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, SPLIT_QKV, Shapes, shared_expert, transformer
 
-HYPER, INDEXER = "hyper_connection", "attention.indexer"
+HYPER, INDEXER, SHARED = "hyper_connection", "attention.indexer", "swiglu_clamp_shexp"
 
 
 @dataclass(frozen=True)
 class Config(_routing.Config):
     """And which layers have latent attention, the others' delta nets, and streams of residuals.
 
-    n_balance: how often the columns of the weights that mix them are brought to a sum of 1; hyper_eps: there.
+    n_balance: how often the columns of the weights that mix them are brought to a sum of 1; hyper_eps: there;
+    limits, shared_limits: see `clamped_swiglu`; of the chosen experts, and of what all tokens go through.
     """
 
     attends: tuple[bool, ...]
     net: Kda
+    limits: tuple[float, ...]
+    shared_limits: tuple[float, ...]
     n_stream: int
     n_balance: int
     hyper_eps: float
@@ -59,6 +63,8 @@ class Config(_routing.Config):
             routing=Routing.read(keys, SIGMOID),
             attends=attends,
             net=Kda.read(keys, heads[0], known["norm_eps"], unit_eps=1e-6),
+            limits=read_limits(keys, known["n_layer"]),
+            shared_limits=read_limits(keys, known["n_layer"], SHARED if keys.has(SHARED) else LIMITS),
             n_stream=hyper[0],
             n_balance=hyper[1],
             hyper_eps=keys.number(f"{HYPER}.epsilon"),
@@ -78,7 +84,12 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         x_TSD = spread(g, layer.linear(h_TD, "attn_output", "attn_out", scaled=False), x_TSD, mixed)
         h_TD, mixed = gather(g, config, layer, x_TSD, "hc_ffn")
         h_TD = g.rms_norm(h_TD, layer["ffn_norm"], config.norm_eps, "ffn_norm")
-        x_TSD = spread(g, shared_and_chosen(g, config, layer, h_TD), x_TSD, mixed)
+        h_TD = shared_and_chosen(
+            *(g, config, layer, h_TD),
+            product=clamped_swiglu(config.limits[layer.index]),
+            shared=clamped_swiglu(config.shared_limits[layer.index]),
+        )
+        x_TSD = spread(g, h_TD, x_TSD, mixed)
     x_OSD = g.rows(g.flatten(x_TSD), g.wanted)
     x_OD = g.scale(total(g, g.heads(x_OSD, config.n_stream)), 1.0 / config.n_stream, name="mean")
     return weights.logits(g.rms_norm(x_OD, weights["output_norm"], config.norm_eps, "output_norm"))
@@ -177,4 +188,4 @@ def sample(name: str) -> list[SampleModel]:
             name, title, n_head_kv=4, n_expert=5, layer=layer, metadata=said, top=top, without=gone
         )
 
-    return [model("bounded", 2, **{_kda.BOUND: -5.0}), model("free", 3)]
+    return [model("bounded", 2, **{_kda.BOUND: -5.0}), model("free", 3, **{LIMITS: 0.5, SHARED: 0.3})]
