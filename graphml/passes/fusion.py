@@ -188,7 +188,10 @@ def _sweep(
         if claimed.isdisjoint(found.match.covered):
             claimed.update(found.match.covered)
             chosen[min(found.match.results, key=position.__getitem__)] = found
-    after = substitute(graph, {first: found.make for first, found in chosen.items()})
+    inner = {node for found in chosen.values() for node in found.match.covered} - {
+        node for found in chosen.values() for node in found.match.results
+    }
+    after = substitute(graph, {first: found.make for first, found in chosen.items()}, inner)
     for found in (chosen[node] for node in graph.nodes if node in chosen):
         applied.append(Applied(found.fusion.name, found.fused.name, found.fused.origin))
     return after

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from graphml.ir.builder import complete
@@ -212,10 +212,11 @@ Make = Callable[[Mapping[Node, Node]], "tuple[Node, Mapping[Node, Node]]"]
 """From what the operands became: a fused node, and what each of its results becomes."""
 
 
-def substitute(graph: Graph, chosen: Mapping[Node, Make]) -> Graph:
+def substitute(graph: Graph, chosen: Mapping[Node, Make], gone: Collection[Node] = ()) -> Graph:
     """Put other nodes in the place of chosen ones; each is made from what the nodes before it became.
 
     A chosen node is the first result of what is put there. Leaves that are read by then move before it.
+    gone: nodes that nobody reads any more; one that changes a state would stay else.
     """
     new: dict[Node, Node] = {}
     order: dict[Node, None] = {}
@@ -226,7 +227,7 @@ def substitute(graph: Graph, chosen: Mapping[Node, Make]) -> Graph:
         order.setdefault(made)
 
     for node in graph.nodes:
-        if node in new:
+        if node in new or node in gone:
             continue
         if node in chosen:
             fused, became = chosen[node]({**leaves, **new})

@@ -113,6 +113,8 @@ def mamba2(g: Builder, ssm: Ssm, layer: Layer, x_TD: Node, norm_eps: float, norm
     weight = layer["ssm_norm"] if normed else layer.get("ssm_norm")
     if weight is None:
         return y_TI
+    if ssm.n_group == 1:
+        return g.rms_norm(y_TI, g.reshape(weight, inner, keep=0), norm_eps, "ssm_norm")
     groups = g.reshape(y_TI, ssm.n_group, inner // ssm.n_group)
     return g.flatten(g.rms_norm(groups, weight, norm_eps, "ssm_norm"))
 

@@ -9,17 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphml_cpu.compiler import Address, Dim, Int, RunAddress
-from graphml_cpu.kernels.share import share
+from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.formulas import UNARY, pick
+from graphml_cpu.kernels.share import Vector, share
 from graphml_cpu.kernels.vector_rows import get, put
 from graphml_cpu.simd import F32, WIDTH, fma, load_i32, zero
 
 
-def make_ssm_conv() -> Callable[..., None]:
+@inline
+def _itself(x: Vector) -> Vector:
+    return x
+
+
+def make_ssm_conv(activation: str = "") -> Callable[..., None]:
     """out[t] = sum of weight[k] * (the input d_conv - 1 - k tokens before t) + bias; the state moves on.
 
+    activation: of the result, a name of `UNARY`; "": none.
     state float32 [S, d_conv - 1, n], the oldest input first; x, out float32 [rows, n], out may be x; weight
     float32 [d_conv, n]; bias float32 [n] or address 0; sequences, positions int32 [rows].
     """
+    finish = pick(UNARY, activation, "ssm_conv") if activation else _itself
 
     def ssm_conv(
         ith: Int, nth: Int, state: RunAddress, x: Address, weight: Address, bias: Address, sequences: Address,
@@ -45,6 +54,6 @@ def make_ssm_conv() -> Callable[..., None]:
                         put(mine + (k - 1) * row + at, before, count)
                 v = get(x + t * row + at, count)
                 put(mine + (kept - 1) * row + at, v, count)
-                put(out + t * row + at, fma(v, get(weight + kept * row + at, count), total), count)
+                put(out + t * row + at, finish(fma(v, get(weight + kept * row + at, count), total)), count)
 
     return ssm_conv

@@ -55,11 +55,13 @@ def _lower_conv(node: Node, threads: int) -> list[Step]:
         "d_conv": width(weight),
         "rows": leading(x),
     }
-    ref = KernelRef("ssm_conv", "graphml_cpu.kernels.ssm_conv", "make_ssm_conv")
+    activation = node.op.name.removeprefix("ssm_conv").removeprefix("_")
+    name = f"ssm_conv-{activation}" if activation else "ssm_conv"
+    ref = KernelRef(name, "graphml_cpu.kernels.ssm_conv", "make_ssm_conv", (activation,))
     return [Step(ref, arguments, writes=("state", "out"))]
 
 
-CONV = Lowering(("ssm_conv",), _lower_conv, refuses=_refuses_conv)
+CONV = Lowering(("ssm_conv", "ssm_conv_silu"), _lower_conv, refuses=_refuses_conv)
 
 
 def _decays_by_head(node: Node) -> bool:
