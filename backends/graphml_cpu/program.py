@@ -155,15 +155,16 @@ class CpuProgram:
                     name=node.name,
                 )
             )
-        tape = Tape(taped, self._team.n_threads)
+        # The parts know nothing of the program, whose arena would wait for the collector else.
+        team, tape = self._team, Tape(taped, self._team.n_threads)
         self.tapes.append(tape)
 
         def run(dims: Mapping[str, int]) -> None:
-            self._team.run(tape)
+            team.run(tape)
 
         @functools.cache
         def timed_tape() -> Tape:
-            return Tape(taped, self._team.n_threads, timed=True)
+            return Tape(taped, team.n_threads, timed=True)
 
         def run_timed(timer: Timer, dims: Mapping[str, int]) -> None:
             timer.walk(timed_tape(), [node for node, _ in steps])
@@ -171,14 +172,16 @@ class CpuProgram:
         return _Part(run, run_timed)
 
     def _fallback(self, node: Node) -> _Part:
+        places = self.places
+
         def run(dims: Mapping[str, int]) -> None:
-            values = {source: self.places.view(source, resolve(source.shape, dims)) for source in node.inputs}
+            values = {source: places.view(source, resolve(source.shape, dims)) for source in node.inputs}
             result = evaluate(node, values)
             if node.type.parts:
                 for i, kind in enumerate(node.type.parts):
-                    self.places.result(node, i, resolve(kind.shape, dims))[...] = result[i]
+                    places.result(node, i, resolve(kind.shape, dims))[...] = result[i]
             elif not node.op.is_write:
-                self.places.view(node, resolve(node.shape, dims))[...] = result
+                places.view(node, resolve(node.shape, dims))[...] = result
 
         return _Part(run, lambda timer, dims: timer.call(node, run, dims))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -10,6 +12,7 @@ from typing import cast
 
 import numpy as np
 import pytest
+from graphml_cpu import BACKEND
 from graphml_cpu.device import CpuDevice
 from graphml_cpu.lowering import table
 from graphml_cpu.lowering.step import Lowering
@@ -21,7 +24,7 @@ from graphml.backend import Plan, no_progress
 from graphml.engine.compile import prepare
 from graphml.engine.executor import BLOCK_SIZE, Executor, as_graph_array
 from graphml.engine.loading import open_executor
-from graphml.ir.dtype import dtype
+from graphml.ir.dtype import F32, dtype
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -252,3 +255,19 @@ def test_a_node_in_numpy_sees_a_reshaped_weight_in_its_new_shape(monkeypatch: py
     assert [node.op.name for node in program.fallbacks] == ["mul"]
     assert result.tolist() == [[0, 2, 4, 6, 8, 10, 12, 14]] * 3
     device.close()
+
+
+def test_a_program_goes_with_who_held_it_and_does_not_wait_for_the_collector() -> None:
+    """Its arena may be a gigabyte."""
+    g = Builder(max_tokens=2)
+    graph = g.finish(y=g.silu(g.input("x", F32, (g.n_tokens, 8))))
+    device = BACKEND.open(1)
+    gc.disable()
+    try:
+        program = device.lower(graph, plan_memory(graph, device), {}, no_progress)
+        gone = weakref.ref(program)
+        del program
+        assert gone() is None
+    finally:
+        gc.enable()
+        device.close()
