@@ -12,6 +12,7 @@ import inspect
 import re
 import shlex
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from graphml import backend as contract
 from graphml import errors, settings
 from graphml.app.cli import COMMANDS, app
 from graphml.engine import discovery, fetch
+from graphml.inspect.draft.known import traits_known
+from graphml.inspect.draft.traits import Traits
 from graphml.inspect.mistakes import CATALOGUE
 from graphml.ir.ops.leaf import LEAVES
 from graphml.passes.fusion import all_ops, fusions
@@ -224,6 +227,28 @@ def test_mistakes() -> None:
     rows = table("docs/verifying.md", "mistake")
     listed = {row["mistake"]: row["what the model has instead"] for row in rows}
     assert listed == {mistake.name: mistake.says for mistake in CATALOGUE}
+
+
+FAMILIES: dict[str, Callable[[Traits], bool]] = {
+    "dense": lambda traits: not (traits.latent or traits.recurrent),
+    "experts": lambda traits: traits.experts,
+    "latent": lambda traits: traits.latent,
+    "recurrent": lambda traits: traits.recurrent,
+    "encoders": lambda traits: not traits.recurrent,
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_members_of_families_are_what_the_page_says(family: str) -> None:
+    for row in table(f"docs/architectures/{family}.md", "member"):
+        name = row["member"].split("`")[0]
+        assert name in discovery.architecture_names(), name
+        assert any(FAMILIES[family](traits) for traits in traits_known(name)), name
+        assert discovery.architecture(name).causal == (family != "encoders"), name
+
+
+def test_every_family_has_a_page() -> None:
+    assert {path.stem for path in (ROOT / "docs" / "architectures").glob("*.md")} == set(FAMILIES)
 
 
 def test_backends_and_their_contract() -> None:
