@@ -51,11 +51,12 @@ def measured_otherwise(name: str, folder: Path) -> float:
     from tests.golden import nmse
     from tests.models.test_encoders import ON_CPUS, PAPERS, error
     from tests.test_transformers_records import BACKENDS, rows
-    from tests.transformers_records import RECORDS, TOKENS, read
+    from tests.transformers_records import RECORDS, TOKENS, architecture, read
 
     path = folder / "other.gguf"
     if name in RECORDS:
-        return max(nmse(rows(name, backend, path, len(TOKENS)), read(name)) for backend in BACKENDS)
+        records = [one for one in RECORDS if architecture(one) == name]
+        return max(nmse(rows(r, b, path, len(TOKENS)), read(r)) for r in records for b in BACKENDS)
     return max(error(*paper, backend, path) for paper in PAPERS if paper[0] == name for backend in ON_CPUS)
 
 

@@ -13,7 +13,7 @@ from graphml.engine.executor import BLOCK_SIZE
 from graphml.engine.loading import open_executor
 from tests.golden import Floats, nmse
 from tests.test_architectures import BACKENDS, MODELS, write_model
-from tests.transformers_records import FOLDER, RECORDS, TOKENS, read
+from tests.transformers_records import FOLDER, RECORDS, TOKENS, architecture, read
 
 LIMIT = 1e-10
 NAMES = sorted(path.stem for path in FOLDER.glob("*.npz"))
@@ -21,7 +21,7 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.npz"))
 
 def rows(name: str, backend: str, path: Path, step: int) -> Floats:
     """The rows of all tokens, fed in steps of so many."""
-    write_model(path, *MODELS[f"{name}-{RECORDS[name].sample}"])
+    write_model(path, *MODELS[f"{architecture(name)}-{RECORDS[name].sample}"])
     executor = open_executor(path, backend, threads=2, cache_dtype="f32", n_batch=len(TOKENS))
     try:
         cache = PagedCache(64, BLOCK_SIZE)
@@ -34,12 +34,12 @@ def rows(name: str, backend: str, path: Path, step: int) -> Floats:
 
 def test_every_record_is_of_an_architecture() -> None:
     assert sorted(RECORDS) == NAMES
-    assert set(NAMES) <= set(discovery.architecture_names())
+    assert set(map(architecture, NAMES)) <= set(discovery.architecture_names())
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_it_is_what_transformers_says(name: str, backend: str, tmp_path: Path) -> None:
-    causal = discovery.architecture(name).causal
+    causal = discovery.architecture(architecture(name)).causal
     for step in (len(TOKENS), 1) if causal and backend == "cpu" else (len(TOKENS),):
         assert nmse(rows(name, backend, tmp_path / "model.gguf", step), read(name)) <= LIMIT

@@ -34,12 +34,15 @@ class Record:
     """A sample of an architecture and its counterpart.
 
     make: the class of transformers and the arguments of its configuration; names: parameter of transformers
-    -> tensor of the sample, or of its rows [first:end], `{i}` standing for each of two layers.
+    -> tensor of the sample, or of its rows [first:end], `{i}` standing for each layer that has it. of: the
+    architecture, if the record is called otherwise. prepare: what else of the model depends on the weights.
     """
 
     sample: str
     make: Callable[[Any], Any]
     names: Mapping[str, str]
+    of: str = ""
+    prepare: Callable[[Any, Weights], None] = lambda model, weights: None
 
 
 def _pairs(theirs: str, ours: str, kinds: str = "weight bias") -> dict[str, str]:
@@ -67,6 +70,41 @@ _EMBEDDED = {"embeddings.word_embeddings.weight": "token_embd.weight",
 _NORMS = _layers(
     {"post_attention_layernorm": "attn_output_norm", "post_mlp_layernorm": "layer_output_norm"}, "layers.{i}"
 )
+
+
+def _gemma4(tf: Any, **more: Any) -> Any:
+    return tf.Gemma4ForCausalLM(
+        tf.Gemma4TextConfig(**{**SIZES, "num_hidden_layers": 4}, num_key_value_heads=2, head_dim=16,
+                            global_head_dim=32, sliding_window=20, num_kv_shared_layers=2,
+                            layer_types=["sliding_attention", "full_attention"] * 2, rms_norm_eps=1e-5,
+                            final_logit_softcapping=3.0, hidden_size_per_layer_input=8,
+                            vocab_size_per_layer_input=80, **more)
+    )  # fmt: skip
+
+
+def _gemma4_rope(model: Any, ours: Weights) -> None:
+    """Frequencies of layers without a window, divided by the file's factors."""
+    import torch
+
+    frequencies = 1e6 ** (-np.arange(16) / 16) / ours["rope_freqs.weight"]
+    model.model.rotary_emb.full_attention_inv_freq = torch.from_numpy(frequencies)
+
+
+_GEMMA4 = {
+    "model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
+    "model.layers.{i}.layer_scalar": "blk.{i}.layer_output_scale.weight",
+    "model.embed_tokens_per_layer.weight": "per_layer_token_embd.weight",
+    "model.per_layer_model_projection.weight": "per_layer_model_proj.weight",
+    "model.per_layer_projection_norm.weight": "per_layer_proj_norm.weight",
+    **_layers({"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+               "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm",
+               "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+               "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm",
+               "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+               "post_feedforward_layernorm": "post_ffw_norm", "per_layer_input_gate": "inp_gate",
+               "per_layer_projection": "proj", "post_per_layer_input_norm": "post_norm"},
+              "model.layers.{i}", "weight"),
+}  # fmt: skip
 RECORDS = {
     "bert": Record(
         "plain",
@@ -141,13 +179,33 @@ RECORDS = {
                 ("1.DenseReluDense.wi_0", "ffn_gate"), ("1.DenseReluDense.wi_1", "ffn_up"),
                 ("1.DenseReluDense.wo", "ffn_down"))}},
     ),
+    "gemma4": Record("dense", _gemma4, _GEMMA4, prepare=_gemma4_rope),
+    "gemma4-experts": Record(
+        "experts",
+        lambda tf: _gemma4(
+            tf, enable_moe_block=True, num_experts=5, top_k_experts=2, moe_intermediate_size=96
+        ),
+        {**_GEMMA4, "model.layers.{i}.router.scale": "blk.{i}.ffn_gate_inp.scale",
+         "model.layers.{i}.router.per_expert_scale": "blk.{i}.ffn_down_exps.scale",
+         "model.layers.{i}.experts.gate_up_proj": "blk.{i}.ffn_gate_up_exps.weight",
+         "model.layers.{i}.experts.down_proj": "blk.{i}.ffn_down_exps.weight",
+         **_layers({"router.proj": "ffn_gate_inp", "post_feedforward_layernorm_1": "post_ffw_norm_1",
+                    "post_feedforward_layernorm_2": "post_ffw_norm_2",
+                    "pre_feedforward_layernorm_2": "pre_ffw_norm_2"}, "model.layers.{i}", "weight")},
+        of="gemma4", prepare=_gemma4_rope,
+    ),
 }  # fmt: skip
 
 
+def architecture(name: str) -> str:
+    """The architecture that a record is of."""
+    return RECORDS[name].of or name
+
+
 def weights(name: str) -> Weights:
-    """The weights of an architecture's sample by GGUF's names."""
-    module: Any = importlib.import_module(f"graphml_models.{name.replace('-', '_')}")
-    model = next(one for one in module.sample(name) if one.name == RECORDS[name].sample)
+    """The weights of a record's sample by GGUF's names."""
+    module: Any = importlib.import_module(f"graphml_models.{architecture(name).replace('-', '_')}")
+    model = next(one for one in module.sample(architecture(name)) if one.name == RECORDS[name].sample)
     return {tensor: golden.weights(tensor, shape[::-1], seed=7) for tensor, shape in model.tensors.items()}
 
 
@@ -165,14 +223,18 @@ def record(name: str) -> Any:
     one, ours = RECORDS[name], weights(name)
     model = one.make(transformers).double().eval()
     model.set_attn_implementation("eager")
+    model.set_experts_implementation("eager")  # grouped products know no float64
     given = {}
     for theirs, tensor in one.names.items():
-        for i in range(2) if "{i}" in theirs else [0]:
-            given[theirs.format(i=i)] = torch.from_numpy(_tensor(ours, tensor.format(i=i)).astype(np.float64))
+        for i in range(8) if "{i}" in theirs else [0]:
+            if "{i}" not in theirs or tensor.format(i=i).partition("[")[0] in ours:
+                values = _tensor(ours, tensor.format(i=i)).astype(np.float64)
+                given[theirs.format(i=i)] = torch.from_numpy(values)
     missing, unknown = model.load_state_dict(given, strict=False)
     tied = {"lm_head.weight", "encoder.embed_tokens.weight"}
     if unknown or {key for key in missing if "inv_freq" not in key} - tied:
         raise SystemExit(f"{name}: without counterpart: {missing}, {unknown}")
+    one.prepare(model, ours)
     with torch.no_grad():
         out = model(torch.from_numpy(TOKENS)[None])
     rows = out.logits if hasattr(out, "logits") else out.last_hidden_state

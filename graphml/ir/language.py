@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from graphml.errors import ShapeError, UsageError
+from graphml.errors import GraphError, ShapeError, UsageError
 from graphml.ir.builder import told_weights
 from graphml.ir.dtype import F32, DType
 from graphml.ir.node import Node
@@ -159,7 +159,7 @@ class Builder(RecurrentBuilder):
     def attend(
         self,
         q: Node,
-        k: Node,
+        k: Node | None,
         v: Node | None,
         layer: int,
         scale: float,
@@ -174,15 +174,20 @@ class Builder(RecurrentBuilder):
     ) -> Node:
         """Write k and v [T, head_kv, d] to the cache, attend with q [T, head, d]; gives [T, head * d_v].
 
-        v None: the values are the keys, kept once. causal: no token sees later ones (None: as the builder
+        v None: the values are the keys, kept once. k None: nothing is written, the keys and values are those
+        that attention of `layer` has kept before. causal: no token sees later ones (None: as the builder
         has it); else it sees all that its sequence holds after this step. window: how many tokens are seen,
         the token itself the last; unless causal, half of them lie on either side of it. chunk: a token sees
         its own so many alone, as in Llama 4. selected: by `select`, the spans of `span` positions that it
         sees.
         """
         causal = self.causal if causal is None else causal
-        k_cache = self._cache(f"cache.{layer}.k", k)
-        v_cache = k_cache if v is None else self._cache(f"cache.{layer}.v", v)
+        if k is not None:
+            k_cache = self._cache(f"cache.{layer}.k", k)
+            self.kept[layer] = k_cache, k_cache if v is None else self._cache(f"cache.{layer}.v", v)
+        if layer not in self.kept:
+            raise GraphError(f"wanted keys and values of layer {layer}, which has kept none yet")
+        k_cache, v_cache = self.kept[layer]
         places = self.positions, self.sequences, self.block_table
         extra = () if sinks is None else (sinks,)
         shared: dict[str, Any] = {

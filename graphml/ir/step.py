@@ -32,6 +32,7 @@ class StepBuilder(BaseBuilder):
         super().__init__()
         self.causal = causal
         self.hidden: Node | None = None  # what logits are made of, as soon as they are
+        self.kept: dict[int, tuple[Node, Node]] = {}  # keys and values of each layer so far
         self.n_tokens = Symbol("T", max_tokens)
         self.n_outputs = Symbol("O", max_outputs)
         self.n_sequences = Symbol("S", max_sequences)
