@@ -109,8 +109,9 @@ def write_gguf(
     """A GGUF file without a vocabulary.
 
     metadata: key -> type (`UINT32`, `ARRAY FLOAT32`, ...) and value; form: what all weights are quantised to,
-    norms and biases only if `vectors`.
+    norms and biases only if `vectors`, or what the tensors of bytes are, if there are any.
     """
+    encoded = any(array.dtype == np.uint8 for array in tensors.values())
     writer = gguf.GGUFWriter(path, architecture)
     for key, (kind, value) in metadata.items():
         if key != "general.architecture":
@@ -118,7 +119,9 @@ def write_gguf(
             writer.add_key_value(key, value, types[0], sub_type=types[-1] if len(types) > 1 else None)
     writer.add_tokenizer_model("no_vocab")
     for name, array in tensors.items():
-        if form is not None and (vectors or array.ndim > 1):
+        if form is not None and array.dtype == np.uint8:
+            writer.add_tensor(name, array, raw_dtype=gguf.GGMLQuantizationType[form.upper()])
+        elif form is not None and not encoded and (vectors or array.ndim > 1):
             blocks = graphml_quant.quantize(graphml_quant.by_name(form), array)
             writer.add_tensor(name, blocks, raw_dtype=gguf.GGMLQuantizationType[form.upper()])
         else:

@@ -39,11 +39,15 @@ def logits(
     backend: str,
     architecture: str,
     metadata: Mapping[str, Any],
-    tensors: Mapping[str, NDArray[np.float32]],
+    tensors: Mapping[str, NDArray[Any]],
+    form: str | None = None,
 ) -> golden.Floats:
-    """What a file of these says after each of the tokens, fed in pieces and then one by one."""
+    """What a file of these says after each of the tokens, fed in pieces and then one by one.
+
+    form: what the tensors of bytes are.
+    """
     typed = {key: (kind_of(value), value) for key, value in metadata.items()}
-    path = golden.write_gguf(folder / "model.gguf", architecture, typed, tensors)
+    path = golden.write_gguf(folder / "model.gguf", architecture, typed, tensors, form)
     executor = open_executor(path, backend, threads=2, cache_dtype="f32", n_batch=N_BATCH)
     try:
         sequence = Sequence(executor)
@@ -70,8 +74,20 @@ def rotated(x_TNH: Wide, frequencies: Wide, mode: str, magnitude: float = 1.0) -
     return y
 
 
-def attention(q_TNH: Wide, k_TKH: Wide, v_TKH: Wide, scale: float, cap: float = 0.0) -> Wide:
-    """Causal grouped-query attention, [T, N * H]; cap: of the scores (Gemma 2), none if 0."""
+def attention(
+    q_TNH: Wide,
+    k_TKH: Wide,
+    v_TKH: Wide,
+    scale: float,
+    cap: float = 0.0,
+    seen: NDArray[np.bool_] | None = None,
+    sinks: Wide | None = None,
+) -> Wide:
+    """Causal grouped-query attention, [T, N * H]; cap: of the scores (Gemma 2), none if 0.
+
+    seen: whether a token sees another, [T, T] or for each head [N, T, T]; sinks: a score of each head that
+    takes part in the softmax and has no value (gpt-oss).
+    """
     n_tokens, n_head, _ = q_TNH.shape
     outputs = []
     for head in range(n_head):
@@ -80,8 +96,12 @@ def attention(q_TNH: Wide, k_TKH: Wide, v_TKH: Wide, scale: float, cap: float = 
         if cap:
             scores = cap * np.tanh(scores / cap)
         scores[np.triu_indices(n_tokens, 1)] = -np.inf
+        if seen is not None:
+            scores[~(seen if seen.ndim == 2 else seen[head])] = -np.inf
+        if sinks is not None:
+            scores = np.append(scores, np.full((n_tokens, 1), sinks[head]), axis=1)
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        outputs.append(weights / weights.sum(axis=1, keepdims=True) @ v_TKH[:, group])
+        outputs.append((weights / weights.sum(axis=1, keepdims=True))[:, :n_tokens] @ v_TKH[:, group])
     return np.concatenate(outputs, axis=1)
 
 
