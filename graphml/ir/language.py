@@ -77,6 +77,14 @@ class Builder(RecurrentBuilder):
         """Log(1 + exp(x))."""
         return self.make(elementwise.softplus, x, name=name)
 
+    def absolute(self, x: Node, name: str | None = None) -> Node:
+        """X without its sign."""
+        return self.make(elementwise.absolute, x, name=name)
+
+    def sqrt(self, x: Node, name: str | None = None) -> Node:
+        """Square root."""
+        return self.make(elementwise.sqrt, x, name=name)
+
     def sqr(self, x: Node, name: str | None = None) -> Node:
         """X * x."""
         return self.make(elementwise.sqr, x, name=name)

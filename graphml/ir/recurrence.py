@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from graphml.ir.dtype import F32
 from graphml.ir.node import Node
-from graphml.ir.ops import layout, linear_attention, recurrent, ssm
+from graphml.ir.ops import layout, linear_attention, ngram, recurrent, ssm
 from graphml.ir.shape import fixed, max_elements
 from graphml.ir.step import StepBuilder
 
@@ -96,6 +96,22 @@ class RecurrentBuilder(StepBuilder):
         """Heads q and k [T, N, K] and v [T, N, V] -> y [T, N, V]; gates and attributes as of the op."""
         operands = (self._memory(layer, q, v), q, k, v, self.sequences, self.positions, *gates)
         return self.make(linear_attention.linear_attention, *operands, name=name, **attributes)
+
+    def ngram_rows(
+        self,
+        multipliers: tuple[int, ...],
+        sizes: tuple[int, ...],
+        offsets: tuple[int, ...],
+        eos: int,
+        name: str | None = None,
+    ) -> Node:
+        """Rows of a table by hashes of the last tokens of each sequence, i32 [T, number of sizes]."""
+        state = self.state("cache.tokens", F32, (self.n_sequences, len(multipliers) - 1))
+        operands = (state, self.tokens, self.sequences, self.positions)
+        return self.make(
+            ngram.ngram_rows, *operands, name=name,
+            multipliers=multipliers, sizes=sizes, offsets=offsets, eos=eos,
+        )  # fmt: skip
 
     def _memory(self, layer: int, q: Node, v: Node) -> Node:
         """A matrix for each head, from keys to values."""

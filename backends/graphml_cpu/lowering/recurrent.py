@@ -8,7 +8,7 @@ import numpy as np
 
 from graphml.ir.interpreter import evaluate
 from graphml.ir.node import Node
-from graphml.ir.op import Array
+from graphml.ir.op import Array, integer, integers
 from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
@@ -91,3 +91,31 @@ def _lower_scan(node: Node, threads: int) -> list[Step]:
 
 
 SCAN = Lowering(("ssm_scan",), _lower_scan, refuses=_refuses_scan)
+
+
+def _numbers(node: Node, name: str) -> Constant:
+    def made(weights: Mapping[str, Array]) -> Array:
+        return np.array(integers(node.attributes, name), np.uint64).view(np.int64)
+
+    return Constant(made)
+
+
+def _lower_ngram(node: Node, threads: int) -> list[Step]:
+    state, tokens, sequences, positions = node.inputs
+    arguments: dict[str, Argument] = {
+        "state": state,
+        "tokens": tokens,
+        "sequences": sequences,
+        "positions": positions,
+        **{name: _numbers(node, name) for name in ("multipliers", "sizes", "offsets")},
+        "out": node,
+        "n": width(state) + 1,
+        "n_head": width(node),
+        "eos": integer(node.attributes, "eos"),
+        "rows": leading(node),
+    }
+    ref = KernelRef("ngram_rows", "graphml_cpu.kernels.ngram", "make_ngram_rows")
+    return [Step(ref, arguments, writes=("state", "out"))]
+
+
+NGRAM = Lowering(("ngram_rows",), _lower_ngram)
