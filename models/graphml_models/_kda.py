@@ -84,8 +84,9 @@ def delta_attention(g: Builder, net: Kda, layer: Layer, x_TD: Node, rising: bool
     n_head, width = net.n_head, net.n_head * net.head_dim
 
     def through(name: str, then: str = "") -> Node:
-        """The product with a matrix, and with the next if the file has it."""
-        names = [name, then] if layer.get(then) else [name]
+        """The product with a matrix, and with the next if the file has it or the first is too narrow."""
+        two = then and (layer.get(then) or layer[name].shape[0] != width)
+        names = [name, then] if two else [name]
         y = x_TD
         for one in names:
             y = layer.without("*.bias").linear(y, one, scaled=False, rows=width if one == names[-1] else None)

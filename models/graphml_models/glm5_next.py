@@ -170,7 +170,8 @@ def sample(name: str) -> list[SampleModel]:
         "attn_kv_a_mqa.weight": (24, 64), "attn_kv_a_norm.weight": (24,), "attn_k_b.weight": (4, 24, 20),
         "attn_v_b.weight": (4, 16, 24),
     }  # fmt: skip
-    memory = {**_kda.TENSORS, "ssm_f_b.weight": (64, 64), "ssm_g_b.weight": (64, 64)}
+    memory = {**_kda.TENSORS, **{f"ssm_{part}_a.weight": (16, 64) for part in "fg"},
+              **{f"ssm_{part}_b.weight": (64, 16) for part in "fg"}}  # fmt: skip
     top = {**DENSE_FIRST["top"], **{f"blk.0.{part}": shape for part, shape in latent.items()}}
     top |= {f"blk.1.{part}": shape for part, shape in memory.items()}
     gone = (*DENSE_FIRST["without"], *(f"blk.0.{part}" for part in SPLIT_QKV))
