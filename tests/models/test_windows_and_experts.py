@@ -14,6 +14,8 @@ from graphml_models._windows import PATTERN, SIZE, read_windows
 from numpy.typing import NDArray
 
 from graphml.engine.architecture import Keys, SampleModel
+from graphml.ir.op import Op
+from graphml.ir.ops.sparse import select_spans, selected_attention
 from graphml.weights import open_model
 from tests import golden
 from tests.golden import nmse
@@ -252,6 +254,45 @@ def test_minimax_m3_attends_to_the_chosen_blocks(backend: str, tmp_path: Path) -
     got, w = told(tmp_path, backend, "minimax-m3", model)
     assert nmse(got, minimax_m3_logits(w, 3)) < LIMIT
     assert nmse(got, minimax_m3_logits(w, 4)) > 1e-5
+
+
+def test_an_index_whose_heads_choose_together() -> None:
+    """DeepSeek-V3.2 (2025, arXiv:2512.02556), equation 1: the sum over heads of w * relu(q . k).
+
+    Attention to the best, the first of equals, in a cache whose blocks lie in no order, against a mask.
+    """
+    random, n_chosen, scattered = np.random.default_rng(9), 7, np.random.default_rng(1).permutation(8)
+    cells = scattered[AT // 8] * 8 + AT % 8
+    inputs = [random.normal(size=(len(AT), *shape)).astype(np.float32) for shape in ((3, 16), (1, 16), (3,))]
+    queries, keys, weights = (one.astype(np.float64) for one in inputs)
+    scores = np.einsum("th,thc->tc", weights, np.maximum(np.einsum("thd,cd->thc", queries, keys[:, 0]), 0.0))
+    seen = np.zeros((len(AT), len(AT)), np.bool_)
+    for t in AT:
+        seen[t, np.argsort(-scores[t, : t + 1], kind="stable")[:n_chosen]] = True
+
+    def cached(x: NDArray[Any]) -> NDArray[np.float32]:
+        cache = np.full((64, *x.shape[1:]), np.nan, np.float32)
+        cache[cells] = x
+        return cache
+
+    places = [AT.astype(np.int32), np.zeros(len(AT), np.int32), scattered[None].astype(np.int32)]
+    attributes = {"n": n_chosen, "span": 1, "local": 0, "block_size": 8, "cache_dtype": "f32", "scale": 0.3}
+    chosen = reference(select_spans, [inputs[0], cached(inputs[1]), *places, inputs[2]], attributes)
+    for t in AT:
+        assert set(chosen[t, 0][chosen[t, 0] >= 0]) == set(np.flatnonzero(seen[t]))
+
+    q, k, v = (random.normal(size=(len(AT), n, 16)).astype(np.float32) for n in (4, 2, 2))
+    sinks = random.normal(size=4).astype(np.float32)
+    got = reference(selected_attention, [q, cached(k), cached(v), *places, chosen, sinks], attributes)
+    wanted = attention(*(x.astype(np.float64) for x in (q, k, v)), 0.3, seen=seen, sinks=sinks)
+    assert nmse(got.reshape(len(AT), -1), wanted) < LIMIT
+    assert nmse(wanted, attention(*(x.astype(np.float64) for x in (q, k, v)), 0.3, sinks=sinks)) > 1e-3
+
+
+def reference(op: Op, inputs: list[NDArray[Any]], attributes: dict[str, Any]) -> NDArray[Any]:
+    """What an op means, as its own file says."""
+    assert op.reference is not None
+    return op.reference(inputs, attributes)
 
 
 @pytest.mark.parametrize(
