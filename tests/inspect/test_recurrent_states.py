@@ -53,11 +53,11 @@ def test_states_are_shown_and_nothing_is_wrong(model: Path) -> None:
 
 def test_a_state_that_is_left_wrong_is_named(model: Path) -> None:
     """All values of the step are right; only what the next one would begin with is not."""
-    with faults.wrong_lowering("ssm_conv", moved_twice):
+    with faults.wrong_lowering("ssm_conv_silu", moved_twice):
         found = judged(model)
     assert found.first is not None
     assert (found.first.step, found.first.node.name) == ("decode", "cache.0.conv")
-    assert found.first.made_by.name == "ssm_conv"
+    assert found.first.made_by.name == "ssm_conv_silu"
     assert {one.node.name for one in found.findings if one.kind == "kernel"} == {
         "cache.0.conv",
         "cache.1.conv",
