@@ -162,7 +162,7 @@ class Session:
 
     def reads_best(self, params: SamplingParams) -> bool:
         """Whether the best ids of a row are read where these settings choose, and not the whole row."""
-        return self._executor.gives_best and may_decide(params, N_BEST)
+        return self._executor.gives_best and may_decide(params, N_BEST, surely=self._executor.recurrent)
 
     def _decide(self, params: SamplingParams, max_tokens: int | None) -> int:
         """The id that follows, as `sample` has it; the step after is handed over first, where that can be."""

@@ -39,10 +39,15 @@ class Best:
         return math.isfinite(self.log_sum)
 
 
-def may_decide(params: SamplingParams, n_best: int) -> bool:
-    """Whether so many best tokens are enough, often at least: else the row is better read at once."""
+def may_decide(params: SamplingParams, n_best: int, surely: bool = False) -> bool:
+    """Whether so many best tokens are enough, often at least: else the row is better read at once.
+
+    surely: always, since a step cannot be taken again for its row, as of a recurrent model.
+    """
     if params.logit_bias or params.penalised:
         return False
+    if surely:
+        return decides_always(params, n_best)
     return decides_always(params, n_best) or (
         params.top_k == 0 and params.typical_p == 1.0 and (params.top_p < 1.0 or params.min_p > 0.0)
     )
