@@ -107,7 +107,7 @@ def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
         y = g.rms_norm(y, layer["ffn_routed_norm"], config.norm_eps, "routed_norm")
     if layer.get("ffn_routed_up"):
         y = layer.linear(y, "ffn_routed_up", "routed")
-    if layer.get("ffn_gate_shexp") is None:
+    if layer.get("ffn_up_shexp", "ffn_gate_shexp", "ffn_down_shexp") is None:
         return y
     return g.add(y, gated_ffn(g, layer, x_TD, suffix="_shexp", product=product), "experts")
 
