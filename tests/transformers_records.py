@@ -33,9 +33,10 @@ Weights = Mapping[str, Any]
 class Record:
     """A sample of an architecture and its counterpart.
 
-    make: the class of transformers and the arguments of its configuration; names: parameter of transformers
-    -> tensor of the sample, or of its rows [first:end], `{i}` standing for each layer that has it. of: the
-    architecture, if the record is called otherwise. prepare: what else of the model depends on the weights.
+    make: the class of transformers and the arguments of its configuration. names: parameter of transformers
+    -> tensor of the sample, or of its rows [first:end] or [number], `{i}` standing for each layer that has
+    it. of: the architecture, if the record is called otherwise. prepare: what else of the model depends on
+    the weights.
     """
 
     sample: str
@@ -179,6 +180,24 @@ RECORDS = {
                 ("1.DenseReluDense.wi_0", "ffn_gate"), ("1.DenseReluDense.wi_1", "ffn_up"),
                 ("1.DenseReluDense.wo", "ffn_down"))}},
     ),
+    "gemma3n": Record(
+        "plain",
+        lambda tf: tf.Gemma3nForCausalLM(
+            tf.Gemma3nTextConfig(**{**SIZES, "num_hidden_layers": 4}, num_key_value_heads=2, head_dim=16,
+                                 sliding_window=20, layer_types=["sliding_attention", "full_attention"] * 2,
+                                 hidden_size_per_layer_input=8, vocab_size_per_layer_input=80,
+                                 num_kv_shared_layers=2, final_logit_softcapping=3.0, rms_norm_eps=1e-5,
+                                 laurel_rank=12, activation_sparsity_pattern=[0.95] * 4)
+        ),
+        {**{theirs: ours for theirs, ours in _GEMMA4.items() if "layer_scalar" not in theirs},
+         **{f"model.altup_{theirs}.{i}.weight": f"altup_{ours}.weight[{i}]" for i in range(3)
+            for theirs, ours in (("projections", "proj"), ("unembed_projections", "unembd_proj"))},
+         "model.layers.{i}.altup.correct_output_scale": "blk.{i}.altup_correct_scale.weight",
+         **_layers({"altup.correction_coefs": "altup_correct_coef", "laurel.linear_left": "laurel_l",
+                    "altup.prediction_coefs": "altup_predict_coef", "laurel.linear_right": "laurel_r",
+                    "altup.modality_router": "altup_router", "altup.router_norm": "altup_router_norm",
+                    "laurel.post_laurel_norm": "laurel_post_norm"}, "model.layers.{i}", "weight")},
+    ),
     "gemma4": Record("dense", _gemma4, _GEMMA4, prepare=_gemma4_rope),
     "gemma4-experts": Record(
         "experts",
@@ -212,6 +231,8 @@ def weights(name: str) -> Weights:
 def _tensor(ours: Weights, name: str) -> Any:
     whole, _, rows = name.partition("[")
     first, _, end = rows.rstrip("]").partition(":")
+    if rows and not end:
+        return ours[whole][int(first)]
     return ours[whole][int(first) : int(end)] if rows else ours[whole]
 
 

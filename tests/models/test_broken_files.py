@@ -27,6 +27,7 @@ OPTIONAL = (".bias", ".scale", "output.weight", "rope_freqs.weight", "rope_facto
 EITHER_WAY = {
     ("stablelm", "blk.1.ffn_norm.weight"),  # without, the blocks lie side by side
     ("falcon-h1", "blk.1.ssm_norm.weight"),  # most Falcon-H1 have none
+    ("gemma3n", "blk.1.attn_v.weight"),  # without, values are keys
     ("gemma4", "blk.1.attn_v.weight"),  # without, values are keys
     ("gemma4", "blk.1.layer_output_scale.weight"),
     ("jina-bert-v2", "blk.1.ffn_gate.weight"),  # without, the feed-forward has no gate
