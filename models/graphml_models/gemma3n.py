@@ -99,8 +99,8 @@ def projected(g: Builder, weights: Tensors, name: str, streams: list[Node], like
     width, shape = fixed(like.shape[1]), weights[name].shape
     if shape != (len(streams), width, width):
         raise ArchitectureError(
-            f"tensor {name}.weight: wanted [{len(streams)}, {width}, {width}], a matrix for each of the other "
-            f"streams; got {weights[name].type}"
+            f"tensor {name}.weight: wanted [{len(streams)}, {width}, {width}], a matrix for each other "
+            f"stream; got {weights[name].type}"
         )
     joined = streams[0]
     for one in streams[1:]:
