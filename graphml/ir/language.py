@@ -89,10 +89,6 @@ class Builder(RecurrentBuilder):
         """X * x."""
         return self.make(elementwise.sqr, x, name=name)
 
-    def sqrt(self, x: Node, name: str | None = None) -> Node:
-        """Square root of x."""
-        return self.make(elementwise.sqrt, x, name=name)
-
     def sigmoid(self, x: Node, name: str | None = None) -> Node:
         """1 / (1 + exp(-x))."""
         return self.make(elementwise.sigmoid, x, name=name)
