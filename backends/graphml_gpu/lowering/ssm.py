@@ -1,0 +1,31 @@
+"""Recurrent ops of state spaces."""
+
+from __future__ import annotations
+
+from graphml.ir.node import Node
+from graphml_gpu.dispatch import NOTHING, Argument, Context, Dispatch, Lowering, Scalar, all_of, rows, width
+from graphml_gpu.kernels.formulas import UNARY
+from graphml_gpu.kernels.ssm import itself, ssm_conv
+from graphml_gpu.lowering.groups import for_elements
+
+
+def _conv(node: Node, context: Context) -> list[Dispatch]:
+    state, x, weight, sequences, positions = node.inputs[:5]
+    bias = node.inputs[5] if len(node.inputs) > 5 else None
+    constants, grid = for_elements(rows(x.shape[1:]))
+    activation = node.op.name.removeprefix("ssm_conv").removeprefix("_")
+    constants |= {"KEPT": width(weight) - 1, "BIAS": bias is not None}
+    constants["FUNCTION"] = UNARY[activation] if activation else itself
+    buffers: dict[str, Argument] = {
+        "state": state, "x": x, "weight": weight, "bias": NOTHING if bias is None else bias,
+        "sequences": sequences, "positions": positions, "out": node,
+    }  # fmt: skip
+    scalars: dict[str, Scalar] = {"n": width(x), "tokens": rows(x.shape[:1])}
+    return [Dispatch(ssm_conv, constants, buffers, scalars, grid, node.op.name)]
+
+
+def _refuses_conv(node: Node) -> str | None:
+    return all_of(node, "f32", "i32")
+
+
+CONV = Lowering(("ssm_conv", "ssm_conv_silu"), _conv, refuses=_refuses_conv)
