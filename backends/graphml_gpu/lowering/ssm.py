@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from graphml.ir.node import Node
+from graphml.ir.shape import bounds
 from graphml_gpu.dispatch import NOTHING, Argument, Context, Dispatch, Lowering, Scalar, all_of, rows, width
 from graphml_gpu.kernels.formulas import UNARY
-from graphml_gpu.kernels.ssm import itself, ssm_conv
+from graphml_gpu.kernels.ssm import itself, ssm_conv, ssm_scan
 from graphml_gpu.lowering.groups import for_elements
 
 
@@ -24,8 +25,25 @@ def _conv(node: Node, context: Context) -> list[Dispatch]:
     return [Dispatch(ssm_conv, constants, buffers, scalars, grid, node.op.name)]
 
 
-def _refuses_conv(node: Node) -> str | None:
+def _scan(node: Node, context: Context) -> list[Dispatch]:
+    state, x, dt, a, b, c, d, sequences, positions = node.inputs
+    n_head, d_state, head_dim = bounds(state.shape)[1:]
+    constants, grid = for_elements(rows(x.shape[1:]))
+    constants["BY_CHANNEL"] = bounds(a.shape) != (n_head, 1)
+    buffers: dict[str, Argument] = {
+        "state": state, "x": x, "dt": dt, "a": a, "b": b, "c": c, "d": d, "sequences": sequences,
+        "positions": positions, "out": node,
+    }  # fmt: skip
+    scalars: dict[str, Scalar] = {
+        "n": width(x), "n_head": n_head, "head_dim": head_dim, "d_state": d_state,
+        "n_group": width(b) // d_state, "tokens": rows(x.shape[:1]),
+    }  # fmt: skip
+    return [Dispatch(ssm_scan, constants, buffers, scalars, grid)]
+
+
+def _refuses(node: Node) -> str | None:
     return all_of(node, "f32", "i32")
 
 
-CONV = Lowering(("ssm_conv", "ssm_conv_silu"), _conv, refuses=_refuses_conv)
+CONV = Lowering(("ssm_conv", "ssm_conv_silu"), _conv, refuses=_refuses)
+SCAN = Lowering(("ssm_scan",), _scan, refuses=_refuses)
