@@ -99,6 +99,7 @@ class Runs:
         self.ids = ids
         self.graph = executor.build(count, count)
         self.unused = executor.unused_tensors
+        self.places = points(self.graph)  # an edited graph calls its nodes the same
         if "logits" not in self.graph.outputs:
             raise UsageError(f"{executor.file.path}: wanted a model that gives logits; this one embeds texts")
         cache = PagedCache(count, BLOCK_SIZE)
@@ -162,7 +163,7 @@ class Runs:
 
     def record(self, by: str) -> Record:
         """What this model computes at all of its places."""
-        places = points(self.graph)
+        places = self.places
         found = self.values(self.graph, [*places.values(), "output:logits"], keep=True)
         values = {
             place: found[name].astype(np.float32)

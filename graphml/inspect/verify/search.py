@@ -15,17 +15,16 @@ from graphml.engine.executor import Executor
 from graphml.errors import GraphmlError
 from graphml.inspect.mistakes import CATALOGUE, Mistake, Model, Try, applied
 from graphml.inspect.verify.record import Record
-from graphml.inspect.verify.runs import Runs, points
+from graphml.inspect.verify.runs import Runs
 from graphml.inspect.verify.stages import (
     Logits,
     Row,
     Stage,
     compare_logits,
     given,
-    nmse,
+    own_error,
     rows,
     stages,
-    target,
     wrong_parts,
 )
 from graphml.ir.graph import Graph
@@ -79,7 +78,7 @@ def verify(
 ) -> Verdict:
     """Hold an open model against a record; limit: the NMSE that a part may have by itself."""
     runs = Runs(executor, record.ids)
-    cut = stages(points(runs.graph), record)
+    cut = stages(runs.places, record)
     found, logits = rows(runs, runs.graph, cut, record, limit, keep=True)
     before = compare_logits(logits, record.logits)
     first = _first(found, limit)
@@ -164,9 +163,9 @@ class _Search:
                 return float("inf")
             start = {stage.start: given(self.cut, self.record)[stage.start]} if stage.start else {}
             got = self.runs.values(edited, [stage.end], start).get(stage.end)
+            return own_error(stage, got, self.record, start.get(stage.start or ""))
         except _TRIED_WITH:
             return float("inf")
-        return nmse(got, target(stage, self.record))
 
     def _best(self, graph: Graph, row: Row, rivals: list[tuple[Mistake, Try, float]]) -> tuple[Cause, Graph]:
         """Of the edits that make the part agree, the one that leaves the fewest parts wrong in all."""

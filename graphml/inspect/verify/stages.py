@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphml.inspect.verify.record import Record
-from graphml.inspect.verify.runs import Runs, points
+from graphml.inspect.verify.runs import Runs
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 
@@ -120,6 +120,17 @@ def target(stage: Stage, record: Record) -> Array:
     return record.logits if stage.end == LOGITS else record.values[stage.place]
 
 
+def own_error(stage: Stage, got: Array | None, record: Record, start: Array | None) -> float:
+    """The NMSE of what a stage makes of the other's `start`: of what it adds, if it is as wide.
+
+    Of the sum an error would be seen against all that other layers added, which a few large numbers rule.
+    """
+    wanted = target(stage, record)
+    if got is None or start is None or not got.shape == start.shape == wanted.shape:
+        return nmse(got, wanted)
+    return nmse(got.astype(np.float64) - start, wanted.astype(np.float64) - start)
+
+
 def given(stages: Sequence[Stage], record: Record) -> dict[str, Array]:
     """The other's values of the nodes where stages begin."""
     ends = {stage.end: target(stage, record) for stage in stages}
@@ -132,12 +143,13 @@ def rows(
     """A row for each stage, and the logits of the graph end to end."""
     ends = [stage.end for stage in cut]
     whole = runs.values(graph, ends, keep=keep)
-    places = {place: node for place, node in points(graph).items() if place in record.values}
-    alone = runs.values(graph, [*ends, *places.values()], given(cut, record))
+    places = {place: node for place, node in runs.places.items() if place in record.values}
+    starts = given(cut, record)
+    alone = runs.values(graph, [*ends, *places.values()], starts)
     found = []
     for stage in cut:
         wanted = target(stage, record)
-        own = nmse(alone.get(stage.end), wanted)
+        own = own_error(stage, alone.get(stage.end), record, starts.get(stage.start or ""))
         part = _first_part(stage, places, alone, record, limit) if own > limit else ""
         found.append(Row(stage, nmse(whole.get(stage.end), wanted), own, part))
     return found, whole[LOGITS]
@@ -162,6 +174,6 @@ def wrong_parts(
     if stage.layer is None:
         return 0
     prefix = f"blk.{stage.layer}."
-    places = {p: n for p, n in points(graph).items() if p in record.values and p.startswith(prefix)}
+    places = {p: n for p, n in runs.places.items() if p in record.values and p.startswith(prefix)}
     alone = runs.values(graph, places.values(), given(cut, record))
     return sum(nmse(alone.get(node), record.values[place]) > limit for place, node in places.items())
