@@ -1,4 +1,4 @@
-"""Softmax and sums over the last dimension; the threads share rows as long as a vocabulary piece by piece."""
+"""Softmax and sums over the last dimension, of which long rows are shared piece by piece; means of rows."""
 
 from __future__ import annotations
 
@@ -62,3 +62,20 @@ REDUCE = Lowering(
     replicable=True,
     shared=_long,
 )
+
+
+def _lower_mean(node: Node, threads: int) -> list[Step]:
+    x, wanted, sequences, _ = node.inputs
+    arguments: dict[str, Argument] = {
+        "x": x,
+        "wanted": wanted,
+        "sequences": sequences,
+        "out": node,
+        "n": width(x),
+        "n_sequences": leading(node),
+        "rows": leading(x),
+    }
+    return [Step(KernelRef("mean_rows", "graphml_cpu.kernels.mean_rows", "make_mean_rows"), arguments)]
+
+
+MEAN_ROWS = Lowering(("mean_rows",), _lower_mean)
