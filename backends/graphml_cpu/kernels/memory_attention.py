@@ -17,6 +17,8 @@ from graphml_cpu.kernels.share import share
 from graphml_cpu.kernels.tiles import make_local_memory
 from graphml_cpu.simd import WIDTH, f32, load_i32, store_f32
 
+BLOCK = 16  # tokens
+
 
 @inline
 def _end_of_run(first: int, rows: int, sequences: int, positions: int) -> int:
@@ -54,22 +56,26 @@ def make_memory_attention(rule: str, k_width: int, each: bool, before: bool) -> 
             stop = _end_of_run(t, rows, sequences, positions)
             sequence = load_i32(sequences + t * 4)
             fresh = 1 if load_i32(positions + t * 4) == 0 else 0
-            for unit in range(begin, end):
-                head = unit // tiles
+            for head in range(begin // tiles, (end + tiles - 1) // tiles):
                 group = head // (n_head // n_group) if grouped != 0 else head % n_group
-                # The token's and head's place in [rows, N, V], and in [rows, N].
-                at, pair = (t * n_head * v_width + unit * TILE_ROWS) * 4, t * n_head + head
-                keys_at = (t * n_group + group) * k_width * 4
-                fading, fading_step = decay + pair * decays * 4, n_head * decays * 4
                 if decay == 0:
                     store_f32(constant, exp_of(-slope * slope_of(head, n_head, f32(8.0))))
-                    fading, fading_step = constant, 0
-                tile(
-                    state + (sequence * n_head * v_width + unit * TILE_ROWS) * k_width * 4,
-                    q + keys_at, k + keys_at, n_group * k_width * 4, v + at, out + at, n_head * v_width * 4,
-                    fading, fading_step, first + pair * firsts * 4, n_head * firsts * 4,
-                    second + pair * firsts * 4, stop - t, fresh, scale,
-                )  # fmt: skip
+                lowest, highest = max(begin, head * tiles), min(end, (head + 1) * tiles)
+                # Keys and queries of few tokens, which stay in the first cache for all rows of the head.
+                for at in range(t, stop, BLOCK):
+                    pair, keys_at = at * n_head + head, (at * n_group + group) * k_width * 4
+                    fading, fading_step = decay + pair * decays * 4, n_head * decays * 4
+                    if decay == 0:
+                        fading, fading_step = constant, 0
+                    for unit in range(lowest, highest):
+                        values_at = (at * n_head * v_width + unit * TILE_ROWS) * 4
+                        tile(
+                            state + (sequence * n_head * v_width + unit * TILE_ROWS) * k_width * 4,
+                            q + keys_at, k + keys_at, n_group * k_width * 4, v + values_at, out + values_at,
+                            n_head * v_width * 4, fading, fading_step, first + pair * firsts * 4,
+                            n_head * firsts * 4, second + pair * firsts * 4, min(BLOCK, stop - at),
+                            fresh if at == t else 0, scale,
+                        )  # fmt: skip
             t = stop
 
     return memory_attention
