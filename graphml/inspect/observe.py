@@ -58,6 +58,11 @@ class Observation:
 def observe(executor: Executor, ids: Sequence[int], options: CompileOptions | None = None) -> Observation:
     """Run all ids but the last in one batch and then the last alone, each step with all its values kept."""
     chosen = executor.options if options is None else options
+    if executor.architecture.output != "logits":
+        raise UsageError(
+            f"observe: wanted a model with logits; {executor.architecture.name} gives embeddings: compare "
+            "those of two backends by Model.embed"
+        )
     if not 0 < len(ids) <= executor.n_batch:
         raise UsageError(f"observe: wanted 1 to {executor.n_batch} tokens; got {len(ids)}")
     whole = np.asarray(ids, np.int32)
