@@ -11,6 +11,7 @@ from graphml.engine import discovery
 from graphml.engine.cache import PagedCache
 from graphml.engine.executor import BLOCK_SIZE
 from graphml.engine.loading import open_executor
+from tests import golden
 from tests.golden import Floats, nmse
 from tests.test_architectures import BACKENDS, MODELS, write_model
 from tests.transformers_records import FOLDER, RECORDS, TOKENS, architecture, read
@@ -43,3 +44,14 @@ def test_it_is_what_transformers_says(name: str, backend: str, tmp_path: Path) -
     causal = discovery.architecture(architecture(name)).causal
     for step in (len(TOKENS), 1) if causal and backend == "cpu" else (len(TOKENS),):
         assert nmse(rows(name, backend, tmp_path / "model.gguf", step), read(name)) <= LIMIT
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_poisoned_weight_is_noticed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = golden.weights
+
+    def poisoned(tensor: str, sizes: tuple[int, ...], seed: int) -> Floats:
+        return plain(tensor, sizes, seed) * np.float32(-1 if tensor.endswith("blk.1.ffn_down.weight") else 1)
+
+    monkeypatch.setattr(golden, "weights", poisoned)
+    assert nmse(rows(name, "reference", tmp_path / "model.gguf", len(TOKENS)), read(name)) > 10 * LIMIT

@@ -102,9 +102,7 @@ def test_what_cannot_be_is_told(model: graphml.Model, texts: object, pooling: st
 def test_an_encoder_has_no_sessions(model: graphml.Model) -> None:
     with pytest.raises(graphml.UsageError, match="bert gives embeddings, no logits: see embed"):
         model.session()
-    with pytest.raises(
-        graphml.UsageError, match="wanted a model with logits; bert gives"
-    ):
+    with pytest.raises(graphml.UsageError, match="wanted a model with logits; bert gives"):
         observe(model.executor, [2, 5, 3])
     with pytest.raises(graphml.ArchitectureError, match="rank wants a classifier"):
         model.embed("cat", "rank")
