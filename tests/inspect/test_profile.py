@@ -186,9 +186,10 @@ def test_a_prompt_longer_than_a_batch(tiny: Path) -> None:
 def test_goldens_without_a_vocabulary(name: str, backend: str, tmp_path: Path) -> None:
     with graphml.load(golden.build(golden.read(name), tmp_path / "golden.gguf"), backend) as model:
         found = profile(model, n_prompt=8, n_gen=3, rounds=1)
+        routed = any(node.op.name == "mul_mat_id" for node in model.executor.build(1, 1).nodes)
     text = markdown(found, BANDWIDTH, profile_table.BY)
     assert "tokenisation" not in text
-    assert ("experts" in text) == ("moe" in name)
+    assert ("experts" in text) == routed  # a file may have experts that its architecture does not read
 
 
 # Where a node belongs
