@@ -82,7 +82,12 @@ class Chosen:
         g = self.g
         if self.layer.get(f"ffn_gate_up_{kind}"):
             both_TUF = self.linear(x_TD, f"ffn_gate_up_{kind}")
-            half = fixed(both_TUF.shape[-1]) // 2
+            half, odd = divmod(fixed(both_TUF.shape[-1]), 2)
+            if odd:
+                raise ArchitectureError(
+                    f"tensor blk.{self.layer.index}.ffn_gate_up_{kind}.weight: wanted as many rows for gates "
+                    f"as for what they let through; got {both_TUF.shape[-1]} together"
+                )
             gate_TUF, up_TUF = g.columns(both_TUF, 0, half, "gate"), g.columns(both_TUF, half, 2 * half, "up")
         else:
             gate_TUF, up_TUF = self.linear(x_TD, f"ffn_gate_{kind}"), self.linear(x_TD, f"ffn_up_{kind}")

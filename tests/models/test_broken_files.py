@@ -30,6 +30,10 @@ EITHER_WAY = {
     ("gemma3n", "blk.1.attn_v.weight"),  # without, values are keys
     ("gemma4", "blk.1.attn_v.weight"),  # without, values are keys
     ("gemma4", "blk.1.layer_output_scale.weight"),
+    ("hy-v3", "blk.1.exp_probs_b"),
+    ("kimi-k3", "blk.1.attn_gate.weight"),
+    ("mimo2", "blk.1.attn_sinks.weight"),  # of layers with a window, in some models
+    ("minimax-m3", "blk.1.indexer.q_proj.weight"),  # the first layers have no index
     ("jina-bert-v2", "blk.1.ffn_gate.weight"),  # without, the feed-forward has no gate
     *(("t5encoder", f"enc.blk.{i}.ffn_gate.weight") for i in range(2)),  # the same
 }
