@@ -101,11 +101,12 @@ def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     if layer.get("ffn_gate_inp") is None:
         return gated_ffn(g, layer, x_TD, product=product)
     chosen = choose(g, config.routing, layer, x_TD)
-    narrow = layer.linear(x_TD, "ffn_routed_down", "narrow") if layer.get("ffn_routed_down") else x_TD
+    narrows = layer["ffn_gate_exps"].shape[-1] != x_TD.shape[1]
+    narrow = layer.linear(x_TD, "ffn_routed_down", "narrow") if narrows else x_TD
     y = chosen.combine(chosen.gated(narrow, product))
     if layer.get("ffn_routed_norm"):
         y = g.rms_norm(y, layer["ffn_routed_norm"], config.norm_eps, "routed_norm")
-    if layer.get("ffn_routed_up"):
+    if narrows:
         y = layer.linear(y, "ffn_routed_up", "routed")
     if layer.get("ffn_up_shexp", "ffn_gate_shexp", "ffn_down_shexp") is None:
         return y
@@ -116,7 +117,7 @@ def sample(name: str) -> list[SampleModel]:
     """A tiny model for tests whose stream is kept before each layer."""
     memory = {
         **{tensor: shape for tensor, shape in TENSORS.items() if tensor != "ssm_g_a.weight"},
-        "ssm_g.weight": (64, 64), "ssm_f_b.weight": (64, 64),
+        "ssm_g.weight": (64, 64), "ssm_f_a.weight": (16, 64), "ssm_f_b.weight": (64, 16),
     }  # fmt: skip
     layer = {
         **shared_expert(), "exp_probs_b.bias": (5,), "attn_gate.weight": (64, 64),

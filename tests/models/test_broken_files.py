@@ -32,6 +32,7 @@ EITHER_WAY = {
     ("gemma4", "blk.1.layer_output_scale.weight"),
     ("hy-v3", "blk.1.exp_probs_b"),
     ("kimi-k3", "blk.1.attn_gate.weight"),
+    ("kimi-k3", "blk.1.ffn_routed_norm.weight"),
     ("mimo2", "blk.1.attn_sinks.weight"),  # of layers with a window, in some models
     ("minimax-m3", "blk.1.indexer.q_proj.weight"),  # the first layers have no index
     ("jina-bert-v2", "blk.1.ffn_gate.weight"),  # without, the feed-forward has no gate
