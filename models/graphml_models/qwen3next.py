@@ -41,7 +41,9 @@ def mixer(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> 
     """Attention or a delta net, before the output projection."""
     if config.attends[layer.index]:
         return attention(g, config, layer, table, x_TD)
-    ba_TGE = g.heads(layer.linear(x_TD, "ssm_ba", "beta_alpha"), config.net.n_group)
+    ba_TGE = g.heads(
+        layer.linear(x_TD, "ssm_ba", "beta_alpha", rows=2 * config.net.n_head), config.net.n_group
+    )
     half = fixed(ba_TGE.shape[2]) // 2
     beta_TN, alpha_TN = (g.flatten(g.columns(ba_TGE, i * half, (i + 1) * half)) for i in range(2))
     return delta_net(

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Self
 
 from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
+from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
@@ -130,7 +131,15 @@ def add_ngrams(
         return g.rms_norm(y_TSD, g.reshape(layer[name], n, width, keep=0), config.norm_eps, name)
 
     ids_TH = g.ngram_rows(ngrams.multipliers, ngrams.sizes, ngrams.offsets, ngrams.eos, "ngram_rows")
-    rows_TF = g.flatten(g.rows(weights["per_layer_token_embd"], ids_TH, "ngram_embedding"))
+    table, most = (
+        weights["per_layer_token_embd"],
+        max(map(sum, zip(ngrams.offsets, ngrams.sizes, strict=True))),
+    )
+    if fixed(table.shape[0]) < most:
+        raise ArchitectureError(
+            f"tensor {table.name}: wanted {most} rows, as the hashes reach; got {table.type}"
+        )
+    rows_TF = g.flatten(g.rows(table, ids_TH, "ngram_embedding"))
     key_TSD = normed(g.heads(layer.linear(rows_TF, "ple_key"), n), "ple_norm_key")
     scores_TS1 = g.sum_rows(g.mul(key_TSD, normed(x_TSD, "ple_norm_query")))
     scores_TS1 = g.scale(scores_TS1, width**-0.5)
