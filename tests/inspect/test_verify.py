@@ -273,9 +273,7 @@ def test_what_is_right_is_found_right(name: str, tmp_path: Path) -> None:
     assert (verdict.first, verdict.causes, verdict.mended) == (None, [], None)
     assert [row.stage.name for row in verdict.rows] == [
         "embedding",
-        "layer 0",
-        "layer 1",
-        "layer 2",
+        *(f"layer {i}" for i in range(LAYERS)),
         "output",
     ]
     assert verdict.logits.same_top == verdict.logits.overlap == 1.0
