@@ -136,7 +136,8 @@ class Runs:
         known = ChainMap(local, self._kept)
         for node in graph.nodes:
             if node in needed:
-                local[node] = self._value(node, known, inputs)
+                with np.errstate(all="ignore"):  # an edit that is tried may well give NaN
+                    local[node] = self._value(node, known, inputs)
                 if keep or node.op.name == "dequantize":
                     self._keep(node, local[node])
         return {name: known[node] for name, node in wanted.items()}
