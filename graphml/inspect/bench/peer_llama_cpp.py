@@ -76,8 +76,11 @@ class Peer:
         self.ids = [generator.randrange(self.n_vocab) for _ in range(size)]
         self.batch = api.llama_batch_init(max(setting["n_batch"], several), 0, 1)
         if test["n_depth"]:
+            # Filling the context is not measured, so it may have every core.
+            api.llama_set_n_threads(self.context, setting["threads"], os.cpu_count() or setting["threads"])
             self._evaluate(self.ids[-test["n_depth"] :], 0)
             api.llama_synchronize(self.context)
+            api.llama_set_n_threads(self.context, setting["threads"], setting["threads"])
         return {}
 
     def run(self) -> dict[str, Any]:
