@@ -33,7 +33,9 @@ def test_a_fused_op_is_its_decomposition(op: Op, sample: Sample) -> None:
     named = {f"operand_{i}": array for i, array in enumerate(arrays)}
     plain = decomposition(op, sample.inputs, full_attributes(op, sample))
     assert all(node.op.decompose is None for node in plain.nodes)
-    got, want = interpret(sample_graph(op, sample).graph, named), interpret(plain, named)
+    graphs = sample_graph(op, sample).graph, plain
+    # A recurrent op changes the array of its state.
+    got, want = (interpret(graph, {name: one.copy() for name, one in named.items()}) for graph in graphs)
     assert got.keys() == want.keys()
     for name, value in want.items():
         np.testing.assert_array_equal(got[name], value)

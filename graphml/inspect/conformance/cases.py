@@ -97,7 +97,7 @@ def _of_sample(op: Op, number: int, sample: Sample, backend: Backend) -> Iterato
         if i < len(sample.inputs) and (sample.inputs[i],) == case.results and case.leaves[i] == "input":
             yield replace(case, inplace=i)
             break
-    for kind in map(dtype, CACHE_TYPES if any(name in op.attributes for name in SAID_BY) else ()):
+    for kind in map(dtype, () if op.recurrent else CACHE_TYPES):
         kept = [i for i, leaf in enumerate(case.leaves) if leaf == "state"]
         if kept and all(_whole(sample.inputs[i], kind) for i in kept):
             yield _kept_as(case, kept, kind)

@@ -1,6 +1,6 @@
 """Experts, chosen and shared, behind rotary attention: T tokens, O wanted rows, D width, E experts, U used.
 
-Right as it stands; `tests/inspect/test_verify.py` plants mistakes by replacing parts of its text.
+Right as it stands; `tests/inspect/test_verify_against.py` plants mistakes by replacing parts of its text.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """A decoder with much that can be mistaken: T tokens, O wanted rows, D width, N heads, K key-value heads.
 
-Right as it stands; `tests/inspect/test_verify.py` plants mistakes by replacing parts of its text.
+Right as it stands; `tests/inspect/test_verify_against.py` plants mistakes by replacing parts of its text.
 """
 
 from dataclasses import dataclass

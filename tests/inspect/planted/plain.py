@@ -1,6 +1,6 @@
 """The family of GPT-2 with what else there is of it: T tokens, O wanted rows, D width, N heads, H head width.
 
-Right as it stands; `tests/inspect/test_verify.py` plants mistakes by replacing parts of its text.
+Right as it stands; `tests/inspect/test_verify_against.py` plants mistakes by replacing parts of its text.
 """
 
 from dataclasses import dataclass
