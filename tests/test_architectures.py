@@ -57,6 +57,11 @@ def write_model(path: Path, architecture: str, model: SampleModel, form: str | N
     return golden.write_gguf(path, architecture, metadata, tensors, form)
 
 
+# How far logits of tokens fed in pieces may lie from those of all at once. Gemma 4's attention has no scale:
+# where its embeddings move by half a float32 step, its logits move by 6e-11 (llama's: by 1e-13).
+STEPWISE, STEPWISE_OF = 1e-10, {"gemma4": 1e-9}
+
+
 class Models:
     """Open executors by model, backend and weights' format."""
 
@@ -126,8 +131,9 @@ def test_every_tensor_of_a_sample_is_used_and_the_graph_is_well_formed(executor:
 def test_in_pieces_is_step_by_step(executor: Executor) -> None:
     together = Sequence(executor).feed(TOKENS)
     assert np.isfinite(together).all()
-    assert nmse(Sequence(executor).feed(TOKENS, piece=1), together) < 1e-10
-    assert nmse(Sequence(executor).feed(TOKENS, piece=7), together) < 1e-10
+    limit = STEPWISE_OF.get(executor.architecture.name, STEPWISE)
+    assert nmse(Sequence(executor).feed(TOKENS, piece=1), together) < limit
+    assert nmse(Sequence(executor).feed(TOKENS, piece=7), together) < limit
 
 
 def test_the_last_logits_are_the_last_of_all(executor: Executor) -> None:

@@ -121,28 +121,35 @@ def test_graphs(name: str, folder: Path) -> None:
 # llama.cpp reads an `input_scale` for NVFP4 weights alone and many a `.scale` not at all; what else it loads
 # and does not use for logits
 _RERANKER, _OUTPUT_BIAS = {"cls.output.weight"}, {"attn_output.bias"}
+_BIASES = {f"attn_{part}.bias" for part in "qkv"}  # any that a file has are loaded, by graphs that add none
 _PICTURES = {f"vis_{part}.weight" for part in ("attn_qkv", "attn_output", "gate", "up", "down")}
 _INDEXER = {
     f"indexer.{part}"
     for part in ("k_norm.weight", "k_norm.bias", "proj.weight", "attn_k.weight", "attn_q_b.weight")
 }
 _DENSE = {"ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"}
+_BLOCK_INDEXER = {f"indexer.{part}.weight" for part in ("q_proj", "k_proj", "q_norm", "k_norm")}
 _POOLS = {f"indexer_compressor_{part}.weight" for part in ("gate", "ape")}
 OTHERWISE_UNUSED = {
+    "bailingmoe3-moe": _BIASES,
     "cogvlm-dense": {"rope_freqs.weight", *_PICTURES},
     "dots3note-moe": _INDEXER,
     "falcon-h1-dense": {*_OUTPUT_BIAS, "rope_freqs.weight"},
     "ernie4_5-moe": _OUTPUT_BIAS,
     "ernie4_5-moe-moe": _OUTPUT_BIAS,
     "hy_v3-moe": _DENSE,  # beside its experts
-    "mimo2-moe": {*_DENSE, "attn_q.bias", "attn_k.bias", "attn_v.bias"},
-    "glm5-next-moe": {*_INDEXER, *_POOLS, *(f"attn_{part}.bias" for part in "qkv")},
+    "kimi-k3-moe": {*_BIASES, "attn_res_score.weight"},  # layer 0 has one residual alone to choose from
+    "kimi-linear-moe": _BIASES,
+    "mimo2-moe": {*_DENSE, *_BIASES},
+    "glm5-next-moe": {*_INDEXER, *_POOLS, *_BIASES},
     "mpt-dense": {"attn_k_norm.weight", "attn_k_norm.bias"},  # without one of queries
     "pangu-embedded-dense": {"rope_freqs.weight"},
     "qwen2vl-dense": {"output.bias"},
     "qwen3-dense": _RERANKER,
+    "qwen3next-moe": {"ssm_in.weight"},  # of older files, whose attn_qkv and attn_gate it holds together
     "qwen3tts-dense": _RERANKER,
     "qwen3vl-dense": _RERANKER,
+    "qwen4exp-moe": {*_BIASES, *_BLOCK_INDEXER},  # which would choose all of so short a text
     "refact-dense": {*_OUTPUT_BIAS, "ffn_gate.bias", "ffn_up.bias", "ffn_down.bias"},
     "refact-moe": {*_OUTPUT_BIAS, "ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight"},
 }

@@ -64,8 +64,10 @@ def _five(g: Builder, layer: Layer, x_TD: Node, ahead_TD: Node) -> dict[str, Nod
     """The token and the one before it, mixed for w, k, v, r and g in shares that they decide themselves."""
     base_TD = g.add(x_TD, g.mul(ahead_TD, row(g, layer, "time_mix_lerp_x")))
     narrow_T5R = g.heads(g.tanh(layer.linear(base_TD, "time_mix_w1")), 5)
-    shares = g.flatten(g.per_head(layer["time_mix_w2"], narrow_T5R, "shares"))
-    width, found = fixed(x_TD.shape[1]), {}
+    widen, width, found = layer["time_mix_w2"], fixed(x_TD.shape[1]), {}
+    if widen.shape[1:2] != (width,):
+        raise ArchitectureError(f"tensor {widen.name}: wanted five of {width} rows; got {widen.type}")
+    shares = g.flatten(g.per_head(widen, narrow_T5R, "shares"))
     fused = row(g, layer, "time_mix_lerp_fused", 5 * width) if layer.get("time_mix_lerp_fused") else None
     for i, what in enumerate("wkvrg"):
         if fused is None:

@@ -40,9 +40,7 @@ def time_mix(g: Builder, config: Config, layer: Layer, x_TD: Node, ahead_TD: Nod
         g.heads(one, config.n_head) for one in (r_TD, k_TD, v_TD, decay_TD, rate_TD)
     )
     gates = (decay_TNH, g.scale(removed_TNH, -1.0), g.mul(removed_TNH, rate_TNH))
-    y_TD = g.flatten(g.linear_attention(r_TNH, k_TNH, v_TNH, layer.index, gates))
-    if layer.get("time_mix_ln"):
-        y_TD = normed_heads(g, layer, g.heads(y_TD, config.n_head))
+    y_TD = normed_heads(g, layer, g.linear_attention(r_TNH, k_TNH, v_TNH, layer.index, gates))
     ours_NH = g.reshape(layer["time_mix_r_k"], config.n_head, config.head_dim, keep=0)
     now_TN1 = g.sum_rows(g.mul(g.mul(k_TNH, r_TNH), ours_NH), "now")
     y_TD = g.add(y_TD, g.flatten(g.mul(v_TNH, now_TN1)))
