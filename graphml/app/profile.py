@@ -15,8 +15,8 @@ from graphml.app.groups import grouped
 from graphml.app.opening import find, load
 from graphml.errors import UsageError
 from graphml.inspect import profile_table
+from graphml.inspect.profile import N_GEN, with_times
 from graphml.inspect.profile import profile as measure
-from graphml.inspect.profile import with_times
 from graphml.inspect.trace import trace as trace_events
 
 DEFAULT_TABLES = {"md": "phase,op,layer", "csv": "op", "json": ",".join(profile_table.BY)}
@@ -24,7 +24,13 @@ DEFAULT_TABLES = {"md": "phase,op,layer", "csv": "op", "json": ",".join(profile_
 PromptTokens = Annotated[
     int, typer.Option("--prompt-tokens", "-p", min=0, help="Tokens of the prompt; 0: none.")
 ]
-NewTokens = Annotated[int, typer.Option("--max-tokens", "-n", min=0, help="Tokens after it; 0: none.")]
+NewTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--max-tokens", "-n", min=0, show_default=f"{N_GEN}, or 0 of a model that does not continue a text",
+        help="Tokens after it; 0: none.",
+    ),
+]  # fmt: skip
 
 
 @grouped
@@ -32,7 +38,7 @@ def profile(
     opening: options.Running,
     model: options.Model = None,
     prompt_tokens: PromptTokens = 512,
-    max_tokens: NewTokens = 64,
+    max_tokens: NewTokens = None,
     rounds: Annotated[int, typer.Option("--rounds", "-r", min=1, help="How often the prompt is read.")] = 3,
     by: Annotated[
         str | None,

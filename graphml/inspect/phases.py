@@ -24,6 +24,7 @@ PHASES = (
 
 # Ops of any other family mix tokens: attention, recurrences, convolutions.
 _OF_ONE_TOKEN = frozenset({"elementwise", "index", "layout", "leaf", "linear", "norm", "position", "reduce"})
+_MIXERS = {"attention": "attention", "recurrent": "recurrence"}
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,11 @@ def places(graph: Graph) -> dict[str, Place]:
 
 
 def kinds(graph: Graph) -> dict[int, str]:
-    """Layer -> what it is made of: "attention + feed-forward", "attention (window 512) + experts"."""
+    """Layer -> what it is made of: "attention (window 512) + experts", "recurrence (ssm_conv, ssm_scan)".
+
+    What mixes tokens is named after the family of its op. In parentheses stand what tells it from its like:
+    ops other than plain attention, and how far it reaches.
+    """
     layers: dict[int, list[Node]] = {}
     for node in graph.nodes:
         layer = layer_of(node.name)
@@ -78,20 +83,36 @@ def kinds(graph: Graph) -> dict[int, str]:
     found = {}
     for layer, members in layers.items():
         phases = _layer_phases(members).values()
-        parts = list(dict.fromkeys(_mixer_name(node) for node in members if _mixes(node)))
-        experts = any(part.op.name == "mul_mat_id" for node in members for part in products(node))
+        parts = _mixer_names(members)
+        experts = any(_of_experts(node) for node in members)
         if experts or FEED_FORWARD in phases:
             parts.append("experts" if experts else "feed-forward")
         found[layer] = " + ".join(parts)
     return found
 
 
-def _mixer_name(node: Node) -> str:
-    (name, *_) = [part.op.name for part in plain_nodes(node) if part.op.family not in _OF_ONE_TOKEN]
-    for reach in ("window", "chunk"):
-        if node.attributes.get(reach):
-            return f"{name} ({reach} {node.attributes[reach]})"
-    return name
+def _mixer_names(members: Iterable[Node]) -> list[str]:
+    """One name for each family of ops that mix tokens, in the layer's order."""
+    names: dict[str, dict[str, None]] = {}
+    for node in members:
+        for part in plain_nodes(node):
+            if part.op.family in _OF_ONE_TOKEN:
+                continue
+            name = _MIXERS.get(part.op.family, part.op.family)
+            traits = names.setdefault(name, {})
+            if part.op.name != name:
+                traits[part.op.name] = None
+            for reach in ("window", "chunk"):
+                if part.attributes.get(reach):
+                    traits[f"{reach} {part.attributes[reach]}"] = None
+    return [f"{name} ({', '.join(traits)})" if traits else name for name, traits in names.items()]
+
+
+def _of_experts(node: Node) -> bool:
+    """Whether it has products with matrices that are picked for each token; those of heads are not picked."""
+    if not any(part.op.name == "mul_mat_id" for part in products(node)):
+        return False
+    return all(maker(source).op.name != "column_numbers" for source in node.inputs)
 
 
 def _mixes(node: Node) -> bool:

@@ -38,19 +38,29 @@ TEXT = (
     'disagreed: "People should see how it carries them." '
 )
 """What prompts are made of: plain English, as far as the vocabulary has it. No prompt of a user is needed."""
+N_GEN = 64
 WARM_UP_TOKENS = 4
 ENCODED = 5
 """How often a step is run to know what it costs to hand it to a device."""
 
 
-def profile(model: Model, n_prompt: int = 512, n_gen: int = 64, rounds: int = 3) -> Profile:
+def profile(model: Model, n_prompt: int = 512, n_gen: int | None = None, rounds: int = 3) -> Profile:
     """Evaluate a prompt of n_prompt tokens `rounds` times, then generate n_gen tokens, everything timed.
 
-    Either number may be 0. Programs are compiled and warmed up before. The tokens are the most likely ones,
+    Either number may be 0; n_gen None: 64, or 0 of a model whose tokens see those after them, which does not
+    continue a text. Programs are compiled and warmed up before. The tokens are the most likely ones,
     whatever they are: an end does not end it. No other session may run meanwhile.
-    Raises UsageError for numbers that the model's context does not hold, BackendError for a backend whose
-    programs cannot be timed.
+    Raises UsageError for numbers that the model's context does not hold and for n_gen of such a model,
+    BackendError for a backend whose programs cannot be timed.
     """
+    continues = model.executor.architecture.causal
+    if n_gen is None:
+        n_gen = N_GEN if continues else 0
+    if n_gen and not continues:
+        raise UsageError(
+            f"profile: {model.arch} does not continue a text token by token, for its tokens see those after "
+            f"them; wanted 0 tokens after the prompt, got {n_gen}"
+        )
     n_ctx = max(n_prompt, 1) + n_gen + WARM_UP_TOKENS
     if n_prompt < 0 or n_gen < 0 or rounds < 1 or n_prompt + n_gen == 0:
         raise UsageError(

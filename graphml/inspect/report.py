@@ -134,7 +134,7 @@ def _model_files(files: _Files, model: Model, bandwidth: float, sizes: Sizes) ->
 
     def profiles() -> dict[str, str]:
         room = model.n_ctx - WARM_UP_TOKENS
-        n_gen = min(sizes.n_gen, room // 2)
+        n_gen = min(sizes.n_gen, room // 2) if model.executor.architecture.causal else 0
         found = profile(model, min(sizes.n_prompt, room - n_gen), n_gen, sizes.rounds)
         laid_over.update(overlays(found.stages[-1]))
         text = markdown(found, bandwidth, ("phase", "op", "layer"))

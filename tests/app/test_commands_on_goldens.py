@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import graphml
+from graphml.engine import discovery
 from graphml.ir.text import parse, write
 from graphml.passes.fusion import all_ops
 from tests import golden
@@ -78,8 +79,15 @@ def test_diff_and_explain(path: Path) -> None:
 def test_tables(path: Path) -> None:
     for command in ("placement", "plan", "info"):
         assert graphml_command(command, path).stdout
-    profile = json.loads(graphml_command("profile", path, *SMALL, "--format", "json").stdout)
+    architecture = discovery.architecture(golden.read(path.stem).architecture)
+    if not architecture.causal:
+        told = graphml_command("profile", path, *SMALL, code=1).stderr
+        assert f"{architecture.name} does not continue a text token by token" in told
+    sizes = SMALL if architecture.causal else ["-p", 8, "-r", 1]
+    profile = json.loads(graphml_command("profile", path, *sizes, "--format", "json").stdout)
     assert profile["model"] == path.name
+    stages = ["prompt", *(["generation"] if architecture.causal else [])]
+    assert [stage["name"] for stage in profile["stages"]] == stages
     assert all(stage["node"] for stage in profile["stages"])
 
 

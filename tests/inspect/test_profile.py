@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +33,7 @@ from graphml.inspect.phases import (
 from graphml.inspect.profile import profile
 from graphml.inspect.profile_table import as_json, comma_separated, markdown, table
 from graphml.inspect.trace import trace
-from graphml.inspect.work import Work, sizes_at, work
+from graphml.inspect.work import Work, plain_nodes, sizes_at, work
 from graphml.ir.dtype import F16, F32, dtype
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -186,7 +187,8 @@ def test_a_prompt_longer_than_a_batch(tiny: Path) -> None:
 def test_goldens_without_a_vocabulary(name: str, backend: str, tmp_path: Path) -> None:
     with graphml.load(golden.build(golden.read(name), tmp_path / "golden.gguf"), backend) as model:
         found = profile(model, n_prompt=8, n_gen=3, rounds=1)
-        routed = any(node.op.name == "mul_mat_id" for node in model.executor.build(1, 1).nodes)
+        picked = [node.inputs[2] for node in model.executor.build(1, 1).nodes if node.op.name == "mul_mat_id"]
+        routed = any(ids.op.name != "column_numbers" for ids in picked)  # those are of heads, each its own
     text = markdown(found, BANDWIDTH, profile_table.BY)
     assert "tokenisation" not in text
     assert ("experts" in text) == routed  # a file may have experts that its architecture does not read
@@ -219,11 +221,34 @@ def test_phases_of_a_llama_layer() -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_every_architecture_has_the_phases(model: str) -> None:
-    found = phases_by_kind(model)
-    assert {EMBEDDING, QKV, ATTENTION, FEED_FORWARD, OUTPUT} <= set(found.values())
     graph = samples.executor(model).compiled(1, 1).graph
-    attending = {layer_of(node.name) for node in graph.nodes if node.op.name == "attention"}
-    assert {layer for layer, kind in kinds(graph).items() if "attention" in kind} == attending
+    found = {place.phase for place in places(graph).values()}
+    wanted = {EMBEDDING, QKV, ATTENTION, FEED_FORWARD}
+    if "logits" in graph.outputs:  # embeddings may be what the last layer gives
+        wanted.add(OUTPUT)
+    assert wanted <= found
+    for family, name in (("attention", "attention"), ("recurrent", "recurrence")):
+        mixing = [node for node in graph.nodes if any(part.op.family == family for part in plain_nodes(node))]
+        named = {i for i, kind in kinds(graph).items() if name in re.split(r" \(.*?\)| \+ ", kind)}
+        assert named == {layer_of(node.name) for node in mixing}
+
+
+KINDS = {
+    "llama-plain": ["attention + feed-forward"] * 2,
+    "minimax-m3-plain": [
+        "attention + feed-forward", "attention (select_spans, selected_attention) + experts",
+    ],
+    "minimax-01-plain": ["recurrence (linear_attention) + experts", "attention + experts"],
+    "rwkv6-plain": ["recurrence (ssm_conv, linear_attention) + feed-forward"] * 2,
+    "mamba-plain": ["recurrence (ssm_conv, ssm_scan)", "recurrence (ssm_conv, ssm_scan) + feed-forward"],
+    "t5encoder-plain": ["attention (relative_attention) + feed-forward"] * 2,
+    "lfm2-plain": ["recurrence (ssm_conv) + feed-forward", *["attention (window 40) + feed-forward"] * 2],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("model", KINDS)
+def test_kinds_of_layers(model: str) -> None:
+    assert list(kinds(samples.executor(model).compiled(1, 1).graph).values()) == KINDS[model]
 
 
 def test_what_runs_beside_attention_is_feed_forward_and_a_gate_is_not() -> None:
