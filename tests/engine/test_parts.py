@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import graphml
-from graphml.backend import Backend
+from graphml.backend import Backend, State
 from graphml.engine import discovery
 from graphml.engine.cache import PagedCache
 from graphml.engine.compile import Compiled, CompileOptions
@@ -22,7 +23,10 @@ from graphml.engine.parts import PartsProgram
 from graphml.errors import BackendError, UsageError
 from graphml.inspect.observe import observe
 from graphml.inspect.placement import describe_placement
+from graphml.ir.graph import Graph
 from graphml.ir.verify import verify
+from graphml.passes.cut import constants
+from graphml.passes.place import layer_of
 from tests import golden
 from tests.golden import Floats, nmse
 from tests.test_architectures import MODELS, write_model
@@ -30,6 +34,8 @@ from tests.test_architectures import MODELS, write_model
 LIMIT = 1e-6
 BOTH = "cpu,reference"
 LAYERS = "cpu:layers.0,reference:layers.1"
+# Ops of samples and goldens that the CPU has no kernel for (docs/cpu.md).
+NO_KERNEL = {"relative_attention", "select_spans", "selected_attention"}
 
 
 @pytest.fixture(scope="session")
@@ -165,19 +171,40 @@ def test_alternating_layers_take_turns(tmp_path: Path) -> None:
 def test_every_architecture_may_be_split_by_layers_and_by_op(model: str, tmp_path: Path) -> None:
     name, sample = MODELS[model]
     path = write_model(tmp_path / "tiny.gguf", name, sample)
-    layers = int(sample.metadata[f"{name}.block_count"])
-    turns = ",".join(f"{('cpu', 'reference')[i % 2]}:layers.{i}" for i in range(layers))
     pieces = [list(range(1, 20)), [20], [21]]
     with opened(path, "reference") as executor:
         wanted = evaluate(executor, pieces)
         graph = executor.build(1, 1)
-    ops = sorted({node.op.name for node in graph.nodes if node.op.family != "leaf" and not node.op.view})
+    layers = len({layer_of(node) for node in graph.nodes} - {None})  # looped ones, not those of drafts
+    turns = ",".join(f"{('cpu', 'reference')[i % 2]}:layers.{i}" for i in range(layers))
+    placed = set(graph.nodes) - constants(graph)
+    ops = sorted({node.op.name for node in placed if node.op.family != "leaf" and not node.op.view})
     half = ",".join(f"reference:{op}" for op in ops if op not in ("mul_mat", "mul_mat_id", "get_rows"))
     for rules in (turns, half):
         with opened(path, BOTH, rules) as executor:
             assert nmse(evaluate(executor, pieces), wanted) <= LIMIT
-            parts = executor.compiled(1, 1).parts
-            assert len(parts) == layers if rules == turns else len(parts) > 2
+            compiled = executor.compiled(1, 1)
+        if rules == half:
+            assert len(compiled.parts) > 2
+            continue
+        assert compiled.placement is not None
+        lacking = without_kernel(graph, ("cpu", "reference") * layers)
+        reasons = [one.refused or "" for one in compiled.placement.fallbacks]
+        assert {op for reason in reasons for op in refused_ops(reason)} == lacking
+        assert len(compiled.parts) > layers if lacking else len(compiled.parts) == layers
+
+
+def without_kernel(graph: Graph, places: Sequence[str]) -> set[str]:
+    """Ops of the layers on the CPU, of these places of the layers, that it has no kernel for."""
+    on_cpu = [node for node in graph.nodes if places[layer_of(node) or 0] == "cpu"]
+    return {node.op.name for node in on_cpu} & NO_KERNEL
+
+
+def refused_ops(text: str) -> set[str]:
+    """The ops that reasons of refusals name, of which none says anything else."""
+    found = [re.search(r"no kernel for (\w+)$", reason) for reason in text.split("; ")]
+    assert all(found), text
+    return {match[1] for match in found if match}
 
 
 @pytest.mark.parametrize("place", [LAYERS, "reference:attention"])
@@ -361,14 +388,31 @@ def test_strict_refuses_fallbacks_with_nodes_and_reasons(backend: str, folder: P
         executor.compiled(1, 1)
 
 
-@pytest.mark.parametrize(("backend", "place"), [("cpu", ""), ("reference", ""), (BOTH, LAYERS)])
-def test_strict_lets_pass_what_needs_no_fallback(backend: str, place: str, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("backend", "place", "places"),
+    [
+        ("cpu", "", ("cpu",) * 99),
+        ("reference", "", ("reference",) * 99),
+        (BOTH, LAYERS, ("cpu", "reference", *("cpu",) * 97)),
+    ],
+)
+def test_strict_lets_pass_what_needs_no_fallback(
+    backend: str, place: str, places: Sequence[str], folder: Path
+) -> None:
+    """And nothing else: of models with ops that the CPU has no kernel for, it names those."""
     for name in golden.names():
         with opened(built(name, folder), backend, place, strict=True) as executor:
-            assert executor.step(np.array([1]), *_fresh(executor), all_logits=False).shape == (1, 128)
+            lacking = without_kernel(executor.build(1, 1), places)
+            if lacking:
+                with pytest.raises(BackendError, match=r"strict: \d+ nodes ") as caught:
+                    executor.compiled(1, 1)
+                assert refused_ops(str(caught.value)) == lacking
+                continue
+            values = executor.step(np.array([1]), *_fresh(executor), all_logits=False)
+            assert values.shape == (1, golden.read(name).logits.shape[1])
 
 
-def _fresh(executor: Executor) -> tuple[PagedCache, object]:
+def _fresh(executor: Executor) -> tuple[PagedCache, State]:
     cache = PagedCache(64, BLOCK_SIZE)
     return cache, executor.state(cache)
 

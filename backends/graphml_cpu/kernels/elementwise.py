@@ -91,11 +91,11 @@ def make_binary(op: str) -> Callable[..., None]:
 
 
 def make_binary_scalar(op: str) -> Callable[..., None]:
-    """out = a op b, one b per row: a, out float32 [rows, n], b float32 [rows, 1] (`b_stride` 0: [1, 1])."""
+    """out = a op b, one b per row: a, out float32 [rows, n], b float32 [b_rows], over and over again."""
     function = pick(BINARY, op, "binary_scalar")
 
     def binary_scalar(
-        ith: Int, nth: Int, a: Address, b: Address, out: Address, n: Int, a_stride: Int, b_stride: Int,
+        ith: Int, nth: Int, a: Address, b: Address, out: Address, n: Int, a_stride: Int, b_rows: Int,
         out_stride: Int, rows: Dim,
     ) -> None:  # fmt: skip
         pieces = (n + _PIECE - 1) // _PIECE
@@ -105,7 +105,7 @@ def make_binary_scalar(op: str) -> Callable[..., None]:
             first = (unit - row * pieces) * _PIECE
             last = min(first + _PIECE, n)
             source, to = a + row * a_stride, out + row * out_stride
-            right = splat(F32, load_f32(b + row * b_stride))
+            right = splat(F32, load_f32(b + row % b_rows * 4))
             for i in range(first, last - last % WIDTH, WIDTH):
                 store(to + i * 4, function(load(F32, source + i * 4), right))
             rest = last % WIDTH

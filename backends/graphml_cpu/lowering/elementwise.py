@@ -50,12 +50,33 @@ def _row(a: Node, b: Node) -> int:
     return len(shape) if known and a.shape[-len(shape) :] == shape else 0
 
 
+def _numbers(a: Node, b: Node) -> tuple[int, int] | None:
+    """Of one number for each row of a: how many of a's last dimensions are a row, and how many numbers.
+
+    After so many rows b begins anew. None where b is something else.
+    """
+    if max_elements(b.shape) == 1:
+        return 1, 1
+    dims = 0
+    while b.shape[-1 - dims] == 1:
+        dims += 1
+    shape, before = b.shape[: len(b.shape) - dims], a.shape[: len(a.shape) - dims]
+    if dims == 0 or any(isinstance(dim, Symbol) for dim in a.shape[-dims:-1]):
+        return None
+    while shape != before and shape[0] == 1:
+        shape = shape[1:]
+    known = not any(isinstance(dim, Symbol) for dim in shape)
+    if shape == before or (known and before[-len(shape) :] == shape):
+        return dims, max_elements(shape)
+    return None
+
+
 def _stretch(node: Node) -> str | None:
-    """How b is stretched along a: `same` shape, one `row` for all rows, one `number` per row or for all."""
+    """How b is stretched along a: `same` shape, one `row` for all rows, one `number` for each row."""
     a, b = node.inputs
     if b.shape == a.shape:
         return "same"
-    if max_elements(b.shape) == 1 or (b.shape[:-1] == a.shape[:-1] and b.shape[-1] == 1):
+    if _numbers(a, b):
         return "number"
     return "row" if _row(a, b) else None
 
@@ -68,9 +89,13 @@ def _refuses_binary(node: Node) -> str | None:
 
 def _lower_binary(node: Node, threads: int) -> list[Step]:
     a, b = node.inputs
-    op, stretch = node.op.name, _stretch(node)
-    one_for_all = stretch == "row" or (stretch == "number" and max_elements(b.shape) == 1)
-    row_dims = _row(a, b) if stretch == "row" else 1
+    op, stretch, numbers = node.op.name, _stretch(node), _numbers(a, b)
+    if stretch == "number" and numbers:
+        row_dims, period = numbers
+        kind, more = "binary_scalar", {"b_rows": period}
+    else:
+        row_dims = _row(a, b) if stretch == "row" else 1
+        kind, more = "binary", {"b_stride": 0 if stretch == "row" else row_bytes(b)}
     n = max_elements(a.shape[-row_dims:])
     arguments: dict[str, Argument] = {
         "a": a,
@@ -78,11 +103,10 @@ def _lower_binary(node: Node, threads: int) -> list[Step]:
         "out": node,
         "n": n,
         "a_stride": 4 * n,
-        "b_stride": 0 if one_for_all else row_bytes(b),
         "out_stride": 4 * n,
         "rows": rows(a.shape[:-row_dims]),
+        **more,
     }
-    kind = "binary_scalar" if stretch == "number" else "binary"
     return [Step(KernelRef(f"{kind}-{op}", _MODULE, f"make_{kind}", (op,)), arguments)]
 
 

@@ -66,7 +66,8 @@ def stretched_pairs() -> list[Sample]:
     """Sample inputs of an op whose second operand may be stretched."""
     return [*pairs(), Sample((f32(ROWS, 64), f32(64))), Sample((f32(ROWS, 70), f32(1))),
             Sample((f32(ROWS, 33), f32(ROWS, 1))), Sample((f32(ROWS, 3, 16), f32(16))),
-            Sample((f32(ROWS, 3, 16), f32(ROWS, 3, 1))),
+            Sample((f32(ROWS, 3, 16), f32(ROWS, 3, 1))), Sample((f32(ROWS, 3, 16), f32(3, 1))),
+            Sample((f32(ROWS, 3, 16), f32(ROWS, 1, 1))),
             Sample((f32(ROWS, 3, 16), f32(1, 3, 16)))]  # fmt: skip
 
 

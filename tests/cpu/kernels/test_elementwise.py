@@ -118,8 +118,18 @@ def test_binary_with_one_number_per_row(op: str, n: int) -> None:
     for nth in THREADS:
         out = np.empty_like(a)
         run(kernel("elementwise", "make_binary_scalar", op), nth, a=a, b=b, out=out, n=n, a_stride=n * 4,
-            b_stride=4, out_stride=n * 4, rows=5)  # fmt: skip
+            b_rows=5, out_stride=n * 4, rows=5)  # fmt: skip
         np.testing.assert_array_equal(out, BINARY[op](a, b))
+
+
+@pytest.mark.parametrize("period", [1, 2, 3])
+def test_binary_with_numbers_that_begin_anew(period: int) -> None:
+    a, b = rows_of(9, 6), rows_of(1, period, 1)
+    for nth in THREADS:
+        out = np.empty_like(a)
+        run(kernel("elementwise", "make_binary_scalar", "sub"), nth, a=a, b=b, out=out, n=9, a_stride=36,
+            b_rows=period, out_stride=36, rows=6)  # fmt: skip
+        np.testing.assert_array_equal(out, a - np.tile(b, (6 // period, 1)))
 
 
 @pytest.mark.parametrize("op", [*GLU, "swiglu_oai"])
