@@ -19,6 +19,8 @@ REFERENCE = ["--backend", "reference"]
 
 def graphml_command(*arguments: object, stdin: str | None = None, code: int = 0) -> Result:
     result = CliRunner().invoke(app, [str(one) for one in arguments], input=stdin)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception  # else it would look like exit code 1
     assert result.exit_code == code, result.output
     return result
 

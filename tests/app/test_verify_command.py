@@ -34,6 +34,8 @@ def build(g, config, weights):
 
 def command(*arguments: object, code: int = 0) -> Result:
     result = CliRunner().invoke(app, ["verify", *[str(one) for one in arguments]])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception  # else it would look like exit code 1
     assert result.exit_code == code, result.output
     return result
 
