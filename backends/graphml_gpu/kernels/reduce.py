@@ -1,10 +1,10 @@
-"""Sums and softmax of rows. A workgroup a row."""
+"""Sums and softmax of rows, a workgroup a row, and means over rows."""
 
 from __future__ import annotations
 
 import math
 
-from graphml_gpu.kernels.grid import group_number
+from graphml_gpu.kernels.grid import element_number, group_number
 from graphml_gpu.language import (
     Read,
     Write,
@@ -14,6 +14,7 @@ from graphml_gpu.language import (
     group_id,
     group_max,
     group_sum,
+    i32,
     kernel,
     local_id,
     log,
@@ -94,3 +95,22 @@ def log_of_sums(sums: Read[f32], out: Write[f32], rows: u32, blocks: u32, *, GRO
         whole = group_sum(total)
         if local_id(0) == 0:
             out[row] = log(whole) + highest
+
+
+@kernel
+def mean_rows(
+    x: Read[f32], numbers: Read[i32], sequences: Read[i32], out: Write[f32], count: u32, rows: u32, n: u32,
+    *, GROUP: int = 64,
+) -> None:  # fmt: skip
+    """out[s] = the mean of the rows of x whose token is of sequence s, 0 where there are none.
+
+    x [rows, n]; numbers [rows] of the rows' tokens; sequences of all tokens; out: count elements, [S, n].
+    """
+    i = element_number()
+    if i < count:
+        total, used = f32(0.0), u32(0)
+        for row in range(rows):
+            if u32(sequences[u32(numbers[row])]) == i // n:
+                total += x[row * n + i % n]
+                used += 1
+        out[i] = total / f32(max(used, 1))

@@ -97,17 +97,22 @@ def _leaves_records(node: Node) -> bool:
     return _splits(node) > 1 or _optional(node)["sinks"] is not NOTHING
 
 
-def _form(node: Node) -> tuple[Type, dict[str, Any]]:
-    """How the caches are bound, and what a kernel must know of them."""
-    k, v = node.inputs[1:3]
-    cache = CACHE_TYPES[k.dtype.name]
-    (_, kv_heads, d), (_, _, d_v) = bounds(k.shape), bounds(v.shape)
-    even = d % 4 == 0 and d_v % 4 == 0
+def bound_as(*caches: Node) -> tuple[Type, Any]:
+    """The element type that caches of one dtype are bound as, and what loads four of a row."""
+    cache = CACHE_TYPES[caches[0].dtype.name]
+    even = all(bounds(one.shape)[2] % 4 == 0 for one in caches)
     vectors: dict[str, Any] = {"f32x4": f32x4, "u32x2": u32x2, "u32": u32}
     plain: Any = f32 if cache.vector == "f32x4" else u32
+    return (vectors[cache.vector], cache.load) if even else (plain, cache.uneven)
+
+
+def form(node: Node) -> tuple[Type, dict[str, Any]]:
+    """How the caches are bound, and what a kernel must know of them."""
+    k, v = node.inputs[1:3]
+    (_, kv_heads, d), (_, _, d_v) = bounds(k.shape), bounds(v.shape)
+    element, load = bound_as(k, v)
     sizes = {"D": d, "DV": d_v, "N_HEAD": bounds(node.shape)[1], "N_HEAD_KV": kv_heads}
-    loaded = {"LOAD": cache.load if even else cache.uneven}
-    return vectors[cache.vector] if even else plain, sizes | loaded
+    return element, sizes | {"LOAD": load}
 
 
 def _kinds(node: Node) -> dict[str, Any]:
@@ -144,7 +149,7 @@ def _tiled(node: Node) -> bool:
 
 def _lower_tiles(node: Node, context: Context) -> list[Dispatch]:
     q, k, v, positions, sequences, table = node.inputs[:6]
-    element, sizes = _form(node)
+    element, sizes = form(node)
     fours = -(-max(bounds(k.shape)[2], bounds(v.shape)[2]) // 4)
     tile = 16 if fours <= 32 else 8 if fours <= 64 else 4
     each = 4 if tile == 4 or fours * tile // 4 <= _TILE_GROUP else 8
@@ -179,7 +184,7 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
     lengths = extras(node.inputs, node.attributes)[1]
     features = context.features
     lanes = _LANES if features.subgroups and features.subgroup_min >= _LANES else 1
-    element, sizes = _form(node)
+    element, sizes = form(node)
     kinds = {**sizes, **_kinds(node), "LEAST": _LEAST}
     constants = {
         **kinds,
@@ -234,7 +239,8 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
     return [first, second]
 
 
-def _refuses(node: Node) -> str | None:
+def refuses_caches(node: Node) -> str | None:
+    """Why no kernel reads the caches of a node of attention, its second and third operand."""
     k, v = node.inputs[1:3]
     for cache in (k, v):
         kind, width = cache.dtype, bounds(cache.shape)[2]
@@ -245,4 +251,4 @@ def _refuses(node: Node) -> str | None:
     return None if k.dtype is v.dtype else f"keys are {k.dtype.name}, values {v.dtype.name}"
 
 
-ATTENTION_OP = Lowering(("attention",), _lower, refuses=_refuses, workspace=_workspace)
+ATTENTION_OP = Lowering(("attention",), _lower, refuses=refuses_caches, workspace=_workspace)

@@ -1,10 +1,11 @@
-"""Softmax and sums over the last dimension, also of exponentials."""
+"""Softmax and sums over the last dimension, also of exponentials; means over rows."""
 
 from __future__ import annotations
 
 from graphml.ir.node import Node
 from graphml.ir.shape import max_elements
 from graphml_gpu.dispatch import (
+    Argument,
     Context,
     Dims,
     Dispatch,
@@ -17,8 +18,8 @@ from graphml_gpu.dispatch import (
     rows,
     width,
 )
-from graphml_gpu.kernels.reduce import exp_sums, log_of_sums, softmax, sum_rows
-from graphml_gpu.lowering.groups import for_row
+from graphml_gpu.kernels.reduce import exp_sums, log_of_sums, mean_rows, softmax, sum_rows
+from graphml_gpu.lowering.groups import for_elements, for_row
 
 _BLOCK = 4096
 """Elements of a row that a workgroup takes, where rows are long."""
@@ -59,3 +60,15 @@ LOG_SUM_EXP = Lowering(
     workspace=lambda node: max_elements(node.shape[:-1]) * _blocks(node) * 8,
 )
 REDUCE = Lowering(("softmax", "sum_rows"), _lower, refuses=lambda node: all_of(node, "f32"))
+
+
+def _lower_mean_rows(node: Node, context: Context) -> list[Dispatch]:
+    x, numbers, sequences, _ = node.inputs
+    count = rows(node.shape)
+    constants, grid = for_elements(count)
+    scalars: dict[str, Scalar] = {"count": count, "rows": rows(x.shape[:1]), "n": width(x)}
+    buffers: dict[str, Argument] = {"x": x, "numbers": numbers, "sequences": sequences, "out": node}
+    return [Dispatch(mean_rows, constants, buffers, scalars, grid)]
+
+
+MEAN_ROWS = Lowering(("mean_rows",), _lower_mean_rows, refuses=lambda node: all_of(node, "f32", "i32"))

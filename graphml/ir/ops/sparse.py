@@ -112,7 +112,7 @@ _CELLS, _BLOCKS = 64, 8
 def _select_samples() -> list[Sample]:
     def call(n_head: int, d: int, weighted: bool, **attributes: int) -> Sample:
         inputs = (f32(ROWS, n_head, d), f32(_CELLS, 1, d), i32(ROWS), i32(ROWS), i32(2, _BLOCKS))
-        fill = {2: below(40), 3: below(2), 4: below(_BLOCKS)}
+        fill = {2: below(40), 3: below(2), 4: _blocks}
         return Sample((*inputs, f32(ROWS, n_head)) if weighted else inputs,
                       {"block_size": 8, **attributes}, fill)  # fmt: skip
 
@@ -128,6 +128,11 @@ def _attend_samples() -> list[Sample]:
                       {"scale": 0.25, "block_size": 8, "span": span}, fill)  # fmt: skip
 
     return [call(4, 1, 1, True, 1), call(4, 2, 2, False, 4), call(2, 2, 1, False, 8)]
+
+
+def _blocks(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Each block once in a sequence: of a key that is seen twice rounding would say which is the better."""
+    return np.stack([generator.permutation(shape[1]) for _ in range(shape[0])]).astype(np.int32)
 
 
 def _choice(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:

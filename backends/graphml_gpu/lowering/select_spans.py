@@ -1,0 +1,103 @@
+"""The spans of positions that an index finds best for each token."""
+
+from __future__ import annotations
+
+from graphml.ir.node import Node
+from graphml.ir.op import integer
+from graphml.ir.shape import bounds
+from graphml_gpu.dispatch import (
+    MOST_GROUPS,
+    NOTHING,
+    Argument,
+    Context,
+    Dims,
+    Dispatch,
+    Groups,
+    Lowering,
+    Scalar,
+    Workspace,
+    rows,
+)
+from graphml_gpu.kernels.cache import CACHE_TYPES
+from graphml_gpu.kernels.select_spans import SCORE_SPANS, best_spans
+from graphml_gpu.lowering.attention import bound_as
+from graphml_gpu.placement import aligned
+
+_GROUP = 64
+_MOST_BYTES = 1 << 25
+"""Room for the scores of some tokens, unless one takes more; those of all may be more than the model."""
+
+
+def _most(node: Node) -> int:
+    """Spans that a token may see."""
+    n_blocks = bounds(node.inputs[4].shape)[1]
+    return -(-n_blocks * integer(node.attributes, "block_size") // integer(node.attributes, "span"))
+
+
+def _tokens_of_piece(node: Node) -> int:
+    """How many tokens are made together."""
+    tokens, lists, _ = bounds(node.shape)
+    return max(1, min(tokens, _MOST_BYTES // (lists * _most(node) * 4), MOST_GROUPS // lists))
+
+
+def _key_bytes(node: Node) -> int:
+    return aligned(_tokens_of_piece(node) * bounds(node.shape)[1] * _most(node) * 4)
+
+
+def _workspace(node: Node) -> int:
+    """The keys, and those found with their numbers."""
+    return 3 * _key_bytes(node)
+
+
+def _lower(node: Node, context: Context) -> list[Dispatch]:
+    """Piece by piece; those beyond the tokens of a step are left out."""
+    begins = range(0, bounds(node.shape)[0], _tokens_of_piece(node))
+    return [dispatch for begin in begins for dispatch in _piece(node, begin, context)]
+
+
+def _piece(node: Node, begin: int, context: Context) -> list[Dispatch]:
+    q, k, positions, sequences, table, *weights = node.inputs
+    _, n_head, d = bounds(q.shape)
+    _, lists, n = bounds(node.shape)
+    element, load = bound_as(k)
+    block, span = integer(node.attributes, "block_size"), integer(node.attributes, "span")
+    most, tokens, longest = _most(node), rows(q.shape[:1]), context.largest(positions)
+    keys, found = Workspace(node), Workspace(node, _key_bytes(node))
+
+    def tokens_here(dims: Dims) -> int:
+        return max(0, min(tokens(dims) - begin, _tokens_of_piece(node)))
+
+    def grid(dims: Dims) -> Groups:
+        seen = most * span if longest is None else longest(dims)
+        return -(-seen // (span * _GROUP)), tokens_here(dims), lists
+
+    def rows_here(dims: Dims) -> Groups:
+        return tokens_here(dims) * lists, 1, 1
+
+    scored: dict[str, Argument] = {
+        "q": q, "k": k, "positions": positions, "sequences": sequences, "block_table": table,
+        "weights": weights[0] if weights else NOTHING, "keys": keys,
+    }  # fmt: skip
+    constants = {
+        "D": d, "N_HEAD": n_head, "BLOCK": block, "SPAN": span, "WEIGHTED": bool(weights),
+        "LOCAL": integer(node.attributes, "local"), "LOAD": load, "GROUP": _GROUP,
+    }  # fmt: skip
+    strides: dict[str, Scalar] = {"table_stride": bounds(table.shape)[1], "most": most, "begin": begin}
+    chosen: dict[str, Argument] = {"keys": keys, "positions": positions, "found": found, "out": node}
+    scalars: dict[str, Scalar] = {"n": n, "most": most, "bytes_of_key": 4, "begin": begin * lists}
+    return [
+        Dispatch(SCORE_SPANS[element], constants, scored, strides, grid),
+        Dispatch(best_spans, {"LISTS": lists, "SPAN": span}, chosen, scalars, rows_here),
+    ]
+
+
+def _refuses(node: Node) -> str | None:
+    k = node.inputs[1]
+    if k.dtype.name not in CACHE_TYPES:
+        return f"no kernel reads a cache of {k.dtype.name}"
+    if bounds(k.shape)[2] % k.dtype.block_elements:
+        return f"{k.dtype.name} comes in blocks of {k.dtype.block_elements}; got {k.type}"
+    return None
+
+
+SELECT = Lowering(("select_spans",), _lower, refuses=_refuses, workspace=_workspace)
