@@ -9,11 +9,15 @@ from math import prod
 
 import pytest
 from graphml_gpu.backend import make_backend
+from graphml_gpu.lowering import select_spans as lowering
+from graphml_gpu.placement import refuses
 from graphml_gpu.plain_driver import PlainDriver
 
 from graphml.inspect.conformance import suite
 from graphml.inspect.conformance.cases import Case
 from graphml.inspect.conformance.trial import Run, Trial
+from graphml.ir.dtype import F32, I32
+from graphml.ir.language import Builder
 from graphml.ir.op import Op
 from graphml.ir.ops.linear_attention import gated_delta_net, linear_attention
 from graphml.ir.ops.ngram import ngram_rows
@@ -46,3 +50,19 @@ def test_results_and_states_are_those_of_numpy(op: Op, name: str) -> None:
     trial = Trial(some, PLAIN, device(name), "graphml", in_arena=False)
     assert not any(trial.refused)
     assert not [str(verdict) for verdict in trial.run(Run(3)) if verdict.failed]
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_many_tokens_are_gone_through_piece_by_piece(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lowering, "_MOST_BYTES", 1)
+    trial = Trial(cases_of(select_spans), PLAIN, device(name), "graphml", in_arena=False)
+    assert not [str(verdict) for tokens in (3, 2) for verdict in trial.run(Run(tokens)) if verdict.failed]
+
+
+@pytest.mark.parametrize(("width", "refused"), [(6, True), (8, False)])
+def test_keys_of_an_odd_width_are_left_to_numpy(width: int, refused: bool) -> None:
+    g = Builder()
+    state, keys = g.state("state", F32, (1, 2, 4, width)), g.input("k", F32, (3, 2, width))
+    values, tokens = g.input("v", F32, (3, 2, 4)), [g.input(name, I32, (3,)) for name in ("s", "p")]
+    node = g.make(linear_attention, state, keys, keys, values, *tokens)
+    assert (refuses(node) is not None) == refused
