@@ -106,7 +106,7 @@ def write_gguf(
     form: str | None = None,
     vectors: bool = False,
 ) -> Path:
-    """A GGUF file without a vocabulary.
+    """A GGUF file, without a vocabulary unless the metadata have one.
 
     metadata: key -> type (`UINT32`, `ARRAY FLOAT32`, ...) and value; form: what all weights are quantised to,
     norms and biases only if `vectors`, or what the tensors of bytes are, if there are any.
@@ -117,7 +117,8 @@ def write_gguf(
         if key != "general.architecture":
             types = [gguf.GGUFValueType[part] for part in kind.split()]
             writer.add_key_value(key, value, types[0], sub_type=types[-1] if len(types) > 1 else None)
-    writer.add_tokenizer_model("no_vocab")
+    if "tokenizer.ggml.model" not in metadata:
+        writer.add_tokenizer_model("no_vocab")
     for name, array in tensors.items():
         if form is not None and array.dtype == np.uint8:
             writer.add_tensor(name, array, raw_dtype=gguf.GGMLQuantizationType[form.upper()])

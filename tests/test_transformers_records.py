@@ -9,12 +9,13 @@ import pytest
 
 from graphml.engine import discovery
 from graphml.engine.cache import PagedCache
+from graphml.engine.encoding import encode
 from graphml.engine.executor import BLOCK_SIZE
 from graphml.engine.loading import open_executor
 from tests import golden
 from tests.golden import Floats, nmse
 from tests.test_architectures import BACKENDS, MODELS, write_model
-from tests.transformers_records import FOLDER, RECORDS, TOKENS, architecture, read
+from tests.transformers_records import FOLDER, RECORDS, SOURCE, TOKENS, architecture, read
 
 LIMIT = 1e-9  # transformers turns angles in float32, and backends differ there too
 NAMES = sorted(path.stem for path in FOLDER.glob("*.npz"))
@@ -25,8 +26,10 @@ def rows(name: str, backend: str, path: Path, step: int) -> Floats:
     write_model(path, *MODELS[f"{architecture(name)}-{RECORDS[name].sample}"])
     executor = open_executor(path, backend, threads=2, cache_dtype="f32", n_batch=len(TOKENS))
     try:
-        cache = PagedCache(64, BLOCK_SIZE)
+        cache = PagedCache(64, BLOCK_SIZE, encoded=executor.encodes)
         state = executor.state(cache)
+        if executor.encodes:
+            encode(executor, {0: SOURCE}, cache, state)
         pieces = [TOKENS[i : i + step] for i in range(0, len(TOKENS), step)]
         return np.concatenate([executor.step(piece, cache, state, True).copy() for piece in pieces])
     finally:

@@ -23,6 +23,8 @@ from tests import golden
 
 FOLDER = Path(__file__).parent / "data" / "transformers"
 TOKENS = np.random.default_rng(3).integers(0, 80, 40)
+SOURCE = TOKENS[::-3].copy()  # what an encoder reads, where the tokens are the decoder's
+N_GREEDY = 12
 SIZES = {"vocab_size": 80, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
          "intermediate_size": 96, "max_position_embeddings": 128, "pad_token_id": 0, "bos_token_id": 1,
          "eos_token_id": 2}  # fmt: skip
@@ -36,7 +38,7 @@ class Record:
     make: the class of transformers and the arguments of its configuration. names: parameter of transformers
     -> tensor of the sample, or of its rows [first:end] or [number], `{i}` standing for each layer that has
     it. of: the architecture, if the record is called otherwise. prepare: what else of the model depends on
-    the weights.
+    the weights. start: with an encoder, which then reads `SOURCE`, the id that its decoder begins with.
     """
 
     sample: str
@@ -44,6 +46,7 @@ class Record:
     names: Mapping[str, str]
     of: str = ""
     prepare: Callable[[Any, Weights], None] = lambda model, weights: None
+    start: int | None = None
 
 
 def _pairs(theirs: str, ours: str, kinds: str = "weight bias") -> dict[str, str]:
@@ -89,6 +92,44 @@ def _gemma4_rope(model: Any, ours: Weights) -> None:
 
     frequencies = 1e6 ** (-np.arange(16) / 16) / ours["rope_freqs.weight"]
     model.model.rotary_emb.full_attention_inv_freq = torch.from_numpy(frequencies)
+
+
+def _t5(tf: Any, **more: Any) -> Any:
+    """T5, whose output matrix is one of its own unless it is told to scale rows."""
+    from torch.nn import Parameter
+
+    model = tf.T5ForConditionalGeneration(
+        tf.T5Config(vocab_size=80, d_model=64, d_kv=16, d_ff=96, num_layers=2, num_heads=4, pad_token_id=0,
+                    layer_norm_epsilon=1e-5, relative_attention_num_buckets=8, **more)
+    )  # fmt: skip
+    if not model.config.scale_decoder_outputs:
+        model.lm_head.weight = Parameter(model.lm_head.weight.detach().clone())
+    return model
+
+
+def _t5_names(gated: bool) -> dict[str, str]:
+    ffn = {"wo": "ffn_down", "wi_0": "ffn_gate", "wi_1": "ffn_up"}
+    if not gated:
+        ffn = {"wo": "ffn_down", "wi": "ffn_up"}
+    found = {"shared.weight": "token_embd.weight"}
+    for side, last in (("encoder", 1), ("decoder", 2)):
+        ours = side[:3]
+        found |= {
+            f"{side}.final_layer_norm.weight": f"{ours}.output_norm.weight",
+            f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight":
+                f"{ours}.blk.0.attn_rel_b.weight",
+        }  # fmt: skip
+        parts = {"0.layer_norm": "attn_norm", f"{last}.layer_norm": "ffn_norm",
+                 **{f"0.SelfAttention.{x}": f"attn_{x}" for x in "qkvo"},
+                 **{f"{last}.DenseReluDense.{theirs}": name for theirs, name in ffn.items()}}  # fmt: skip
+        if last == 2:
+            parts |= {"1.layer_norm": "cross_attn_norm"}
+            parts |= {f"1.EncDecAttention.{x}": f"cross_attn_{x}" for x in "qkvo"}
+        found |= {
+            f"{side}.block.{{i}}.layer.{theirs}.weight": f"{ours}.blk.{{i}}.{name}.weight"
+            for theirs, name in parts.items()
+        }
+    return found
 
 
 _GEMMA4 = {
@@ -180,6 +221,15 @@ RECORDS = {
                 ("1.DenseReluDense.wi_0", "ffn_gate"), ("1.DenseReluDense.wi_1", "ffn_up"),
                 ("1.DenseReluDense.wo", "ffn_down"))}},
     ),
+    "t5": Record(
+        "plain",
+        lambda tf: _t5(tf, num_decoder_layers=3, feed_forward_proj="gated-gelu", tie_word_embeddings=False),
+        {**_t5_names(gated=True), "lm_head.weight": "output.weight"},
+        start=3,
+    ),
+    "t5-tied": Record(
+        "tied", lambda tf: _t5(tf, feed_forward_proj="relu"), _t5_names(gated=False), of="t5", start=0
+    ),
     "gemma3n": Record(
         "plain",
         lambda tf: tf.Gemma3nForCausalLM(
@@ -236,8 +286,12 @@ def _tensor(ours: Weights, name: str) -> Any:
     return ours[whole][int(first) : int(end)] if rows else ours[whole]
 
 
-def record(name: str) -> Any:
-    """The last hidden rows or logits of `TOKENS`, float32 [T, n]; every parameter must have a counterpart."""
+def record(name: str) -> dict[str, Any]:
+    """Arrays by name; every parameter must have a counterpart.
+
+    rows: the last hidden rows or logits of `TOKENS`, float32 [T, n]; greedy: with an encoder, the likeliest
+    ids from the start token on, [N_GREEDY].
+    """
     import torch
     import transformers
 
@@ -252,22 +306,31 @@ def record(name: str) -> Any:
                 values = _tensor(ours, tensor.format(i=i)).astype(np.float64)
                 given[theirs.format(i=i)] = torch.from_numpy(values)
     missing, unknown = model.load_state_dict(given, strict=False)
-    tied = {"lm_head.weight", "encoder.embed_tokens.weight"}
+    tied = {"lm_head.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}
     if unknown or {key for key in missing if "inv_freq" not in key} - tied:
         raise SystemExit(f"{name}: without counterpart: {missing}, {unknown}")
     one.prepare(model, ours)
+    tokens, source = torch.from_numpy(TOKENS)[None], torch.from_numpy(SOURCE)[None]
+    if one.start is None:
+        with torch.no_grad():
+            out = model(tokens)
+        rows = out.logits if hasattr(out, "logits") else out.last_hidden_state
+        return {"rows": rows[0].numpy().astype(np.float32)}
     with torch.no_grad():
-        out = model(torch.from_numpy(TOKENS)[None])
-    rows = out.logits if hasattr(out, "logits") else out.last_hidden_state
-    return rows[0].numpy().astype(np.float32)
+        rows = model(input_ids=source, decoder_input_ids=tokens).logits
+        ids = [one.start]
+        while len(ids) <= N_GREEDY:
+            last = model(input_ids=source, decoder_input_ids=torch.tensor([ids])).logits[0, -1]
+            ids.append(int(last.argmax()))
+    return {"rows": rows[0].numpy().astype(np.float32), "greedy": np.array(ids[1:])}
 
 
-def read(name: str) -> Any:
+def read(name: str, array: str = "rows") -> Any:
     """What was recorded."""
     with np.load(FOLDER / f"{name}.npz") as arrays:
-        return arrays["rows"]
+        return arrays[array]
 
 
 if __name__ == "__main__":
     for asked in sys.argv[1:] or RECORDS:
-        np.savez_compressed(FOLDER / f"{asked}.npz", rows=record(asked))
+        np.savez_compressed(FOLDER / f"{asked}.npz", **record(asked))

@@ -51,6 +51,7 @@ def run(
         stats = session.stats
         if json:
             ids = session.tokens
+            first = len(ids) - stats.n_gen
             write_json(
                 {
                     "model": str(opened.path),
@@ -58,8 +59,8 @@ def run(
                     "backend": opening.backend,
                     "prompt": given,
                     "text": answer,
-                    "prompt_ids": ids[: stats.n_prompt],
-                    "ids": ids[stats.n_prompt :],
+                    "prompt_ids": session.source or ids[:first],
+                    "ids": ids[first:],
                     "stop_reason": session.stop_reason,
                     "seed": session.seed,
                     "stats": dict(stats),

@@ -4,6 +4,9 @@ An architecture is a module with `Config` (a frozen dataclass with `read(keys)`)
 that returns the logits node, and `sample(name)`: tiny models, under that name, that the tests run it with.
 `CAUSAL = False` says that its tokens see those after them. `OUTPUT = "embeddings"` says that `build` returns
 hidden rows, for there are no logits; `RANK` how pairs of texts are scored.
+
+`encode(g, config, weights)`, if there is one, is the graph of an encoder: it reads a source text at once and
+keeps of it what `build`, the decoder, attends to. Then `Config` has a `start_token`, which begins answers.
 """
 
 from __future__ import annotations
@@ -11,11 +14,14 @@ from __future__ import annotations
 import fnmatch
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from graphml.engine.pooling import PLAIN, Rank
-from graphml.errors import ArchitectureError
+from graphml.errors import ArchitectureError, GraphError, UsageError
+from graphml.ir.builder import told_weights
 from graphml.ir.dtype import dtype
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -33,6 +39,29 @@ def described(error: Exception) -> str:
     if isinstance(error, SyntaxError) or not frames:  # that names the line itself
         return text
     return f"{text} (at {frames[-1].filename}:{frames[-1].lineno})"
+
+
+@contextmanager
+def blamed(path: Path, built_by: str) -> Iterator[None]:
+    """Errors of what is built within name the file, and what built it where that is at fault."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    except (ArchitectureError, GraphError) as error:
+        raise ArchitectureError(f"{path}: {error}") from None
+    except Exception as error:  # an architecture may be a stranger's file
+        raise ArchitectureError(f"{path}: {built_by}: {described(error)}") from error
+
+
+def check_logits(logits: Node, tensors: Mapping[str, Tensor]) -> None:
+    """A row of logits for each id that can be embedded: who samples one feeds it back."""
+    embedding = tensors.get(EMBEDDING)
+    if embedding is not None and logits.shape[-1] != embedding.shape[0]:
+        raise ArchitectureError(
+            f"wanted logits for the {embedding.shape[0]} rows of {EMBEDDING}; got {logits.type}"
+            f" from {told_weights([logits])}"
+        )
 
 
 class Config(Protocol):
@@ -56,7 +85,8 @@ class Architecture:
     """A known architecture; see the module's docstring.
 
     causal: no token sees those after it, so that a text may be evaluated piece by piece. output: what `build`
-    gives, `logits` or `embeddings`. rank: see `pooling`.
+    gives, `logits` or `embeddings`. rank: see `pooling`. encode: of a model with encoder and decoder; gives
+    the rows [T, D] of the source text.
     """
 
     name: str
@@ -66,6 +96,7 @@ class Architecture:
     causal: bool = True
     output: str = "logits"
     rank: Rank = PLAIN
+    encode: Callable[[Builder, Any, Tensors], Node] | None = None
 
 
 class Keys:

@@ -18,11 +18,20 @@ class PagedCache:
 
     table: int32 [n_sequences, blocks per sequence], what the graph's `block_table` input wants; lengths: the
     tokens that each sequence holds. recurrent: besides cells a sequence has a state that every token changes,
-    which cannot be cut back.
+    which cannot be cut back. encoded: a sequence has a source text besides, and `source` its cells, as many
+    as it has of its own.
     """
 
-    def __init__(self, n_ctx: int, block_size: int, n_sequences: int = 1, recurrent: bool = False) -> None:
+    def __init__(
+        self,
+        n_ctx: int,
+        block_size: int,
+        n_sequences: int = 1,
+        recurrent: bool = False,
+        encoded: bool = False,
+    ) -> None:
         self.recurrent = recurrent
+        self.source = PagedCache(n_ctx, block_size, n_sequences) if encoded else None
         per_sequence = -(-n_ctx // block_size)
         self.n_ctx = n_ctx
         self.block_size = block_size

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,32 +16,22 @@ from typing import Any
 import numpy as np
 
 from graphml.backend import AheadProgram, Backend, Device, Progress, State, no_progress
-from graphml.engine.architecture import EMBEDDING, Architecture, Keys, Tensors, described
+from graphml.engine.architecture import Architecture, Keys, Tensors, blamed, check_logits
 from graphml.engine.cache import PagedCache
 from graphml.engine.candidates import DRAW_SETTINGS, DRAWN, candidates
 from graphml.engine.compile import DEFAULT, Compiled, CompileOptions, compile_graph, prepare
-from graphml.engine.feeding import fill
+from graphml.engine.feeding import as_graph_array, fill
 from graphml.engine.pooling import ROWS, Rank, pooled, read_pooling
-from graphml.errors import ArchitectureError, GraphError, UsageError
-from graphml.ir.builder import told_weights
-from graphml.ir.dtype import dtype
+from graphml.errors import ArchitectureError, UsageError
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Array
-from graphml.weights import ModelFile, Tensor
+from graphml.weights import ModelFile
 
 BLOCK_SIZE = 32
 CACHE_DTYPES = ("f16", "f32", "bf16", "q8_0", "q4_0")
 LOG = logging.getLogger(__name__)
-
-
-def as_graph_array(tensor: Tensor) -> Array:
-    """A tensor's bytes as the graph holds its dtype, without a copy."""
-    kind = dtype(tensor.dtype)
-    if kind.numpy is not None:
-        return tensor.data.view(kind.numpy).reshape(tensor.shape)
-    return tensor.data.reshape(*tensor.shape[:-1], -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +69,10 @@ class Executor:
         self.n_batch, self.cache_dtype, self.options = n_batch, cache_dtype, options
         self.unused_tensors: list[str] = []
         self._recurrent: bool | None = None
+        self._encoder_uses: set[str] = set()
         self._progress = progress
         self._weights = {name: as_graph_array(tensor) for name, tensor in file.tensors.items()}
-        self._programs: dict[tuple[int, int, int, CompileOptions], Compiled] = {}
+        self._programs: dict[tuple[int, int, int, bool, CompileOptions], Compiled] = {}
         self.lock = threading.RLock()
         self.n_steps = 0  # so far, of whatever session
         self.closed = False
@@ -103,19 +94,33 @@ class Executor:
             max_tokens, max_outputs, max_sequences, self.max_cells, BLOCK_SIZE, self.cache_dtype,
             self.architecture.causal,
         )  # fmt: skip
-        weights = Tensors(g, self.file.tensors)
-        try:
+        if self.encodes and not self._encoder_uses:
+            self.build_encoder(1)
+        weights = Tensors(g, self.file.tensors, used=set(self._encoder_uses))
+        with blamed(self.file.path, self._built_by):
             built = self.architecture.build(g, self.config, weights)
             graph = g.finish(**self._outputs(g, weights, built, pooling, best))
-        except UsageError as error:
-            raise UsageError(f"{self.file.path}: {error}") from None
-        except (ArchitectureError, GraphError) as error:
-            raise ArchitectureError(f"{self.file.path}: {error}") from None
-        except Exception as error:  # an architecture may be a stranger's file
-            raise ArchitectureError(f"{self.file.path}: {self._built_by}: {described(error)}") from error
         self.unused_tensors = weights.unused()
         self._recurrent = any(node.op.recurrent for node in graph.nodes)
         return graph
+
+    def build_encoder(self, max_tokens: int, max_sequences: int = 1) -> Graph:
+        """The graph that reads source texts, of a model that `encodes`: gives their hidden rows [T, D]."""
+        assert self.architecture.encode is not None
+        g = Builder(
+            max_tokens, max_tokens, max_sequences, self.max_cells, BLOCK_SIZE, self.cache_dtype,
+            causal=False, caches="encoder",
+        )  # fmt: skip
+        weights = Tensors(g, self.file.tensors)
+        with blamed(self.file.path, self._built_by):
+            graph = g.finish(embeddings=self.architecture.encode(g, self.config, weights))
+        self._encoder_uses = set(self.file.tensors) - set(weights.unused())
+        return graph
+
+    @property
+    def encodes(self) -> bool:
+        """Whether the model has an encoder, which reads a source text before the decoder's first step."""
+        return self.architecture.encode is not None
 
     @property
     def recurrent(self) -> bool:
@@ -134,7 +139,7 @@ class Executor:
         if not isinstance(built, Node):
             raise ArchitectureError(f"{self._built_by}: build gave {built!r}; wanted the node of the {of}")
         if of == "logits":
-            self._check_logits(built)
+            check_logits(built, self.file.tensors)
         if of == "logits" and not pooling:
             return {of: built} | (candidates(g, built) if best else {})
         hidden = built if of == "embeddings" else g.hidden
@@ -171,15 +176,6 @@ class Executor:
             return "all" if all_logits else "last"
         return ROWS[self._rank.pooling if pooling == "rank" else pooling]
 
-    def _check_logits(self, logits: Node) -> None:
-        """A row of logits for each id that can be embedded: who samples one feeds it back."""
-        embedding = self.file.tensors.get(EMBEDDING)
-        if embedding is not None and logits.shape[-1] != embedding.shape[0]:
-            raise ArchitectureError(
-                f"wanted logits for the {embedding.shape[0]} rows of {EMBEDDING}; got {logits.type}"
-                f" from {told_weights([logits])}"
-            )
-
     @property
     def max_cells(self) -> int:
         """Cells of the longest context that programs are compiled for."""
@@ -201,15 +197,22 @@ class Executor:
         max_outputs: int,
         options: CompileOptions | None = None,
         max_sequences: int = 1,
+        encoder: bool = False,
     ) -> Compiled:
-        """The program for these bounds, compiled when first asked for; options None: the executor's own."""
+        """The program for these bounds, compiled when first asked for; options None: the executor's own.
+
+        encoder: the one that reads source texts, of a model that `encodes`.
+        """
         chosen = self.options if options is None else options
         with self.lock:
-            key = max_tokens, max_outputs, max_sequences, chosen
+            key = max_tokens, max_outputs, max_sequences, encoder, chosen
             if key not in self._programs:
                 start = time.perf_counter()
                 best = self.gives_best and max_outputs <= max_sequences  # not where logits of all are wanted
-                graph = self.build(max_tokens, max_outputs, max_sequences, chosen.pooling, best=best)
+                if encoder:
+                    graph = self.build_encoder(max_tokens, max_sequences)
+                else:
+                    graph = self.build(max_tokens, max_outputs, max_sequences, chosen.pooling, best=best)
                 taken = time.perf_counter() - start
                 self._tell_unused()
                 self._programs[key] = compile_graph(
@@ -239,12 +242,22 @@ class Executor:
             sizes[name] = prepare(
                 self.build(bound, 1, best=self.gives_best), self.backend, self.device, self.options
             )[1].peak
+        if self.encodes:
+            encoder = self.build_encoder(self.n_batch)
+            sizes["prefill"] += prepare(encoder, self.backend, self.device, self.options)[1].peak
         return sizes
+
+    def state_leaves(self, graph: Graph, max_sequences: int = 1) -> Iterable[Node]:
+        """The states of a graph by `build` and, of a model that `encodes`, of its encoder's."""
+        graphs = [graph] + ([self.build_encoder(1, max_sequences)] if self.encodes else [])
+        return {name: node for one in graphs for name, node in one.leaves("state").items()}.values()
 
     def state(self, cache: PagedCache, options: CompileOptions | None = None) -> State:
         """Fresh arrays for a cache."""
         count = len(cache.lengths)
         graph = self.compiled_for(1, count, options=options).graph
+        if self.encodes:  # the encoder writes what the decoder reads
+            graph = Graph(tuple(self.state_leaves(graph, count)), {})
         return self.device.state(graph, {"C": cache.n_cells, "S": count})
 
     def compiled_for(

@@ -1,4 +1,4 @@
-"""The inputs of a step: ids, where they go in a cache, and the rows that are wanted of them.
+"""What a program is fed: weights, and ids with where they go in a cache and the rows that are wanted of them.
 
 Knows arrays and a cache; nothing of programs or of what the graph does with them.
 """
@@ -10,21 +10,33 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from graphml.engine.cache import PagedCache
+from graphml.ir.dtype import dtype
 from graphml.ir.op import Array
+from graphml.weights import Tensor
 
 
 def fill(
     feed: Mapping[str, Array], ids: Mapping[int, Array], cache: PagedCache, which: str
 ) -> dict[str, int]:
-    """Make room for ids and write a step's inputs; the step's dims. which: the rows that are wanted."""
+    """Make room for ids and write a step's inputs; the step's dims. which: the rows that are wanted.
+
+    Sequences of a cache without source texts have empty ones.
+    """
     given = cache.append_all({sequence: len(one) for sequence, one in ids.items()})
     counts = np.array([len(one) for one in ids.values()], np.int32)
+    read = [0] * len(cache.lengths) if cache.source is None else cache.source.lengths
     given |= {
         "tokens": np.concatenate(list(ids.values())),
         "wanted": _wanted(counts, which),
         "lengths": np.array(cache.lengths, np.int32),
+        "source_lengths": np.array(read, np.int32),
     }
-    n_blocks = _feed(feed, given, ids, cache)
+    for name, values in given.items():
+        if name in feed:
+            feed[name][: len(values)] = values
+    n_blocks = _feed_table(feed, "block_table", ids, cache)
+    if cache.source is not None:
+        _feed_table(feed, "source_table", ids, cache.source)
     n_tokens, n_wanted = len(given["tokens"]), len(given["wanted"])
     return {"T": n_tokens, "O": n_wanted, "S": len(cache.lengths), "B": n_blocks, "C": cache.n_cells}
 
@@ -35,17 +47,20 @@ def _wanted(counts: Array, which: str) -> Array:
     return {"all": np.arange(ends[-1], dtype=np.int32), "first": ends - counts, "last": ends - 1}[which]
 
 
-def _feed(
-    feed: Mapping[str, Array], given: Mapping[str, Array], sequences: Iterable[int], cache: PagedCache
-) -> int:
-    """Write a step's inputs, as far as the graph has them; return how many blocks its table is wide."""
-    for name, values in given.items():
-        if name in feed:
-            feed[name][: len(values)] = values
-    if "block_table" not in feed:
+def _feed_table(feed: Mapping[str, Array], name: str, sequences: Iterable[int], cache: PagedCache) -> int:
+    """Write the cells' blocks of some sequences, if the graph has such an input; how many it is wide."""
+    if name not in feed:
         return 0
     for sequence in sequences:
         n_blocks = -(-cache.lengths[sequence] // cache.block_size)
         # The table is read up to the current length only, so no more of it is written.
-        feed["block_table"][sequence, :n_blocks] = cache.table[sequence, :n_blocks]
-    return int(feed["block_table"].shape[1])
+        feed[name][sequence, :n_blocks] = cache.table[sequence, :n_blocks]
+    return int(feed[name].shape[1])
+
+
+def as_graph_array(tensor: Tensor) -> Array:
+    """A tensor's bytes as the graph holds its dtype, without a copy."""
+    kind = dtype(tensor.dtype)
+    if kind.numpy is not None:
+        return tensor.data.view(kind.numpy).reshape(tensor.shape)
+    return tensor.data.reshape(*tensor.shape[:-1], -1)

@@ -102,6 +102,11 @@ def open_executor(
         file = open_model(path)
         undo.callback(file.close)
         architecture, config = read_architecture(file, arch_file)
+        if architecture.encode is not None and "," in wanted.name:
+            raise BackendError(
+                f"backend: {architecture.name} has an encoder, which writes what the decoder reads: wanted "
+                f"one backend for both; got {wanted.name}"
+            )
         device = wanted.open(threads)
         undo.callback(device.close)
         options = replace(options, place=place_layers(file.tensors, device, gpu_layers, options.place))

@@ -70,7 +70,7 @@ def memory_need(executor: Executor, n_ctx: int) -> MemoryNeed:
 
 def _state_bytes(executor: Executor, cells: int) -> int:
     total = 0
-    for node in executor.build(1, 1).leaves("state").values():
+    for node in executor.state_leaves(executor.build(1, 1)):
         *lead, last = resolve(node.shape, {"C": cells, "S": 1})
         rows = 1
         for dim in lead:

@@ -27,6 +27,11 @@ class Slot:
         """How many tokens are evaluated."""
         return self.cache.lengths[self.sequence]
 
+    @property
+    def source_length(self) -> int:
+        """How many tokens of a source text an encoder has read."""
+        return 0 if self.cache.source is None else self.cache.source.lengths[self.sequence]
+
     def rewind(self, length: int) -> None:
         """Forget the tokens from `length` on; see `PagedCache.rewind` for what is left of recurrent ones."""
         self.cache.rewind(self.sequence, length)
@@ -34,7 +39,7 @@ class Slot:
 
 def make_slots(executor: Executor, options: CompileOptions, n_ctx: int, n_sequences: int = 1) -> list[Slot]:
     """Slots of one cache for so many sequences of `n_ctx` tokens; BackendError without the memory."""
-    cache = PagedCache(n_ctx, BLOCK_SIZE, n_sequences, executor.recurrent)
+    cache = PagedCache(n_ctx, BLOCK_SIZE, n_sequences, executor.recurrent, executor.encodes)
     try:
         state = executor.state(cache, options)
     except MemoryError:

@@ -6,6 +6,7 @@ Knows values alone; the callers know what they mean.
 from __future__ import annotations
 
 import operator
+import secrets
 from typing import SupportsIndex
 
 from graphml.errors import UsageError
@@ -29,6 +30,24 @@ def count_or_none(name: str, value: object) -> int | None:
     number = whole_number(value)
     if value is not None and (number is None or number < 0):
         raise UsageError(f"{name}: wanted a whole number of at least 0, or None; got {value!r}")
+    return number
+
+
+def count_up_to(name: str, value: object, most: int, what: str) -> int:
+    """Return the value as a whole number from 0 to `most`, which is `what`; UsageError for all else."""
+    number = whole_number(value)
+    if number is None:
+        raise UsageError(f"{name}: wanted a whole number, got {value!r}")
+    if not 0 <= number <= most:
+        raise UsageError(f"{name}: wanted 0 to {most}, {what}; got {value}")
+    return number
+
+
+def seed_or_drawn(seed: object) -> int:
+    """Return the seed of a random generator, None drawing one; UsageError unless it is a whole number."""
+    number = secrets.randbits(32) if seed is None else whole_number(seed)
+    if number is None or number < 0:
+        raise UsageError(f"seed: wanted a whole number of at least 0, or None; got {seed!r}")
     return number
 
 

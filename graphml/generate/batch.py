@@ -62,7 +62,7 @@ class Batch:
         rows: list[Floats] = []
         with ExitStack() as meters:
             for session in sessions:
-                meters.enter_context(session.timed())
+                meters.enter_context(session.meter.token())
             follows: Sequence[Floats | Best]
             if best:
                 follows = evaluate_best(*common)

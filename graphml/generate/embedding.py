@@ -50,6 +50,11 @@ def embed_ids(
 
     UsageError for a text without ids or of more than n_batch: all of a text takes part in one step.
     """
+    if executor.encodes:
+        raise UsageError(
+            f"{executor.file.path}: {executor.architecture.name} answers texts and embeds none: wanted its "
+            "encoder alone, as a file of the architecture t5encoder has it, or a decoder alone"
+        )
     limit = min(executor.n_batch, executor.config.n_ctx)
     for i, ids in enumerate(texts):
         if not 0 < len(ids) <= limit:

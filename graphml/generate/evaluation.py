@@ -35,6 +35,15 @@ def never() -> bool:
     return False
 
 
+def check_continues(executor: Executor) -> None:
+    """UsageError for a model whose tokens see later ones: it does not continue a text."""
+    if not executor.architecture.causal:
+        raise UsageError(
+            f"generate: {executor.architecture.name} does not continue a text token by token, for "
+            "its tokens see those after them; `eval` gives the logits of a whole text"
+        )
+
+
 def _steps(lengths: Sequence[int], n_batch: int) -> Iterator[Step]:
     """Steps that take each sequence's tokens in turn: (sequence, first token, behind the last)."""
     step: Step = []
@@ -138,6 +147,11 @@ def _run(
             f"in {executor.architecture.name} tokens see those after them, so that all of a text must be "
             f"evaluated at once: wanted at most n_batch = {executor.n_batch} ids, and rewind(0) before "
             f"others; got {total}, where {sum(before)} are held"
+        )
+    if executor.encodes and not all(slot.source_length for slot, _ in work):
+        raise UsageError(
+            f"{executor.architecture.name} continues what answers a source text: wanted one that was "
+            "read before, see Session.encode"
         )
     tell = progress if total > executor.n_batch else no_progress
     try:

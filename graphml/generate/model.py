@@ -288,6 +288,8 @@ class Model:
         variables: dict[str, Any] | None = None,
     ) -> Chat:
         """Begin a conversation in a session of its own; see `Chat`."""
+        if self.executor.encodes:
+            raise UsageError(f"{self.path}: {self.arch} answers single texts: see Session.generate")
         template, tokenizer = self.template, self._needed()
         return Chat(self.session(n_ctx, seed), tokenizer, template, system, max_new, variables)
 

@@ -6,29 +6,27 @@ chat templates or architectures.
 
 from __future__ import annotations
 
-import secrets
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Literal, TypeAlias
 
 import numpy as np
 
 from graphml.backend import Progress, no_progress
 from graphml.engine.candidates import N_BEST
+from graphml.engine.encoding import check_source, encode, encoder_program
 from graphml.engine.executor import Executor
 from graphml.engine.slots import Slot, make_slots
-from graphml.errors import ContextFullError, UsageError
+from graphml.errors import UsageError
 from graphml.generate.ahead import Ahead, steps_ahead
-from graphml.generate.arguments import count_or_none, whole_number
-from graphml.generate.evaluation import Floats, evaluate, evaluate_best, never
+from graphml.generate.arguments import count_or_none, count_up_to, seed_or_drawn
+from graphml.generate.evaluation import Floats, check_continues, evaluate, evaluate_best, never
 from graphml.generate.follows import Follows
 from graphml.generate.probe import Probe
 from graphml.generate.sampling import Best, Foreseen, SamplingParams, checked_params, may_decide
 from graphml.generate.stats import Meter, Stats
 from graphml.generate.tokenizer import Tokenizer
-from graphml.generate.tokens import GeneratedText, Ids, Token, checked_ids
+from graphml.generate.tokens import GeneratedText, Ids, Token, check_room, checked_ids
 from graphml.ir.op import Array
 
 StopReason: TypeAlias = Literal["end", "stop", "length", "context", "cancel"]
@@ -39,9 +37,9 @@ class Session:
     """A sequence of tokens and the model's memory of it. Made by `Model.session`; for one thread at a time.
 
     `n_ctx`: how many tokens it holds at most. `seed`: what the generator was seeded with, also where it was
-    drawn. `tokens`: the ids it holds. `stop_reason`: why the latest generation ended: "end" (an
-    end-of-generation token), "stop" (a stop string or token), "length" (max_tokens), "context" (n_ctx) or
-    "cancel"; None while it runs or if its loop was left.
+    drawn. `tokens`: the ids it holds. `source`: those that an encoder has read. `stop_reason`: why the latest
+    generation ended: "end" (an end-of-generation token), "stop" (a stop string or token), "length"
+    (max_tokens), "context" (n_ctx) or "cancel"; None while it runs or if its loop was left.
     """
 
     def __init__(
@@ -59,13 +57,14 @@ class Session:
         self.stop_reason: StopReason | None = None
         self._executor, self._tokenizer, self._progress = executor, tokenizer, progress
         self._probe = probe or Probe(executor)
+        self.source: list[int] = []
         self._tokens: list[int] = []  # the cache may lack the last: it is evaluated when something follows
         self._follows = Follows()  # after the last token, if all are evaluated
         self._ahead: Ahead | None = None
         self._cancelled = threading.Event()
         self._turn = 0
         self.chooses = SamplingParams()  # by what the latest generation chooses
-        self._meter = Meter()
+        self.meter = Meter()
         self.set_seed(seed)
         self._slot: Slot | None = slot or make_slots(executor, self._probe.options, n_ctx)[0]
 
@@ -92,14 +91,11 @@ class Session:
     @property
     def stats(self) -> Stats:
         """Counts and speed of the latest `generate`, or of the latest `eval`."""
-        return self._meter.stats()
+        return self.meter.stats()
 
     def set_seed(self, seed: int | None) -> None:
         """Start the random generator anew; None draws a seed, which `seed` then tells."""
-        number = secrets.randbits(32) if seed is None else whole_number(seed)
-        if number is None or number < 0:
-            raise UsageError(f"seed: wanted a whole number of at least 0, or None; got {seed!r}")
-        self.seed = number
+        self.seed = seed_or_drawn(seed)
         self._numbers = Foreseen(self.seed)
 
     def eval(self, ids: Ids, all_logits: bool = False) -> Floats:
@@ -114,16 +110,31 @@ class Session:
             raise UsageError("ids: wanted at least one token id, got none")
         self.begin()
         self._compile(len(checked), all_logits)
-        with self._meter.prompt(len(checked)):
+        with self.meter.prompt(len(checked)):
             return self._evaluate(checked, all_logits)
+
+    def encode(self, ids: Ids) -> None:
+        """Have the model's encoder read a source text, which all that follows answers; no tokens are kept.
+
+        UsageError for a model without an encoder, ids that are none, or more than one step takes.
+        """
+        self.begin()
+        self._read(checked_ids(ids, self.n_vocab))
+
+    def _read(self, ids: list[int]) -> None:
+        check_source(self._executor, len(ids), self.n_ctx)
+        slot = self.slot()
+        slot.rewind(0)
+        self._follows.put(None)
+        self.source, self._tokens = [], []
+        encoder_program(self._executor, len(slot.cache.lengths))  # outside of what is timed
+        with self.meter.prompt(len(ids)):
+            encode(self._executor, {slot.sequence: np.asarray(ids, np.int32)}, slot.cache, slot.state)
+        self.source = ids
 
     def rewind(self, n_past: int) -> None:
         """Forget all tokens but the first `n_past`; UsageError unless the session holds as many."""
-        kept = whole_number(n_past)
-        if kept is None:
-            raise UsageError(f"n_past: wanted a whole number, got {n_past!r}")
-        if not 0 <= kept <= len(self._tokens):
-            raise UsageError(f"n_past: wanted 0 to {len(self._tokens)}, what the session holds; got {n_past}")
+        kept = count_up_to("n_past", n_past, len(self._tokens), "what the session holds")
         self._turn += 1
         if kept == len(self._tokens):
             return
@@ -177,7 +188,7 @@ class Session:
             self._follows.put(None)
             most = self.n_ctx - len(self._tokens)
             if max_tokens is not None:
-                most = min(most, max_tokens - self._meter.n_gen)
+                most = min(most, max_tokens - self.meter.n_gen)
             found = ahead.token(self._tokens, more=most > 1)
             if found is not None:
                 return found
@@ -194,22 +205,20 @@ class Session:
         What ends it: an end-of-generation token or one of `params.stop_tokens`, neither of which is appended
         (it is given only if text was still held back, as its piece); a stop string, which is not shown;
         max_tokens; a full context; `cancel`; leaving the loop. See `stop_reason`. Without ids it goes on
-        where the session is. Any other use of the session ends the generation with a UsageError, and so does
-        a model whose tokens see later ones: it does not continue a text.
+        where the session is. An encoder reads the ids, as `encode` does; the decoder begins with its start
+        token. Any other use of the session ends the generation with a UsageError, and so does a model whose
+        tokens see later ones: it does not continue a text.
         """
         params = checked_params(params)
-        if not self._executor.architecture.causal:
-            raise UsageError(
-                f"generate: {self._executor.architecture.name} does not continue a text token by token, for "
-                "its tokens see those after them; `eval` gives the logits of a whole text"
-            )
+        check_continues(self._executor)
         checked = checked_ids(ids, self.n_vocab)
-        if not checked and not self._tokens:
+        if not checked and not self._tokens and not self.source:
             raise UsageError("ids: wanted at least one token id, got none, and the session holds none")
         most = count_or_none("max_tokens", max_tokens)
         if params.stop and self._tokenizer is None:
             raise UsageError("stop: wanted a model with a tokenizer, whose text could be compared")
-        self._check_room(len(checked))
+        if not self._executor.encodes:
+            check_room(self.n_ctx, len(self._tokens), len(checked))
         self.begin()
         self.chooses = params
         return self._generate(checked, params, most, self._turn)
@@ -229,9 +238,7 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -242,15 +249,19 @@ class Session:
     ) -> Iterator[Token]:
         text = GeneratedText(self._tokenizer, params)
         ends = self._tokenizer.end_tokens if self._tokenizer is not None else frozenset()
+        if self._executor.encodes:
+            if ids:
+                self._read(ids)
+            ids = [] if self._tokens else checked_ids([self._executor.config.start_token], self.n_vocab)
         if ids:
             self._compile(len(ids))
-            with self._meter.prompt(len(ids)):
+            with self.meter.prompt(len(ids)):
                 self._evaluate(ids, cancellable=True, best=self.reads_best(params))
         while True:
             self.stop_reason = self._reason_to_end(max_tokens)
             if self.stop_reason is not None:
                 return
-            with self._meter.token():
+            with self.meter.token():
                 token = self._decide(params, max_tokens)
                 if token in ends or token in params.stop_tokens:
                     self.stop_reason = "end" if token in ends else "stop"
@@ -260,13 +271,13 @@ class Session:
                     piece, stopped = text.push(token)
                     if stopped:
                         self.stop_reason = "stop"
-                    elif self._reason_to_end(max_tokens, self._meter.n_gen + 1) is not None:
+                    elif self._reason_to_end(max_tokens, self.meter.n_gen + 1) is not None:
                         piece += text.flush()
             if token in ends or token in params.stop_tokens:
                 if piece:
                     yield Token(token, piece)
                 return
-            self._meter.n_gen += 1
+            self.meter.n_gen += 1
             yield Token(token, piece)
             if self.stop_reason is not None:
                 return
@@ -276,7 +287,7 @@ class Session:
     def _reason_to_end(self, max_tokens: int | None, n_gen: int | None = None) -> StopReason | None:
         if self._cancelled.is_set():
             return "cancel"
-        if max_tokens is not None and (self._meter.n_gen if n_gen is None else n_gen) >= max_tokens:
+        if max_tokens is not None and (self.meter.n_gen if n_gen is None else n_gen) >= max_tokens:
             return "length"
         return "context" if len(self._tokens) >= self.n_ctx else None
 
@@ -286,7 +297,7 @@ class Session:
         self._ahead = None
         self._turn += 1
         self._cancelled.clear()
-        self._meter = Meter()
+        self.meter = Meter()
         self.stop_reason = None
 
     def _compile(self, count: int, all_logits: bool = False) -> None:
@@ -322,24 +333,13 @@ class Session:
     def waiting(self, ids: list[int]) -> Array:
         """The session's tokens that are not evaluated yet, and `ids`: what the next evaluation takes."""
         slot = self.slot()
-        self._check_room(len(ids))
+        check_room(self.n_ctx, len(self._tokens), len(ids))
         return np.asarray(self._tokens[slot.length :] + ids, np.int32)
 
     def accept(self, ids: list[int], follows: Floats | Best) -> None:
         """All tokens and `ids` are evaluated now, and these are the logits after the last, or the best."""
         self._tokens += ids
         self._follows.put(follows)
-
-    def timed(self) -> AbstractContextManager[None]:
-        """What is done within counts as time of the token that comes next."""
-        return self._meter.token()
-
-    def _check_room(self, count: int) -> None:
-        if len(self._tokens) + count > self.n_ctx:
-            raise ContextFullError(
-                f"the session holds at most n_ctx = {self.n_ctx} tokens and has {len(self._tokens)}; "
-                f"got {count} more: rewind it, or make one with a larger n_ctx if the model allows"
-            )
 
     def slot(self) -> Slot:
         """Where the session's keys and values lie, nothing being ahead; UsageError once it is closed."""

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from graphml.errors import UsageError
+from graphml.errors import ContextFullError, UsageError
 from graphml.generate.sampling import SamplingParams
 from graphml.generate.stopping import StopMatcher
 from graphml.generate.tokenizer import Tokenizer
@@ -49,6 +49,15 @@ def checked_ids(ids: Ids, n_vocab: int) -> list[int]:
         raise UsageError(f"ids: wanted ids from 0 to {n_vocab - 1}, got {low if low < 0 else high}")
     checked: list[int] = array.tolist()
     return checked
+
+
+def check_room(n_ctx: int, n_held: int, count: int) -> None:
+    """ContextFullError unless a session of `n_ctx` tokens that holds so many takes `count` more."""
+    if n_held + count > n_ctx:
+        raise ContextFullError(
+            f"the session holds at most n_ctx = {n_ctx} tokens and has {n_held}; got {count} more: "
+            "rewind it, or make one with a larger n_ctx if the model allows"
+        )
 
 
 class GeneratedText:

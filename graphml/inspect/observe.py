@@ -63,6 +63,8 @@ def observe(executor: Executor, ids: Sequence[int], options: CompileOptions | No
             f"observe: wanted a model with logits; {executor.architecture.name} gives embeddings: compare "
             "those of two backends by Model.embed"
         )
+    if executor.encodes:
+        raise UsageError(f"observe: wanted a decoder alone; {executor.architecture.name} has an encoder too")
     if not 0 < len(ids) <= executor.n_batch:
         raise UsageError(f"observe: wanted 1 to {executor.n_batch} tokens; got {len(ids)}")
     whole = np.asarray(ids, np.int32)

@@ -1,6 +1,6 @@
 """The language that architectures are written in: one typed method for each op.
 
-The step's inputs stand in `step.py`, recurrent ops in `recurrence.py`.
+The step's inputs stand in `step.py`, recurrent ops in `recurrence.py`, attention in `attending.py`.
 
 Legend of shapes: T tokens of this step, O rows whose logits are wanted, S sequences, B cache blocks of a
 sequence, C cache cells, N out, K in.
@@ -8,20 +8,16 @@ sequence, C cache cells, N out, K in.
 
 from __future__ import annotations
 
-from math import prod
-from typing import Any
-
-from graphml.errors import GraphError, ShapeError, UsageError
+from graphml.errors import ShapeError
+from graphml.ir.attending import AttentionBuilder
 from graphml.ir.builder import told_weights
 from graphml.ir.dtype import F32, DType
 from graphml.ir.node import Node
-from graphml.ir.ops import attention as attention_ops
-from graphml.ir.ops import elementwise, index, layout, linear, norm, position, reduce, relative, sparse
-from graphml.ir.recurrence import RecurrentBuilder
+from graphml.ir.ops import elementwise, index, layout, linear, norm, position, reduce
 from graphml.ir.shape import fixed
 
 
-class Builder(RecurrentBuilder):
+class Builder(AttentionBuilder):
     """Builds the graph of one step; see `StepBuilder` for its bounds."""
 
     # elementwise
@@ -149,7 +145,7 @@ class Builder(RecurrentBuilder):
         """Weight [E, N, K], x [T, K] or [T, used, K], ids [T, used] -> [T, used, N]."""
         return self.make(linear.mul_mat_id, self.dequantize(weight), x, ids, name=name)
 
-    # position and attention
+    # position
     def rope_table(self, n_rot: int, factors: Node | None = None, **attributes: float) -> Node:
         """Cosines and sines of this step's positions, [T, n_rot / 2, 2]; attributes as of `rope_table`."""
         inputs = (self.positions,) if factors is None else (self.positions, factors)
@@ -164,112 +160,10 @@ class Builder(RecurrentBuilder):
         """Rotate x [T, head, d]: pairs of neighbours (`norm`) or of halves (`neox`)."""
         return self.make(position.rope, x, table, name=name, mode=mode)
 
-    def attend(
-        self,
-        q: Node,
-        k: Node | None,
-        v: Node | None,
-        layer: int,
-        scale: float,
-        window: int = 0,
-        softcap: float = 0.0,
-        max_bias: float = 0.0,
-        sinks: Node | None = None,
-        causal: bool | None = None,
-        chunk: int = 0,
-        selected: Node | None = None,
-        span: int = 1,
-    ) -> Node:
-        """Write k and v [T, head_kv, d] to the cache, attend with q [T, head, d]; gives [T, head * d_v].
-
-        v None: the values are the keys, kept once. k None: nothing is written, the keys and values are those
-        that attention of `layer` has kept before. causal: no token sees later ones (None: as the builder
-        has it); else it sees all that its sequence holds after this step. window: how many tokens are seen,
-        the token itself the last; unless causal, half of them lie on either side of it. chunk: a token sees
-        its own so many alone, as in Llama 4. selected: by `select`, the spans of `span` positions that it
-        sees.
-        """
-        causal = self.causal if causal is None else causal
-        if k is not None:
-            k_cache = self._cache(f"cache.{layer}.k", k)
-            self.kept[layer] = k_cache, k_cache if v is None else self._cache(f"cache.{layer}.v", v)
-        if layer not in self.kept:
-            raise GraphError(f"wanted keys and values of layer {layer}, which has kept none yet")
-        k_cache, v_cache = self.kept[layer]
-        places = self.positions, self.sequences, self.block_table
-        extra = () if sinks is None else (sinks,)
-        shared: dict[str, Any] = {
-            "scale": scale, "block_size": self.block_size, "cache_dtype": self.cache_dtype.name
-        }  # fmt: skip
-        if selected is not None:
-            shared["span"] = span
-            op = sparse.selected_attention
-            return self.flatten(self.make(op, q, k_cache, v_cache, *places, selected, *extra, **shared))
-        ahead = () if causal else (self.lengths,)
-        shared |= {"window": window, "chunk": chunk, "softcap": softcap, "max_bias": max_bias}
-        y = self.make(
-            attention_ops.attention,
-            *(q, k_cache, v_cache, *places, *extra, *ahead),
-            causal=causal,
-            **shared,
-        )
-        return self.flatten(y)
-
-    def select(
-        self, q: Node, k: Node, layer: int, n: int, span: int = 1, local: int = 0, weights: Node | None = None
-    ) -> Node:
-        """Write k [T, 1, d] to the cache and name the n best spans of positions for q [T, head, d].
-
-        A span is worth its best position, the last `local` ones are always among them. With weights
-        [T, head] heads choose together, [T, 1, n], else each for itself, [T, head, n]; -1 where there are
-        fewer.
-        """
-        k_cache = self._cache(f"cache.{layer}.index", k)
-        places = self.positions, self.sequences, self.block_table
-        extra = () if weights is None else (weights,)
-        return self.make(
-            sparse.select_spans,
-            *(q, k_cache, *places, *extra),
-            name="selected",
-            n=n,
-            span=span,
-            local=local,
-            block_size=self.block_size,
-            cache_dtype=self.cache_dtype.name,
-        )
-
-    def attend_relative(self, q: Node, k: Node, v: Node, layer: int, bias: Node, scale: float = 1.0) -> Node:
-        """As `attend`, a bias [buckets, head] being added to scores by distance, as in T5."""
-        caches = self._cache(f"cache.{layer}.k", k), self._cache(f"cache.{layer}.v", v)
-        ahead = () if self.causal else (self.lengths,)
-        y = self.make(
-            relative.relative_attention,
-            *(q, *caches, self.positions, self.sequences, self.block_table, bias, *ahead),
-            scale=scale,
-            block_size=self.block_size,
-            causal=self.causal,
-            cache_dtype=self.cache_dtype.name,
-        )
-        return self.flatten(y)
-
-    def _cache(self, name: str, x: Node) -> Node:
-        kind = self.cache_dtype
-        if fixed(x.shape[-1]) % kind.block_elements:
-            raise UsageError(
-                f"kv: {kind.name} keeps blocks of {kind.block_elements} elements; {name} has heads of "
-                f"{x.shape[-1]}: choose f16, bf16 or f32"
-            )
-        state = self.state(name, kind, (self.n_cells, *x.shape[1:]))
-        return self.make(index.set_rows, state, x, self.cells, name="cache_write", to_dtype=kind.name)
-
     # layout and index
     def heads(self, x: Node, n_head: int, name: str | None = None) -> Node:
         """[T, n_head * d] -> [T, n_head, d]."""
         return self.reshape(x, n_head, fixed(x.shape[-1]) // max(n_head, 1), name=name)
-
-    def flatten(self, x: Node, name: str | None = None) -> Node:
-        """[T, a, b] -> [T, a * b]."""
-        return self.reshape(x, prod(map(fixed, x.shape[1:])), name=name)
 
     def reshape(self, x: Node, *tail: int, keep: int = 1, name: str | None = None) -> Node:
         """Everything after the first `keep` dimensions gets the shape `tail`."""

@@ -16,7 +16,8 @@ class StepBuilder(BaseBuilder):
 
     max_outputs: rows whose logits may be asked for; max_sequences, max_cells, block_size: of the cache;
     cache_dtype: how keys and values are kept: `f16`, `f32`, `bf16` or a format that has an encoder; causal:
-    whether attention that says nothing of it sees no later tokens.
+    whether attention that says nothing of it sees no later tokens; caches: what the names of states for keys
+    and values begin with.
     """
 
     def __init__(
@@ -28,9 +29,10 @@ class StepBuilder(BaseBuilder):
         block_size: int = 32,
         cache_dtype: str = "f16",
         causal: bool = True,
+        caches: str = "cache",
     ) -> None:
         super().__init__()
-        self.causal = causal
+        self.causal, self.caches = causal, caches
         self.hidden: Node | None = None  # what logits are made of, as soon as they are
         self.kept: dict[int, tuple[Node, Node]] = {}  # keys and values of each layer so far
         self.n_tokens = Symbol("T", max_tokens)
@@ -75,3 +77,13 @@ class StepBuilder(BaseBuilder):
     def wanted(self) -> Node:
         """Rows whose logits are wanted, i32 [O]."""
         return self.input("wanted", I32, (self.n_outputs,))
+
+    @property
+    def source_table(self) -> Node:
+        """Cache blocks of each sequence's source text, which an encoder has read, i32 [S, B]."""
+        return self.input("source_table", I32, (self.n_sequences, self.n_blocks))
+
+    @property
+    def source_lengths(self) -> Node:
+        """Tokens of each sequence's source text, i32 [S]."""
+        return self.input("source_lengths", I32, (self.n_sequences,))

@@ -22,7 +22,8 @@ from graphml_cpu.state import CpuState
 
 from graphml.backend import Plan, no_progress
 from graphml.engine.compile import prepare
-from graphml.engine.executor import BLOCK_SIZE, Executor, as_graph_array
+from graphml.engine.executor import BLOCK_SIZE, Executor
+from graphml.engine.feeding import as_graph_array
 from graphml.engine.loading import open_executor
 from graphml.ir.dtype import F32, dtype
 from graphml.ir.graph import Graph

@@ -37,6 +37,8 @@ EITHER_WAY = {
     ("minimax-m3", "blk.1.indexer.q_proj.weight"),  # the first layers have no index
     ("jina-bert-v2", "blk.1.ffn_gate.weight"),  # without, the feed-forward has no gate
     *(("t5encoder", f"enc.blk.{i}.ffn_gate.weight") for i in range(2)),  # the same
+    *(("t5", f"enc.blk.{i}.ffn_gate.weight") for i in range(2)),
+    *(("t5", f"dec.blk.{i}.ffn_gate.weight") for i in range(3)),
 }
 PADDED = {("qwen4exp", "per_layer_token_embd.weight")}  # written with more rows than are read, never fewer
 

@@ -96,6 +96,8 @@ class Runs:
         wrong = [one for one in ids if not 0 <= one < n_vocab]
         if wrong:
             raise UsageError(f"token {wrong[0]}: wanted ids below {n_vocab}, the model's vocabulary")
+        if executor.encodes:
+            raise UsageError(f"{executor.file.path}: wanted a decoder alone; this model has an encoder too")
         self.ids = ids
         self.graph = executor.build(count, count)
         self.unused = executor.unused_tensors
