@@ -14,7 +14,7 @@ import numpy as np
 
 from graphml.backend import Progress, no_progress
 from graphml.engine.candidates import N_BEST
-from graphml.engine.encoding import check_source, encode, encoder_program
+from graphml.engine.encoding import check_source
 from graphml.engine.executor import Executor
 from graphml.engine.slots import Slot, make_slots
 from graphml.errors import UsageError
@@ -24,9 +24,10 @@ from graphml.generate.evaluation import Floats, check_continues, evaluate, evalu
 from graphml.generate.follows import Follows
 from graphml.generate.probe import Probe
 from graphml.generate.sampling import Best, Foreseen, SamplingParams, checked_params, may_decide
+from graphml.generate.source import read_source
 from graphml.generate.stats import Meter, Stats
 from graphml.generate.tokenizer import Tokenizer
-from graphml.generate.tokens import GeneratedText, Ids, Token, check_room, checked_ids
+from graphml.generate.tokens import GeneratedText, Ids, Token, check_room, check_stop, checked_ids
 from graphml.ir.op import Array
 
 StopReason: TypeAlias = Literal["end", "stop", "length", "context", "cancel"]
@@ -105,9 +106,7 @@ class Session:
         prompt and a single token are the same to it. Raises UsageError for ids that are none and
         ContextFullError without room; after an error the session is as it was.
         """
-        checked = checked_ids(ids, self.n_vocab)
-        if not checked:
-            raise UsageError("ids: wanted at least one token id, got none")
+        checked = checked_ids(ids, self.n_vocab, some=True)
         self.begin()
         self._compile(len(checked), all_logits)
         with self.meter.prompt(len(checked)):
@@ -123,14 +122,17 @@ class Session:
 
     def _read(self, ids: list[int]) -> None:
         check_source(self._executor, len(ids), self.n_ctx)
-        slot = self.slot()
-        slot.rewind(0)
         self._follows.put(None)
         self.source, self._tokens = [], []
-        encoder_program(self._executor, len(slot.cache.lengths))  # outside of what is timed
-        with self.meter.prompt(len(ids)):
-            encode(self._executor, {slot.sequence: np.asarray(ids, np.int32)}, slot.cache, slot.state)
+        read_source(self._executor, self.slot(), ids, self.meter)
         self.source = ids
+
+    def _opening(self, ids: list[int]) -> list[int]:
+        if not self._executor.encodes:
+            return ids
+        if ids:
+            self._read(ids)
+        return [] if self._tokens else checked_ids([self._executor.config.start_token], self.n_vocab)
 
     def rewind(self, n_past: int) -> None:
         """Forget all tokens but the first `n_past`; UsageError unless the session holds as many."""
@@ -215,8 +217,7 @@ class Session:
         if not checked and not self._tokens and not self.source:
             raise UsageError("ids: wanted at least one token id, got none, and the session holds none")
         most = count_or_none("max_tokens", max_tokens)
-        if params.stop and self._tokenizer is None:
-            raise UsageError("stop: wanted a model with a tokenizer, whose text could be compared")
+        check_stop(self._tokenizer, params)
         if not self._executor.encodes:
             check_room(self.n_ctx, len(self._tokens), len(checked))
         self.begin()
@@ -249,10 +250,7 @@ class Session:
     ) -> Iterator[Token]:
         text = GeneratedText(self._tokenizer, params)
         ends = self._tokenizer.end_tokens if self._tokenizer is not None else frozenset()
-        if self._executor.encodes:
-            if ids:
-                self._read(ids)
-            ids = [] if self._tokens else checked_ids([self._executor.config.start_token], self.n_vocab)
+        ids = self._opening(ids)
         if ids:
             self._compile(len(ids))
             with self.meter.prompt(len(ids)):

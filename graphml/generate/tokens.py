@@ -32,8 +32,11 @@ class Token:
     piece: str
 
 
-def checked_ids(ids: Ids, n_vocab: int) -> list[int]:
-    """Return the ids as a list; UsageError unless they are whole numbers from 0 to n_vocab - 1."""
+def checked_ids(ids: Ids, n_vocab: int, some: bool = False) -> list[int]:
+    """Return the ids as a list; UsageError unless they are whole numbers from 0 to n_vocab - 1.
+
+    some: there must be at least one.
+    """
     if isinstance(ids, (str, bytes)):
         raise UsageError(f"ids: wanted token ids, got a text; encode it first: {ids[:40]!r}")
     try:
@@ -41,6 +44,8 @@ def checked_ids(ids: Ids, n_vocab: int) -> list[int]:
     except (TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"ids: wanted a sequence of token ids: {error}") from None
     if array.size == 0 and array.ndim == 1:
+        if some:
+            raise UsageError("ids: wanted at least one token id, got none")
         return []
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise UsageError(f"ids: wanted whole numbers [n], got {array.dtype} {list(array.shape)}")
@@ -49,6 +54,12 @@ def checked_ids(ids: Ids, n_vocab: int) -> list[int]:
         raise UsageError(f"ids: wanted ids from 0 to {n_vocab - 1}, got {low if low < 0 else high}")
     checked: list[int] = array.tolist()
     return checked
+
+
+def check_stop(tokenizer: Tokenizer | None, params: SamplingParams) -> None:
+    """UsageError for stop strings without a tokenizer, whose text could be compared."""
+    if params.stop and tokenizer is None:
+        raise UsageError("stop: wanted a model with a tokenizer, whose text could be compared")
 
 
 def check_room(n_ctx: int, n_held: int, count: int) -> None:

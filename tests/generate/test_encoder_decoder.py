@@ -99,7 +99,7 @@ def test_what_does_not_apply_is_said(model: graphml.Model, path: Path) -> None:
         session.encode([80])
     with pytest.raises(graphml.UsageError, match="t5 answers texts and embeds none"):
         model._embedded([[1, 2]], "mean")
-    with pytest.raises(BackendError, match="t5 has an encoder.*one backend for both"):
+    with pytest.raises(BackendError, match=r"t5 has an encoder.*one backend for both"):
         graphml.load(path, "cpu,reference")
     assert session.source == session.tokens == []
 
@@ -141,7 +141,7 @@ def test_run_answers_a_text(tmp_path: Path) -> None:
         tokens = list(session.generate(model.encode("ab"), max_tokens=4))
         assert found["ids"] == [token.id for token in tokens]
         assert found["text"] == "".join(token.piece for token in tokens)
-        with pytest.raises(graphml.UsageError, match="pooling|embeds none"):
+        with pytest.raises(graphml.UsageError, match="t5 answers texts and embeds none"):
             model.embed("ab", pooling="mean")
 
 
@@ -150,9 +150,11 @@ def test_a_start_token_outside_of_the_vocabulary_is_refused(tmp_path: Path) -> N
     metadata = {**sample.metadata, "t5.decoder_start_token_id": 4000}
     changed = type(sample)(sample.name, metadata, sample.tensors)
     write_model(tmp_path / "t5.gguf", name, changed)
-    with graphml.load(tmp_path / "t5.gguf", "reference") as model:
-        with pytest.raises(graphml.UsageError, match="0 to 79, got 4000"):
-            list(model.session().generate(TEXT))
+    with (
+        graphml.load(tmp_path / "t5.gguf", "reference") as model,
+        pytest.raises(graphml.UsageError, match="0 to 79, got 4000"),
+    ):
+        list(model.session().generate(TEXT))
 
 
 def test_an_error_while_reading_leaves_no_source(
@@ -169,7 +171,8 @@ def test_an_error_while_reading_leaves_no_source(
         patched.setattr(program, "run", fail)
         with pytest.raises(RuntimeError, match="no"):
             session.encode(OTHER)
-    assert session.source == [] and session.slot().source_length == 0
+    assert session.source == []
+    assert session.slot().source_length == 0
     with pytest.raises(graphml.UsageError, match="source text"):
         session.eval([START])
     assert greedy(session, TEXT) == greedy(model.session(), TEXT)

@@ -57,14 +57,14 @@ from graphml_cpu.simd import (
 
 
 @inline
-def _fill_cells(cells: int, first: int, count: int, table: int, shift: int) -> None:
+def fill_cells(cells: int, first: int, count: int, table: int, shift: int) -> None:
     """Cells of `count` positions, then of the last one again up to a whole tile: those scores are masked."""
     for i in range((count + SCORE_ROWS - 1) // SCORE_ROWS * SCORE_ROWS):
         store_i64(cells + i * 8, cell_of(first + min(i, count - 1), table, shift))
 
 
 @inline
-def _soften(
+def soften(
     scores: int, count: int, distance: int, slope: Number, scale: Number, softcap: Number, state: int
 ) -> Number:
     """Scores of one head and block -> weights, in place; `state` (max, sum) is brought up to date.
@@ -125,7 +125,7 @@ def _make_attend_chunk(dtype: str, d_k: int, d_v: int) -> Any:
         begin_records(record, chunk, group)
         for block in range(first, end, BLOCK):
             count = min(BLOCK, end - block)
-            _fill_cells(cells, block, count, table, shift)
+            fill_cells(cells, block, count, table, shift)
             for tile in range(0, group, TILE_HEADS):
                 heads = min(TILE_HEADS, group - tile)
                 at = record + tile * record_bytes
@@ -133,7 +133,7 @@ def _make_attend_chunk(dtype: str, d_k: int, d_v: int) -> Any:
                 for i in range(heads):
                     slope = slope_of(head + tile + i, n_head, max_bias)
                     state = at + i * record_bytes + chunk * 4
-                    alpha = _soften(
+                    alpha = soften(
                         scores + i * BLOCK * 4, count, block - position, slope, scale, softcap, state
                     )
                     store_f32(alphas + i * 4, alpha)

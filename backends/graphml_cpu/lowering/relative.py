@@ -1,0 +1,66 @@
+"""Attention with a bias for each bucket of distances."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from graphml.ir.node import Node
+from graphml.ir.op import Array, integer, number
+from graphml.ir.ops.attention import causal
+from graphml.ir.ops.relative import bucket
+from graphml.ir.shape import bounds
+from graphml_cpu.compiler import KernelRef
+from graphml_cpu.lowering.step import Argument, Constant, Lowering, Step, cache_type, rows
+
+
+def _buckets(node: Node) -> Constant:
+    """Where the row of each distance's bucket begins, for all distances up to the farthest on both sides."""
+    far, (n_buckets, n_head) = integer(node.attributes, "max_distance"), bounds(node.inputs[6].shape)
+
+    def made(weights: Mapping[str, Array]) -> Array:
+        distances = np.arange(-far, far + 1)
+        numbers = bucket(distances, n_buckets, far, causal(node.attributes))
+        return np.asarray(numbers * n_head, np.int32)
+
+    return Constant(made)
+
+
+def _lower(node: Node, threads: int) -> list[Step]:
+    q, k, v, positions, sequences, table, bias = node.inputs[:7]
+    kind, d_k, d_v = k.dtype.name, bounds(k.shape)[2], bounds(v.shape)[2]
+    arguments: dict[str, Argument] = {
+        "q": q,
+        "k_cache": k,
+        "v_cache": v,
+        "positions": positions,
+        "sequences": sequences,
+        "lengths": 0 if causal(node.attributes) else node.inputs[7],
+        "block_table": table,
+        "bias": bias,
+        "buckets": _buckets(node),
+        "out": node,
+        "n_head": bounds(q.shape)[1],
+        "n_head_kv": bounds(k.shape)[1],
+        "block_size": integer(node.attributes, "block_size"),
+        "table_stride": bounds(table.shape)[1],
+        "causal": int(causal(node.attributes)),
+        "far": integer(node.attributes, "max_distance"),
+        "scale": number(node.attributes, "scale"),
+        "rows": rows(node.shape[:1]),
+    }
+    ref = KernelRef(
+        f"relative_attention-{kind}-{d_k}-{d_v}",
+        "graphml_cpu.kernels.relative",
+        "make_relative_attention",
+        (kind, d_k, d_v),
+    )
+    return [Step(ref, arguments)]
+
+
+def _refuses(node: Node) -> str | None:
+    return cache_type(node.inputs[1]) or cache_type(node.inputs[2])
+
+
+RELATIVE_ATTENTION = Lowering(("relative_attention",), _lower, refuses=_refuses)
