@@ -62,7 +62,7 @@ def build(name: str, metadata: Mapping[str, Any], tensors: Mapping[str, tuple[in
     file = ModelFile(Path("m.gguf"), Metadata(Path("m.gguf"), keys), held, [])
     executor = object.__new__(Executor)  # without arrays of weights, which building needs not
     executor.file, (executor.architecture, executor.config) = file, read_architecture(file)
-    executor.cache_dtype = "f32"
+    executor.cache_dtype, executor._encoder_uses = "f32", set()
     Executor.build(executor, 1, 1)
     return executor.unused_tensors
 
