@@ -185,7 +185,7 @@ def test_the_command_tells_failures_and_ends_with_1(file: Path) -> None:
     text = command(file, "--op", "add,relu,scale", code=1).stdout
     assert "FAIL relu/0: relu(f32[T<=5, 1]), T=5 with NaN of at most 5" in text
     assert "more of scale: --verbose" in text
-    assert text.splitlines()[-1] == "toy: 58 cases, 58 native, 0 in NumPy, 23 failed"
+    assert text.splitlines()[-1] == "toy: 64 cases, 64 native, 0 in NumPy, 23 failed"
     found = json.loads(command(file, "--op", "relu", "--json", code=1).stdout)
     assert (found["cases"], found["failed"]) == (14, 12)
     assert {verdict["op"] for verdict in found["verdicts"]} == {"relu"}
