@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -106,7 +107,8 @@ class Team:
             # One call does it all: an interrupt (Ctrl-C) waits until it is back; no worker is left waiting.
             self._lead(self._lead_block.ctypes.data, 0, self.n_threads)
             if free:
-                self._attendance.ran(int(self._words[sync.TAKEN // 8]), int(self._words[self._late].max()))
+                taken, late = int(self._words[sync.TAKEN // 8]), int(self._words[self._late].max())
+                self._attendance.ran(taken, late, time.perf_counter())
             return not self._words[sync.STOPPED // 8]
 
     def stop(self) -> None:

@@ -13,9 +13,10 @@ from graphml_cpu.workers import Team
 class Runs:
     """Runs of 100 ticks each; `lost[limit]` of them are waits while so many take part."""
 
-    def __init__(self, n_threads: int, lost: dict[int, int]) -> None:
-        self.attendance, self.lost = Attendance(n_threads), lost
+    def __init__(self, n_threads: int, lost: dict[int, int], seconds: float = 0.025) -> None:
+        self.attendance, self.lost, self.seconds = Attendance(n_threads), lost, seconds
         self.taken = self.late = 0
+        self.now = 1000.0
 
     def limits(self, count: int) -> list[int]:
         found = []
@@ -23,7 +24,8 @@ class Runs:
             found.append(self.attendance.limit)
             self.taken += 100
             self.late += self.lost.get(self.attendance.limit, 0)
-            self.attendance.ran(self.taken, self.late)
+            self.now += self.seconds
+            self.attendance.ran(self.taken, self.late, self.now)
         return found
 
 
@@ -33,21 +35,29 @@ def test_all_take_part_while_nobody_is_late() -> None:
 
 
 def test_one_that_holds_up_the_other_stays_away_ever_longer() -> None:
-    found, expected = Runs(2, {2: 40}).limits(600), []
-    rest = _SHORTEST
-    while len(expected) < 600:
-        expected += [2] * _LOOK + [1] * rest
-        rest = min(2 * rest, _LONGEST)
-    assert found == expected[:600]
+    found = Runs(2, {2: 40}).limits(600)
+    away = [len(run) for run in "".join(map(str, found)).split("2") if run]
+    looks = [len(run) for run in "".join(map(str, found)).split("1") if run]
+    assert set(looks[:-1]) == {_LOOK}
+    wanted = [min(_SHORTEST * 2**i, _LONGEST) / 0.025 for i in range(len(away))]
+    np.testing.assert_allclose(away[:-1], wanted[:-1], atol=1)
+
+
+def test_long_runs_are_not_left_to_one_thread() -> None:
+    """A prompt in pieces of a second: a thread that was late comes back after the next piece."""
+    runs = Runs(2, {2: 40}, seconds=1.0)
+    assert runs.limits(_LOOK + 2) == [2] * _LOOK + [1, 2]
 
 
 def test_it_comes_back_when_the_core_is_free_again() -> None:
     runs = Runs(2, {2: 40})
     runs.limits(500)
     runs.lost = {}
-    assert runs.limits(_LONGEST + 50)[-50:] == [2] * 50
+    back = int(_LONGEST / 0.025) + 50
+    assert runs.limits(back)[-50:] == [2] * 50
     runs.lost = {2: 40}
-    assert runs.limits(2 * _LOOK + _SHORTEST).count(1) == _SHORTEST  # patience begins anew
+    shortest = round(_SHORTEST / 0.025)
+    assert abs(runs.limits(2 * _LOOK + shortest).count(1) - shortest) <= 1  # patience begins anew
 
 
 def test_of_many_only_as_many_stay_away_as_cores_are_taken() -> None:
@@ -55,7 +65,7 @@ def test_of_many_only_as_many_stay_away_as_cores_are_taken() -> None:
     runs.limits(400)
     found = runs.limits(400)
     assert min(found) == 6
-    assert np.mean(np.array(found) == 6) > 0.4
+    assert np.mean(np.array(found) < 8) > 0.4
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
