@@ -47,12 +47,11 @@ def _wait_for_others(words: int, ith: int, waited: int, since: int) -> int:
 
 
 @inline
-def _note_late(words: int, ith: int, since: int) -> int:
-    """Add up a long wait that is over; always 0."""
+def _note_late(words: int, ith: int, since: int) -> None:
+    """Add up a long wait that is over."""
     if since != 0:
         at = words + sync.CLAIMS + ith * sync.CLAIM_BYTES + sync.LATE
         store_i64(at, load_i64(at) + cycle_counter() - since)
-    return 0
 
 
 @inline
@@ -175,11 +174,12 @@ def _walk(words: int, stretch: int, since: int, ith: int, nth: int) -> tuple[int
 
 
 @inline
-def _continue(words: int, seen: int, since: int, ith: int, nth: int) -> tuple[int, int]:
+def _continue(words: int, seen: int, since: int, late_since: int, ith: int, nth: int) -> tuple[int, int]:
     """Enter the open stretch, if it is another than `seen`, and walk on: `_walk`'s results, or the same."""
     stretch = _join(words, seen)
     if stretch < 0:
         return seen, since
+    _note_late(words, ith, late_since)
     if stretch != seen + 1:
         since = stretch
     return _walk(words, stretch, since, ith, nth)
@@ -211,12 +211,12 @@ def make_lead() -> Callable[..., None]:
         late_since = 0
         while atomic_load(words + sync.STATE) & sync.ACTIVE != 0:
             before = seen
-            seen, since = _continue(words, seen, since, 0, nth)
+            seen, since = _continue(words, seen, since, late_since, 0, nth)
             if seen == before:
                 late_since = _wait_for_others(words, 0, waited, late_since)
                 waited += 1
             else:
-                late_since = _note_late(words, 0, late_since)
+                late_since = 0
                 waited = 0
         _note_late(words, 0, late_since)
         store_i64(words + sync.TAKEN, load_i64(words + sync.TAKEN) + cycle_counter() - begun)
@@ -271,16 +271,17 @@ def make_serve() -> Callable[..., None]:
             work, before = atomic_load(words + sync.WORK), seen
             may = ith < load_i64(words + sync.LIMIT)
             if may:
-                seen, since = _continue(words, seen, since, ith, nth)
+                seen, since = _continue(words, seen, since, late_since, ith, nth)
             if seen != before:
-                late_since = _note_late(words, ith, late_since)
+                late_since = 0
                 waited = 0
                 continue
             if may and atomic_load(words + sync.STATE) & sync.ACTIVE != 0:
                 late_since = _wait_for_others(words, ith, waited, late_since)
                 waited += 1
                 continue
-            late_since = _note_late(words, ith, late_since)
+            _note_late(words, ith, late_since)
+            late_since = 0
             if atomic_load(words + sync.CLOSING) != 0:
                 break
             _wait_for_work(words, waited, work)
