@@ -66,8 +66,8 @@ def main() -> None:
     options = parser.parse_args()
     core = max(os.sched_getaffinity(0))
     settings = [Setting(options.model, threads) for threads in (1, 2)]
-    ids = settings[0].model.tokenizer.encode("The quick brown fox jumps over the lazy dog. " * 64)
-    ids = ids[: PROMPT + options.tokens]
+    n_vocab = settings[0].model.executor.config.n_vocab
+    ids = [7 * i % n_vocab for i in range(PROMPT + options.tokens)]
     for turn in range(options.rounds + 1):
         for busy in (False, True):
             with neighbour(core) if busy else contextlib.nullcontext():

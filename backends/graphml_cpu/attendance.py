@@ -9,9 +9,8 @@ from __future__ import annotations
 _LOOK = 4  # runs of which the waits are added up before anything is decided
 # Seconds for which a thread stays away. Short at first: pages that come from the disk make threads late too.
 _SHORTEST, _LONGEST = 0.1, 2.0
-_COSTS = (
-    0.6  # of a thread's share of the work: if more than that is lost by waiting, the thread is not worth it
-)
+# Part of a thread's share of the work: where waiting loses more than that, the thread is not worth it.
+_COSTS = 0.6
 
 
 class Attendance:

@@ -38,7 +38,7 @@ def _wait_longer(words: int, waited: int) -> None:
 
 
 @inline
-def _wait_for_others(words: int, ith: int, waited: int, since: int) -> int:
+def _wait_for_others(words: int, waited: int, since: int) -> int:
     """One turn of waiting within a run: when the thread began to wait longer than it spins, else 0."""
     if since == 0 and waited >= load_i64(words + sync.SPINS):
         since = cycle_counter()
@@ -213,7 +213,7 @@ def make_lead() -> Callable[..., None]:
             before = seen
             seen, since = _continue(words, seen, since, late_since, 0, nth)
             if seen == before:
-                late_since = _wait_for_others(words, 0, waited, late_since)
+                late_since = _wait_for_others(words, waited, late_since)
                 waited += 1
             else:
                 late_since = 0
@@ -277,7 +277,7 @@ def make_serve() -> Callable[..., None]:
                 waited = 0
                 continue
             if may and atomic_load(words + sync.STATE) & sync.ACTIVE != 0:
-                late_since = _wait_for_others(words, ith, waited, late_since)
+                late_since = _wait_for_others(words, waited, late_since)
                 waited += 1
                 continue
             _note_late(words, ith, late_since)
