@@ -39,6 +39,7 @@ class Slot:
 
 def make_slots(executor: Executor, options: CompileOptions, n_ctx: int, n_sequences: int = 1) -> list[Slot]:
     """Slots of one cache for so many sequences of `n_ctx` tokens; BackendError without the memory."""
+    executor.compiled_for(1, n_sequences, options=options)  # the state is this program's, `recurrent` too
     cache = PagedCache(n_ctx, BLOCK_SIZE, n_sequences, executor.recurrent, executor.encodes)
     try:
         state = executor.state(cache, options)
