@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.few_rows import group_number, products
+from graphml_gpu.kernels.few_rows import Teams, first_row, group_number, products
 from graphml_gpu.kernels.mat_mul import load_quad, load_weights, multiply, padded
-from graphml_gpu.kernels.rows import row_bytes
+from graphml_gpu.kernels.rows import RowFormat, row_bytes
 from graphml_gpu.language import (
     Kernel,
     Read,
@@ -37,40 +37,23 @@ def make_mat_vec_id(ELEMENT: Any) -> Kernel:
 
     @kernel
     def mat_vec_id(
-        w: Read[u32],
-        table: Read[u32],
-        x: Read[ELEMENT],
-        ids: Read[i32],
-        y: Write[f32],
-        n: u32,
-        k: u32,
-        pairs: u32,
-        per_x: u32,
-        first: u32,
-        count: u32,
-        *,
-        FORMAT: str,
-        ALIGN: int,
-        EVEN: bool = True,
-        GROUP: int = 64,
-        LANES: int = 64,
-        ROWS: int = 1,
-    ) -> None:
+        w: Read[u32], table: Read[u32], x: Read[ELEMENT], ids: Read[i32], y: Write[f32],
+        n: u32, k: u32, pairs: u32, per_x: u32, first: u32, count: u32,
+        *, FORMAT: str, ALIGN: int, EVEN: bool = True, GROUP: int = 64, LANES: int = 64, ROWS: int = 1,
+    ) -> None:  # fmt: skip
         """y [pairs, n] = the matrices of experts ids [pairs] times x [pairs / per_x, k]; a pair a place in z.
 
         w [count, n, k] are those of experts `first` and on; pairs of others are left alone.
         """
-        row = group_number() * (GROUP // LANES * ROWS) + local_id(0) // LANES
+        form, teams = RowFormat(FORMAT, ALIGN, EVEN), Teams(GROUP, LANES, ROWS, 1)
+        row = first_row(group_number(), teams)
         pair = group_id(2)
         expert = u32(ids[pair]) - first
         begin = min(expert, count - 1) * n * row_bytes(k, FORMAT)
-        sums = products(
-            w, table, x, begin, row, pair // per_x, n, k, pairs,
-            FORMAT, ALIGN, EVEN, ELEMENT, GROUP, LANES, ROWS, 1,
-        )  # fmt: skip
+        sums = products(w, table, x, begin, row, pair // per_x, n, k, pairs, form, ELEMENT, teams)
         if local_id(0) % LANES == 0 and expert < count:
             for r in unroll(ROWS):
-                here = row + r * (GROUP // LANES)
+                here = row + r * teams.count
                 if here < n:
                     y[pair * n + here] = sums[r]
 
@@ -79,16 +62,9 @@ def make_mat_vec_id(ELEMENT: Any) -> Kernel:
 
 @kernel
 def expert_tiles(
-    ids: Read[i32],
-    plan: Update[u32],
-    pairs: u32,
-    most_pairs: u32,
-    tiles: u32,
-    *,
-    EXPERTS: int,
-    TILE: int,
-    GROUP: int = 256,
-) -> None:
+    ids: Read[i32], plan: Update[u32], pairs: u32, most_pairs: u32, tiles: u32,
+    *, EXPERTS: int, TILE: int, GROUP: int = 256,
+) -> None:  # fmt: skip
     """Sort pairs by expert and cut each expert's into tiles. One group.
 
     plan: the pairs, an expert's beside each other [most_pairs], then for each of the tiles its expert, and
@@ -129,28 +105,13 @@ def make_mat_mul_id(ELEMENT: Any) -> Kernel:
 
     @kernel
     def mat_mul_id(
-        w: Read[u32],
-        table: Read[u32],
-        x: Read[ELEMENT],
-        plan: Read[u32],
-        y: Write[f32],
-        n: u32,
-        k: u32,
-        most_pairs: u32,
-        per_x: u32,
-        first: u32,
-        count: u32,
-        *,
-        FORMAT: str,
-        ALIGN: int,
-        EVEN: bool = True,
-        GROUP: int = 64,
-        ACROSS: int = 8,
-        TILE_ROWS: int = 32,
-        TILE_COLUMNS: int = 32,
-        UNITS: int = 2,
-    ) -> None:
+        w: Read[u32], table: Read[u32], x: Read[ELEMENT], plan: Read[u32], y: Write[f32],
+        n: u32, k: u32, most_pairs: u32, per_x: u32, first: u32, count: u32,
+        *, FORMAT: str, ALIGN: int, EVEN: bool = True, GROUP: int = 64, ACROSS: int = 8, TILE_ROWS: int = 32,
+        TILE_COLUMNS: int = 32, UNITS: int = 2,
+    ) -> None:  # fmt: skip
         """As `mat_vec_id`, by the plan of `expert_tiles`. Groups: tiles of rows, tiles of pairs."""
+        form = RowFormat(FORMAT, ALIGN, EVEN)
         row, entry = group_id(0) * TILE_ROWS, most_pairs + 3 * group_id(1)
         expert, pair, end = plan[entry] - first, plan[entry + 1], plan[entry + 2]
         begin = min(expert, count - 1) * n * row_bytes(k, FORMAT)
@@ -162,26 +123,11 @@ def make_mat_mul_id(ELEMENT: Any) -> Kernel:
         for i in unroll(tall * wide):
             sums[i] = 0.0
         for unit in range(0, (k + 15) // 16, UNITS):
-            load_weights(
-                w, table, weights, begin, row, n, unit, k,
-                FORMAT, ALIGN, EVEN, GROUP, TILE_ROWS, UNITS,
-            )  # fmt: skip
+            load_weights(w, table, weights, begin, row, n, unit, k, form, GROUP, TILE_ROWS, UNITS)
             for task in range(local_id(0), TILE_COLUMNS * UNITS * 4, GROUP):
                 slot, here = task % (UNITS * 4), task // (UNITS * 4)
                 source = plan[min(pair + here, max(end, 1) - 1)] // per_x
-                load_quad(
-                    x,
-                    activations,
-                    source * k,
-                    here,
-                    slot,
-                    unit,
-                    k,
-                    FORMAT,
-                    EVEN,
-                    ELEMENT,
-                    padded(TILE_COLUMNS),
-                )
+                load_quad(x, activations, source * k, here, slot, unit, k, form, ELEMENT, stride_x)
             barrier()
             multiply(weights, activations, sums, UNITS * 16, GROUP, ACROSS, TILE_ROWS, TILE_COLUMNS)
             barrier()

@@ -1,16 +1,14 @@
 """What the kernels for few rows of activations share: how rows of weights are multiplied, summed and stored.
 
-A workgroup has GROUP invocations; LANES of them share a row of weights, unit by unit, and sum up at the end
-(one lane: no exchange at all, which suits devices that are processors). Each such team works at ROWS rows,
-GROUP // LANES rows apart, and at COLUMNS rows of activations, so that both are read once for all of these.
 Each weight is unpacked once, in registers. Knows nothing of graphs.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from graphml_gpu.kernels.rows import place, quad_of, row_bytes, unpacked
+from graphml_gpu.kernels.rows import RowFormat, place, quad_of, row_bytes, unpacked
 from graphml_gpu.language import (
     Array,
     Read,
@@ -36,48 +34,52 @@ from graphml_gpu.language import (
 )
 
 
+@dataclass(frozen=True)
+class Teams:
+    """How a workgroup of `group` invocations shares rows of weights, known when compiling.
+
+    `lanes` invocations share a row, unit by unit, and sum up at the end (one lane: no exchange at all, which
+    suits devices that are processors). Each such team works at `rows` rows, `count` rows apart, and at
+    `columns` rows of activations, so that both are read once for all of these.
+    """
+
+    group: int
+    lanes: int
+    rows: int
+    columns: int
+
+    @property
+    def count(self) -> int:
+        """Teams of a group."""
+        return self.group // self.lanes
+
+
 @function
 def products(
-    w: Read[u32],
-    table: Read[u32],
-    x: Any,
-    begin: u32,
-    row: u32,
-    column: u32,
-    n: u32,
-    k: u32,
-    columns: u32,
-    FORMAT: str,
-    ALIGN: int,
-    EVEN: bool,
-    ELEMENT: Any,
-    GROUP: int,
-    LANES: int,
-    ROWS: int,
-    COLUMNS: int,
-) -> Array[f32]:
-    """Rows `row` + r * teams of w [n, k] times rows `column` + c of x [columns, k]: [ROWS * COLUMNS].
+    w: Read[u32], table: Read[u32], x: Any, begin: u32, row: u32, column: u32, n: u32, k: u32, columns: u32,
+    FORMAT: RowFormat, ELEMENT: Any, TEAMS: Teams,
+) -> Array[f32]:  # fmt: skip
+    """Rows `row` + r * teams of w [n, k] times rows `column` + c of x [columns, k]: [rows * columns].
 
     All lanes of a team get them. Rows and columns beyond the last stand for the last. begin: w's byte.
     """
-    teams = GROUP // LANES
-    sums = private_array(f32, ROWS * COLUMNS)
-    for i in unroll(ROWS * COLUMNS):
+    sums = private_array(f32, TEAMS.rows * TEAMS.columns)
+    for i in unroll(TEAMS.rows * TEAMS.columns):
         sums[i] = 0.0
-    values = private_array(f32x4, ROWS * 4)
-    for unit in range(local_id(0) % LANES, (k + 15) // 16, LANES):
-        for r in unroll(ROWS):
-            start = begin + min(row + r * teams, n - 1) * row_bytes(k, FORMAT)
-            quads = unpacked(w, table, start, unit, k, FORMAT, ALIGN, EVEN)
+    values = private_array(f32x4, TEAMS.rows * 4)
+    for unit in range(local_id(0) % TEAMS.lanes, (k + 15) // 16, TEAMS.lanes):
+        for r in unroll(TEAMS.rows):
+            start = begin + min(row + r * TEAMS.count, n - 1) * row_bytes(k, FORMAT.name)
+            quads = unpacked(w, table, start, unit, k, FORMAT)
             for quad in unroll(4):
                 values[4 * r + quad] = quads[quad]
-        for c in unroll(COLUMNS):
+        for c in unroll(TEAMS.columns):
             start = min(column + c, columns - 1) * k
             for quad in unroll(4):
-                four = quad_of(x, start, place(unit, quad, FORMAT), k, EVEN, ELEMENT)
-                for r in unroll(ROWS):
-                    sums[r * COLUMNS + c] += dot(values[4 * r + quad], four)
-    sum_over_lanes(sums, GROUP, LANES, ROWS * COLUMNS)
+                four = quad_of(x, start, place(unit, quad, FORMAT.name), k, FORMAT.even, ELEMENT)
+                for r in unroll(TEAMS.rows):
+                    sums[r * TEAMS.columns + c] += dot(values[4 * r + quad], four)
+    sum_over_lanes(sums, TEAMS.group, TEAMS.lanes, TEAMS.rows * TEAMS.columns)
     return sums
 
 
@@ -146,33 +148,24 @@ def group_number() -> u32:
 
 
 @function
+def first_row(group: u32, TEAMS: Teams) -> u32:
+    """The first row of weights that this invocation's team works at, of group number `group`."""
+    return group * (TEAMS.count * TEAMS.rows) + local_id(0) // TEAMS.lanes
+
+
+@function
 def store(
-    sums: Array[f32],
-    bias: Read[f32],
-    residual: Read[f32],
-    y: Any,
-    row: u32,
-    column: u32,
-    n: u32,
-    columns: u32,
-    first: u32,
-    begin: u32,
-    stride: u32,
-    GROUP: int,
-    LANES: int,
-    ROWS: int,
-    COLUMNS: int,
-    BIAS: bool,
-    RESIDUAL: bool,
-) -> None:
+    sums: Array[f32], bias: Read[f32], residual: Read[f32], y: Any, row: u32, column: u32, n: u32,
+    columns: u32, first: u32, begin: u32, stride: u32, TEAMS: Teams, BIAS: bool, RESIDUAL: bool,
+) -> None:  # fmt: skip
     """y[begin + column * stride + row] = sum + bias[first + row] + residual; one lane a team does it."""
-    if local_id(0) % LANES == 0:
-        for r in unroll(ROWS):
-            for c in unroll(COLUMNS):
-                here = row + r * (GROUP // LANES)
+    if local_id(0) % TEAMS.lanes == 0:
+        for r in unroll(TEAMS.rows):
+            for c in unroll(TEAMS.columns):
+                here = row + r * TEAMS.count
                 if here < n and column + c < columns:
                     at = begin + (column + c) * stride + here
-                    total = sums[r * COLUMNS + c]
+                    total = sums[r * TEAMS.columns + c]
                     if BIAS:
                         total += bias[first + here]
                     if RESIDUAL:

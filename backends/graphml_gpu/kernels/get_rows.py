@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphml_gpu.kernels.rows import place, row_bytes, unpacked
+from graphml_gpu.kernels.rows import RowFormat, place, row_bytes, unpacked
 from graphml_gpu.language import (
     Read,
     Write,
@@ -44,7 +44,8 @@ def get_rows(
         row, unit = number // units, number % units
         source = u32(indices[row]) - first if CHOSEN else row
         if source < n:
-            quads = unpacked(w, table, source * row_bytes(k, FORMAT), unit, k, FORMAT, ALIGN, EVEN)
+            form = RowFormat(FORMAT, ALIGN, EVEN)
+            quads = unpacked(w, table, source * row_bytes(k, FORMAT), unit, k, form)
             for quad in unroll(4):
                 at = place(unit, quad, FORMAT)
                 for lane in unroll(4):

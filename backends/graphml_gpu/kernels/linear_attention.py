@@ -133,15 +133,17 @@ def gated_delta_net(
 @kernel
 def linear_attention(
     state: Update[f32x4], q: Read[f32x4], k: Read[f32x4], v: Read[f32], decay: Read[f32],
-    sequences: Read[i32], positions: Read[i32], out: Write[f32], tokens: u32, scale: f32, fading: f32,
-    bias_step: f32, lower: u32,
-    *, N_HEAD: int, V: int, FOURS: int, DECAY: str = "", BEFORE: bool = False, LANES: int = 1,
-    GROUP: int = 64,
+    remove: Read[f32x4], replace: Read[f32x4], sequences: Read[i32], positions: Read[i32], out: Write[f32],
+    tokens: u32, scale: f32, fading: f32, bias_step: f32, lower: u32,
+    *, N_HEAD: int, V: int, FOURS: int, DECAY: str = "", REPLACES: bool = False, BEFORE: bool = False,
+    LANES: int = 1, GROUP: int = 64,
 ) -> None:  # fmt: skip
     """memory = memory * decay + v k^T; out = scale * memory q, of the memory before that if BEFORE.
 
-    Shapes as in `gated_delta_net`, each head with keys of its own. DECAY: "head" [tokens, N_HEAD], "element"
-    of a key [tokens, N_HEAD, 4 * FOURS], "" e to the minus `fading` times ALiBi's slope of the head.
+    REPLACES: (memory remove) replace^T is added too, of the memory before the token. Shapes as in
+    `gated_delta_net`, each head with keys of its own; remove and replace as k. DECAY: "head" [tokens,
+    N_HEAD], "element" of a key [tokens, N_HEAD, 4 * FOURS], "" e to the minus `fading` times ALiBi's slope of
+    the head.
     """
     row, lane, sequence = _row(LANES), local_id(0) % LANES, group_id(1)
     head = row // V
@@ -155,52 +157,18 @@ def linear_attention(
             begun = 1
             at, key = t * (N_HEAD * V) + row, (t * N_HEAD + head) * FOURS + lane
             value = cluster_sum(_of_first(v, at, lane), LANES)
-            share = f32(0.0)
+            share, removed = f32(0.0), f32(0.0)
             if BEFORE:
                 share = _times(held, q, key, FOURS // LANES, LANES)
+            if REPLACES:
+                removed = cluster_sum(_times(held, remove, key, FOURS // LANES, LANES), LANES)
             if DECAY:
                 _fade(held, decay, t * N_HEAD + head, lane, FOURS, FOURS // LANES, LANES, DECAY == "element")
             else:
                 for j in unroll(FOURS // LANES):
                     held[j] = held[j] * factor
-            _add(held, k, key, value, FOURS // LANES, LANES)
-            if not BEFORE:
-                share = _times(held, q, key, FOURS // LANES, LANES)
-            y = cluster_sum(share, LANES)
-            if lane == 0:
-                out[at] = y * scale
-    _keep(held, state, start, begun, FOURS // LANES, LANES)
-
-
-@kernel
-def replacing_attention(
-    state: Update[f32x4], q: Read[f32x4], k: Read[f32x4], v: Read[f32], decay: Read[f32],
-    remove: Read[f32x4], replace: Read[f32x4], sequences: Read[i32], positions: Read[i32], out: Write[f32],
-    tokens: u32, scale: f32,
-    *, N_HEAD: int, V: int, FOURS: int, EACH: bool = True, BEFORE: bool = False, LANES: int = 1,
-    GROUP: int = 64,
-) -> None:  # fmt: skip
-    """As `linear_attention`, (memory remove) replace^T being added, of the memory before the token.
-
-    remove, replace [tokens, N_HEAD, 4 * FOURS]; decay of each head, or EACH element of a key.
-    """
-    row, lane, sequence = _row(LANES), local_id(0) % LANES, group_id(1)
-    head = row // V
-    start = (sequence * (N_HEAD * V) + row) * FOURS + lane
-    held = private_array(f32x4, FOURS // LANES)
-    begun = u32(0)
-    for t in range(0, tokens):
-        if u32(sequences[t]) == sequence:
-            _prepare(held, state, start, positions[t], begun, FOURS // LANES, LANES)
-            begun = 1
-            at, key = t * (N_HEAD * V) + row, (t * N_HEAD + head) * FOURS + lane
-            value = cluster_sum(_of_first(v, at, lane), LANES)
-            share = f32(0.0)
-            if BEFORE:
-                share = _times(held, q, key, FOURS // LANES, LANES)
-            removed = cluster_sum(_times(held, remove, key, FOURS // LANES, LANES), LANES)
-            _fade(held, decay, t * N_HEAD + head, lane, FOURS, FOURS // LANES, LANES, EACH)
-            _add(held, replace, key, removed, FOURS // LANES, LANES)
+            if REPLACES:
+                _add(held, replace, key, removed, FOURS // LANES, LANES)
             _add(held, k, key, value, FOURS // LANES, LANES)
             if not BEFORE:
                 share = _times(held, q, key, FOURS // LANES, LANES)

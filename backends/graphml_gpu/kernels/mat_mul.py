@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_gpu.kernels import formulas
-from graphml_gpu.kernels.rows import place, quad_of, row_bytes, unpacked
+from graphml_gpu.kernels.rows import RowFormat, place, quad_of, row_bytes, unpacked
 from graphml_gpu.language import (
     Array,
     Kernel,
@@ -38,27 +38,15 @@ def padded(columns: int) -> int:
 
 @function
 def load_weights(
-    w: Read[u32],
-    table: Read[u32],
-    tile: Array[f32],
-    begin: u32,
-    row: u32,
-    n: u32,
-    unit: u32,
-    k: u32,
-    FORMAT: str,
-    ALIGN: int,
-    EVEN: bool,
-    GROUP: int,
-    TILE_ROWS: int,
-    UNITS: int,
-) -> None:
+    w: Read[u32], table: Read[u32], tile: Array[f32], begin: u32, row: u32, n: u32, unit: u32, k: u32,
+    FORMAT: RowFormat, GROUP: int, TILE_ROWS: int, UNITS: int,
+) -> None:  # fmt: skip
     """Units `unit` and on of rows `row` and on to tile [UNITS * 16, TILE_ROWS]; begin: the matrix's byte."""
     last = (k + 15) // 16 - 1
     for task in range(local_id(0), TILE_ROWS * UNITS, GROUP):
         here, which = task % TILE_ROWS, task // TILE_ROWS
-        start = begin + min(row + here, n - 1) * row_bytes(k, FORMAT)
-        quads = unpacked(w, table, start, min(unit + which, last), k, FORMAT, ALIGN, EVEN)
+        start = begin + min(row + here, n - 1) * row_bytes(k, FORMAT.name)
+        quads = unpacked(w, table, start, min(unit + which, last), k, FORMAT)
         for quad in unroll(4):
             for lane in unroll(4):
                 tile[(which * 16 + quad * 4 + lane) * TILE_ROWS + here] = quads[quad][lane]
@@ -66,25 +54,16 @@ def load_weights(
 
 @function
 def load_quad(
-    x: Any,
-    tile: Array[f32],
-    start: u32,
-    here: u32,
-    slot: u32,
-    unit: u32,
-    k: u32,
-    FORMAT: str,
-    EVEN: bool,
-    ELEMENT: Any,
-    STRIDE: int,
-) -> None:
+    x: Any, tile: Array[f32], start: u32, here: u32, slot: u32, unit: u32, k: u32,
+    FORMAT: RowFormat, ELEMENT: Any, STRIDE: int,
+) -> None:  # fmt: skip
     """Quad `slot` of column `here` of the tile, whose rows lie STRIDE apart; zero beyond the last unit.
 
     start: the element that the row of activations begins with.
     """
     mine = unit + (slot >> 2)
     last = (k + 15) // 16 - 1
-    four = quad_of(x, start, place(min(mine, last), slot & 3, FORMAT), k, EVEN, ELEMENT)
+    four = quad_of(x, start, place(min(mine, last), slot & 3, FORMAT.name), k, FORMAT.even, ELEMENT)
     kept = select(mine <= last, four, f32x4(0.0))
     for lane in unroll(4):
         tile[(slot * 4 + lane) * STRIDE + here] = kept[lane]
@@ -92,15 +71,9 @@ def load_quad(
 
 @function
 def multiply(
-    weights: Array[f32],
-    activations: Array[f32],
-    sums: Array[f32],
-    DEPTH: int,
-    GROUP: int,
-    ACROSS: int,
-    TILE_ROWS: int,
-    TILE_COLUMNS: int,
-) -> None:
+    weights: Array[f32], activations: Array[f32], sums: Array[f32],
+    DEPTH: int, GROUP: int, ACROSS: int, TILE_ROWS: int, TILE_COLUMNS: int,
+) -> None:  # fmt: skip
     """Add the tiles' product to an invocation's sums, ACROSS rows and GROUP // ACROSS columns apart."""
     down = GROUP // ACROSS
     a = private_array(f32, TILE_ROWS // ACROSS)
@@ -119,35 +92,18 @@ def make_mat_mul(ELEMENT: Any) -> Kernel:
 
     @kernel
     def mat_mul(
-        w: Read[u32],
-        table: Read[u32],
-        x: Read[ELEMENT],
-        bias: Read[f32],
-        residual: Read[f32],
-        y: Update[f32],
-        n: u32,
-        k: u32,
-        columns: u32,
-        first: u32,
-        stride: u32,
-        *,
-        FORMAT: str,
-        ALIGN: int,
-        EVEN: bool = True,
-        GROUP: int = 128,
-        ACROSS: int = 16,
-        TILE_ROWS: int = 64,
-        TILE_COLUMNS: int = 64,
-        UNITS: int = 2,
-        BIAS: bool = False,
-        RESIDUAL: bool = False,
-        GLU: str = "",
-    ) -> None:
+        w: Read[u32], table: Read[u32], x: Read[ELEMENT], bias: Read[f32], residual: Read[f32],
+        y: Update[f32], n: u32, k: u32, columns: u32, first: u32, stride: u32,
+        *, FORMAT: str, ALIGN: int, EVEN: bool = True, GROUP: int = 128, ACROSS: int = 16,
+        TILE_ROWS: int = 64, TILE_COLUMNS: int = 64, UNITS: int = 2, BIAS: bool = False,
+        RESIDUAL: bool = False, GLU: str = "",
+    ) -> None:  # fmt: skip
         """Rows `first` and on of a matrix of `stride`, w [n, k]: y [columns, stride] = w x + bias + residual.
 
         x [columns, k], bias [stride], residual as y. GLU: what y holds is a gate's product, and the result
         goes through that gate. Groups: tiles of rows, tiles of columns.
         """
+        form = RowFormat(FORMAT, ALIGN, EVEN)
         row, column = group_id(0) * TILE_ROWS, group_id(1) * TILE_COLUMNS
         weights = shared_array(f32, UNITS * 16 * TILE_ROWS)
         stride_x = padded(TILE_COLUMNS)
@@ -157,14 +113,11 @@ def make_mat_mul(ELEMENT: Any) -> Kernel:
         for i in unroll(tall * wide):
             sums[i] = 0.0
         for unit in range(0, (k + 15) // 16, UNITS):
-            load_weights(
-                w, table, weights, u32(0), row, n, unit, k,
-                FORMAT, ALIGN, EVEN, GROUP, TILE_ROWS, UNITS,
-            )  # fmt: skip
+            load_weights(w, table, weights, u32(0), row, n, unit, k, form, GROUP, TILE_ROWS, UNITS)
             for task in range(local_id(0), TILE_COLUMNS * UNITS * 4, GROUP):
                 slot, here = task % (UNITS * 4), task // (UNITS * 4)
                 start = min(column + here, columns - 1) * k
-                load_quad(x, activations, start, here, slot, unit, k, FORMAT, EVEN, ELEMENT, stride_x)
+                load_quad(x, activations, start, here, slot, unit, k, form, ELEMENT, stride_x)
             barrier()
             multiply(weights, activations, sums, UNITS * 16, GROUP, ACROSS, TILE_ROWS, TILE_COLUMNS)
             barrier()

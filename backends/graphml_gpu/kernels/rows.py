@@ -6,10 +6,23 @@ are read in the same order. Knows no product.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from graphml_gpu.kernels.formats import reader
 from graphml_gpu.language import Read, f32, f32x4, function, select, u32
+
+
+@dataclass(frozen=True)
+class RowFormat:
+    """How rows of weights are read, known when compiling.
+
+    name: the format's. align: what every block's first byte is a multiple of. even: rows are whole units.
+    """
+
+    name: str
+    align: int
+    even: bool
 
 
 @function
@@ -28,23 +41,18 @@ def place(unit: u32, QUAD: Any, FORMAT: str) -> Any:
 
 
 @function
-def unpacked(
-    w: Read[u32], table: Read[u32], row: u32, unit: u32, k: u32, FORMAT: str, ALIGN: int, EVEN: bool
-) -> Any:
-    """The elements of a unit of the row of k elements at byte `row`: four f32x4, zero beyond the row.
-
-    EVEN: rows are whole units. ALIGN: what every block's first byte is a multiple of.
-    """
-    if EVEN:
-        parts = reader(FORMAT).parts
-        at = row + unit // parts * reader(FORMAT).block_bytes
-        return reader(FORMAT).unpack(w, table, at, unit % parts, ALIGN)
+def unpacked(w: Read[u32], table: Read[u32], row: u32, unit: u32, k: u32, FORMAT: RowFormat) -> Any:
+    """The elements of a unit of the row of k elements at byte `row`: four f32x4, zero beyond the row."""
+    if FORMAT.even:
+        parts = reader(FORMAT.name).parts
+        at = row + unit // parts * reader(FORMAT.name).block_bytes
+        return reader(FORMAT.name).unpack(w, table, at, unit % parts, FORMAT.align)
     first = unit * 16
     return (
-        some(w, row, first, k, FORMAT),
-        some(w, row, first + 4, k, FORMAT),
-        some(w, row, first + 8, k, FORMAT),
-        some(w, row, first + 12, k, FORMAT),
+        some(w, row, first, k, FORMAT.name),
+        some(w, row, first + 4, k, FORMAT.name),
+        some(w, row, first + 8, k, FORMAT.name),
+        some(w, row, first + 12, k, FORMAT.name),
     )
 
 

@@ -21,7 +21,7 @@ from graphml_gpu.dispatch import (
     rows,
     width,
 )
-from graphml_gpu.kernels.linear_attention import gated_delta_net, linear_attention, replacing_attention
+from graphml_gpu.kernels.linear_attention import gated_delta_net, linear_attention
 
 _GROUP = 64
 _LANES = 8
@@ -63,19 +63,20 @@ def _delta(node: Node, context: Context) -> list[Dispatch]:
 def _linear(node: Node, context: Context) -> list[Dispatch]:
     state, q, k, v, sequences, positions, *gates = node.inputs
     constants, grid = _shared_out(state, context)
-    constants["BEFORE"] = bool(node.attributes["before"])
+    constants |= {
+        "DECAY": "" if not gates else "element" if width(gates[0]) > 1 else "head",
+        "REPLACES": len(gates) > 1, "BEFORE": bool(node.attributes["before"]),
+    }  # fmt: skip
+    decay, remove, replace, *_ = (*gates, NOTHING, NOTHING, NOTHING)
     buffers: dict[str, Argument] = {
-        "state": state, "q": q, "k": k, "v": v, "decay": gates[0] if gates else NOTHING,
+        "state": state, "q": q, "k": k, "v": v, "decay": decay, "remove": remove, "replace": replace,
         "sequences": sequences, "positions": positions, "out": node,
     }  # fmt: skip
-    scalars: dict[str, Scalar] = {"tokens": rows(v.shape[:1]), "scale": number(node, "scale")}
-    if len(gates) > 1:
-        constants["EACH"] = width(gates[0]) > 1
-        buffers |= {"remove": gates[1], "replace": gates[2]}
-        return [Dispatch(replacing_attention, constants, buffers, scalars, grid, node.op.name)]
-    constants["DECAY"] = "" if not gates else "element" if width(gates[0]) > 1 else "head"
     lower = 1 << (constants["N_HEAD"].bit_length() - 1)
-    scalars |= {"fading": number(node, "slope"), "bias_step": _LARGEST_BIAS / lower, "lower": lower}
+    scalars: dict[str, Scalar] = {
+        "tokens": rows(v.shape[:1]), "scale": number(node, "scale"), "fading": number(node, "slope"),
+        "bias_step": _LARGEST_BIAS / lower, "lower": lower,
+    }  # fmt: skip
     return [Dispatch(linear_attention, constants, buffers, scalars, grid)]
 
 
