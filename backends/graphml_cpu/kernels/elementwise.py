@@ -31,9 +31,32 @@ from graphml_cpu.simd import (
 _PIECE = 256
 
 
+@inline
+def _piece(unit: int, pieces: int, n: int) -> tuple[int, int, int]:
+    """The row of a unit of work, and the first and the last + 1 of its elements."""
+    row = unit // pieces
+    first = (unit - row * pieces) * _PIECE
+    return row, first, min(first + _PIECE, n)
+
+
+def _make_singles(function: Any) -> Any:
+    """`singles(x, out, first, last, more)`: out[first:last] = function(x, *more) of one row."""
+
+    @inline
+    def singles(x: int, out: int, first: int, last: int, more: Any) -> None:
+        for i in range(first, last - last % WIDTH, WIDTH):
+            store(out + i * 4, function(load(F32, x + i * 4), *more))
+        rest = last % WIDTH
+        if rest > 0:
+            at = (last - rest) * 4
+            store_partial(out + at, function(load_partial(F32, x + at, rest), *more), rest)
+
+    return singles
+
+
 def make_unary(op: str) -> Callable[..., None]:
     """out = op(x), an op of `UNARY`; x and out float32 [rows, n], rows so many bytes apart."""
-    function = pick(UNARY, op, "unary")
+    singles = _make_singles(pick(UNARY, op, "unary"))
 
     def unary(
         ith: Int, nth: Int, x: Address, out: Address, n: Int, x_stride: Int, out_stride: Int, rows: Dim
@@ -41,18 +64,49 @@ def make_unary(op: str) -> Callable[..., None]:
         pieces = (n + _PIECE - 1) // _PIECE
         begin, end = share(ith, nth, rows * pieces)
         for unit in range(begin, end):
-            row = unit // pieces
-            first = (unit - row * pieces) * _PIECE
-            source, to = x + row * x_stride, out + row * out_stride
-            last = min(first + _PIECE, n)
-            for i in range(first, last - last % WIDTH, WIDTH):
-                store(to + i * 4, function(load(F32, source + i * 4)))
-            rest = last % WIDTH
-            if rest > 0:
-                i = last - rest
-                store_partial(to + i * 4, function(load_partial(F32, source + i * 4, rest)), rest)
+            row, first, last = _piece(unit, pieces, n)
+            singles(x + row * x_stride, out + row * out_stride, first, last, ())
 
     return unary
+
+
+@inline
+def _scaled(x: Vector, factor: Vector, offset: Vector) -> Vector:
+    return x * factor + offset
+
+
+@inline
+def _clamped(x: Vector, low: Vector, high: Vector) -> Vector:
+    return maximum(low, minimum(high, x))
+
+
+@inline
+def _softcapped(x: Vector, factor: Vector, limit: Vector) -> Vector:
+    return tanh(x * factor) * limit
+
+
+_OF_TWO_NUMBERS = {"scale": _scaled, "clamp": _clamped, "softcap": _softcapped}
+
+
+def make_of_two_numbers(op: str) -> Callable[..., None]:
+    """out = op(x, p, q), float32 [rows, n], one p and q for all.
+
+    scale: x * p + q, rounded twice. clamp: x held between p and q, NaN kept. softcap: q * tanh(x * p).
+    """
+    singles = _make_singles(pick(_OF_TWO_NUMBERS, op, "of_two_numbers"))
+
+    def of_two_numbers(
+        ith: Int, nth: Int, x: Address, out: Address, n: Int, p: Float, q: Float, x_stride: Int,
+        out_stride: Int, rows: Dim,
+    ) -> None:  # fmt: skip
+        pieces = (n + _PIECE - 1) // _PIECE
+        begin, end = share(ith, nth, rows * pieces)
+        for unit in range(begin, end):
+            row, first, last = _piece(unit, pieces, n)
+            numbers = splat(F32, p), splat(F32, q)
+            singles(x + row * x_stride, out + row * out_stride, first, last, numbers)
+
+    return of_two_numbers
 
 
 def make_pairs(function: Any) -> Any:
@@ -82,9 +136,7 @@ def make_binary(op: str) -> Callable[..., None]:
         pieces = (n + _PIECE - 1) // _PIECE
         begin, end = share(ith, nth, rows * pieces)
         for unit in range(begin, end):
-            row = unit // pieces
-            first = (unit - row * pieces) * _PIECE
-            last = min(first + _PIECE, n)
+            row, first, last = _piece(unit, pieces, n)
             pairs(a + row * a_stride, b + row * b_stride, out + row * out_stride, first, last)
 
     return binary
@@ -92,7 +144,7 @@ def make_binary(op: str) -> Callable[..., None]:
 
 def make_binary_scalar(op: str) -> Callable[..., None]:
     """out = a op b, one b per row: a, out float32 [rows, n], b float32 [b_rows], over and over again."""
-    function = pick(BINARY, op, "binary_scalar")
+    singles = _make_singles(pick(BINARY, op, "binary_scalar"))
 
     def binary_scalar(
         ith: Int, nth: Int, a: Address, b: Address, out: Address, n: Int, a_stride: Int, b_rows: Int,
@@ -101,17 +153,9 @@ def make_binary_scalar(op: str) -> Callable[..., None]:
         pieces = (n + _PIECE - 1) // _PIECE
         begin, end = share(ith, nth, rows * pieces)
         for unit in range(begin, end):
-            row = unit // pieces
-            first = (unit - row * pieces) * _PIECE
-            last = min(first + _PIECE, n)
-            source, to = a + row * a_stride, out + row * out_stride
+            row, first, last = _piece(unit, pieces, n)
             right = splat(F32, load_f32(b + row % b_rows * 4))
-            for i in range(first, last - last % WIDTH, WIDTH):
-                store(to + i * 4, function(load(F32, source + i * 4), right))
-            rest = last % WIDTH
-            if rest > 0:
-                i = last - rest
-                store_partial(to + i * 4, function(load_partial(F32, source + i * 4, rest), right), rest)
+            singles(a + row * a_stride, out + row * out_stride, first, last, (right,))
 
     return binary_scalar
 
@@ -130,97 +174,7 @@ def make_glu(op: str) -> Callable[..., None]:
         pieces = (n + _PIECE - 1) // _PIECE
         begin, end = share(ith, nth, rows * pieces)
         for unit in range(begin, end):
-            row = unit // pieces
-            first = (unit - row * pieces) * _PIECE
-            last = min(first + _PIECE, n)
+            row, first, last = _piece(unit, pieces, n)
             pairs(gate + row * gate_stride, up + row * up_stride, out + row * out_stride, first, last)
 
     return glu
-
-
-def _make_two_numbers(function: Any) -> Any:
-    """`apply(x, out, first, last, p, q)`: out[first:last] = function(x, p, q) of one row."""
-
-    @inline
-    def apply(x: int, out: int, first: int, last: int, p: Any, q: Any) -> None:
-        left, right = splat(F32, p), splat(F32, q)
-        for i in range(first, last - last % WIDTH, WIDTH):
-            store(out + i * 4, function(load(F32, x + i * 4), left, right))
-        rest = last % WIDTH
-        if rest > 0:
-            at = (last - rest) * 4
-            store_partial(out + at, function(load_partial(F32, x + at, rest), left, right), rest)
-
-    return apply
-
-
-@inline
-def _scaled(x: Vector, factor: Vector, offset: Vector) -> Vector:
-    return x * factor + offset
-
-
-@inline
-def _clamped(x: Vector, low: Vector, high: Vector) -> Vector:
-    return maximum(low, minimum(high, x))
-
-
-@inline
-def _softcapped(x: Vector, factor: Vector, limit: Vector) -> Vector:
-    return tanh(x * factor) * limit
-
-
-def make_softcap() -> Callable[..., None]:
-    """out = limit * tanh(x * factor); float32 [rows, n]."""
-    apply = _make_two_numbers(_softcapped)
-
-    def softcap(
-        ith: Int, nth: Int, x: Address, out: Address, n: Int, factor: Float, limit: Float, x_stride: Int,
-        out_stride: Int, rows: Dim,
-    ) -> None:  # fmt: skip
-        pieces = (n + _PIECE - 1) // _PIECE
-        begin, end = share(ith, nth, rows * pieces)
-        for unit in range(begin, end):
-            row = unit // pieces
-            first = (unit - row * pieces) * _PIECE
-            last = min(first + _PIECE, n)
-            apply(x + row * x_stride, out + row * out_stride, first, last, factor, limit)
-
-    return softcap
-
-
-def make_scale() -> Callable[..., None]:
-    """out = x * factor + offset (rounded twice); float32 [rows, n]."""
-    apply = _make_two_numbers(_scaled)
-
-    def scale(
-        ith: Int, nth: Int, x: Address, out: Address, n: Int, factor: Float, offset: Float, x_stride: Int,
-        out_stride: Int, rows: Dim,
-    ) -> None:  # fmt: skip
-        pieces = (n + _PIECE - 1) // _PIECE
-        begin, end = share(ith, nth, rows * pieces)
-        for unit in range(begin, end):
-            row = unit // pieces
-            first = (unit - row * pieces) * _PIECE
-            last = min(first + _PIECE, n)
-            apply(x + row * x_stride, out + row * out_stride, first, last, factor, offset)
-
-    return scale
-
-
-def make_clamp() -> Callable[..., None]:
-    """out = x held between low and high, NaN kept; float32 [rows, n]."""
-    apply = _make_two_numbers(_clamped)
-
-    def clamp(
-        ith: Int, nth: Int, x: Address, out: Address, n: Int, low: Float, high: Float, x_stride: Int,
-        out_stride: Int, rows: Dim,
-    ) -> None:  # fmt: skip
-        pieces = (n + _PIECE - 1) // _PIECE
-        begin, end = share(ith, nth, rows * pieces)
-        for unit in range(begin, end):
-            row = unit // pieces
-            first = (unit - row * pieces) * _PIECE
-            last = min(first + _PIECE, n)
-            apply(x + row * x_stride, out + row * out_stride, first, last, low, high)
-
-    return clamp

@@ -33,12 +33,11 @@ def _lower_unary(node: Node, threads: int) -> list[Step]:
 _NUMBERS = {"scale": ("factor", "offset"), "clamp": ("low", "high"), "softcap": ("factor", "limit")}
 
 
-def _lower_scale(node: Node, threads: int) -> list[Step]:
-    x = node.inputs[0]
-    names = _NUMBERS[node.op.name]
+def _lower_numbers(node: Node, threads: int) -> list[Step]:
+    x, op = node.inputs[0], node.op.name
     arguments = {"x": x, "out": node, "x_stride": row_bytes(x), "out_stride": row_bytes(node), **_rows_of(x)}
-    arguments |= {name: number(node, name) for name in names}
-    return [Step(KernelRef(node.op.name, _MODULE, f"make_{node.op.name}"), arguments)]
+    arguments |= {slot: number(node, name) for slot, name in zip("pq", _NUMBERS[op], strict=True)}
+    return [Step(KernelRef(op, _MODULE, "make_of_two_numbers", (op,)), arguments)]
 
 
 def _row(a: Node, b: Node) -> int:
@@ -144,7 +143,7 @@ UNARY = Lowering(
     refuses=one_symbol,
     replicable=True,
 )
-SCALE = Lowering(tuple(_NUMBERS), _lower_scale, refuses=one_symbol, replicable=True)
+NUMBERS = Lowering(tuple(_NUMBERS), _lower_numbers, refuses=one_symbol, replicable=True)
 BINARY = Lowering(("add", "sub", "mul", "div"), _lower_binary, refuses=_refuses_binary, replicable=True)
 GLU = Lowering(
     ("swiglu", "swiglu_oai", "geglu", "geglu_erf", "geglu_quick", "reglu"),

@@ -155,11 +155,12 @@ def test_scale_and_clamp(n: int) -> None:
     x = rows_of(n, 3)
     x[0, 0] = np.nan
     values = {"x": x, "n": n, "x_stride": n * 4, "out_stride": n * 4, "rows": 3}
+    made = {op: kernel("elementwise", "make_of_two_numbers", op) for op in ("scale", "clamp")}
     for nth in THREADS:
         out = np.empty_like(x)
-        run(kernel("elementwise", "make_scale"), nth, out=out, factor=0.3, offset=-2.0, **values)
+        run(made["scale"], nth, out=out, p=0.3, q=-2.0, **values)
         np.testing.assert_array_equal(out, x * np.float32(0.3) + np.float32(-2.0))
-        run(kernel("elementwise", "make_clamp"), nth, out=out, low=-1.5, high=2.5, **values)
+        run(made["clamp"], nth, out=out, p=-1.5, q=2.5, **values)
         np.testing.assert_array_equal(out, np.clip(x, np.float32(-1.5), np.float32(2.5)))
-        run(kernel("elementwise", "make_clamp"), nth, out=out, low=-math.inf, high=math.inf, **values)
+        run(made["clamp"], nth, out=out, p=-math.inf, q=math.inf, **values)
         np.testing.assert_array_equal(out, x)

@@ -8,7 +8,6 @@ format.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -60,23 +59,6 @@ def make_rows_of_8(codes: NDArray[np.integer[Any]], offset: int, index: Callable
     return rows
 
 
-@dataclass(frozen=True)
-class Grid:
-    """Signed vectors by number: `look_up` the indices of a block, then make each half of its two groups.
-
-    look_up(indices)
-        what the halves are made from; indices U16x32, of a block's 32 vectors of 8, or two such of its 64
-        vectors of 4.
-    halves
-        four inline functions `half(found, signs)`, of the first group's low and high half and the second's:
-        U8x64, numbers plus `offset`, negated by signs. `signs` U8x32 are those of the block's 256 weights,
-        the lowest bit of each byte first, set for minus.
-    """
-
-    look_up: Callable[..., Any]
-    halves: tuple[Callable[..., Any], ...]
-
-
 def _make_half(which: int, width: int, bits: int, levels: list[int], offset: int) -> Callable[..., Any]:
     """Half `which` (0 to 3) of a block: words of codes, `bits` each, to bytes (`_words_of`)."""
     copies, group, half = width // 2, which // 2, which % 2
@@ -108,27 +90,31 @@ def _words_of(codes: NDArray[np.integer[Any]], levels: list[int], bits: int) -> 
     return [int(word) for word in low + (high << 8)]
 
 
-def make_grid(codes: NDArray[np.integer[Any]], offset: int) -> Grid:
-    """The grid of a codebook [64 .. 1024, 8 or 4] of up to 4 or 8 different positive numbers."""
+def make_grid(codes: NDArray[np.integer[Any]], offset: int) -> Any:
+    """An inline function `signed_vectors(indices, signs)` of a codebook of up to 4 or 8 positive numbers.
+
+    Gives both groups of a block of 256 weights, each as two U8x64, numbers plus `offset`, negated by signs.
+    codes [64 .. 1024, 8 or 4]. indices: U16x32, of the block's 32 vectors of 8, or two such of its 64 of 4.
+    signs: U8x32, the lowest bit of each byte first, set for minus.
+    """
     width, levels = codes.shape[1], [int(level) for level in np.unique(codes)]
     bits = 2 if width == 8 else 3
     look_up = word_lookup(_words_of(codes, levels, bits))
-    makers = [_make_half(which, width, bits, levels, offset) for which in range(4)]
-    if width == 8:
-        return Grid(look_up, tuple(makers))
+    low, high, second_low, second_high = (
+        _make_half(which, width, bits, levels, offset) for which in range(4)
+    )
 
     @inline
-    def look_up_both(indices: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
-        return look_up(indices[0]), look_up(indices[1])
+    def vectors_of_8(indices: Vector, signs: Vector) -> Any:
+        words = look_up(indices)
+        return (low(words, signs), high(words, signs)), (second_low(words, signs), second_high(words, signs))
 
-    def of_group(make_half: Any, group: int) -> Any:
-        @inline
-        def half(words: tuple[Vector, Vector], signs: Vector) -> Vector:
-            return make_half(words[group], signs)
+    @inline
+    def vectors_of_4(indices: tuple[Vector, Vector], signs: Vector) -> Any:
+        words, more = look_up(indices[0]), look_up(indices[1])
+        return (low(words, signs), high(words, signs)), (second_low(more, signs), second_high(more, signs))
 
-        return half
-
-    return Grid(look_up_both, tuple(of_group(maker, which // 2) for which, maker in enumerate(makers)))
+    return vectors_of_8 if width == 8 else vectors_of_4
 
 
 # The highest bit where the number of bits that are set is odd.

@@ -62,9 +62,7 @@ def make_decode() -> Any:
 _U16x32 = vector("u16", 32)
 _four_times = shuffle_by([lane // 4 for lane in range(32)])
 _pair_up = constant_lanes(_U16x32, (8, 6, 4, 2) * 8)
-_grid = make_grid(iq2_s_codebook(), 64)
-_look_up = _grid.look_up
-_low, _high, _second_low, _second_high = _grid.halves
+_signed_vectors = make_grid(iq2_s_codebook(), 64)
 
 
 @inline
@@ -77,9 +75,7 @@ def _indices(at: int) -> Vector:
 def _read(at: int) -> Any:
     signs = load(U8x32, at + 34)
     first_scales, second_scales = half_scales(load(U8x8, at + 74), load_f16(at) * f32(0.25))
-    found = _look_up(_indices(at))
-    first = _low(found, signs), _high(found, signs)
-    second = _second_low(found, signs), _second_high(found, signs)
+    first, second = _signed_vectors(_indices(at), signs)
     return (first, first_scales, ()), (second, second_scales, ())
 
 

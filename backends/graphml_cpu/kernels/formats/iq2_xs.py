@@ -53,9 +53,7 @@ def make_decode() -> Any:
 
 
 _U16x32 = vector("u16", 32)
-_grid = make_grid(iq2_xs_codebook(), 64)
-_look_up = _grid.look_up
-_low, _high, _second_low, _second_high = _grid.halves
+_signed_vectors = make_grid(iq2_xs_codebook(), 64)
 _of_first, _of_second = take((0, 1, 2, 3)), take((4, 5, 6, 7))
 
 
@@ -75,9 +73,7 @@ def _indices(at: int) -> Vector:
 def _read(at: int) -> Any:
     signs = complete_signs(convert(U8x32, load(_U16x32, at + 2) >> 9))
     first_scales, second_scales = half_scales(load(U8x8, at + 66), load_f16(at) * f32(0.25))
-    found = _look_up(_indices(at))
-    first = _low(found, signs), _high(found, signs)
-    second = _second_low(found, signs), _second_high(found, signs)
+    first, second = _signed_vectors(_indices(at), signs)
     return (first, first_scales, ()), (second, second_scales, ())
 
 

@@ -55,9 +55,7 @@ def make_decode() -> Any:
 
 _U16x32, _U32x16 = vector("u16", 32), vector("u32", 16)
 _even_words, _odd_words = shuffle_by(range(0, 16, 2)), shuffle_by(range(1, 16, 2))
-_grid = make_grid(iq2_xxs_codebook(), 64)
-_look_up = _grid.look_up
-_low, _high, _second_low, _second_high = _grid.halves
+_signed_vectors = make_grid(iq2_xxs_codebook(), 64)
 _first_scales, _second_scales = take((0, 1, 2, 3)), take((4, 5, 6, 7))
 
 
@@ -71,9 +69,7 @@ def _read(at: int) -> Any:
     words = _odd_words(load(_U32x16, at + 2))
     signs = even_signs_of_words(words)
     scales = (convert(F32x8, words >> 28) + 0.5) * (load_f16(at) * f32(0.25))
-    found = _look_up(_indices(at))
-    first = _low(found, signs), _high(found, signs)
-    second = _second_low(found, signs), _second_high(found, signs)
+    first, second = _signed_vectors(_indices(at), signs)
     return (first, (_first_scales(scales),), ()), (second, (_second_scales(scales),), ())
 
 

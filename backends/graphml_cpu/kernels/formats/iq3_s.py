@@ -68,9 +68,7 @@ def make_decode() -> Any:
 
 _U16x32, _I32x8 = vector("u16", 32), vector("i32", 8)
 _nibble_of = constant_lanes(_I32x8, range(0, 32, 4))
-_grid = make_grid(iq3_s_codebook(), 16)
-_look_up = _grid.look_up
-_low, _high, _second_low, _second_high = _grid.halves
+_signed_vectors = make_grid(iq3_s_codebook(), 16)
 _first_scales, _second_scales = take((0, 1, 2, 3)), take((4, 5, 6, 7))
 
 
@@ -85,9 +83,7 @@ def _read(at: int) -> Any:
     signs = load(U8x32, at + 74)
     numbers = (splat(_I32x8, load_u32(at + 106)) >> _nibble_of()) & 15
     scales = convert(F32x8, numbers + numbers + 1) * load_f16(at)
-    found = _look_up(_indices(at))
-    first = _low(found, signs), _high(found, signs)
-    second = _second_low(found, signs), _second_high(found, signs)
+    first, second = _signed_vectors(_indices(at), signs)
     return (first, (_first_scales(scales),), ()), (second, (_second_scales(scales),), ())
 
 

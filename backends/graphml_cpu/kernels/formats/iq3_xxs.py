@@ -53,9 +53,7 @@ def make_decode() -> Any:
 
 
 _U16x32, _U32x8 = vector("u16", 32), vector("u32", 8)
-_grid = make_grid(iq3_xxs_codebook(), 64)
-_look_up = _grid.look_up
-_low, _high, _second_low, _second_high = _grid.halves
+_signed_vectors = make_grid(iq3_xxs_codebook(), 64)
 _first_scales, _second_scales = take((0, 1, 2, 3)), take((4, 5, 6, 7))
 
 
@@ -69,9 +67,7 @@ def _read(at: int) -> Any:
     words = load(_U32x8, at + 66)
     signs = even_signs_of_words(words)
     scales = (convert(F32x8, words >> 28) + 0.5) * (load_f16(at) * f32(0.5))
-    found = _look_up(_indices(at))
-    first = _low(found, signs), _high(found, signs)
-    second = _second_low(found, signs), _second_high(found, signs)
+    first, second = _signed_vectors(_indices(at), signs)
     return (first, (_first_scales(scales),), ()), (second, (_second_scales(scales),), ())
 
 
