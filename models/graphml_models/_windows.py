@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from graphml.engine.architecture import Keys, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml_models._config import by_layer
+from graphml_models import _config
 from graphml_models._rope import Rope
 
 SIZE, PATTERN = "attention.sliding_window", "attention.sliding_window_pattern"
+
+
+@dataclass(frozen=True)
+class Config(_config.Config):
+    """And windows of the layers (0: they see all), and the rope of those that have one."""
+
+    windows: tuple[int, ...]
+    local_rope: Rope
 
 
 def read_windows(
@@ -28,7 +36,7 @@ def read_windows(
     if size < 0:
         raise keys.unsupported(SIZE, "0 or more tokens")
     if keys.is_array(PATTERN):
-        return tuple(size if windowed else 0 for windowed in by_layer(keys, PATTERN, n_layer))
+        return tuple(size if windowed else 0 for windowed in _config.by_layer(keys, PATTERN, n_layer))
     period = keys.integer(PATTERN, period)
     one = 0 if all_first else period - 1
     return tuple(0 if period and i % period == one else size for i in range(n_layer))

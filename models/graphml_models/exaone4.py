@@ -5,27 +5,21 @@ T tokens, O wanted rows, D model width, N heads, H head width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
 from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml_models import _config
+from graphml_models import _config, _windows
 from graphml_models._attention import norm_heads, project, rotate
 from graphml_models._ffn import gated_ffn
-from graphml_models._rope import Rope
 from graphml_models._samples import HEAD_NORMS, POST_NORMS, transformer
 from graphml_models._windows import PATTERN, read_local_rope, read_windows
 
 
-@dataclass(frozen=True)
-class Config(_config.Config):
-    """And windows of the layers; where some have one, the others have no positions."""
-
-    windows: tuple[int, ...]
-    local_rope: Rope
+class Config(_windows.Config):
+    """And where some layers have a window, the others have no positions."""
 
     @classmethod
     def read(cls, keys: Keys) -> Self:

@@ -13,20 +13,17 @@ from typing import Any, Self
 from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml_models import _config
+from graphml_models import _config, _windows
 from graphml_models._attention import project, rotate
 from graphml_models._ffn import gated_ffn
-from graphml_models._rope import Rope
 from graphml_models._samples import POST_NORMS, transformer
 from graphml_models._windows import read_local_rope, read_windows, rope_tables
 
 
 @dataclass(frozen=True)
-class Config(_config.Config):
-    """And windows of the layers, the rope of those that have one, caps of scores and logits (0: none)."""
+class Config(_windows.Config):
+    """And caps of scores and logits (0: none)."""
 
-    windows: tuple[int, ...]
-    local_rope: Rope
     score_cap: float
     logit_cap: float
 

@@ -15,7 +15,7 @@ from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
-from graphml_models import _config
+from graphml_models import _config, _windows
 from graphml_models._experts import route
 from graphml_models._ffn import gated_ffn
 from graphml_models._rope import Rope
@@ -24,16 +24,14 @@ from graphml_models._windows import read_windows
 
 
 @dataclass(frozen=True)
-class Config(_config.Config):
+class Config(_windows.Config):
     """As of every decoder, with what differs by layer; local: of layers with a window.
 
     n_own: layers that keep keys and values; n_input: width of a layer's own input, 0 without.
     """
 
-    windows: tuple[int, ...]
     heads_kv: tuple[int, ...]
     local_dim: int
-    local_rope: Rope
     n_own: int
     n_input: int
     logit_cap: float

@@ -7,29 +7,23 @@ T tokens, D model width, N heads, H head width, E experts, U used per token.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
 from graphml.engine.architecture import Keys, Layer, SampleModel
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml_models import _config, llama
+from graphml_models import _config, _windows, llama
 from graphml_models._attention import project, rotate
 from graphml_models._experts import Chosen
-from graphml_models._rope import Rope
 from graphml_models._samples import transformer
 from graphml_models._windows import read_local_rope, read_windows, tables_by_layer
 
 LIMIT = 7.0  # of the gate from above and of what it gates on both sides
 
 
-@dataclass(frozen=True)
-class Config(_config.Config):
-    """As of every decoder; windows: how many tokens each layer sees, 0 if all; local_rope: of such layers."""
-
-    windows: tuple[int, ...]
-    local_rope: Rope
+class Config(_windows.Config):
+    """As of every decoder of which some layers see a window."""
 
     @classmethod
     def read(cls, keys: Keys) -> Self:

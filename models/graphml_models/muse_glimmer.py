@@ -12,10 +12,9 @@ from typing import Self
 from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml_models import _config
+from graphml_models import _config, _windows
 from graphml_models._attention import norm_heads, project, rotate
 from graphml_models._ffn import gated_ffn
-from graphml_models._rope import Rope
 from graphml_models._samples import HEAD_NORMS, POST_NORMS, transformer
 from graphml_models._windows import PATTERN, read_local_rope, read_windows
 
@@ -23,11 +22,9 @@ POST_EPS = 1e-8  # of the norms behind the blocks
 
 
 @dataclass(frozen=True)
-class Config(_config.Config):
-    """And windows of the layers, the rope of those that have one, factor and cap (0: none) of logits."""
+class Config(_windows.Config):
+    """And factor and cap (0: none) of logits."""
 
-    windows: tuple[int, ...]
-    local_rope: Rope
     logit_scale: float
     logit_cap: float
 

@@ -5,26 +5,20 @@ OLMo 3 has windows too. T tokens, O wanted rows, D model width, N heads, H head 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Self
 
 from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml_models import _config
+from graphml_models import _config, _windows
 from graphml_models._attention import norm_rows, project, rotate
 from graphml_models._ffn import gated_ffn
-from graphml_models._rope import Rope
 from graphml_models._samples import POST_NORMS, row_norms, transformer
 from graphml_models._windows import read_local_rope, read_windows, rope_tables
 
 
-@dataclass(frozen=True)
-class Config(_config.Config):
-    """And windows of the layers and the rope of those that have one."""
-
-    windows: tuple[int, ...]
-    local_rope: Rope
+class Config(_windows.Config):
+    """As of every decoder of which some layers see a window."""
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
