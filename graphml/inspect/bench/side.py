@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from graphml import errors
 from graphml.errors import BackendError, UsageError
-from graphml.inspect.bench import peer_llama_cpp
+from graphml.inspect import peers
 from graphml.inspect.bench.plan import LLAMA_CPP, Setting, Test
 from graphml.inspect.work import Work
 
@@ -147,4 +147,4 @@ def _command(setting: Setting, python: str) -> list[str]:
         return [sys.executable, "-m", "graphml.inspect.bench.worker"]
     if setting.engine not in PEERS:
         raise UsageError(f"--peer: wanted one of {', '.join(PEERS)}; got {setting.engine!r}")
-    return [python, str(Path(peer_llama_cpp.__file__))]
+    return [python, str(Path(peers.__file__).with_name("measure_llama_cpp.py"))]

@@ -6,9 +6,6 @@ The first line is the setting; then come commands, each answered by one line. Se
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,35 +13,31 @@ from graphml.errors import GraphmlError
 from graphml.inspect.bench.describe import resident_bytes
 from graphml.inspect.bench.plan import Setting, Test
 from graphml.inspect.bench.runner import Runner
+from graphml.inspect.peers.peer_talk import RefusedError, serve
 
 
 def main() -> None:
-    """Serve until stdin ends. What anything else prints to stdout goes to stderr."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-
-    def answer(value: dict[str, Any]) -> None:
-        answers.write(json.dumps(value) + "\n")
-        answers.flush()
-
+    """Serve until stdin ends."""
     runner: Runner | None = None
-    for line in sys.stdin:
+
+    def answer(command: dict[str, Any]) -> dict[str, Any]:
+        nonlocal runner
         try:
-            command = json.loads(line)
-            if runner is None:
-                runner = Runner(Setting(**command))
-                answer(runner.describe())
-            else:
-                answer(serve(runner, command))
+            if runner is not None:
+                return carry_out(runner, command)
+            runner = Runner(Setting(**command))
+            return runner.describe()
         except GraphmlError as error:
-            answer({"error": str(error), "kind": type(error).__name__})
+            raise RefusedError(str(error), type(error).__name__) from None
         except MemoryError:
-            answer({"error": "not enough memory", "kind": "BackendError"})
+            raise RefusedError("not enough memory", "BackendError") from None
+
+    serve(answer)
     if runner is not None:
         runner.close()
 
 
-def serve(runner: Runner, command: dict[str, Any]) -> dict[str, Any]:
+def carry_out(runner: Runner, command: dict[str, Any]) -> dict[str, Any]:
     """Carry out one command: prepare a test, run it, say what bounds it, or how much memory is resident."""
     verbs: dict[str, Callable[[], dict[str, Any]]] = {
         "prepare": lambda: dataclasses.asdict(runner.prepare(Test(**command["test"]))),

@@ -1,32 +1,32 @@
-"""A process that measures llama.cpp on command, through llama-cpp-python: the other end is `side`.
+"""A process that measures llama.cpp on command, through llama-cpp-python: the other end is `bench.side`.
 
-Stands alone, so that it runs with any Python that has llama-cpp-python. As llama-bench does it: random
-tokens, no sampling and no tokenising in the time; the cache is cut back to the depth before each run.
+Knows nothing of graphml, so that it runs with any Python that has llama-cpp-python. As llama-bench does it:
+random tokens, no sampling and no tokenising in the time; the cache is cut back to the depth before each run.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from peer_talk import RefusedError, serve
+
 # ggml's numbers of the types that a cache may have
 TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20}
-
-
-class RefusedError(Exception):
-    """llama.cpp does not do what was asked."""
 
 
 class Peer:
     """A model of llama.cpp, and a context for each test."""
 
     def __init__(self, setting: dict[str, Any]) -> None:
-        import llama_cpp
+        try:
+            import llama_cpp
+        except ImportError as error:
+            told = "llama-cpp-python is not installed: pip install 'graphml-engine[peers]'"
+            raise RefusedError(f"{told}, or name --peer-python ({error})", "BackendError") from None
 
         self.api: Any = llama_cpp
         self.setting, self.context = setting, None
@@ -134,29 +134,21 @@ def resident() -> int:
 
 
 def main() -> None:
-    """Serve until stdin ends."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    peer = None
-    for line in sys.stdin:
-        command = json.loads(line)
-        try:
-            if peer is None:
-                peer = Peer(command)
-                found = peer.describe()
-            elif command["do"] == "prepare":
-                found = peer.prepare(command["test"])
-            elif command["do"] == "memory":
-                found = {"resident": resident()}
-            else:
-                found = peer.run() if command["do"] == "run" else {}
-        except ImportError:
-            found = {"error": "llama-cpp-python is not installed; pip install 'graphml-engine[peers]'",
-                     "kind": "BackendError"}  # fmt: skip
-        except RefusedError as error:
-            found = {"error": str(error), "kind": "UsageError"}
-        answers.write(json.dumps(found) + "\n")
-        answers.flush()
+    """Serve: the first line is a setting, a command each that follows."""
+    peer: Peer | None = None
+
+    def answer(command: dict[str, Any]) -> dict[str, Any]:
+        nonlocal peer
+        if peer is None:
+            peer = Peer(command)
+            return peer.describe()
+        if command["do"] == "prepare":
+            return peer.prepare(command["test"])
+        if command["do"] == "memory":
+            return {"resident": resident()}
+        return peer.run() if command["do"] == "run" else {}
+
+    serve(answer)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,17 @@
-"""A process that records what llama.cpp computes, through llama-cpp-python: the other end is `sides`.
+"""A process that records what llama.cpp computes, by llama-cpp-python: the other end is `verify.sides`.
 
-Stands alone, so that it runs with any Python that has llama-cpp-python. Values inside come from the callback
-that llama.cpp calls for each node of its graph (`cb_eval`); weights, keys and values as the file and f32 have
-them, flash attention off.
+Knows nothing of graphml, so that it runs with any Python that has llama-cpp-python. Values inside come from
+the callback that llama.cpp calls for each node of its graph (`cb_eval`); weights, keys and values as the file
+and f32 have them, flash attention off.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
-
-class RefusedError(Exception):
-    """llama.cpp does not do what was asked."""
+from peer_talk import RefusedError, serve
 
 
 class Tensor(ctypes.Structure):
@@ -130,10 +125,14 @@ class Recorder:
         return view.copy()
 
 
-def record(request: dict[str, Any], out: str) -> str:
-    """Run the tokens in one batch and write the record; gives the engine's version."""
-    import llama_cpp
-    import numpy
+def record(request: dict[str, Any]) -> dict[str, Any]:
+    """Run the tokens in one batch and write the record to the path `out`; gives the engine's version."""
+    try:
+        import llama_cpp
+        import numpy
+    except ImportError as error:
+        told = "llama-cpp-python is not installed: pip install 'graphml-engine[peers]', or name --python"
+        raise RefusedError(f"{told} ({error})") from None
 
     ids = request["ids"]
     quiet = llama_cpp.llama_log_callback(lambda *_: None)
@@ -170,25 +169,10 @@ def record(request: dict[str, Any], out: str) -> str:
     logits = numpy.ctypeslib.as_array(pointer, (len(ids), n_vocab)).copy()
     if recorder.failed:
         raise RefusedError(f"values cannot be read: {recorder.failed}")
-    with Path(out).open("wb") as file:
+    with Path(request["out"]).open("wb") as file:
         numpy.savez(file, logits=logits, **recorder.values)
-    return f"llama.cpp (llama-cpp-python {llama_cpp.__version__})"
-
-
-def main() -> None:
-    """Read the request from stdin, write the record to the path given; one line of JSON is the answer."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    try:
-        answer = {"by": record(json.loads(sys.stdin.read()), sys.argv[1])}
-    except ImportError as error:
-        told = "llama-cpp-python is not installed: pip install 'graphml-engine[peers]', or name --python"
-        answer = {"error": f"{told} ({error})"}
-    except RefusedError as error:
-        answer = {"error": str(error)}
-    answers.write(json.dumps(answer) + "\n")
-    answers.flush()
+    return {"by": f"llama.cpp (llama-cpp-python {llama_cpp.__version__})"}
 
 
 if __name__ == "__main__":
-    main()
+    serve(record)

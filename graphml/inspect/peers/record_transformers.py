@@ -1,23 +1,18 @@
-"""A process that records what transformers computes: the other end is `sides`.
+"""A process that records what transformers computes: the other end is `verify.sides`.
 
-Stands alone, so that it runs with any Python that has torch and transformers. Values come from hooks on every
-linear module and every layer; weights in float32, attention in its eager form.
+Knows nothing of graphml, so that it runs with any Python that has torch and transformers. Values come from
+hooks on every linear module and every layer; weights in float32, attention in its eager form.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
+from peer_talk import RefusedError, serve
+
 LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks|block)\.(\d+)$")
-
-
-class RefusedError(Exception):
-    """Transformers does not do what was asked."""
 
 
 def load(path: str) -> Any:
@@ -82,36 +77,25 @@ def watch(model: Any, count: int) -> dict[str, Any]:
     return values
 
 
-def record(request: dict[str, Any], out: str) -> str:
-    """Run the tokens in one batch and write the record; gives the package's version."""
-    import numpy
-    import torch
-    import transformers
+def record(request: dict[str, Any]) -> dict[str, Any]:
+    """Run the tokens in one batch and write the record to the path `out`; gives the package's version."""
+    try:
+        import numpy
+        import torch
+        import transformers
+    except ImportError as error:
+        told = "torch and transformers are wanted: install them, or name a Python that has them with --python"
+        raise RefusedError(f"{told} ({error})") from None
 
     ids = request["ids"]
     model = load(request["model"])
     values = watch(model, len(ids))
     with torch.no_grad():
         logits = model(torch.tensor([ids]), use_cache=False).logits[0].float().numpy()
-    with Path(out).open("wb") as file:
+    with Path(request["out"]).open("wb") as file:
         numpy.savez(file, logits=logits, **values)
-    return f"transformers {transformers.__version__}"
-
-
-def main() -> None:
-    """Read the request from stdin, write the record to the path given; one line of JSON is the answer."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    try:
-        answer = {"by": record(json.loads(sys.stdin.read()), sys.argv[1])}
-    except ImportError as error:
-        told = "torch and transformers are wanted: install them, or name a Python that has them with --python"
-        answer = {"error": f"{told} ({error})"}
-    except RefusedError as error:
-        answer = {"error": str(error)}
-    answers.write(json.dumps(answer) + "\n")
-    answers.flush()
+    return {"by": f"transformers {transformers.__version__}"}
 
 
 if __name__ == "__main__":
-    main()
+    serve(record)

@@ -17,14 +17,11 @@ import gguf
 import numpy as np
 
 from graphml.errors import BackendError, UsageError
-from graphml.inspect.verify import peer_llama_cpp, peer_transformers
+from graphml.inspect import peers
 from graphml.inspect.verify.record import Record
 from graphml.ir.op import Array
 
-PEERS = {
-    "llama.cpp": Path(peer_llama_cpp.__file__),
-    "hf": Path(peer_transformers.__file__),
-}
+PEERS = {"llama.cpp": "record_llama_cpp.py", "hf": "record_transformers.py"}
 LONGEST_S = 3600.0
 
 
@@ -36,10 +33,10 @@ def record_of(
     python: of an environment that has the peer's package. A UsageError or BackendError says what is missing.
     """
     name, _, path = against.partition(":")
-    request = {"model": path or str(model), "ids": list(ids)}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "record.npz"
-        by = _run(name, [python, str(PEERS[name]), str(out)], request)
+        request = {"model": path or str(model), "ids": list(ids), "out": str(out)}
+        by = _run(name, [python, str(Path(peers.__file__).with_name(PEERS[name]))], request)
         try:
             with np.load(out, allow_pickle=False) as held:
                 arrays = {one: held[one].astype(np.float32, copy=False) for one in held.files}
