@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from graphml.app import numbers, options
 from graphml.app.console import size, write_json
+from graphml.app.groups import grouped
 from graphml.errors import UsageError
 from graphml.inspect import repro
 from graphml.inspect.bisect import Finding, Judge, check_alike
@@ -17,15 +19,23 @@ from graphml.inspect.findings import as_json, as_text
 from graphml.inspect.observe import Observation, observe, restore
 
 
+@dataclass(frozen=True)
+class Given(numbers.Given):
+    """The same, B as the graph was written."""
+
+    fuse_b: numbers.FuseB = "none"
+
+
+@grouped
 def bisect(
+    given: Given,
     model: options.Model = None,
-    a: numbers.BackendA = "cpu",
-    b: numbers.BackendB = "reference",
-    fuse_a: numbers.FuseA = "",
-    fuse_b: numbers.FuseB = "none",
-    saved: numbers.Saved = None,
-    prompt: numbers.Prompt = numbers.TEXT,
-    tokens: numbers.Tokens = 8,
+    saved: Annotated[
+        Path | None,
+        typer.Option(
+            "--saved", metavar="RUN.npz", help="A run that --save wrote, in place of A and its tokens."
+        ),
+    ] = None,
     limit: Annotated[
         float | None,
         typer.Option("--limit", min=0.0, metavar="NMSE", help="Allowed for every value alike."),
@@ -33,16 +43,10 @@ def bisect(
     out: Annotated[
         Path | None, typer.Option("--repro", metavar="FOLDER", help="Write repro.py and repro.npz there.")
     ] = None,
-    format: numbers.Format = "md",
-    kv: options.CacheType = "f16",
-    threads: options.Threads = None,
-    arch: options.Architecture = None,
-    hf: options.Hub = None,
 ) -> None:
     """Find the first value that is wrong by itself, not by what it was given. Exit code 1: there is one."""
-    numbers.check_format(format)
-    first = None if saved is not None else a
-    with numbers.opened(model, hf, first, b, fuse_a, fuse_b, prompt, tokens, kv, threads, arch) as sides:
+    numbers.check_format(given.format)
+    with numbers.opened(model, given, None if saved else given.a, given.b) as sides:
         executor = sides.b.executor
         if saved is not None:
             run = restore(saved, executor.weights)
@@ -51,12 +55,12 @@ def bisect(
             assert sides.a is not None
             run = observe(sides.a.executor, sides.ids, sides.options_a)
         if len(run.ids) > executor.n_batch:
-            raise UsageError(f"--saved: wanted --tokens {len(run.ids)}, as the run has; got {tokens}")
+            raise UsageError(f"--saved: wanted --tokens {len(run.ids)}, as the run has; got {given.tokens}")
         other = observe(executor, run.ids, sides.options_b)
         own = sides.a.executor.device if sides.a is not None else None
         found = bisect_run(run, other, Judge(executor, sides.options_b, limit, own))
-        files = _write(found.first, run, b, out, threads)
-    if format == "json":
+        files = _write(found.first, run, given.b, out, given.threads)
+    if given.format == "json":
         write_json({**as_json(found), "a": dict(run.facts), "b": dict(other.facts), "repro": files})
     else:
         print(as_text(found, run, other), end="")

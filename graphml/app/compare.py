@@ -9,23 +9,19 @@ from typing import Annotated
 import typer
 
 from graphml.app import numbers, options
-from graphml.app.console import write_json
+from graphml.app.console import write_file, write_json
+from graphml.app.groups import grouped
 from graphml.errors import UsageError
 from graphml.inspect.compare import Row, as_markdown, with_errors
 from graphml.inspect.compare import compare as compare_runs
-from graphml.inspect.document import Document
 from graphml.inspect.observe import Observation, observe, save
 from graphml.inspect.stages import describe_model
 
 
+@grouped
 def compare(
+    given: numbers.Given,
     model: options.Model = None,
-    a: numbers.BackendA = "cpu",
-    b: numbers.BackendB = "reference",
-    fuse_a: numbers.FuseA = "",
-    fuse_b: numbers.FuseB = "",
-    prompt: numbers.Prompt = numbers.TEXT,
-    tokens: numbers.Tokens = 8,
     worst: Annotated[
         int, typer.Option("--worst", min=0, help="Print the values that differ most, so many; 0: all.")
     ] = 0,
@@ -37,16 +33,10 @@ def compare(
         Path | None,
         typer.Option(metavar="FILE.json", help="Write A's graph with these errors too, for the viewer."),
     ] = None,
-    format: numbers.Format = "md",
-    kv: options.CacheType = "f16",
-    threads: options.Threads = None,
-    arch: options.Architecture = None,
-    hf: options.Hub = None,
 ) -> None:
     """List, value by value in the order of the graph, how far two runs of a model are apart."""
-    numbers.check_format(format)
-    other = a if saving else b
-    with numbers.opened(model, hf, a, other, fuse_a, fuse_b, prompt, tokens, kv, threads, arch) as sides:
+    numbers.check_format(given.format)
+    with numbers.opened(model, given, given.a, given.a if saving else given.b) as sides:
         assert sides.a is not None
         run = observe(sides.a.executor, sides.ids, sides.options_a)
         if saving is not None:
@@ -58,10 +48,10 @@ def compare(
         if graph is not None:
             many = 1 if rows[-1].step == "decode" else sides.a.executor.n_batch
             document = describe_model(sides.a.executor, many, options=sides.options_a)
-            _write(graph, with_errors(document, rows))
+            write_file(graph, json.dumps(with_errors(document, rows), allow_nan=False) + "\n", "--graph")
     if worst:
         rows = sorted(rows, key=lambda row: -row.difference.nmse)[:worst]
-    if format == "json":
+    if given.format == "json":
         write_json(
             {
                 "model": path, "ids": sides.ids, "a": dict(run.facts), "b": dict(other_run.facts),
@@ -72,13 +62,6 @@ def compare(
     print(f"# {path}: {_told(run)} against {_told(other_run)}, {len(sides.ids)} tokens\n")
     print(as_markdown(rows))
     print(_ending(rows))
-
-
-def _write(path: Path, document: Document) -> None:
-    try:
-        path.write_text(json.dumps(document, allow_nan=False) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--graph {path}: cannot be written: {error.strerror or error}") from None
 
 
 def _told(run: Observation) -> str:

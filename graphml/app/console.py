@@ -10,8 +10,11 @@ import re
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
+
+from graphml.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -122,6 +125,14 @@ def write(text: str) -> None:
     """Write generated text to stdout at once; to a terminal without the characters that could steer it."""
     sys.stdout.write(CONTROL.sub("", text) if sys.stdout.isatty() else text)
     sys.stdout.flush()
+
+
+def write_file(path: Path, text: str, option: str = "") -> None:
+    """Write a text to the file that an option names; a `UsageError` where it cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{option} {path}: cannot be written: {error.strerror or error}".lstrip()) from None
 
 
 def write_json(value: Mapping[str, Any]) -> None:

@@ -9,12 +9,13 @@ from typing import Annotated
 import typer
 
 from graphml.app import dumps, options
-from graphml.app.console import write_json
+from graphml.app.console import write_file, write_json
 from graphml.app.groups import grouped
 from graphml.errors import UsageError
 from graphml.inspect import diff as differences
 from graphml.inspect.document import Document
 from graphml.inspect.selection import Selection, select
+from graphml.inspect.viewer import render
 
 A = Annotated[
     str | None, typer.Argument(metavar="A", help="A model or a dump; by default smollm2.", show_default=False)
@@ -67,7 +68,7 @@ def diff(
     titles = _title(left, in_a, switches[0]), _title(right, in_b, switches[1])
     found = differences.compare(in_a, in_b, titles)
     if html is not None:
-        dumps.write_out(dumps.html(differences.both(right, in_a, in_b)), html)
+        write_file(html, render(differences.both(right, in_a, in_b)), "--html")
     if json:
         write_json(found.as_dict())
     else:

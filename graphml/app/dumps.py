@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from graphml.app.console import Bars
-from graphml.app.opening import find, header
+from graphml.app.console import Bars, write_file
+from graphml.app.opening import header
 from graphml.app.options import Compiling
-from graphml.errors import UsageError
 from graphml.inspect.document import Document
 from graphml.inspect.records import is_dump, read_dump
 from graphml.inspect.stages import describe_model
-
-_VIEWER = "graphml.inspect.viewer"
 
 Tokens = Annotated[
     int, typer.Option("--tokens", min=1, help="Tokens of the step: 1 is decoding, 512 reads a prompt.")
@@ -31,28 +26,13 @@ def document_of(model: str | None, tokens: int, given: Compiling) -> Document:
     """The document of a model's passes, from the header of its file, or of a dump in a file."""
     if model is not None and given.hf is None and is_dump(Path(model)):
         return read_dump(Path(model))
-    with Bars() as bars:
-        path = find(model, given.hf, bars)
-        executor = header(path, given, tokens, bars)
-    try:
+    with Bars() as bars, header(model, given, tokens, bars) as (_, executor):
         return describe_model(executor, tokens)
-    finally:
-        executor.close()
-
-
-def html(document: Document) -> str:
-    """The document in the viewer, as one page."""
-    if find_spec(_VIEWER) is None:
-        raise UsageError("html: this installation has no viewer")
-    return str(importlib.import_module(_VIEWER).render(document))
 
 
 def write_out(text: str, output: Path | None) -> None:
     """Write a text to stdout or to a file; a file that cannot be written is a `UsageError`."""
     if output is None:
         print(text, end="")
-        return
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--output {output}: cannot be written: {error.strerror or error}") from None
+    else:
+        write_file(output, text, "--output")

@@ -13,6 +13,7 @@ from graphml.errors import UsageError
 from graphml.inspect import dump
 from graphml.inspect.document import Document
 from graphml.inspect.selection import Selection, select
+from graphml.inspect.viewer import render
 
 FORMATS = (*dump.DRAWINGS, "json", "model-explorer", "html")
 
@@ -61,4 +62,4 @@ def _whole(document: Document, pass_name: str | None, layer: int | None, collaps
     narrowed = dump.narrowed(document, selections)
     if format == "json":
         return json.dumps(narrowed, allow_nan=False) + "\n"
-    return dumps.html(narrowed)
+    return render(narrowed)

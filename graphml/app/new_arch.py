@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from graphml.app.console import write_file
 from graphml.engine import discovery
 from graphml.errors import UsageError
 from graphml.inspect.draft.tiny import write_tiny
@@ -42,10 +43,7 @@ def new_arch(
     for one in (path, sample):
         if one is not None and one.exists() and not force:
             raise UsageError(f"{one}: is there already; --force overwrites it")
-    try:
-        path.write_text(made.text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from None
+    write_file(path, made.text)
     known = discovery.architecture_from_file(path)
     if sample is not None:
         assert known.sample is not None

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
 
 import graphml
+from graphml.app import options
 from graphml.app.console import Bars
 from graphml.app.opening import find
 from graphml.engine.compile import CompileOptions
@@ -32,12 +32,25 @@ Tokens = Annotated[
     int,
     typer.Option("--tokens", min=1, help="Its first tokens; the last runs alone, those before in a batch."),
 ]
-Saved = Annotated[
-    Path | None,
-    typer.Option("--saved", metavar="RUN.npz", help="A run that --save wrote, in place of A and its tokens."),
-]
 Format = Annotated[str, typer.Option("--format", help="md or json.")]
 FORMATS = ("md", "json")
+
+
+@dataclass(frozen=True)
+class Given:
+    """The options of both."""
+
+    a: BackendA = "cpu"
+    b: BackendB = "reference"
+    fuse_a: FuseA = ""
+    fuse_b: FuseB = ""
+    prompt: Prompt = TEXT
+    tokens: Tokens = 8
+    format: Format = "md"
+    kv: options.CacheType = "f16"
+    threads: options.Threads = None
+    arch: options.Architecture = None
+    hf: options.Hub = None
 
 
 @dataclass(frozen=True)
@@ -52,35 +65,25 @@ class Sides:
 
 
 @contextmanager
-def opened(
-    model: str | None,
-    hf: str | None,
-    a: str | None,
-    b: str,
-    fuse_a: str,
-    fuse_b: str,
-    prompt: str,
-    tokens: int,
-    kv: str,
-    threads: int | None,
-    arch: Path | None,
-) -> Iterator[Sides]:
+def opened(model: str | None, given: Given, a: str | None, b: str) -> Iterator[Sides]:
     """Open the model once per backend; a None: it is not run."""
-    options_a, options_b = CompileOptions(fuse_a), CompileOptions(fuse_b)
-    for options in (options_a, options_b):
-        options.fusions()  # a wrong name is told before anything is opened
+    options_a, options_b = CompileOptions(given.fuse_a), CompileOptions(given.fuse_b)
+    for one in (options_a, options_b):
+        one.fusions()  # a wrong name is told before anything is opened
     with Bars() as bars, ExitStack() as held:
-        path = find(model, hf, bars)
-        batch = max(tokens, SMALLEST_BATCH)
+        path = find(model, given.hf, bars)
+        batch = max(given.tokens, SMALLEST_BATCH)
 
         def load(backend: str) -> Model:
-            return held.enter_context(
-                graphml.load(path, backend, threads, kv=kv, n_batch=batch, arch=arch, progress=bars.report)
-            )
+            opened = graphml.load(
+                path, backend, given.threads, kv=given.kv, n_batch=batch, arch=given.arch,
+                progress=bars.report,
+            )  # fmt: skip
+            return held.enter_context(opened)
 
-        one = None if a is None else load(a)
-        other = one if one is not None and a == b else load(b)
-        yield Sides(one, other, ids_of(other, prompt, tokens), options_a, options_b)
+        first = None if a is None else load(a)
+        other = first if first is not None and a == b else load(b)
+        yield Sides(first, other, ids_of(other, given.prompt, given.tokens), options_a, options_b)
 
 
 def ids_of(model: Model, prompt: str, tokens: int) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import graphml
@@ -59,10 +61,18 @@ def load(path: Path, given: Running, bars: Bars, template: Path | None = None) -
     )  # fmt: skip
 
 
-def header(path: Path, given: Compiling, n_batch: int, bars: Bars, tuned: bool | None = None) -> Executor:
-    """Open what compiles a model, as the options say; of its file no more than the header is read."""
+@contextmanager
+def header(
+    model: str | None, given: Compiling, n_batch: int, bars: Bars, tuned: bool | None = None
+) -> Iterator[tuple[Path, Executor]]:
+    """A model's path and what compiles it, as the options say; of its file the header alone is read."""
+    path = find(model, given.hf, bars)
     chosen = CompileOptions(given.fuse, place=given.place, strict=given.strict)
-    return open_executor(
+    executor = open_executor(
         path, given.backend, given.threads, given.arch, given.kv, n_batch, bars.report, chosen, tuned=tuned,
         gpu_layers=given.gpu_layers,
     )  # fmt: skip
+    try:
+        yield path, executor
+    finally:
+        executor.close()

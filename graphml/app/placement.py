@@ -11,7 +11,7 @@ import typer
 from graphml.app import options
 from graphml.app.console import Bars, size, write_json
 from graphml.app.groups import grouped
-from graphml.app.opening import find, header
+from graphml.app.opening import header
 from graphml.inspect.placement import describe_placement
 
 _SHOWN = 12  # parts and copies, unless all are asked for
@@ -28,13 +28,8 @@ def placement(
 
     Reads the header only.
     """
-    with Bars() as bars:
-        path = find(model, opening.hf, bars)
-        executor = header(path, opening, opening.batch, bars)
-    try:
+    with Bars() as bars, header(model, opening, opening.batch, bars) as (path, executor):
         found = describe_placement(executor)
-    finally:
-        executor.close()
     if json:
         write_json({"model": str(path), "kv": opening.kv, "strict": opening.strict, **found})
         return

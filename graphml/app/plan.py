@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphml.app import options
 from graphml.app.console import Bars, size, write_json
 from graphml.app.groups import grouped
-from graphml.app.opening import find, header
+from graphml.app.opening import header
 from graphml.engine.executor import Executor
 from graphml.engine.memory import memory_need
 from graphml.errors import UsageError
@@ -22,14 +22,9 @@ def plan(
 
     Reads the header only.
     """
-    with Bars() as bars:
-        path = find(model, opening.hf, bars)
-        executor = header(path, opening, opening.batch, bars)
-    try:
+    with Bars() as bars, header(model, opening, opening.batch, bars) as (path, executor):
         need = memory_need(executor, _context(executor, ctx))
         unused = {"unused_tensors": executor.unused_tensors, "unread_keys": _unread_keys(executor)}
-    finally:
-        executor.close()
     if json:
         write_json(
             {

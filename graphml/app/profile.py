@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from graphml.app import machine, options
-from graphml.app.console import Bars, write_json
+from graphml.app.console import Bars, write_file, write_json
 from graphml.app.groups import grouped
 from graphml.app.opening import find, load
 from graphml.errors import UsageError
@@ -66,10 +66,10 @@ def profile(
     with Bars() as bars, load(find(model, opening.hf, bars), opening, bars) as opened:
         found = measure(opened, prompt_tokens, max_tokens, rounds)
         if graph is not None:
-            _write("--graph", graph, with_times(opened, found))
+            write_file(graph, _dumped(with_times(opened, found)), "--graph")
     bandwidth = machine.read_bandwidth(found.threads)
     if trace is not None:
-        _write("--trace", trace, trace_events(found))
+        write_file(trace, _dumped(trace_events(found)), "--trace")
     if format == "json":
         write_json(profile_table.as_json(found, bandwidth, chosen))
     elif format == "csv":
@@ -78,11 +78,8 @@ def profile(
         print(profile_table.markdown(found, bandwidth, chosen), end="")
 
 
-def _write(option: str, path: Path, value: Mapping[str, Any]) -> None:
-    try:
-        path.write_text(json.dumps(value, allow_nan=False) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{option} {path}: cannot be written: {error.strerror or error}") from None
+def _dumped(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, allow_nan=False) + "\n"
 
 
 def _tables(by: str | None, format: str) -> list[str]:

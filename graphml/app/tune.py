@@ -8,7 +8,7 @@ from graphml import settings
 from graphml.app import options
 from graphml.app.console import Bars, write_json
 from graphml.app.groups import grouped
-from graphml.app.opening import find, header
+from graphml.app.opening import header
 from graphml.backend import TunableDevice
 from graphml.errors import UsageError
 
@@ -23,17 +23,12 @@ def tune(
 
     Programs use them where GRAPHML_TUNED=1 or load(..., tuned=True) says so.
     """
-    with Bars() as bars:
-        path = find(model, opening.hf, bars)
-        executor = header(path, opening, opening.batch, bars, tuned=False)
-        try:
-            device = executor.device
-            if not isinstance(device, TunableDevice):
-                raise UsageError(f"backend {opening.backend!r} has nothing to tune")
-            graphs = [executor.compiled(tokens, 1).graph for tokens in dict.fromkeys((1, opening.batch))]
-            found = device.tune(graphs, executor.weights, bars.report)
-        finally:
-            executor.close()
+    with Bars() as bars, header(model, opening, opening.batch, bars, tuned=False) as (path, executor):
+        device = executor.device
+        if not isinstance(device, TunableDevice):
+            raise UsageError(f"backend {opening.backend!r} has nothing to tune")
+        graphs = [executor.compiled(tokens, 1).graph for tokens in dict.fromkeys((1, opening.batch))]
+        found = device.tune(graphs, executor.weights, bars.report)
     if json:
         write_json({"model": str(path), "backend": opening.backend, "tuned": [asdict(one) for one in found]})
         return
