@@ -26,7 +26,7 @@ def cache_folder() -> Path:
 
 
 def cpu_level() -> str | None:
-    """`GRAPHML_CPU_LEVEL`: instruction set to compile for (`avx512`, `avx2`, `plain`); unset: the best."""
+    """`GRAPHML_CPU_LEVEL`: instruction set to compile for (`avx512`, `avx2`, ...); unset: the best."""
     return os.environ.get("GRAPHML_CPU_LEVEL") or None
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import tee, zip_longest
 from pathlib import Path
+from typing import TypeVar
 
 import typer
 
@@ -32,6 +33,7 @@ from graphml.inspect.bench.suite_run import markdown as suite_markdown
 from graphml.inspect.bench.suites import Suite, suite_named
 from graphml.inspect.profile import profile
 
+T = TypeVar("T")
 bench = typer.Typer(add_completion=False, pretty_exceptions_enable=False, invoke_without_command=True)
 
 
@@ -48,6 +50,8 @@ def run(context: typer.Context, which: Which, what: What, setting: With, how: Ho
     for option, name in (("-o", written.output), ("-oe", written.output_err)):
         if name is not None and name not in FORMATS:
             raise UsageError(f"{option}: wanted one of {', '.join(FORMATS)}; got {name!r}")
+    if written.plot is not None:
+        plots.ready(written.plot)
     job = _job(what, how, hashed=not {written.output, written.output_err} <= {"md", None})
     job = replace(job, arch="" if which.arch is None else str(which.arch))
     with Bars() as bars:
@@ -55,7 +59,10 @@ def run(context: typer.Context, which: Which, what: What, setting: With, how: Ho
         given = _models(which, bars)
         if how.suite is not None:
             chosen = suite_named(how.suite, how.case or ["*"])
+            _check_suite(how, what, setting)
             _run_suite(chosen, counts, given, job, how.repetitions, written, bars)
+        elif how.case:
+            raise UsageError("--case: wanted --suite too, of whose cases it chooses some")
         else:
             _run_tests(_settings(setting, given or [str(find(None, None, bars))], counts), job, written, bars)
 
@@ -88,6 +95,18 @@ def _job(what: What, how: How, hashed: bool) -> Job:
     )
 
 
+def _check_suite(how: How, what: What, given: With) -> None:
+    """Refuse what a suite's cases say themselves, and would not heed."""
+    fixed = {
+        "-p": what.n_prompt, "-n": what.n_gen, "-pg": what.pg, "-d": what.n_depth, "-npl": what.parallel,
+        "-b": given.batch_size, "-ub": given.ubatch_size, "-ctk": given.cache_type_k,
+        "-ctv": given.cache_type_v, "--quant": given.quant,
+    }  # fmt: skip
+    asked = [name for name, value in fixed.items() if value]
+    if asked:
+        raise UsageError(f"--suite {how.suite}: wanted no {', '.join(asked)}: its cases say what is measured")
+
+
 def _settings(given: With, models: list[str], threads: list[int]) -> list[plan.Setting]:
     return plan.settings(
         models,
@@ -103,7 +122,7 @@ def _run_tests(settings: list[plan.Setting], job: Job, written: Written, bars: B
     """Measure every test in every setting, print the rows and draw them."""
     shown = _shown(settings, "ratio" if len(job.engines) > 1 else "")
     kept: list[Row] = []
-    ours, theirs = tee(_kept(replace(job, settings=settings).rows(bars.report), kept))
+    ours, theirs = tee(_each(replace(job, settings=settings).rows(bars.report), kept.append))
     other = FORMATS[written.output_err](theirs, shown) if written.output_err else iter(())
     _write(FORMATS[written.output](ours, shown), other)
     if written.plot is not None:
@@ -137,14 +156,23 @@ def _run_suite(
             return suite_markdown(judged)
         return FORMATS[name]((one.named for one in judged), ()) if name else iter(())
 
-    ours, theirs = tee(found)
+    kept: list[Row] = []
+
+    def keep(one: Judged) -> None:
+        if not one.case.busy:  # which is no point of a curve
+            kept.append(one.row)
+
+    ours, theirs = tee(_each(found, keep))
     _write(spell(written.output, ours), spell(written.output_err, theirs))
+    if written.plot is not None:
+        drawn = plots.draw_speeds(written.plot, kept)
+        remark(", ".join(f"drew {path}" for path in drawn) or "--plot: no case was measured at two settings")
 
 
-def _kept(found: Iterator[Row], kept: list[Row]) -> Iterator[Row]:
-    for row in found:
-        kept.append(row)
-        yield row
+def _each(found: Iterator[T], do: Callable[[T], None]) -> Iterator[T]:
+    for one in found:
+        do(one)
+        yield one
 
 
 def _write(out: Iterator[str], error: Iterator[str]) -> None:
@@ -167,7 +195,7 @@ def _draw(folder: Path, rows: list[Row], setting: plan.Setting, bars: Bars) -> N
     best = max(row.bandwidth_gb_s for row in rows if row.n_threads == setting.threads)
     bandwidth = max(1e9 * best, machine.read_bandwidth(setting.threads))
     flops = machine.multiply_rate(setting.threads)
-    for path in plots.draw(folder, rows, found, bandwidth, flops):
+    for path in [*plots.draw_speeds(folder, rows), *plots.draw_rooflines(folder, found, bandwidth, flops)]:
         remark(f"drew {path}")
 
 

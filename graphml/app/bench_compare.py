@@ -31,7 +31,9 @@ def compare(
 ) -> None:
     """Compare two results of `graphml bench -o json` (or llama-bench's), row by row."""
     tolerance = _percent(fail_over)
-    changes = comparing.compare(comparing.read(a), comparing.read(b), by)
+    before, after = comparing.read(a), comparing.read(b)
+    changes = comparing.compare(before, after, by)
+    only_a, only_b = comparing.left_over(before, after)
     if json:
         write_json({
             "tolerance": tolerance,
@@ -40,9 +42,14 @@ def compare(
                  "a": one.a, "b": one.b, "change": one.change, "verdict": comparing.verdict(one, tolerance)}
                 for one in changes
             ],
+            "only_a": only_a,
+            "only_b": only_b,
         })  # fmt: skip
     else:
         print(comparing.markdown(changes, tolerance), end="")
+        for path, names in ((a, only_a), (b, only_b)):
+            if names:
+                print(f"\nonly in {path}: {'; '.join(names)}")
     if any(one.slower(tolerance) for one in changes):
         raise typer.Exit(1)
 

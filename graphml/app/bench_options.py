@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from graphml.app.options import Architecture
+from graphml.inspect.bench.suites import SUITES
 
 Models = Annotated[
     list[str] | None,
@@ -100,7 +101,7 @@ Repetitions = Annotated[
 ]
 SuiteName = Annotated[
     str | None,
-    typer.Option("--suite", metavar="NAME", help="Tests with a name: targets, realizar, das or batch."),
+    typer.Option("--suite", metavar="NAME", help=f"Tests with a name: {', '.join(SUITES)}."),
 ]
 Cases = Annotated[
     list[str] | None,

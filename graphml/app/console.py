@@ -33,8 +33,9 @@ LABELS = {
     "bench": "Measuring",
     "testing": "Testing ops",
     "trying": "Trying mistakes",
+    "tune": "Tuning kernels",
 }
-IN_BYTES = ("download", "mapping", "converting", "upload", "making", "checksum")
+IN_BYTES = ("download", "mapping", "converting", "copying", "upload", "making", "checksum")
 PATIENCE_S = 0.3  # work that is over sooner shows no bar
 # A model could steer the terminal that shows its answer.
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

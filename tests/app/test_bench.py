@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import sys
 from pathlib import Path
 
@@ -79,10 +81,19 @@ def test_compare_ends_with_1_where_something_is_slower(
         ("{", "wanted the JSON"),
         ("[1]", "row 0: wanted an object"),
         ('[{"n_prompt": "x"}]', "n_prompt: wanted"),
+        (json.dumps([{**results[0], "avg_ts": math.nan}]), "avg_ts: wanted"),
+        (json.dumps([{**results[0], "n_threads": 10**400}]), "n_threads: wanted"),
+        (json.dumps([{**results[0], "samples_ts": [1, None]}]), "samples_ts: wanted"),
+        (json.dumps([{**results[0], "ratio": "high"}]), "ratio: wanted"),
+        ("[" * 100_000, "wanted the JSON"),
     ]:
         after.write_text(text)
         assert words in bench("compare", before, after, code=1).stderr
     assert "cannot be read" in bench("compare", before, tmp_path / "none", code=1).stderr
+    after.write_text(json.dumps(results[1:]), encoding="utf-8-sig")
+    words = f"only in {before}: {results[0]['model_type']}, cpu, 1 thread, pp4 @ d3\n"
+    assert words in bench("compare", before, after).stdout
+    assert json.loads(bench("compare", after, before, "--json").stdout)["only_b"]
     assert "--fail-over: wanted" in bench("compare", before, before, "--fail-over", "much", code=1).stderr
 
 
@@ -101,6 +112,9 @@ def test_compare_ends_with_1_where_something_is_slower(
         (["-ctk", "q9"], "kv: wanted one of"),
         (["--backend", "abacus"], "abacus"),
         (["--peer", "llama.cpp", "--peer-python", "/no/python"], "/no/python cannot be started"),
+        (["--peer", "llama.cpp", "--peer-python", "cat"], "llama.cpp: its process said what is no answer"),
+        (["--suite", "das", "-p", "64", "-ctk", "q8_0"], "--suite das: wanted no -p, -ctk"),
+        (["--case", "q8"], "--case: wanted --suite too"),
     ],
 )
 def test_what_cannot_be_measured_is_told_in_a_line(arguments: list[str], words: str, path: Path) -> None:
@@ -140,6 +154,9 @@ def test_pictures_are_drawn(path: Path, tmp_path: Path) -> None:
         assert content.startswith(b"\x89PNG")
         assert len(content) > 10_000
     (tmp_path / "file").write_text("")
-    message = bench("-m", path, *SMALL, "--plot", tmp_path / "file", code=1).stderr
-    assert "--plot" in message
-    assert "cannot be written" in message
+    done = bench("-m", path, *SMALL, "--plot", tmp_path / "file", code=1)
+    assert re.search("--plot .*cannot be written", done.stderr)
+    assert done.stdout == ""  # before anything is measured
+    cases = ["--suite", "batch", "--case", "1 seq*", "--case", "2 seq*"]
+    bench("-m", path, *cases, "-r", 1, "-t", 1, "--no-warmup", "--plot", tmp_path / "curve")
+    assert [one.name for one in (tmp_path / "curve").iterdir()] == ["sequences.png"]

@@ -185,6 +185,12 @@ def tolerance(kind: str, weights: np.ndarray, x: np.ndarray) -> np.ndarray:
     return np.asarray(2e-6 * (terms + 1))
 
 
+def relative_error(differences: list[np.ndarray], results: list[np.ndarray]) -> float:
+    """Sum of the differences' magnitudes over that of the exact results'."""
+    sums = [sum(float(np.abs(one).sum()) for one in several) for several in (differences, results)]
+    return sums[0] / max(sums[1], 1e-10)
+
+
 @pytest.mark.parametrize("k", [32, 96, 128, 576])
 def test_packing(k: int) -> None:
     rng = np.random.default_rng(k)
@@ -250,6 +256,7 @@ def test_products(factory: str, kind: str) -> None:
     rng = np.random.default_rng(len(kind))
     kernel = compile_kernels([kernel_ref(factory, kind)])[f"{factory}-{kind}"]
     for k in widths(kind):
+        differences, results = [], []
         for n, rows, with_residual, with_bias in SHAPES:
             weights, x = make_weights(kind, n, k, rng), rng.normal(size=(rows, k)).astype(np.float32)
             residual = rng.normal(size=(rows, n)).astype(np.float32) if with_residual else None
@@ -258,9 +265,12 @@ def test_products(factory: str, kind: str) -> None:
             wanted = wanted + (0 if bias is None else bias) + (0 if residual is None else residual)
             alone = multiply(kernel, kind, weights, x, 1, residual, bias)
             assert (np.abs(alone - wanted) <= tolerance(kind, weights, x)).all(), (k, n, rows)
+            differences.append(alone - wanted)
+            results.append(wanted)
             for threads in (2, 3):
                 shared = multiply(kernel, kind, weights, x, threads, residual, bias)
                 np.testing.assert_array_equal(shared, alone, err_msg=str((k, n, rows, threads)))
+        assert relative_error(differences, results) <= 1e-5, k
 
 
 @pytest.mark.parametrize("kind", ["q4_0", "f32"])

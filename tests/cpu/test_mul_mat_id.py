@@ -10,7 +10,7 @@ from graphml_quant import formats
 
 from graphml import settings
 from tests.cpu.kernels.running import THREADS, kernel, run
-from tests.cpu.test_mul_mat import guarded, pack, unpack
+from tests.cpu.test_mul_mat import guarded, pack, relative_error, unpack
 from tests.cpu.weights import ordinary_weights
 
 # One format per length of block, at other levels two; decoders are tested in test_format_kernels.
@@ -144,6 +144,7 @@ class PackedProduct(Product):
 
     def check(self, got: np.ndarray) -> None:
         assert (np.abs(got - self.exact) <= 1e-6 * (self.terms + 1)).all()
+        assert relative_error([got - self.exact], [self.exact]) <= 1e-5
 
 
 # One format of each kind of reader; the readers themselves are tested in test_mul_mat.

@@ -6,6 +6,7 @@ Reads the JSON of `graphml bench -o json|jsonl` and of llama-bench. Knows rows; 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,13 @@ from graphml.inspect.bench.rows import quartiles
 from graphml.inspect.names import printable
 
 LARGEST_BYTES = 64 << 20
+LARGEST = 1e18  # of any figure
 _KEY = ("model_filename", "quant", "n_threads", "n_batch", "n_ubatch", "type_k", "type_v", "n_prompt",
         "n_gen", "n_depth", "n_parallel")  # fmt: skip
-_DEFAULTS: Mapping[str, Any] = {"n_parallel": 1, "quant": "", "backends": ""}
+_DEFAULTS: Mapping[str, Any] = {"n_parallel": 1, "quant": "", "backends": "", "suite_case": ""}
+# What tells rows apart besides, and is left out, from the right, where the files have no row in common.
+# A suite may have one test at one setting twice, once beside a busy process.
+_MORE_KEYS = (("backends", "suite_case"), ("backends",), ())
 Record = Mapping[str, Any]
 
 
@@ -56,13 +61,13 @@ class Change:
 def read(path: Path) -> list[Record]:
     """The rows of a file; UsageError for one that cannot be read or holds something else."""
     try:
-        if path.stat().st_size > LARGEST_BYTES:
-            raise UsageError(
-                f"{path}: wanted results of a benchmark; the file has {path.stat().st_size} bytes"
-            )
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            raw = file.read(LARGEST_BYTES + 1)
+        text = raw[:LARGEST_BYTES].decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from None
+    if len(raw) > LARGEST_BYTES:
+        raise UsageError(f"{path}: wanted results of a benchmark; it has more than {LARGEST_BYTES >> 20} MiB")
     try:
         if text.lstrip().startswith("["):
             found = json.loads(text)
@@ -76,40 +81,80 @@ def read(path: Path) -> list[Record]:
 
 
 def _check(path: Path, number: int, one: Any) -> None:
+    """UsageError that names the field for a row that cannot be compared."""
     if not isinstance(one, dict):
         raise UsageError(f"{path}: row {number}: wanted an object; got {type(one).__name__}")
-    for name in ("n_prompt", "n_gen", "n_threads", "avg_ts", "stddev_ts"):
-        if not isinstance(one.get(name), int | float) or isinstance(one.get(name), bool):
-            raise UsageError(f"{path}: row {number}: {name}: wanted a number; got {one.get(name)!r}")
+    wanted = {"n_prompt": 0.0, "n_gen": 0.0, "n_threads": 1.0, "avg_ts": 0.0, "stddev_ts": 0.0}
+    if one.get("peer"):
+        wanted |= {"ratio": 0.0, "ratio_q1": 0.0, "ratio_q3": 0.0}
+    for name, least in wanted.items():
+        if not _is_number(one.get(name), least):
+            raise UsageError(
+                f"{path}: row {number}: {name}: wanted a number of at least {least:g}; got {one.get(name)!r}"
+            )
+    samples = one.get("samples_ts", [])
+    if not (isinstance(samples, list) and all(_is_number(value, 0.0) for value in samples)):
+        raise UsageError(f"{path}: row {number}: samples_ts: wanted a list of numbers of at least 0")
+
+
+def _is_number(value: Any, least: float) -> bool:
+    """Whether it is a finite number (JSON has whole ones of any length, Python reads NaN too)."""
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return plain and least <= value <= LARGEST and not math.isnan(value)
 
 
 def compare(a: Sequence[Record], b: Sequence[Record], by: str = "t/s") -> list[Change]:
     """The rows that both have, in the order of a. by: "t/s", or "ratio" to the peer that each was run with.
 
-    Rows are the same test at the same setting on the same backend, or, where no backend is in both, on any.
-    UsageError if no row is in both.
+    Rows are the same test at the same setting and of the same case of a suite on the same backend, or, where
+    none is in both so, on any. UsageError if no row is in both.
     """
     figure = _FIGURES.get(by)
     if figure is None:
         raise UsageError(f"--by: wanted {' or '.join(_FIGURES)}; got {by!r}")
-    for with_backend in (True, False):
-        theirs: dict[tuple[Any, ...], Record] = {}
+    found = []
+    for one, other in _pairs(a, b)[0]:
+        before, after = figure(one), figure(other)
+        if before is not None and after is not None:
+            found.append(_change(one, other, before, after))
+    if not found:
+        raise UsageError("the two files have no row in common: same model, threads, types and test")
+    return found
+
+
+def left_over(a: Sequence[Record], b: Sequence[Record]) -> tuple[list[str], list[str]]:
+    """What the rows that only a has are called, and those that only b has."""
+    _, only_a, only_b = _pairs(a, b)
+    return [_name(one) for one in only_a], [_name(one) for one in only_b]
+
+
+def _pairs(
+    a: Sequence[Record], b: Sequence[Record]
+) -> tuple[list[tuple[Record, Record]], list[Record], list[Record]]:
+    """Rows of both, in the order of a, and those of each that have no counterpart."""
+    for more in _MORE_KEYS:
+        theirs: dict[tuple[str, ...], Record] = {}
         for one in b:
-            theirs.setdefault(_key(one, with_backend), one)
-        found = []
-        for one in a:
-            other = theirs.get(_key(one, with_backend))
-            figures = None if other is None else (figure(one), figure(other))
-            if other is not None and figures is not None and figures[0] and figures[1]:
-                found.append(_change(one, other, *figures))
+            theirs.setdefault(_key(one, more), one)
+        keys = [_key(one, more) for one in a]
+        found = [(one, theirs[key]) for one, key in zip(a, keys, strict=True) if key in theirs]
         if found:
-            return found
-    raise UsageError("the two files have no row in common: same model, threads, types and test")
+            only_a = [one for one, key in zip(a, keys, strict=True) if key not in theirs]
+            return found, only_a, [one for one in b if _key(one, more) not in keys]
+    return [], list(a), list(b)
 
 
-def _key(one: Record, with_backend: bool) -> tuple[Any, ...]:
-    names = (*_KEY, "backends") if with_backend else _KEY
-    key = [one.get(name, _DEFAULTS.get(name)) for name in names]
+def _name(one: Record) -> str:
+    """As "llama 1.1B Q4_0, cpu, 2 threads, tg64"."""
+    test = str(one.get("suite_case") or "") + " " * bool(one.get("suite_case"))
+    test += str(one.get("test") or _test_name(one))
+    threads = f"{int(one['n_threads'])} thread{'s' * (one['n_threads'] > 1)}"
+    parts = (one.get("model_type", ""), one.get("backends", ""), threads, test)
+    return printable(", ".join(str(part) for part in parts if part))
+
+
+def _key(one: Record, more: Sequence[str]) -> tuple[str, ...]:
+    key = [one.get(name, _DEFAULTS.get(name)) for name in (*_KEY, *more)]
     key[0] = str(key[0]).replace("\\", "/").rpartition("/")[2]
     return tuple(map(str, key))
 
@@ -119,7 +164,7 @@ _Figure = tuple[float, tuple[float, float]]
 
 def _rate(one: Record) -> _Figure | None:
     samples = one.get("samples_ts")
-    if isinstance(samples, list) and samples and all(isinstance(value, int | float) for value in samples):
+    if samples:
         q1, median, q3 = quartiles([float(value) for value in samples])
         return median, (q1, q3)
     mean, deviation = float(one["avg_ts"]), float(one["stddev_ts"])

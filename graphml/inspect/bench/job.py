@@ -18,7 +18,7 @@ from graphml.inspect.bench.describe import Environment, sha256
 from graphml.inspect.bench.measure import measure
 from graphml.inspect.bench.plan import Setting, Test
 from graphml.inspect.bench.rows import Context, Row, rows
-from graphml.inspect.bench.side import ProcessSide
+from graphml.inspect.bench.side import ProcessSide, Side
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,18 @@ class Job:
         """Measure, and give the rows as they come."""
         digests: dict[str, str] = {}
         for setting in self.settings:
-            if self.hashed and setting.model not in digests:
-                digests[setting.model] = sha256(Path(setting.model), progress)
-            yield from self._setting(setting, digests.get(setting.model, ""), progress)
+            if setting.model not in digests:
+                digests[setting.model] = self.digest(setting, progress)
+            yield from self._setting(setting, digests[setting.model], progress)
+
+    def digest(self, setting: Setting, progress: Progress = no_progress) -> str:
+        """The model's checksum, "" where rows do not name it."""
+        return sha256(Path(setting.model), progress) if self.hashed else ""
+
+    def shared(self, setting: Setting, sides: Sequence[Side], digest: str) -> Context:
+        """What the rows of a setting have in common, measured on these sides from now on."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return Context(setting, [side.about for side in sides], self.environment, now, digest)
 
     def _setting(self, setting: Setting, digest: str, progress: Progress) -> Iterator[Row]:
         with ExitStack() as stack:
@@ -58,8 +67,7 @@ class Job:
                 )
                 for engine, backend in self.engines
             ]
-            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            shared = Context(setting, [side.about for side in sides], self.environment, now, digest)
+            shared = self.shared(setting, sides, digest)
             probe = None if self.bandwidth is None else partial(self.bandwidth, setting.threads)
             for found in measure(
                 sides, self.tests, self.repetitions, probe, self.warm, delay_s=self.delay_s, progress=progress

@@ -5,7 +5,9 @@ Knows rows and profiles; measures nothing. matplotlib is imported when something
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,23 +35,42 @@ INCHES, DPI = (8.0, 5.0), 120
 Line = tuple[str, list[tuple[float, float, float, float]]]
 
 
-def draw(folder: Path, rows: Sequence[Row], profile: Profile, bandwidth: float, flops: float) -> list[Path]:
-    """Draw all that the rows have two values of, and the roofline; the files that were written.
-
-    bandwidth, flops: bytes and float32 operations a second that were measured here. UsageError without
-    matplotlib, or for a folder that cannot be written.
-    """
+def ready(folder: Path) -> None:
+    """Make the folder; UsageError where nothing could be drawn, which is better known before measuring."""
     try:
         import matplotlib
     except ImportError:
         raise UsageError("--plot: matplotlib is not installed; pip install 'graphml-engine[plots]'") from None
     matplotlib.use("Agg")
-    try:
+    with _writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        found = [_speed(folder, rows, field) for field in AXES if len({getattr(r, field) for r in rows}) > 1]
-        return [*found, *(_roofline(folder, profile, stage, bandwidth, flops) for stage in profile.stages)]
+        tempfile.TemporaryFile(dir=folder).close()
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise UsageError(f"--plot {folder}: cannot be written: {error.strerror or error}") from None
+
+
+def draw_speeds(folder: Path, rows: Sequence[Row]) -> list[Path]:
+    """Draw tokens per second against all that rows with nothing else between them have two values of.
+
+    The files that were written. UsageError for a folder that cannot be written.
+    """
+    with _writing(folder):
+        return [_speed(folder, rows, field) for field in AXES if lines(rows, field)]
+
+
+def draw_rooflines(folder: Path, profile: Profile, bandwidth: float, flops: float) -> list[Path]:
+    """Draw the roofline of each stage; the files that were written.
+
+    bandwidth, flops: bytes and float32 operations a second that were measured here.
+    """
+    with _writing(folder):
+        return [_roofline(folder, profile, stage, bandwidth, flops) for stage in profile.stages]
 
 
 def lines(rows: Sequence[Row], field: str) -> list[Line]:

@@ -71,7 +71,7 @@ class ProcessSide:
             reason = error.strerror or error
             raise UsageError(f"{self.name}: {command[0]} cannot be started: {reason}") from None
         try:
-            self.about = self._ask(dataclasses.asdict(setting))
+            self.about = self._ask(dataclasses.asdict(setting), "engine_version")
         except BaseException:
             self.close()
             raise
@@ -82,7 +82,7 @@ class ProcessSide:
 
     def run(self) -> int:
         """See `Side`."""
-        return int(self._ask({"do": "run"})["ns"])
+        return int(self._ask({"do": "run"}, "ns")["ns"])
 
     def bound(self, bandwidth: float, usual_s: float) -> dict[str, float]:
         """See `Side`."""
@@ -91,7 +91,7 @@ class ProcessSide:
 
     def resident(self) -> int:
         """See `Side`."""
-        return int(self._ask({"do": "memory"})["resident"])
+        return int(self._ask({"do": "memory"}, "resident")["resident"])
 
     def close(self) -> None:
         """See `Side`. A process that does not end by itself is ended."""
@@ -117,8 +117,8 @@ class ProcessSide:
             self._process.kill()
         self.close()
 
-    def _ask(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Send a command; the answer, or the error that came instead of one."""
+    def _ask(self, command: dict[str, Any], wanted: str | None = None) -> dict[str, Any]:
+        """Send a command; the answer, which has the `wanted` field, or the error that came instead of one."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -130,10 +130,14 @@ class ProcessSide:
             line = ""
         if not line:
             raise BackendError(f"{self.name}: its process ended with {process.wait()}: {self._last_words()}")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
+        answer: Any = None
+        with contextlib.suppress(ValueError, RecursionError):
+            answer = json.loads(line)
+        if isinstance(answer, dict) and "error" in answer:
             kind = getattr(errors, answer["kind"], BackendError)
             raise kind(f"{self.name}: {answer['error']}")
+        if not isinstance(answer, dict) or (wanted is not None and wanted not in answer):
+            raise BackendError(f"{self.name}: its process said what is no answer: {line.strip()[:80]!r}")
         return answer
 
     def _last_words(self) -> str:

@@ -16,7 +16,7 @@ from graphml.backend import Progress, no_progress
 from graphml.inspect.bench.job import Job
 from graphml.inspect.bench.measure import measure
 from graphml.inspect.bench.plan import Setting
-from graphml.inspect.bench.rows import Context, Row, rows
+from graphml.inspect.bench.rows import Row, rows
 from graphml.inspect.bench.side import ProcessSide
 from graphml.inspect.bench.suites import Case, Goal
 
@@ -108,6 +108,7 @@ def run_cases(
 
 def _beside_busy(job: Job, setting: Setting, busy: int, progress: Progress) -> Iterator[Row]:
     """All threads beside one thread, both graphml's, while other processes keep processors busy."""
+    digest = job.digest(setting, progress)
     with ExitStack() as stack:
         sides = [
             stack.enter_context(ProcessSide(replace(setting, threads=count)))
@@ -115,7 +116,7 @@ def _beside_busy(job: Job, setting: Setting, busy: int, progress: Progress) -> I
         ]
         sides[1].name = "one thread"
         stack.enter_context(_busy_processes(busy))
-        shared = Context(setting, [side.about for side in sides], job.environment, "")
+        shared = job.shared(setting, sides, digest)
         for found in measure(sides, job.tests, job.repetitions, warm=job.warm, progress=progress):
             yield from rows(found, shared)
 

@@ -6,12 +6,13 @@ import csv
 import json
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from graphml.errors import UsageError
 from graphml.inspect.bench import plan
-from graphml.inspect.bench.compare import compare, markdown
+from graphml.inspect.bench.compare import compare, left_over, markdown
 from graphml.inspect.bench.measure import Round, measure, order, warm_up
 from graphml.inspect.bench.plan import Test
 from graphml.inspect.bench.ranges import pairs, whole_numbers, words
@@ -208,6 +209,26 @@ def test_rows_are_matched_by_test_and_setting() -> None:
     }
     (change,) = compare(before[:1], [llama_bench])
     assert (change.test, change.b) == ("pp8", theirs["avg_ts"])
+
+
+def test_the_cases_of_a_suite_are_told_apart() -> None:
+    """A suite has one test at one setting twice: alone, and beside a busy process."""
+    made = [replace(row(ns=[taken] * 3), suite_case=name) for name, taken in (("alone", 10), ("busy", 20))]
+    slower = [made[0], replace(row(ns=[40] * 3), suite_case="busy")]
+    assert [round(one.change, 3) for one in compare(as_records(*made), as_records(*slower))] == [0.0, -0.5]
+    assert len(compare(as_records(*made), as_records(row()))) == 2  # of which the other file knows nothing
+
+
+def test_rows_without_a_counterpart_are_named() -> None:
+    before = as_records(row(Test(8, 0)), row(Test(0, 8)), replace(row(Test(0, 8, 64)), suite_case="deep"))
+    after = as_records(row(Test(0, 8)), row(Test(0, 8), threads=1))
+    only_a, only_b = left_over(before, after)
+    assert only_a == [
+        "llama 1.1B Q4_0, cpu, 2 threads, pp8",
+        "llama 1.1B Q4_0, cpu, 2 threads, deep tg8 @ d64",
+    ]
+    assert only_b == ["llama 1.1B Q4_0, cpu, 1 thread, tg8"]
+    assert left_over(before, before) == ([], [])
 
 
 def test_ratios_can_be_compared_where_the_machine_is_not_the_same() -> None:

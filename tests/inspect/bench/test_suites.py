@@ -10,6 +10,7 @@ import pytest
 
 from graphml.errors import UsageError
 from graphml.inspect.bench import plots, suite_run
+from graphml.inspect.bench.describe import sha256
 from graphml.inspect.bench.job import Job
 from graphml.inspect.bench.mixes import file_type
 from graphml.inspect.bench.plan import Test
@@ -93,7 +94,7 @@ def test_cases_are_run_with_their_threads_and_beside_busy_processes(tmp_path: Pa
         Case("in fp32", "one", "Q8_0", tokens, repetitions=1, quant="fp32", threads=(1,)),
         Case("busy", "two", "F16", tokens, (Goal("ratio", 0.0),), repetitions=1, threads=(2,), busy=1),
     ]
-    base = Job([], [], [("graphml", "cpu")], ENVIRONMENT, warm=False)
+    base = Job([], [], [("graphml", "cpu")], ENVIRONMENT, warm=False, hashed=True)
     found = list(run_cases(cases, [1, 2], models, base))
     assert [(one.case.name, one.row.n_threads, one.row.test, one.row.quant) for one in found] == [
         ("prompt", 1, "pp4", ""), ("tokens", 1, "tg2", ""), ("in fp32", 1, "tg2", "fp32"),
@@ -101,6 +102,8 @@ def test_cases_are_run_with_their_threads_and_beside_busy_processes(tmp_path: Pa
     ]  # fmt: skip
     assert asked == [("one", "Q8_0"), ("one", "Q8_0"), ("one", "Q8_0"), ("two", "F16")]
     assert found[-1].row.peer == "one thread"
+    assert {one.row.model_sha256 for one in found} == {sha256(path)}
+    assert all(one.row.test_time.startswith("20") for one in found)
     assert found[-1].verdict == "PASS"
     assert found[1].verdict == "PASS"  # 0 is reached without a peer too
 
