@@ -53,19 +53,9 @@ def numa() -> str | None:
     return os.environ.get("GRAPHML_NUMA") or None
 
 
-def wgpu_adapter() -> str | None:
-    """`GRAPHML_WGPU_ADAPTER`: number of the adapter, or a part of its name; unset: the first."""
-    return os.environ.get("GRAPHML_WGPU_ADAPTER") or None
-
-
-def opencl_device() -> str | None:
-    """`GRAPHML_OPENCL_DEVICE`: number of the device, or a part of its name; unset: the first."""
-    return os.environ.get("GRAPHML_OPENCL_DEVICE") or None
-
-
-def opencl_options() -> list[str]:
-    """`GRAPHML_OPENCL_OPTIONS`: more options for OpenCL compilers (`-cl-opt-disable`); unset: none."""
-    return os.environ.get("GRAPHML_OPENCL_OPTIONS", "").split()
+def of_backend(backend: str, name: str) -> str | None:
+    """`GRAPHML_<BACKEND>_<NAME>`: what a backend, a stranger's too, lets its users choose; unset: None."""
+    return os.environ.get(f"GRAPHML_{backend}_{name}".upper()) or None
 
 
 def tuned() -> bool:

@@ -42,7 +42,7 @@ def sharing(find: Callable[[str], Backend]) -> Callable[[str], Backend]:
     drivers: dict[tuple[str | None, ...], Driver] = {}
 
     def opened(backend: Backend, threads: int | None) -> Device:
-        chosen = settings.wgpu_adapter(), settings.opencl_device(), *settings.opencl_options()
+        chosen = (settings.of_backend(backend.name, what) for what in ("adapter", "device", "options"))
         key = backend.name, *chosen
         if key not in drivers:
             device = backend.open(threads)

@@ -50,7 +50,7 @@ def devices() -> tuple[Any, ...]:
 def used() -> int:
     """The number of the device that `GRAPHML_OPENCL_DEVICE` names, or the first."""
     found = [facts(device) for device in devices()]
-    return choose(found, settings.opencl_device(), "GRAPHML_OPENCL_DEVICE")
+    return choose(found, settings.of_backend("opencl", "device"), "GRAPHML_OPENCL_DEVICE")
 
 
 def version(device: Any) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ class Programs:
         self._context, self._device = context, device
         newer = facts.has_subgroups or facts.has_dot4
         standard = "-cl-std=CL3.0" if newer and version(device) >= (3, 0) else "-cl-std=CL1.2"
-        self._options = [standard, *settings.opencl_options()]
+        self._options = [standard, *(settings.of_backend("opencl", "options") or "").split()]
         self._keeps = device.platform.name != _KEEPS_PROGRAMS
         self._by_kernel: dict[Specialised, Any] = {}
         self._by_text: dict[str, Any] = {}

@@ -16,6 +16,7 @@ from graphml_gpu.driver import Facts, Kind
 from graphml import settings
 from graphml.engine.memory import main_memory
 from graphml.errors import BackendError
+from graphml_wgpu import vulkan
 
 FEATURES = ("shader-f16", "subgroup", "subgroup-barrier", "timestamp-query")
 """Features that are switched on where they are offered."""
@@ -61,21 +62,22 @@ def adapters() -> tuple[Any, ...]:
 def used() -> int:
     """The number of the adapter that `GRAPHML_WGPU_ADAPTER` names, or the first."""
     found = [facts(adapter) for adapter in adapters()]
-    return choose(found, settings.wgpu_adapter(), "GRAPHML_WGPU_ADAPTER")
+    return choose(found, settings.of_backend("wgpu", "adapter"), "GRAPHML_WGPU_ADAPTER")
 
 
 def facts(adapter: Any) -> Facts:
     """What an adapter is and can do; all of it is requested when a device is opened."""
     info, limits, features = adapter.info, adapter.limits, adapter.features
     kind: Kind = _KINDS.get(info["adapter_type"], "other")
-    subgroups = "subgroup" in features
+    told = _told(info)
+    least, most = _subgroup_sizes(told) if "subgroup" in features else (1, 1)
     return Facts(
         name=info["device"],
         vendor=info["vendor"],
         driver=f"{info['backend_type']}, {info['description']}".rstrip(", "),
         backend="wgpu",
         kind=kind,
-        memory_bytes=main_memory() if kind == "cpu" else None,
+        memory_bytes=_memory_bytes(told, kind),
         max_buffer_bytes=limits["max-buffer-size"],
         max_binding_bytes=limits["max-storage-buffer-binding-size"],
         max_bindings=limits["max-storage-buffers-per-shader-stage"],
@@ -90,13 +92,34 @@ def facts(adapter: Any) -> Facts:
         offset_alignment=max(
             limits["min-storage-buffer-offset-alignment"], limits["min-uniform-buffer-offset-alignment"]
         ),
-        # wgpu 0.32 spells the names of these two so
-        subgroup_min=int(info.get("stackgroup_min_size", 1)) if subgroups else 1,
-        subgroup_max=int(info.get("stackgroup_max_size", 1)) if subgroups else 1,
-        has_subgroups=subgroups,
+        subgroup_min=least,
+        subgroup_max=most,
+        has_subgroups="subgroup" in features,
         has_f16="shader-f16" in features,
         # WGSL has the function everywhere; Metal has no instruction for it
         has_dot4=info["backend_type"] in ("Vulkan", "D3D12"),
         has_timestamps="timestamp-query" in features,
         unified_memory=kind in ("cpu", "integrated"),
     )
+
+
+def _told(info: Any) -> vulkan.Told | None:
+    """What Vulkan tells of an adapter beyond what wgpu does."""
+    if info["backend_type"] != "Vulkan":
+        return None
+    return vulkan.devices().get((info["vendor_id"], info["device_id"], info["device"]))
+
+
+def _subgroup_sizes(told: vulkan.Told | None) -> tuple[int, int]:
+    """The least and the most invocations of a subgroup; what WebGPU allows where nobody tells.
+
+    That is what wgpu-py has in `adapter.info`, for every adapter: wgpu-native 29 does not tell it.
+    """
+    return (told.subgroups if told else None) or (4, 128)
+
+
+def _memory_bytes(told: vulkan.Told | None, kind: Kind) -> int | None:
+    """The device's memory, if known; that of an integrated one may go beyond its own."""
+    if kind == "cpu":
+        return main_memory()
+    return told.memory_bytes if told and kind == "discrete" else None

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from graphml_gpu.language import (
     global_id,
     group_sum,
     kernel,
+    subgroup_size,
     u32,
 )
 
@@ -125,6 +127,50 @@ def test_facts_are_those_of_a_device_that_can_be_used(driver: Driver) -> None:
         facts.has_dot4,
     )
     assert features.subgroup_min == facts.subgroup_min
+
+
+@kernel
+def subgroup_sizes(out: Write[u32], *, GROUP: int = 64) -> None:
+    """How many invocations each one's subgroup has. out [groups * GROUP]."""
+    out[global_id(0)] = subgroup_size()
+
+
+def test_subgroups_are_as_large_as_the_facts_say(driver: Driver) -> None:
+    facts = driver.facts
+    if not facts.has_subgroups:
+        pytest.skip(f"{facts.name} has no subgroups")
+    made, out, words = (
+        subgroup_sizes.specialise(facts.features()),
+        driver.buffer(256, "out"),
+        driver.buffer(16, "w"),
+    )
+    driver.write(words, 0, made.words({}))
+    driver.submit(driver.record([Bound(made, ((out, 0, 256),), (words, 0, 16))]), [(1, 1, 1)])
+    found = driver.read([(out, 0, 256)])[0].view(np.uint32)
+    assert facts.subgroup_min <= found.min() <= found.max() <= facts.subgroup_max
+    if "llvmpipe" in facts.name:  # it has one size; wgpu-py tells 4 to 128 of every device
+        assert facts.subgroup_min == facts.subgroup_max == found[0]
+
+
+def test_vulkan_tells_how_much_memory_a_graphics_card_has() -> None:
+    opened("wgpu")
+    from graphml_wgpu import adapters, vulkan
+
+    found = [one for one in adapters.adapters() if one.info["backend_type"] == "Vulkan"]
+    if not found:
+        pytest.skip("no adapter of Vulkan")
+    real = found[0]
+    info = {**real.info, "adapter_type": "DiscreteGPU"}
+    card = SimpleNamespace(info=info, limits=real.limits, features=real.features)
+    facts = adapters.facts(card)
+    assert (facts.kind, facts.unified_memory) == ("discrete", False)
+    assert (
+        facts.memory_bytes
+        == vulkan.devices()[info["vendor_id"], info["device_id"], info["device"]].memory_bytes
+    )
+    assert facts.memory_bytes > 1 << 28
+    card.info = {**info, "device": "another"}
+    assert adapters.facts(card).memory_bytes is None
 
 
 def test_what_is_read_later_is_what_was_there(driver: Driver) -> None:
