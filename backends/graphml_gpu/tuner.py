@@ -81,13 +81,21 @@ class _Bench:
         shape = (min(_CHECKED_ROWS, self._product.n), self._product.k)
         return graphml_quant.dequantize(kind, rows, shape).astype(np.float64)
 
-    def made(self, parameters: Parameters) -> GpuProgram:
-        """The product with some parameters; `BackendError` where it is wrong."""
+    def made(self, parameters: Parameters, usual: bool) -> GpuProgram | None:
+        """The product with some parameters; None where the device cannot run it with others than the usual.
+
+        `BackendError` where the product is wrong.
+        """
         plan = plan_memory(self._graph, self._device)
-        chosen = Tuning({self._product: parameters})
-        program = GpuProgram(self._graph, plan, {"w": self._weight}, self._device.memory, no_progress, chosen)
-        program.inputs["x"][...] = self._x
-        y = self._run(program)["y"][:, : self._wanted.shape[1]]
+        chosen, memory = Tuning({self._product: parameters}), self._device.memory
+        try:
+            program = GpuProgram(self._graph, plan, {"w": self._weight}, memory, no_progress, chosen)
+            program.inputs["x"][...] = self._x
+            y = self._run(program)["y"][:, : self._wanted.shape[1]]
+        except BackendError:  # too many registers for the group, say, which only the compiler knows
+            if usual:
+                raise
+            return None
         error = ((y - self._wanted) ** 2).sum() / max((self._wanted**2).sum(), 1e-300)
         if not error < _WRONG:
             raise BackendError(f"{self._product} with {dict(parameters)} is wrong, NMSE {error:.3g}")
@@ -113,8 +121,10 @@ class _Bench:
 def _search(problem: _Problem, weight: Array, device: GpuDevice) -> tuple[Parameters, float, float]:
     """The best parameters (none: the usual), seconds with the usual and with these."""
     bench = _Bench(problem, weight, device)
-    candidates = tuning.candidates(device.facts, problem.product)
-    programs = [bench.made(parameters) for parameters in candidates]
+    every = tuning.candidates(device.facts, problem.product)
+    made = [(parameters, bench.made(parameters, usual=i == 0)) for i, parameters in enumerate(every)]
+    candidates = [parameters for parameters, program in made if program is not None]
+    programs = [program for _, program in made if program is not None]
     times = bench.medians(programs)
     best = min(range(len(times)), key=times.__getitem__)
     if best == 0 or times[best] >= _WORTH * times[0]:
@@ -128,15 +138,15 @@ def tune(
 ) -> list[Tuned]:
     """See `graphml.backend.TunableDevice`."""
     problems = _problems(graphs)
-    results, found = {}, []
+    found = []
     for done, problem in enumerate(problems):
         progress("tune", done, len(problems))
         product = problem.product
         parameters, usual_s, tuned_s = _search(problem, np.asarray(weights[problem.weight.name]), device)
-        results[product] = {"parameters": dict(parameters), "usual_s": usual_s, "tuned_s": tuned_s}
+        result = {"parameters": dict(parameters), "usual_s": usual_s, "tuned_s": tuned_s}
+        tuning.save(device.facts, {product: result})  # now: who interrupts the rest keeps this
         kernel = "mat_vec" if tuning.takes_few(device.facts, product.columns) else "mat_mul"
         shape = f"{product.n} x {product.k}, {product.columns} rows"
         found.append(Tuned(f"{kernel}-{product.format}", shape, dict(parameters), usual_s, tuned_s))
     progress("tune", len(problems), len(problems))
-    tuning.save(device.facts, results)
     return found

@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphml import tuning_file
-from graphml.errors import BackendError
+from graphml import settings, tuning_file
+from graphml.errors import BackendError, UsageError
 from graphml_gpu.driver import Facts
 
 FEW = 8
@@ -73,8 +73,15 @@ UNTUNED = Tuning()
 
 
 def is_processor(facts: Facts) -> bool:
-    """Whether the device runs invocations one after the other: sharing costs, what they repeat is cached."""
-    return facts.kind == "cpu"
+    """Whether the device runs invocations one after the other: sharing costs, what they repeat is cached.
+
+    `GRAPHML_GPU_KERNELS=graphics` has processors run the kernels of graphics cards, to try these
+    where there is none. Raises `UsageError` for another value.
+    """
+    wanted = settings.of_backend("gpu", "kernels")
+    if wanted not in (None, "graphics"):
+        raise UsageError(f"GRAPHML_GPU_KERNELS: wanted graphics, or nothing; got {wanted!r}")
+    return facts.kind == "cpu" and wanted is None
 
 
 def takes_few(facts: Facts, columns: int) -> bool:
@@ -150,7 +157,8 @@ def _sources_hash() -> str:
 
 
 def _device(facts: Facts) -> dict[str, str]:
-    return {"device": f"{facts.backend}: {facts.name}", "driver": facts.driver}
+    kernels = ", kernels of graphics cards" if facts.kind == "cpu" and not is_processor(facts) else ""
+    return {"device": f"{facts.backend}: {facts.name}{kernels}", "driver": facts.driver}
 
 
 def _product(entry: Mapping[str, Any]) -> Product:

@@ -13,10 +13,10 @@ from graphml_gpu.device import GpuDevice
 from graphml_gpu.driver import Facts
 from graphml_gpu.plain_driver import FACTS, PlainDriver
 from graphml_gpu.program import GpuProgram
-from graphml_gpu.tuning import Product
+from graphml_gpu.tuning import Product, Tuning
 
 from graphml.backend import TunableDevice, no_progress
-from graphml.errors import BackendError
+from graphml.errors import BackendError, UsageError
 from graphml.ir.dtype import F32
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
@@ -116,6 +116,69 @@ def test_entries_are_checked_when_they_are_used(file: Path) -> None:
     tuning.save(FACTS, {shape: {**result, "parameters": {}}})
     device.use_tuning(True)
     assert groups(device) == [16]
+
+
+def test_what_a_device_cannot_run_is_left_out_but_for_the_usual(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was found of the products before is kept by then."""
+    refused: list[object] = [OTHER]
+
+    def made(
+        graph: Graph, plan: object, weights: object, memory: object, progress: object, chosen: Tuning
+    ) -> GpuProgram:
+        if any(one in refused for one in chosen.entries.values()):
+            raise BackendError("too many registers")
+        return GpuProgram(graph, plan, weights, memory, progress, chosen)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(tuner, "GpuProgram", made)
+    graph, weights = product()
+    (found,) = GpuDevice(PlainDriver()).tune([graph], weights, no_progress)
+    assert found.parameters == {}
+    file.unlink()
+    run = tuner._search
+
+    def second_fails(problem: tuner._Problem, weight: Array, device: GpuDevice) -> object:
+        if file.exists():
+            raise KeyboardInterrupt
+        return run(problem, weight, device)
+
+    monkeypatch.setattr(tuner, "_search", second_fails)
+    g = Builder()
+    other = g.weight("w", F32, (N, K)), g.input("x", F32, (Symbol("T", 1), K))
+    with pytest.raises(KeyboardInterrupt):
+        GpuDevice(PlainDriver()).tune([graph, g.finish(y=g.make(linear, *other))], weights, no_progress)
+    assert len(json.loads(file.read_text())["entries"]) == 1
+    refused.append(USUAL)
+    file.unlink()
+    with pytest.raises(BackendError, match="too many registers"):
+        GpuDevice(PlainDriver()).tune([graph], weights, no_progress)
+
+
+def test_processors_may_run_the_kernels_of_graphics_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = Product("q4_0", 5000, 576, 100)
+    own, theirs = (
+        tuning.usual(FACTS, shape),
+        tuning.usual(dataclasses.replace(GRAPHICS, max_group=256), shape),
+    )
+    assert own != theirs
+    monkeypatch.setenv("GRAPHML_GPU_KERNELS", "graphics")
+    assert tuning.usual(FACTS, shape) == theirs
+    monkeypatch.setenv("GRAPHML_GPU_KERNELS", "cards")
+    with pytest.raises(UsageError, match="GRAPHML_GPU_KERNELS: wanted graphics, or nothing; got 'cards'"):
+        tuning.usual(FACTS, shape)
+
+
+def test_kernels_of_graphics_cards_are_tuned_for_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "path", lambda: tmp_path / "tuning.json")
+    shape = Product("f32", N, K, ROWS)
+    monkeypatch.setenv("GRAPHML_GPU_KERNELS", "graphics")
+    tuning.save(FACTS, {shape: {"parameters": OTHER, "usual_s": 2.0, "tuned_s": 1.0}})
+    assert tuning.load(FACTS).entries
+    monkeypatch.delenv("GRAPHML_GPU_KERNELS")
+    assert not tuning.load(FACTS).entries
 
 
 @pytest.mark.parametrize("facts", [FACTS, GRAPHICS])

@@ -27,8 +27,7 @@ on_devices = pytest.mark.parametrize("device", ["wgpu", "opencl"])
 
 @pytest.fixture(autouse=True)
 def as_on_a_graphics_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "is_processor", lambda facts: False)
-    monkeypatch.setattr("graphml_gpu.lowering.experts.is_processor", lambda facts: False)
+    monkeypatch.setenv("GRAPHML_GPU_KERNELS", "graphics")
 
 
 def check(graph: Graph, values: dict[str, Array], device: str) -> None:
