@@ -85,12 +85,13 @@ class Found:
 def bring_loaders(kit: Path, found: Found, has: Callable[..., bool] = loads) -> None:
     """Link the libraries of the kit that the system lacks to a folder: none of its own comes behind them."""
     links, libraries = kit / "lib", kit / "loaders" / "usr" / "lib" / f"{platform.machine()}-linux-gnu"
+    for link in links.glob("*"):  # of a machine where the kit was before
+        link.unlink()
     for file in sorted(libraries.glob("*.so.*")):
-        link, is_asked_for = links / file.name, re.fullmatch(r".+\.so\.\d+", file.name)
-        if is_asked_for and not link.is_symlink() and not has(file.name):
+        if re.fullmatch(r".+\.so\.\d+", file.name) and not has(file.name):
             links.mkdir(exist_ok=True)
-            link.symlink_to(file)
-    if links.is_dir():
+            (links / file.name).symlink_to(file)
+    if any(links.glob("*")):
         found.before("LD_LIBRARY_PATH", links)
 
 
