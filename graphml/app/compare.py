@@ -14,7 +14,8 @@ from graphml.app.groups import grouped
 from graphml.errors import UsageError
 from graphml.inspect.compare import Row, as_markdown, with_errors
 from graphml.inspect.compare import compare as compare_runs
-from graphml.inspect.observe import Observation, observe, save
+from graphml.inspect.findings import told
+from graphml.inspect.observe import observe, save
 from graphml.inspect.stages import describe_model
 
 
@@ -59,13 +60,9 @@ def compare(
             }
         )  # fmt: skip
         return
-    print(f"# {path}: {_told(run)} against {_told(other_run)}, {len(sides.ids)} tokens\n")
+    print(f"# {path}: {told(run)} against {told(other_run)}, {len(sides.ids)} tokens\n")
     print(as_markdown(rows))
     print(_ending(rows))
-
-
-def _told(run: Observation) -> str:
-    return run.facts["backend"] + (f" --fuse={run.facts['fuse']}" if run.facts["fuse"] else "")
 
 
 def _ending(rows: list[Row]) -> str:

@@ -20,7 +20,7 @@ _KINDS = {
 
 def as_text(found: Bisection, a: Observation, b: Observation) -> str:
     """The verdict, the readings around it, the inside of the node, and what else is wrong."""
-    head = f"{_told(a)} against {_told(b)}, {len(a.ids)} tokens, {len(found.readings)} values\n"
+    head = f"{told(a)} against {told(b)}, {len(a.ids)} tokens, {len(found.readings)} values\n"
     first = found.first
     if first is None:
         return head + _nothing(found)
@@ -32,7 +32,8 @@ def as_text(found: Bisection, a: Observation, b: Observation) -> str:
     return "\n".join(parts)
 
 
-def _told(run: Observation) -> str:
+def told(run: Observation) -> str:
+    """The backend of a run, and its fusions where they are not the usual ones."""
     return run.facts["backend"] + (f" --fuse={run.facts['fuse']}" if run.facts["fuse"] else "")
 
 

@@ -1,27 +1,16 @@
-"""The drivers of GPU libraries, each on the first device of this machine: memory, recordings, times, errors.
-
-Where a library has no device the tests are skipped and say what is missing.
-"""
+"""The drivers of GPU libraries, each on the first device of this machine: memory, recordings, times."""
 
 from __future__ import annotations
 
-import dataclasses
-import logging
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from graphml_gpu.driver import Bound, Buffer, Driver, Recording, writable
+from graphml_gpu.driver import Bound, Buffer, Driver, writable
 from graphml_gpu.language import (
     PORTABLE,
     Read,
-    Specialised,
-    Update,
     Write,
     f32,
     global_id,
@@ -31,18 +20,7 @@ from graphml_gpu.language import (
     u32,
 )
 
-from graphml.engine import discovery
-from graphml.errors import BackendError
-
-NAMES = ("wgpu", "opencl")
-
-
-@kernel
-def add_scaled(x: Read[f32], y: Update[f32], n: u32, factor: f32, *, GROUP: int = 64) -> None:
-    """y += factor x. x, y [n]."""
-    i = global_id(0)
-    if i < n:
-        y[i] = y[i] + factor * x[i]
+from tests.gpu.driven import GRID, Work, expected, opened
 
 
 @kernel
@@ -50,63 +28,6 @@ def sums(x: Read[f32], out: Write[f32], *, GROUP: int = 64) -> None:
     """The sum of a workgroup's elements, for each of them. x, out [groups * GROUP]."""
     i = global_id(0)
     out[i] = group_sum(x[i])
-
-
-def opened(name: str) -> Any:
-    """The driver's class, with the module of its devices loaded; skips where there is no device."""
-    backend = discovery.backend(name)
-    reason = backend.unavailable()
-    if reason is not None:
-        pytest.skip(f"{name}: {reason}")
-    if name == "wgpu":
-        from graphml_wgpu.driver import WgpuDriver
-
-        return WgpuDriver
-    from graphml_opencl.driver import OpenclDriver
-
-    return OpenclDriver
-
-
-@pytest.fixture(params=NAMES, scope="module")
-def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
-    made = opened(request.param)()
-    yield made
-    made.close()
-
-
-class Work:
-    """x, y and scalars in one buffer, as programs have their values."""
-
-    def __init__(self, driver: Driver, n: int = 100) -> None:
-        self.driver, self.n = driver, n
-        at = max(512, driver.facts.offset_alignment)
-        self.x, self.y = 0, at
-        self.arena, self.words = driver.buffer(2 * at, "arena"), driver.buffer(256, "words")
-        self.kernel = add_scaled.specialise(driver.facts.features())
-        driver.write(self.arena, self.x, np.arange(n, dtype=np.float32))
-        self.give(2.0)
-
-    def give(self, factor: float) -> None:
-        self.driver.write(self.words, 0, self.kernel.words({"n": self.n, "factor": factor}))
-
-    def bound(self, kernel: Specialised | None = None) -> Bound:
-        size = 4 * self.n
-        kernel = kernel or self.kernel
-        scalars = (self.words, 0, 4 * len(self.kernel.scalars))
-        return Bound(kernel, ((self.arena, self.x, size), (self.arena, self.y, size)), scalars)
-
-    def recording(self, times: int = 1) -> Recording:
-        return self.driver.record([self.bound()] * times)
-
-    def result(self) -> list[float]:
-        return self.driver.read([(self.arena, self.y, 4 * self.n)])[0].view(np.float32).tolist()  # type: ignore[no-any-return]
-
-
-def expected(factor: float, n: int = 100) -> list[float]:
-    return (np.float32(factor) * np.arange(n, dtype=np.float32)).tolist()  # type: ignore[no-any-return]
-
-
-GRID = (2, 1, 1)
 
 
 def test_facts_are_those_of_a_device_that_can_be_used(driver: Driver) -> None:
@@ -150,27 +71,6 @@ def test_subgroups_are_as_large_as_the_facts_say(driver: Driver) -> None:
     assert facts.subgroup_min <= found.min() <= found.max() <= facts.subgroup_max
     if "llvmpipe" in facts.name:  # it has one size; wgpu-py tells 4 to 128 of every device
         assert facts.subgroup_min == facts.subgroup_max == found[0]
-
-
-def test_vulkan_tells_how_much_memory_a_graphics_card_has() -> None:
-    opened("wgpu")
-    from graphml_wgpu import adapters, vulkan
-
-    found = [one for one in adapters.adapters() if one.info["backend_type"] == "Vulkan"]
-    if not found:
-        pytest.skip("no adapter of Vulkan")
-    real = found[0]
-    info = {**real.info, "adapter_type": "DiscreteGPU"}
-    card = SimpleNamespace(info=info, limits=real.limits, features=real.features)
-    facts = adapters.facts(card)
-    assert (facts.kind, facts.unified_memory) == ("discrete", False)
-    assert (
-        facts.memory_bytes
-        == vulkan.devices()[info["vendor_id"], info["device_id"], info["device"]].memory_bytes
-    )
-    assert facts.memory_bytes > 1 << 28
-    card.info = {**info, "device": "another"}
-    assert adapters.facts(card).memory_bytes is None
 
 
 def test_what_is_read_later_is_what_was_there(driver: Driver) -> None:
@@ -312,115 +212,6 @@ def test_compiling_reports_progress(driver: Driver) -> None:
     assert heard == [("compile", 0, 3), ("compile", 1, 3), ("compile", 2, 3), ("compile", 3, 3)]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Spoiled:
-    """A kernel whose text is no text of its language."""
-
-    real: Specialised
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.real, name)
-
-    def wgsl(self, writable: Any = ()) -> str:
-        return self.real.wgsl(writable).replace("let i", "let nonsense = nowhere;\n    let i")
-
-    def opencl(self) -> str:
-        return self.real.opencl().replace("const uint i", "int nonsense = nowhere;\n    const uint i")
-
-
-def test_a_kernel_that_cannot_be_compiled_is_shown_with_numbers(driver: Driver) -> None:
-    work = Work(driver)
-    spoiled: Any = Spoiled(work.kernel)
-    with pytest.raises(BackendError, match=r"(?s)add_scaled.*nowhere.*\n +\d+ .*nonsense = nowhere;"):
-        driver.record([work.bound(spoiled)])
-    driver.submit(work.recording(), [GRID])
-    assert work.result() == expected(2)
-
-
-def wrong_offset(work: Work) -> None:
-    size, scalars = 4 * work.n, (work.words, 0, 16)
-    bound = Bound(work.kernel, ((work.arena, 2, size), (work.arena, work.y, size)), scalars)
-    work.driver.submit(work.driver.record([bound]), [GRID])
-
-
-def beyond(work: Work) -> None:
-    work.driver.read([(work.arena, work.arena.n_bytes, 64)])
-
-
-def written_beyond(work: Work) -> None:
-    work.driver.write(work.arena, work.arena.n_bytes - 4, np.zeros(4, np.uint32))
-
-
-def released_buffer(work: Work) -> None:
-    gone = work.driver.buffer(4096, "the gone one")
-    size, scalars = 4 * work.n, (work.words, 0, 16)
-    recording = work.driver.record(
-        [Bound(work.kernel, ((gone, 0, size), (work.arena, work.y, size)), scalars)]
-    )
-    gone.release()
-    gone.release()
-    with pytest.raises(BackendError, match="the gone one"):
-        work.driver.read([(gone, 0, 4)])
-    work.driver.submit(recording, [GRID])
-
-
-def too_large(work: Work) -> None:
-    work.driver.buffer(work.driver.facts.max_buffer_bytes + 4, "large")
-
-
-@pytest.mark.parametrize("mistake", [wrong_offset, beyond, written_beyond, released_buffer, too_large])
-def test_a_mistake_is_an_error_and_the_device_goes_on(
-    driver: Driver, mistake: Callable[[Work], None]
-) -> None:
-    work = Work(driver)
-    with pytest.raises(BackendError):
-        mistake(work)
-    driver.submit(work.recording(), [GRID])
-    assert work.result() == expected(2)
-
-
-def test_a_grid_beyond_the_device_is_an_error() -> None:
-    driver = opened("wgpu")()  # OpenCL has no such limit
-    work = Work(driver)
-    recording = work.recording()
-    with pytest.raises(BackendError, match="65536"):
-        driver.submit(recording, [(65536, 1, 1)])
-    driver.submit(recording, [GRID])
-    assert work.result() == expected(2)
-
-
-def test_more_than_the_device_has_is_refused_and_what_is_released_counts_no_more(driver: Driver) -> None:
-    kept: Any = driver
-    real = kept.facts
-    kept.facts = dataclasses.replace(real, memory_bytes=kept.buffers.n_bytes + 100_000)
-    try:
-        first = driver.buffer(60_000, "first")
-        with pytest.raises(BackendError, match=r"second: 60000 bytes cannot be allocated \(\d+ are\)"):
-            driver.buffer(60_000, "second")
-        first.release()
-        driver.buffer(60_000, "second").release()
-    finally:
-        kept.facts = real
-
-
-def test_another_thread_and_another_driver_may_have_their_turn(driver: Driver) -> None:
-    work, other = Work(driver), Work(type(driver)())
-
-    def steps() -> list[float]:
-        for each in (work, other, work):
-            each.driver.submit(each.recording(), [GRID])
-        with pytest.raises(BackendError):
-            beyond(work)
-        return work.result()
-
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(steps).result(60) == expected(4)
-    assert other.result() == expected(2)
-    other.driver.close()
-    driver.submit(work.recording(), [GRID])
-    assert work.result() == expected(6)
-
-
 def test_buffers_shared_with_a_written_one_are_bound_as_written(driver: Driver) -> None:
     work = Work(driver)
     assert writable(work.bound()) == {"x", "y"}
@@ -431,26 +222,6 @@ def test_buffers_shared_with_a_written_one_are_bound_as_written(driver: Driver) 
     driver.write(other, 0, np.ones(work.n, np.float32))
     driver.submit(driver.record([bound, work.bound()]), [GRID, GRID])
     assert work.result() == (2 * np.arange(100) + 2).tolist()
-
-
-def test_a_lost_device_is_an_error_and_another_can_be_opened(caplog: pytest.LogCaptureFixture) -> None:
-    made = opened("wgpu")()
-    work = Work(made)
-    recording = work.recording()
-    with caplog.at_level(logging.CRITICAL, "wgpu"):
-        made._device.destroy()
-        for use in (
-            lambda: made.submit(recording, [GRID]),
-            work.result,
-            lambda: work.give(1.0),
-            lambda: made.buffer(64, "more"),
-        ):
-            with pytest.raises(BackendError, match="lost"):
-                use()
-    again = Work(opened("wgpu")())
-    again.driver.submit(again.recording(), [GRID])
-    assert again.result() == expected(2)
-    again.driver.close()
 
 
 def test_binaries_of_opencl_programs_are_kept_and_a_damaged_one_is_made_again(
@@ -483,51 +254,3 @@ def test_binaries_of_opencl_programs_are_kept_and_a_damaged_one_is_made_again(
     assert run() == expected(2)
     assert len(sources) == 1
     assert path.read_bytes()[:64] == whole[:64]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_device_is_chosen_by_number_or_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    kind = opened(name)
-    setting = {"wgpu": "GRAPHML_WGPU_ADAPTER", "opencl": "GRAPHML_OPENCL_DEVICE"}[name]
-    first = kind()
-    title = first.facts.name
-    first.close()
-    for wanted in ("0", title[2:].upper()):
-        monkeypatch.setenv(setting, wanted)
-        made = kind()
-        assert made.facts.name == title
-        made.close()
-    for wanted in ("99", "no such thing"):
-        monkeypatch.setenv(setting, wanted)
-        with pytest.raises(BackendError) as found:
-            kind()
-        assert setting in str(found.value)
-        assert f"0: {title}" in str(found.value)
-
-
-@pytest.mark.parametrize(("name", "package"), [("wgpu", "wgpu"), ("opencl", "pyopencl")])
-def test_without_its_library_a_backend_says_what_to_install(name: str, package: str) -> None:
-    code = (
-        f"import sys; sys.modules[{package!r}] = None\n"
-        f"from graphml_{name} import BACKEND\n"
-        "print(BACKEND.unavailable())\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert f"the package `{package}` is not installed" in done.stdout
-    assert f"graphml-engine[{name}]" in done.stdout
-
-
-@pytest.mark.parametrize(("name", "package"), [("wgpu", "wgpu"), ("opencl", "pyopencl")])
-def test_importing_a_backend_loads_no_library(name: str, package: str) -> None:
-    code = f"import sys, graphml_{name}; print({package!r} in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_doctors_facts_name_the_device(name: str) -> None:
-    opened(name)
-    facts = discovery.backend(name).describe()
-    assert str(facts["device"]).startswith("0: ")
-    assert "timestamps" in str(facts["features"])
-    assert int(str(facts["largest binding bytes"])) >= 1 << 27

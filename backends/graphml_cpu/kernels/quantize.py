@@ -40,7 +40,6 @@ HALF = packed.BLOCK // 2
 F32x16 = vector("f32", 16)
 F32x4 = vector("f32", 4)
 I32x16 = vector("i32", 16)
-I32x4 = vector("i32", 4)
 I8x16 = vector("i8", 16)
 U8x64 = vector("u8", 64)
 # Added to a small number, it leaves the nearest integer (ties to even) in the low bits of the sum.

@@ -91,8 +91,9 @@ def _lower(node: Node, threads: int) -> list[Step]:
     ]
 
 
-def _refuses(node: Node) -> str | None:
+def refuses_caches(node: Node) -> str | None:
+    """Why no kernel reads the caches of a node of attention, its second and third operand."""
     return cache_type(node.inputs[1]) or cache_type(node.inputs[2])
 
 
-ATTENTION = Lowering(("attention",), _lower, refuses=_refuses, workspace=_workspace, replicable=True)
+ATTENTION = Lowering(("attention",), _lower, refuses=refuses_caches, workspace=_workspace, replicable=True)

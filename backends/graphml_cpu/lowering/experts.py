@@ -71,7 +71,7 @@ def _lower(node: Node, threads: int) -> list[Step]:
     return [Step(ref, arguments, writes=("y",))]
 
 
-def _refuses_combine(node: Node) -> str | None:
+def _refuses_rows(node: Node) -> str | None:
     return one_symbol(node.inputs[0])
 
 
@@ -127,11 +127,7 @@ def _lower_routing(node: Node, threads: int) -> list[Step]:
     return [Step(ref, arguments, writes=("ids", "weights"))]
 
 
-def _refuses_routing(node: Node) -> str | None:
-    return one_symbol(node.inputs[0])
-
-
-ROUTING = Lowering(("route_experts",), _lower_routing, refuses=_refuses_routing, replicable=True)
-COMBINE = Lowering(("combine_experts",), _lower_combine, refuses=_refuses_combine, replicable=True)
+ROUTING = Lowering(("route_experts",), _lower_routing, refuses=_refuses_rows, replicable=True)
+COMBINE = Lowering(("combine_experts",), _lower_combine, refuses=_refuses_rows, replicable=True)
 WEIGHTS = Lowering(("gather_normalise",), _lower_weights, refuses=one_symbol, replicable=True)
 EXPERTS = Lowering(("linear_id", "mul_mat_id"), _lower, refuses=_refuses)

@@ -67,7 +67,8 @@ def is_one_row(x: Node) -> bool:
     return rows(x.shape[:-1]).symbol is None or max(bounds(x.shape[:-1])) == 1
 
 
-def _refuses_quantize(node: Node) -> str | None:
+def refuses_packing(node: Node) -> str | None:
+    """Why no kernel converts rows to the layout of the node's value."""
     return one_symbol(node) if is_packed(node.dtype) else f"no kernel converts to {node.dtype.name}"
 
 
@@ -122,5 +123,5 @@ def product(weight: Node, x: Node, y: Argument, bias: Argument = 0, residual: Ar
     return Step(ref, arguments, writes=("y",))
 
 
-QUANTIZE = Lowering(("quantize",), _lower_quantize, refuses=_refuses_quantize, replicable=True)
+QUANTIZE = Lowering(("quantize",), _lower_quantize, refuses=refuses_packing, replicable=True)
 LINEAR = Lowering(("linear",), _lower_linear, refuses=_refuses_linear)

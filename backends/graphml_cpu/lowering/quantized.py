@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from graphml.ir.node import Node
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.lowering.linear import is_packed
-from graphml_cpu.lowering.step import Argument, Lowering, Step, leading, number, one_symbol, row_bytes, width
+from graphml_cpu.lowering.linear import refuses_packing
+from graphml_cpu.lowering.step import Argument, Lowering, Step, leading, number, row_bytes, width
 
 _MODULE = "graphml_cpu.kernels.quantize_fused"
-
-
-def _refuses(node: Node) -> str | None:
-    return one_symbol(node) if is_packed(node.dtype) else f"no kernel converts to {node.dtype.name}"
 
 
 def _lower_norm(node: Node, threads: int) -> list[Step]:
@@ -47,5 +43,5 @@ def _lower_glu(node: Node, threads: int) -> list[Step]:
     return [Step(ref, arguments)]
 
 
-NORM = Lowering(("rms_norm_mul_quantize",), _lower_norm, refuses=_refuses, replicable=True)
-GLU = Lowering(("swiglu_quantize", "geglu_quantize"), _lower_glu, refuses=_refuses, replicable=True)
+NORM = Lowering(("rms_norm_mul_quantize",), _lower_norm, refuses=refuses_packing, replicable=True)
+GLU = Lowering(("swiglu_quantize", "geglu_quantize"), _lower_glu, refuses=refuses_packing, replicable=True)

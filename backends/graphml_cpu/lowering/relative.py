@@ -12,7 +12,8 @@ from graphml.ir.ops.attention import causal
 from graphml.ir.ops.relative import bucket
 from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.lowering.step import Argument, Constant, Lowering, Step, cache_type, rows
+from graphml_cpu.lowering.attention import refuses_caches
+from graphml_cpu.lowering.step import Argument, Constant, Lowering, Step, rows
 
 
 def _buckets(node: Node) -> Constant:
@@ -59,8 +60,4 @@ def _lower(node: Node, threads: int) -> list[Step]:
     return [Step(ref, arguments)]
 
 
-def _refuses(node: Node) -> str | None:
-    return cache_type(node.inputs[1]) or cache_type(node.inputs[2])
-
-
-RELATIVE_ATTENTION = Lowering(("relative_attention",), _lower, refuses=_refuses)
+RELATIVE_ATTENTION = Lowering(("relative_attention",), _lower, refuses=refuses_caches)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.few_rows import Teams, first_row, group_number, products
+from graphml_gpu.kernels.few_rows import Teams, first_row, products
+from graphml_gpu.kernels.grid import group_number
 from graphml_gpu.kernels.mat_mul import load_quad, load_weights, multiply, padded
 from graphml_gpu.kernels.rows import RowFormat, row_bytes
 from graphml_gpu.language import (

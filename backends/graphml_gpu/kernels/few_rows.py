@@ -18,10 +18,8 @@ from graphml_gpu.language import (
     f32,
     f32x4,
     function,
-    group_id,
     has_subgroups,
     local_id,
-    num_groups,
     private_array,
     shared_array,
     subgroup_id,
@@ -139,12 +137,6 @@ def sum_in_shared(sums: Array[f32], GROUP: int, LANES: int, COUNT: int) -> None:
             total += totals[(i * (GROUP // LANES) + team) * runs + j]
         sums[i] = total
     barrier()
-
-
-@function
-def group_number() -> u32:
-    """The group's place in a grid that is folded where it is long."""
-    return group_id(0) + group_id(1) * num_groups(0)
 
 
 @function

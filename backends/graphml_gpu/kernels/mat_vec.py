@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_gpu.kernels import formulas
-from graphml_gpu.kernels.few_rows import Teams, first_row, group_number, products, store
+from graphml_gpu.kernels.few_rows import Teams, first_row, products, store
+from graphml_gpu.kernels.grid import group_number
 from graphml_gpu.kernels.rows import RowFormat
 from graphml_gpu.language import (
     Kernel,

@@ -178,6 +178,11 @@ def tensor_of(node: Node) -> str | None:
     return node.name if node.op is weight_leaf else None
 
 
+def embeds(node: Node) -> bool:
+    """Whether a node looks tokens up in the table of embeddings."""
+    return node.op.name == "get_rows" and tensor_of(node.inputs[0]) == "token_embd.weight"
+
+
 def stem(name: str) -> str:
     """`attn_q` of `blk.3.attn_q.weight`."""
     return re.sub(r"^blk\.\d+\.", "", name).rpartition(".")[0]

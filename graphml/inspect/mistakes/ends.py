@@ -5,26 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphml.inspect.layers import layer_of
-from graphml.inspect.mistakes.edit import Mistake, Model, Try, changed, made, tensor_of
+from graphml.inspect.mistakes.edit import Mistake, Model, Try, changed, embeds, made, tensor_of
 from graphml.ir.node import Node
 from graphml.ir.ops import elementwise
 
 
-def _embeds(node: Node) -> bool:
-    return node.op.name == "get_rows" and tensor_of(node.inputs[0]) == "token_embd.weight"
-
-
 def _embedding(model: Model) -> Iterator[Try]:
     wanted = (model.number("embedding_scale"), model.n_embd**0.5, model.number("embedding_multiplier"))
-    scaled = [node for node in model.nodes("scale") if _embeds(node.inputs[0])]
+    scaled = [node for node in model.nodes("scale") if embeds(node.inputs[0])]
     now = {float(node.attributes["factor"]) for node in scaled}  # type: ignore[arg-type]
     for factor in model.candidates(now or {1.0}, *wanted, 1.0):
 
         def change(node: Node, factor: float = factor) -> Node | None:
             if scaled:
-                ours = node.op.name == "scale" and _embeds(node.inputs[0])
+                ours = node.op.name == "scale" and embeds(node.inputs[0])
                 return changed(node, factor=factor) if ours else None
-            return made(elementwise.scale, node, like=node, factor=factor) if _embeds(node) else None
+            return made(elementwise.scale, node, like=node, factor=factor) if embeds(node) else None
 
         told = ", ".join(f"{one:g}" for one in now) or "1"
         yield Try(f"embedding times {told} -> times {factor:g}", change)

@@ -11,6 +11,7 @@ from graphml.inspect.mistakes.edit import (
     Places,
     Try,
     attribute_tries,
+    embeds,
     leaf,
     made,
     product_of,
@@ -104,7 +105,7 @@ def _forgotten(model: Model) -> Iterator[Try]:
             if ahead and product and f".{ahead}." in product and name in model.tensors:
                 return made(node.op, node.inputs[0], _normed(model, node.inputs[1], name, like), like=node)
             ends = {"token_embd_norm": "embedding", "output_norm": "logits"}
-            if wanted == "token_embd_norm" and _embeds(node):
+            if wanted == "token_embd_norm" and embeds(node):
                 return _normed(model, node, f"{wanted}.weight", like)
             if ends.get(wanted) == "logits" and product in ("output.weight", "token_embd.weight"):
                 x = _normed(model, node.inputs[1], "output_norm.weight", like)
@@ -112,10 +113,6 @@ def _forgotten(model: Model) -> Iterator[Try]:
             return None
 
         yield Try(f"no norm -> {wanted}", change)
-
-
-def _embeds(node: Node) -> bool:
-    return node.op.name == "get_rows" and tensor_of(node.inputs[0]) == "token_embd.weight"
 
 
 def _heads_normed(model: Model, like: Node, places: Places):  # type: ignore[no-untyped-def]

@@ -11,7 +11,7 @@ from graphml.errors import GraphError, ShapeError
 from graphml.ir.dtype import F32, I32, dtype
 from graphml.ir.op import Array, Attributes, Op, Sample, Type, integer, text
 from graphml.ir.ops.linear import decode, encode
-from graphml.ir.ops.rules import ROWS, below, f32, i32, want_dtype
+from graphml.ir.ops.rules import ROWS, below, distinct, f32, i32, want_dtype
 from graphml.ir.shape import fixed
 
 
@@ -105,16 +105,12 @@ def _column_numbers(inputs: Sequence[Array], attributes: Attributes) -> Array:
     )
 
 
-def _distinct(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    return generator.permutation(shape[0] * 3)[: shape[0]].astype(np.int32)
-
-
 get_rows = Op("get_rows", "index", infer=_infer_get_rows, reference=_get_rows,
               samples=lambda: [Sample((f32(11, *row), ids), {}, {1: below(11)})
                                for row in ((8,), (65,), (3, 5), (1,)) for ids in (i32(ROWS), i32(ROWS, 2))],
               attributes={"from_dtype": "f32"})  # fmt: skip
 set_rows = Op("set_rows", "index", infer=_infer_set_rows, reference=_set_rows,
-              samples=lambda: [Sample((f32(15, 3, n), f32(ROWS, 3, n), i32(ROWS)), {}, {2: _distinct})
+              samples=lambda: [Sample((f32(15, 3, n), f32(ROWS, 3, n), i32(ROWS)), {}, {2: distinct})
                               for n in (16, 64)],
               attributes={"to_dtype": "f32"}, writes=0)  # fmt: skip
 gather = Op("gather", "index", infer=_infer_gather,

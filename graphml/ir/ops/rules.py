@@ -9,7 +9,7 @@ import numpy as np
 from graphml.errors import ShapeError
 from graphml.ir.dtype import F32, I32, DType
 from graphml.ir.op import Array, Attributes, Sample, Type
-from graphml.ir.shape import Dim, Symbol, bound
+from graphml.ir.shape import Dim, Symbol
 
 ROWS = Symbol("T", 5)
 
@@ -76,9 +76,6 @@ def below(limit: int) -> Callable[[np.random.Generator, tuple[int, ...]], Array]
     return lambda generator, shape: generator.integers(0, limit, shape, dtype=np.int32)
 
 
-def rows_of(value: Type) -> int:
-    """The largest number of rows: the product of all dimensions but the last."""
-    count = 1
-    for dim in value.shape[:-1]:
-        count *= bound(dim)
-    return count
+def distinct(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """How to fill an operand of rows to write: as many different ones, of three times so many."""
+    return generator.permutation(shape[0] * 3)[: shape[0]].astype(np.int32)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from graphml.ir.fused import fused_op
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.ir.op import Array, Sample
+from graphml.ir.op import Sample
 from graphml.ir.ops.index import set_rows
 from graphml.ir.ops.position import rope
-from graphml.ir.ops.rules import ROWS, f32, i32
+from graphml.ir.ops.rules import ROWS, distinct, f32, i32
 from graphml.passes.fusion import Fusion
 
 
@@ -19,15 +17,9 @@ def _decompose(g: Builder, state: Node, x: Node, table: Node, cells: Node, mode:
     return g.make(set_rows, state, g.rope(x, table, mode), cells, to_dtype=state.dtype.name)
 
 
-def _distinct(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    return generator.permutation(shape[0] * 3)[: shape[0]].astype(np.int32)
-
-
 def _samples() -> list[Sample]:
     return [
-        Sample(
-            (f32(15, 3, d), f32(ROWS, 3, d), f32(ROWS, half, 2), i32(ROWS)), {"mode": mode}, {3: _distinct}
-        )
+        Sample((f32(15, 3, d), f32(ROWS, 3, d), f32(ROWS, half, 2), i32(ROWS)), {"mode": mode}, {3: distinct})
         for d, half in ((64, 32), (80, 16))
         for mode in ("norm", "neox")
     ]

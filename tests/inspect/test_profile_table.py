@@ -1,0 +1,74 @@
+"""Tables of profiles: rows, rates, and what bounds an op."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from graphml.inspect.measured import Entry, Profile, Stage
+from graphml.inspect.phases import (
+    QKV,
+    Place,
+)
+from graphml.inspect.profile_table import markdown, table
+from graphml.inspect.work import Work
+
+BANDWIDTH = 10e9
+
+
+def stage_of(times: Sequence[Sequence[float]], entries: Sequence[Entry], waits: float = 0.0) -> Stage:
+    spent = np.array(times)
+    wait = np.full_like(spent, waits)
+    seconds = (spent + wait).sum(axis=1)
+    return Stage("generation", 1, [], entries, seconds, spent, wait, {0: "attention", 1: "attention"})
+
+
+ENTRIES = [
+    Entry("other", "", Place(None, "other")),
+    Entry("layers.0.q", "linear", Place(0, QKV), 1, Work(8_000_000, 4_000_000)),
+    Entry("layers.1.q", "linear", Place(1, QKV), 1, Work(8_000_000, 4_000_000)),
+    Entry("layers.1.norm", "rms_norm", Place(1, QKV), 2, Work(100, 0)),
+]
+
+
+def test_rows_are_medians_of_the_sums_and_rates_follow() -> None:
+    stage = stage_of([[1e-3, 1e-3, 3e-3, 2e-6], [1e-3, 2e-3, 2e-3, 2e-6], [1e-3, 9e-3, 9e-3, 2e-6]], ENTRIES)
+    (linear, outside, norm) = table(stage, "op", BANDWIDTH).rows
+    assert (linear["op"], linear["calls"], linear["bound by"]) == ("linear", 2, "arithmetic")
+    assert linear["ms"] == pytest.approx(4.0)
+    assert linear["GB/s"] == pytest.approx(16e6 / 4e-3 / 1e9)
+    assert linear["of bandwidth"] == pytest.approx(0.4)
+    assert linear["GFLOP/s"] == pytest.approx(8e6 / 4e-3 / 1e9)
+    assert (outside["op"], outside["GB/s"]) == ("(outside)", None)
+    assert (norm["bound by"], norm["GFLOP/s"]) == ("calls", None)
+    layers = table(stage, "layer", BANDWIDTH).rows
+    assert [(row["layer"], row["kind"]) for row in layers] == [
+        (0, "attention"),
+        (1, "attention"),
+        (None, "other"),
+    ]
+    assert layers[1]["ms"] == pytest.approx(3.002)
+    assert layers[1]["of median"] == pytest.approx(3.002 / ((2.0 + 3.002) / 2))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "waits", "says"),
+    [(1e-3, 0.0, "memory"), (3e-3, 0.0, "arithmetic"), (1e-3, 2e-3, "waiting"), (1e-6, 0.0, "calls")],
+)
+def test_what_bounds_an_op(seconds: float, waits: float, says: str) -> None:
+    stage = stage_of([[0.0, seconds]], ENTRIES[:2], waits)
+    assert next(row for row in table(stage, "op", BANDWIDTH).rows if row["op"])["bound by"] in (says, "")
+    (row,) = [row for row in table(stage, "op", BANDWIDTH).rows if row["op"] == "linear"]
+    assert row["bound by"] == says
+
+
+def test_a_name_breaks_no_table() -> None:
+    odd = replace(ENTRIES[1], name="x|\n| y \x1b[2J")
+    stage = stage_of([[1e-3, 1e-3]], [ENTRIES[0], odd])
+    found = Profile("m\x1b.gguf", "llama", "cpu", 1, 0, 1, {}, [replace(stage, samples=[None])])  # type: ignore[list-item]
+    text = markdown(found, BANDWIDTH, ["node"])
+    assert "\x1b" not in text
+    assert len([line for line in text.splitlines() if line.startswith("|")]) == 4

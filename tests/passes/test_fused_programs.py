@@ -1,0 +1,103 @@
+"""Fused graphs full of patterns mean what the plain ones do, in NumPy and on every backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from graphml.backend import Backend, Device
+from graphml.engine import discovery
+from graphml.engine.compile import CompileOptions, compile_graph
+from graphml.ir.dtype import dtype
+from graphml.ir.graph import Graph
+from graphml.ir.interpreter import interpret
+from graphml.ir.node import Node
+from graphml.ir.op import Array, Sample, Type
+from graphml.ir.ops.leaf import weight_leaf
+from graphml.ir.shape import fixed
+from graphml.ir.verify import verify
+from graphml.passes.expand import expand
+from tests.graphs import Recipe, random_graphs
+from tests.passes.patterns import FUSED, LINEAR, LINEAR_ATTRIBUTES, fuse_all
+
+
+@st.composite
+def graphs_full_of_patterns(draw: st.DrawFn) -> Recipe:
+    """Fused ops' decompositions that read each other where types fit: plain graphs in which much is fused."""
+    made = draw(random_graphs(only=FUSED, weights=True))
+    return with_products(Recipe(expand(made.graph), made.fills))
+
+
+def with_products(recipe: Recipe) -> Recipe:
+    """Converted outputs, whose layout is each backend's own, give way to products with them."""
+    nodes, outputs, fills = list(recipe.graph.nodes), dict(recipe.graph.outputs), dict(recipe.fills)
+    for name, node in recipe.graph.outputs.items():
+        if not node.dtype.is_format:
+            continue
+        kind = Type(dtype("q4_1"), (8, fixed(node.shape[-1])))
+        weight = Node(weight_leaf, (), kind, f"{name}.weight")
+        result = LINEAR.infer([kind, node.type], LINEAR_ATTRIBUTES)
+        product = Node(LINEAR, (weight, node), result, f"{name}.product", LINEAR_ATTRIBUTES)
+        nodes += [weight, product]
+        outputs[name], fills[weight.name] = product, (Sample((kind,)), 0)
+    return Recipe(Graph(tuple(nodes), outputs), fills)
+
+
+def near(got: Array, want: Array) -> bool:
+    finite = np.isfinite(want)
+    if not np.array_equal(finite, np.isfinite(got)):
+        return False
+    error, size = ((got - want)[finite].astype(np.float64) ** 2).sum(), (want[finite] ** 2).sum()
+    return bool(error <= 1e-6 * max(float(size), 1e-30))
+
+
+@pytest.fixture(scope="module")
+def devices() -> Iterator[dict[str, tuple[Backend, Device]]]:
+    backends = [discovery.backend(name) for name in discovery.backend_names()]
+    opened = {b.name: (b, b.open(2)) for b in backends if b.unavailable() is None}
+    yield opened
+    for _, device in opened.values():
+        device.close()
+
+
+@settings(deadline=None, max_examples=150)
+@given(graphs_full_of_patterns())
+def test_fused_is_unfused_on_every_backend(
+    devices: dict[str, tuple[Backend, Device]], recipe: Recipe
+) -> None:
+    """Against the reference, in graphs of which half or more is fused."""
+    arrays = recipe.arrays()
+    with np.errstate(all="ignore"):
+        want = interpret(recipe.graph, {name: array.copy() for name, array in arrays.items()})
+        fused, log = fuse_all(recipe.graph, FUSED)
+        got = interpret(verify(fused), {name: array.copy() for name, array in arrays.items()})
+    assume(log.applied)
+    for name, value in want.items():
+        np.testing.assert_array_equal(got[name], value)
+    for backend, device in devices.values():
+        # Compilers of GPUs take long, and what is fused is the same: they see a third of the graphs.
+        if backend.name not in ("cpu", "reference") and len(recipe.graph.nodes) % 3:
+            continue
+        for switches in ("all", "none"):
+            outputs = run_on(backend, device, recipe, arrays, switches)
+            for name, value in want.items():
+                assert near(outputs[name], value), f"{backend.name}, {switches}: {name}"
+
+
+def run_on(
+    backend: Backend, device: Device, recipe: Recipe, arrays: Mapping[str, Array], switches: str
+) -> dict[str, Array]:
+    weights = {name: arrays[name] for name in recipe.graph.leaves("weight")}
+    compiled = compile_graph(recipe.graph, backend, device, weights, options=CompileOptions(switches))
+    dims = {name: symbol.bound for name, symbol in recipe.graph.symbols().items()}
+    state = device.state(compiled.graph, dims)
+    for name, array in arrays.items():
+        if name in compiled.program.inputs:
+            compiled.program.inputs[name][...] = array
+        elif name in compiled.graph.leaves("state"):
+            state.array(name)[...] = array
+    return {name: array.copy() for name, array in compiled.program.run(dims, state).items()}
