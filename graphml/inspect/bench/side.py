@@ -122,12 +122,10 @@ class ProcessSide:
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
-        try:
+        with contextlib.suppress(BrokenPipeError):  # what it said before it ended is read all the same
             process.stdin.write(json.dumps(command) + "\n")
             process.stdin.flush()
-            line = process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
+        line = process.stdout.readline()
         if not line:
             raise BackendError(f"{self.name}: its process ended with {process.wait()}: {self._last_words()}")
         answer: Any = None
