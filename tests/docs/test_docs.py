@@ -182,6 +182,9 @@ def test_the_readme_is_short() -> None:
 
 def test_variables() -> None:
     known = set(re.findall(r"GRAPHML_[A-Z_]+", inspect.getsource(settings)))
+    for path in (ROOT / "backends").rglob("*.py"):
+        asked = re.findall(r'settings\.of_backend\("(\w+)", "(\w+)"\)', path.read_text())
+        known |= {f"GRAPHML_{backend}_{name}".upper() for backend, name in asked}
     assert {row["variable"] for row in table("docs/cpu.md", "variable")} == known
     named = {name for page in PAGES for name in re.findall(r"GRAPHML_[A-Z_]+\b", page.read_text())}
     assert named - {"GRAPHML_"} == known
