@@ -18,9 +18,9 @@ import numpy as np
 from graphml.backend import AheadProgram, Backend, Device, Progress, State, no_progress
 from graphml.engine.architecture import Architecture, Keys, Tensors, blamed, check_logits
 from graphml.engine.cache import PagedCache
-from graphml.engine.candidates import DRAW_SETTINGS, DRAWN, candidates
+from graphml.engine.candidates import DRAWN, candidates
 from graphml.engine.compile import DEFAULT, Compiled, CompileOptions, compile_graph, prepare
-from graphml.engine.feeding import as_graph_array, fill
+from graphml.engine.feeding import Settings, as_graph_array, fill
 from graphml.engine.pooling import ROWS, Rank, pooled, read_pooling
 from graphml.errors import ArchitectureError, UsageError
 from graphml.ir.graph import Graph
@@ -286,12 +286,13 @@ class Executor:
         state: State,
         all_logits: bool = False,
         options: CompileOptions | None = None,
+        settings: Settings | None = None,
     ) -> Mapping[str, Array]:
         """Append ids to sequences, at most n_batch in all: every output of the program by name.
 
         Those are the logits or embeddings, and what the options keep. Rows are in the order of `ids`: logits
         of each sequence's last token, or of all. Embeddings by the mean have a row for each of the cache's
-        sequences, by number.
+        sequences, by number. settings: how tokens are drawn, where the program `gives_best`.
         """
         count = sum(map(len, ids.values()))
         if not 0 < count <= self.n_batch or not all(map(len, ids.values())):
@@ -301,7 +302,7 @@ class Executor:
             lengths = {sequence: cache.lengths[sequence] for sequence in ids}
             self.n_steps += 1
             try:
-                dims = fill(program.inputs, ids, cache, self._rows(all_logits, options))
+                dims = fill(program.inputs, ids, cache, self._rows(all_logits, options), settings)
                 return program.run(dims, state)
             except BaseException:
                 for sequence, length in lengths.items():
@@ -330,8 +331,8 @@ class Executor:
             length = cache.lengths[sequence]
             self.n_steps += 1
             try:
-                dims = fill(program.inputs, {sequence: np.array([token or 0], np.int32)}, cache, "last")
-                program.inputs[DRAW_SETTINGS][0] = settings
+                ids = {sequence: np.array([token or 0], np.int32)}
+                dims = fill(program.inputs, ids, cache, "last", {sequence: settings})
                 fed = {"tokens": DRAWN} if token is None else {}
                 return Begun(self.n_steps, program.begin(dims, state, fed, wanted))
             except BaseException:

@@ -5,22 +5,31 @@ Knows arrays and a cache; nothing of programs or of what the graph does with the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from graphml.engine.cache import PagedCache
+from graphml.engine.candidates import DRAW_SETTINGS
 from graphml.ir.dtype import dtype
 from graphml.ir.op import Array
 from graphml.weights import Tensor
 
+Settings: TypeAlias = Mapping[int, Sequence[float]]
+"""Sequence -> how its next token is drawn, see `graphml.engine.candidates.DRAW_SETTINGS`."""
+
 
 def fill(
-    feed: Mapping[str, Array], ids: Mapping[int, Array], cache: PagedCache, which: str
+    feed: Mapping[str, Array],
+    ids: Mapping[int, Array],
+    cache: PagedCache,
+    which: str,
+    settings: Settings | None = None,
 ) -> dict[str, int]:
     """Make room for ids and write a step's inputs; the step's dims. which: the rows that are wanted.
 
-    Sequences of a cache without source texts have empty ones.
+    Sequences of a cache without source texts have empty ones; those without settings draw the best id.
     """
     given = cache.append_all({sequence: len(one) for sequence, one in ids.items()})
     counts = np.array([len(one) for one in ids.values()], np.int32)
@@ -34,6 +43,9 @@ def fill(
     for name, values in given.items():
         if name in feed:
             feed[name][: len(values)] = values
+    if DRAW_SETTINGS in feed:
+        for row, sequence in enumerate(ids):
+            feed[DRAW_SETTINGS][row] = (settings or {}).get(sequence, 0.0)
     n_blocks = _feed_table(feed, "block_table", ids, cache)
     if cache.source is not None:
         _feed_table(feed, "source_table", ids, cache.source)

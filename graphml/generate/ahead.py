@@ -7,27 +7,29 @@ otherwise. Knows tokens and samplers; nothing of text or why a generation ends.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from graphml.backend import AheadProgram
-from graphml.engine.candidates import BEST_IDS, BEST_LOGITS, DRAWN, LOG_SUM, N_BEST
+from graphml.engine.candidates import BEST_IDS, BEST_LOGITS, DRAWN, N_BEST, OF_ROW
 from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import Begun, Executor
 from graphml.engine.slots import Slot
+from graphml.generate.evaluation import best_of
 from graphml.generate.sampling import (
-    Best,
     Foreseen,
     SamplingParams,
+    Settings,
     decides_always,
     draw_settings,
+    draws_row,
     sampler_of,
 )
-from graphml.ir.op import Array
 
 _WITH_ROW = (BEST_IDS, BEST_LOGITS, "logits")
 """Where the best may not tell, the row is read too: the device would have to make it once more."""
+_ROWS_AFTER_EDGE = 8
+"""So many steps give their rows along after a number that was too near to an edge to tell: the flatter a
+distribution is, the more edges it has, and the next is like it."""
 
 
 class Ahead:
@@ -47,9 +49,11 @@ class Ahead:
     ) -> None:
         self._executor, self._slot, self._options = executor, slot, options
         self._params, self._numbers, self._n_vocab = params, numbers, n_vocab
-        self._wanted: tuple[str, ...] = (DRAWN, LOG_SUM)
-        if not params.greedy:
+        self._of_row = draws_row(params)
+        self._wanted: tuple[str, ...] = (DRAWN, OF_ROW)
+        if not params.greedy and not self._of_row:
             self._wanted += (BEST_IDS, BEST_LOGITS) if decides_always(params, N_BEST) else _WITH_ROW
+        self._rows_along = 0
         self._next: Begun | None = None
         self.ready = True
 
@@ -69,7 +73,10 @@ class Ahead:
                     self._next = self._begin(None, 1)
         outputs = step.outputs()
         sampler = sampler_of(self._params)
-        token = sampler.sample_best(self._read(outputs), self._numbers)
+        best = best_of(outputs, 0, self._n_vocab, self._settings(0))
+        token = sampler.sample_best(best, self._numbers)
+        if self._of_row:
+            self._rows_along = _ROWS_AFTER_EDGE if token is None else max(self._rows_along - 1, 0)
         if token is None and "logits" in outputs:
             token = sampler.sample(outputs["logits"][0], (), self._numbers)
         self.ready = token == int(outputs[DRAWN][0])
@@ -78,18 +85,21 @@ class Ahead:
         return token
 
     def _begin(self, token: int | None, n_before: int) -> Begun:
-        settings = draw_settings(self._params, self._numbers.ahead(n_before), N_BEST)
-        assert settings is not None
-        slot = self._slot
+        slot, settings = self._slot, self._settings(n_before)
+        wanted = (*self._wanted, "logits") if self._rows_along else self._wanted
         return self._executor.begin(
-            slot.sequence, token, slot.cache, slot.state, settings, self._wanted, self._options
+            slot.sequence, token, slot.cache, slot.state, settings, wanted, self._options
         )
 
-    def _read(self, outputs: Mapping[str, Array]) -> Best:
-        log_sum = float(outputs[LOG_SUM][0, 0])
-        if BEST_IDS in outputs:
-            return Best(outputs[BEST_IDS][0], outputs[BEST_LOGITS][0], log_sum, self._n_vocab)
-        return Best(outputs[DRAWN][:1], np.zeros(1, np.float32), log_sum, self._n_vocab)
+    def _settings(self, n_before: int) -> Settings:
+        """How the token is drawn that comes after so many others."""
+        settings = draw_settings(self._params, self._numbers.ahead(n_before), N_BEST)
+        assert settings is not None
+        return settings
+
+    def missed(self, row_was_read: bool) -> None:
+        """The latest token was not chosen by `token`. What is drawn from rows has them along after that."""
+        self.ready = not row_was_read or self._rows_along > 0
 
     def drop(self) -> None:
         """Forget the step that is ahead, if there is one."""

@@ -65,7 +65,7 @@ class Batch:
                 meters.enter_context(session.meter.token())
             follows: Sequence[Floats | Best]
             if best:
-                follows = evaluate_best(*common)
+                follows = evaluate_best(*common, [(session.chooses, session.numbers) for session in sessions])
             else:
                 rows = evaluate(*common)
                 follows = [row[-1] for row in rows]

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.backend import Progress, no_progress
-from graphml.engine.candidates import BEST_IDS, BEST_LOGITS, LOG_SUM
+from graphml.engine.candidates import BEST_IDS, BEST_LOGITS, DRAWN, N_BEST, OF_ROW
 from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import Executor
 from graphml.engine.slots import Slot
 from graphml.errors import UsageError
-from graphml.generate.sampling import Best
+from graphml.generate.sampling import Best, Drawn, Foreseen, SamplingParams, Settings, draw_settings
 from graphml.ir.op import Array
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -100,32 +100,51 @@ def evaluate_best(
     work: Work,
     n_vocab: int,
     options: CompileOptions,
+    drawing: Sequence[tuple[SamplingParams, Foreseen]],
     take: Take = _nothing,
     cancelled: Callable[[], bool] = never,
     progress: Progress = no_progress,
 ) -> list[Best]:
-    """The same for an executor that `gives_best`: the best of the logits after each slot's last id."""
+    """The same for an executor that `gives_best`: the best of the logits after each slot's last id.
+
+    drawing: by what the next token of each will be chosen. The device draws it, too, where it can.
+    """
+    settings = [draw_settings(params, numbers.ahead(0), N_BEST) for params, numbers in drawing]
     found: dict[int, Best] = {}
 
     def keep(step: Step, outputs: Mapping[str, Array]) -> None:
         for row, (i, _, end) in enumerate(step):
             if end == len(work[i][1]):
-                found[i] = _best(executor, outputs, row, n_vocab)
+                found[i] = best_of(outputs, row, n_vocab, settings[i], _row_of(executor, outputs, row))
         take(outputs)
 
-    done = _run(executor, work, options, False, keep, cancelled, progress)
+    done = _run(executor, work, options, False, keep, cancelled, progress, settings)
     return [found[i] for i in range(len(work))] if done else []
 
 
-def _best(executor: Executor, outputs: Mapping[str, Array], row: int, n_vocab: int) -> Best:
+def best_of(
+    outputs: Mapping[str, Array],
+    row: int,
+    n_vocab: int,
+    settings: Settings | None,
+    whole: Callable[[], Floats | None] = lambda: None,
+) -> Best:
+    """What a row of a step's outputs tells; settings: by which it was drawn. Without ids that is the best."""
+    log_sum, token, before, upto = map(float, outputs[OF_ROW][row])
+    drawn = None if settings is None else Drawn(int(token), before, upto, settings)
+    if BEST_IDS in outputs:
+        return Best(outputs[BEST_IDS][row], outputs[BEST_LOGITS][row], log_sum, n_vocab, whole, drawn)
+    return Best(outputs[DRAWN][row : row + 1], np.zeros(1, np.float32), log_sum, n_vocab, whole, drawn)
+
+
+def _row_of(executor: Executor, outputs: Mapping[str, Array], row: int) -> Callable[[], Floats | None]:
     number = executor.n_steps
 
     def whole() -> Floats | None:
         with executor.lock:  # the outputs are the executor's until the next step
             return outputs["logits"][row].copy() if executor.n_steps == number else None
 
-    log_sum = float(outputs[LOG_SUM][row, 0])
-    return Best(outputs[BEST_IDS][row], outputs[BEST_LOGITS][row], log_sum, n_vocab, whole)
+    return whole
 
 
 def _run(
@@ -136,9 +155,11 @@ def _run(
     keep: Callable[[Step, Mapping[str, Array]], None],
     cancelled: Callable[[], bool],
     progress: Progress,
+    settings: Sequence[Settings | None] = (),
 ) -> bool:
     """Take all steps; keep: gets each with its outputs, in the order of their rows. False when cancelled."""
     cache, state = work[0][0].cache, work[0][0].state
+    drawing = {slot.sequence: one for (slot, _), one in zip(work, settings, strict=False) if one is not None}
     before = [slot.length for slot, _ in work]
     lengths = [len(ids) for _, ids in work]
     total, done = sum(lengths), 0
@@ -162,7 +183,7 @@ def _run(
             tell("prefill", done, total)
             given = {work[i][0].sequence: work[i][1][first:end] for i, first, end in step}
             with executor.lock:  # the outputs are the executor's until the next step
-                keep(step, executor.values(given, cache, state, all_logits, options))
+                keep(step, executor.values(given, cache, state, all_logits, options, drawing))
             done += sum(end - first for _, first, end in step)
     except BaseException:
         _rewind(work, before)

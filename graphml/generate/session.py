@@ -38,9 +38,9 @@ class Session:
     """A sequence of tokens and the model's memory of it. Made by `Model.session`; for one thread at a time.
 
     `n_ctx`: how many tokens it holds at most. `seed`: what the generator was seeded with, also where it was
-    drawn. `tokens`: the ids it holds. `source`: those that an encoder has read. `stop_reason`: why the latest
-    generation ended: "end" (an end-of-generation token), "stop" (a stop string or token), "length"
-    (max_tokens), "context" (n_ctx) or "cancel"; None while it runs or if its loop was left.
+    drawn; `numbers`: what it gives. `tokens`: the ids it holds. `source`: those that an encoder has read.
+    `stop_reason`: why the latest generation ended: "end" (an end-of-generation token), "stop" (a stop string
+    or token), "length" (max_tokens), "context" (n_ctx) or "cancel"; None while it runs or if it was left.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Session:
     def set_seed(self, seed: int | None) -> None:
         """Start the random generator anew; None draws a seed, which `seed` then tells."""
         self.seed = seed_or_drawn(seed)
-        self._numbers = Foreseen(self.seed)
+        self.numbers = Foreseen(self.seed)
 
     def eval(self, ids: Ids, all_logits: bool = False) -> Floats:
         """Append ids and return the logits after the last one, float32 [n_vocab].
@@ -158,12 +158,12 @@ class Session:
         if not self._known:
             if slot.length == len(self._tokens):
                 slot.rewind(len(self._tokens) - 1)  # its logits are gone: once more
-            self._evaluate([], best=self.reads_best(params))
-        token = self._follows.choose(params, self._tokens, self._numbers)
+            self._evaluate([], by=params)
+        token = self._follows.choose(params, self._tokens, self.numbers)
         if token is None:
             slot.rewind(len(self._tokens) - 1)
             self._evaluate([])
-            token = self._follows.choose(params, self._tokens, self._numbers)
+            token = self._follows.choose(params, self._tokens, self.numbers)
         assert token is not None
         return token
 
@@ -183,7 +183,7 @@ class Session:
             return self.sample(params)
         if self._ahead is None:
             self._ahead = steps_ahead(
-                self._executor, self._slot, self._probe.options, params, self._numbers, self.n_vocab
+                self._executor, self._slot, self._probe.options, params, self.numbers, self.n_vocab
             )
         ahead = self._ahead
         if ahead is not None and ahead.ready and self._slot.length >= len(self._tokens) - 1:
@@ -196,7 +196,7 @@ class Session:
                 return found
         token = self.sample(params)
         if ahead is not None:
-            ahead.ready = self._follows.logits is None
+            ahead.missed(self._follows.logits is not None)
         return token
 
     def generate(
@@ -254,7 +254,7 @@ class Session:
         if ids:
             self._compile(len(ids))
             with self.meter.prompt(len(ids)):
-                self._evaluate(ids, cancellable=True, best=self.reads_best(params))
+                self._evaluate(ids, by=params)
         while True:
             self.stop_reason = self._reason_to_end(max_tokens)
             if self.stop_reason is not None:
@@ -304,20 +304,20 @@ class Session:
         waiting = count + len(self._tokens) - slot.length
         self._executor.compiled_for(waiting, len(slot.cache.lengths), all_logits, self._probe.options)
 
-    def _evaluate(
-        self, ids: list[int], all_logits: bool = False, cancellable: bool = False, best: bool = False
-    ) -> Floats:
+    def _evaluate(self, ids: list[int], all_logits: bool = False, by: SamplingParams | None = None) -> Floats:
         """Evaluate the tokens not evaluated yet and `ids`; see `eval` for what comes back.
 
-        A cancelled one evaluates nothing and gives an empty array, and so does one that reads the best only.
+        by: what the next token is chosen by. Where the best tell, these alone are read and an empty array
+        comes back, as of an evaluation of ids that was cancelled.
         """
         slot, probe = self.slot(), self._probe
         probe.begin()
         work = [(slot, self.waiting(ids))]
-        cancelled = self._cancelled.is_set if cancellable else never
+        cancelled = self._cancelled.is_set if by is not None and ids else never
         common = self._executor, work, self.n_vocab, probe.options
-        if best:
-            for one in evaluate_best(*common, probe.take, cancelled, self._progress):
+        if by is not None and self.reads_best(by):
+            drawing = [(by, self.numbers)]
+            for one in evaluate_best(*common, drawing, probe.take, cancelled, self._progress):
                 probe.finish(all_logits)
                 self.accept(ids, one)
             return _NO_LOGITS

@@ -7,9 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from graphml.generate.sampling import Best, Foreseen, SamplingParams, draw_settings, make_sampler, may_decide
+from graphml.generate.sampling import (
+    Best,
+    Drawn,
+    Foreseen,
+    SamplingParams,
+    Settings,
+    draw_settings,
+    draws_row,
+    make_sampler,
+    may_decide,
+)
+from graphml.generate.sampling.best import drawn_of_row
 from graphml.generate.sampling.candidates import Floats, leading
-from graphml.ir.ops.sampling import draw
+from graphml.ir.ops.sampling import draw, draw_of_row
 
 SIZE, N_BEST = 1500, 64
 ALWAYS = [
@@ -30,8 +41,17 @@ OFTEN = [
     SamplingParams(temperature=2.0, min_p=0.5, dynatemp_range=0.5),
     SamplingParams(temperature=1.0, min_p=1.0, min_keep=9),
 ]
-NEVER = [
+OF_ROW = [
     SamplingParams(temperature=1.0),
+    SamplingParams(temperature=0.7),
+    SamplingParams(temperature=1.5, min_keep=4),
+    SamplingParams(temperature=1e-3),
+    SamplingParams(temperature=1.3, min_p=0.05),
+    SamplingParams(temperature=0.7, min_p=1.0),
+]
+NEVER = [
+    SamplingParams(temperature=1.0, dynatemp_range=0.5),
+    SamplingParams(temperature=1e-4),
     SamplingParams(repeat_penalty=1.1),
     SamplingParams(logit_bias={3: 1.0}),
     SamplingParams(temperature=1.0, top_k=65),
@@ -115,6 +135,16 @@ def test_rows_with_flaws_are_left_to_the_sampler_that_tells(flaw: float) -> None
     assert make_sampler(SamplingParams()).sample_best(best, Foreseen(1)) is None
 
 
+def device_draws(row: Floats, best: Best, settings: Settings) -> tuple[int, float, float]:
+    """What op `draw` gives of a row: an id, and the shares before it and with it."""
+    assert draw.reference is not None
+    assert draw_of_row.reference is not None
+    logits, given = best.logits[None], np.float32(settings)[None]
+    told = draw_of_row.reference([row[None], logits, given], {})
+    found = draw.reference([best.ids[None], logits, told, given], {})
+    return int(found[0]), float(told[0, 2]), float(told[0, 3])
+
+
 @pytest.mark.parametrize("params", ALWAYS + OFTEN, ids=told)
 def test_what_a_device_draws_is_nearly_always_that(params: SamplingParams) -> None:
     hits, asked = 0, 0
@@ -123,13 +153,65 @@ def test_what_a_device_draws_is_nearly_always_that(params: SamplingParams) -> No
             best, numbers = best_of(row), Foreseen(seed)
             settings = draw_settings(params, numbers.ahead(0), N_BEST)
             wanted = make_sampler(params).sample_best(best, numbers)
-            if settings is None or wanted is None:
+            if settings is None or wanted is None or draws_row(params):
                 continue
-            values = best.ids, best.logits, np.float32([best.log_sum]), np.float32(settings)
-            assert draw.reference is not None
-            hits += int(draw.reference([value[None] for value in values], {})[0]) == wanted
+            hits += device_draws(row, best, settings)[0] == wanted
             asked += 1
     assert asked == hits or (asked > 100 and hits >= 0.99 * asked)
+
+
+@pytest.mark.parametrize("params", OF_ROW, ids=told)
+@pytest.mark.parametrize("n_known", [1, N_BEST])
+def test_what_a_device_drew_of_a_row_is_taken(params: SamplingParams, n_known: int) -> None:
+    """It adds up a little otherwise; of the row itself nothing but that is known."""
+    sampler, decided = make_sampler(params), 0
+    for row in rows().values():
+        for seed in range(20):
+            numbers, whole = Foreseen(seed), np.random.default_rng(seed)
+            settings = draw_settings(params, numbers.ahead(0), N_BEST)
+            assert settings is not None
+            best = best_of(row)
+            found, before, upto = device_draws(row, best, settings)
+            error = (-2e-6, 0.0, 2e-6)[seed % 3]
+            best = replace(
+                best, ids=best.ids[:n_known], logits=best.logits[:n_known],
+                drawn=Drawn(found, before + error, upto + error, settings),
+            )  # fmt: skip
+            wanted, token = sampler.sample(row, (), whole), sampler.sample_best(best, numbers)
+            if token is None:
+                assert numbers.random() == np.random.default_rng(seed).random()
+                continue
+            assert token == wanted
+            assert numbers.random() == whole.random()
+            decided += 1
+    assert decided >= 100
+
+
+def test_numbers_near_an_edge_of_the_row_are_left_to_the_row() -> None:
+    """A quarter for each of four: at both sides of an edge nothing is said, a little further on it is."""
+    row, params = np.zeros(4, np.float32), SamplingParams(temperature=1.0)
+    known = Best(np.int32([0]), np.zeros(1, np.float32), float(np.log(4.0)), 4)
+    found = []
+    for number in (0.0, 2e-5, 0.25 - 2e-5, 0.25 - 1e-6, 0.25, 0.25 + 1e-6, 0.25 + 2e-5, 0.9):
+        settings = draw_settings(params, number, N_BEST)
+        assert settings is not None
+        drawn = Drawn(*device_draws(row, known, settings), settings)
+        found.append(drawn_of_row(params, replace(known, drawn=drawn), number))
+    assert found == [None, 0, 0, None, None, None, 1, 3]
+
+
+def test_only_what_was_drawn_by_the_same_settings_and_number_is_taken() -> None:
+    row, params = rows()["usual"], SamplingParams(temperature=1.0)
+    settings = draw_settings(params, 0.5, N_BEST)
+    assert settings is not None
+    best = best_of(row)
+    best = replace(best, drawn=Drawn(*device_draws(row, best, settings), settings))
+    assert drawn_of_row(params, best, 0.5) is not None
+    others = [SamplingParams(), replace(params, temperature=0.9), replace(params, min_p=0.01)]
+    others += [replace(params, top_k=4), replace(params, logit_bias={1: 1.0})]
+    assert [drawn_of_row(one, best, 0.5) for one in others] == [None] * 5
+    assert drawn_of_row(params, best, 0.50001) is None
+    assert drawn_of_row(params, replace(best, log_sum=np.nan), 0.5) is None
 
 
 def test_numbers_can_be_foreseen() -> None:

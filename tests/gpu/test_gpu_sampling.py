@@ -14,7 +14,7 @@ from graphml_gpu import outputs
 import graphml
 from graphml.engine import discovery
 from graphml.generate import ahead
-from graphml.generate.sampling import SamplingParams, draw_settings
+from graphml.generate.sampling import SamplingParams, best, draw_settings
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 DEVICES = [name for name in ("opencl", "wgpu") if discovery.backend(name).unavailable() is None]
@@ -28,29 +28,34 @@ DRAWN = [
     SamplingParams(temperature=0.8, top_k=40),
     SamplingParams(temperature=1.1, top_p=0.8, min_p=0.02),
 ]
-OTHERS = [
+OF_ROW = [
+    SamplingParams(temperature=0.7),
     SamplingParams(temperature=1.0, min_p=0.1),
-    SamplingParams(temperature=1.0),
+    SamplingParams(temperature=1.5),
+]
+OTHERS = [
+    SamplingParams(temperature=1.0, min_p=0.1, min_keep=2),
+    SamplingParams(temperature=1.0, dynatemp_range=0.5),
     SamplingParams(repeat_penalty=1.3),
 ]
 
 
 @pytest.fixture(scope="module", params=DEVICES)
 def model(request: pytest.FixtureRequest) -> Iterator[graphml.Model]:
-    with graphml.load(STORIES, request.param, n_batch=8) as opened:
+    with graphml.load(STORIES, request.param, n_batch=8, kv="f32") as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
 def plain(model: graphml.Model) -> Iterator[graphml.Model]:
     """The same model, whose rows are read whole."""
-    with graphml.load(STORIES, model.executor.backend.name, n_batch=8) as opened:
+    with graphml.load(STORIES, model.executor.backend.name, n_batch=8, kv="f32") as opened:
         opened.executor.backend = replace(opened.executor.backend, reads_back=False)
         yield opened
 
 
 def generated(model: graphml.Model, params: SamplingParams, n: int = LENGTH) -> list[int]:
-    with model.session(n_ctx=64, seed=5) as session:
+    with model.session(n_ctx=64 if n < 50 else 192, seed=5) as session:
         return [token.id for token in session.generate(IDS, params, n)]
 
 
@@ -68,6 +73,36 @@ def rows_read(model: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> list[int
 
         monkeypatch.setattr(driver, name, counting)
     return found
+
+
+@pytest.fixture(scope="module")
+def cpu() -> Iterator[graphml.Model]:
+    with graphml.load(STORIES, "cpu", n_batch=8, kv="f32", threads=1) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("params", OF_ROW, ids=range(3))
+def test_rows_are_drawn_from_where_they_are(
+    params: SamplingParams, model: graphml.Model, cpu: graphml.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CPU's tokens, 20 bytes each, one step each but for numbers near an edge between two tokens."""
+    read, before, n = rows_read(model, monkeypatch), model.executor.n_steps, 150
+    assert generated(model, params, n) == generated(cpu, params, n)
+    assert model.executor.n_steps - before <= n + 4
+    assert read.count(20) >= n - 20
+    assert sum(read) <= 25 * n
+
+
+@pytest.mark.parametrize("margin", [0.02, 1.0])
+def test_edges_between_tokens_of_a_row_have_the_row_read(
+    margin: float, model: graphml.Model, plain: graphml.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Now and then, and always: rows come along then, and steps run ahead all the same."""
+    monkeypatch.setattr(best, "_ROW_MARGIN", margin)
+    read, before = rows_read(model, monkeypatch), model.executor.n_steps
+    assert generated(model, OF_ROW[2], 40) == generated(plain, OF_ROW[2], 40)
+    assert max(read) >= 2048
+    assert model.executor.n_steps - before <= (60 if margin < 1 else 42)
 
 
 @pytest.mark.parametrize("params", DRAWN + OTHERS, ids=range(6))
@@ -95,7 +130,7 @@ def test_what_the_device_drew_is_checked(
     assert model.executor.n_steps - before > LENGTH
 
 
-@pytest.mark.parametrize("params", DRAWN[:2], ids=["greedy", "drawn"])
+@pytest.mark.parametrize("params", [*DRAWN[:2], OF_ROW[0]], ids=["greedy", "drawn", "of row"])
 def test_a_generation_can_end_anywhere_and_go_on(params: SamplingParams, model: graphml.Model) -> None:
     wanted = generated(model, params)
     with model.session(n_ctx=64, seed=5) as session:
@@ -137,14 +172,15 @@ def test_stops_and_full_contexts_end_as_ever(model: graphml.Model) -> None:
 
 
 def test_sessions_take_turns_between_steps(model: graphml.Model) -> None:
-    alone = [generated(model, params) for params in DRAWN[:2]]
-    sessions = [model.session(n_ctx=64, seed=5) for _ in DRAWN[:2]]
-    turns = [s.generate(IDS, params, LENGTH) for s, params in zip(sessions, DRAWN, strict=False)]
+    chosen = [DRAWN[1], OF_ROW[0]]
+    alone = [generated(model, params) for params in chosen]
+    sessions = [model.session(n_ctx=64, seed=5) for _ in chosen]
+    turns = [s.generate(IDS, params, LENGTH) for s, params in zip(sessions, chosen, strict=False)]
     together = [[first.id, second.id] for first, second in zip(*turns, strict=True)]
     assert np.array(together).T.tolist() == alone
     found: dict[int, list[int]] = {}
     threads = [
-        threading.Thread(target=lambda i=i: found.update({i: generated(model, DRAWN[i])})) for i in range(2)
+        threading.Thread(target=lambda i=i: found.update({i: generated(model, chosen[i])})) for i in range(2)
     ]
     for thread in threads:
         thread.start()
@@ -161,7 +197,8 @@ def test_batches_read_the_best_of_each_row(
             return [(i, token.id) for i, token in batch.generate([IDS, IDS[:3]], params, 8)]
 
     read = rows_read(model, monkeypatch)
-    assert both(model, DRAWN[:2]) == both(plain, DRAWN[:2])
+    for params in (DRAWN[:2], [DRAWN[1], OF_ROW[0]]):
+        assert both(model, params) == both(plain, params)
     assert max(read) <= 2 * 600
     assert both(model, [DRAWN[0], OTHERS[2]]) == both(plain, [DRAWN[0], OTHERS[2]])
 

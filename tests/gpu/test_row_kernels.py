@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graphml_gpu.lowering import choose, reduce
+from graphml_gpu.lowering import choose
+from graphml_gpu.lowering import draw as lowering
 from graphml_quant import by_name, dequantize
 
 from graphml.ir.dtype import F32, I32, dtype
+from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Array, Op
 from graphml.ir.ops.index import best_groups, set_rows, top_k
 from graphml.ir.ops.norm import l2_norm, layer_norm, rms_norm
 from graphml.ir.ops.position import rope_table
-from graphml.ir.ops.reduce import log_sum_exp, softmax, sum_rows
-from graphml.ir.ops.sampling import draw
+from graphml.ir.ops.reduce import softmax, sum_rows
+from graphml.ir.ops.sampling import ANY, SETTINGS, draw, draw_of_row
 from graphml.ir.shape import Symbol
 from graphml.passes.fusions.routing import route_experts
 from tests.gpu.on_devices import DEVICES, REAL, nmse, run_both
@@ -77,21 +79,16 @@ def test_the_largest_of_long_rows_are_chosen_by_columns(
     np.testing.assert_array_equal(made["y"], wanted["y"])
 
 
-@pytest.mark.parametrize("device", ["python", *REAL])
-@pytest.mark.parametrize(("n", "block"), [(1, 4096), (257, 4096), (257, 64)])
-def test_sums_of_exponentials_are_those_of_numpy(
-    n: int, block: int, device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rows far from zero, with a block that holds no number; of flaws what comes of them."""
-    monkeypatch.setattr(reduce, "_BLOCK", block)
-    x = flawed(n)
-    x[8] = 200.0
-    x[7, 1:] = -300.0
-    x[7, :64] = -np.inf if n > 64 else -300.0
+def of_row(n: int) -> Graph:
+    """A graph that draws from rows of n."""
     g = Builder()
-    graph = g.finish(y=g.make(log_sum_exp, g.input("x", F32, (T, n))))
-    made, wanted = run_both(graph, {"x": x}, device, T=9)
-    assert nmse(made["y"], wanted["y"]) <= 1e-12
+    nodes = [g.input(name, F32, (T, m)) for name, m in (("row", n), ("best", 1), ("settings", len(SETTINGS)))]
+    return g.finish(y=g.make(draw_of_row, *nodes))
+
+
+def settings_of(lowest: float, number: float) -> Array:
+    """Those of nine rows, all drawn from the whole of them."""
+    return np.tile(np.float32([0.8, 0.0, 1.0, lowest, number]), (9, 1))
 
 
 @on_every_device
@@ -104,6 +101,40 @@ def test_tokens_are_drawn_as_in_numpy(device: str) -> None:
         values = {f"x{i}": sample.fill[i](random, (9, *node.shape[1:])) for i, node in enumerate(nodes)}
         made, wanted = run_both(graph, values, device, T=9)
         np.testing.assert_array_equal(made["y"], wanted["y"])
+
+
+@pytest.mark.parametrize("device", ["python", *REAL])
+@pytest.mark.parametrize(("n", "block"), [(1, 4096), (512, 4096), (257, 64)])
+@pytest.mark.parametrize(("lowest", "number"), [(ANY, 0.0), (ANY, 0.6), (-0.5, 0.999)])
+def test_rows_are_drawn_from_as_in_numpy(
+    n: int, block: int, lowest: float, number: float, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows far from zero, of equals, with a block that holds no number; of flaws what comes of them."""
+    monkeypatch.setattr(lowering, "_BLOCK", block)
+    x = flawed(n)
+    x[8] = 200.0
+    x[7, 1:] = -300.0
+    x[7, :64] = -np.inf if n > 64 else -300.0
+    best = np.where(np.isnan(x), -np.inf, x).max(axis=1, keepdims=True)
+    made, wanted = run_both(
+        of_row(n), {"row": x, "best": best, "settings": settings_of(lowest, number)}, device, T=9
+    )
+    np.testing.assert_array_equal(made["y"][:, 1], wanted["y"][:, 1])
+    for i in (0, 2, 3):
+        assert nmse(made["y"][:, i], wanted["y"][:, i]) <= 1e-12
+
+
+@pytest.mark.parametrize("device", REAL)
+def test_shares_of_long_rows_are_exact_to_a_millionth(device: str) -> None:
+    """Less than what the sampler leaves between a number and an edge; the last block is not full."""
+    random, n = np.random.default_rng(1), 70_001
+    x = random.standard_normal((9, n), np.float32) * random.uniform(0, 6, (9, 1)).astype(np.float32) + 20
+    given, graph = {"row": x, "best": x.max(axis=1, keepdims=True)}, of_row(n)
+    for number in (0.01, 0.3, 0.75, 0.999):
+        made, wanted = run_both(graph, given | {"settings": settings_of(-9.0, number)}, device, T=9)
+        same = made["y"][:, 1] == wanted["y"][:, 1]
+        assert same.sum() >= 8
+        assert np.abs(made["y"] - wanted["y"])[same, 2:].max() <= 1e-6
 
 
 @on_every_device

@@ -8,22 +8,15 @@ from graphml_gpu.kernels.grid import element_number, group_number
 from graphml_gpu.language import (
     Read,
     Write,
-    clamp,
     exp,
     f32,
-    group_id,
     group_max,
     group_sum,
     i32,
     kernel,
     local_id,
-    log,
-    num_groups,
     u32,
 )
-
-_FINITE = 3e38
-"""Below the largest number there is: what is subtracted from infinities, so that they stay what they are."""
 
 
 @kernel
@@ -55,46 +48,6 @@ def softmax(x: Read[f32], out: Write[f32], rows: u32, n: u32, *, GROUP: int = 64
         whole = group_sum(total)
         for i in range(local_id(0), n, GROUP):
             out[start + i] = exp(x[start + i] - highest) / whole
-
-
-@kernel
-def exp_sums(x: Read[f32], sums: Write[f32], n: u32, *, SIZE: int, GROUP: int = 256) -> None:
-    """Of each block of SIZE elements of x[row] the largest, and the sum of exp(x - it).
-
-    x [rows, n]; sums [rows, blocks, 2]. A workgroup (block, row).
-    """
-    first, row = group_id(0) * SIZE, group_id(1)
-    end = min(first + SIZE, n)
-    top = f32(-math.inf)
-    for i in range(first + local_id(0), end, GROUP):
-        top = max(top, x[row * n + i])
-    shift = clamp(group_max(top), -_FINITE, _FINITE)
-    total = f32(0.0)
-    for i in range(first + local_id(0), end, GROUP):
-        total += exp(x[row * n + i] - shift)
-    whole = group_sum(total)
-    if local_id(0) == 0:
-        at = (row * num_groups(0) + group_id(0)) * 2
-        sums[at] = shift
-        sums[at + 1] = whole
-
-
-@kernel
-def log_of_sums(sums: Read[f32], out: Write[f32], rows: u32, blocks: u32, *, GROUP: int = 32) -> None:
-    """out[row] = the logarithm of the sum of exp(x[row]), of what `exp_sums` made. A workgroup a row."""
-    row = group_number()
-    if row < rows:
-        start = row * blocks
-        top = f32(-_FINITE)
-        for i in range(local_id(0), blocks, GROUP):
-            top = max(top, sums[(start + i) * 2])
-        highest = group_max(top)
-        total = f32(0.0)
-        for i in range(local_id(0), blocks, GROUP):
-            total += sums[(start + i) * 2 + 1] * exp(sums[(start + i) * 2] - highest)
-        whole = group_sum(total)
-        if local_id(0) == 0:
-            out[row] = log(whole) + highest
 
 
 @kernel

@@ -3,18 +3,77 @@
 from __future__ import annotations
 
 from graphml.ir.node import Node
-from graphml_gpu.dispatch import Context, Dispatch, Lowering, Scalar, all_of, along, rows, width
-from graphml_gpu.kernels.draw import draw
+from graphml.ir.shape import max_elements
+from graphml_gpu.dispatch import (
+    Argument,
+    Context,
+    Dims,
+    Dispatch,
+    Groups,
+    Lowering,
+    Scalar,
+    Workspace,
+    all_of,
+    along,
+    rows,
+    width,
+)
+from graphml_gpu.kernels.draw import draw, draw_of_row, row_sums
+from graphml_gpu.lowering.groups import for_row
 
+_BLOCK = 4096
+"""Elements of a row that a workgroup takes, where rows are long; a multiple in the longest."""
 _GROUP = 32
 
 
+def _group(node: Node) -> int:
+    return int(for_row(min(width(node.inputs[0]), _BLOCK))["GROUP"])
+
+
+def _size(node: Node) -> int:
+    """Elements of a block: one invocation of the workgroup that draws takes a block at most."""
+    return _BLOCK * -(-width(node.inputs[0]) // (_BLOCK * _group(node)))
+
+
+def _blocks(node: Node) -> int:
+    return -(-width(node.inputs[0]) // _size(node))
+
+
+def _lower_of_row(node: Node, context: Context) -> list[Dispatch]:
+    row, best, settings = node.inputs
+    count, blocks, group = rows(row.shape[:1]), _blocks(node), _group(node)
+    sizes = {"SIZE": _size(node), "GROUP": group}
+    buffers: dict[str, Argument] = {"row": row, "best": best, "settings": settings, "sums": Workspace(node)}
+    scalars: dict[str, Scalar] = {"n": width(row), "k": width(best)}
+    more: dict[str, Scalar] = {"rows": count, "blocks": blocks, "width": group}
+
+    def grid(dims: Dims) -> Groups:
+        return blocks, count(dims), 1
+
+    return [
+        Dispatch(row_sums, sizes, buffers, scalars, grid),
+        Dispatch(draw_of_row, sizes, buffers | {"out": node}, scalars | more, along(count)),
+    ]
+
+
 def _lower(node: Node, context: Context) -> list[Dispatch]:
-    ids, logits, log_sum, settings = node.inputs
+    ids, best, of_row, settings = node.inputs
     count = rows(node.shape)
-    buffers = {"ids": ids, "logits": logits, "log_sum": log_sum, "settings": settings, "out": node}
+    buffers: dict[str, Argument] = {
+        "ids": ids,
+        "best": best,
+        "of_row": of_row,
+        "settings": settings,
+        "out": node,
+    }
     scalars: dict[str, Scalar] = {"rows": count, "k": width(ids)}
     return [Dispatch(draw, {"GROUP": _GROUP}, buffers, scalars, along(count, _GROUP))]
 
 
+DRAW_OF_ROW = Lowering(
+    ("draw_of_row",),
+    _lower_of_row,
+    refuses=lambda node: all_of(node, "f32"),
+    workspace=lambda node: max_elements(node.shape[:1]) * _blocks(node) * 8,
+)
 DRAW = Lowering(("draw",), _lower, refuses=lambda node: all_of(node, "f32", "i32"))

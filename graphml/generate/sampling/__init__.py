@@ -3,7 +3,15 @@
 Knows nothing of models, tokenizers or text.
 """
 
-from graphml.generate.sampling.best import Best, decides_always, draw_settings, may_decide
+from graphml.generate.sampling.best import (
+    Best,
+    Drawn,
+    Settings,
+    decides_always,
+    draw_settings,
+    draws_row,
+    may_decide,
+)
 from graphml.generate.sampling.candidates import Candidates
 from graphml.generate.sampling.chain import Sampler, make_sampler, sampler_of
 from graphml.generate.sampling.numbers import Foreseen
@@ -12,12 +20,15 @@ from graphml.generate.sampling.params import SamplingParams, checked_params
 __all__ = [
     "Best",
     "Candidates",
+    "Drawn",
     "Foreseen",
     "Sampler",
     "SamplingParams",
+    "Settings",
     "checked_params",
     "decides_always",
     "draw_settings",
+    "draws_row",
     "make_sampler",
     "may_decide",
     "sampler_of",

@@ -9,14 +9,36 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from graphml.generate.sampling.candidates import Candidates, Floats, Ids
 from graphml.generate.sampling.params import SamplingParams
+from graphml.ir.ops.sampling import ANY
+
+Settings: TypeAlias = tuple[float, ...]
+"""How a device draws a token: `graphml.ir.ops.sampling.SETTINGS`."""
 
 _MARGIN = 2e-5
 """How far from an edge between two tokens the sum of probabilities must be: sums differ by their order."""
+_ROW_MARGIN = 5e-6
+"""The same for shares of a row that a device has drawn from: it adds up in pairs. A third is what WGSL lets
+exp be off by, the rest what float32 rounds; see decision 21."""
+
+
+_COLDEST = 1e-3
+"""The lowest temperature that devices draw by: below it numbers leave float32's range."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a device drew from a whole row by `settings`: an id, and the shares of 1 before it and with it."""
+
+    id: int
+    before: float
+    upto: float
+    settings: Settings
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +46,7 @@ class Best:
     """The best tokens of a row, the largest logit first, equals by id.
 
     ids int32 [k], logits float32 [k]; log_sum: the logarithm of the sum of exp(logits) of the whole row; row:
-    gives the whole row, float32 [n_vocab], or None where it is gone.
+    gives the whole row, float32 [n_vocab], or None where it is gone; drawn: by the device, if it did.
     """
 
     ids: Ids
@@ -32,6 +54,7 @@ class Best:
     log_sum: float
     n_vocab: int
     row: Callable[[], Floats | None] = lambda: None
+    drawn: Drawn | None = None
 
     @property
     def usable(self) -> bool:
@@ -48,14 +71,36 @@ def may_decide(params: SamplingParams, n_best: int, surely: bool = False) -> boo
         return False
     if surely:
         return decides_always(params, n_best)
-    return decides_always(params, n_best) or (
-        params.top_k == 0 and params.typical_p == 1.0 and (params.top_p < 1.0 or params.min_p > 0.0)
-    )
+    few = params.top_k == 0 and params.typical_p == 1.0 and (params.top_p < 1.0 or params.min_p > 0.0)
+    return decides_always(params, n_best) or few or draws_row(params)
 
 
 def decides_always(params: SamplingParams, n_best: int) -> bool:
     """Whether so many best tokens are enough whatever the row is."""
     return params.greedy or 0 < params.top_k <= n_best
+
+
+def draws_row(params: SamplingParams) -> bool:
+    """Whether a token is drawn from the whole row, or from what min_p leaves: by temperature, in id order."""
+    if params.greedy or params.logit_bias or params.penalised or params.dynatemp_range > 0.0:
+        return False
+    every = params.top_k == 0 and params.top_p == 1.0 and params.typical_p == 1.0
+    return every and params.temperature >= _COLDEST and (params.min_p == 0.0 or params.min_keep <= 1)
+
+
+def drawn_of_row(params: SamplingParams, best: Best, number: float) -> int | None:
+    """The id that a device drew, if the sampler would draw it by this number; None near an edge between two.
+
+    The sums of both differ by what float32 rounds: of the row in its sums, of a logit where it is divided by
+    the temperature.
+    """
+    drawn = best.drawn
+    if drawn is None or not best.usable or not draws_row(params):
+        return None
+    if drawn.settings != draw_settings(params, number, len(best.ids)):
+        return None
+    margin = _ROW_MARGIN + (abs(best.log_sum) + 16.0) / params.temperature * 2.0**-24
+    return drawn.id if drawn.before + margin <= number <= drawn.upto - margin else None
 
 
 def first_choice(params: SamplingParams, best: Best) -> Candidates | None:
@@ -69,7 +114,7 @@ def first_choice(params: SamplingParams, best: Best) -> Candidates | None:
         return found.head(min(params.top_k, best.n_vocab))
     if params.top_p < 1.0:
         return _top_p(params, found, best)
-    return _min_p(params, found, best)
+    return _min_p(params, found, best) if params.min_p > 0.0 else None
 
 
 def _top_p(params: SamplingParams, found: Candidates, best: Best) -> Candidates | None:
@@ -95,17 +140,20 @@ def _min_p(params: SamplingParams, found: Candidates, best: Best) -> Candidates 
     return kept.take(np.argsort(kept.ids), is_sorted=False)
 
 
-def draw_settings(params: SamplingParams, number: float, n_best: int) -> tuple[float, ...] | None:
+def draw_settings(params: SamplingParams, number: float, n_best: int) -> Settings | None:
     """How a device would draw the same (`graphml.ir.ops.sampling.SETTINGS`); None where it cannot tell.
 
     number: what the random generator gives for this token. The device draws for the step after; what it drew
-    is checked against the sampler, so it must be right nearly always, no more.
+    is checked against the sampler, so it must be right nearly always, no more. Of a row it tells shares of
+    what the filter leaves, so `lowest` is to the last bit what the filter adds.
     """
     if params.greedy:
-        return (1.0, 1.0, 1.0, 0.0, 0.0) if may_decide(params, n_best) else None
-    largest_first = params.top_k > 0 or params.top_p < 1.0
-    if not (may_decide(params, n_best) and largest_first and params.typical_p == 1.0):
+        return (1.0, 1.0, 1.0, ANY, 0.0) if may_decide(params, n_best) else None
+    if not may_decide(params, n_best) or params.typical_p < 1.0:
         return None
-    if params.dynatemp_range > 0.0 or params.temperature < 1e-3 or params.min_keep > 1:
+    if params.dynatemp_range > 0.0 or params.temperature < _COLDEST:
         return None
-    return (1.0 / params.temperature, float(params.top_k), params.top_p, params.min_p, number)
+    if params.min_keep > 1 and (params.top_p < 1.0 or params.min_p > 0.0):
+        return None
+    lowest = math.log(params.min_p) if params.min_p > 0.0 else ANY
+    return (1.0 / params.temperature, float(params.top_k), params.top_p, lowest, number)

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from graphml.errors import UsageError
 from graphml.generate.sampling import filters
-from graphml.generate.sampling.best import Best, first_choice
+from graphml.generate.sampling.best import Best, drawn_of_row, first_choice
 from graphml.generate.sampling.candidates import Candidates, Floats, Ids, all_candidates
-from graphml.generate.sampling.numbers import Numbers
+from graphml.generate.sampling.numbers import Foreseen, Numbers
 from graphml.generate.sampling.params import SamplingParams
 
 Step: TypeAlias = Callable[[Candidates, Sequence[int]], Candidates]
@@ -44,11 +44,16 @@ class Sampler:
         """
         return self._draw(self._last(logits, history), generator)
 
-    def sample_best(self, best: Best, generator: Numbers) -> int | None:
+    def sample_best(self, best: Best, generator: Foreseen) -> int | None:
         """Return what `sample` would of the whole row; None where the best tokens do not tell.
 
         Then nothing is drawn from the generator.
         """
+        if best.drawn is not None:
+            token = drawn_of_row(self.params, best, generator.ahead(0))
+            if token is not None:
+                generator.random()
+                return token
         candidates = first_choice(self.params, best)
         if candidates is None:
             return None

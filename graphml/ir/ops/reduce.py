@@ -21,14 +21,6 @@ def _sum(inputs: Sequence[Array], attributes: Attributes) -> Array:
     return np.asarray(inputs[0].astype(np.float64).sum(-1, keepdims=True), dtype=np.float32)
 
 
-def _log_sum_exp(inputs: Sequence[Array], attributes: Attributes) -> Array:
-    x = inputs[0].astype(np.float64)
-    largest = x.max(axis=-1, keepdims=True)
-    shift = np.where(np.isfinite(largest), largest, 0.0)
-    with np.errstate(divide="ignore"):  # of a row of minus infinity it is minus infinity
-        return np.asarray(np.log(np.exp(x - shift).sum(axis=-1, keepdims=True)) + shift, dtype=np.float32)
-
-
 def _softmax(inputs: Sequence[Array], attributes: Attributes) -> Array:
     x = inputs[0].astype(np.float64)
     weight = np.exp(x - x.max(axis=-1, keepdims=True))
@@ -67,4 +59,3 @@ def _mean_samples() -> list[Sample]:
 softmax = Op("softmax", "reduce", infer=same_shape, reference=_softmax, samples=singles, inplace=(0,))
 sum_rows = Op("sum_rows", "reduce", infer=_infer_sum, reference=_sum, samples=singles)
 mean_rows = Op("mean_rows", "reduce", infer=_infer_mean, reference=_mean, samples=_mean_samples)
-log_sum_exp = Op("log_sum_exp", "reduce", infer=_infer_sum, reference=_log_sum_exp, samples=singles)

@@ -10,42 +10,97 @@ from graphml.errors import ShapeError
 from graphml.ir.dtype import F32, I32
 from graphml.ir.op import Array, Attributes, Op, Sample, Type
 from graphml.ir.ops.rules import ROWS, below, f32, i32, want_dtype
+from graphml.ir.shape import bounds
 
-SETTINGS = ("inverse_temperature", "top_k", "top_p", "min_p", "number")
-"""What a row of settings holds. top_k 0, top_p 1 and min_p 0 are off; number: drawn from [0, 1)."""
+SETTINGS = ("inverse_temperature", "top_k", "top_p", "lowest", "number")
+"""What a row of settings holds. top_k 0, top_p 1 and lowest `ANY` are off; number: drawn from [0, 1).
+
+lowest: how far from the best a logit may be, log(min_p). With neither top_k nor top_p the whole row is drawn
+from, in the order of its ids, else the best, the largest first.
+"""
+ANY = -1e30
+OF_ROW = ("log_sum", "id", "before", "upto")
+"""What `draw_of_row` tells: the logarithm of the sum of exp(row); the id that is drawn; how much of the whole
+comes before it, and how much with it, as shares of 1. All three are 0 where one of the best is drawn."""
+_MOST = 1 << 24
+
+
+def _infer_of_row(inputs: Sequence[Type], attributes: Attributes) -> Type:
+    row, best, settings = inputs
+    for value, role in ((row, "row"), (best, "best"), (settings, "settings")):
+        want_dtype(value, F32, role)
+    rows = row.shape[:1]
+    if not len(row.shape) == len(best.shape) == 2 or best.shape[:1] != rows or bounds(row.shape)[1] > _MOST:
+        raise ShapeError(f"wanted row [O, n] with n up to {_MOST}, best [O, k]; got {row}, {best}")
+    if settings.shape != (*rows, len(SETTINGS)):
+        raise ShapeError(f"wanted settings [O, {len(SETTINGS)}]; got {settings}")
+    return Type(F32, (*rows, len(OF_ROW)))
+
+
+def _draw_of_row(inputs: Sequence[Array], attributes: Attributes) -> Array:
+    found = np.zeros((len(inputs[0]), len(OF_ROW)), np.float32)
+    for told, row, best, settings in zip(found, *inputs, strict=True):
+        shift = np.clip(best[0], -3e38, 3e38).astype(np.float32)  # no infinity less infinity
+        told[0] = _log_sum(row, float(shift))
+        if _from_row(settings):
+            told[1:] = _of_row(row, shift, settings)
+    return found
+
+
+def _from_row(settings: Array) -> bool:
+    return bool(settings[1] <= 0 and settings[2] >= 1)
 
 
 def _infer_draw(inputs: Sequence[Type], attributes: Attributes) -> Type:
-    ids, logits, log_sum, settings = inputs
+    ids, best, of_row, settings = inputs
     want_dtype(ids, I32, "ids")
-    for value, role in ((logits, "logits"), (log_sum, "log_sum"), (settings, "settings")):
+    for value, role in ((best, "best"), (of_row, "of_row"), (settings, "settings")):
         want_dtype(value, F32, role)
     rows = ids.shape[:1]
-    wanted = (ids.shape, (*rows, 1), (*rows, len(SETTINGS)))
-    if len(ids.shape) != 2 or (logits.shape, log_sum.shape, settings.shape) != wanted:
+    wanted = (ids.shape, (*rows, len(OF_ROW)), (*rows, len(SETTINGS)))
+    if len(ids.shape) != 2 or (best.shape, of_row.shape, settings.shape) != wanted:
         raise ShapeError(
-            f"wanted ids and logits [O, k], log_sum [O, 1], settings [O, {len(SETTINGS)}]; got {ids},"
-            f" {logits}, {log_sum}, {settings}"
+            f"wanted ids and best [O, k], of_row [O, {len(OF_ROW)}], settings [O, {len(SETTINGS)}]; got"
+            f" {ids}, {best}, {of_row}, {settings}"
         )
     return Type(I32, rows)
 
 
 def _draw(inputs: Sequence[Array], attributes: Attributes) -> Array:
-    places = [_place(*row) for row in zip(*inputs[1:], strict=True)]
-    return inputs[0][np.arange(len(places)), places].astype(np.int32)
+    found = np.zeros(len(inputs[0]), np.int32)
+    for i, (ids, best, told, settings) in enumerate(zip(*inputs, strict=True)):
+        found[i] = told[1] if _from_row(settings) else ids[_place(best, told[0], settings)]
+    return found
+
+
+def _log_sum(row: Array, shift: float) -> float:
+    with np.errstate(divide="ignore", over="ignore"):  # of a row of minus infinity it is minus infinity
+        return float(np.log(np.exp(row.astype(np.float64) - shift).sum()) + shift)
+
+
+def _of_row(row: Array, shift: np.float32, settings: Array) -> tuple[float, float, float]:
+    """The first id whose running sum exceeds number * total; the shares before it and with it. row [n]."""
+    inverse_temperature, _, _, lowest, number = settings
+    scaled = np.minimum((row - shift) * inverse_temperature, 0.0).astype(np.float64)
+    running = np.cumsum(np.where(row >= shift + lowest, np.exp(scaled), 0.0))
+    total = running[-1]
+    if not total > 0:
+        return 0.0, 0.0, 0.0
+    chosen = int(np.searchsorted(running, min(number * total, np.nextafter(total, 0.0)), side="right"))
+    before = running[chosen - 1] if chosen else 0.0
+    return chosen, before / total, running[chosen] / total
 
 
 def _place(logits: Array, log_sum: Array, settings: Array) -> int:
     """Which of the best is drawn; logits [k], the largest first."""
-    inverse_temperature, top_k, top_p, min_p, number = settings
+    inverse_temperature, top_k, top_p, lowest, number = settings
     below_best = (logits[: int(top_k)] if top_k > 0 else logits) - logits[0]
     running = np.cumsum(np.exp(below_best), dtype=np.float32)
-    whole = running[-1] if top_k > 0 else np.exp(log_sum[0] - logits[0])
+    whole = running[-1] if top_k > 0 else np.exp(log_sum - logits[0])
     kept = len(below_best)
     if top_p < 1:
         kept = min(kept, 1 + int((running < top_p * whole).sum()))
-    if min_p > 0:
-        kept = min(kept, max(1, int((below_best >= np.log(min_p)).sum())))
+    kept = min(kept, max(1, int((logits[:kept] >= logits[0] + lowest).sum())))
     running = np.cumsum(np.exp(below_best[:kept] * inverse_temperature), dtype=np.float32)
     return min(int((running <= number * running[-1]).sum()), kept - 1)
 
@@ -54,25 +109,33 @@ def _falling(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return -np.sort(-2.0 * generator.standard_normal(shape).astype(np.float32), axis=-1)
 
 
-def _log_sums(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    return generator.uniform(5.0, 6.0, shape).astype(np.float32)
-
-
 def _settings(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Of each row others; the number lies away from the edges between tokens only by chance."""
     columns = [
         generator.choice([0.5, 1.0, 2.0], shape[0]),
-        generator.choice([0, 1, 3, 100], shape[0]),
-        generator.choice([0.0, 0.3, 0.9, 1.0], shape[0]),
-        generator.choice([0.0, 0.1, 1.0], shape[0]),
+        generator.choice([0, 0, 1, 3, 100], shape[0]),
+        generator.choice([0.0, 0.3, 0.9, 1.0, 1.0], shape[0]),
+        generator.choice([ANY, np.log(0.1), -1.0, 0.0], shape[0]),
         generator.random(shape[0]),
     ]
     return np.stack(columns, axis=-1).astype(np.float32)
 
 
+def _told(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Sums of 64 falling logits and more, and ids."""
+    columns = [generator.uniform(5.0, 6.0, shape[0]), generator.integers(0, 1000, shape[0])]
+    return np.stack([*columns, *generator.random((2, shape[0]))], axis=-1).astype(np.float32)
+
+
+draw_of_row = Op(
+    "draw_of_row", "reduce", infer=_infer_of_row, reference=_draw_of_row,
+    samples=lambda: [Sample((f32(ROWS, n), f32(ROWS, k), f32(ROWS, len(SETTINGS))), {},
+                            {1: _falling, 2: _settings})
+                     for n, k in ((1, 1), (64, 8), (700, 3), (9000, 2))],
+)  # fmt: skip
 draw = Op(
     "draw", "index", infer=_infer_draw, reference=_draw,
-    samples=lambda: [Sample((i32(ROWS, k), f32(ROWS, k), f32(ROWS, 1), f32(ROWS, len(SETTINGS))), {},
-                            {0: below(1000), 1: _falling, 2: _log_sums, 3: _settings})
+    samples=lambda: [Sample((i32(ROWS, k), f32(ROWS, k), f32(ROWS, len(OF_ROW)), f32(ROWS, len(SETTINGS))),
+                            {}, {0: below(1000), 1: _falling, 2: _told, 3: _settings})
                      for k in (1, 8, 64)],
 )  # fmt: skip
