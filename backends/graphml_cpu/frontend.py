@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
+import llvmlite.binding as llvm
 import llvmlite.ir as ir
 from numba.core import compiler, cpu, types, typing
 from numba.core.codegen import CPUCodeLibrary, JITCPUCodegen
@@ -44,6 +45,7 @@ from numba.core.untyped_passes import (
 )
 
 from graphml.errors import BackendError
+from graphml_cpu.only_once import only_once
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -68,6 +70,14 @@ class _IrLibrary(CPUCodeLibrary):  # type: ignore[misc]
     def finalize(self) -> None:
         self._raise_if_finalized()
         self._finalized = True
+
+    def _get_module_for_linking(self) -> Any:
+        """The module itself: no copy is kept beside it, since nobody runs what it has."""
+        self._ensure_finalized()
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage == llvm.Linkage.external:
+                function.linkage = "linkonce_odr"  # may come several times into one module
+        return self._final_module
 
     def linked(self) -> str:
         """The text of a module with the function and all that it calls, once each."""
@@ -145,8 +155,9 @@ class _KernelDispatcher(Dispatcher):
             return super().compile(sig)
 
     def add_overload(self, cres: Any) -> None:
-        """Remember what was compiled, without numba's table for calls from Python."""
-        self.overloads[tuple(cres.signature.args)] = cres
+        """Remember what was compiled, without numba's table for calls from Python and what typed it."""
+        cres.fndesc.typemap = cres.fndesc.calltypes = None
+        self.overloads[tuple(cres.signature.args)] = cres._replace(type_annotation=None, metadata=None)
 
 
 target_registry[TARGET] = _KernelTarget
@@ -170,6 +181,7 @@ def _compile_overload(**options: Any) -> Callable[[Callable[..., Any]], _KernelD
 jit_registry[_KernelTarget] = _compile_overload
 
 
+@only_once
 def inline(function: Callable[P, R]) -> Callable[P, R]:
     """Make `function` callable from kernels; it is inlined wherever it is called.
 

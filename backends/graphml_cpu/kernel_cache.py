@@ -35,6 +35,7 @@ KERNEL_SOURCES = (
     "kernel_cache.py",
     "layouts.py",
     "machine_code.py",
+    "only_once.py",
     "packed.py",
     "sync.py",
     "tape.py",

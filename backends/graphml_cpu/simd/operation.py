@@ -1,6 +1,6 @@
 """How an operation of kernels is declared: a typing function that returns a signature and its code generator.
 
-Knows numba's extension interface alone.
+Knows numba's extension interface alone, and that equal ones are one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from typing import Any, cast
 
 from numba.extending import intrinsic
 
+from graphml_cpu.only_once import only_once
 
+
+@only_once
 def operation(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make `function(typingctx, *argument_types)` an operation that kernels call by its name.
 
