@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 import math
-import pickle
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from graphml.errors import UsageError
 from graphml.generate.sampling import Candidates, SamplingParams, make_sampler
 from graphml.generate.sampling.candidates import leading
+from tests.generate.slow_sampling import reference
 
 
 def logits_of(probabilities):
@@ -80,103 +77,6 @@ def test_typical_as_llama_cpp():
 def test_penalties_as_llama_cpp(history, fields, expected):
     result = kept([0.2] * 5, history, **fields)
     assert [result[token] for token in range(5)] == pytest.approx(expected, abs=1e-6)
-
-
-# --- the slow reference
-
-
-def penalise(rows, history, params):
-    window = list(history) if params.penalty_last_n < 0 else list(history)[-params.penalty_last_n :]
-    if params.penalty_last_n == 0:
-        window = []
-    for row in rows:
-        count = window.count(row[0])
-        if count:
-            row[1] = row[1] * params.repeat_penalty if row[1] <= 0 else row[1] / params.repeat_penalty
-            row[1] -= count * params.frequency_penalty + params.presence_penalty
-
-
-NEAR = 1e-5  # a cut that would fall elsewhere after a change this small is left out: rounding decides there
-
-
-def reference(logits, history, params):
-    """Return {id: probability} by loops over Python floats, None where rounding may decide."""
-    rows = [[i, float(x)] for i, x in enumerate(logits)]
-    for token, bias in params.logit_bias.items():
-        rows[token][1] += bias
-    penalise(rows, history, params)
-    if params.temperature == 0:
-        best = max(rows, key=lambda row: (row[1], -row[0]))
-        near = [row for row in rows if row is not best and best[1] - row[1] < NEAR and row[1] != best[1]]
-        return None if near else {best[0]: 1.0}
-    ranked = sorted(rows, key=lambda row: -row[1])
-    if 0 < params.top_k < len(ranked):
-        last, first_out = ranked[params.top_k - 1][1], ranked[params.top_k][1]
-        if last != first_out and last - first_out < NEAR:
-            return None
-        ranked = ranked[: params.top_k]
-    for keep, p, beyond in ((typical_order, params.typical_p, True), (likely_order, params.top_p, False)):
-        if p < 1.0:
-            ranked = cut(*keep(ranked), p, params.min_keep, beyond)
-            if ranked is None:
-                return None
-    if params.min_p > 0.0:
-        ranked = above_the_least(ranked, params)
-    return ranked and soften(ranked, params)
-
-
-def above_the_least(rows, params):
-    rows = sorted(rows, key=lambda row: -row[1])
-    lowest = rows[0][1] + math.log(params.min_p)
-    if any(abs(row[1] - lowest) < NEAR for row in rows[1:]):
-        return None
-    passing = [row for row in rows if row[1] >= lowest]
-    return passing if len(passing) >= params.min_keep else rows[: params.min_keep]
-
-
-def chances(rows):
-    top = max(row[1] for row in rows)
-    weights = [math.exp(row[1] - top) for row in rows]
-    return [weight / sum(weights) for weight in weights]
-
-
-def typical_order(rows):
-    p = chances(rows)
-    entropy = -sum(x * math.log(x) for x in p if x > 0)
-    return rows, p, [abs(-math.log(x) - entropy) if x > 0 else math.inf for x in p]
-
-
-def likely_order(rows):
-    return rows, chances(rows), [-row[1] for row in rows]
-
-
-def cut(rows, p, score, mass, min_keep, beyond):
-    order = sorted(range(len(rows)), key=lambda i: (score[i], rows[i][0]))
-    for a, b in itertools.pairwise(order):
-        if rows[a][1] != rows[b][1] and abs(score[a] - score[b]) < NEAR:
-            return None
-    total = 0.0
-    for n, i in enumerate(order, 1):
-        total += p[i]
-        if abs(total - mass) < NEAR:
-            return None
-        if (total > mass if beyond else total >= mass) and n >= min_keep:
-            return [rows[i] for i in order[:n]]
-    return [rows[i] for i in order]
-
-
-def soften(rows, params):
-    temperature = params.temperature
-    if params.dynatemp_range > 0 and len(rows) > 1:
-        entropy = -sum(x * math.log(x) for x in chances(rows) if x > 0)
-        low, high = max(0.0, temperature - params.dynatemp_range), temperature + params.dynatemp_range
-        temperature = low + (high - low) * (entropy / math.log(len(rows))) ** params.dynatemp_exponent
-        if temperature < 1e-3:
-            return None
-    elif params.dynatemp_range > 0:
-        return {rows[0][0]: 1.0}
-    rows = [[token, logit / temperature] for token, logit in rows]
-    return {row[0]: p for row, p in zip(rows, chances(rows), strict=True)}
 
 
 def maybe(value, strategy):
@@ -367,92 +267,6 @@ def test_draw_never_takes_a_forbidden_token(number):
     logits = np.array([-np.inf, 0.0, 1.0, -np.inf], np.float32)
     chosen = make_sampler(SamplingParams(temperature=1.0)).sample(logits, [], Stuck(number))
     assert chosen == (1 if number == 0.0 else 2)
-
-
-# --- refusals
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "wanted"),
-    [
-        ("temperature", math.nan, "finite number of at least 0"),
-        ("temperature", -0.1, "-0.1"),
-        ("temperature", "0.8", "'0.8'"),
-        ("temperature", True, "True"),
-        ("temperature", None, "None"),
-        ("dynatemp_range", -1, "at least 0"),
-        ("dynatemp_exponent", math.inf, "inf"),
-        ("top_k", 1.5, "whole number"),
-        ("top_k", -1, "at least 0"),
-        ("top_k", True, "True"),
-        ("top_p", 1.5, "from 0 to 1"),
-        ("top_p", math.nan, "nan"),
-        ("min_p", -0.5, "from 0 to 1"),
-        ("typical_p", 2, "from 0 to 1"),
-        ("min_keep", -2, "at least 0"),
-        ("repeat_penalty", 0, "above 0"),
-        ("repeat_penalty", -1.0, "at least 0"),
-        ("presence_penalty", math.inf, "finite"),
-        ("frequency_penalty", [], "finite"),
-        ("penalty_last_n", -2, "at least -1"),
-        ("logit_bias", [(1, 2.0)], "mapping"),
-        ("logit_bias", {-1: 2.0}, "token id"),
-        ("logit_bias", {"a": 2.0}, "token id"),
-        ("logit_bias", {1: math.nan}, "nan"),
-        ("logit_bias", {1: math.inf}, "inf"),
-        ("stop", "###", "tuple"),
-        ("stop", ("",), "not empty"),
-        ("stop", (1,), "strings"),
-        ("stop_tokens", (True,), "whole number"),
-        ("stop_tokens", 2, "collection"),
-    ],
-)
-def test_bad_settings_are_named(field, value, wanted):
-    with pytest.raises(UsageError, match=rf"^{field}") as caught:
-        SamplingParams(**{field: value})
-    assert wanted in str(caught.value)
-
-
-def test_settings_are_values():
-    params = SamplingParams(
-        top_k=np.int64(4),
-        temperature=np.float32(0.5),
-        stop=["a"],
-        stop_tokens=[np.int32(2)],
-        logit_bias={1: 2},
-    )
-    assert params.stop == ("a",)
-    assert params.stop_tokens == frozenset({2})
-    assert params == pickle.loads(pickle.dumps(params))
-    assert hash(params) == hash(dataclasses.replace(params))
-    assert dataclasses.asdict(params)["logit_bias"] == {1: 2.0}
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        params.top_k = 3
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0, 0.7])
-@pytest.mark.parametrize(
-    ("logits", "bias", "wanted"),
-    [
-        ([0.0, math.nan, 1.0], {}, "NaN for token 1"),
-        ([0.0, math.inf, 1.0], {}, r"\+inf for token 1"),
-        ([-math.inf, -math.inf], {}, "every token is forbidden"),
-        ([1.0, 2.0], {0: -math.inf, 1: -math.inf}, "every token is forbidden"),
-        ([1.0, 2.0], {2: 1.0}, "below the vocabulary's size 2, got 2"),
-    ],
-)
-def test_unusable_logits_are_refused(temperature, logits, bias, wanted):
-    sampler = make_sampler(SamplingParams(temperature=temperature, logit_bias=bias))
-    with pytest.raises(UsageError, match=wanted):
-        sampler.sample(np.array(logits, np.float32), [], np.random.default_rng(0))
-
-
-@pytest.mark.parametrize(
-    "logits", [np.zeros((2, 3), np.float32), np.zeros(0, np.float32), np.zeros(3, np.int32)]
-)
-def test_wrong_shapes_are_refused(logits):
-    with pytest.raises(UsageError, match=r"wanted float32 \[n_vocab\]"):
-        make_sampler(SamplingParams()).sample(logits, [], np.random.default_rng(0))
 
 
 def test_candidates_take_and_head():
