@@ -54,6 +54,8 @@ def run(context: typer.Context, which: Which, what: What, setting: With, how: Ho
         plots.ready(written.plot)
     job = _job(what, how, hashed=not {written.output, written.output_err} <= {"md", None})
     job = replace(job, arch="" if which.arch is None else str(which.arch))
+    if how.peer_python and not how.peer and not (how.suite and suite_named(how.suite).peers):
+        raise UsageError("--peer-python: wanted --peer too, whose Python it is")
     with Bars() as bars:
         counts = whole_numbers("-t", setting.threads or [str(_default_threads())], 1)
         given = _models(which, bars)

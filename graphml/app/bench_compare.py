@@ -49,7 +49,7 @@ def compare(
         print(comparing.markdown(changes, tolerance), end="")
         for path, names in ((a, only_a), (b, only_b)):
             if names:
-                print(f"\nonly in {path}: {'; '.join(names)}")
+                print("\n".join([f"\nonly in {path}:", *(f"- {name}" for name in names)]))
     if any(one.slower(tolerance) for one in changes):
         raise typer.Exit(1)
 

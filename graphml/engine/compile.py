@@ -58,6 +58,8 @@ class CompileOptions:
 
     def fusions(self) -> frozenset[str]:
         """The names of the fusions that are on; a `UsageError` for a name that no fusion has."""
+        if not isinstance(self.fuse, str):
+            raise UsageError(f"fuse: wanted names in one text, got {self.fuse!r}")
         return switched(self.fuse, "fuse") if self.fuse else switched(settings.fuse(), "GRAPHML_FUSE")
 
 

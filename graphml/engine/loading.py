@@ -17,7 +17,7 @@ from graphml.engine.executor import Executor
 from graphml.engine.memory import main_memory
 from graphml.engine.offload import place_layers, with_host
 from graphml.engine.parts import several
-from graphml.errors import ArchitectureError, BackendError, GraphmlError, WeightsError
+from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError, WeightsError
 from graphml.weights import ModelFile, open_model
 from graphml.weights.represent import checked, represented
 from graphml.weights.residence import Residence, chosen, settled
@@ -56,6 +56,8 @@ def _check_width(file: ModelFile, key: str) -> None:
 
 def choose_backend(names: str) -> Backend:
     """The installed backend of that name; of several names, with commas, all as one."""
+    if not isinstance(names, str):
+        raise UsageError(f"backend: wanted names in one text, got {names!r}")
     found = []
     for name in (part.strip() for part in names.split(",")):
         found.append(discovery.backend(name))

@@ -91,7 +91,7 @@ def test_compare_ends_with_1_where_something_is_slower(
         assert words in bench("compare", before, after, code=1).stderr
     assert "cannot be read" in bench("compare", before, tmp_path / "none", code=1).stderr
     after.write_text(json.dumps(results[1:]), encoding="utf-8-sig")
-    words = f"only in {before}: {results[0]['model_type']}, cpu, 1 thread, pp4 @ d3\n"
+    words = f"only in {before}:\n- {results[0]['model_type']}, cpu, 1 thread, pp4 @ d3\n"
     assert words in bench("compare", before, after).stdout
     assert json.loads(bench("compare", after, before, "--json").stdout)["only_b"]
     assert "--fail-over: wanted" in bench("compare", before, before, "--fail-over", "much", code=1).stderr
@@ -115,6 +115,7 @@ def test_compare_ends_with_1_where_something_is_slower(
         (["--peer", "llama.cpp", "--peer-python", "cat"], "llama.cpp: its process said what is no answer"),
         (["--suite", "das", "-p", "64", "-ctk", "q8_0"], "--suite das: wanted no -p, -ctk"),
         (["--case", "q8"], "--case: wanted --suite too"),
+        (["--peer-python", "python"], "--peer-python: wanted --peer too"),
     ],
 )
 def test_what_cannot_be_measured_is_told_in_a_line(arguments: list[str], words: str, path: Path) -> None:

@@ -105,6 +105,8 @@ def test_a_tokenizer_needs_no_weights(path: Path, tmp_path: Path) -> None:
         ({"backend": "abacus"}, graphml.BackendError, "no backend 'abacus'.*reference"),
         ({"threads": 0}, graphml.UsageError, "threads: wanted"),
         ({"threads": 1.5}, graphml.UsageError, "threads: wanted"),
+        ({"backend": 3}, graphml.UsageError, "backend: wanted"),
+        ({"fuse": ["swiglu"]}, graphml.UsageError, "fuse: wanted"),
         ({"n_batch": 0}, graphml.UsageError, "n_batch: wanted"),
         ({"kv": "q4"}, graphml.UsageError, "kv: wanted one of f16"),
         ({"pre": "gpt-3"}, graphml.TokenizerError, "'gpt-3' is not a known pre-tokenizer"),

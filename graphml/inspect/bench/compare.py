@@ -146,10 +146,8 @@ def _pairs(
 
 def _name(one: Record) -> str:
     """As "llama 1.1B Q4_0, cpu, 2 threads, tg64"."""
-    test = str(one.get("suite_case") or "") + " " * bool(one.get("suite_case"))
-    test += str(one.get("test") or _test_name(one))
     threads = f"{int(one['n_threads'])} thread{'s' * (one['n_threads'] > 1)}"
-    parts = (one.get("model_type", ""), one.get("backends", ""), threads, test)
+    parts = (one.get("model_type", ""), one.get("backends", ""), threads, _test_of(one))
     return printable(", ".join(str(part) for part in parts if part))
 
 
@@ -181,11 +179,16 @@ _FIGURES: Mapping[str, Callable[[Record], _Figure | None]] = {"t/s": _rate, "rat
 
 
 def _change(one: Record, other: Record, a: Any, b: Any) -> Change:
-    test = one.get("test") or _test_name(one)
     return Change(
-        str(one.get("model_type", "")), str(one.get("backends", "")), int(one["n_threads"]), str(test),
+        str(one.get("model_type", "")), str(one.get("backends", "")), int(one["n_threads"]), _test_of(one),
         a[0], b[0], a[1], b[1],
     )  # fmt: skip
+
+
+def _test_of(one: Record) -> str:
+    """As "tg64", or of a case of a suite "16k context: tg16 @ d16384"."""
+    case = f"{one['suite_case']}: " if one.get("suite_case") else ""
+    return case + str(one.get("test") or _test_name(one))
 
 
 def _test_name(one: Record) -> str:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from graphml.errors import GraphmlError
 from graphml.inspect.bench.rows import SCALARS, Row
 from graphml.inspect.names import printable
 
@@ -100,12 +101,17 @@ def comma_separated(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator
 
 
 def json_array(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
-    """One JSON array of objects, as llama-bench writes it."""
+    """One JSON array of objects, as llama-bench writes it; whole also where measuring ends with an error."""
     before = "["
-    for row in found:
-        text = json.dumps(dataclasses.asdict(row), indent=2, ensure_ascii=False, allow_nan=False)
-        yield before + "\n" + "\n".join("  " + line for line in text.splitlines())
-        before = ","
+    try:
+        for row in found:
+            text = json.dumps(dataclasses.asdict(row), indent=2, ensure_ascii=False, allow_nan=False)
+            yield before + "\n" + "\n".join("  " + line for line in text.splitlines())
+            before = ","
+    except (GraphmlError, KeyboardInterrupt):
+        if before == ",":
+            yield "\n]\n"
+        raise
     yield "[]\n" if before == "[" else "\n]\n"
 
 

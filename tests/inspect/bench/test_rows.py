@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from graphml.errors import UsageError
+from graphml.errors import BackendError, UsageError
 from graphml.inspect.bench import plan
 from graphml.inspect.bench.compare import compare, left_over, markdown
 from graphml.inspect.bench.measure import Round, measure, order, warm_up
@@ -176,6 +176,18 @@ def test_each_row_is_one_piece_that_comes_at_once(name: str) -> None:
         assert given[-1] == f"row {number}"
 
 
+def test_what_was_measured_before_an_error_is_whole() -> None:
+    def rows() -> Iterator[Row]:
+        yield row()
+        yield row()
+        raise BackendError("the other side ended")
+
+    pieces: list[str] = []
+    with pytest.raises(BackendError, match="the other side ended"):
+        pieces.extend(FORMATS["json"](rows(), []))
+    assert len(json.loads("".join(pieces))) == 2
+
+
 def as_records(*made: object) -> list[dict[str, object]]:
     return [json.loads("".join(FORMATS["jsonl"]([one], []))) for one in made]  # type: ignore[list-item]
 
@@ -225,7 +237,7 @@ def test_rows_without_a_counterpart_are_named() -> None:
     only_a, only_b = left_over(before, after)
     assert only_a == [
         "llama 1.1B Q4_0, cpu, 2 threads, pp8",
-        "llama 1.1B Q4_0, cpu, 2 threads, deep tg8 @ d64",
+        "llama 1.1B Q4_0, cpu, 2 threads, deep: tg8 @ d64",
     ]
     assert only_b == ["llama 1.1B Q4_0, cpu, 1 thread, tg8"]
     assert left_over(before, before) == ([], [])
