@@ -7,7 +7,7 @@ models, files or tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from graphml.ir.dtype import DType
@@ -176,6 +176,14 @@ class MemoryDevice(Protocol):
         """How much it has; None where that is not known or does not matter."""
 
 
+@runtime_checkable
+class LimitedDevice(Protocol):
+    """Optional part of a device: one that may have no room for what its backend has kernels for."""
+
+    def refuses(self, node: Node) -> str | None:
+        """As `Backend.refuses`, of this device; refuses what the backend refuses, and more."""
+
+
 class Device(Protocol):
     """A backend opened: threads started or a GPU acquired."""
 
@@ -216,3 +224,8 @@ class Backend:
     unavailable: Callable[[], str | None] = lambda: None
     describe: Callable[[], Mapping[str, Any]] = dict
     reads_back: bool = False
+
+
+def on_device(backend: Backend, device: Device) -> Backend:
+    """The backend with what its device refuses."""
+    return replace(backend, refuses=device.refuses) if isinstance(device, LimitedDevice) else backend

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 
 from graphml.backend import Plan, Progress, Tuned
@@ -9,11 +10,12 @@ from graphml.errors import BackendError
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
-from graphml_gpu import tuning
+from graphml_gpu import placement, tuning
 from graphml_gpu.driver import Driver, Facts
+from graphml_gpu.limits import no_room
 from graphml_gpu.lowering import table
 from graphml_gpu.memory import Memory
-from graphml_gpu.placement import aligned, refuses, value_bytes
+from graphml_gpu.placement import aligned, value_bytes
 from graphml_gpu.program import GpuProgram
 from graphml_gpu.state import GpuState
 from graphml_gpu.tuner import tune
@@ -26,6 +28,7 @@ class GpuDevice:
     def __init__(self, driver: Driver) -> None:
         self.memory = Memory(driver)
         self._tuning = UNTUNED
+        self._refused: weakref.WeakKeyDictionary[Node, str | None] = weakref.WeakKeyDictionary()
 
     @property
     def facts(self) -> Facts:
@@ -37,6 +40,15 @@ class GpuDevice:
         """See `graphml.backend.MemoryDevice`; the host's memory does not count as the device's own."""
         return None if self.facts.unified_memory else self.facts.memory_bytes
 
+    def refuses(self, node: Node) -> str | None:
+        """See `graphml.backend.LimitedDevice`: no kernel, or no room for it here."""
+        if node not in self._refused:
+            reason = placement.refuses(node)
+            if reason is None and placement.computes(node):
+                reason = no_room(node, self.facts, self.memory.features)
+            self._refused[node] = reason
+        return self._refused[node]
+
     def storage(self, node: Node) -> int:
         """Bytes of a value at its bounds, aligned so that a binding can begin there."""
         return value_bytes(node.type)
@@ -44,7 +56,7 @@ class GpuDevice:
     def workspace(self, node: Node) -> int:
         """Bytes of scratch that the node's kernels need, aligned like values."""
         lowering = table().get(node.op.name)
-        wanted = lowering.workspace(node) if lowering and refuses(node) is None else 0
+        wanted = lowering.workspace(node) if lowering and self.refuses(node) is None else 0
         return aligned(wanted) if wanted else 0
 
     def lower(self, graph: Graph, plan: Plan, weights: Mapping[str, Array], progress: Progress) -> GpuProgram:
@@ -56,7 +68,7 @@ class GpuDevice:
                 f" {limit}: give a smaller n_batch"
             )
         with self.memory.lock:
-            return GpuProgram(graph, plan, weights, self.memory, progress, self._tuning)
+            return GpuProgram(graph, plan, weights, self.memory, progress, self.refuses, self._tuning)
 
     def use_tuning(self, wanted: bool) -> None:
         """See `graphml.backend.TunableDevice`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -11,13 +11,15 @@ from graphml.ir.interpreter import evaluate
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.ops.leaf import weight_leaf
-from graphml_gpu.placement import refuses, value_bytes
+from graphml_gpu.placement import value_bytes
 
 _FOLDED_BYTES = 1 << 20
 """Larger ones are made by a kernel where there is one."""
 
 
-def fold(graph: Graph, weights: Mapping[str, Array]) -> dict[Node, Array]:
+def fold(
+    graph: Graph, weights: Mapping[str, Array], refuses: Callable[[Node], str | None]
+) -> dict[Node, Array]:
     """Values that weights alone decide, computed once; large ones only where no kernel makes them."""
     folded: dict[Node, Array] = {}
     for node in graph.nodes:

@@ -16,16 +16,21 @@ from graphml.backend import Progress
 from graphml.errors import BackendError
 from graphml.ir.op import Array
 from graphml_gpu.driver import Buffer, Driver
+from graphml_gpu.subgroups import checked
 
 _CHUNK = 8 << 20  # bytes written at a time, so that a bar moves and no library stages a whole model
 _PENDING = 64 << 20  # bytes after which the device is waited for, which gives the staging memory back
 
 
 class Memory:
-    """A driver with buffers that belong to objects. One user at a time: who uses the driver holds `lock`."""
+    """A driver with buffers that belong to objects. One user at a time: who uses the driver holds `lock`.
+
+    features: what kernels may use of the device.
+    """
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
+        self.features = checked(driver)
         self.lock = threading.RLock()
         self.closed = False
         self._dropped: list[Buffer] = []

@@ -14,9 +14,14 @@ ALIGNMENT = 512
 """Values begin at multiples of it, so that a binding can begin where a value does, on any common device."""
 
 
+def computes(node: Node) -> bool:
+    """Whether a node is worked out at all: leaves and views are not."""
+    return node.op.family != "leaf" and not node.op.view
+
+
 def refuses(node: Node) -> str | None:
     """Why a node has no kernel here; such a node runs in NumPy between the dispatches."""
-    if node.op.family == "leaf" or node.op.view:
+    if not computes(node):
         return None
     lowering = table().get(node.op.name)
     return lowering.refuses(node) if lowering else f"no kernel for {node.op.name}"

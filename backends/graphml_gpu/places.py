@@ -125,6 +125,15 @@ class Places:
             return viewed(argument).name
         return None
 
+    def memory_of(self, argument: Argument) -> Buffer | None:
+        """The buffer that an argument shares with others: the arena, or that of the inputs; None: neither."""
+        if isinstance(argument, Node):
+            base = viewed(argument)
+            if base.op is input_leaf:
+                return self.inputs.buffer
+            return None if base.op is state_leaf or self.fixed(base) is not None else self.arena
+        return self.arena if isinstance(argument, Workspace | Part) else None
+
     def range(self, argument: Argument, state: GpuState | None) -> Range:
         """Where an argument lies. Without a state, states are no place in particular."""
         match argument:

@@ -16,6 +16,7 @@ import numpy as np
 from graphml.backend import Progress, no_progress
 from graphml.errors import BackendError
 from graphml_gpu.driver import Bound, Buffer, Bytes, Facts, Groups, Range
+from graphml_gpu.language import NEIGHBOURS, Lanes
 
 FACTS = Facts(
     name="Python",
@@ -51,10 +52,13 @@ class PlainBuffer:
 
 
 class PlainDriver:
-    """See `graphml_gpu.driver.Driver`. `written`, `submitted`, `read_back`: how often each was called."""
+    """See `graphml_gpu.driver.Driver`. lanes: how subgroups are made.
 
-    def __init__(self, facts: Facts = FACTS) -> None:
-        self.facts = facts
+    `written`, `submitted`, `read_back`: how often each was called.
+    """
+
+    def __init__(self, facts: Facts = FACTS, lanes: Lanes = NEIGHBOURS) -> None:
+        self.facts, self._lanes = facts, lanes
         self.closed = False
         self.written = self.submitted = self.read_back = 0
         self._times: list[tuple[int, int]] = []
@@ -128,6 +132,7 @@ class PlainDriver:
             {one.name: _part(*where) for one, where in zip(kernel.buffers, bound.buffers, strict=True)},
             scalars,
             groups,
+            self._lanes,
         )
 
     def times(self) -> list[tuple[int, int]]:

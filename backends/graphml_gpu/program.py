@@ -21,6 +21,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.ops.leaf import input_leaf
 from graphml.ir.shape import Shape, resolve
+from graphml_gpu.bindings import begins, bindable, ranges
 from graphml_gpu.dispatch import Context, Dispatch
 from graphml_gpu.driver import Bound, Groups, Range, Recording
 from graphml_gpu.fold import fold
@@ -30,7 +31,7 @@ from graphml_gpu.lowering import table
 from graphml_gpu.memory import Memory
 from graphml_gpu.outputs import Outputs
 from graphml_gpu.parameters import Largest, Numbers, Parameters
-from graphml_gpu.placement import refuses, viewed
+from graphml_gpu.placement import computes, refuses, viewed
 from graphml_gpu.places import Places
 from graphml_gpu.state import GpuState
 from graphml_gpu.timing import Timer
@@ -68,11 +69,12 @@ class GpuProgram:
         weights: Mapping[str, Array],
         memory: Memory,
         progress: Progress,
+        refuses: Callable[[Node], str | None] = refuses,
         tuning: Tuning = UNTUNED,
     ) -> None:
-        self._tuning = tuning
+        self._refuses, self._tuning = refuses, tuning
         self._graph, self._memory, self._progress = graph, memory, progress
-        constants = fold(graph, weights)
+        constants = fold(graph, weights, refuses)
         self.places = Places(memory, graph, plan, weights, constants)
         self.dispatches: list[tuple[Node, Dispatch]] = []
         self.kernels: list[Specialised] = []
@@ -240,11 +242,13 @@ class GpuProgram:
         return found
 
     def _lower(self, constants: Mapping[Node, Array]) -> None:
-        facts = self._memory.driver.facts
-        context = Context(facts, facts.features(), self.places.pieces, self._follow, self._tuning)
-        computed = (node for node in self._graph.nodes if node.op.family != "leaf" and not node.op.view)
+        memory = self._memory
+        context = Context(
+            memory.driver.facts, memory.features, self.places.pieces, self._follow, self._tuning
+        )
+        computed = filter(computes, self._graph.nodes)
         todo = [node for node in computed if node not in constants]
-        for refused, run in itertools.groupby(todo, lambda node: refuses(node) is not None):
+        for refused, run in itertools.groupby(todo, lambda node: self._refuses(node) is not None):
             nodes = tuple(run)
             if refused:
                 self.fallbacks += nodes
@@ -260,9 +264,9 @@ class GpuProgram:
         first = len(self.dispatches)
         changes: frozenset[str] = frozenset()
         for dispatch in lowered:
+            _check(node, dispatch)
             kernel = dispatch.kernel.specialise(context.features, **dispatch.constants)
-            _check(kernel, node, dispatch)
-            self.kernels.append(kernel)
+            self.kernels.append(bindable(kernel, dispatch, self.places, context.facts))
             self.dispatches.append((node, dispatch))
             written = (dispatch.buffers[buffer.name] for buffer in kernel.buffers if buffer.writes)
             changes |= {name for name in map(self.places.state_of, written) if name is not None}
@@ -276,8 +280,7 @@ class GpuProgram:
         """The scalars of a dispatch, with the language's own: where in a binding a value begins."""
         kernel, (_, dispatch) = self.kernels[i], self.dispatches[i]
         words = [(scalar.name, scalar.kind) for scalar in kernel.scalars]
-        hidden = {f"{buffer.name}_at": 0 for buffer in kernel.buffers}
-        values = {**{name: hidden[name] for name, _ in words if name in hidden}, **dispatch.scalars}
+        values = {**begins(kernel, dispatch, self.places), **dispatch.scalars}
         return Numbers(kernel.name, words, values, dispatch.groups)
 
     def _record(self, state: GpuState | None, progress: Progress) -> list[Recording]:
@@ -290,14 +293,13 @@ class GpuProgram:
 
     def _bound(self, i: int, state: GpuState | None) -> Bound:
         kernel, (_, dispatch) = self.kernels[i], self.dispatches[i]
-        ranges = tuple(self.places.range(dispatch.buffers[b.name], state) for b in kernel.buffers)
-        return Bound(kernel, ranges, self.parameters.range(i))
+        return Bound(kernel, ranges(kernel, dispatch, self.places, state), self.parameters.range(i))
 
 
-def _check(kernel: Specialised, node: Node, dispatch: Dispatch) -> None:
-    wanted, given = {buffer.name for buffer in kernel.buffers}, set(dispatch.buffers)
+def _check(node: Node, dispatch: Dispatch) -> None:
+    wanted, given = dispatch.kernel.buffers, set(dispatch.buffers)
     if wanted != given:
         raise BackendError(
-            f"kernel {kernel.name} for {node.name}: buffers missing {sorted(wanted - given)},"
+            f"kernel {dispatch.kernel.name} for {node.name}: buffers missing {sorted(wanted - given)},"
             f" unknown {sorted(given - wanted)}"
         )

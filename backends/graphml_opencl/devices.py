@@ -17,6 +17,8 @@ _NO_DEVICE = (
     "processor itself: apt-get install pocl-opencl-icd)"
 )
 _SUBGROUPS = ("cl_khr_subgroups", "cl_khr_subgroup_shuffle")
+NEW = (3, 0)
+"""The version whose compilers know subgroups and products of bytes."""
 _MOST_GROUPS = 2**31 - 1
 
 
@@ -61,7 +63,8 @@ def version(device: Any) -> tuple[int, ...]:
 def facts(device: Any) -> Facts:
     """What a device is and can do."""
     extensions = device.extensions.split()
-    subgroups = all(name in extensions for name in _SUBGROUPS)
+    new = version(device) >= NEW
+    subgroups = new and all(name in extensions for name in _SUBGROUPS)
     least, most = _subgroup_sizes(device) if subgroups else (1, 1)
     sizes = device.max_work_item_sizes
     return Facts(
@@ -83,7 +86,7 @@ def facts(device: Any) -> Facts:
         subgroup_max=most,
         has_subgroups=subgroups,
         has_f16="cl_khr_fp16" in extensions,
-        has_dot4="cl_khr_integer_dot_product" in extensions,
+        has_dot4=new and "cl_khr_integer_dot_product" in extensions,
         has_timestamps=True,
         unified_memory=bool(device.host_unified_memory),
     )

@@ -11,14 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from graphml_gpu.driver import Facts, compile_error
-from graphml_gpu.language import Specialised
+from graphml_gpu.language import Features, Specialised
 
 from graphml import settings
-from graphml_opencl.devices import version
 
 _DIGEST = hashlib.sha256().digest_size
 # PoCL keeps them itself, and makes every kernel once more, for any workgroup, for who asks for a binary.
 _KEEPS_PROGRAMS = "Portable Computing Language"
+
+
+def standard(features: Features) -> str:
+    """The compiler's option for the version of OpenCL C that texts for these features need."""
+    return "-cl-std=CL3.0" if features.subgroups or features.dot4 else "-cl-std=CL1.2"
 
 
 class Programs:
@@ -26,9 +30,10 @@ class Programs:
 
     def __init__(self, context: Any, device: Any, facts: Facts) -> None:
         self._context, self._device = context, device
-        newer = facts.has_subgroups or facts.has_dot4
-        standard = "-cl-std=CL3.0" if newer and version(device) >= (3, 0) else "-cl-std=CL1.2"
-        self._options = [standard, *(settings.of_backend("opencl", "options") or "").split()]
+        self._options = [
+            standard(facts.features()),
+            *(settings.of_backend("opencl", "options") or "").split(),
+        ]
         self._keeps = device.platform.name != _KEEPS_PROGRAMS
         self._by_kernel: dict[Specialised, Any] = {}
         self._by_text: dict[str, Any] = {}

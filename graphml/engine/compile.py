@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from graphml import settings
-from graphml.backend import Backend, Device, Plan, Program, Progress, no_progress
+from graphml.backend import Backend, Device, Plan, Program, Progress, no_progress, on_device
 from graphml.engine.parts import (
     PartsDevice,
     ReadyPart,
@@ -140,6 +140,7 @@ def prepare(
     graph = trail.graph("build", lambda: keep_values(patch(graph, options.patch), options.keep))
     if isinstance(device, PartsDevice):
         return _prepare_parts(graph, device, options, trail)
+    backend = on_device(backend, device)
     if options.place:
         parse_rules(options.place, [backend.name])  # on one backend every rule names that one
     log, names = FusionLog(), options.fusions()

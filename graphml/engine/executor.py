@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from graphml.backend import AheadProgram, Backend, Device, Progress, State, no_progress
+from graphml.backend import AheadProgram, Backend, Device, Progress, State, no_progress, on_device
 from graphml.engine.architecture import Architecture, Keys, Tensors, blamed, check_logits
 from graphml.engine.cache import PagedCache
 from graphml.engine.candidates import DRAWN, candidates
@@ -65,7 +65,7 @@ class Executor:
         if cache_dtype not in CACHE_DTYPES:
             raise UsageError(f"kv: wanted one of {', '.join(CACHE_DTYPES)}; got {cache_dtype!r}")
         self.file, self.architecture, self.config = file, architecture, config
-        self.backend, self.device = backend, device
+        self.backend, self.device = on_device(backend, device), device
         self.n_batch, self.cache_dtype, self.options = n_batch, cache_dtype, options
         self.unused_tensors: list[str] = []
         self._recurrent: bool | None = None

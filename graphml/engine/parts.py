@@ -23,6 +23,7 @@ from graphml.backend import (
     StepTime,
     TakeTimes,
     TimedProgram,
+    on_device,
 )
 from graphml.errors import BackendError, UsageError
 from graphml.ir.graph import Graph, make_graph
@@ -62,7 +63,6 @@ class PartsDevice:
     """Several devices in the user's order of preference."""
 
     def __init__(self, backends: Sequence[Backend], threads: int | None) -> None:
-        self.backends = tuple(backends)
         self.devices: dict[str, Device] = {}
         self._homes: weakref.WeakKeyDictionary[Graph, Mapping[str, str]] = weakref.WeakKeyDictionary()
         self._first: dict[str, dict[str, str]] = {}
@@ -72,6 +72,7 @@ class PartsDevice:
                 self.devices[backend.name] = backend.open(threads)
                 undo.callback(self.devices[backend.name].close)
             undo.pop_all()
+        self.backends = tuple(on_device(backend, self.devices[backend.name]) for backend in backends)
 
     def homes(self, rules: str) -> dict[str, str]:
         """Where the states live once a graph was placed by these rules: the next graph finds them there."""

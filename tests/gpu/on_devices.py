@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from functools import cache
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from graphml_gpu.device import GpuDevice
+from graphml_gpu.driver import Driver, Facts
 from graphml_gpu.plain_driver import FACTS, PlainDriver
 
 from graphml.backend import no_progress
@@ -64,3 +66,18 @@ def nmse(got: Array, want: Array) -> float:
         return float("inf")
     error, wanted = (got[finite].astype(np.float64) - want[finite]), want[finite].astype(np.float64)
     return float((error**2).sum() / max((wanted**2).sum(), 1e-300))
+
+
+class Pretending:
+    """A driver that tells other facts than its own."""
+
+    def __init__(self, driver: Driver, facts: Facts) -> None:
+        self._driver, self.facts = driver, facts
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+
+def pretending(driver: Driver, facts: Facts) -> Driver:
+    """The driver as if its device were another one."""
+    return cast(Driver, Pretending(driver, facts))

@@ -20,11 +20,12 @@ from graphml_gpu.language import (
     function,
     has_subgroups,
     local_id,
+    most_subgroups,
     private_array,
     shared_array,
+    subgroup_count,
     subgroup_id,
     subgroup_lane,
-    subgroup_size,
     subgroup_size_min,
     subgroup_sum,
     u32,
@@ -88,25 +89,24 @@ def sum_over_lanes(sums: Array[f32], GROUP: int, LANES: int, COUNT: int) -> None
         for i in unroll(COUNT):
             sums[i] = cluster_sum(sums[i], LANES)
     elif has_subgroups() and LANES == GROUP:
-        sum_over_subgroups(sums, GROUP, COUNT)
+        sum_over_subgroups(sums, COUNT)
     else:
         sum_in_shared(sums, GROUP, LANES, COUNT)
 
 
 @function
-def sum_over_subgroups(sums: Array[f32], GROUP: int, COUNT: int) -> None:
+def sum_over_subgroups(sums: Array[f32], COUNT: int) -> None:
     """Over the whole group: within subgroups, then over these."""
-    most = GROUP // subgroup_size_min()
+    most = most_subgroups()
     partial = shared_array(f32, COUNT * most)
     for i in unroll(COUNT):
         inner = subgroup_sum(sums[i])
         if subgroup_lane() == 0:
             partial[i * most + subgroup_id()] = inner
     barrier()
-    subgroups = (GROUP + subgroup_size() - 1) // subgroup_size()
     for i in unroll(COUNT):
         total = partial[i * most]
-        for other in range(1, subgroups):
+        for other in range(1, subgroup_count()):
             total += partial[i * most + other]
         sums[i] = total
     barrier()

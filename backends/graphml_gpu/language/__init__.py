@@ -3,6 +3,7 @@
 Knows no device: a driver is given a `Specialised` kernel.
 """
 
+from graphml_gpu.language.emulator import NEIGHBOURS, Lanes
 from graphml_gpu.language.features import PORTABLE, Features
 from graphml_gpu.language.functions import Function, function
 from graphml_gpu.language.helpers import (
@@ -15,6 +16,7 @@ from graphml_gpu.language.helpers import (
     group_max,
     group_sum,
     half_at,
+    most_subgroups,
     short_at,
     signed_byte,
     tanh,
@@ -69,10 +71,10 @@ from graphml_gpu.language.names import (
     sin,
     sqrt,
     subgroup_broadcast,
+    subgroup_count,
     subgroup_id,
     subgroup_lane,
     subgroup_max,
-    subgroup_size,
     subgroup_size_max,
     subgroup_size_min,
     subgroup_sum,
@@ -105,12 +107,14 @@ from graphml_gpu.language.types import (
 )
 
 __all__ = [
+    "NEIGHBOURS",
     "PORTABLE",
     "Array",
     "BufferArgument",
     "Features",
     "Function",
     "Kernel",
+    "Lanes",
     "Read",
     "ScalarArgument",
     "Specialised",
@@ -167,6 +171,7 @@ __all__ = [
     "local_index",
     "log",
     "log2",
+    "most_subgroups",
     "num_groups",
     "pack_half2",
     "pow",
@@ -179,10 +184,10 @@ __all__ = [
     "sin",
     "sqrt",
     "subgroup_broadcast",
+    "subgroup_count",
     "subgroup_id",
     "subgroup_lane",
     "subgroup_max",
-    "subgroup_size",
     "subgroup_size_max",
     "subgroup_size_min",
     "subgroup_sum",

@@ -19,11 +19,14 @@ def types(features: Features) -> dict[str, Any]:
 
 
 def across(operator: str, values: Sequence[Any], lane: int, by: Any) -> Any:
-    """What one lane of a subgroup gets."""
+    """What one lane of a subgroup gets; from a lane that is not there, anything."""
     if operator in ("xor", "broadcast"):
         other = lane ^ int(by) if operator == "xor" else int(by)
-        return values[other] if other < len(values) else values[lane]
-    pairs: Mapping[str, Callable[[Any, Any], Any]] = {"sum": np.add, "max": np.fmax, "min": np.fmin}
+        if other < len(values):
+            return values[other]
+        garbage = np.asarray(values[lane])
+        return np.full_like(garbage, np.nan if garbage.dtype.kind == "f" else 0x5EED)[()]
+    pairs: Mapping[str, Callable[[Any, Any], Any]] = {"sum": np.add, "max": np.fmax}
     return reduce(pairs[operator], values)
 
 

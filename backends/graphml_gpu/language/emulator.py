@@ -34,9 +34,33 @@ class Place:
     global_id: tuple[np.uint32, ...]
     num_groups: tuple[np.uint32, ...]
     local_index: np.uint32
-    subgroup_size: np.uint32
+    subgroup_count: np.uint32
     subgroup_lane: np.uint32
     subgroup_id: np.uint32
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """How the invocations of a workgroup are shared out to subgroups, which no device promises.
+
+    size: of a subgroup, 0 for the smallest that the features allow. apart: the lanes of a subgroup are as far
+    from each other as they can be, instead of neighbours. The last subgroup may be filled in part.
+    """
+
+    size: int = 0
+    apart: bool = False
+
+    def teams(self, features: Features, invocations: int) -> list[list[int]]:
+        """The invocations of each subgroup, lane by lane."""
+        width = (self.size or features.subgroup_min) if features.subgroups else 1
+        if self.apart:
+            count = -(-invocations // width)
+            return [list(range(first, invocations, count)) for first in range(count)]
+        every = range(invocations)
+        return [list(every[first : first + width]) for first in range(0, invocations, width)]
+
+
+NEIGHBOURS = Lanes()
 
 
 class Elements:
@@ -97,6 +121,7 @@ def run(
     buffers: Mapping[str, AnyArray],
     scalars: Mapping[str, int | float],
     groups: Sequence[int],
+    lanes: Lanes,
 ) -> None:
     """Run all workgroups; buffers are written in place. `BackendError` for what would go wrong on a device.
 
@@ -111,10 +136,12 @@ def run(
         held[table.name] = Elements(tree.name, table, np.array(table.values, types[table.element.kind]))
     values = {name: types[kind.kind](scalars[name]) for name, kind in tree.scalars}
     runtime = Runtime(types)
+    x, y, z = tree.group
+    teams = lanes.teams(features, x * y * z)
     sizes = tuple(groups) + (1,) * (3 - len(groups))
     with np.errstate(all="ignore"):
         for z, y, x in product(*(range(size) for size in reversed(sizes))):
-            _group(tree, features, function, runtime, held, values, (x, y, z), sizes)
+            _group(tree, teams, function, runtime, held, values, (x, y, z), sizes)
 
 
 def compiled(tree: Tree, title: str) -> Callable[..., Any]:
@@ -151,7 +178,7 @@ def _arrays(tree: Tree, space: str, types: Mapping[str, Any]) -> Iterator[tuple[
 
 def _group(
     tree: Tree,
-    features: Features,
+    teams: list[list[int]],
     function: Callable[..., Any],
     runtime: Runtime,
     held: Mapping[str, Elements],
@@ -162,22 +189,22 @@ def _group(
     shared = dict(_arrays(tree, "shared", runtime.types))
     seen = [*held.values(), *shared.values()]
     waiting: list[_WAITING | None] = []
-    for number, place in enumerate(_places(tree, features, group, groups)):
+    for number, place in enumerate(_places(tree, teams, group, groups)):
         private = dict(_arrays(tree, "private", runtime.types))
         for elements in seen:
             elements.me = number
         waiting.append(function(rt=runtime, rt_place=place, **held, **shared, **private, **values))
     if waiting[0] is not None:
-        _meet(tree, [w for w in waiting if w is not None], features, list(shared.values()), seen)
+        _meet(tree, [w for w in waiting if w is not None], teams, list(shared.values()), seen)
 
 
 def _places(
-    tree: Tree, features: Features, group: tuple[int, int, int], groups: tuple[int, ...]
+    tree: Tree, teams: list[list[int]], group: tuple[int, int, int], groups: tuple[int, ...]
 ) -> Iterator[Place]:
     def numbers(values: Sequence[int]) -> tuple[np.uint32, ...]:
         return tuple(np.uint32(value) for value in values)
 
-    width = features.subgroup_min if features.subgroups else 1
+    at = {n: (lane, number) for number, team in enumerate(teams) for lane, n in enumerate(team)}
     sizes = tree.group
     for i, (z, y, x) in enumerate(product(range(sizes[2]), range(sizes[1]), range(sizes[0]))):
         everywhere = [group[d] * sizes[d] + (x, y, z)[d] for d in range(3)]
@@ -186,21 +213,20 @@ def _places(
             numbers((x, y, z)),
             numbers(everywhere),
             numbers(groups),
-            *numbers((i, width, i % width, i // width)),
+            *numbers((i, len(teams), *at[i])),
         )
 
 
 def _meet(
     tree: Tree,
     waiting: list[_WAITING],
-    features: Features,
+    teams: list[list[int]],
     shared: list[Elements],
     seen: list[Elements],
 ) -> None:
     """Run the invocations of a group from one meeting to the next until all have ended."""
     asked: list[tuple[str, Any, Any] | None] = [None] * len(waiting)
     answers: list[Any] = [None] * len(waiting)
-    width = features.subgroup_min if features.subgroups else 1
     running = list(range(len(waiting)))
     while running:
         for number in running:
@@ -211,18 +237,17 @@ def _meet(
             except StopIteration:
                 asked[number] = None
             answers[number] = None
-        running = _subgroups(tree, asked, answers, width)
+        running = _subgroups(tree, asked, answers, teams)
         if not running:
             running = _barrier(tree, asked, shared)
 
 
 def _subgroups(
-    tree: Tree, asked: list[tuple[str, Any, Any] | None], answers: list[Any], width: int
+    tree: Tree, asked: list[tuple[str, Any, Any] | None], answers: list[Any], teams: list[list[int]]
 ) -> list[int]:
     """Answer the subgroups whose invocations all ask across; the invocations that go on."""
     going: list[int] = []
-    for begin in range(0, len(asked), width):
-        lanes = list(range(begin, min(begin + width, len(asked))))
+    for lanes in teams:
         requests = [request for n in lanes if (request := asked[n]) is not None and request[0] != "barrier"]
         if not requests:
             continue
@@ -232,8 +257,8 @@ def _subgroups(
                 f"invocations {lanes}"
             )
         values = [value for _, value, _ in requests]
-        for n, (operator, _, by) in zip(lanes, requests, strict=True):
-            answers[n] = arithmetic.across(operator, values, n - begin, by)
+        for lane, (n, (operator, _, by)) in enumerate(zip(lanes, requests, strict=True)):
+            answers[n] = arithmetic.across(operator, values, lane, by)
         going += lanes
     return going
 

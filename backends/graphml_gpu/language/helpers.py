@@ -20,10 +20,10 @@ from graphml_gpu.language.names import (
     packed_dot4,
     select,
     shared_array,
+    subgroup_count,
     subgroup_id,
     subgroup_lane,
     subgroup_max,
-    subgroup_size,
     subgroup_size_min,
     subgroup_sum,
     subgroup_xor,
@@ -55,6 +55,12 @@ def larger(a: Value, b: Value) -> Value:
 
 
 @function
+def most_subgroups() -> int:
+    """How many subgroups the workgroup has at most: the last may be filled in part."""
+    return (group_size() + subgroup_size_min() - 1) // subgroup_size_min()
+
+
+@function
 def group_sum(x: Value) -> Value:
     """The sum over the workgroup, for all of its invocations. All must call it."""
     return group_reduce(x, subgroup_sum, add)
@@ -76,13 +82,13 @@ def group_reduce(
     if has_subgroups() and group_size() <= subgroup_size_min():
         return SUBGROUP(x)
     if has_subgroups():
-        one_each = shared_array(type_of(x), group_size() // subgroup_size_min())
+        one_each = shared_array(type_of(x), most_subgroups())
         inner = SUBGROUP(x)
         if subgroup_lane() == 0:
             one_each[subgroup_id()] = inner
         barrier()
         total = one_each[0]
-        for i in range(1, (group_size() + subgroup_size() - 1) // subgroup_size()):
+        for i in range(1, subgroup_count()):
             total = PAIR(total, one_each[i])
         barrier()
         return total

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +19,7 @@ from graphml.errors import BackendError
 from graphml.settings import debug_kernels
 from graphml_gpu.language.context import Context, Frame
 from graphml_gpu.language.declare import declare
-from graphml_gpu.language.emulator import compiled, run
+from graphml_gpu.language.emulator import NEIGHBOURS, Lanes, compiled, run
 from graphml_gpu.language.expressions import lower_expression
 from graphml_gpu.language.features import PORTABLE, Features
 from graphml_gpu.language.functions import sites
@@ -29,7 +29,7 @@ from graphml_gpu.language.source import Source, read
 from graphml_gpu.language.statements import lower_block
 from graphml_gpu.language.tree import Across, Array, Index, Scalar, Tree
 from graphml_gpu.language.types import SCALARS, BufferType, Type
-from graphml_gpu.language.walk import all_expressions, all_statements
+from graphml_gpu.language.walk import all_expressions, all_statements, touched
 from graphml_gpu.language.wgsl import wgsl
 
 
@@ -60,9 +60,11 @@ class ScalarArgument:
 class Specialised:
     """A kernel with its constants: text for both languages, and a run in Python.
 
-    name: the kernel's, the entry point of the texts. constants: all of them. group: x, y, z. buffers: in
-    the order of the bindings. scalars: the words of the struct in order, last a `<buffer>_at` (u32, in
-    elements) of each buffer. shared_bytes: of one workgroup. subgroups: whether the text needs that feature.
+    name: the kernel's, the entry point of the texts. constants: all of them. group: x, y, z. buffers: the
+    bindings in their order; an argument that these constants leave untouched has none. shares: argument ->
+    that whose binding it lies in, see `sharing`. scalars: the words of the struct in order, last a
+    `<buffer>_at` (u32, in elements) of each buffer. shared_bytes: of one workgroup. subgroups: whether the
+    text needs that feature.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Specialised:
     shared_bytes: int
     subgroups: bool
     tree: Tree
+    shares: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -82,11 +85,25 @@ class Specialised:
 
     def wgsl(self, writable: Collection[str] = ()) -> str:
         """WGSL. writable: buffers bound as read_write though the kernel only reads them."""
-        return _shown(wgsl(self.tree, self.features, self.title, writable))
+        return _shown(wgsl(self.tree, self.features, self.title, writable, self.shares))
 
     def opencl(self) -> str:
         """OpenCL C."""
-        return _shown(opencl(self.tree, self.features, self.title))
+        return _shown(opencl(self.tree, self.features, self.title, self.shares))
+
+    def sharing(self, shares: Mapping[str, str]) -> Specialised:
+        """The same with fewer bindings, for devices that have few.
+
+        shares: an argument -> the one, of the same elements, whose binding it lies in; its `_at` then counts
+        from the beginning of that.
+        """
+        writes = {shares.get(one.name, one.name) for one in self.buffers if one.writes}
+        kept = (
+            replace(one, access="update" if one.name in writes else one.access)
+            for one in self.buffers
+            if one.name not in shares
+        )
+        return replace(self, buffers=tuple(kept), shares=dict(shares))
 
     def words(self, scalars: Mapping[str, int | float]) -> np.ndarray[Any, np.dtype[np.uint32]]:
         """The struct of the scalars as words; a buffer's `_at` is 0 where it is not given."""
@@ -106,13 +123,15 @@ class Specialised:
         buffers: Mapping[str, np.ndarray[Any, Any]],
         scalars: Mapping[str, int | float],
         groups: Sequence[int],
+        lanes: Lanes = NEIGHBOURS,
     ) -> None:
         """Run in Python, slowly: NumPy arrays are the buffers, written in place; groups: x, y, z.
 
         Raises `BackendError` for an index out of bounds, a race in shared memory or a barrier that only some
         invocations reach.
         """
-        run(self.tree, self._python, self.features, buffers, scalars, groups)
+        every = {**buffers, **{name: buffers[other] for name, other in self.shares.items()}}
+        run(self.tree, self._python, self.features, every, scalars, groups, lanes)
 
 
 def _shown(text: str) -> str:
@@ -143,6 +162,11 @@ class Kernel:
         """The compile-time constants with their defaults (`...` where there is none)."""
         return {p.name: p.default if p.has_default else ... for p in self.source.parameters if p.keyword_only}
 
+    @property
+    def buffers(self) -> frozenset[str]:
+        """Names of its buffer arguments, whether or not a specialisation touches them."""
+        return frozenset(p.name for p in self.source.parameters if isinstance(p.annotation, BufferType))
+
     def specialise(self, features: Features = PORTABLE, **constants: Any) -> Specialised:
         """The kernel for these constants and this device; the same value for the same ones.
 
@@ -172,6 +196,8 @@ def _specialise(kernel: Kernel, features: Features, given: Mapping[str, Any]) ->
     lower_block(context, source.body)
     declare(context.block)
     arrays = tuple(context.arrays.values())
+    used = touched(context.block)
+    buffers = [buffer for buffer in buffers if buffer.name in used]
     tree = Tree(
         kernel.name,
         tuple(buffers),

@@ -141,8 +141,8 @@ local_index: Count = _builtin("local_index")
 """The invocation's number in its workgroup, of `group_size()`."""
 group_size: Count = _builtin("group_size")
 """Invocations of a workgroup; known when compiling."""
-subgroup_size: Count = _builtin("subgroup_size")
-"""Invocations of a subgroup; 1 where the device has none."""
+subgroup_count: Count = _builtin("subgroup_count")
+"""Subgroups of the workgroup; without the feature each invocation is one."""
 subgroup_lane: Count = _builtin("subgroup_lane")
 subgroup_id: Count = _builtin("subgroup_id")
 """The subgroup's number in its workgroup."""

@@ -7,6 +7,7 @@ The kernel's arguments are its buffers in order, then a pointer to the struct of
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -37,21 +38,20 @@ _POSITIONS = {
     "num_groups": "get_num_groups",
 }
 _PLACES = {
-    "subgroup_size": "get_sub_group_size()",
     "subgroup_lane": "get_sub_group_local_id()",
     "subgroup_id": "get_sub_group_id()",
+    "subgroup_count": "get_num_sub_groups()",
 }
 _ACROSS = {
     "sum": "sub_group_reduce_add({0})",
     "max": "sub_group_reduce_max({0})",
-    "min": "sub_group_reduce_min({0})",
     "xor": "sub_group_shuffle_xor({0}, {1})",
     "broadcast": "sub_group_broadcast({0}, {1})",
 }
 
 
-def opencl(tree: Tree, features: Features, title: str) -> str:
-    """The text."""
+def opencl(tree: Tree, features: Features, title: str, shares: Mapping[str, str]) -> str:
+    """The text. shares: buffers that lie in the binding of another."""
     used = list(all_expressions(tree.body))
     calls = {part.name for part in used if isinstance(part, Call)}
     places = {part.which for part in used if isinstance(part, Index)}
@@ -72,13 +72,19 @@ def opencl(tree: Tree, features: Features, title: str) -> str:
     ]
     parts += [_constant(dialect, features, table) for table in tree.tables]
     x, y, z = tree.group
-    arguments = [f"__global {_pointer(features, buffer)}{buffer.name}" for buffer in tree.buffers]
+    written = {shares.get(b.name, b.name) for b in tree.buffers if b.access != "read"}
+    arguments = [
+        f"__global {_pointer(features, buffer, buffer.name in written)}{buffer.name}"
+        for buffer in tree.buffers
+        if buffer.name not in shares
+    ]
     arguments.append("__constant const Params *params")
     parts += ["", f"__kernel __attribute__((reqd_work_group_size({x}, {y}, {z})))"]
     parts += [f"void {tree.name}(", *(f"    {a}," for a in arguments[:-1]), f"    {arguments[-1]}) {{"]
     named = {part.name for part in used if isinstance(part, Scalar)}
     parts += [f"    const {_type(features, k)} {n} = params->{n};" for n, k in tree.scalars if n in named]
-    parts += [_begin(features, buffer) for buffer in tree.buffers]
+    apart = sorted(tree.buffers, key=lambda buffer: buffer.name not in shares)
+    parts += [_begin(features, buffer, shares.get(buffer.name)) for buffer in apart]
     parts += [_position(tree, which) for which in sorted(places)]
     parts += [_array(features, array) for array in tree.arrays]
     return "\n".join([*parts, *body, "}", ""])
@@ -166,14 +172,17 @@ def _packed(features: Features, array: Array) -> bool:
     return array.space == "buffer" and array.element.kind == "f16" and not features.f16
 
 
-def _pointer(features: Features, buffer: Array) -> str:
+def _pointer(features: Features, buffer: Array, written: bool) -> str:
     element = "half" if _packed(features, buffer) else _type(features, buffer.element)
-    return f"{'volatile ' if buffer.atomic else ''}{'const ' if buffer.access == 'read' else ''}{element} *"
+    return f"{'volatile ' if buffer.atomic else ''}{'' if written else 'const '}{element} *"
 
 
-def _begin(features: Features, buffer: Array) -> str:
+def _begin(features: Features, buffer: Array, base: str | None) -> str:
     times = f" * {buffer.element.lanes}" if _packed(features, buffer) and buffer.element.lanes > 1 else ""
-    return f"    {buffer.name} += params->{buffer.name}_at{times};"
+    at = f"params->{buffer.name}_at{times}"
+    if base is None:
+        return f"    {buffer.name} += {at};"
+    return f"    __global {_pointer(features, buffer, buffer.access != 'read')}{buffer.name} = {base} + {at};"
 
 
 def _array(features: Features, array: Array) -> str:

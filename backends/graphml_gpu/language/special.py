@@ -38,9 +38,10 @@ def _position(which: str) -> Callable[[Context, list[Value], ast.Call], Expressi
 def _plain_position(which: str) -> Callable[[Context, list[Value], ast.Call], Value]:
     def lower(context: Context, values: list[Value], node: ast.Call) -> Value:
         if which.startswith("subgroup") and not context.features.subgroups:
-            return {"subgroup_size": Literal(1, U32), "subgroup_lane": Literal(0, U32)}.get(
-                which, Index("local_index", None, U32)
-            )
+            alone = {"subgroup_count": _group_size(context), "subgroup_lane": 0}
+            if which in alone:
+                return Literal(alone[which], U32)
+            return Index("local_index", None, U32)
         return Index(which, None, U32)
 
     return lower
@@ -135,6 +136,8 @@ def _across(operator: str) -> Callable[[Context, list[Value], ast.Call], Value]:
     def lower(context: Context, values: list[Value], node: ast.Call) -> Value:
         name = f"subgroup_{operator}()"
         value = context.expression(values[0], name, node)
+        if operator == "broadcast":  # WGSL wants a lane that is known when compiling
+            context.constant(values[1], int, f"lane of {name}", node)
         by = context.typed(values[1], U32, name, node) if len(values) > 1 else None
         if not context.features.subgroups:
             return value
@@ -173,9 +176,9 @@ SPECIAL: Mapping[str, tuple[int | None, Callable[[Context, list[Value], ast.Call
     **{name: (1, _position(name)) for name in ("group_id", "local_id", "global_id", "num_groups")},
     **{
         name: (0, _plain_position(name))
-        for name in ("local_index", "subgroup_size", "subgroup_lane", "subgroup_id")
+        for name in ("local_index", "subgroup_count", "subgroup_lane", "subgroup_id")
     },
-    **{f"subgroup_{name}": (1, _across(name)) for name in ("sum", "max", "min")},
+    **{f"subgroup_{name}": (1, _across(name)) for name in ("sum", "max")},
     **{f"subgroup_{name}": (2, _across(name)) for name in ("xor", "broadcast")},
     **{f"atomic_{name}": (3, _atomic(name)) for name in ("add", "max", "min", "or")},
     "group_size": (0, _fact(_group_size)),

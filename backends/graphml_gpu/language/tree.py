@@ -198,7 +198,7 @@ class Atomic:
 
 @dataclass
 class Across:
-    """An operation across a subgroup ("sum", "max", "min", "xor", "broadcast"); by: lane or lane mask."""
+    """An operation across a subgroup ("sum", "max", "xor", "broadcast"); by: lane or lane mask."""
 
     operator: str
     value: Expression

@@ -129,3 +129,9 @@ def has_load(expression: Expression) -> bool:
 def truth(value: bool) -> Literal:
     """True or False as an expression."""
     return Literal(value, BOOL)
+
+
+def touched(block: list[Statement]) -> set[str]:
+    """Names of the arrays that a block reads or writes."""
+    read = {part.array.name for part in all_expressions(block) if isinstance(part, Load)}
+    return read | {s.array.name for s in all_statements(block) if isinstance(s, Store | Atomic)}

@@ -8,7 +8,7 @@ Halves are said with `enable f16`; subgroups are not, for the compiler in wgpu 0
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -38,14 +38,13 @@ _POSITIONS = {
     "global_id": ("global_invocation_id", "vec3<u32>"),
     "num_groups": ("num_workgroups", "vec3<u32>"),
     "local_index": ("local_invocation_index", "u32"),
-    "subgroup_size": ("subgroup_size", "u32"),
     "subgroup_lane": ("subgroup_invocation_id", "u32"),
     "subgroup_id": ("subgroup_id", "u32"),
+    "subgroup_count": ("num_subgroups", "u32"),
 }
 _ACROSS = {
     "sum": "subgroupAdd({0})",
     "max": "subgroupMax({0})",
-    "min": "subgroupMin({0})",
     "xor": "subgroupShuffleXor({0}, {1})",
     "broadcast": "subgroupBroadcast({0}, {1})",
 }
@@ -53,11 +52,16 @@ _NOT_NUMBERS = "var<private> not_a_constant: u32 = 0u;"
 """Infinity and NaN are made from its bits: WGSL has no such constants, and refuses to compute them."""
 
 
-def wgsl(tree: Tree, features: Features, title: str, writable: Collection[str]) -> str:
-    """The text. writable: buffers bound as read_write though the kernel only reads them."""
+def wgsl(
+    tree: Tree, features: Features, title: str, writable: Collection[str], shares: Mapping[str, str]
+) -> str:
+    """The text. writable: bindings that are read_write though the kernel only reads them.
+
+    shares: buffers that lie in the binding of another.
+    """
     used = list(all_expressions(tree.body))
     places = {part.which for part in used if isinstance(part, Index)}
-    dialect = _dialect(tree, features)
+    dialect = _dialect(tree, features, shares)
     body = list(lines(dialect, tree.body))
     parts = [f"// {title}"]
     if features.f16 and any(part.type.kind == "f16" for part in used):
@@ -65,13 +69,14 @@ def wgsl(tree: Tree, features: Features, title: str, writable: Collection[str]) 
     parts.append("")
     fields = [*tree.scalars, *((f"{b.name}_at", Type("u32")) for b in tree.buffers)]
     parts += ["struct Params {", *(f"    {name}: {_type(features, kind)}," for name, kind in fields), "}"]
-    for i, buffer in enumerate(tree.buffers):
-        forced = buffer.name in writable
-        access = "read_write" if forced or buffer.access != "read" or buffer.atomic else "read"
+    written = {shares.get(b.name, b.name) for b in tree.buffers if b.access != "read" or b.atomic}
+    bindings = [buffer for buffer in tree.buffers if buffer.name not in shares]
+    for i, buffer in enumerate(bindings):
+        access = "read_write" if buffer.name in {*writable, *written} else "read"
         parts.append(
             f"@group(0) @binding({i}) var<storage, {access}> {buffer.name}: {_held(features, buffer)};"
         )
-    parts.append(f"@group(0) @binding({len(tree.buffers)}) var<uniform> params: Params;")
+    parts.append(f"@group(0) @binding({len(bindings)}) var<uniform> params: Params;")
     parts += [f"var<workgroup> {a.name}: {_sized(features, a)};" for a in tree.arrays if a.space == "shared"]
     parts += [_constant(dialect, features, table) for table in tree.tables]
     if any(isinstance(part, Literal) and not math.isfinite(part.value) for part in used):
@@ -90,8 +95,11 @@ def wgsl(tree: Tree, features: Features, title: str, writable: Collection[str]) 
     return "\n".join([*parts, *body, "}", ""])
 
 
-def _dialect(tree: Tree, features: Features) -> Dialect:
+def _dialect(tree: Tree, features: Features, shares: Mapping[str, str]) -> Dialect:
     fence = any(buffer.access == "update" for buffer in tree.buffers)
+
+    def held(array: Array) -> str:
+        return shares.get(array.name, array.name)
 
     def declare(variable: Variable, value: str | None) -> str:
         if value is None:
@@ -108,7 +116,8 @@ def _dialect(tree: Tree, features: Features) -> Dialect:
             return "workgroupBarrier(); storageBarrier();" if fence else "workgroupBarrier();"
         if isinstance(statement, Across):
             return _ACROSS[statement.operator].format(*texts)
-        element = f"{statement.array.name}[{_at(statement.array, texts[0])}]"
+        array = statement.array
+        element = f"{held(array)}[{_at(array, texts[0])}]"
         return f"atomic{statement.operator.capitalize()}(&{element}, {texts[1]})"
 
     return Dialect(
@@ -120,8 +129,8 @@ def _dialect(tree: Tree, features: Features) -> Dialect:
         index=lambda value: (
             value.which if value.dimension is None else f"{value.which}.{'xyz'[value.dimension]}"
         ),
-        load=lambda array, index: _load(features, array, index),
-        store=lambda array, index, value: _store(tree, features, array, index, value),
+        load=lambda array, index: _load(features, array, held(array), index),
+        store=lambda array, index, value: _store(tree, features, array, held(array), index, value),
         declare=declare,
         count=lambda variable, begin: f"var {variable.name} = {begin}",
         special=special,
@@ -181,28 +190,28 @@ def _at(array: Array, index: str) -> str:
     return f"{array.name}_at" if index == "0u" else f"{array.name}_at + {index}"
 
 
-def _load(features: Features, array: Array, index: str) -> str:
+def _load(features: Features, array: Array, name: str, index: str) -> str:
     place = _at(array, index)
     if array.atomic:
-        return f"atomicLoad(&{array.name}[{place}])"
+        return f"atomicLoad(&{name}[{place}])"
     if array.space != "buffer" or array.element.kind != "f16" or features.f16:
-        return f"{array.name}[{place}]"
+        return f"{name}[{place}]"
     if array.element.lanes == 1:
-        return f"unpack2x16float({array.name}[({place}) >> 1u])[({place}) & 1u]"
+        return f"unpack2x16float({name}[({place}) >> 1u])[({place}) & 1u]"
     if array.element.lanes == 2:
-        return f"unpack2x16float({array.name}[{place}])"
-    halves = (f"unpack2x16float({array.name}[({place}) * 2u + {i}u])" for i in range(2))
+        return f"unpack2x16float({name}[{place}])"
+    halves = (f"unpack2x16float({name}[({place}) * 2u + {i}u])" for i in range(2))
     return f"vec4<f32>({', '.join(halves)})"
 
 
-def _store(tree: Tree, features: Features, array: Array, index: str, value: str) -> str:
+def _store(tree: Tree, features: Features, array: Array, name: str, index: str, value: str) -> str:
     place = _at(array, index)
     if array.atomic:
-        return f"atomicStore(&{array.name}[{place}], {value});"
+        return f"atomicStore(&{name}[{place}], {value});"
     if array.space != "buffer" or array.element.kind != "f16" or features.f16:
-        return f"{array.name}[{place}] = {value};"
+        return f"{name}[{place}] = {value};"
     if array.element.lanes == 2:
-        return f"{array.name}[{place}] = pack2x16float({value});"
+        return f"{name}[{place}] = pack2x16float({value});"
     raise BackendError(
         f"kernel {tree.name}: `{array.name}` is written as {array.element.name}; "
         "without the feature f16 WGSL writes f16x2 only"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graphml.backend import Backend, Device, Program, State, StepTime, TimedProgram, no_progress
+from graphml.backend import Backend, Device, Program, State, StepTime, TimedProgram, no_progress, on_device
 from graphml.errors import GraphError
 from graphml.inspect.conformance.cases import Case, resized
 from graphml.inspect.conformance.fill import blocks, operand
@@ -148,7 +148,7 @@ def _measure(backend: Backend, device: Device, case: Case, tokens: int) -> Timin
     written = 0 if case.op.is_write else sum(plain_bytes(kind) for kind in case.results)
     return Timing(
         case.name, case.op.name, case.format, case.call, tokens, seconds, done.n_bytes + written, done.flops,
-        by_device, backend.refuses(built.node),
+        by_device, on_device(backend, device).refuses(built.node),
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graphml.backend import Backend, Device, State, no_progress
+from graphml.backend import Backend, Device, State, no_progress, on_device
 from graphml.inspect.conformance.cases import Case
 from graphml.inspect.conformance.fill import may_be_special, operand, weight
 from graphml.inspect.conformance.guards import PREFIX, guard, words
@@ -101,7 +101,7 @@ class Trial:
         over = {one.node: one.copied for one in self.built if one.copied is not None}
         guarded = guard(plain, device, over, in_arena)
         self.graph, self._neighbours = guarded.graph, guarded.neighbours
-        self.refused = [backend.refuses(one.node) for one in self.built]
+        self.refused = [on_device(backend, device).refuses(one.node) for one in self.built]
         self._weights, self._around = self._make_weights()
         self._before = {name: array.copy() for name, array in self._around.items()}
         self._bounds = {name: symbol.bound for name, symbol in self.graph.symbols().items()}

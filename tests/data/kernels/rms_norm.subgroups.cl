@@ -22,9 +22,9 @@ void rms_norm(
     const uint3 group_id = (uint3)((uint)get_group_id(0), (uint)get_group_id(1), (uint)get_group_id(2));
     const uint3 local_id = (uint3)((uint)get_local_id(0), (uint)get_local_id(1), (uint)get_local_id(2));
     const uint3 num_groups = (uint3)((uint)get_num_groups(0), (uint)get_num_groups(1), (uint)get_num_groups(2));
+    const uint subgroup_count = get_num_sub_groups();
     const uint subgroup_id = get_sub_group_id();
     const uint subgroup_lane = get_sub_group_local_id();
-    const uint subgroup_size = get_sub_group_size();
     __local float one_each[4];
     const uint row = group_id.x + group_id.y * num_groups.x;
     float total = 0.0f;
@@ -37,7 +37,7 @@ void rms_norm(
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     float total_1 = one_each[0u];
-    for (uint i = 1u; i < (16u + subgroup_size - 1u) / subgroup_size; i += 1u) {
+    for (uint i = 1u; i < subgroup_count; i += 1u) {
         total_1 += one_each[i];
     }
     barrier(CLK_LOCAL_MEM_FENCE);

@@ -14,7 +14,7 @@ struct Params {
 var<workgroup> one_each: array<f32, 4>;
 
 @compute @workgroup_size(16, 1, 1)
-fn rms_norm(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_id) local_id: vec3<u32>, @builtin(num_workgroups) num_groups: vec3<u32>, @builtin(subgroup_size) subgroup_size: u32, @builtin(subgroup_invocation_id) subgroup_lane: u32, @builtin(subgroup_id) subgroup_id: u32) {
+fn rms_norm(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_id) local_id: vec3<u32>, @builtin(num_workgroups) num_groups: vec3<u32>, @builtin(subgroup_invocation_id) subgroup_lane: u32, @builtin(subgroup_id) subgroup_id: u32, @builtin(num_subgroups) subgroup_count: u32) {
     let n = params.n;
     let eps = params.eps;
     let x_at = params.x_at;
@@ -31,7 +31,7 @@ fn rms_norm(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocatio
     }
     workgroupBarrier();
     var total_1 = one_each[0u];
-    for (var i = 1u; i < (16u + subgroup_size - 1u) / subgroup_size; i += 1u) {
+    for (var i = 1u; i < subgroup_count; i += 1u) {
         total_1 += one_each[i];
     }
     workgroupBarrier();

@@ -55,7 +55,13 @@ from graphml_gpu.language import (
     select,
     shared_array,
     sqrt,
+    subgroup_broadcast,
+    subgroup_count,
+    subgroup_id,
+    subgroup_lane,
+    subgroup_max,
     subgroup_sum,
+    subgroup_xor,
     table,
     tanh,
     u32,
@@ -185,6 +191,20 @@ def no_numbers(x: Read[f32], out: Write[f32], *, GROUP: int = 8) -> None:
     out[4 * i + 1] = infinity - value
     out[4 * i + 2] = f32(float("nan")) if value > 2.0 else tanh(value)
     out[4 * i + 3] = clamp(floor(f32(i)), 1.0, 3.0) + subgroup_sum(0.0)
+
+
+@kernel
+def across(out: Write[u32], *, GROUP: int = 12) -> None:
+    """What spans a subgroup, of whatever size: the last one may be filled in part."""
+    me = local_id(0)
+    first, lanes = subgroup_broadcast(me, 0), subgroup_sum(u32(1))
+    last = subgroup_max(me)
+    out[6 * me] = 1 if first <= me and me <= last else 0
+    out[6 * me + 1] = subgroup_sum(u32(select(subgroup_lane() == 0, 1, 0)))
+    out[6 * me + 2] = subgroup_xor(subgroup_xor(me, 1), 1) if lanes > 1 else me
+    out[6 * me + 3] = group_sum(u32(select(subgroup_lane() == 0, 1, 0))) - subgroup_count()
+    out[6 * me + 4] = group_max(subgroup_id()) + 1 - subgroup_count()
+    out[6 * me + 5] = cluster_sum(me, 4)
 
 
 @function
@@ -353,6 +373,12 @@ def _order() -> Example:
     return Example(order, buffers, {"n": 3}, wanted={"out": wanted, "counts": np.array([13], np.uint32)})
 
 
+def _across() -> Example:
+    me = np.arange(12)
+    wanted = np.stack([me * 0 + 1, me * 0 + 1, me, me * 0, me * 0, me // 4 * 16 + 6], 1).astype(np.uint32)
+    return Example(across, {"out": np.zeros((12, 6), np.uint32)}, wanted={"out": wanted})
+
+
 with np.errstate(invalid="ignore"):
     EXAMPLES = {
         "rms_norm": _rms_norm(True),
@@ -363,6 +389,7 @@ with np.errstate(invalid="ignore"):
         "packed": _packed(),
         "halves": _halves(),
         "no_numbers": _no_numbers(),
+        "across": _across(),
     }
 
 GOLDENS = {
@@ -375,6 +402,7 @@ GOLDENS = {
     "halves.f16": (halves, EVERYTHING),
     "flow": (flow, PORTABLE),
     "order": (order, PORTABLE),
+    "across": (across, EVERYTHING),
 }
 """Name of a text -> kernel and features."""
 

@@ -1,0 +1,133 @@
+"""Whether a device has room for a node's kernels: bindings, invocations, shared memory, groups, bytes.
+
+A node that it has no room for is refused like one without a kernel, before anything is placed. Lowers a node
+on trial; knows neither plans nor buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+from graphml.ir.node import Node
+from graphml.ir.op import Type, plain_bytes
+from graphml.ir.ops.leaf import input_leaf, state_leaf, weight_leaf
+from graphml.ir.shape import Symbol, bounds
+from graphml_gpu.bindings import shared
+from graphml_gpu.dispatch import Argument, Context, Dispatch, Part, Piece, Workspace
+from graphml_gpu.driver import Facts, Groups
+from graphml_gpu.language import Features, Specialised
+from graphml_gpu.lowering import table
+from graphml_gpu.placement import aligned, value_bytes, viewed
+
+
+def no_room(node: Node, facts: Facts, features: Features) -> str | None:
+    """Why a device cannot run the kernels of a node, None where it can.
+
+    There must be kernels for the node.
+    """
+    context = Context(facts, features, whole, lambda node: None)
+    dims = {d.name: d.bound for n in (node, *node.inputs) for d in _dims(n) if isinstance(d, Symbol)}
+    for dispatch in table()[node.op.name].lower(node, context):
+        kernel = dispatch.kernel.specialise(features, **dispatch.constants)
+        memory = _Memory(dispatch)
+        groups = dispatch.groups(dims) if callable(dispatch.groups) else dispatch.groups
+        reason = (
+            exceeds(shared(kernel, memory, facts.max_bindings), facts)
+            or too_many_groups(kernel, groups, facts)
+            or _too_large(kernel, dispatch, facts)
+        )
+        if reason is not None:
+            return reason
+    return None
+
+
+def exceeds(kernel: Specialised, facts: Facts) -> str | None:
+    """What a kernel has more of than a device; None: nothing."""
+    wanted = (
+        ("bindings", len(kernel.buffers), facts.max_bindings),
+        ("invocations of a workgroup", prod(kernel.group), facts.max_group),
+        ("bytes of shared memory", kernel.shared_bytes, facts.shared_bytes),
+        *((f"invocations along {axis}", n, most)
+          for axis, n, most in zip("xyz", kernel.group, facts.max_group_sizes, strict=True)),
+    )  # fmt: skip
+    return _first_over(kernel, wanted, facts)
+
+
+def too_many_groups(kernel: Specialised, groups: Groups, facts: Facts) -> str | None:
+    """The same for the workgroups of a dispatch."""
+    wanted = (
+        (f"workgroups along {axis}", n, facts.max_groups) for axis, n in zip("xyz", groups, strict=True)
+    )
+    return _first_over(kernel, wanted, facts)
+
+
+def _too_large(kernel: Specialised, dispatch: Dispatch, facts: Facts) -> str | None:
+    wanted = (
+        (f"bytes of `{name}`", _bytes(argument), facts.max_binding_bytes)
+        for name, argument in dispatch.buffers.items()
+    )
+    return _first_over(kernel, wanted, facts)
+
+
+def _first_over(kernel: Specialised, wanted: Any, facts: Facts) -> str | None:
+    for what, n, most in wanted:
+        if n > most:
+            return f"the kernel {kernel.name} wants {n} {what}, {facts.name} has {most}"
+    return None
+
+
+def _bytes(argument: Argument) -> int:
+    """Bytes of a value; of one row or expert of a weight that may be cut; 0 for what has its own check."""
+    match argument:
+        case Node():
+            base = viewed(argument)
+            return 0 if base.op is state_leaf else value_bytes(base.type)
+        case Piece():
+            return plain_bytes(Type(argument.node.dtype, (1, *argument.node.shape[1:])))
+        case Part():
+            return value_bytes(argument.node.type.parts[argument.index])
+        case Workspace():
+            return aligned(table()[argument.node.op.name].workspace(argument.node)) - argument.offset
+    return 0
+
+
+class _Memory:
+    """What each argument of a dispatch will lie in: see `bindings.shared`."""
+
+    def __init__(self, dispatch: Dispatch) -> None:
+        self._dispatch = dispatch
+
+    def __call__(self, name: str) -> str | None:
+        argument = self._dispatch.buffers[name]
+        if isinstance(argument, Workspace | Part):
+            return "arena"
+        if not isinstance(argument, Node):
+            return None
+        base = viewed(argument)
+        if base.op is input_leaf:
+            return "inputs"
+        return "arena" if base.op is not state_leaf and _moves(base) else None
+
+
+def _moves(node: Node) -> bool:
+    """Whether a value is not decided by weights alone: those are no part of the arena."""
+    todo, seen = [node], {node}
+    while todo:
+        one = todo.pop()
+        if not one.inputs and one.op is not weight_leaf:
+            return True
+        todo += (source for source in one.inputs if source not in seen)
+        seen.update(one.inputs)
+    return False
+
+
+def whole(weight: Node) -> tuple[Piece, ...]:
+    """A weight in one piece; see `dispatch.Context`."""
+    return (Piece(weight, 0, bounds(weight.shape)[0]),)
+
+
+def _dims(node: Node) -> Iterator[Any]:
+    for kind in node.type.parts or (node.type,):
+        yield from kind.shape

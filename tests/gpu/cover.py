@@ -1,0 +1,131 @@
+"""The kernels that graphs are lowered to on a device with some features: each one, of each kind that it has.
+
+Kinds differ in what is switched on or given as a function; of sizes and block formats there are one or two
+each, since no text depends on a feature and on these at once. Knows no device.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from graphml_gpu import kernels as package
+from graphml_gpu.backend import make_backend
+from graphml_gpu.dispatch import Context, Dispatch
+from graphml_gpu.driver import Facts
+from graphml_gpu.kernels.lanes import lanes
+from graphml_gpu.language import Features, Kernel, Specialised
+from graphml_gpu.limits import whole
+from graphml_gpu.lowering import joints, table
+from graphml_gpu.placement import computes, refuses
+from graphml_gpu.plain_driver import FACTS, PlainDriver
+
+from graphml.inspect.conformance import suite
+from graphml.inspect.conformance.trial import build
+from graphml.ir.dtype import F32, I32, dtype
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml.ir.ops.index import set_rows, top_k
+from graphml.ir.ops.position import rope
+from graphml.ir.shape import Symbol
+from graphml.passes.fusions.rope_cache import rope_set_rows
+from tests.gpu import test_gpu_attention as attention
+from tests.gpu.language.examples import EXAMPLES
+
+FORMATS = ("f32", "q4_0")
+SHARED_OUT = ("LANES", "COUNT")
+"""Sizes that make other texts."""
+GRAPHICS = dataclasses.replace(FACTS, kind="discrete", max_bindings=16, shared_bytes=32768)
+PLAIN = make_backend("plain", PlainDriver, unavailable=lambda: None)
+
+
+def with_subgroups(least: int, most: int, facts: Facts = GRAPHICS) -> Facts:
+    """Facts of a device that has them."""
+    return dataclasses.replace(facts, has_subgroups=True, subgroup_min=least, subgroup_max=most)
+
+
+SUBGROUPS = {
+    "of any size": with_subgroups(1, 128),  # OpenCL without a word of its vendor
+    "of 8 to 32": with_subgroups(8, 32),  # Intel
+    "of 32": with_subgroups(32, 32),  # NVIDIA, Apple
+    "of 64": with_subgroups(64, 64),  # AMD before RDNA
+}
+
+
+@cache
+def nodes() -> tuple[Node, ...]:
+    """Those of the conformance suite, long contexts and long rows."""
+    cases = [case for case in suite.chosen(PLAIN) if case.format in FORMATS]
+    graphs = [build([case.at(size)])[0] for case in cases for size in suite.sizes_of(case)]
+    graphs += [one.graph(100) for name, one in attention.CASES.items() if name.startswith("split")]
+    g = Builder()
+    graphs.append(g.finish(y=g.make(top_k, g.input("x", F32, (Symbol("T", 2), 5000)), k=7)))
+    return tuple(n for graph in graphs for n in graph.nodes if computes(n) and refuses(n) is None)
+
+
+def _dispatches(facts: Facts) -> Iterator[Dispatch]:
+    context = Context(facts, facts.features(), whole, lambda node: None)
+    for node in nodes():
+        yield from table()[node.op.name].lower(node, context)
+    for kind in ("f32", "f16", "q8_0"):
+        (joint,) = joints()
+        yield from joint.lower(_on_their_way(kind), context) or ()
+
+
+def _on_their_way(kind: str) -> list[Node]:
+    """Queries, keys and values of a step, which are turned and kept together."""
+    g, tokens = Builder(), Symbol("T", 3)
+    q, k, v = (g.input(name, F32, (tokens, 2, 64)) for name in "qkv")
+    kept = [g.state(name, dtype(kind), (32, 2, 64)) for name in ("keys", "values")]
+    turns, cells = g.input("turns", F32, (tokens, 32, 2)), g.input("cells", I32, (tokens,))
+    return [
+        g.make(rope, q, turns),
+        g.make(rope_set_rows, kept[0], k, turns, cells),
+        g.make(set_rows, kept[1], v, cells, to_dtype=kind),
+    ]
+
+
+def _kind(dispatch: Dispatch) -> tuple[Any, ...]:
+    switches = (
+        (name, repr(value))
+        for name, value in dispatch.constants.items()
+        if isinstance(value, bool) or not isinstance(value, int) or name in SHARED_OUT
+    )
+    return dispatch.kernel, *sorted(switches)
+
+
+@cache
+def kernels(facts: Facts) -> tuple[Specialised, ...]:
+    """One of each kind, on a device without subgroups; else of those alone that make use of them."""
+    features = facts.features()
+    useful = (
+        None if facts in (GRAPHICS, SUBGROUPS["of 32"]) else {k.name for k in kernels(SUBGROUPS["of 32"])}
+    )
+    found = {
+        _kind(dispatch): dispatch
+        for dispatch in _dispatches(facts)
+        if useful is None or dispatch.kernel.name in useful
+    }
+    made = [one.kernel.specialise(features, **one.constants) for one in found.values()]
+    if not features.subgroups:
+        return tuple(made)
+    return *(one for one in made if one.subgroups), lanes.specialise(features)
+
+
+def of_the_language(features: Features) -> list[Specialised]:
+    """The kernels that use the whole language."""
+    return list(dict.fromkeys(example.specialise(features) for example in EXAMPLES.values()))
+
+
+def written() -> set[str]:
+    """Names of all kernels of the package."""
+    names: set[str] = set()
+    for entry in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        for value in vars(importlib.import_module(entry.name)).values():
+            some = value.values() if isinstance(value, Mapping) else (value,)
+            names |= {one.name for one in some if isinstance(one, Kernel)}
+    return names
