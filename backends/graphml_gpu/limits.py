@@ -19,7 +19,25 @@ from graphml_gpu.dispatch import Argument, Context, Dispatch, Part, Piece, Works
 from graphml_gpu.driver import Facts, Groups
 from graphml_gpu.language import Features, Specialised
 from graphml_gpu.lowering import table
+from graphml_gpu.memory import cut
 from graphml_gpu.placement import aligned, value_bytes, viewed
+
+
+def unplaced(facts: Facts, features: Features) -> Context:
+    """What lowerings may know where no weight has been uploaded: a trial's context."""
+    limit = min(facts.max_binding_bytes, facts.max_buffer_bytes)
+
+    def pieces(weight: Node) -> tuple[Piece, ...]:
+        base = viewed(weight)
+        total, size = bounds(base.shape)[0], max(limit // max(_entry_bytes(base), 1), 1)
+        return tuple(Piece(weight, first, count) for first, count in cut(total, size))
+
+    return Context(facts, features, pieces, lambda node: None)
+
+
+def _entry_bytes(weight: Node) -> int:
+    """Bytes of one of the first dimension: a row, an expert."""
+    return plain_bytes(Type(weight.dtype, (1, *weight.shape[1:])))
 
 
 def no_room(node: Node, facts: Facts, features: Features) -> str | None:
@@ -27,7 +45,7 @@ def no_room(node: Node, facts: Facts, features: Features) -> str | None:
 
     There must be kernels for the node.
     """
-    context = Context(facts, features, whole, lambda node: None)
+    context = unplaced(facts, features)
     dims = {d.name: d.bound for n in (node, *node.inputs) for d in _dims(n) if isinstance(d, Symbol)}
     for dispatch in table()[node.op.name].lower(node, context):
         kernel = dispatch.kernel.specialise(features, **dispatch.constants)
@@ -85,7 +103,7 @@ def _bytes(argument: Argument) -> int:
             base = viewed(argument)
             return 0 if base.op is state_leaf else value_bytes(base.type)
         case Piece():
-            return plain_bytes(Type(argument.node.dtype, (1, *argument.node.shape[1:])))
+            return _entry_bytes(viewed(argument.node))
         case Part():
             return value_bytes(argument.node.type.parts[argument.index])
         case Workspace():
@@ -121,11 +139,6 @@ def _moves(node: Node) -> bool:
         todo += (source for source in one.inputs if source not in seen)
         seen.update(one.inputs)
     return False
-
-
-def whole(weight: Node) -> tuple[Piece, ...]:
-    """A weight in one piece; see `dispatch.Context`."""
-    return (Piece(weight, 0, bounds(weight.shape)[0]),)
 
 
 def _dims(node: Node) -> Iterator[Any]:

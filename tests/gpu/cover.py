@@ -15,11 +15,11 @@ from typing import Any
 
 from graphml_gpu import kernels as package
 from graphml_gpu.backend import make_backend
-from graphml_gpu.dispatch import Context, Dispatch
+from graphml_gpu.dispatch import Dispatch
 from graphml_gpu.driver import Facts
 from graphml_gpu.kernels.lanes import lanes
 from graphml_gpu.language import Features, Kernel, Specialised
-from graphml_gpu.limits import whole
+from graphml_gpu.limits import unplaced
 from graphml_gpu.lowering import joints, table
 from graphml_gpu.placement import computes, refuses
 from graphml_gpu.plain_driver import FACTS, PlainDriver
@@ -68,7 +68,7 @@ def nodes() -> tuple[Node, ...]:
 
 
 def _dispatches(facts: Facts) -> Iterator[Dispatch]:
-    context = Context(facts, facts.features(), whole, lambda node: None)
+    context = unplaced(facts, facts.features())
     for node in nodes():
         yield from table()[node.op.name].lower(node, context)
     for kind in ("f32", "f16", "q8_0"):
