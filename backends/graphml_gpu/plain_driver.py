@@ -17,6 +17,7 @@ from graphml.backend import Progress, no_progress
 from graphml.errors import BackendError
 from graphml_gpu.driver import Bound, Buffer, Bytes, Facts, Groups, Range
 from graphml_gpu.language import NEIGHBOURS, Lanes
+from graphml_gpu.limits import exceeds, too_many_groups
 
 FACTS = Facts(
     name="Python",
@@ -98,8 +99,11 @@ class PlainDriver:
     def record(self, dispatches: Sequence[Bound], progress: Progress = no_progress) -> Sequence[Bound]:
         """See `Driver`."""
         for bound in dispatches:
+            over = exceeds(bound.kernel, self.facts)
+            if over is not None:
+                raise BackendError(over)
             for _, offset, size in (*bound.buffers, bound.scalars):
-                if offset % self.facts.offset_alignment or size % 4:
+                if offset % self.facts.offset_alignment or size % 4 or size > self.facts.max_binding_bytes:
                     raise BackendError(f"{bound.kernel.name}: a range at {offset} of {size} bytes")
         return tuple(dispatches)
 
@@ -117,6 +121,9 @@ class PlainDriver:
         self._times = []
         for bound, sizes in zip(recording, groups, strict=True):
             begin = time.perf_counter_ns()
+            over = too_many_groups(bound.kernel, sizes, self.facts)
+            if over is not None:
+                raise BackendError(over)
             if all(sizes):
                 self._run(bound, sizes)
             self._times.append((begin, time.perf_counter_ns()))

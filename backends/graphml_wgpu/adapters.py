@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from graphml_gpu.choose import choose, rank
@@ -20,6 +22,9 @@ from graphml_wgpu import vulkan
 
 FEATURES = ("shader-f16", "subgroup", "subgroup-barrier", "timestamp-query")
 """Features that are switched on where they are offered."""
+
+NO_LIMITS: Mapping[str, int] = MappingProxyType({})
+"""All that the adapter has."""
 
 _KINDS: dict[str, Kind] = {
     "DiscreteGPU": "discrete",
@@ -65,9 +70,9 @@ def used() -> int:
     return choose(found, settings.of_backend("wgpu", "adapter"), "GRAPHML_WGPU_ADAPTER")
 
 
-def facts(adapter: Any) -> Facts:
-    """What an adapter is and can do; all of it is requested when a device is opened."""
-    info, limits, features = adapter.info, adapter.limits, adapter.features
+def facts(adapter: Any, wanted: Mapping[str, int] = NO_LIMITS) -> Facts:
+    """What an adapter is and can do; a device is opened with all of it, or with the limits wanted."""
+    info, limits, features = adapter.info, {**adapter.limits, **wanted}, adapter.features
     kind: Kind = _KINDS.get(info["adapter_type"], "other")
     told = _told(info)
     least, most = _subgroup_sizes(told) if "subgroup" in features else (1, 1)

@@ -5,7 +5,7 @@ Knows nothing of graphs. All but the calls of each step (`encode`) goes through 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -40,16 +40,18 @@ class WgpuRecording:
 
 
 class WgpuDriver:
-    """See `graphml_gpu.driver.Driver`. buffers: what is allocated."""
+    """See `graphml_gpu.driver.Driver`. limits: less than the adapter has. buffers: what is allocated."""
 
-    def __init__(self, adapter: Any = None) -> None:
+    def __init__(self, adapter: Any = None, limits: Mapping[str, int] = adapters.NO_LIMITS) -> None:
         adapter = adapters.adapters()[adapters.used()] if adapter is None else adapter
-        self.facts: Facts = adapters.facts(adapter)
+        self.facts: Facts = adapters.facts(adapter, limits)
         self.buffers = Buffers()
         wanted = [name for name in adapters.FEATURES if name in adapter.features]
         with reported(f"{self.facts.name}: cannot be opened"):
-            # without limits of its own, a device has all that the adapter has
-            self._device = adapter.request_device_sync(label="graphml", required_features=wanted)
+            # what no limit is asked for is as the adapter has it
+            self._device = adapter.request_device_sync(
+                label="graphml", required_features=wanted, required_limits={**limits}
+            )
         self._queue = Queue(self._device)
         self._pipelines = Pipelines(self._device)
         self._staging: Any = None
