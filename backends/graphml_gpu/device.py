@@ -68,7 +68,7 @@ class GpuDevice:
                 f" {limit}: give a smaller n_batch"
             )
         with self.memory.lock:
-            return GpuProgram(graph, plan, weights, self.memory, progress, self.refuses, self._tuning)
+            return GpuProgram(graph, plan, weights, self.memory, progress, self._tuning, self.refuses)
 
     def use_tuning(self, wanted: bool) -> None:
         """See `graphml.backend.TunableDevice`."""

@@ -69,8 +69,8 @@ class GpuProgram:
         weights: Mapping[str, Array],
         memory: Memory,
         progress: Progress,
-        refuses: Callable[[Node], str | None] = refuses,
         tuning: Tuning = UNTUNED,
+        refuses: Callable[[Node], str | None] = refuses,
     ) -> None:
         self._refuses, self._tuning = refuses, tuning
         self._graph, self._memory, self._progress = graph, memory, progress

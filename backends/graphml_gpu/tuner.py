@@ -89,7 +89,7 @@ class _Bench:
         plan = plan_memory(self._graph, self._device)
         chosen, memory = Tuning({self._product: parameters}), self._device.memory
         try:
-            program = GpuProgram(self._graph, plan, {"w": self._weight}, memory, no_progress, tuning=chosen)
+            program = GpuProgram(self._graph, plan, {"w": self._weight}, memory, no_progress, chosen)
             program.inputs["x"][...] = self._x
             y = self._run(program)["y"][:, : self._wanted.shape[1]]
         except BackendError:  # too many registers for the group, say, which only the compiler knows
