@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from importlib import metadata
 from typing import Any
 
@@ -14,7 +15,7 @@ from graphml.app.console import size, write_json
 from graphml.engine import discovery, fetch
 from graphml.engine.memory import main_memory
 
-PACKAGES = ("numpy", "numba", "llvmlite", "tokenizers", "jinja2", "huggingface-hub", "wgpu", "pyopencl")
+PACKAGES = ("numpy", "numba", "llvmlite", "tokenizers", "jinja2", "huggingface-hub")
 
 
 def doctor(threads: options.Threads = None, json: options.Json = False) -> None:
@@ -35,7 +36,7 @@ def facts(threads: int | None = None) -> dict[str, Any]:
     return {
         "graphml": graphml.__version__,
         "python": f"{platform.python_version()} on {platform.platform()}",
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: _version(name) for name in _packages()},
         "cpu": machine.cpu_name(),
         "features": machine.cpu_features(),
         "logical_processors": os.cpu_count(),
@@ -48,6 +49,13 @@ def facts(threads: int | None = None) -> dict[str, Any]:
         "architectures": discovery.architecture_names(),
         "backends": backends,
     }
+
+
+def _packages() -> list[str]:
+    """Those that matter, and what the extras need that are called as a backend is."""
+    lines = metadata.requires("graphml-engine") or []
+    asked = (re.match(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]", line) for line in lines)
+    return [*PACKAGES, *(found[1] for found in asked if found and found[2] in discovery.backend_names())]
 
 
 def _backend(name: str) -> dict[str, Any]:

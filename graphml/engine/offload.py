@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from graphml.backend import Device, MemoryDevice
+from graphml.engine import discovery
 from graphml.engine.parts import PartsDevice
 from graphml.errors import UsageError
 from graphml.weights import Tensor
@@ -27,9 +28,8 @@ def with_host(backends: str, gpu_layers: int | None) -> str:
     if gpu_layers is None or "," in backends:
         return backends
     if backends in ("cpu", "reference"):
-        raise UsageError(
-            f"gpu-layers: wanted a backend that drives a GPU, such as wgpu or opencl; got {backends!r}"
-        )
+        others = ", ".join(name for name in discovery.backend_names() if name not in ("cpu", "reference"))
+        raise UsageError(f"gpu-layers: wanted a backend that drives a GPU ({others}); got {backends!r}")
     return f"{backends},cpu"
 
 

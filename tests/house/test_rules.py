@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,3 +54,34 @@ def test_only_settings_reads_the_environment() -> None:
         if "os.environ" in path.read_text() or "getenv" in path.read_text()
     ]
     assert readers == ["graphml/settings.py"]
+
+
+RENDERERS = {
+    f"backends/graphml_gpu/language/{name}.py" for name in ("wgsl", "opencl", "intrinsics", "reserved")
+}
+WORDS = (
+    "@compute", "@group(", "@builtin", "var<", "array<", "workgroupBarrier", "subgroupAdd", "pack2x16float",
+    "__kernel ", "__global ", "__local ", "__constant ", "get_global_id", "CLK_LOCAL", "sub_group_reduce",
+    "vload_half",
+)  # fmt: skip
+
+
+def test_text_for_gpus_stands_in_the_renderers_alone() -> None:
+    """Each kernel exists once, in Python: nowhere else is there a word of WGSL or of OpenCL C."""
+    found = {
+        str(path.relative_to(ROOT))
+        for root in ("graphml", "quant", "backends", "models")
+        for path in (ROOT / root).rglob("*")
+        if path.suffix not in ("", ".pyc", ".npz") and any(word in path.read_text() for word in WORDS)
+    }
+    assert found <= RENDERERS
+    assert len(found) > 2  # or the words are others by now
+
+
+def test_graphml_knows_no_gpu_backend_by_name() -> None:
+    named = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "graphml").rglob("*.py")
+        if re.search(r"(?i)\bwgpu|opencl", path.read_text())
+    ]
+    assert not named
