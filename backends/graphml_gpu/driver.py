@@ -20,6 +20,8 @@ from graphml_gpu.language import Features, Specialised
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Groups = tuple[int, int, int]
 Kind = Literal["cpu", "integrated", "discrete", "other"]
+MOST_BINDING_BYTES = (1 << 32) - 256
+"""Kernels count a binding's bytes in 32 bits: drivers tell no larger ones, whatever the device allows."""
 
 
 @dataclass(frozen=True)

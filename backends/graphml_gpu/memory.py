@@ -87,7 +87,7 @@ class Memory:
             buffers = []  # held only when all of it is there: a device may run out of memory in between
             for first in range(0, max(raw.size, 1), max(size, 1)):
                 piece = raw[first : first + size]
-                buffer = self.buffer(held, piece.size, held.name)
+                buffer = self._for_weights(held, piece.size)
                 for at in range(0, piece.size, _CHUNK):
                     chunk = piece[at : at + _CHUNK]
                     self.write(buffer, at, chunk)
@@ -100,6 +100,12 @@ class Memory:
                 buffers.append(buffer)
             held.buffers += buffers
         return found
+
+    def _for_weights(self, held: Held, n_bytes: int) -> Buffer:
+        try:
+            return self.buffer(held, n_bytes, held.name)
+        except BackendError as error:
+            raise BackendError(f"{error}; with --gpu-layers it is given fewer layers") from error
 
     def _find(self, name: str, array: Array) -> Held:
         array = np.ascontiguousarray(array)

@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from graphml_gpu.choose import choose, rank
-from graphml_gpu.driver import Facts, Kind
+from graphml_gpu.driver import MOST_BINDING_BYTES, Facts, Kind
 
 from graphml import settings
 from graphml.errors import BackendError
@@ -75,7 +75,7 @@ def facts(device: Any) -> Facts:
         kind=_kind(device),
         memory_bytes=device.global_mem_size,
         max_buffer_bytes=device.max_mem_alloc_size,
-        max_binding_bytes=device.max_mem_alloc_size,
+        max_binding_bytes=min(device.max_mem_alloc_size, MOST_BINDING_BYTES),
         max_bindings=device.max_parameter_size // 8 - 1,
         max_group=device.max_work_group_size,
         max_group_sizes=(sizes[0], sizes[1], sizes[2]),

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from graphml_gpu.choose import choose, rank
-from graphml_gpu.driver import Facts, Kind
+from graphml_gpu.driver import MOST_BINDING_BYTES, Facts, Kind
 
 from graphml import settings
 from graphml.engine.memory import main_memory
@@ -84,7 +84,7 @@ def facts(adapter: Any, wanted: Mapping[str, int] = NO_LIMITS) -> Facts:
         kind=kind,
         memory_bytes=_memory_bytes(told, kind),
         max_buffer_bytes=limits["max-buffer-size"],
-        max_binding_bytes=limits["max-storage-buffer-binding-size"],
+        max_binding_bytes=min(limits["max-storage-buffer-binding-size"], MOST_BINDING_BYTES),
         max_bindings=limits["max-storage-buffers-per-shader-stage"],
         max_group=limits["max-compute-invocations-per-workgroup"],
         max_group_sizes=(

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 from graphml_gpu.memory import Memory, cut
 from graphml_gpu.plain_driver import PlainDriver, small
 
 from graphml.app.console import LABELS
+from graphml.engine import discovery
+from graphml.errors import BackendError
 from graphml.ir.op import Array
 
 
@@ -46,3 +51,35 @@ def test_odd_bytes_in_pieces() -> None:
         rows = array[first : first + count].tobytes()
         assert piece == rows.ljust(len(piece), b"\0")
         assert len(piece) % 16 == 0
+
+
+def test_who_runs_out_of_memory_is_told_what_to_do() -> None:
+    memory = Memory(small(max_buffer_bytes=1 << 10, max_binding_bytes=1 << 20))
+    memory.rows_per_piece = lambda array, name: array.shape[0]  # type: ignore[method-assign]
+    with pytest.raises(BackendError, match=r"w: 4096 bytes.*with --gpu-layers it is given fewer layers"):
+        memory.hold([("w", np.zeros((4, 256), np.float32))], lambda *told: None)
+
+
+class Large:
+    """An OpenCL device with one thing changed."""
+
+    def __init__(self, device: Any) -> None:
+        self.device, self.max_mem_alloc_size = device, 35 << 30
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.device, name)
+
+
+def test_no_binding_is_larger_than_kernels_can_count() -> None:
+    """A byte's place has 32 bits: a weight of 5 GB lies in pieces, whatever a device allows."""
+    reason = discovery.backend("opencl").unavailable()
+    if reason is not None:
+        pytest.skip(reason)
+    from graphml_opencl import devices
+
+    facts = devices.facts(Large(devices.devices()[0]))
+    assert facts.max_buffer_bytes == 35 << 30
+    assert facts.max_binding_bytes < 1 << 32
+    memory = Memory(small(max_buffer_bytes=facts.max_buffer_bytes, max_binding_bytes=facts.max_binding_bytes))
+    experts = np.broadcast_to(np.zeros(1, np.uint8), (5, 1 << 30))
+    assert memory.rows_per_piece(experts, "experts") == 3
