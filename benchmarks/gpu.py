@@ -5,12 +5,14 @@
 
 NAME is a shape of `graphml bench` (then TYPE is its file type) or a model; by default SmolLM2 and the shapes
 of TinyLlama and phi-2. -d: tokens before those that are timed; -npl: sequences that decode together. A device
-whose conformance fails is not timed. The tables go to stdout, every round as JSON to a file in FOLDER.
+whose conformance fails is not timed; what it was found to be before, by the JSON in FOLDER, with the same
+sources, is not found again. The tables go to stdout, every round as JSON to a file in FOLDER, as it comes.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib
 import json
 import os
@@ -18,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -124,13 +127,36 @@ def devices(wanted: list[str]) -> list[tuple[str, int, Any]]:
     return found
 
 
-def measure(backend: str, number: int, facts: Any, options: argparse.Namespace) -> dict[str, Any]:
-    """All that is found of one device."""
-    library = BACKENDS[backend]
-    os.environ[library.variable] = str(number)
-    print(f"\n## {backend} {number}: {facts.name}\n\n{facts.driver}, {facts.kind}", flush=True)
-    print(f"features: {facts.features()}", flush=True)
-    found: dict[str, Any] = {"backend": backend, "device": facts.name, "driver": facts.driver}
+def sources() -> str:
+    """A hash of all that decides whether a backend is right."""
+    digest = hashlib.sha256()
+    for file in sorted(
+        path for room in ("backends", "graphml", "quant") for path in (ROOT / room).rglob("*.py")
+    ):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def checked(folder: Path, known: dict[str, Any]) -> dict[str, Any] | None:
+    """What an earlier run found of the conformance of a device with these sources, if it was right."""
+    for path in sorted(folder.glob("*.json")):
+        try:
+            devices = json.loads(path.read_text())["devices"]
+        except (ValueError, KeyError, TypeError):  # a run that was ended while it wrote
+            continue
+        for one in devices:
+            if one.get("conformance") and all(one.get(name) == value for name, value in known.items()):
+                return {name: one[name] for name in ("conformance", "limits", "conformance_s")}
+    return None
+
+
+def check(backend: str, found: dict[str, Any], folder: Path) -> bool:
+    """Whether a device is right, said and put into what is found of it."""
+    before = checked(folder, found)
+    if before is not None:
+        found |= before
+        print(f"conformance by {found['limits']}'s limits: passed before, with the same sources", flush=True)
+        return True
     for limits in LIMITS:
         begin = time.perf_counter()
         right, table = conformance(backend, limits)
@@ -138,11 +164,26 @@ def measure(backend: str, number: int, facts: Any, options: argparse.Namespace) 
         said = (table.strip().splitlines() or ["nothing was printed"])[-1]
         print(f"conformance by {limits}'s limits: {said}, in {found['conformance_s']:.0f} s", flush=True)
         if right:
-            break
+            return True
         print(table, flush=True)
-    else:
-        print("not timed", flush=True)
-        return found
+    print("not timed", flush=True)
+    return False
+
+
+def measure(
+    backend: str, number: int, facts: Any, options: argparse.Namespace, keep: Callable[[dict[str, Any]], None]
+) -> None:
+    """All that is found of one device; kept as it comes."""
+    library = BACKENDS[backend]
+    os.environ[library.variable] = str(number)
+    print(f"\n## {backend} {number}: {facts.name}\n\n{facts.driver}, {facts.kind}", flush=True)
+    print(f"features: {facts.features()}", flush=True)
+    found: dict[str, Any] = {"backend": backend, "device": facts.name, "driver": facts.driver}
+    found |= {"sources": sources(), "kernels": os.environ.get("GRAPHML_GPU_KERNELS", "")}
+    right = check(backend, found, options.out)
+    keep(found)
+    if not right:
+        return
     opened = getattr(importlib.import_module(library.module), library.driver)()
     found["copy_bandwidth"] = copy_bandwidth(opened)
     opened.close()
@@ -159,7 +200,7 @@ def measure(backend: str, number: int, facts: Any, options: argparse.Namespace) 
                 f"{row['min_ts']:.1f} to {row['max_ts']:.1f}", f"{row['gb_s']:.1f}", f"{share:.1%}",
             )  # fmt: skip
             print(f"| {' | '.join(cells)} |", flush=True)
-    return found
+        keep(found)
 
 
 def main() -> None:
@@ -179,15 +220,22 @@ def main() -> None:
     commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
     now = datetime.now(UTC)
     print(f"# graphml on this machine's GPUs, {now:%Y-%m-%d}, commit {commit or 'unknown'}")
-    found = [measure(*one, options) for one in devices(options.backend or list(BACKENDS))]
-    if not found:
-        raise SystemExit("no GPU device was found; `graphml doctor` says what is missing")
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / f"{now:%Y-%m-%d-%H%M%S}.json"
-    result = {"commit": commit, "time": now.isoformat(), "devices": found}
-    path.write_text(json.dumps(result, indent=1) + "\n")
+    kept: list[dict[str, Any]] = []
+
+    def keep(device: dict[str, Any]) -> None:
+        if not any(one is device for one in kept):
+            kept.append(device)
+        result = {"commit": commit, "time": now.isoformat(), "devices": kept}
+        path.write_text(json.dumps(result, indent=1) + "\n")
+
+    for one in devices(options.backend or list(BACKENDS)):
+        measure(*one, options, keep)
+    if not kept:
+        raise SystemExit("no GPU device was found; `graphml doctor` says what is missing")
     print(f"\nevery round: {path}")
-    raise SystemExit(0 if all(one["conformance"] for one in found) else 1)
+    raise SystemExit(0 if all(one["conformance"] for one in kept) else 1)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,11 @@
-"""What `benchmarks/gpu.sh` brings to a machine: which wheels fit, which libraries and drivers it lacks."""
+"""What `benchmarks/gpu.sh` brings to a machine: which wheels fit, which libraries and drivers it lacks.
+
+And that it finds again what an earlier run found.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
@@ -12,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import gpu_kit
+from benchmarks import gpu, gpu_kit
 from benchmarks.gpu_kit import Found
 
 SCRIPT = Path(gpu_kit.__file__)
@@ -163,3 +167,16 @@ def test_lines_are_a_shells(tmp_path: Path) -> None:
         ["bash", "-c", f'{line}; printf %s "$OCL_ICD_VENDORS"'], capture_output=True, text=True, check=True
     )
     assert done.stdout == "/a folder/it's"
+
+
+def test_conformance_is_not_found_twice_with_the_same_sources(tmp_path: Path) -> None:
+    known = {"backend": "opencl", "device": "a card", "driver": "1", "sources": gpu.sources(), "kernels": ""}
+    right = {**known, "conformance": True, "limits": "ggml", "conformance_s": 7.0, "rows": []}
+    assert gpu.checked(tmp_path, known) is None
+    put(tmp_path / "broken.json", '{"devices": [')
+    put(tmp_path / "wrong.json", json.dumps({"devices": [{**right, "conformance": False}]}))
+    assert gpu.checked(tmp_path, known) is None
+    put(tmp_path / "right.json", json.dumps({"devices": [right]}))
+    assert gpu.checked(tmp_path, known) == {"conformance": True, "limits": "ggml", "conformance_s": 7.0}
+    for name in known:
+        assert gpu.checked(tmp_path, {**known, name: "another"}) is None
