@@ -16,7 +16,7 @@ from graphml_gpu.language import (
     global_id,
     group_sum,
     kernel,
-    subgroup_size,
+    subgroup_sum,
     u32,
 )
 
@@ -53,7 +53,7 @@ def test_facts_are_those_of_a_device_that_can_be_used(driver: Driver) -> None:
 @kernel
 def subgroup_sizes(out: Write[u32], *, GROUP: int = 64) -> None:
     """How many invocations each one's subgroup has. out [groups * GROUP]."""
-    out[global_id(0)] = subgroup_size()
+    out[global_id(0)] = subgroup_sum(u32(1))
 
 
 def test_subgroups_are_as_large_as_the_facts_say(driver: Driver) -> None:
