@@ -23,12 +23,12 @@ from graphml_gpu.dispatch import (
 from graphml_gpu.kernels.attention import ATTENTION, RECORD_HEAD, TEAM, combine_attention
 from graphml_gpu.kernels.attention_tiles import ATTENTION_TILES
 from graphml_gpu.kernels.cache import CACHE_TYPES
-from graphml_gpu.language import Type, f32, f32x4, u32, u32x2
+from graphml_gpu.language import Features, Type, f32, f32x4, u32, u32x2
 
-_GROUP, _TILE_GROUP = 128, 64
+GROUP, _TILE_GROUP = 128, 64
 _FEW_TOKENS = 4
 """Up to this many each has workgroups of its own, even where they are of one sequence."""
-_QUERY_BYTES = 6144
+QUERY_BYTES = 6144
 """Shared memory that a workgroup's queries may take, and its values; any device has 16 KB."""
 _GROUPS = 256
 """Workgroups that are enough for a device; splits of the context make up for few tokens and heads."""
@@ -46,7 +46,7 @@ def _heads(node: Node) -> int:
     _, n_head, d = bounds(node.inputs[0].shape)
     _, kv_heads, d_v = bounds(node.inputs[2].shape)
     each = n_head // kv_heads
-    most = max(1, min(each, _GROUP // TEAM, _QUERY_BYTES // (-(-max(d, d_v) // 4) * 16)))
+    most = max(1, min(each, GROUP // TEAM, QUERY_BYTES // (-(-max(d, d_v) // 4) * 16)))
     return -(-each // -(-each // most))
 
 
@@ -106,6 +106,12 @@ def bound_as(*caches: Node) -> tuple[Type, Any]:
     return (vectors[cache.vector], cache.load) if even else (plain, cache.uneven)
 
 
+def shared_out(features: Features) -> dict[str, int]:
+    """How a workgroup shares a tile: invocations of a key, positions of the tile, all invocations."""
+    lanes = _LANES if features.subgroups and features.subgroup_min >= _LANES else 1
+    return {"LANES": lanes, "TILE": max(64, GROUP // lanes), "GROUP": GROUP}
+
+
 def form(node: Node) -> tuple[Type, dict[str, Any]]:
     """How the caches are bound, and what a kernel must know of them."""
     k, v = node.inputs[1:3]
@@ -156,15 +162,9 @@ def _lower_tiles(node: Node, context: Context) -> list[Dispatch]:
     constants = {**sizes, **_kinds(node), "ROWS": tile, "EACH": each, "GROUP": _TILE_GROUP}
     tokens = rows(node.shape[:1])
     buffers: dict[str, Argument] = {
-        "q": q,
-        "k": k,
-        "v": v,
-        "positions": positions,
-        "sequences": sequences,
-        "table": table,
-        "out": node,
+        "q": q, "k": k, "v": v, "positions": positions, "sequences": sequences, "table": table, "out": node,
         **_optional(node),
-    }
+    }  # fmt: skip
 
     def grid(dims: Dims) -> Groups:
         return -(-tokens(dims) // tile), bounds(node.shape)[1], 1
@@ -182,19 +182,11 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
     tokens, groups = rows(node.shape[:1]), kv_heads * _chunks(node)
     most, window = _splits(node), _window(node)
     lengths = extras(node.inputs, node.attributes)[1]
-    features = context.features
-    lanes = _LANES if features.subgroups and features.subgroup_min >= _LANES else 1
     element, sizes = form(node)
     kinds = {**sizes, **_kinds(node), "LEAST": _LEAST}
     constants = {
-        **kinds,
-        "HEADS": _heads(node),
-        "LANES": lanes,
-        "RECORDS": _leaves_records(node),
-        "TILE": max(64, _GROUP // lanes),
-        "GROUP": _GROUP,
-    }
-
+        **kinds, **shared_out(context.features), "HEADS": _heads(node), "RECORDS": _leaves_records(node)
+    }  # fmt: skip
     longest = context.largest(lengths or positions)
 
     def splits(dims: Dims) -> int:
@@ -209,17 +201,10 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
 
     records: Argument = Workspace(node) if _leaves_records(node) else NOTHING
     buffers: dict[str, Argument] = {
-        "q": q,
-        "k": k,
-        "v": v,
-        "positions": positions,
-        "sequences": sequences,
-        "lengths": more["lengths"],
-        "table": table,
-        "records": records,
-        "out": node,
-    }
-    planes = max(1, _GROUP // -(-bounds(v.shape)[2] // 4))
+        "q": q, "k": k, "v": v, "positions": positions, "sequences": sequences, "lengths": more["lengths"],
+        "table": table, "records": records, "out": node,
+    }  # fmt: skip
+    planes = max(1, GROUP // -(-bounds(v.shape)[2] // 4))
     scalars: dict[str, Scalar] = {**_scalars(node), "splits": splits, "planes": planes}
     first = Dispatch(ATTENTION[element], constants, buffers, scalars, grid)
     if records is NOTHING:

@@ -26,27 +26,19 @@ from graphml_gpu.dispatch import (
 )
 from graphml_gpu.kernels.attention import TEAM
 from graphml_gpu.kernels.listed_attention import RELATIVE_ATTENTION, SELECTED_ATTENTION, unique_spans
-from graphml_gpu.lowering.attention import form, refuses_caches
+from graphml_gpu.lowering.attention import GROUP, QUERY_BYTES, form, refuses_caches, shared_out
 from graphml_gpu.lowering.groups import for_elements
-
-_GROUP, _LANES = 128, 8
-_QUERY_BYTES = 6144
-"""Shared memory that a workgroup's queries may take."""
 
 
 def _sizes(node: Node, context: Context) -> tuple[Any, dict[str, Any], dict[str, Scalar]]:
     """How caches are bound, and constants and numbers that both kinds have."""
     element, sizes = form(node)
-    features = context.features
-    lanes = _LANES if features.subgroups and features.subgroup_min >= _LANES else 1
-    constants = {
-        **sizes, "BLOCK": integer(node.attributes, "block_size"), "LANES": lanes, "GROUP": _GROUP,
-        "TILE": max(64, _GROUP // lanes),
-    }  # fmt: skip
+    block = integer(node.attributes, "block_size")
+    constants = {**sizes, "BLOCK": block, **shared_out(context.features)}
     scalars: dict[str, Scalar] = {
         "table_stride": bounds(node.inputs[5].shape)[1],
         "scale": number(node.attributes, "scale"),
-        "planes": max(1, _GROUP // -(-sizes["DV"] // 4)),
+        "planes": max(1, GROUP // -(-sizes["DV"] // 4)),
     }
     return element, constants, scalars
 
@@ -76,7 +68,7 @@ def _heads(constants: dict[str, Any], n_list: int) -> int:
     n_head = constants["N_HEAD"]
     sharing = gcd(n_head // constants["N_HEAD_KV"], n_head // n_list)
     fours = -(-max(constants["D"], constants["DV"]) // 4)
-    most = max(1, min(sharing, _GROUP // TEAM, _QUERY_BYTES // (fours * 16)))
+    most = max(1, min(sharing, GROUP // TEAM, QUERY_BYTES // (fours * 16)))
     return max(heads for heads in range(1, most + 1) if sharing % heads == 0)
 
 
