@@ -30,8 +30,8 @@ from tests.gpu.on_devices import pretending
 
 SIZES = (1, 4, 8, 16, 32, 64)
 OPS = (
-    "add_rms_norm", "attention", "gated_delta_net", "linear", "linear_attention", "linear_id", "linears",
-    "log_sum_exp", "mul_mat_glu", "relative_attention", "rms_norm", "route_experts", "selected_attention",
+    "add_rms_norm", "attention", "draw_of_row", "gated_delta_net", "linear", "linear_attention", "linear_id",
+    "linears", "mul_mat_glu", "relative_attention", "rms_norm", "route_experts", "selected_attention",
     "softmax", "sum_rows", "top_k",
 )  # fmt: skip
 """Whose kernels make use of subgroups."""
