@@ -1,4 +1,6 @@
-"""Order of the tests: quick ones first, then those that run a whole model. What all of them share.
+"""Order of the tests: long ones first, at last those that run a whole model. What all of them share.
+
+A long test that is begun last keeps one process at work while the others have nothing to do.
 
 Hypothesis tries the same examples each time, so that a change is judged by what it changed; others are sought
 with `pytest --hypothesis-profile explore`.
@@ -25,8 +27,16 @@ os.environ.setdefault("GRAPHML_OPENCL_OPTIONS", "-cl-opt-disable")
 os.environ.setdefault("GALLIVM_PERF", "nopt")
 
 
+LONG = ("test_levels.py", "test_assembly.py", "test_conformance.py")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.get_closest_marker("model") is not None)
+    def place(item: pytest.Item) -> int:
+        if item.get_closest_marker("model") is not None:
+            return len(LONG) + 1
+        return LONG.index(item.path.name) if item.path.name in LONG else len(LONG)
+
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session", autouse=True)

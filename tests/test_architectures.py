@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -99,6 +100,16 @@ class Sequence:
         return np.concatenate([step(part, self.cache, self.state, all_logits).copy() for part in parts])
 
 
+_LOGITS: WeakKeyDictionary[Executor, Floats] = WeakKeyDictionary()
+
+
+def logits_of(executor: Executor) -> Floats:
+    """What it says to the tokens in batches: what the tests compare with, worked out once."""
+    if executor not in _LOGITS:
+        _LOGITS[executor] = Sequence(executor).feed(TOKENS)
+    return _LOGITS[executor]
+
+
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
     models = Models(tmp_path_factory.mktemp("architectures"))
@@ -129,10 +140,11 @@ def test_every_tensor_of_a_sample_is_used_and_the_graph_is_well_formed(executor:
 
 @if_causal
 def test_in_pieces_is_step_by_step(executor: Executor) -> None:
-    together = Sequence(executor).feed(TOKENS)
+    together = logits_of(executor)
     assert np.isfinite(together).all()
     limit = STEPWISE_OF.get(executor.architecture.name, STEPWISE)
-    assert nmse(Sequence(executor).feed(TOKENS, piece=1), together) < limit
+    few = 48  # behind a block of the cache, and behind every window of the samples
+    assert nmse(Sequence(executor).feed(TOKENS[:few], piece=1), together[:few]) < limit
     assert nmse(Sequence(executor).feed(TOKENS, piece=7), together) < limit
 
 
@@ -149,8 +161,7 @@ def test_it_is_what_the_reference_says(
     executor: Executor, request: pytest.FixtureRequest, models: Models
 ) -> None:
     model, _ = request.node.callspec.params["executor"]
-    reference = Sequence(models(model, "reference")).feed(TOKENS)
-    assert nmse(Sequence(executor).feed(TOKENS), reference) < 1e-9
+    assert nmse(logits_of(executor), logits_of(models(model, "reference"))) < 1e-9
 
 
 @pytest.mark.parametrize("count", [1, 7])
@@ -176,7 +187,7 @@ def test_earlier_tokens_matter(executor: Executor) -> None:
     changed, seen = (N_BATCH - 2, N_BATCH) if fades else (0, -1)
     other = TOKENS.copy()
     other[changed] = (other[changed] + 1) % 80
-    first, second = Sequence(executor).feed(TOKENS), Sequence(executor).feed(other)
+    first, second = logits_of(executor), Sequence(executor).feed(other)
     assert nmse(first[seen], second[seen]) > 1e-8
 
 
@@ -194,7 +205,7 @@ def test_later_tokens_matter_and_other_sequences_do_not(executor: Executor) -> N
 @on_some
 def test_sequences_that_take_turns_do_not_disturb_each_other(executor: Executor) -> None:
     texts = TOKENS, TOKENS[::-1].copy()
-    alone = [Sequence(executor).feed(text) for text in texts]
+    alone = [logits_of(executor), Sequence(executor).feed(texts[1])]
     both = [Sequence(executor), Sequence(executor)]
     turns: list[list[Floats]] = [[], []]
     for start in range(0, len(TOKENS), 10):
@@ -206,7 +217,7 @@ def test_sequences_that_take_turns_do_not_disturb_each_other(executor: Executor)
 
 @on_some
 def test_rewinding_and_going_on_is_like_going_on(executor: Executor) -> None:
-    plain = Sequence(executor).feed(TOKENS)
+    plain = logits_of(executor)
     sequence = Sequence(executor)
     sequence.feed(TOKENS[:60])
     for length in (45, 3, 33, 0):
@@ -218,11 +229,12 @@ def test_rewinding_and_going_on_is_like_going_on(executor: Executor) -> None:
 @on_some
 @pytest.mark.parametrize("order", [[3, 0, 2, 1], [1, 2, 3, 0]], ids=str)
 def test_the_order_of_cache_blocks_does_not_matter(executor: Executor, order: list[int]) -> None:
-    plain = Sequence(executor).feed(TOKENS)
+    plain = logits_of(executor)
     sequence = Sequence(executor, order)
     assert nmse(sequence.feed(TOKENS), plain) < 1e-10
     assert list(sequence.cache.table[0, :3]) == order[:3]
-    assert nmse(Sequence(executor, order).feed(TOKENS, piece=1), plain) < 1e-10
+    if order[0] > order[1]:  # steps find blocks as batches do: one order is enough
+        assert nmse(Sequence(executor, order).feed(TOKENS, piece=1), plain) < 1e-10
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -242,10 +254,10 @@ def test_quantised_weights_mean_what_the_reference_says(
     Rounding may turn a near tie between two experts, so single tokens may differ by more.
     """
     limit = {"f16": 1e-9, "bf16": 1e-4}.get(form, 1e-3)
-    reference = Sequence(models(model, "reference", form)).feed(TOKENS)
+    reference = logits_of(models(model, "reference", form))
     for piece in (N_BATCH, 1):
         got = Sequence(models(model, backend, form)).feed(TOKENS, piece)
         errors = [nmse(*rows) for rows in zip(got, reference, strict=True)]
         assert np.median(errors) < limit
         assert np.mean(errors) < 20 * limit
-    assert nmse(reference, Sequence(models(model, "reference")).feed(TOKENS)) > 1e-8
+    assert nmse(reference, logits_of(models(model, "reference"))) > 1e-8
