@@ -81,14 +81,30 @@ def cpu() -> Iterator[graphml.Model]:
         yield opened
 
 
+def steps_ahead(model: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of the steps that are begun from now on with a token that nobody has seen yet."""
+    found: list[int] = []
+    begin = model.executor.begin
+
+    def counting(sequence, token, *rest):  # type: ignore[no-untyped-def]
+        begun = begin(sequence, token, *rest)
+        found.extend([begun.number] if token is None else [])
+        return begun
+
+    monkeypatch.setattr(model.executor, "begin", counting)
+    return found
+
+
 @pytest.mark.parametrize("params", OF_ROW, ids=range(3))
 def test_rows_are_drawn_from_where_they_are(
     params: SamplingParams, model: graphml.Model, cpu: graphml.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The CPU's tokens, 20 bytes each, one step each but for numbers near an edge between two tokens."""
-    read, before, n = rows_read(model, monkeypatch), model.executor.n_steps, 150
+    read, begun = rows_read(model, monkeypatch), steps_ahead(model, monkeypatch)
+    before, n = model.executor.n_steps, 150
     assert generated(model, params, n) == generated(cpu, params, n)
     assert model.executor.n_steps - before <= n + 4
+    assert len(begun) >= n - 6
     assert read.count(20) >= n - 20
     assert sum(read) <= 25 * n
 
@@ -99,9 +115,11 @@ def test_edges_between_tokens_of_a_row_have_the_row_read(
 ) -> None:
     """Now and then, and always: rows come along then, and steps run ahead all the same."""
     monkeypatch.setattr(best, "_ROW_MARGIN", margin)
-    read, before = rows_read(model, monkeypatch), model.executor.n_steps
+    read, begun = rows_read(model, monkeypatch), steps_ahead(model, monkeypatch)
+    before = model.executor.n_steps
     assert generated(model, OF_ROW[2], 40) == generated(plain, OF_ROW[2], 40)
     assert max(read) >= 2048
+    assert len(begun) >= 30
     assert model.executor.n_steps - before <= (60 if margin < 1 else 42)
 
 
