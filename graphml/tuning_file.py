@@ -48,6 +48,15 @@ def damaged(file: Path, error: Exception) -> BackendError:
     return BackendError(f"{file} is no file of `graphml tune` ({error}); remove it")
 
 
+def ready(file: Path) -> None:
+    """`BackendError` where the folder cannot be written, which is better known before a search."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=file.parent).close()
+    except OSError as error:
+        raise BackendError(f"{file}: cannot be written: {error.strerror or error}") from None
+
+
 def write(file: Path, entries: Sequence[Any]) -> None:
     """Put entries in place of all there are. `BackendError` where the folder cannot be written."""
     try:

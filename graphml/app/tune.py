@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from graphml import settings
+from graphml import tuning_file
 from graphml.app import options
 from graphml.app.console import Bars, write_json
 from graphml.app.groups import grouped
@@ -27,6 +27,7 @@ def tune(
         device = executor.device
         if not isinstance(device, TunableDevice):
             raise UsageError(f"backend {opening.backend!r} has nothing to tune")
+        tuning_file.ready(tuning_file.path())
         graphs = [executor.compiled(tokens, 1).graph for tokens in dict.fromkeys((1, opening.batch))]
         found = device.tune(graphs, executor.weights, bars.report)
     if json:
@@ -36,4 +37,4 @@ def tune(
         kept = ", ".join(f"{name} {value}" for name, value in one.parameters.items()) or "as usual"
         times = f"{one.usual_s * 1e6:9.1f} us  {one.usual_s / one.tuned_s:5.2f} x"
         print(f"{one.kernel:20} {one.shape:40} {times}  {kept}")
-    print(f"kept in {settings.cache_folder() / 'tuning.json'}; to use: GRAPHML_TUNED=1")
+    print(f"kept in {tuning_file.path()}; to use: GRAPHML_TUNED=1")

@@ -16,6 +16,7 @@ from graphml_cpu.program import CpuProgram
 from graphml_quant import by_name, quantize
 from typer.testing import CliRunner
 
+from graphml import tuning_file
 from graphml.app.cli import app
 from graphml.backend import TunableDevice, no_progress
 from graphml.engine.compile import prepare
@@ -201,3 +202,8 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = CliRunner().invoke(app, ["tune", str(path), "--backend", "reference"])
     assert refused.exit_code == 1
     assert "nothing to tune" in refused.stderr
+    monkeypatch.setattr(tuning_file, "path", lambda: path / "tuning.json")  # below a file
+    monkeypatch.setattr("graphml_cpu.device.tune", lambda *_: pytest.fail("searched what it cannot keep"))
+    refused = CliRunner().invoke(app, ["tune", str(path)])
+    assert refused.exit_code == 1
+    assert "tuning.json: cannot be written" in refused.stderr
