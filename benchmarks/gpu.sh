@@ -54,5 +54,7 @@ fi
 prepare
 export XDG_RUNTIME_DIR=${XDG_RUNTIME_DIR:-$(mktemp -d)}
 eval "$("$python" "$here/gpu_kit.py" find "$kit")"
-if [ -d "$kit/cache" ]; then export GRAPHML_CACHE="${GRAPHML_CACHE:-$kit/cache}"; fi
+if [ -d "$kit/cache" ]; then # compilers keep what they make there, too
+  export GRAPHML_CACHE="${GRAPHML_CACHE:-$kit/cache}" XDG_CACHE_HOME="${XDG_CACHE_HOME:-$kit/cache}"
+fi
 exec "$python" "$here/gpu.py" "$@"
