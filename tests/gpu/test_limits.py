@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from graphml_gpu.backend import make_backend
 from graphml_gpu.device import GpuDevice
-from graphml_gpu.driver import Bound, Driver
+from graphml_gpu.driver import Bound, Driver, Facts
 from graphml_gpu.limits import exceeds
 from graphml_gpu.plain_driver import FACTS, PlainDriver
 from graphml_gpu.program import GpuProgram
@@ -27,7 +27,7 @@ from graphml.inspect.conformance.trial import Run, Trial
 from graphml.ir.op import Array
 from graphml.weights import open_model
 from tests.golden import nmse
-from tests.gpu.cover import GRAPHICS, PLAIN, kernels, with_subgroups
+from tests.gpu.cover import GRAPHICS, PLAIN, SUBGROUPS, kernels
 from tests.gpu.language.devices import open_driver
 from tests.gpu.on_devices import pretending
 from tests.gpu.test_gpu_model import STORIES, after
@@ -48,7 +48,6 @@ GUARANTEED = {
 """What WebGPU promises of every adapter (https://www.w3.org/TR/webgpu/#limits, defaults)."""
 CROWDED = ("gated_delta_net", "linear_attention", "relative_attention", "selected_attention", "ssm_scan")
 """Ops of kernels with more than eight buffers."""
-CARD = replace(FACTS, kind="discrete")
 
 
 @cache
@@ -76,10 +75,10 @@ def test_wgpu_is_held_to_the_limits() -> None:
         least("wgpu").record([Bound(many, ((buffer, 0, 512),) * len(many.buffers), (buffer, 512, 512))])
 
 
-@pytest.mark.parametrize("facts", [CARD, with_subgroups(32, 32, CARD)], ids=["plain", "subgroups"])
-def test_all_but_bindings_are_no_more_than_guaranteed(facts: Any) -> None:
+@pytest.mark.parametrize("facts", [GRAPHICS, SUBGROUPS["of 32"]], ids=["plain", "subgroups"])
+def test_all_but_bindings_are_no_more_than_guaranteed(facts: Facts) -> None:
     """So that nothing is refused on any adapter; who has too many bindings shares them."""
-    over = [exceeds(one, replace(facts, max_bindings=99)) for one in kernels(facts)]
+    over = [exceeds(one, replace(FACTS, max_bindings=99)) for one in kernels(facts)]
     assert [reason for reason in over if reason is not None] == []
 
 
