@@ -10,6 +10,7 @@ import pytest
 from graphml_gpu.lowering import attention
 from graphml_gpu.program import GpuProgram
 
+import graphml
 from graphml.engine import discovery
 from graphml.engine.cache import PagedCache
 from graphml.engine.executor import BLOCK_SIZE, Executor
@@ -77,3 +78,27 @@ def test_a_layer_of_a_step_is_eight_dispatches(backend: str) -> None:
         names = [node.name for node, grid in zip(program.nodes, grids, strict=True) if all(grid)]
         assert sum(name.startswith("layers.2.") for name in names) == count
     executor.close()
+
+
+def generated(backend: str) -> list[list[int]]:
+    """What twelve sequences that decode together say."""
+    random = np.random.default_rng(1)
+    prompts = [[1, *random.integers(3, 500, 1 + i % 5).tolist()] for i in range(12)]
+    found: list[list[int]] = [[] for _ in prompts]
+    greedy = graphml.SamplingParams(temperature=0.0)
+    with (
+        graphml.load(STORIES, backend, threads=2, n_batch=48, kv="f32") as model,
+        model.batch(12, 32) as batch,
+    ):
+        for i, token in batch.generate(prompts, greedy, max_tokens=6):
+            found[i].append(token.id)
+    return found
+
+
+@pytest.mark.parametrize("backend", DEVICES)
+def test_sequences_that_decode_together_on_a_graphics_card(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More rows than the kernels for few take: tiles, which processors are not given."""
+    monkeypatch.setenv("GRAPHML_GPU_KERNELS", "graphics")
+    assert generated(backend) == generated("cpu")
