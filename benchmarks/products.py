@@ -6,13 +6,15 @@ Calls the kernels of the CPU backend on random weights, without a model. Few row
 meet a matrix that is larger than the caches, so memory sets the limit: its streaming bandwidth is measured in
 the same rounds, and the share of it at one row is printed. Many rows (512) meet a matrix of 4 million
 weights.
-The best of the rounds counts. Formats that no integer kernel reads, and floats, are not listed unless named.
+The best of the rounds counts. Beside floats stands NumPy's BLAS with the same sizes and threads, the time to
+make float32 of the weights included.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -27,6 +29,7 @@ from graphml_cpu.compiler import Kernel, KernelRef, compile_kernels
 from graphml_cpu.kernels import formats
 from graphml_cpu.lowering.linear import conversion
 
+from graphml import settings
 from graphml.app import machine
 
 FLOATS = ("f32", "f16", "bf16")
@@ -35,6 +38,26 @@ MANY = 512
 K = 4096
 MANY_N = 1024
 LARGE_BYTES = 192 << 20
+BLAS = """
+import sys, time, numpy
+kind, rows, n, k, rounds = sys.argv[1], *map(int, sys.argv[2:])
+random = numpy.random.default_rng(0)
+weights, x = (random.standard_normal(shape).astype(numpy.float32) for shape in ((n, k), (rows, k)))
+if kind == "f16":
+    weights = weights.astype(numpy.float16)
+elif kind == "bf16":
+    weights = (weights.view(numpy.uint32) >> 16).astype(numpy.uint16)
+taken = []
+for _ in range(rounds + 1):
+    start = time.perf_counter()
+    if kind == "bf16":
+        x @ (weights.astype(numpy.uint32) << 16).view(numpy.float32).T
+    else:
+        x @ weights.astype(numpy.float32, copy=False).T
+    taken.append(time.perf_counter() - start)
+print(2 * rows * n * k / min(taken[1:]))
+"""
+BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
 def aligned(n_bytes: int) -> np.ndarray:
@@ -108,6 +131,14 @@ def best(measure: Callable[[], float], times: int) -> float:
     return min(measure() for _ in range(times))
 
 
+def blas_flops(kind: str, threads: int, rounds: int) -> float:
+    """Operations a second of the same product by NumPy, in a process whose BLAS has the threads."""
+    sizes = map(str, (MANY, MANY_N, K, 2 * rounds))
+    environment = settings.child_environment(dict.fromkeys(BLAS_THREADS, str(threads)))
+    command = [sys.executable, "-c", BLAS, kind, *sizes]
+    return float(subprocess.run(command, capture_output=True, check=True, env=environment).stdout)
+
+
 def measure_format(kind: str, threads: int, rounds: int) -> dict[str, Any]:
     """GB/s at few rows, GFLOP/s at many, the streaming bandwidth in between."""
     ref = KernelRef(f"mul_mat-{kind}", "graphml_cpu.kernels.mul_mat", "make_mul_mat", (kind,))
@@ -131,6 +162,7 @@ def measure_format(kind: str, threads: int, rounds: int) -> dict[str, Any]:
         "streaming": max(streaming),
         "bytes_per_second": {rows: few[0].weights.nbytes / min(seconds[rows]) for rows in FEW},
         "flops": 2 * MANY * MANY_N * K / min(seconds[MANY]),
+        "blas_flops": blas_flops(kind, threads, rounds) if kind in FLOATS else None,
     }
 
 
@@ -138,9 +170,10 @@ def show(row: dict[str, Any]) -> str:
     """A row of the table."""
     rates = row["bytes_per_second"]
     share = rates[1] / row["streaming"]
+    blas = f"{row['blas_flops'] / 1e9:.0f}" if row["blas_flops"] else ""
     few = " | ".join(f"{rates[rows] / 1e9:6.1f}" for rows in FEW)
     return (f"| {row['format']:8} | {row['bits_per_weight']:5.2f} | {row['streaming'] / 1e9:6.1f} | {few} "
-            f"| {share:6.0%} | {row['flops'] / 1e9:7.0f} |")  # fmt: skip
+            f"| {share:6.0%} | {row['flops'] / 1e9:14.0f} | {blas:>4} |")  # fmt: skip
 
 
 def main() -> None:
@@ -155,8 +188,12 @@ def main() -> None:
     if unknown := set(arguments.formats) - set(known):
         sys.exit(f"no such formats: {', '.join(sorted(unknown))}; known are {', '.join(known)}")
     print(f"GB/s of weights read by a product of 1, 2, 4 and 8 rows, {arguments.threads} threads\n")
-    print("| format   |  bits | stream |      1 |      2 |      4 |      8 | 1 of it | GFLOP/s at 512 |")
-    print("| :------- | ----: | -----: | -----: | -----: | -----: | -----: | ------: | -------------: |")
+    print(
+        "| format   |  bits | stream |      1 |      2 |      4 |      8 | 1 of it | GFLOP/s at 512 | BLAS |"
+    )
+    print(
+        "| :------- | ----: | -----: | -----: | -----: | -----: | -----: | ------: | -------------: | ---: |"
+    )
     rows = []
     for kind in arguments.formats:
         rows.append(measure_format(kind, arguments.threads, arguments.rounds))
