@@ -53,7 +53,7 @@ class WgpuDriver:
                 label="graphml", required_features=wanted, required_limits={**limits}
             )
         self._queue = Queue(self._device)
-        self._pipelines = Pipelines(self._device)
+        self._pipelines = Pipelines(self._device, stored=self.facts.name.startswith("llvmpipe"))
         self._staging: Any = None
         self._spare: list[Any] = []
         self._between: Any = None

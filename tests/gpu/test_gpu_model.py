@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from graphml.engine.cache import PagedCache
 from graphml.engine.executor import BLOCK_SIZE, Executor
 from graphml.engine.loading import open_executor
 from tests.golden import nmse
+from tests.test_architectures import MODELS, N_BATCH, Sequence, write_model
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 DEVICES = [name for name in ("opencl", "wgpu") if discovery.backend(name).unavailable() is None]
@@ -102,3 +104,20 @@ def test_sequences_that_decode_together_on_a_graphics_card(
     """More rows than the kernels for few take: tiles, which processors are not given."""
     monkeypatch.setenv("GRAPHML_GPU_KERNELS", "graphics")
     assert generated(backend) == generated("cpu")
+
+
+@pytest.mark.parametrize("backend", DEVICES)
+def test_steps_leave_no_memory_behind(backend: str, tmp_path: Path) -> None:
+    """Where the driver is a processor, what it keeps is this process's; a step cost 0.9 MB there once."""
+    statm = Path("/proc/self/statm")
+    if not statm.exists():
+        pytest.skip("the system does not tell how much memory a process has")
+    path = write_model(tmp_path / "tiny.gguf", *MODELS["llama-grouped"])
+    executor = open_executor(path, backend, cache_dtype="f32", n_batch=N_BATCH)
+    sequence = Sequence(executor)
+    held = []
+    for _ in range(2):
+        sequence.feed(TOKENS[:40] % 80, piece=1)
+        held.append(int(statm.read_text().split()[1]) * mmap.PAGESIZE)
+    executor.close()
+    assert held[1] - held[0] < 10 << 20
