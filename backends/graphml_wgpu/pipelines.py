@@ -39,9 +39,8 @@ class Pipelines:
         return pipeline, self._bind_group(bound, shared)
 
     def _pipeline(self, kernel: Specialised, shared: frozenset[str]) -> Any:
-        text, access = kernel.wgsl(shared), _access(kernel, shared)
-        if self._scalars(access) != "uniform":
-            text = text.replace("var<uniform> params:", "var<storage, read> params:")
+        access = _access(kernel, shared)
+        text = kernel.wgsl(shared, self._scalars(access) != "uniform")
         key = kernel.name, text
         if key not in self._by_text:
             _, layout = self._layout(access)

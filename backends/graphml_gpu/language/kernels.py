@@ -83,9 +83,12 @@ class Specialised:
         """The kernel with its constants, for a person."""
         return ", ".join([self.name, *(f"{name} = {value}" for name, value in self.constants.items())])
 
-    def wgsl(self, writable: Collection[str] = ()) -> str:
-        """WGSL. writable: buffers bound as read_write though the kernel only reads them."""
-        return _shown(wgsl(self.tree, self.features, self.title, writable, self.shares))
+    def wgsl(self, writable: Collection[str] = (), stored: bool = False) -> str:
+        """WGSL. writable: buffers bound as read_write though the kernel only reads them.
+
+        stored: its scalars are bound as a storage buffer.
+        """
+        return _shown(wgsl(self.tree, self.features, self.title, writable, self.shares, stored))
 
     def opencl(self) -> str:
         """OpenCL C."""

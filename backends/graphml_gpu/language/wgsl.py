@@ -1,7 +1,7 @@
 """A kernel's tree as WGSL. Knows nothing of devices.
 
-Buffers are bindings 0, 1, ... of group 0 in the order of the kernel's arguments, then comes the uniform
-struct of its scalars, in which `<buffer>_at` is the element that each buffer's value begins at.
+Buffers are bindings 0, 1, ... of group 0 in the order of the kernel's arguments, then comes the struct of
+its scalars, mostly uniform, in which `<buffer>_at` is the element that each buffer's value begins at.
 Halves are said with `enable f16`; subgroups are not, for the compiler in wgpu 0.32 knows no word for them.
 """
 
@@ -53,11 +53,16 @@ _NOT_NUMBERS = "var<private> not_a_constant: u32 = 0u;"
 
 
 def wgsl(
-    tree: Tree, features: Features, title: str, writable: Collection[str], shares: Mapping[str, str]
+    tree: Tree,
+    features: Features,
+    title: str,
+    writable: Collection[str],
+    shares: Mapping[str, str],
+    stored: bool = False,
 ) -> str:
     """The text. writable: bindings that are read_write though the kernel only reads them.
 
-    shares: buffers that lie in the binding of another.
+    shares: buffers that lie in the binding of another. stored: the scalars are in a storage buffer.
     """
     used = list(all_expressions(tree.body))
     places = {part.which for part in used if isinstance(part, Index)}
@@ -76,7 +81,8 @@ def wgsl(
         parts.append(
             f"@group(0) @binding({i}) var<storage, {access}> {buffer.name}: {_held(features, buffer)};"
         )
-    parts.append(f"@group(0) @binding({len(bindings)}) var<uniform> params: Params;")
+    space = "storage, read" if stored else "uniform"
+    parts.append(f"@group(0) @binding({len(bindings)}) var<{space}> params: Params;")
     parts += [f"var<workgroup> {a.name}: {_sized(features, a)};" for a in tree.arrays if a.space == "shared"]
     parts += [_constant(dialect, features, table) for table in tree.tables]
     if any(isinstance(part, Literal) and not math.isfinite(part.value) for part in used):
