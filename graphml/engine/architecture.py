@@ -288,4 +288,4 @@ class Layer(Tensors):
 
     def wanted(self, x: Node) -> Node:
         """In the last layer only the rows of x whose logits are wanted; x itself before that."""
-        return self.g.rows(x, self.g.wanted) if self.is_last else x
+        return self.g.wanted_rows(x) if self.is_last else x

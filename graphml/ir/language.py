@@ -189,6 +189,10 @@ class Builder(AttentionBuilder):
         """Rows of a table of any dtype, as f32."""
         return self.make(index.get_rows, table, indices, name=name, from_dtype=table.dtype.name)
 
+    def wanted_rows(self, x: Node) -> Node:
+        """Of x [T, ...] the rows whose logits are wanted, [O, ...]: x itself where these are all."""
+        return x if self.n_outputs == self.n_tokens else self.rows(x, self.wanted)
+
     def embed(self, table: Node, tokens: Node) -> Node:
         """Embeddings [T, d] of the tokens."""
         return self.rows(table, tokens, name="embedding")

@@ -14,10 +14,10 @@ from graphml.ir.shape import Symbol
 class StepBuilder(BaseBuilder):
     """Builds the graph of one step of at most `max_tokens` tokens.
 
-    max_outputs: rows whose logits may be asked for; max_sequences, max_cells, block_size: of the cache;
-    cache_dtype: how keys and values are kept: `f16`, `f32`, `bf16` or a format that has an encoder; causal:
-    whether attention that says nothing of it sees no later tokens; caches: what the names of states for keys
-    and values begin with.
+    max_outputs: rows whose logits may be asked for, T of a step of one token; max_sequences, max_cells,
+    block_size: of the cache; cache_dtype: how keys and values are kept: `f16`, `f32`, `bf16` or a format that
+    has an encoder; causal: whether attention that says nothing of it sees no later tokens; caches: what the
+    names of states for keys and values begin with.
     """
 
     def __init__(
@@ -36,7 +36,8 @@ class StepBuilder(BaseBuilder):
         self.hidden: Node | None = None  # what logits are made of, as soon as they are
         self.kept: dict[int, tuple[Node, Node]] = {}  # keys and values of each layer so far
         self.n_tokens = Symbol("T", max_tokens)
-        self.n_outputs = Symbol("O", max_outputs)
+        # Of a step of one token its row is wanted, so that nothing need be picked.
+        self.n_outputs = Symbol("O", max_outputs) if max_tokens > 1 else self.n_tokens
         self.n_sequences = Symbol("S", max_sequences)
         self.n_cells = Symbol("C", max_cells)
         self.n_blocks = Symbol("B", -(-max_cells // block_size))

@@ -90,7 +90,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
             shared=clamped_swiglu(config.shared_limits[layer.index]),
         )
         x_TSD = spread(g, h_TD, x_TSD, mixed)
-    x_OSD = g.rows(g.flatten(x_TSD), g.wanted)
+    x_OSD = g.wanted_rows(g.flatten(x_TSD))
     x_OD = g.scale(total(g, g.heads(x_OSD, config.n_stream)), 1.0 / config.n_stream, name="mean")
     return weights.logits(g.rms_norm(x_OD, weights["output_norm"], config.norm_eps, "output_norm"))
 

@@ -98,7 +98,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         x_TSD = spread(g, layer, x_TSD, _delta_net.out(layer, h_TD), normed_TE, "hc_attn")
         h_TD, normed_TE = gather(g, config, layer, x_TSD, "hc_ffn")
         x_TSD = spread(g, layer, x_TSD, qwen3next.feed_forward(g, config, layer, h_TD), normed_TE, "hc_ffn")
-    x_OSD = g.heads(g.rows(g.flatten(x_TSD), g.wanted), config.n_stream)
+    x_OSD = g.heads(g.wanted_rows(g.flatten(x_TSD)), config.n_stream)
     return plain.logits(gather(g, config, plain, x_OSD, "output_hc")[0])
 
 

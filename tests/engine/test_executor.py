@@ -261,6 +261,6 @@ def test_logits_for_fewer_or_more_ids_than_can_be_embedded_are_refused(tmp_path:
         tensors = {**model.tensors, "output.weight": (rows, model.tensors["output.weight"][1])}
         file = write(tmp_path / "m.gguf", replace(model, tensors=tensors))
         made = open_executor(file, "reference")
-        wanted = rf"logits for the 80 rows .*O<=1, {rows}"
+        wanted = rf"logits for the 80 rows .*T<=1, {rows}"
         with contextlib.closing(made), pytest.raises(ArchitectureError, match=wanted):
             made.compiled(1, 1)

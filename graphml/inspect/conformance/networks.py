@@ -85,7 +85,7 @@ def graph_of(network: Network, tokens: int) -> Graph:
             h = g.rms_norm(x, weights.norm(f"{layer}.n2"), 1e-5)
             made = (_experts if network.kind == "experts" else _dense)(g, weights, h, layer)
             x = g.add(x, made)
-    x = g.rms_norm(g.rows(x, g.wanted), weights.norm("last"), 1e-5)
+    x = g.rms_norm(g.wanted_rows(x), weights.norm("last"), 1e-5)
     return g.finish(logits=g.mul_mat(weights.matrix("head", VOCABULARY, WIDTH), x))
 
 
