@@ -52,6 +52,8 @@ class Probe:
         )
         graph = patch(executor.build(1, 1), made)
         known = {node.name: node for node in values(graph)}
+        # Whether a value has rows of tokens or of outputs shows where these are not the same.
+        rows = known | {node.name: node for node in values(executor.build(2, 1)) if node.name in known}
         for pattern in [capture] if isinstance(capture, str) else capture:
             hits = [pattern] if pattern in known else fnmatch.filter(known, pattern)
             if not hits:
@@ -59,7 +61,7 @@ class Probe:
                     f"capture: no value of the graph is called {pattern!r}.{nearest(pattern, list(known))}"
                 )
             for name in hits:
-                first = known[name].shape[0] if known[name].shape else None
+                first = rows[name].shape[0] if rows[name].shape else None
                 self._symbols[name] = first.name if isinstance(first, Symbol) else None
         keep = (*executor.options.keep, *self._symbols)
         self.options = replace(executor.options, keep=keep, patch=made)

@@ -44,7 +44,7 @@ def test_graph_shows_the_pass_layer_tokens_and_fusions_asked_for(tmp_path: Path)
     assert [found["name"] for found in layer["passes"]][:2] == ["build", "fuse"]
     assert {node["layer"] for found in layer["passes"] for node in found["nodes"] if node["inputs"]} == {3}
     collapsed = json.loads(graphml_command(*command, "-f", "json", "--collapse", "--pass", "build").stdout)
-    assert [run["layers"] for run in collapsed["collapsed"]] == [[0, 1, 2, 3]]
+    assert [run["layers"] for run in collapsed["collapsed"]] == [[0, 1, 2, 3, 4]]
     prompt = parse(graphml_command(*command, "--tokens", 9).stdout, all_ops())
     assert str(prompt.leaves("input")["tokens"].shape[0]) == "T<=9"
     path = tmp_path / "net.graphml"

@@ -61,7 +61,8 @@ class Run:
         places = np.arange(position, position + count)
         for name, value in {"tokens": tokens, "positions": places, "cells": places, "sequences": 0}.items():
             inputs[name][:count] = value
-        inputs["wanted"][:count] = np.arange(count)
+        if "wanted" in inputs:  # a step of one token has its row alone
+            inputs["wanted"][:count] = np.arange(count)
         n_blocks = N_CELLS // BLOCK_SIZE
         inputs["block_table"][0, :n_blocks] = np.arange(n_blocks)
         dims = {"T": count, "O": count, "S": 1, "B": n_blocks, "C": N_CELLS}

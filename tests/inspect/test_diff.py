@@ -103,7 +103,7 @@ def test_removed_nodes_tell_into_what_they_went_and_layers_share_a_line() -> Non
     assert list(difference.gone["layers.3.silu"]) == ["layers.3.swiglu"]
     lines = diff.text(difference).splitlines()
     (silu,) = [line for line in lines if line.startswith("- layers.#.silu")]
-    assert "-> in layers.#.swiglu  (x 4: # = 0 to 3)" in silu
+    assert "-> in layers.#.swiglu  (x 5: # = 0 to 4)" in silu
     assert len(lines) < len(difference.changed) + len(difference.removed)
     assert not difference.added
 

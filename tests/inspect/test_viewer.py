@@ -48,12 +48,12 @@ def test_an_unfused_graph_opens_in_under_two_seconds(
 def test_layers_are_one_box_until_they_are_opened(viewer: Page) -> None:
     page = viewer.page
     labels = page.eval_on_selector_all(".run .name", "all => all.map(one => one.textContent)")
-    assert labels == [f"▸ layer 0 … {LAYERS - 2}  × {LAYERS - 1}", f"▸ layer {LAYERS - 1}"]
+    assert labels == [f"▸ layer 0 … {LAYERS - 1}  × {LAYERS}"]
     assert not any(name.startswith("layers.") for name in viewer.names(".node"))
     page.click(".run")
     assert {"layers.0.q", "layers.0.swiglu"} <= viewer.names(".node")
     assert "layers.1.q" not in viewer.names(".node")
-    assert page.text_content(".run .name") == f"▸ layer 1 … {LAYERS - 2}  × {LAYERS - 2}"
+    assert page.text_content(".run .name") == f"▸ layer 1 … {LAYERS - 1}  × {LAYERS - 1}"
     page.click(".head")
     assert "layers.0.q" not in viewer.names(".node")
 
@@ -190,7 +190,7 @@ def test_layers_that_take_turns_are_one_box(chromium: Any, tmp_path: Path) -> No
         ]
     with opened(chromium, render(found), tmp_path) as viewer:
         label = viewer.page.text_content(".run .name")
-        assert label == "▸ layer 0 … 13  × 7 (2 kinds)"
+        assert label == "▸ layer 0 … 15  × 8 (2 kinds)"
 
 
 def test_the_table_and_the_memory_say_the_same_in_other_forms(viewer: Page) -> None:
