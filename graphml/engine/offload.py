@@ -16,6 +16,7 @@ from graphml.errors import UsageError
 from graphml.weights import Tensor
 
 _LAYER = re.compile(r"blk\.(\d+)\.")
+_ON_THE_HOST = ("cpu", "reference")
 # What is left to programs, keys and values, and to whatever else uses the device.
 _SHARE = 0.8
 
@@ -27,8 +28,8 @@ def with_host(backends: str, gpu_layers: int | None) -> str:
     """
     if gpu_layers is None or "," in backends:
         return backends
-    if backends in ("cpu", "reference"):
-        others = ", ".join(name for name in discovery.backend_names() if name not in ("cpu", "reference"))
+    if backends in _ON_THE_HOST:
+        others = ", ".join(name for name in discovery.backend_names() if name not in _ON_THE_HOST)
         raise UsageError(f"gpu-layers: wanted a backend that drives a GPU ({others}); got {backends!r}")
     return f"{backends},cpu"
 

@@ -52,15 +52,17 @@ class Probe:
         )
         graph = patch(executor.build(1, 1), made)
         known = {node.name: node for node in values(graph)}
-        # Whether a value has rows of tokens or of outputs shows where these are not the same.
-        rows = known | {node.name: node for node in values(executor.build(2, 1)) if node.name in known}
         for pattern in [capture] if isinstance(capture, str) else capture:
             hits = [pattern] if pattern in known else fnmatch.filter(known, pattern)
             if not hits:
                 raise UsageError(
                     f"capture: no value of the graph is called {pattern!r}.{nearest(pattern, list(known))}"
                 )
-            for name in hits:
+            self._symbols |= dict.fromkeys(hits)
+        if self._symbols:
+            # Whether a value has rows of tokens or of outputs shows where these are not the same.
+            rows = known | {node.name: node for node in values(executor.build(2, 1))}
+            for name in self._symbols:
                 first = rows[name].shape[0] if rows[name].shape else None
                 self._symbols[name] = first.name if isinstance(first, Symbol) else None
         keep = (*executor.options.keep, *self._symbols)
