@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from graphml import settings
+from graphml import cache_access, settings
 from graphml.errors import BackendError
 
 _MOST_BYTES = 4 << 20
@@ -51,7 +51,7 @@ def damaged(file: Path, error: Exception) -> BackendError:
 def ready(file: Path) -> None:
     """`BackendError` where the folder cannot be written, which is better known before a search."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        cache_access.make(file.parent)
         tempfile.TemporaryFile(dir=file.parent).close()
     except OSError as error:
         raise BackendError(f"{file}: cannot be written: {error.strerror or error}") from None
@@ -60,7 +60,7 @@ def ready(file: Path) -> None:
 def write(file: Path, entries: Sequence[Any]) -> None:
     """Put entries in place of all there are. `BackendError` where the folder cannot be written."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        cache_access.make(file.parent)
         handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".tuning-")
         with os.fdopen(handle, "w") as opened:
             json.dump({"entries": list(entries)}, opened, indent=1)

@@ -46,8 +46,9 @@ The cache
 ---------
 `<cache folder>/kernels/<hash>/<kernel>.kernel`, where the hash covers `kernel_cache.KERNEL_SOURCES`, the
 versions of numba, llvmlite and Python, and the level. A file carries its parameters, so that a warm process
-imports neither numba nor the kernel's module. Damaged files are compiled anew; an unwritable folder
-costs the caching only. (A kernel of another package is covered by the hash of its own module.)
+imports neither numba nor the kernel's module. Damaged files, and those of another kernel, are compiled anew;
+an unwritable folder costs the caching only, and so does one that somebody else can write. (A kernel of
+another package is covered by the hash of its own module.)
 """
 
 from __future__ import annotations
@@ -136,13 +137,15 @@ def compile_kernels(
         if wanted.setdefault(ref.name, ref) != ref:
             raise BackendError(f"two kernels are called {ref.name}: {wanted[ref.name]} and {ref}")
     with _lock:
-        folder = kernel_cache.folder()
-        found = {ref: kernel_cache.read(folder, ref) for ref in wanted.values() if ref not in _loaded}
+        folder = kernel_cache.usable_folder()
+        new = [ref for ref in wanted.values() if ref not in _loaded]
+        found = {ref: kernel_cache.read(folder, ref) if folder else None for ref in new}
         missing = [ref for ref, artifact in found.items() if artifact is None]
         for done, ref in enumerate(missing, 1):
             compiled = _compile(ref)
             found[ref] = compiled
-            kernel_cache.write(folder, ref, compiled)
+            if folder:
+                kernel_cache.write(folder, ref, compiled)
             if progress is not None:
                 progress(done, len(missing))
         for ref, artifact in found.items():
@@ -176,7 +179,7 @@ def _module_text(ref: KernelRef) -> tuple[str, str, tuple[tuple[str, str], ...]]
     parameters = _parameters(ref, function)
     kinds = ["int", "int", *(kind for _, kind in parameters)]
     text, inner = frontend.lower(function, tuple("float32" if kind == "float" else "int64" for kind in kinds))
-    symbol = f"graphml_{kernel_cache.file_stem(ref)}".replace("-", "_")
+    symbol = kernel_cache.symbol_of(ref)
     return text + _entry(symbol, inner, [kind for _, kind in parameters]), symbol, parameters
 
 

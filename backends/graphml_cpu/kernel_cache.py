@@ -1,4 +1,7 @@
-"""Compiled kernels on disk: where they lie, what makes them stale, and reading and writing them safely.
+"""Compiled kernels on disk: where they are, what makes them stale, and reading and writing them safely.
+
+A kernel is machine code that runs in this process. So it is only loaded from a folder that nobody else can
+write, and from a file that names this very kernel, sources, versions and level in its header.
 
 Knows files and hashes; knows neither LLVM nor numba. Everything here may fail without harm: then the caller
 compiles.
@@ -17,12 +20,14 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import graphml_quant
 
-from graphml import settings
+from graphml import cache_access, settings
 from graphml_cpu import target
 
 # What decides about the code of a kernel, and all that kernel modules may import from this package. A change
@@ -44,7 +49,7 @@ KERNEL_SOURCES = (
 )
 # Folders of earlier sources and versions that are left beside the newest.
 KEPT_FOLDERS = 4
-_MAGIC = "graphml-kernel-1"
+_MAGIC = "graphml-kernel-2"
 
 
 @dataclass(frozen=True)
@@ -116,43 +121,70 @@ def file_stem(ref: KernelRef) -> str:
     return f"{readable}-{hashlib.sha256(identity).hexdigest()[:12]}"
 
 
+def symbol_of(ref: KernelRef) -> str:
+    """The name of the entry's symbol, as unique as the file's."""
+    return f"graphml_{file_stem(ref)}".replace("-", "_")
+
+
 def folder() -> Path:
     """The folder of the kernels of these sources and this level; it need not exist."""
     return settings.cache_folder() / "kernels" / sources_hash()
 
 
+def usable_folder() -> Path | None:
+    """The folder, or None after a warning on stderr where somebody else can write there."""
+    where = folder()
+    return where if cache_access.is_private(where, "compiled kernels are not kept or loaded") else None
+
+
+def _identity(ref: KernelRef) -> dict[str, Any]:
+    """What a file must have been made for to be this kernel's."""
+    return {
+        "magic": _MAGIC,
+        "made_for": sources_hash(),
+        "module": ref.module,
+        "module_sha256": hashlib.sha256(_foreign_source(ref.module)).hexdigest(),
+        "factory": ref.factory,
+        "arguments": repr(ref.arguments),  # tells 1 from True and 1.0
+        "symbol": symbol_of(ref),
+    }
+
+
+def _checksum(header: Mapping[str, Any], code: bytes) -> str:
+    """Of all that is in the file."""
+    return hashlib.sha256(json.dumps(header, sort_keys=True).encode() + b"\n" + code).hexdigest()
+
+
 def read(where: Path, ref: KernelRef) -> Artifact | None:
-    """The kernel from the folder, or None if it is not there or not whole."""
+    """The kernel from the folder, or None if it is not there, not whole, another one, or not of this user."""
     try:
-        content = (where / f"{file_stem(ref)}.kernel").read_bytes()
+        content = cache_access.read_private(where / f"{file_stem(ref)}.kernel")
         header_line, code = content.split(b"\n", 1)
         header = json.loads(header_line)
-        if header["magic"] != _MAGIC or header["sha256"] != hashlib.sha256(code).hexdigest():
+        if header.pop("sha256") != _checksum(header, code):
+            return None
+        if any(header[name] != value for name, value in _identity(ref).items()):
             return None
         return Artifact(
-            symbol=str(header["symbol"]),
+            symbol=symbol_of(ref),
             parameters=tuple((str(name), str(kind)) for name, kind in header["parameters"]),
             externals=tuple(str(symbol) for symbol in header["externals"]),
             code=code,
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
 def write(where: Path, ref: KernelRef, artifact: Artifact) -> None:
     """Keep the kernel; a reader sees all of it or nothing. A folder that cannot be written is left alone."""
-    header = {
-        "magic": _MAGIC,
-        "symbol": artifact.symbol,
-        "parameters": artifact.parameters,
-        "externals": artifact.externals,
-        "sha256": hashlib.sha256(artifact.code).hexdigest(),
-    }
+    header = {**_identity(ref), "parameters": artifact.parameters, "externals": artifact.externals}
+    header["sha256"] = _checksum(header, artifact.code)
     content = json.dumps(header).encode() + b"\n" + artifact.code
     temporary: str | None = None
     with contextlib.suppress(OSError):
-        if not where.exists():
-            where.mkdir(parents=True, exist_ok=True)
+        is_new = not where.exists()
+        cache_access.make_private(where)
+        if is_new:
             _prune(where)
         handle, temporary = tempfile.mkstemp(dir=where, prefix=".writing-")
         with os.fdopen(handle, "wb") as file:

@@ -76,7 +76,8 @@ class Tuning:
             return step
         known, parameters = candidates(step.kernel), self.entries[key]
         for name, value in parameters.items():
-            if value not in known.get(name, ()):  # others might not fit into the kernel's scratch memory
+            # Others might not fit into the kernel's scratch memory, and 4.0 is another kernel than 4.
+            if type(value) is not int or value not in known.get(name, ()):
                 raise BackendError(
                     f"{_file()}: {step.kernel.name} has no {name} of {value!r}; remove the file"
                 )
@@ -115,7 +116,7 @@ def load() -> Tuning:
             continue
         try:
             key, parameters = _key_of(entry), dict(entry["parameters"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:  # the last for n of 1e999
             raise tuning_file.damaged(path, error) from None
         found[key] = parameters
     return Tuning(found)
@@ -133,7 +134,7 @@ def save(results: Mapping[Key, Mapping[str, Any]]) -> None:
         for entry in tuning_file.read(path):
             of_machine = entry.get("cpu") == machine["cpu"] and entry.get("level") == machine["level"]
             stale = of_machine and entry.get("version") != machine["version"]
-            with contextlib.suppress(ValueError, KeyError, TypeError):
+            with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError):
                 if not stale and not (of_machine and _key_of(entry) in results):
                     kept.append(entry)
     for (kernel, n, k, threads), result in results.items():

@@ -64,7 +64,8 @@ class Tuning:
         if found is None:
             return usual(facts, product)
         wanted = {**usual(facts, product), **found}
-        if wanted not in candidates(facts, product):
+        whole = all(type(value) is int for value in wanted.values())  # 4.0 is another text than 4
+        if not whole or wanted not in candidates(facts, product):
             raise BackendError(f"{path()}: {product} has no parameters {dict(found)}; remove the file")
         return wanted
 
@@ -177,7 +178,7 @@ def load(facts: Facts) -> Tuning:
             continue
         try:
             product, parameters = _product(entry), dict(entry["parameters"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:  # the last for n of 1e999
             raise tuning_file.damaged(file, error) from None
         if parameters:
             found[product] = parameters
@@ -195,7 +196,7 @@ def save(facts: Facts, results: Mapping[Product, Mapping[str, Any]]) -> None:
     with contextlib.suppress(BackendError):
         for entry in tuning_file.read(file):
             mine = all(entry.get(name) == value for name, value in device.items())
-            with contextlib.suppress(ValueError, KeyError, TypeError):
+            with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError):
                 if not mine or (entry.get("version") == version and _product(entry) not in results):
                     kept.append(entry)
     for product, result in results.items():

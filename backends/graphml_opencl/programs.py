@@ -1,4 +1,8 @@
-"""Kernels as OpenCL programs, each text once; their binaries are kept on disk for later processes."""
+"""Kernels as OpenCL programs, each text once; their binaries are kept on disk for later processes.
+
+A driver runs a binary as it is: it is only taken from a folder that nobody else can write, and where it was
+made from this very text, with these options, for this device and driver.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from typing import Any
 from graphml_gpu.driver import Facts, compile_error
 from graphml_gpu.language import Features, Specialised
 
-from graphml import settings
+from graphml import cache_access, settings
 
 _DIGEST = hashlib.sha256().digest_size
 # PoCL keeps them itself, and makes every kernel once more, for any workgroup, for who asks for a binary.
@@ -52,8 +56,9 @@ class Programs:
     def _program(self, kernel: Specialised, text: str) -> Any:
         import pyopencl
 
-        path = self._path(text) if self._keeps else None
-        program = self._kept(path) if path else None
+        identity = self._identity(text)
+        path = self._path(identity) if self._keeps else None
+        program = self._kept(path, identity) if path else None
         if program is None:
             try:
                 program = self._built(pyopencl.Program(self._context, text))
@@ -61,19 +66,19 @@ class Programs:
                 raise compile_error(kernel, text, str(error)) from error
             if path:
                 with contextlib.suppress(OSError):  # a folder that cannot be written costs time only
-                    _keep(path, program.get_info(pyopencl.program_info.BINARIES)[0])
+                    _keep(path, identity, program.get_info(pyopencl.program_info.BINARIES)[0])
         return program
 
-    def _kept(self, path: Path) -> Any:
+    def _kept(self, path: Path, identity: bytes) -> Any:
         """The program of an earlier process; None if there is none, or none that the driver takes."""
         import pyopencl
 
         try:
-            whole = path.read_bytes()
+            whole = cache_access.read_private(path)
         except OSError:
             return None
         digest, data = whole[:_DIGEST], whole[_DIGEST:]
-        if hashlib.sha256(data).digest() != digest:  # drivers crash on damaged binaries
+        if _digest(identity, data) != digest:  # drivers crash on damaged binaries
             return None
         try:
             return self._built(pyopencl.Program(self._context, [self._device], [data]))
@@ -87,19 +92,30 @@ class Programs:
             warnings.simplefilter("ignore", pyopencl.CompilerWarning)
             return program.build(options=self._options, devices=[self._device], cache_dir=False)
 
-    def _path(self, text: str) -> Path:
+    def _identity(self, text: str) -> bytes:
+        """All that decides about the binary of a text."""
         device = self._device
         of = (device.name, device.vendor, device.driver_version, device.version, *self._options, text)
-        return settings.cache_folder() / "opencl" / hashlib.sha256("\0".join(of).encode()).hexdigest()
+        return hashlib.sha256("\0".join(of).encode()).digest()
+
+    def _path(self, identity: bytes) -> Path | None:
+        folder = settings.cache_folder() / "opencl"
+        usable = cache_access.is_private(folder, "binaries of OpenCL kernels are not kept or loaded")
+        return folder / identity.hex() if usable else None
 
 
-def _keep(path: Path, data: bytes) -> None:
+def _digest(identity: bytes, data: bytes) -> bytes:
+    """Of a binary and what it was made from: another program's file under this name is not this one's."""
+    return hashlib.sha256(identity + data).digest()
+
+
+def _keep(path: Path, identity: bytes, data: bytes) -> None:
     """Write a file that other processes see whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    cache_access.make_private(path.parent)
     handle, name = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(hashlib.sha256(data).digest() + data)
+            file.write(_digest(identity, data) + data)
         Path(name).replace(path)
     except OSError:
         Path(name).unlink(missing_ok=True)

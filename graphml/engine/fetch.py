@@ -23,7 +23,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO
 
-from graphml import settings
+from graphml import cache_access, settings
 from graphml.engine.hub import fetch_hub
 from graphml.errors import DownloadError, UsageError
 from graphml.pages import let_go
@@ -110,7 +110,7 @@ def fetch(name: str, progress: Progress | None = None, models: Mapping[str, Know
     partial = settings.cache_folder() / "partial"
     try:
         for folder in (target.parent, partial):
-            folder.mkdir(parents=True, exist_ok=True)
+            cache_access.make(folder)
         with _lock(partial / f"{known.file_name}.lock"):
             if not _is_there(target, known):
                 _sweep(known, target, partial)

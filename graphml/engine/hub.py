@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from graphml import settings
+from graphml import cache_access, settings
 from graphml.errors import DownloadError, UsageError
 from graphml.pages import let_go
 
@@ -55,6 +55,7 @@ def fetch_hub(
     for part in parts:
         is_new = not (folder / part).exists()
         try:
+            cache_access.make(folder)
             hub.hf_hub_download(
                 repo,
                 part,

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -111,6 +112,69 @@ def test_damaged_entries_are_compiled_anew(fresh: Path) -> None:
         machine_code._loaded.clear()
         run_absolute(compile_kernels([ABSOLUTE])["absolute"])
         assert kernel_cache.read(kernel_cache.folder(), ABSOLUTE) is not None
+
+
+def loaded_again(monkeypatch: pytest.MonkeyPatch, refs: list[KernelRef]) -> list[KernelRef]:
+    """What a new process compiles of these, all of which run."""
+    compiled: list[KernelRef] = []
+    real = compiler._compile
+
+    def watched(ref: KernelRef) -> kernel_cache.Artifact:
+        compiled.append(ref)
+        return real(ref)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compiler, "_loaded", {})
+        patch.setattr(machine_code, "_loaded", {})
+        patch.setattr(compiler, "_compile", watched)
+        for ref, kernel in zip(refs, compile_kernels(refs).values(), strict=True):
+            if ref == ABSOLUTE:
+                run_absolute(kernel)
+    return compiled
+
+
+def test_the_file_of_another_kernel_is_compiled_anew(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exponential = KernelRef("exp", MODULE, "make_unary", ("exp",))
+    compile_kernels([ABSOLUTE, exponential])
+    folder = kernel_cache.folder()
+    mine, other = (folder / f"{kernel_cache.file_stem(ref)}.kernel" for ref in (ABSOLUTE, exponential))
+    assert loaded_again(monkeypatch, [ABSOLUTE, exponential]) == []
+    mine.write_bytes(other.read_bytes())
+    assert loaded_again(monkeypatch, [ABSOLUTE]) == [ABSOLUTE]
+    assert loaded_again(monkeypatch, [ABSOLUTE, exponential]) == []
+
+
+def test_the_file_of_other_sources_or_another_level_is_compiled_anew(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_kernels([ABSOLUTE])
+    folder = kernel_cache.folder()
+    monkeypatch.setattr(kernel_cache, "sources_hash", lambda: "sse2-of-another-version")
+    shutil.copytree(folder, kernel_cache.folder())
+    assert loaded_again(monkeypatch, [ABSOLUTE]) == [ABSOLUTE]
+
+
+def test_a_changed_header_is_compiled_anew(fresh: Path) -> None:
+    compile_kernels([ABSOLUTE])
+    (entry,) = kernel_cache.folder().glob("*.kernel")
+    whole = entry.read_bytes()
+    swapped = whole.replace(b'["x", "address"], ["out", "address"]', b'["out", "address"], ["x", "address"]')
+    assert swapped != whole
+    entry.write_bytes(swapped)
+    assert kernel_cache.read(kernel_cache.folder(), ABSOLUTE) is None
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no permission bits")
+def test_a_cache_that_others_can_write_is_neither_read_nor_written(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    compile_kernels([ABSOLUTE])
+    (entry,) = kernel_cache.folder().glob("*.kernel")
+    entry.unlink()
+    fresh.chmod(0o777)
+    assert loaded_again(monkeypatch, [ABSOLUTE]) == loaded_again(monkeypatch, [ABSOLUTE]) == [ABSOLUTE]
+    assert not entry.exists()
+    assert capfd.readouterr().err.count(f"{fresh} has mode 0777") == 1
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -157,7 +158,7 @@ def test_entries_of_other_machines_are_kept_and_not_used(own_cache: Path) -> Non
 
 
 def test_parameters_that_no_kernel_has_are_refused(own_cache: Path) -> None:
-    for parameters in ({"tokens": 500}, {"tokens": "3"}, {"lanes": 1}, {"tokens": [3]}):
+    for parameters in ({"tokens": 500}, {"tokens": "3"}, {"lanes": 1}, {"tokens": [3]}, {"tokens": 3.0}):
         tuning.save({KEY: {**RESULT, "parameters": parameters}})
         with pytest.raises(BackendError, match=r"tuning.json: mul_mat-q4_0 has no (tokens|lanes) of"):
             tuning.load().applied(STEP, 2)
@@ -178,7 +179,8 @@ def test_damaged_files_are_told_and_replaced(content: str, own_cache: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "change", [{"n": "many"}, {"parameters": None}, {"threads": None}, {"kernel": None, "k": []}]
+    "change",
+    [{"n": "many"}, {"parameters": None}, {"threads": None}, {"kernel": None, "k": []}, {"n": math.inf}],
 )
 def test_damaged_entries_are_told(change: Mapping[str, object], own_cache: Path) -> None:
     tuning.save({KEY: RESULT})

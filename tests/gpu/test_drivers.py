@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from typing import Any
 
@@ -254,3 +255,14 @@ def test_binaries_of_opencl_programs_are_kept_and_a_damaged_one_is_made_again(
     assert run() == expected(2)
     assert len(sources) == 1
     assert path.read_bytes()[:64] == whole[:64]
+    path.write_bytes(_kept_for_another_text(whole))
+    assert run() == expected(2)
+    assert len(sources) == 2
+    path.parent.chmod(0o777)  # others may write there
+    assert run() == expected(2)
+    assert len(sources) == 3
+
+
+def _kept_for_another_text(whole: bytes) -> bytes:
+    """A binary file as it would be under another program's name, or in a format without one."""
+    return hashlib.sha256(whole[32:]).digest() + whole[32:]

@@ -109,6 +109,10 @@ def test_entries_are_checked_when_they_are_used(file: Path) -> None:
     device.use_tuning(True)
     with pytest.raises(BackendError, match=r"tuning.json: Product.*1024.*remove the file"):
         lowered(device)
+    tuning.save(FACTS, {shape: {**result, "parameters": {**OTHER, "GROUP": float(OTHER["GROUP"])}}})
+    device.use_tuning(True)
+    with pytest.raises(BackendError, match=r"tuning.json: Product.*remove the file"):
+        lowered(device)
     tuning.save(FACTS, {shape: {**result, "parameters": "many"}})
     with pytest.raises(BackendError, match="no file of `graphml tune`"):
         device.use_tuning(True)
