@@ -25,6 +25,25 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "graphml"
 
 
+def state_folder() -> Path:
+    """Where the history of a person's inputs is kept: the platform's folder for the state of programs."""
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "graphml"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "graphml"
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "graphml"
+
+
+def dumb_terminal() -> bool:
+    """`TERM`: the terminal understands no escape codes."""
+    return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
+
+
+def colours() -> bool:
+    """`NO_COLOR`, `TERM`: text on a terminal may be dimmed and coloured."""
+    return not os.environ.get("NO_COLOR") and not dumb_terminal()
+
+
 def cpu_level() -> str | None:
     """`GRAPHML_CPU_LEVEL`: instruction set to compile for (`avx512`, `avx2`, ...); unset: the best."""
     return os.environ.get("GRAPHML_CPU_LEVEL") or None

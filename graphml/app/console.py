@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
+from graphml import settings
 from graphml.errors import UsageError
 
 if TYPE_CHECKING:
@@ -119,7 +120,15 @@ def size(n_bytes: float) -> str:
 def remark(text: str) -> None:
     """Say something beside the data: on stderr, if that is a terminal."""
     if sys.stderr.isatty():
-        print(f"\x1b[2m{text}\x1b[0m", file=sys.stderr)
+        say(text)
+
+
+def say(text: str) -> None:
+    """Print a line on stderr: dimmed on a terminal, and without the characters that could steer it."""
+    if sys.stderr.isatty():
+        text = CONTROL.sub("", text)
+        text = f"\x1b[2m{text}\x1b[0m" if settings.colours() else text
+    print(text, file=sys.stderr)
 
 
 def write(text: str) -> None:

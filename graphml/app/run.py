@@ -13,6 +13,7 @@ from graphml.app import options
 from graphml.app.console import Bars, remark, write, write_json
 from graphml.app.groups import grouped
 from graphml.app.opening import find, load, sampling, seed_of
+from graphml.app.speed import speed
 from graphml.errors import UsageError
 
 
@@ -68,10 +69,7 @@ def run(
             )
         elif session.stop_reason == "context":
             print(f"graphml: the context of {session.n_ctx} tokens is full", file=sys.stderr)
-        remark(
-            f"prompt {stats.n_prompt} tokens, {stats.prefill_tps:.1f}/s; answer {stats.n_gen} tokens, "
-            f"{stats.gen_tps:.1f}/s; {stats.ttft_s:.2f} s to the first"
-        )
+        remark(speed(stats))
 
 
 def _prompt(prompt: str | None) -> str:

@@ -10,16 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from os.path import commonprefix
-from typing import Any, TypeAlias
+from typing import Any
 
 from graphml.errors import UsageError
 from graphml.generate.arguments import text_of
 from graphml.generate.chat_template import ChatTemplate
+from graphml.generate.messages import Message, checked_messages
 from graphml.generate.sampling import SamplingParams
 from graphml.generate.session import Session
 from graphml.generate.tokenizer import Tokenizer
-
-Message: TypeAlias = dict[str, str]
 
 # Unicode keeps these two free for use inside a program: they fence off, through the template, what spells a
 # control token in a message, so that it is encoded as the plain text that it is.
@@ -61,6 +60,24 @@ class Chat:
         """The messages so far, each {"role": ..., "content": ...}, as a copy."""
         return [dict(message) for message in self._messages]
 
+    @history.setter
+    def history(self, messages: object) -> None:
+        self._messages = checked_messages(messages)
+        first = self._messages[:1]
+        self._system = first[0]["content"] if first and first[0]["role"] == "system" else ""
+
+    @property
+    def system(self) -> str:
+        """The system message; "" for none. Setting it keeps the other messages."""
+        return self._system
+
+    @system.setter
+    def system(self, text: str) -> None:
+        others = [message for message in self._messages if message["role"] != "system"]
+        self._system = text_of("system", text)
+        self.reset()
+        self._messages += others
+
     def reset(self) -> None:
         """Forget all messages but the system's."""
         self._messages = [{"role": "system", "content": self._system}] if self._system else []
@@ -68,6 +85,13 @@ class Chat:
     def add_user(self, text: str) -> None:
         """Append a message of the user."""
         self._messages.append({"role": "user", "content": text_of("text", text)})
+
+    def undo(self) -> list[Message]:
+        """Remove the last message of the user with its answer, and return both; UsageError without one."""
+        index = self._last_of_user("undo")
+        removed = self._messages[index:]
+        del self._messages[index:]
+        return removed
 
     def render_turn(self) -> str:
         """Return the text that the next answer begins from: what the session has not seen yet, to the letter.
@@ -89,6 +113,30 @@ class Chat:
         if not self._messages or self._messages[-1]["role"] == "assistant":
             raise UsageError("chat: wanted a message to answer; add one with add_user(text)")
         return self._stream(params or SamplingParams())
+
+    def regenerate(self, params: SamplingParams | None = None) -> Iterator[str]:
+        """Generate another answer to the last message, as `stream` does, in place of the one that is there.
+
+        After an error the history is as before. Greedy sampling gives the same answer again.
+        """
+        self._last_of_user("regenerate")
+        return self._replace(params or SamplingParams())
+
+    def _replace(self, params: SamplingParams) -> Iterator[str]:
+        index = self._last_of_user("regenerate") + 1
+        replaced = self._messages[index:]
+        del self._messages[index:]
+        try:
+            yield from self._stream(params)
+        except Exception:
+            self._messages += replaced
+            raise
+
+    def _last_of_user(self, method: str) -> int:
+        for index in range(len(self._messages) - 1, -1, -1):
+            if self._messages[index]["role"] == "user":
+                return index
+        raise UsageError(f"{method}: wanted a message of the user, got a conversation without one")
 
     def _stream(self, params: SamplingParams) -> Iterator[str]:
         whole = self._render()

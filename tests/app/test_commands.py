@@ -161,7 +161,7 @@ def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_chat_talks_line_by_line(path: Path) -> None:
     script = "hello\n/history\n\n/reset\n/history\n/nonsense\nworld\n/exit\nnever\n"
-    done = graphml_command("chat", path, "-n", 3, "--system", "be kind", *REFERENCE, stdin=script)
+    done = graphml_command("chat", path, "-n", 3, "--system", "be kind", *REFERENCE, stdin=script, code=1)
     with graphml.load(path, backend="reference") as model:
         chat = model.chat(system="be kind", max_new=3)
         answers = []
@@ -177,8 +177,11 @@ def test_chat_talks_line_by_line(path: Path) -> None:
 
 
 def test_chat_survives_an_error_and_ends_with_the_input(path: Path) -> None:
-    done = graphml_command("chat", path, "-n", 2, "-c", 40, *REFERENCE, stdin="hello " * 30 + "\n/reset\nhi")
+    script = "hello " * 30 + "\nhi\n/history\n"
+    done = graphml_command("chat", path, "-n", 2, "-c", 40, *REFERENCE, stdin=script, code=1)
     assert "n_ctx = 40" in done.stderr
+    assert "\nuser: hi\nassistant: " in done.stdout
+    assert "user: hello" not in done.stdout
     assert done.stdout.count("\n") >= 2
 
 

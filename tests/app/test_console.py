@@ -53,3 +53,22 @@ def test_models_cannot_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> No
 )
 def test_sizes(n_bytes: int, text: str) -> None:
     assert console.size(n_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("variables", "shown"),
+    [
+        ({"TERM": "xterm", "NO_COLOR": ""}, "\x1b[2mab\x1b[0m\n"),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, "ab\n"),
+        ({"TERM": "dumb", "NO_COLOR": ""}, "ab\n"),
+    ],
+)
+def test_remarks_are_dimmed_where_the_user_and_the_terminal_allow_it(
+    variables: dict[str, str], shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    for stream, text in ((Terminal(), shown), (io.StringIO(), "")):
+        monkeypatch.setattr("sys.stderr", stream)
+        console.remark("a\x1bb")
+        assert stream.getvalue() == text

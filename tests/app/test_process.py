@@ -32,10 +32,13 @@ def endless(tmp_path: Path) -> list[str]:
     return [*COMMAND, "run", str(model), *raw, "--backend", "reference"]
 
 
-def test_the_version_imports_no_numpy() -> None:
-    script = "import sys, graphml.app.cli; print(sorted({'numpy', 'jinja2', 'rich'} & set(sys.modules)))"
+def test_the_version_imports_no_numpy_and_chat_no_prompt() -> None:
+    script = (
+        "import sys, graphml.app.cli; print(sorted({'numpy', 'jinja2', 'rich'} & set(sys.modules)));"
+        "import graphml.app.chat; print('prompt_toolkit' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert done.stdout == "[]\nFalse\n"
 
 
 @posix_only

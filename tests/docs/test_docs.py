@@ -26,6 +26,7 @@ import graphml
 from graphml import backend as contract
 from graphml import errors, settings
 from graphml.app.cli import COMMANDS, app
+from graphml.app.conversation.commands import COMMANDS as CONVERSATION
 from graphml.engine import discovery, fetch
 from graphml.inspect.draft.known import traits_known
 from graphml.inspect.draft.traits import Traits
@@ -325,3 +326,11 @@ def test_commands_and_their_options() -> None:
     for name in COMMANDS:
         wanted = options_of(group.get_command(None, name)) - {"--help"}
         assert named[name] == wanted, f"graphml {name}"
+
+
+def test_commands_of_a_conversation() -> None:
+    listed = [
+        (row["command"], row["takes"].replace("\\|", "|"), row["what it does"])
+        for row in table("docs/chat.md", "command")
+    ]
+    assert listed == [(one.name, one.takes, one.help) for one in CONVERSATION]

@@ -166,6 +166,115 @@ def test_an_error_leaves_the_history_as_it_was(model: graphml.Model) -> None:
     assert isinstance(chat.respond(), str)
 
 
+def test_the_last_exchange_can_be_taken_back(model: graphml.Model) -> None:
+    chat = model.chat(system="be kind", max_new=4)
+    chat.add_user("hello")
+    answer = chat.respond()
+    chat.add_user("world")
+    chat.respond()
+    before = chat.history
+    assert chat.undo() == before[3:]
+    assert chat.history == before[:3]
+    chat.add_user("another")
+    again = model.chat(system="be kind", max_new=4)
+    again.add_user("hello")
+    assert again.respond() == answer
+    again.add_user("another")
+    assert chat.respond() == again.respond()  # nothing is left of what was taken back
+    assert [message["content"] for message in chat.undo() + chat.undo()][::2] == ["another", "hello"]
+    with pytest.raises(graphml.UsageError, match="undo: wanted a message of the user"):
+        chat.undo()
+
+
+def test_another_answer_replaces_the_last(model: graphml.Model) -> None:
+    chat = model.chat(max_new=6, seed=4)
+    with pytest.raises(graphml.UsageError, match="regenerate: wanted a message of the user"):
+        chat.regenerate()
+    chat.add_user("hello")
+    assert chat.history[1:] == []
+    first = chat.respond(PARAMS)
+    asked = chat.session.tokens[: chat.session.stats.n_prompt]
+    second = "".join(chat.regenerate(PARAMS))
+    assert second != first
+    assert chat.history == [{"role": "user", "content": "hello"}, {"role": "assistant", "content": second}]
+    assert chat.session.tokens[: len(asked)] == asked
+    greedy = "".join(chat.regenerate())
+    fresh = model.chat(max_new=6)
+    fresh.add_user("hello")
+    assert greedy == fresh.respond()
+
+
+def test_an_answer_that_could_not_be_replaced_is_kept(model: graphml.Model) -> None:
+    chat = model.chat(max_new=4)
+    chat.add_user("hello")
+    chat.respond()
+    before = chat.history
+    with pytest.raises(graphml.UsageError, match="logit_bias"):
+        list(chat.regenerate(SamplingParams(logit_bias={10**6: 1.0})))
+    assert chat.history == before
+    chat.session.cancel()
+    stream = chat.regenerate(SamplingParams(logit_bias={tiny_model.vocabulary().index("a"): 1000.0}))
+    assert next(stream) == "a"
+    stream.close()
+    assert chat.history[-1] == {"role": "assistant", "content": "a"}
+
+
+def test_the_system_message_changes_and_the_others_stay(model: graphml.Model) -> None:
+    chat = model.chat(max_new=4)
+    assert chat.system == ""
+    chat.add_user("hello")
+    chat.respond()
+    others = chat.history
+    for text in ("be kind", "be brief"):
+        chat.system = text
+        assert chat.history == [{"role": "system", "content": text}, *others]
+    chat.system = ""
+    assert chat.history == others
+    chat.reset()
+    assert chat.history == []
+
+
+def test_messages_go_out_and_in_again(model: graphml.Model) -> None:
+    chat = model.chat(system="be kind", max_new=4)
+    chat.add_user("hello")
+    chat.respond()
+    other = model.chat(system="something else", max_new=4)
+    other.history = [{**message, "name": "left out"} for message in chat.history]
+    assert other.history == chat.history
+    assert other.system == "be kind"
+    answers = []
+    for one in (chat, other):
+        one.add_user("world")
+        answers.append(one.respond())
+    assert answers[0] == answers[1]
+    other.history = []
+    assert (other.history, other.system) == ([], "")
+
+
+@pytest.mark.parametrize(
+    ("messages", "says"),
+    [
+        ({"role": "user", "content": "x"}, "messages: wanted a list of messages, got dict"),
+        (["hello"], r"messages\[0\]: wanted role and content, got str"),
+        (
+            [{"role": "tool", "content": "x"}],
+            r"messages\[0\].role: wanted system or user or assistant, got 'tool'",
+        ),
+        (
+            [{"role": "user", "content": "x"}, {"role": "system", "content": "x"}],
+            r"messages\[1\].role: wanted user or assistant, got 'system' .system is the role of the first",
+        ),
+        ([{"role": "user", "content": None}], r"messages\[0\].content: wanted text, got NoneType"),
+        ([{"content": "x"}], r"messages\[0\].role: wanted .* got None"),
+    ],
+)
+def test_messages_that_are_none_are_refused(model: graphml.Model, messages: Any, says: str) -> None:
+    chat = model.chat(system="be kind")
+    with pytest.raises(graphml.UsageError, match=says):
+        chat.history = messages
+    assert chat.history == [{"role": "system", "content": "be kind"}]
+
+
 def test_misuse_is_named(model: graphml.Model) -> None:
     chat = model.chat(max_new=2)
     with pytest.raises(graphml.UsageError, match="wanted a message to answer"):
