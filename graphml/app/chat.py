@@ -34,18 +34,23 @@ def chat(
     """Talk with a model. /help lists the commands; Ctrl-C stops an answer, Ctrl-D ends the conversation."""
     params = sampling(drawing)
     limit = None if max_tokens < 0 else max_tokens
-    with Bars() as bars, load(find(model, opening.hf, bars), opening, bars, template) as opened:
-        talk = opened.chat(system, limit, n_ctx=ctx, seed=seed_of(drawing.seed))
-        given = open_input(completions)
-        conversation = Conversation(talk, params, bars, given.while_answering, stats)
-        remark(f"{opened.path.name}: {HELP}")
-        for text in given.lines:
-            try:
-                take(conversation, text)
-            except KeyboardInterrupt:
-                if not given.interactive:
-                    raise
-            if conversation.ended:
-                break
+    given = open_input(completions)
+    with Bars() as bars:
+        with given.while_working():
+            opened = load(find(model, opening.hf, bars), opening, bars, template)
+        with opened:
+            with given.while_working():
+                talk = opened.chat(system, limit, n_ctx=ctx, seed=seed_of(drawing.seed))
+            conversation = Conversation(talk, params, bars, stats)
+            remark(f"{opened.path.name}: {HELP}")
+            for text in given.lines:
+                try:
+                    with given.while_working():
+                        take(conversation, text)
+                except KeyboardInterrupt:
+                    if not given.interactive:
+                        raise
+                if conversation.ended:
+                    break
     if conversation.failed and not given.interactive:
         raise typer.Exit(1)

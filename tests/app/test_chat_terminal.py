@@ -89,8 +89,8 @@ def test_a_conversation_at_a_terminal(chat: Callable[..., object], tmp_path: Pat
         return [one["content"] for one in json.loads(saved.read_text())][::2]
 
     with chat("xterm", "-n", "2", "--stats") as person:
-        person.wait_for(b"/help lists the commands")
-        person.wait_for(PROMPT)
+        # Pasted while the model is loaded.
+        person.wait_for(PASTES_ARE_MARKED)
         person.type(b"\x1b[200~first line\nsecond line\n\x1b[201~", ENTER)
         person.wait_for(b"answer 2 tokens")
         person.wait_for(PROMPT)

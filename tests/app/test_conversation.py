@@ -186,6 +186,13 @@ def test_a_file_without_messages_is_told_and_not_replaced(
     assert file.read_bytes() == content
 
 
+def test_any_text_is_saved(tmp_path: Path) -> None:
+    file = tmp_path / "talk.json"
+    for text, kept in (("\u2028\0\x1b", "\u2028\0\x1b"), ("a\ud800", "a?")):
+        write_messages(file, [{"role": "user", "content": text}])
+        assert read_messages(file) == [{"role": "user", "content": kept}]
+
+
 def test_places_that_are_no_files_are_told(tmp_path: Path) -> None:
     for place, reading, writing in (
         (tmp_path, "is not a file", "is there already"),

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,6 @@ class Conversation:
     chat: graphml.Chat
     params: graphml.SamplingParams
     bars: Bars
-    while_answering: Callable[[], AbstractContextManager[None]]
     shows_stats: bool = False
     file: Path | None = None
     ended: bool = False
@@ -65,17 +64,20 @@ class Conversation:
     def _show(self, pieces: Iterator[str]) -> bool:
         """Write the pieces as they come; whether there was no error."""
         session = self.chat.session
+        end = "" if sys.stdout.isatty() else "\n"  # a line each for what reads a pipe, an answer or none
+        error = None
         try:
-            with self.while_answering():
-                for piece in pieces:
-                    self.bars.close()
-                    write(piece)
-        except GraphmlError as error:
-            self.bars.close()
-            write("\n")
+            for piece in pieces:
+                self.bars.close()
+                end = "\n"
+                write(piece)
+        except GraphmlError as raised:
+            error = raised
+        self.bars.close()
+        write(end)
+        if error is not None:
             self.tell(error)
             return False
-        write("\n")
         if session.stop_reason == "cancel":
             remark("stopped: what was said is kept; /regenerate answers again, /undo takes it back")
         elif session.stop_reason == "length":

@@ -27,12 +27,12 @@ _NO_TEXT = re.compile("[\ud800-\udfff]")  # how Python reads bytes that are not 
 class LineInput:
     """lines: the inputs, until their end. interactive: a person is asked for them.
 
-    while_answering: what the terminal does while an answer is shown.
+    while_working: what the terminal does between two prompts.
     """
 
     lines: Iterator[str]
     interactive: bool = False
-    while_answering: Callable[[], AbstractContextManager[None]] = nullcontext
+    while_working: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 def open_input(completions: Callable[[str], list[str]]) -> LineInput:

@@ -39,7 +39,8 @@ def write_messages(path: Path, messages: list[Message]) -> None:
     try:
         if path.exists():
             _check_replaceable(path)
-        path.write_text(json.dumps(messages, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+        text = json.dumps(messages, ensure_ascii=False, indent=2) + "\n"
+        path.write_bytes(text.encode("utf-8", "replace"))  # a lone surrogate is no text
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from None
     except ValueError as error:  # a name that no file can have
