@@ -82,6 +82,16 @@ def tuned() -> bool:
     return os.environ.get("GRAPHML_TUNED", "") not in ("", "0")
 
 
+def offline() -> bool:
+    """`GRAPHML_OFFLINE`: nothing is downloaded and no server is asked; `HF_HUB_OFFLINE` says the same."""
+    return any(_is_on(os.environ.get(name, "")) for name in ("GRAPHML_OFFLINE", "HF_HUB_OFFLINE"))
+
+
+def _is_on(value: str) -> bool:
+    """As huggingface-hub takes its own variables, and other numbers than 0 too."""
+    return value.upper() not in ("", "0", "OFF", "NO", "FALSE")
+
+
 def verify() -> bool:
     """`GRAPHML_VERIFY`: check the graph after every pass."""
     return os.environ.get("GRAPHML_VERIFY", "") not in ("", "0")

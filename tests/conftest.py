@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from graphml.engine import discovery
+from tests.hub_server import FILES, HubServer, serving
 from tests.shared_drivers import sharing
 
 settings.register_profile("same", derandomize=True, deadline=None)
@@ -44,3 +46,17 @@ def one_driver_for_each_gpu() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(discovery, "backend", sharing(discovery.backend))
         yield
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """A hub on this machine, which huggingface-hub takes for the usual one, and empty caches."""
+    monkeypatch.setenv("GRAPHML_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "shared"))
+    monkeypatch.setattr("graphml.engine.download.ranges.FIRST_WAIT_S", 0.0)
+    with serving(FILES) as server:
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", server.address)
+        template = f"{server.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+        yield server

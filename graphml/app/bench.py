@@ -62,11 +62,16 @@ def run(context: typer.Context, which: Which, what: What, setting: With, how: Ho
         if how.suite is not None:
             chosen = suite_named(how.suite, how.case or ["*"])
             _check_suite(how, what, setting)
-            _run_suite(chosen, counts, given, job, how.repetitions, written, bars)
+            _run_suite(chosen, counts, which, given, job, how.repetitions, written, bars)
         elif how.case:
             raise UsageError("--case: wanted --suite too, of whose cases it chooses some")
         else:
-            _run_tests(_settings(setting, given or [str(find(None, None, bars))], counts), job, written, bars)
+            _run_tests(
+                _settings(setting, given or [str(find(None, which.finding(), bars))], counts),
+                job,
+                written,
+                bars,
+            )
 
 
 def _job(what: What, how: How, hashed: bool) -> Job:
@@ -134,6 +139,7 @@ def _run_tests(settings: list[plan.Setting], job: Job, written: Written, bars: B
 def _run_suite(
     suite: Suite,
     threads: list[int],
+    which: Which,
     given: list[str],
     job: Job,
     repetitions: int | None,
@@ -147,7 +153,7 @@ def _run_suite(
     def model(shape: str, type: str) -> str:
         if given:
             return given[0]
-        return str(bench_model(shape, type, bars.report) if shape else find(None, None, bars))
+        return str(bench_model(shape, type, bars.report) if shape else find(None, which.finding(), bars))
 
     if suite.peers and len(job.engines) == 1:
         job = replace(job, engines=[*job.engines, (plan.LLAMA_CPP, "cpu")])
@@ -203,8 +209,8 @@ def _draw(folder: Path, rows: list[Row], setting: plan.Setting, bars: Bars) -> N
 
 def _models(given: Which, bars: Bars) -> list[str]:
     """The paths of all models that are named, fetched or made."""
-    found = [find(name, None, bars) for name in given.model or []]
-    found += [find(None, name, bars) for name in given.hf or []]
+    found = [find(name, given.finding(), bars) for name in given.model or []]
+    found += [find(None, given.finding(name), bars) for name in given.hf or []]
     kinds = words(given.type or []) or ["Q4_K_M"]
     found += [bench_model(shape, kind, bars.report) for shape in words(given.shape or []) for kind in kinds]
     if given.type and not given.shape:

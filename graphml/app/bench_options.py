@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from graphml.app.options import Architecture
+from graphml.app.options import Architecture, Finding, Offline
 from graphml.inspect.bench.suites import SUITES
 
 Models = Annotated[
@@ -128,6 +128,11 @@ class Which:
     shape: Shapes = None
     type: Types = None
     arch: Architecture = None
+    offline: Offline = False
+
+    def finding(self, hf: str | None = None) -> Finding:
+        """How one of them is looked for."""
+        return Finding(hf, self.offline)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def chat(
     given = open_input(completions)
     with Bars() as bars:
         with given.while_working():
-            opened = load(find(model, opening.hf, bars), opening, bars, template)
+            opened = load(find(model, opening, bars), opening, bars, template)
         with opened:
             with given.while_working():
                 talk = opened.chat(system, limit, n_ctx=ctx, seed=seed_of(drawing.seed))

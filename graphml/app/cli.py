@@ -19,8 +19,8 @@ from graphml import settings
 from graphml.errors import GraphmlError
 
 COMMANDS = (
-    "run", "chat", "embed", "info", "plan", "placement", "doctor", "pull", "perplexity", "graph",
-    "diff", "explain", "profile", "bench", "tune", "compare", "bisect", "verify", "new-arch",
+    "run", "chat", "embed", "info", "plan", "placement", "doctor", "pull", "models", "rm", "perplexity",
+    "graph", "diff", "explain", "profile", "bench", "tune", "compare", "bisect", "verify", "new-arch",
     "test-backend",
     "report",
 )  # fmt: skip

@@ -45,7 +45,7 @@ def facts(threads: int | None = None) -> dict[str, Any]:
         "bandwidth_one_thread": round(one),
         "bandwidth": round(all_threads),
         "cache_folder": str(settings.cache_folder()),
-        "models": {name: _is_here(known) for name, known in fetch.MODELS.items()},
+        "models": {name: fetch.is_downloaded(known) for name, known in fetch.MODELS.items()},
         "architectures": discovery.architecture_names(),
         "backends": backends,
     }
@@ -76,10 +76,6 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _is_here(known: fetch.KnownModel) -> bool:
-    return (settings.cache_folder() / "models" / known.file_name).is_file()
-
-
 def _print(report: dict[str, Any]) -> None:
     packages = ", ".join(f"{name} {version or 'missing'}" for name, version in report["packages"].items())
     memory = report["memory_bytes"]
@@ -93,8 +89,10 @@ def _print(report: dict[str, Any]) -> None:
         f"bandwidth     {report['bandwidth'] / 1e9:.1f} GB/s with {report['threads']} threads, "
         f"{report['bandwidth_one_thread'] / 1e9:.1f} GB/s with one"
     )
-    here = [name if there else f"{name} (not downloaded)" for name, there in report["models"].items()]
-    print(f"models        {', '.join(here)} in {report['cache_folder']}")
+    here = [name for name, there in report["models"].items() if there]
+    print(
+        f"models        {', '.join(here) or 'none'} in {report['cache_folder']} (`graphml models` lists all)"
+    )
     print(f"architectures {', '.join(report['architectures'])}")
     for name, found in report["backends"].items():
         print(f"backend {name}: {'usable' if found['usable'] else 'cannot be used: ' + str(found['reason'])}")

@@ -43,7 +43,7 @@ def embed(
     texts = _texts(text)
     if query is not None and (pooling not in (None, "rank") or normalize):
         raise UsageError("--query: wanted neither --pooling nor --normalize, which mean nothing for scores")
-    with Bars() as bars, load(find(model, opening.hf, bars), opening, bars) as opened:
+    with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         chosen = "rank" if query is not None else chosen_pooling(opened.executor, pooling)
         rows = opened.embed(texts, chosen, normalize) if query is None else opened.rank(query, texts)
         bars.close()

@@ -7,19 +7,21 @@ from typing import Any
 
 from graphml.app import options
 from graphml.app.console import Bars, size, write_json
-from graphml.app.opening import find
+from graphml.app.groups import grouped
+from graphml.app.opening import open_header
 from graphml.errors import WeightsError
-from graphml.weights import Metadata, ModelFile, Tensor, open_model
+from graphml.weights import Metadata, ModelFile, Tensor
 from graphml.weights.represent import checked, choose, memory_of
 
 LONGEST_WHOLE_ARRAY = 64
 
 
+@grouped
 def info(
+    finding: options.Finding,
     model: options.Model = None,
     json: options.Json = False,
     quant: options.Quant = None,
-    hf: options.Hub = None,
 ) -> None:
     """Show a model file's metadata with types, its tensors, and how much of it is quantised how.
 
@@ -27,8 +29,8 @@ def info(
     """
     checked(quant)
     with Bars() as bars:
-        path = find(model, hf, bars)
-    with open_model(path) as file:
+        file = open_header(model, finding, bars)
+    with file:
         if json:
             write_json(_as_json(file, quant))
         else:

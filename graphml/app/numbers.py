@@ -37,7 +37,7 @@ FORMATS = ("md", "json")
 
 
 @dataclass(frozen=True)
-class Given:
+class Given(options.Finding):
     """The options of both."""
 
     a: BackendA = "cpu"
@@ -50,7 +50,6 @@ class Given:
     kv: options.CacheType = "f16"
     threads: options.Threads = None
     arch: options.Architecture = None
-    hf: options.Hub = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def opened(model: str | None, given: Given, a: str | None, b: str) -> Iterator[S
     for one in (options_a, options_b):
         one.fusions()  # a wrong name is told before anything is opened
     with Bars() as bars, ExitStack() as held:
-        path = find(model, given.hf, bars)
+        path = find(model, given, bars)
         batch = max(given.tokens, SMALLEST_BATCH)
 
         def load(backend: str) -> Model:

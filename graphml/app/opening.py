@@ -8,25 +8,37 @@ from pathlib import Path
 
 import graphml
 from graphml.app.console import Bars
-from graphml.app.options import Compiling, Running, Sampling
+from graphml.app.options import Compiling, Finding, Running, Sampling
 from graphml.engine import fetch
 from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import Executor
 from graphml.engine.loading import open_executor
 from graphml.errors import UsageError
+from graphml.weights import ModelFile
+from graphml.weights.residence import Residence
 
 
-def find(model: str | None, hub: str | None, bars: Bars) -> Path:
+def find(model: str | None, given: Finding, bars: Bars) -> Path:
     """Return the path of the model that the arguments name, downloaded if it must be; None: the default."""
+    progress = _shown(model, given, bars)
+    if given.hf is None:
+        return fetch.resolve(model, progress, given.offline or None)
+    return fetch.fetch_hub(given.hf, progress=progress, offline=given.offline or None)
 
-    def progress(done: int, total: int | None) -> None:
-        bars.report("download", done, total or 0)
 
-    if hub is None:
-        return fetch.resolve(model, progress)
-    if model is not None:
-        raise UsageError(f"wanted either MODEL or -hf, got both: {model!r} and {hub!r}")
-    return fetch.fetch_hub(hub, progress=progress)
+def open_header(model: str | None, given: Finding, bars: Bars) -> ModelFile:
+    """Open that model for what its header says; of one of the hub no more is downloaded."""
+    progress = _shown(model, given, bars)
+    if given.hf is None:
+        return fetch.open_header(model, progress, given.offline or None)
+    return fetch.open_hub_header(given.hf, progress=progress, offline=given.offline or None)
+
+
+def _shown(model: str | None, given: Finding, bars: Bars) -> fetch.Progress:
+    """What shows a download; UsageError for a model that is named twice."""
+    if model is not None and given.hf is not None:
+        raise UsageError(f"wanted either MODEL or -hf, got both: {model!r} and {given.hf!r}")
+    return lambda done, total: bars.report("download", done, total or 0)
 
 
 def seed_of(seed: int) -> int | None:
@@ -62,17 +74,35 @@ def load(path: Path, given: Running, bars: Bars, template: Path | None = None) -
 
 
 @contextmanager
-def header(
+def header(model: str | None, given: Compiling, n_batch: int, bars: Bars) -> Iterator[tuple[Path, Executor]]:
+    """A model's path and what builds its graphs, as the options say; of its file the header alone is read."""
+    with _executor(
+        open_header(model, given, bars), given, n_batch, bars, residence=Residence("map")
+    ) as opened:
+        yield opened.file.path, opened
+
+
+@contextmanager
+def whole(
     model: str | None, given: Compiling, n_batch: int, bars: Bars, tuned: bool | None = None
 ) -> Iterator[tuple[Path, Executor]]:
-    """A model's path and what compiles it, as the options say; of its file the header alone is read."""
-    path = find(model, given.hf, bars)
+    """The same, of a file that is here, so that its programs can run."""
+    path = find(model, given, bars)
+    with _executor(path, given, n_batch, bars, tuned=tuned) as opened:
+        yield path, opened
+
+
+@contextmanager
+def _executor(
+    source: Path | ModelFile, given: Compiling, n_batch: int, bars: Bars, residence: Residence | None = None,
+    tuned: bool | None = None,
+) -> Iterator[Executor]:  # fmt: skip
     chosen = CompileOptions(given.fuse, place=given.place, strict=given.strict)
     executor = open_executor(
-        path, given.backend, given.threads, given.arch, given.kv, n_batch, bars.report, chosen, tuned=tuned,
-        gpu_layers=given.gpu_layers,
+        source, given.backend, given.threads, given.arch, given.kv, n_batch, bars.report, chosen,
+        residence=residence, tuned=tuned, gpu_layers=given.gpu_layers,
     )  # fmt: skip
     try:
-        yield path, executor
+        yield executor
     finally:
         executor.close()

@@ -12,10 +12,11 @@ Model = Annotated[
     str | None,
     typer.Argument(
         metavar="MODEL",
-        help="A GGUF file, a llama2.c checkpoint or a short name such as smollm2, which is the default.",
+        help="A GGUF file, a llama2.c checkpoint, a short name (smollm2 is the default), or user/repo:QUANT.",
         show_default=False,
     ),
 ]
+Offline = Annotated[bool, typer.Option("--offline", help="Download nothing and ask no server.")]
 Hub = Annotated[
     str | None,
     typer.Option(
@@ -139,8 +140,16 @@ Stop = Annotated[
 
 
 @dataclass(frozen=True)
-class Compiling:
-    """What decides what a model's graph becomes."""
+class Finding:
+    """Where a model is looked for, besides MODEL."""
+
+    hf: Hub = None
+    offline: Offline = False
+
+
+@dataclass(frozen=True)
+class Compiling(Finding):
+    """The same, and what decides what a model's graph becomes."""
 
     backend: Backend = "cpu"
     threads: Threads = None
@@ -150,7 +159,6 @@ class Compiling:
     place: Place = ""
     gpu_layers: GpuLayers = None
     strict: Strict = False
-    hf: Hub = None
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def perplexity(
     if chunks == 0:
         raise UsageError("--chunks: wanted at least 1, or -1 for all; got 0")
     text = _read(file)
-    with Bars() as bars, load(find(model, opening.hf, bars), opening, bars) as opened:
+    with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         if opened.tokenizer is None:
             raise TokenizerError(f"{opened.path}: wanted a model with a vocabulary, to encode the text")
         ids = opened.encode(text)

@@ -63,7 +63,7 @@ def profile(
 ) -> None:
     """Show where the time of a prompt and of the tokens after it goes: by phase, op, layer or node."""
     chosen = _tables(by, format)
-    with Bars() as bars, load(find(model, opening.hf, bars), opening, bars) as opened:
+    with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         found = measure(opened, prompt_tokens, max_tokens, rounds)
         if graph is not None:
             write_file(graph, _dumped(with_times(opened, found)), "--graph")

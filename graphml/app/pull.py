@@ -8,18 +8,23 @@ import typer
 
 from graphml.app import options
 from graphml.app.console import Bars
+from graphml.app.groups import grouped
 from graphml.app.opening import find
-from graphml.engine import fetch
 
 
+@grouped
 def pull(
+    finding: options.Finding,
     name: Annotated[
         str | None,
-        typer.Argument(help=f"A known name: {', '.join(fetch.MODELS)}; the default.", show_default=False),
+        typer.Argument(
+            metavar="NAME",
+            help="A short name (`graphml models` lists them) or user/repo:QUANT; by default smollm2.",
+            show_default=False,
+        ),
     ] = None,
-    hf: options.Hub = None,
 ) -> None:
     """Download a model unless it is there already, and print its path."""
     with Bars() as bars:
-        path = find(name, hf, bars)
+        path = find(name, finding, bars)
     print(path)

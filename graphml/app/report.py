@@ -29,7 +29,7 @@ def report(
     No weights, no vocabulary, no prompts and no folders are in it. Prints its path.
     """
     with Bars() as bars:
-        path = find(model, opening.hf, bars)
+        path = find(model, opening, bars)
         files = gather(path, lambda: load(path, opening, bars), lambda: doctor.facts(opening.threads))
     try:
         write_zip(files, output)

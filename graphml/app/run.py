@@ -44,7 +44,7 @@ def run(
     params = sampling(drawing)
     text = _prompt(prompt)
     limit = None if max_tokens < 0 else max_tokens
-    with Bars() as bars, load(find(model, opening.hf, bars), opening, bars, template) as opened:
+    with Bars() as bars, load(find(model, opening, bars), opening, bars, template) as opened:
         session, given, pieces = _begin(opened, text, system, raw, params, limit, ctx, drawing.seed)
         if show_prompt and not json:
             write(given)

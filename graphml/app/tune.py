@@ -8,7 +8,7 @@ from graphml import tuning_file
 from graphml.app import options
 from graphml.app.console import Bars, write_json
 from graphml.app.groups import grouped
-from graphml.app.opening import header
+from graphml.app.opening import whole
 from graphml.backend import TunableDevice
 from graphml.errors import UsageError
 
@@ -23,7 +23,7 @@ def tune(
 
     Programs use them where GRAPHML_TUNED=1 or load(..., tuned=True) says so.
     """
-    with Bars() as bars, header(model, opening, opening.batch, bars, tuned=False) as (path, executor):
+    with Bars() as bars, whole(model, opening, opening.batch, bars, tuned=False) as (path, executor):
         device = executor.device
         if not isinstance(device, TunableDevice):
             raise UsageError(f"backend {opening.backend!r} has nothing to tune")

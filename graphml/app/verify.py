@@ -11,6 +11,7 @@ import typer
 import graphml
 from graphml.app import numbers, options
 from graphml.app.console import Bars, write_json
+from graphml.app.groups import grouped
 from graphml.app.opening import find
 from graphml.errors import UsageError
 from graphml.generate.model import Model
@@ -23,7 +24,9 @@ from graphml.inspect.verify.sides import PEERS, record_of
 EXACT, HALF, QUANTISED = 1e-6, 1e-4, 5e-3  # the NMSE that a part may have, by the weights of the model
 
 
+@grouped
 def verify(
+    finding: options.Finding,
     model: options.Model = None,
     against: Annotated[
         str,
@@ -49,7 +52,6 @@ def verify(
     ] = sys.executable,
     format: numbers.Format = "md",
     arch: options.Architecture = None,
-    hf: options.Hub = None,
 ) -> None:  # fmt: skip
     """Hold a model's graph in float32 against another program, part by part, and name the likely mistake.
 
@@ -61,7 +63,7 @@ def verify(
     if recording is not None and recording.suffix != ".npz":
         raise UsageError(f"--record: wanted a name that ends in .npz; got {str(recording)!r}")
     with Bars() as bars:
-        path = find(model, hf, bars)
+        path = find(model, finding, bars)
         with graphml.load(path, "reference", kv="f32", arch=arch, progress=bars.report) as opened:
             executor = opened.executor
             record = _record(opened, path, against, prompt, tokens, python)

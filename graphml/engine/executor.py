@@ -22,7 +22,7 @@ from graphml.engine.candidates import DRAWN, candidates
 from graphml.engine.compile import DEFAULT, Compiled, CompileOptions, compile_graph, prepare
 from graphml.engine.feeding import Settings, as_graph_array, fill
 from graphml.engine.pooling import ROWS, Rank, pooled, read_pooling
-from graphml.errors import ArchitectureError, UsageError
+from graphml.errors import ArchitectureError, UsageError, WeightsError
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -71,7 +71,8 @@ class Executor:
         self._recurrent: bool | None = None
         self._encoder_uses: set[str] = set()
         self._progress = progress
-        self._weights = {name: as_graph_array(tensor) for name, tensor in file.tensors.items()}
+        held = {} if file.header_only else file.tensors
+        self._weights = {name: as_graph_array(tensor) for name, tensor in held.items()}
         self._programs: dict[tuple[int, int, int, bool, CompileOptions], Compiled] = {}
         self.lock = threading.RLock()
         self.n_steps = 0  # so far, of whatever session
@@ -203,6 +204,10 @@ class Executor:
 
         encoder: the one that reads source texts, of a model that `encodes`.
         """
+        if self.file.header_only:
+            raise WeightsError(
+                f"{self.file.path}: its header alone was read; no program can be made without data"
+            )
         chosen = self.options if options is None else options
         with self.lock:
             key = max_tokens, max_outputs, max_sequences, encoder, chosen

@@ -75,7 +75,7 @@ def _use_tuning(device: Device, backend: str, tuned: bool | None) -> None:
 
 
 def open_executor(
-    path: Path,
+    path: Path | ModelFile,
     backend: str = "cpu",
     threads: int | None = None,
     arch_file: Path | None = None,
@@ -90,6 +90,8 @@ def open_executor(
 ) -> Executor:
     """Open a model file on a backend, or on several (`cpu,reference`), the preferred first.
 
+    path: or a file that is open, which the executor takes over; a header alone is enough to build graphs.
+
     gpu_layers: how many of the last layers go to the first backend, the others to the next (the CPU, if only
     one is named); None: all, or of several backends as many as fit in the first one's memory.
     quant: what the weights become in memory, a name of `weights.represent.QUANTS`; None: as the file has
@@ -101,7 +103,7 @@ def open_executor(
     residence = chosen(None, None) if residence is None else residence
     wanted = choose_backend(with_host(backend, gpu_layers))
     with contextlib.ExitStack() as undo:
-        file = open_model(path)
+        file = path if isinstance(path, ModelFile) else open_model(path)
         undo.callback(file.close)
         architecture, config = read_architecture(file, arch_file)
         if architecture.encode is not None and "," in wanted.name:

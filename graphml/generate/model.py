@@ -35,7 +35,7 @@ from graphml.generate.session import Session
 from graphml.generate.tokenizer import Tokenizer
 from graphml.generate.tokenizer import load_tokenizer as tokenizer_of
 from graphml.generate.tokenizer.vocabulary import NO_VOCABULARY
-from graphml.weights import Metadata, open_model
+from graphml.weights import Metadata
 from graphml.weights.represent import checked
 from graphml.weights.residence import chosen
 
@@ -64,10 +64,12 @@ def load(
     strict: bool = False,
     tuned: bool | None = None,
     gpu_layers: int | None = None,
+    offline: bool | None = None,
 ) -> Model:
-    """Open a model: a GGUF file (of a split one any part), a llama2.c checkpoint, or a known short name.
+    """Open a model: a GGUF file (of a split one any part), a llama2.c checkpoint, or one that has a name.
 
-    A short name such as "smollm2" is downloaded once. Weights stay in the mapped file.
+    The model of a short name such as "smollm2", or of the Hugging Face hub ("user/repo:QUANT"), is downloaded
+    once; a path of that name wins. Weights stay in the mapped file.
 
     backend: "cpu", "reference", or any other installed one; several with commas ("cpu,reference") share the
     model, the preferred first. threads: worker threads; None: the physical cores. kv: dtype of the key and
@@ -84,6 +86,7 @@ def load(
     tuned: kernels use the parameters that `graphml tune` found; None: what GRAPHML_TUNED says, else not.
     gpu_layers: how many of the last layers the first backend takes, the next one or the CPU the others;
     None: all, or of several backends as many as fit in the first one's memory.
+    offline: no server is asked; None: what GRAPHML_OFFLINE and HF_HUB_OFFLINE say.
 
     Raises a GraphmlError: WeightsError for a bad file, ArchitectureError, BackendError, UsageError for an
     argument, DownloadError.
@@ -95,7 +98,7 @@ def load(
     residence = chosen(pages, numa)
     threads = None if threads is None else _count("threads", threads)
     n_batch = _count("n_batch", n_batch)
-    found = fetch.resolve(path, lambda done, total: report("download", done, total or 0))
+    found = fetch.resolve(path, lambda done, total: report("download", done, total or 0), offline)
     arch_file = None if arch is None else Path(arch)
     executor = open_executor(
         found, backend, threads, arch_file, kv, n_batch, report, options, quant, residence, tuned, gpu_layers
@@ -110,11 +113,11 @@ def load(
 
 
 def load_tokenizer(path: AnyPath, pre: str | None = None) -> Tokenizer:
-    """Open the tokenizer of a model file, which needs no weights; `path` and `pre` as of `load`.
+    """Open the tokenizer of a model file; `path` and `pre` as of `load`. No weights are downloaded.
 
     Raises TokenizerError for a vocabulary that is unknown, damaged or not there.
     """
-    with open_model(fetch.resolve(path)) as file:
+    with fetch.open_header(path) as file:
         tokenizer = _tokenizer(file.metadata, pre)
         if tokenizer is None:
             raise TokenizerError(f"{file.path}: {_no_tokenizer(file.metadata)}")

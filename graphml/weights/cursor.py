@@ -13,12 +13,24 @@ from graphml.weights.filemap import FileMap
 MAX_STRINGS = 1 << 24  # array elements in one file: far above any vocabulary, walked in seconds
 
 
+class HeaderEndsError(Exception):
+    """Reading came to the end of the bytes that are here, and the file goes on: wanted `n_bytes` of it."""
+
+    def __init__(self, n_bytes: int) -> None:
+        super().__init__(n_bytes)
+        self.n_bytes = n_bytes
+
+
 class Cursor:
-    """A reading position in the file; every read is checked against the end."""
+    """A reading position in the file; every read is checked against the end.
+
+    Of a file of which the first bytes alone are here, `HeaderEndsError` where a read goes beyond them.
+    """
 
     def __init__(self, file: FileMap) -> None:
         self.file = file
         self.data = file.data
+        self.size = file.n_bytes
         self.buffer = file.data.data
         self.position = 0
         self.length_bytes = 8  # of counts, string lengths and dimensions; 4 in version 1
@@ -30,11 +42,13 @@ class Cursor:
 
     def skip(self, n_bytes: int, where: str) -> int:
         """Move over `n_bytes` and return where they start."""
-        start, left = self.position, len(self.data) - self.position
+        start, left = self.position, self.size - self.position
         if n_bytes > left:
             raise self.error(
                 where, f"{n_bytes} bytes wanted at byte {start}, but the file ends after {left}: truncated"
             )
+        if start + n_bytes > len(self.data):
+            raise HeaderEndsError(start + n_bytes)
         self.position = start + n_bytes
         return start
 

@@ -1,6 +1,6 @@
 """A file mapped read-only into memory, with one way to look at it and one way to let go.
 
-Knows nothing of what the file holds.
+Or the first bytes of a file that is elsewhere. Knows nothing of what the file holds.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class FileMap:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._view: Bytes | None = None
+        self._map: mmap.mmap | None = None
         try:
             # A pipe or a device would block or never end, so only plain files are opened.
             if not path.is_file():
@@ -42,10 +43,24 @@ class FileMap:
         except OSError as error:
             raise WeightsError(f"{path}: cannot be opened: {error.strerror or error}") from error
         self._view = np.frombuffer(self._map, np.uint8)
+        self.n_bytes = self._view.nbytes
+
+    @classmethod
+    def of_header(cls, path: Path, header: bytes, n_bytes: int) -> FileMap:
+        """The first bytes of a file of `n_bytes` that is elsewhere; `path` is its name in errors."""
+        made = cls.__new__(cls)
+        made.path, made.n_bytes, made._map = path, n_bytes, None
+        made._view = np.frombuffer(header, np.uint8)
+        return made
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every byte of the file is here, and not its first ones alone."""
+        return self._map is not None
 
     @property
     def data(self) -> Bytes:
-        """Every byte of the file, uint8 [n_bytes], read-only; WeightsError after `close`."""
+        """The bytes that are here, uint8 [n_bytes] of a whole file, read-only; WeightsError after `close`."""
         if self._view is None:
             raise WeightsError(f"{self.path}: the file was closed, its values can no longer be read")
         return self._view
@@ -56,7 +71,7 @@ class FileMap:
         large: into large pages, if the file system has them: what of it is in memory goes first, and is read
         again.
         """
-        if self._view is None or not hasattr(self._map, "madvise"):
+        if self._view is None or self._map is None or not hasattr(self._map, "madvise"):
             return
         if large:
             with self.path.open("rb") as file:
@@ -68,11 +83,12 @@ class FileMap:
 
     def forget_pages(self) -> None:
         """Take the pages that were read out of the process (madvise DONTNEED); reading brings them back."""
-        if self._view is not None and hasattr(self._map, "madvise"):
+        if self._view is not None and self._map is not None and hasattr(self._map, "madvise"):
             self._map.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:
         """Let the map go; where tensors of it are still in use, it goes with the last of them."""
         self._view = None
         with contextlib.suppress(BufferError):  # arrays still look at the map: they keep it alive and valid
-            self._map.close()
+            if self._map is not None:
+                self._map.close()

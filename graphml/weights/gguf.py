@@ -80,7 +80,7 @@ def _read_counts(cursor: Cursor) -> tuple[int, int]:
     # The smallest tensor takes 24 + 8 bytes of header and the smallest key 13; in version 1 somewhat less.
     for what, limit, least in (("tensors", MAX_TENSORS, 24), ("keys", MAX_KEYS, 9)):
         count = cursor.length(f"number of {what}")
-        fits = (len(cursor.data) - cursor.position) // least
+        fits = (cursor.size - cursor.position) // least
         if count > min(limit, fits):
             possible = f"{limit} are allowed" if fits > limit else f"{fits} fit into the rest of the file"
             raise cursor.error("header", f"{count} {what}, at most {possible}")
@@ -128,8 +128,11 @@ def _read_tensor(cursor: Cursor, index: int, n_tensors: int, alignment: int) -> 
 
 
 def _tensors(cursor: Cursor, places: list[TensorPlace], start: int) -> dict[str, Tensor]:
-    """Check that the tensors lie within the file and apart, and make the views; the data begin at `start`."""
-    size = len(cursor.data)
+    """Check that the tensors lie within the file and apart, and make the views; the data begin at `start`.
+
+    Of a file whose header alone is here, the views are empty.
+    """
+    size = cursor.size
     for place in places:
         end = start + place.offset + place.n_bytes
         if end > size:
@@ -141,12 +144,13 @@ def _tensors(cursor: Cursor, places: list[TensorPlace], start: int) -> dict[str,
     for before, after in pairwise(sorted(places, key=lambda place: place.offset)):
         if before.offset + before.n_bytes > after.offset:
             raise cursor.error(f"tensor {quoted(after.name)}", f"overlaps tensor {quoted(before.name)}")
+    whole = cursor.file.is_whole
     return {
         place.name: Tensor(
             place.name,
             place.type.name,
             place.shape,
-            cursor.data[start + place.offset : start + place.offset + place.n_bytes],
+            cursor.data[start + place.offset : start + place.offset + place.n_bytes if whole else 0],
         )
         for place in places
     }

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from graphml.errors import WeightsError
-from graphml.weights.cursor import MAX_STRINGS, Cursor, utf8
+from graphml.weights.cursor import MAX_STRINGS, Cursor, HeaderEndsError, utf8
 from graphml.weights.filemap import FileMap
 from graphml.weights.metadata import Stored
 from graphml.weights.strings import OutOfFileError, Run, string_runs
@@ -61,6 +61,8 @@ def _read_array(cursor: Cursor, where: str) -> Stored:
         for run in string_runs(cursor.data, start, count, cursor.length_bytes):
             end = run.end
     except OutOfFileError as error:
+        if len(cursor.data) < cursor.size:
+            raise HeaderEndsError(len(cursor.data) + 1) from error
         raise cursor.error(
             where, f"string {error.index} of {count} ends after the file: truncated or damaged"
         ) from error

@@ -18,7 +18,7 @@ class ModelFile:
     """A model file, or all parts of a split one: `path`, `metadata`, and `tensors` by name in file order.
 
     Closing (also by `with`) gives the map back. Arrays that look at it stay valid and keep it until they go;
-    metadata that was not read before is gone.
+    metadata that was not read before is gone. `header_only`: the data of tensors are not here.
     """
 
     def __init__(
@@ -28,7 +28,8 @@ class ModelFile:
         self.metadata = metadata
         self.tensors: Mapping[str, Tensor] = MappingProxyType(dict(tensors))
         self.paths = tuple(one.path for one in maps)
-        self.n_bytes = sum(one.data.nbytes for one in maps)
+        self.n_bytes = sum(one.n_bytes for one in maps)
+        self.header_only = not all(one.is_whole for one in maps)
         self._maps = tuple(maps)
 
     @property

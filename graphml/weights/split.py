@@ -7,6 +7,7 @@ what they are; the metadata of the model stands in the first. Knows of GGUF only
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from graphml.errors import WeightsError
@@ -16,6 +17,9 @@ from graphml.weights.metadata import Metadata
 from graphml.weights.model_file import ModelFile
 from graphml.weights.tensor import Tensor
 
+Part = tuple[FileMap, Metadata, dict[str, Tensor]]
+"""A file of a split model, what its metadata are, and its tensors."""
+
 PART_NAME = re.compile(r"(?P<model>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 
 
@@ -24,10 +28,26 @@ def open_gguf(file: FileMap, opened: list[FileMap]) -> ModelFile:
 
     Every further file that gets mapped is appended to `opened`, so that the caller can close all on an error.
     """
-    metadata, tensors = read_part(file)
+
+    def open_part(path: Path) -> Part | None:
+        if not path.is_file():
+            return None
+        part = FileMap(path)
+        opened.append(part)
+        return part, *read_part(part)
+
+    return whole_model((file, *read_part(file)), open_part)
+
+
+def whole_model(first: Part, open_part: Callable[[Path], Part | None]) -> ModelFile:
+    """Put a model together from one part, which may be all of it, and the others by their paths.
+
+    open_part gives None for a part that is missing.
+    """
+    file, metadata, tensors = first
     if _split(metadata) == (0, 1):
         return ModelFile(file.path, metadata, tensors, [file])
-    return _open_all(file, metadata, tensors, opened)
+    return _open_all(first, open_part)
 
 
 def part_paths(path: Path, number: int, count: int) -> list[Path]:
@@ -53,28 +73,22 @@ def _split(metadata: Metadata) -> tuple[int, int]:
     return number, count
 
 
-def _open_all(
-    file: FileMap, metadata: Metadata, tensors: dict[str, Tensor], opened: list[FileMap]
-) -> ModelFile:
+def _open_all(given: Part, open_part: Callable[[Path], Part | None]) -> ModelFile:
+    file, metadata, _ = given
     number, count = _split(metadata)
     maps: list[FileMap] = []
     first_metadata = metadata
     merged: dict[str, Tensor] = {}
     for index, path in enumerate(part_paths(file.path, number, count)):
-        if not path.is_file():
+        found = given if index == number else open_part(path)
+        if found is None:
             raise WeightsError(f"{file.path}: part {index + 1} of {count} is missing: no file {path}")
-        if index == number:
-            part, part_metadata, part_tensors = file, metadata, tensors
-        else:
-            part = FileMap(path)
-            opened.append(part)
-            part_metadata, part_tensors = read_part(part)
-            if _split(part_metadata) != (index, count):
-                came = _split(part_metadata)
-                raise WeightsError(
-                    f"{path}: key 'split.no': wanted part {index + 1} of {count}, "
-                    f"got {came[0] + 1} of {came[1]}"
-                )
+        part, part_metadata, part_tensors = found
+        came = _split(part_metadata)
+        if came != (index, count):
+            raise WeightsError(
+                f"{path}: key 'split.no': wanted part {index + 1} of {count}, got {came[0] + 1} of {came[1]}"
+            )
         if index == 0:
             first_metadata = part_metadata
         for name in part_tensors.keys() & merged.keys():

@@ -15,6 +15,7 @@ import graphml_quant
 import numpy as np
 from numpy.typing import NDArray
 
+from graphml.errors import WeightsError
 from graphml.weights.filemap import Bytes
 
 
@@ -34,10 +35,15 @@ PLAIN_DTYPES = MappingProxyType({"i8": "<i1", "i16": "<i2", "i32": "<i4", "i64":
 
 def tensor_type(ggml_type: int) -> TensorType:
     """Return the type of a ggml number; graphml_quant.FormatError, with the known formats, for another."""
-    if ggml_type in PLAIN_TYPES:
-        name = PLAIN_TYPES[ggml_type]
+    plain = PLAIN_TYPES.get(ggml_type)
+    return type_named(graphml_quant.by_ggml_type(ggml_type).name if plain is None else plain)
+
+
+def type_named(name: str) -> TensorType:
+    """Return the type of a name that a tensor has; graphml_quant.FormatError for another."""
+    if name in PLAIN_DTYPES:
         return TensorType(name, 1, np.dtype(PLAIN_DTYPES[name]).itemsize)
-    format = graphml_quant.by_ggml_type(ggml_type)
+    format = graphml_quant.by_name(name)
     return TensorType(format.name, format.block_elements, format.block_bytes)
 
 
@@ -47,7 +53,8 @@ class Tensor:
 
     `dtype` is ggml's name in lower case ("q4_1", "f32", "i32"). `shape` is in NumPy order, the reverse of
     GGUF's: a weight is [out, in]. `data` is a read-only uint8 [n_bytes] view on the mapped file; only where
-    another representation was asked for does it lie in memory of its own, `mapped` False.
+    another representation was asked for does it lie in memory of its own, `mapped` False. It is empty where
+    the header of the file alone was read.
     """
 
     name: str
@@ -58,8 +65,9 @@ class Tensor:
 
     @property
     def n_bytes(self) -> int:
-        """The size in bytes."""
-        return self.data.nbytes
+        """The size in bytes, by type and shape."""
+        kind = type_named(self.dtype)
+        return self.n_elements // kind.block_elements * kind.block_bytes
 
     @property
     def n_elements(self) -> int:
@@ -70,8 +78,13 @@ class Tensor:
         """Decode into an array of `shape`.
 
         float32 for f32, f16, bf16 and every quantised format, a new array each time; for the plain types
-        (i8 i16 i32 i64 f64) an array of that type, a read-only view on the map.
+        (i8 i16 i32 i64 f64) an array of that type, a read-only view on the map. WeightsError where the header
+        of the file alone was read.
         """
+        if self.data.nbytes != self.n_bytes:
+            raise WeightsError(
+                f"tensor {self.name!r}: its data were not read, but the header of the file alone"
+            )
         if self.dtype in PLAIN_DTYPES:
             return self.data.view(PLAIN_DTYPES[self.dtype]).reshape(self.shape)
         return graphml_quant.dequantize(graphml_quant.by_name(self.dtype), self.data, self.shape)

