@@ -126,7 +126,7 @@ COMMANDS: list[list[Any]] = [
 
 
 @pytest.fixture
-def no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_socket(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: Any, **named: Any) -> Any:
         raise AssertionError("a socket was opened")
 
@@ -136,7 +136,7 @@ def no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
-@pytest.mark.usefixtures("no_socket", "hub")
+@pytest.mark.usefixtures("no_socket")
 def test_offline_no_command_opens_a_socket(
     command: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +147,7 @@ def test_offline_no_command_opens_a_socket(
         assert "`graphml models` lists what is here" in done.stderr
 
 
-@pytest.mark.usefixtures("no_socket", "hub")
+@pytest.mark.usefixtures("no_socket")
 def test_bench_is_offline_too() -> None:
     for named in ([], ["-m", MODEL], ["-hf", MODEL]):
         assert "not on this machine" in graphml_command("bench", *named, "--offline", code=1).stderr
@@ -156,7 +156,7 @@ def test_bench_is_offline_too() -> None:
 @pytest.mark.parametrize(
     ("variable", "value"), [("GRAPHML_OFFLINE", "1"), ("HF_HUB_OFFLINE", "1"), ("HF_HUB_OFFLINE", "TRUE")]
 )
-@pytest.mark.usefixtures("no_socket", "hub")
+@pytest.mark.usefixtures("no_socket")
 def test_the_environment_says_so_too(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
     monkeypatch.setenv(variable, value)
     assert "not on this machine" in graphml_command("info", MODEL, code=1).stderr
