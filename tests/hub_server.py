@@ -100,19 +100,19 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(server.status, b"no", {})
             return
         first, last = 0, len(raw) - 1
-        headers = {}
+        headers = {"ETag": f'"{hashlib.sha256(raw).hexdigest()}"', "X-Repo-Commit": server.commit}
         if asked and not server.ignores_ranges:
             begin, _, end = asked.removeprefix("bytes=").partition("-")
             first, last = int(begin), min(int(end or last), last)
             told = f"bytes {first + (server.lies == 'range')}-{last}/{len(raw) + (server.lies == 'total')}"
-            headers = {"Content-Range": told}
+            headers["Content-Range"] = told
         body = raw[first : last + 1]
         if server.lies == "longer":
             body += b"x" * 5000
         if server.lies == "gzip":
             headers["Content-Encoding"] = "gzip"
         server.sent += len(body[: server.breaks_after])
-        self.reply(206 if headers else 200, body, headers, server.breaks_after)
+        self.reply(206 if "Content-Range" in headers else 200, body, headers, server.breaks_after)
 
     def reply(self, code: int, body: bytes, headers: dict[str, str], breaks_after: int | None = None) -> None:
         self.send_response(code)

@@ -20,9 +20,9 @@ from graphml.engine.architecture import Architecture, Keys, Tensors, blamed, che
 from graphml.engine.cache import PagedCache
 from graphml.engine.candidates import DRAWN, candidates
 from graphml.engine.compile import DEFAULT, Compiled, CompileOptions, compile_graph, prepare
-from graphml.engine.feeding import Settings, as_graph_array, fill
+from graphml.engine.feeding import Settings, fill, graph_arrays
 from graphml.engine.pooling import ROWS, Rank, pooled, read_pooling
-from graphml.errors import ArchitectureError, UsageError, WeightsError
+from graphml.errors import ArchitectureError, UsageError
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -71,8 +71,7 @@ class Executor:
         self._recurrent: bool | None = None
         self._encoder_uses: set[str] = set()
         self._progress = progress
-        held = {} if file.header_only else file.tensors
-        self._weights = {name: as_graph_array(tensor) for name, tensor in held.items()}
+        self._weights = graph_arrays(file)
         self._programs: dict[tuple[int, int, int, bool, CompileOptions], Compiled] = {}
         self.lock = threading.RLock()
         self.n_steps = 0  # so far, of whatever session
@@ -204,10 +203,6 @@ class Executor:
 
         encoder: the one that reads source texts, of a model that `encodes`.
         """
-        if self.file.header_only:
-            raise WeightsError(
-                f"{self.file.path}: its header alone was read; no program can be made without data"
-            )
         chosen = self.options if options is None else options
         with self.lock:
             key = max_tokens, max_outputs, max_sequences, encoder, chosen

@@ -6,15 +6,17 @@ Knows arrays and a cache; nothing of programs or of what the graph does with the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 
 from graphml.engine.cache import PagedCache
 from graphml.engine.candidates import DRAW_SETTINGS
+from graphml.errors import WeightsError
 from graphml.ir.dtype import dtype
 from graphml.ir.op import Array
-from graphml.weights import Tensor
+from graphml.weights import ModelFile, Tensor
 
 Settings: TypeAlias = Mapping[int, Sequence[float]]
 """Sequence -> how its next token is drawn, see `graphml.engine.candidates.DRAW_SETTINGS`."""
@@ -68,6 +70,26 @@ def _feed_table(feed: Mapping[str, Array], name: str, sequences: Iterable[int], 
         # The table is read up to the current length only, so no more of it is written.
         feed[name][sequence, :n_blocks] = cache.table[sequence, :n_blocks]
     return int(feed[name].shape[1])
+
+
+def graph_arrays(file: ModelFile) -> dict[str, Array]:
+    """Name -> array of a file's tensors, as the graph holds their dtypes; WeightsError where data are not."""
+    if file.header_only:
+        return _Absent(file.path)
+    return {name: as_graph_array(tensor) for name, tensor in file.tensors.items()}
+
+
+class _Absent(dict[str, Array]):
+    """The arrays of a file of which the header alone was read: there are none."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def __missing__(self, name: str) -> Array:
+        raise WeightsError(
+            f"{self._path}: tensor {name!r}: the header of the file alone was read, not its data"
+        )
 
 
 def as_graph_array(tensor: Tensor) -> Array:

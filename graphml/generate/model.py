@@ -66,10 +66,9 @@ def load(
     gpu_layers: int | None = None,
     offline: bool | None = None,
 ) -> Model:
-    """Open a model: a GGUF file (of a split one any part), a llama2.c checkpoint, or one that has a name.
+    """Open a model: a GGUF file (of a split one any part), a llama2.c checkpoint, or what a name stands for.
 
-    The model of a short name such as "smollm2", or of the Hugging Face hub ("user/repo:QUANT"), is downloaded
-    once; a path of that name wins. Weights stay in the mapped file.
+    Short names and "user/repo:QUANT" are downloaded once; a path wins. Weights stay in the mapped file.
 
     backend: "cpu", "reference", or any other installed one; several with commas ("cpu,reference") share the
     model, the preferred first. threads: worker threads; None: the physical cores. kv: dtype of the key and
@@ -85,8 +84,8 @@ def load(
     nodes go ("cpu:layers.0-14,reference:softmax"). strict: refuse what the preferred backend cannot run.
     tuned: kernels use the parameters that `graphml tune` found; None: what GRAPHML_TUNED says, else not.
     gpu_layers: how many of the last layers the first backend takes, the next one or the CPU the others;
-    None: all, or of several backends as many as fit in the first one's memory.
-    offline: no server is asked; None: what GRAPHML_OFFLINE and HF_HUB_OFFLINE say.
+    None: all, or of several backends as many as fit in the first one's memory. offline: no server is asked;
+    None: what GRAPHML_OFFLINE and HF_HUB_OFFLINE say.
 
     Raises a GraphmlError: WeightsError for a bad file, ArchitectureError, BackendError, UsageError for an
     argument, DownloadError.

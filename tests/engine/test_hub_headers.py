@@ -52,7 +52,7 @@ def test_a_header_is_what_the_whole_file_says(hub: HubServer, model: Path) -> No
 def test_no_program_is_made_of_a_header(model: Path) -> None:
     executor = open_executor(open_header(MODEL), "reference")  # type: ignore[arg-type]
     assert executor.arena_bytes()["decode"] > 0
-    with pytest.raises(WeightsError, match=r"some/tiny/tiny-Q8_0.gguf: its header alone was read"):
+    with pytest.raises(WeightsError, match=r"some/tiny/tiny-Q8_0.gguf: tensor '.*': the header of"):
         executor.compiled(1, 1)
     executor.close()
 

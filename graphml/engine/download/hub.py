@@ -23,7 +23,7 @@ from graphml.engine.download.advice import forbidden, unreachable
 from graphml.engine.download.choice import choose, is_safe
 from graphml.engine.download.folders import hub_folder
 from graphml.engine.download.keeping import HubFile
-from graphml.engine.download.ranges import AnsweredError, WebFile, read_range
+from graphml.engine.download.ranges import TIMEOUT_S, AnsweredError, WebFile, read_range
 from graphml.engine.download.reference import Reference, read_reference
 from graphml.errors import DownloadError, GraphmlError
 from graphml.weights import ModelFile, open_model
@@ -108,7 +108,8 @@ def _find(wanted: Reference, endpoint: str | None, offline: bool | None) -> Path
     endpoint = endpoint or constants.ENDPOINT
     host = urlsplit(endpoint).netloc
     try:
-        listed: Any = huggingface_hub.HfApi(endpoint=endpoint).model_info(wanted.repo, files_metadata=True)
+        hub = huggingface_hub.HfApi(endpoint=endpoint)
+        listed: Any = hub.model_info(wanted.repo, files_metadata=True, timeout=TIMEOUT_S)
     except Exception as error:  # whatever its HTTP client raises: it is another by version
         reason = _reason(error)
         if isinstance(error, (errors.RepositoryNotFoundError, errors.HFValidationError)):
