@@ -16,7 +16,7 @@ from graphml.app.cli import COMMANDS, app
 from tests import tiny_model
 from tests.docs.pages import ROOT, blocks
 
-NO_MODEL = {"info", "doctor", "pull", "new-arch", "test-backend"}  # what opens none, or no graph of one
+NO_MODEL = {"info", "doctor", "models", "pull", "rm", "new-arch", "test-backend"}  # none, or no graph
 SMALL = ["-p", "hello world", "--tokens", 3]
 # The arguments of each command besides the model's and `--arch`.
 WAYS: dict[str, list[object]] = {
