@@ -6,15 +6,15 @@ Knows drivers by their contract; what is tested of drivers themselves opens its 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from graphml_gpu.device import GpuDevice
-from graphml_gpu.driver import Buffer, Driver
+from graphml_gpu.driver import Bound, Buffer, Driver, Recording, overlapping
 
 from graphml import settings
-from graphml.backend import Backend, Device
+from graphml.backend import Backend, Device, Progress, no_progress
 
 
 class Borrowed:
@@ -30,6 +30,12 @@ class Borrowed:
     def buffer(self, n_bytes: int, label: str) -> Buffer:
         self._made.append(self._driver.buffer(n_bytes, label))
         return self._made[-1]
+
+    def record(self, dispatches: Sequence[Bound], progress: Progress = no_progress) -> Recording:
+        """What all tests bind, WebGPU would take."""
+        if not self._driver.facts.overlaps:
+            assert [one.kernel.title for one in dispatches if overlapping(one)] == []
+        return self._driver.record(dispatches, progress)
 
     def close(self) -> None:
         self._driver.wait()

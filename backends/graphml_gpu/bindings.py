@@ -1,42 +1,142 @@
-"""Which arguments of a kernel share a binding, where a kernel has more of them than a device binds.
+"""Which arguments of a kernel share a binding: those in place, and some where a device binds too few.
 
-Values lie in one arena and inputs in one block: two that are read as the same elements can be one binding, in
-which each begins at its own element. Knows kernels and places; nothing of the order of dispatches.
+Values lie in one arena and inputs in one block: two of the same elements, or words, can be one binding, in
+which each begins at its own element. WebGPU refuses bindings that overlap where one of them is written, as a
+result planned in place and the operand that it takes over do. Knows kernels and places; nothing of the order
+of dispatches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from graphml.errors import BackendError
-from graphml_gpu.dispatch import Dispatch
+from graphml_gpu.dispatch import Argument, Dispatch, Zeros
 from graphml_gpu.driver import Facts, Range
-from graphml_gpu.language import Specialised
+from graphml_gpu.language import Specialised, Type
+from graphml_gpu.language.types import U32
 from graphml_gpu.places import Places
 from graphml_gpu.state import GpuState
 
 
-def shared(kernel: Specialised, memory: Callable[[str], Any], most: int) -> Specialised:
-    """The kernel with at most so many bindings, if that can be; no fewer than needed.
+@dataclass(frozen=True)
+class Span:
+    """Where an argument lies: bytes of some memory, alike for those that may share a binding."""
 
-    memory: argument -> what it lies in, alike for those that may share; None for one that stands alone.
+    memory: Any
+    begin: int = 0
+    end: int = 0
+
+
+Binding = tuple[str, ...]
+"""The arguments that share one, in the kernel's order."""
+
+
+class _Bindings:
+    """The arguments of a kernel, put together in bindings."""
+
+    def __init__(self, kernel: Specialised, span: Callable[[str], Span | None]) -> None:
+        self._arguments = {one.name: one for one in kernel.buffers}
+        self._spans = {name: span(name) for name in self._arguments}
+        written = (self._spans[one.name] for one in kernel.buffers if one.writes)
+        self._written = {where.memory for where in written if where is not None}
+        self.alone: list[Binding] = [(name,) for name in self._arguments]
+
+    def apart(self, bindings: Iterable[Binding]) -> list[Binding]:
+        """Put together what overlaps, and what overlaps with that, until nothing does."""
+        found = list(bindings)
+        spans = [(span, binding) for binding in found if (span := self._span(binding)) is not None]
+        spans = [(span, binding) for span, binding in spans if span.memory in self._written]
+        for (a, first), (b, second) in itertools.combinations(spans, 2):
+            if a.memory == b.memory and a.begin < b.end and b.begin < a.end:
+                return self.apart(self._joined(found, first, second))
+        return found
+
+    def fewer(self, bindings: Sequence[Binding]) -> list[Binding] | None:
+        """Fewer bindings, by as few as can be, where some may share one; None: none may."""
+        classes: dict[Any, list[Binding]] = {}
+        for binding in bindings:
+            where, one = self._spans[binding[0]], self._arguments[binding[0]]
+            if where is not None and not one.atomic and one.element.kind != "f16":
+                classes.setdefault((where.memory, one.element), []).append(binding)
+        largest_first = sorted(classes.values(), key=lambda some: -sum(map(len, some)))
+        pairs = (pair for alike in largest_first for pair in itertools.combinations(alike, 2))
+        made = (self.apart(self._joined(bindings, a, b)) for a, b in pairs)
+        return max((one for one in made if self.mixed(one) is None), key=len, default=None)
+
+    def mixed(self, bindings: Iterable[Binding]) -> Binding | None:
+        """A binding of elements that are not bound as one type; None: there is none."""
+        for binding in bindings:
+            if len(binding) > 1 and len({self._held_as(name) for name in binding}) > 1:
+                return binding
+        return None
+
+    def _held_as(self, name: str) -> tuple[Type, bool]:
+        """What an argument's elements are bound as: words may be numbers of any type."""
+        one = self._arguments[name]
+        word = one.element.lanes == 1 and one.element.n_bytes == 4 and not one.atomic
+        return U32 if word else one.element, one.atomic
+
+    def _joined(self, bindings: Iterable[Binding], a: Binding, b: Binding) -> list[Binding]:
+        joined = tuple(name for name in self._arguments if name in {*a, *b})
+        return [joined if binding == a else binding for binding in bindings if binding != b]
+
+    def _span(self, binding: Binding) -> Span | None:
+        if len(binding) == 1:
+            return self._spans[binding[0]]
+        spans = [where for where in map(self._spans.__getitem__, binding) if where is not None]
+        if not spans:
+            return None
+        return Span(spans[0].memory, min(one.begin for one in spans), max(one.end for one in spans))
+
+
+def shared(
+    kernel: Specialised, span: Callable[[str], Span | None], most: int, overlaps: bool = False
+) -> Specialised:
+    """The kernel with at most so many bindings, if that can be, and none that overlap unless they may.
+
+    span: where an argument lies; None for one that stands alone. No more share one than have to.
     """
-    spare = len(kernel.buffers) - most
-    if spare <= 0:
+    if overlaps and len(kernel.buffers) <= most:
         return kernel
-    groups: dict[Any, list[str]] = {}
-    for one in kernel.buffers:
-        place = memory(one.name)
-        if place is not None and not one.atomic and one.element.kind != "f16":
-            groups.setdefault((place, one.element), []).append(one.name)
-    pairs = [(names[0], other) for names in sorted(groups.values(), key=len) for other in names[1:]]
-    return kernel.sharing({other: first for first, other in pairs[-spare:]}) if pairs else kernel
+    made = _Bindings(kernel, span)
+    bindings = made.alone if overlaps else made.apart(made.alone)
+    mixed = made.mixed(bindings)
+    if mixed is not None:
+        raise BackendError(
+            f"kernel {kernel.name}: {', '.join(mixed)} overlap and one of them is written: wanted elements of"
+            " one type, or words, which can be one binding"
+        )
+    while len(bindings) > most:
+        fewer = made.fewer(bindings)
+        if fewer is None:
+            break
+        bindings = fewer
+    return kernel.sharing({other: first for first, *others in bindings for other in others})
+
+
+def _span(argument: Argument, places: Places) -> Span | None:
+    """Where an argument lies among what kernels write; a state is one piece, wherever it lies."""
+    state = places.state_of(argument)
+    if state is not None:
+        return Span(state, 0, 1)
+    if isinstance(argument, Zeros):
+        return Span(argument, 0, argument.n_bytes)
+    memory = places.memory_of(argument)
+    if memory is None:
+        return None
+    _, begin, size = places.range(argument, None)
+    return Span(memory, begin, begin + size)
 
 
 def bindable(kernel: Specialised, dispatch: Dispatch, places: Places, facts: Facts) -> Specialised:
     """The kernel as a device binds it; `BackendError` where it cannot."""
-    made = shared(kernel, lambda name: places.memory_of(dispatch.buffers[name]), facts.max_bindings)
+    made = shared(
+        kernel, lambda name: _span(dispatch.buffers[name], places), facts.max_bindings, facts.overlaps
+    )
     if len(made.buffers) > facts.max_bindings:
         raise BackendError(
             f"kernel {kernel.name}: {len(made.buffers)} buffers; {facts.name} binds {facts.max_bindings}"

@@ -7,6 +7,7 @@ late, by the next `read` or `wait`; after it the process can open the device aga
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -32,7 +33,8 @@ class Facts:
     None where the library does not tell. max_group: invocations of a workgroup; max_group_sizes: in
     each of its three dimensions. max_groups: workgroups of a dispatch in each dimension. shared_bytes:
     of a workgroup. offset_alignment: what the offset of a bound range is a multiple of, scalars
-    included. unified_memory: the device's memory is the host's.
+    included. unified_memory: the device's memory is the host's. overlaps: bindings of a dispatch may
+    overlap where one of them is written; WebGPU forbids it.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Facts:
     has_dot4: bool = False
     has_timestamps: bool = False
     unified_memory: bool = False
+    overlaps: bool = False
 
     def features(self) -> Features:
         """What kernels for this device may use."""
@@ -185,6 +188,23 @@ def writable(bound: Bound) -> frozenset[str]:
     arguments = list(zip(bound.kernel.buffers, bound.buffers, strict=True))
     written = {id(buffer) for argument, (buffer, _, _) in arguments if argument.writes}
     return frozenset(argument.name for argument, (buffer, _, _) in arguments if id(buffer) in written)
+
+
+def overlapping(bound: Bound) -> tuple[str, str] | None:
+    """Names of two bindings that overlap, in a buffer of which the kernel writes some part; None: none do.
+
+    WebGPU refuses such a dispatch: all ranges of that buffer are bound as written, see `writable`.
+    """
+    shared = writable(bound)
+    bindings = [
+        (one.name, where)
+        for one, where in zip(bound.kernel.buffers, bound.buffers, strict=True)
+        if one.name in shared
+    ]
+    for (first, a), (second, b) in itertools.combinations(bindings, 2):
+        if a[0] is b[0] and a[1] < b[1] + b[2] and b[1] < a[1] + a[2]:
+            return first, second
+    return None
 
 
 def compile_error(kernel: Specialised, text: str, message: str) -> BackendError:

@@ -14,7 +14,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Type, plain_bytes
 from graphml.ir.ops.leaf import input_leaf, state_leaf, weight_leaf
 from graphml.ir.shape import Symbol, bounds
-from graphml_gpu.bindings import shared
+from graphml_gpu.bindings import Span, shared
 from graphml_gpu.dispatch import Argument, Context, Dispatch, Part, Piece, Workspace
 from graphml_gpu.driver import Facts, Groups
 from graphml_gpu.language import Features, Specialised
@@ -52,7 +52,7 @@ def no_room(node: Node, facts: Facts, features: Features) -> str | None:
         memory = _Memory(dispatch)
         groups = dispatch.groups(dims) if callable(dispatch.groups) else dispatch.groups
         reason = (
-            exceeds(shared(kernel, memory, facts.max_bindings), facts)
+            exceeds(shared(kernel, memory, facts.max_bindings, overlaps=True), facts)
             or too_many_groups(kernel, groups, facts)
             or _too_large(kernel, dispatch, facts)
         )
@@ -117,16 +117,16 @@ class _Memory:
     def __init__(self, dispatch: Dispatch) -> None:
         self._dispatch = dispatch
 
-    def __call__(self, name: str) -> str | None:
+    def __call__(self, name: str) -> Span | None:
         argument = self._dispatch.buffers[name]
         if isinstance(argument, Workspace | Part):
-            return "arena"
+            return Span("arena")
         if not isinstance(argument, Node):
             return None
         base = viewed(argument)
         if base.op is input_leaf:
-            return "inputs"
-        return "arena" if base.op is not state_leaf and _moves(base) else None
+            return Span("inputs")
+        return Span("arena") if base.op is not state_leaf and _moves(base) else None
 
 
 def _moves(node: Node) -> bool:

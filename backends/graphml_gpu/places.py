@@ -86,6 +86,7 @@ class Places:
         self._held: dict[Any, Held] = {}
         self._zeros: dict[Zeros, Buffer] = {}
         self._nothing = memory.buffer(self, 16, "nothing")
+        self._no_state: dict[str, Buffer] = {}
 
     def fixed(self, node: Node) -> Array | None:
         """The array of a weight, or of a value that weights alone decide."""
@@ -150,6 +151,8 @@ class Places:
                 return buffer, 0, buffer.n_bytes
             case Workspace():
                 node = argument.node
+                if node not in self._plan.workspaces:
+                    raise BackendError(f"{node.name}: {argument!r}, but its Lowering asks for no workspace")
                 size = aligned(table()[node.op.name].workspace(node))
                 return self.arena, self._plan.workspaces[node] + argument.offset, size - argument.offset
             case Part():
@@ -160,6 +163,12 @@ class Places:
                 return self._of_node(argument, state)
         return self._nothing, 0, self._nothing.n_bytes
 
+    def _in_place_of(self, state: str) -> Buffer:
+        """A buffer for a state that is not there yet: one each, or kernels would be bound otherwise."""
+        if state not in self._no_state:
+            self._no_state[state] = self._memory.buffer(self, 16, f"no state {state}")
+        return self._no_state[state]
+
     def _of_node(self, node: Node, state: GpuState | None) -> Range:
         base = viewed(node)
         held = self._held.get(base)
@@ -167,7 +176,7 @@ class Places:
             buffer = held.rows(0, held.array.shape[0] if held.array.shape else 1)
             return buffer, 0, buffer.n_bytes
         if base.op is state_leaf:
-            buffer = self._nothing if state is None else state.buffer(base.name)
+            buffer = self._in_place_of(base.name) if state is None else state.buffer(base.name)
             return buffer, 0, buffer.n_bytes
         if base.op is input_leaf:
             return self.inputs.buffer, self.inputs.offsets[base.name], value_bytes(base.type)

@@ -15,7 +15,7 @@ import numpy as np
 
 from graphml.backend import Progress, no_progress
 from graphml.errors import BackendError
-from graphml_gpu.driver import Bound, Buffer, Bytes, Facts, Groups, Range
+from graphml_gpu.driver import Bound, Buffer, Bytes, Facts, Groups, Range, overlapping
 from graphml_gpu.language import NEIGHBOURS, Lanes
 from graphml_gpu.limits import exceeds, too_many_groups
 
@@ -125,8 +125,16 @@ class PlainDriver:
             if over is not None:
                 raise BackendError(over)
             if all(sizes):
+                self._check(bound)
                 self._run(bound, sizes)
             self._times.append((begin, time.perf_counter_ns()))
+
+    def _check(self, bound: Bound) -> None:
+        both = None if self.facts.overlaps else overlapping(bound)
+        if both is not None:
+            raise BackendError(
+                f"kernel {bound.kernel.name}: its bindings {' and '.join(both)} overlap, and one is written"
+            )
 
     def _run(self, bound: Bound, groups: Groups) -> None:
         kernel = bound.kernel

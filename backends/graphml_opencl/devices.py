@@ -89,6 +89,7 @@ def facts(device: Any) -> Facts:
         has_dot4=new and "cl_khr_integer_dot_product" in extensions,
         has_timestamps=True,
         unified_memory=bool(device.host_unified_memory),
+        overlaps=True,
     )
 
 

@@ -369,6 +369,10 @@ def test_what_a_lowering_forgot_is_told(device: GpuDevice, monkeypatch: pytest.M
 
     for field, gone in (("buffers", "x"), ("scalars", "n")):
         forgetful = partial(lower, field=field, gone=gone)
-        monkeypatch.setitem(lowering.table(), "scale", Lowering(("scale",), forgetful))
+        made = replace(KERNELS["scale"], lower=forgetful)
+        monkeypatch.setitem(lowering.table(), "scale", made)
         with pytest.raises(BackendError, match=rf"kernel scale_rows.*missing \['{gone}'\]"):
             lowered(chain(), device)
+    monkeypatch.setitem(lowering.table(), "scale", Lowering(("scale",), lower_scale))
+    with pytest.raises(BackendError, match=r"scale: Workspace\(.*, but its Lowering asks for no workspace"):
+        lowered(chain(), device)

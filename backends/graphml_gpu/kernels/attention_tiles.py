@@ -41,6 +41,8 @@ from graphml_gpu.language import (
     shared_array,
     u32,
     u32x2,
+    u32x4,
+    uniform,
     unroll,
 )
 
@@ -170,7 +172,7 @@ def run_of(
     """The rows from `begin` on that have its sequence.
 
     Gives their end, the first position that one of them sees and the end of those, and the same of the
-    positions that all of them see.
+    positions that all of them see. All must call it.
     """
     stop, low, high = begin + 1, lows[begin], highs[begin]
     shared_low, shared_high = low, high
@@ -180,7 +182,8 @@ def run_of(
         low, shared_low = min(low, lows[stop]), max(shared_low, lows[stop])
         high, shared_high = max(high, highs[stop]), min(shared_high, highs[stop])
         stop += 1
-    return stop, low, high, shared_low, shared_high
+    run = uniform(u32x4(stop, low, high, 0))  # loops with barriers go as far as it says
+    return run.x, run.y, run.z, shared_low, shared_high
 
 
 @function

@@ -43,6 +43,7 @@ from graphml_gpu.language import (
     table,
     u32,
     u32x2,
+    uniform,
     unroll,
 )
 
@@ -140,7 +141,7 @@ def _end_of_list(spans: Read[i32], list_start: u32, n: u32, GROUP: int) -> u32:
     for i in range(local_id(0), n, GROUP):
         if spans[list_start + i] >= 0:
             end = i + 1
-    return group_max(end)
+    return uniform(group_max(end))  # a loop with barriers goes as far
 
 
 @function

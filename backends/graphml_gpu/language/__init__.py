@@ -82,6 +82,7 @@ from graphml_gpu.language.names import (
     table,
     trunc,
     type_of,
+    uniform,
     unpack_half2,
     unroll,
 )
@@ -199,6 +200,7 @@ __all__ = [
     "u32",
     "u32x2",
     "u32x4",
+    "uniform",
     "unpack_half2",
     "unpack_i8x4",
     "unpack_u8x4",

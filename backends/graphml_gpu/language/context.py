@@ -70,6 +70,8 @@ class Context:
     block: list[Statement] = field(default_factory=list)
     arrays: dict[Any, Array] = field(default_factory=dict)
     """Shared and private arrays and tables, by what makes them one."""
+    uniform: dict[Type, str] = field(default_factory=dict)
+    """Of each type of `uniform` values the name of the variable that WGSL holds them in."""
     taken: set[str] = field(default_factory=set)
 
     @property
@@ -92,6 +94,7 @@ class Context:
 
     def unique(self, name: str) -> str:
         """A name that no other variable, array or argument of the kernel has."""
+        name = "unused" if name == "_" else name  # which is no name in WGSL
         candidate, n = name, 0
         while candidate in self.taken:
             n += 1

@@ -13,6 +13,7 @@ from graphml_gpu.language.tree import (
     Name,
     SetLane,
     Statement,
+    Uniform,
     Variable,
 )
 from graphml_gpu.language.walk import blocks_of, expressions_of, walk
@@ -40,7 +41,7 @@ def declare(body: list[Statement]) -> None:
         depth = 0 if use.read_first else _common(use.paths) - 1
         number, place = use.paths[0][depth]
         statement = blocks[number][place]
-        if isinstance(statement, Assign | Across | Atomic) and _given(statement) is variable:
+        if isinstance(statement, Assign | Across | Atomic | Uniform) and _given(statement) is variable:
             statement.declares = True
             variable.mutable = use.assigned > 1
         else:
@@ -83,7 +84,7 @@ def _given(statement: Statement) -> Variable | None:
     match statement:
         case Assign() | SetLane():
             return statement.variable
-        case Across() | Atomic():
+        case Across() | Atomic() | Uniform():
             return statement.result
     return None
 

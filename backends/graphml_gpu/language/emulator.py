@@ -239,7 +239,7 @@ def _meet(
             answers[number] = None
         running = _subgroups(tree, asked, answers, teams)
         if not running:
-            running = _barrier(tree, asked, shared)
+            running = _all(tree, asked, answers, shared)
 
 
 def _subgroups(
@@ -248,7 +248,7 @@ def _subgroups(
     """Answer the subgroups whose invocations all ask across; the invocations that go on."""
     going: list[int] = []
     for lanes in teams:
-        requests = [request for n in lanes if (request := asked[n]) is not None and request[0] != "barrier"]
+        requests = [r for n in lanes if (r := asked[n]) is not None and r[0] not in ("barrier", "uniform")]
         if not requests:
             continue
         if len(requests) < len(lanes) or len({operator for operator, _, _ in requests}) > 1:
@@ -263,17 +263,36 @@ def _subgroups(
     return going
 
 
-def _barrier(tree: Tree, asked: list[tuple[str, Any, Any] | None], shared: list[Elements]) -> list[int]:
-    """All go on from a barrier, if all are at the same one."""
+def _all(
+    tree: Tree, asked: list[tuple[str, Any, Any] | None], answers: list[Any], shared: list[Elements]
+) -> list[int]:
+    """All go on from a barrier or a uniform value, if all are at the same one, and have the same value."""
     at = {request[1] for request in asked if request is not None}
     if not at:
         return []
     if None in asked or len(at) > 1:
         behind = [n for n, request in enumerate(asked) if request is None]
+        uniform = any(request[0] == "uniform" for request in asked if request is not None)
         raise BackendError(
-            f"kernel {tree.name}: not all invocations reach the barrier at {', '.join(sorted(at))}"
-            + (f"; ended: {behind[:8]}" if behind else "")
+            f"kernel {tree.name}: not all invocations reach {'uniform()' if uniform else 'the barrier'} at"
+            f" {', '.join(sorted(at))}" + (f"; ended: {behind[:8]}" if behind else "")
         )
-    for elements in shared:
-        elements.writers.clear()
+    requests = [request for request in asked if request is not None]
+    if requests[0][0] == "uniform":
+        answers[:] = _alike(tree, requests)
+    else:
+        for elements in shared:
+            elements.writers.clear()
     return list(range(len(asked)))
+
+
+def _alike(tree: Tree, requests: list[tuple[str, Any, Any]]) -> list[Any]:
+    """The values of all invocations, which must be the same, bit by bit."""
+    values = [value for _, _, value in requests]
+    for n, value in enumerate(values):
+        if value.tobytes() != values[0].tobytes():
+            raise BackendError(
+                f"kernel {tree.name}: the value of uniform() at {requests[0][1]}: invocation 0 has"
+                f" {values[0]}, invocation {n} has {value}"
+            )
+    return values

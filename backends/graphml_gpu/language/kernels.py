@@ -77,6 +77,9 @@ class Specialised:
     subgroups: bool
     tree: Tree
     shares: Mapping[str, str] = field(default_factory=dict)
+    _sharing: dict[frozenset[tuple[str, str]], Specialised] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @property
     def title(self) -> str:
@@ -95,11 +98,19 @@ class Specialised:
         return _shown(opencl(self.tree, self.features, self.title, self.shares))
 
     def sharing(self, shares: Mapping[str, str]) -> Specialised:
-        """The same with fewer bindings, for devices that have few.
+        """The same with fewer bindings; the same value for the same ones.
 
-        shares: an argument -> the one, of the same elements, whose binding it lies in; its `_at` then counts
-        from the beginning of that.
+        shares: an argument -> the one whose binding it lies in, of the same elements, or words as it is; its
+        `_at` then counts from the beginning of that.
         """
+        key = frozenset(shares.items())
+        if not key:
+            return self
+        if key not in self._sharing:
+            self._sharing[key] = self._with_shares(shares)
+        return self._sharing[key]
+
+    def _with_shares(self, shares: Mapping[str, str]) -> Specialised:
         writes = {shares.get(one.name, one.name) for one in self.buffers if one.writes}
         kept = (
             replace(one, access="update" if one.name in writes else one.access)
@@ -220,7 +231,8 @@ def _specialise(kernel: Kernel, features: Features, given: Mapping[str, Any]) ->
             *(ScalarArgument(name, kind.kind) for name, kind in scalars),
             *(ScalarArgument(f"{buffer.name}_at", "u32") for buffer in buffers),
         ),
-        sum((a.length or 0) * a.element.n_bytes for a in arrays if a.space == "shared"),
+        sum((a.length or 0) * a.element.n_bytes for a in arrays if a.space == "shared")
+        + sum(kind.n_bytes for kind in context.uniform),
         _subgroups(tree),
         tree,
     )

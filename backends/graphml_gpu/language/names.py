@@ -165,6 +165,8 @@ shared_array: ArrayOf = _builtin("shared_array")
 private_array: ArrayOf = _builtin("private_array")
 table: TableOf = _builtin("table")
 barrier: Callable[[], None] = _builtin("barrier")
+uniform: One = _builtin("uniform")
+"""The value, which all invocations of the workgroup have alike, where a barrier depends on it."""
 atomic_add: ElementAtomic = _builtin("atomic_add")
 atomic_max: ElementAtomic = _builtin("atomic_max")
 atomic_min: ElementAtomic = _builtin("atomic_min")

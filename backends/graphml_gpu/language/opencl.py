@@ -25,6 +25,7 @@ from graphml_gpu.language.tree import (
     Literal,
     Scalar,
     Tree,
+    Uniform,
     Variable,
 )
 from graphml_gpu.language.types import Type
@@ -84,7 +85,8 @@ def opencl(tree: Tree, features: Features, title: str, shares: Mapping[str, str]
     named = {part.name for part in used if isinstance(part, Scalar)}
     parts += [f"    const {_type(features, k)} {n} = params->{n};" for n, k in tree.scalars if n in named]
     apart = sorted(tree.buffers, key=lambda buffer: buffer.name not in shares)
-    parts += [_begin(features, buffer, shares.get(buffer.name)) for buffer in apart]
+    of = {buffer.name: buffer for buffer in tree.buffers}
+    parts += [_begin(features, buffer, of.get(shares.get(buffer.name, ""))) for buffer in apart]
     parts += [_position(tree, which) for which in sorted(places)]
     parts += [_array(features, array) for array in tree.arrays]
     return "\n".join([*parts, *body, "}", ""])
@@ -136,7 +138,9 @@ def _dialect(tree: Tree, features: Features) -> Dialect:
             form = intrinsic.opencl_integer if integer else intrinsic.opencl
         return form.format(*texts, type=_type(features, value.type))
 
-    def special(statement: Atomic | Across | Barrier, texts: list[str]) -> str:
+    def special(statement: Atomic | Across | Barrier | Uniform, texts: list[str]) -> str:
+        if isinstance(statement, Uniform):
+            return texts[0]  # nobody wants to be told
         if isinstance(statement, Barrier):
             return f"barrier(CLK_LOCAL_MEM_FENCE{' | CLK_GLOBAL_MEM_FENCE' if fence else ''});"
         if isinstance(statement, Across):
@@ -177,12 +181,14 @@ def _pointer(features: Features, buffer: Array, written: bool) -> str:
     return f"{'volatile ' if buffer.atomic else ''}{'' if written else 'const '}{element} *"
 
 
-def _begin(features: Features, buffer: Array, base: str | None) -> str:
+def _begin(features: Features, buffer: Array, base: Array | None) -> str:
     times = f" * {buffer.element.lanes}" if _packed(features, buffer) and buffer.element.lanes > 1 else ""
     at = f"params->{buffer.name}_at{times}"
     if base is None:
         return f"    {buffer.name} += {at};"
-    return f"    __global {_pointer(features, buffer, buffer.access != 'read')}{buffer.name} = {base} + {at};"
+    kind = f"__global {_pointer(features, buffer, buffer.access != 'read')}"
+    begin = base.name if base.element == buffer.element else f"({kind}){base.name}"
+    return f"    {kind}{buffer.name} = {begin} + {at};"
 
 
 def _array(features: Features, array: Array) -> str:

@@ -36,6 +36,7 @@ from graphml_gpu.language.tree import (
     Store,
     Tree,
     Unary,
+    Uniform,
     While,
 )
 
@@ -83,6 +84,9 @@ def _statement(statement: Statement, depth: int) -> Iterator[str]:
             yield f"{statement.result.name} = yield ({statement.operator!r}, {_text(statement.value)}, {by})"
         case Barrier():
             yield f"yield ('barrier', {statement.where!r}, None)"
+        case Uniform():
+            value = _text(statement.value)
+            yield f"{statement.result.name} = yield ('uniform', {statement.where!r}, {value})"
         case If() | For() | While():
             yield from _nested(statement, depth)
         case Leave():

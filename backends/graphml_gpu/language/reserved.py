@@ -23,11 +23,12 @@ uniform pipe int2 int4 uint2 uint3 uint4 float2 float4 half2 half4 as_int as_uin
 vstore_half NAN INFINITY MAXFLOAT HUGE_VALF M_PI M_E
 """
 _FUNCTIONS = """
-exp exp2 log log2 sin cos sqrt rsqrt inverseSqrt floor ceil trunc round rint pow fma abs fabs min max
-fmin fmax clamp dot isnan isinf popcount countOneBits barrier workgroupBarrier storageBarrier atomicAdd
-atomicMax atomicMin atomicLoad atomicStore atomicOr subgroupAdd subgroupMax subgroupMin subgroupBroadcast
-subgroupShuffleXor pack2x16float unpack2x16float dot4I8Packed unpack_half2 pack_half2 main params Params
-group_id local_id global_id num_groups local_index subgroup_size subgroup_lane subgroup_id
+exp exp2 log log2 sin cos sqrt rsqrt inverseSqrt floor ceil trunc round rint pow fma abs fabs min max fmin
+fmax clamp dot isnan isinf popcount countOneBits barrier workgroupBarrier storageBarrier
+workgroupUniformLoad atomicAdd atomicMax atomicMin atomicLoad atomicStore atomicOr subgroupAdd subgroupMax
+subgroupMin subgroupBroadcast subgroupShuffleXor pack2x16float unpack2x16float dot4I8Packed unpack_half2
+pack_half2 main params Params group_id local_id global_id num_groups local_index subgroup_size
+subgroup_lane subgroup_id
 """
 _PYTHON = """
 and as assert async await break class continue def del elif else except finally for from global if import in

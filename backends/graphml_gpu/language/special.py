@@ -20,6 +20,7 @@ from graphml_gpu.language.tree import (
     Name,
     Print,
     Select,
+    Uniform,
     Variable,
 )
 from graphml_gpu.language.types import BOOL, F32, I32, U32, Type
@@ -113,6 +114,21 @@ def _barrier(context: Context, values: list[Value], node: ast.Call) -> None:
     context.emit(Barrier(context.frame.source.where(node)))
 
 
+def _uniform(context: Context, values: list[Value], node: ast.Call) -> Value:
+    """The value as a variable, of which compilers know that all invocations have the same."""
+    if not is_expression(values[0]) or _group_size(context) == 1:
+        return values[0]
+    kind = values[0].type
+    if kind == BOOL:
+        context.fail("uniform(): wanted a number, got bool", node)
+    if kind not in context.uniform:
+        context.uniform[kind] = context.unique(f"uniform_{kind.name}")
+    result = Variable(context.unique("uniform_value"), kind, unnamed=True)
+    where = context.frame.source.where(node)
+    context.emit(Uniform(values[0], context.uniform[kind], result, where))
+    return Name(result)
+
+
 def _atomic(operator: str) -> Callable[[Context, list[Value], ast.Call], Expression]:
     def lower(context: Context, values: list[Value], node: ast.Call) -> Expression:
         array, index, value = values
@@ -196,6 +212,7 @@ SPECIAL: Mapping[str, tuple[int | None, Callable[[Context, list[Value], ast.Call
     "private_array": (2, _new_array("private")),
     "table": (2, _table),
     "barrier": (0, _barrier),
+    "uniform": (1, _uniform),
     "type_of": (1, _type_of),
     "debug_print": (None, _print),
     "unroll": (None, _unroll),

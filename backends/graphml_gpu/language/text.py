@@ -34,6 +34,7 @@ from graphml_gpu.language.tree import (
     Statement,
     Store,
     Unary,
+    Uniform,
     Variable,
     While,
 )
@@ -53,7 +54,8 @@ class Dialect:
 
     type, literal, convert, call, select: text of such an expression, of operands that are text already.
     load(array, index), store(array, index, value): elements. declare(variable, value or None): a variable
-    comes into being. count(variable, begin): a `for`'s beginning. special: `Atomic`, `Across`, `Barrier`.
+    comes into being. count(variable, begin): a `for`'s beginning. special: `Atomic`, `Across`, `Barrier`,
+    `Uniform`: its value, on the last line of what it takes.
     adds_to_index: an index is text that something is added to.
     """
 
@@ -67,7 +69,7 @@ class Dialect:
     store: Callable[[Array, str, str], str]
     declare: Callable[[Variable, str | None], str]
     count: Callable[[Variable, str], str]
-    special: Callable[[Atomic | Across | Barrier, list[str]], str]
+    special: Callable[[Atomic | Across | Barrier | Uniform, list[str]], str]
     forever: str
     adds_to_index: bool
 
@@ -161,14 +163,8 @@ def _statement(dialect: Dialect, statement: Statement, depth: int) -> Iterator[s
             yield f"{statement.variable.name}.{'xyzw'[statement.lane]} = {text(statement.value)};"
         case Store():
             yield _stored(dialect, statement)
-        case Atomic():
-            yield from _with_result(
-                dialect, statement, [_index(dialect, statement.index), text(statement.value)]
-            )
-        case Across():
-            yield from _with_result(
-                dialect, statement, [text(v) for v in (statement.value, statement.by) if v is not None]
-            )
+        case Atomic() | Across() | Uniform():
+            yield from _with_result(dialect, statement)
         case Barrier():
             yield dialect.special(statement, [])
         case Leave():
@@ -209,8 +205,14 @@ def _nested(dialect: Dialect, statement: If | For | While, depth: int) -> Iterat
             yield "}"
 
 
-def _with_result(dialect: Dialect, statement: Atomic | Across, texts: list[str]) -> Iterator[str]:
-    value = dialect.special(statement, texts)
+def _with_result(dialect: Dialect, statement: Atomic | Across | Uniform) -> Iterator[str]:
+    texts = [expression(dialect, statement.value)]
+    if isinstance(statement, Atomic):
+        texts.insert(0, _index(dialect, statement.index))
+    elif isinstance(statement, Across) and statement.by is not None:
+        texts.append(expression(dialect, statement.by))
+    *before, value = dialect.special(statement, texts).splitlines()
+    yield from before
     if statement.result is None:
         yield f"{value};"
     elif statement.declares:

@@ -218,6 +218,20 @@ class Barrier:
 
 
 @dataclass
+class Uniform:
+    """result: a value that is the same for all invocations of the group; all must come here.
+
+    held: WGSL's variable of the workgroup for values of its type. where: as for `Barrier`.
+    """
+
+    value: Expression
+    held: str
+    result: Variable
+    where: str
+    declares: bool = False
+
+
+@dataclass
 class If:
     """A decision at run time."""
 
@@ -261,7 +275,8 @@ class Print:
 
 
 Statement = (
-    Assign | Declare | SetLane | Store | Atomic | Across | Barrier | If | For | While | Leave | Print
+    Assign | Declare | SetLane | Store | Atomic | Across | Barrier | Uniform | If | For | While | Leave
+    | Print
 )  # fmt: skip
 
 

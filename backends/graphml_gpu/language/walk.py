@@ -26,6 +26,7 @@ from graphml_gpu.language.tree import (
     Statement,
     Store,
     Unary,
+    Uniform,
     While,
 )
 from graphml_gpu.language.types import BOOL
@@ -59,7 +60,7 @@ def walk(expression: Expression) -> Iterator[Expression]:
 def expressions_of(statement: Statement) -> tuple[Expression, ...]:
     """The expressions that a statement itself works out, without those of inner blocks."""
     match statement:
-        case Assign() | SetLane():
+        case Assign() | SetLane() | Uniform():
             return (statement.value,)
         case Store() | Atomic():
             return (statement.index, statement.value)

@@ -27,10 +27,11 @@ from graphml_gpu.language.tree import (
     Literal,
     Scalar,
     Tree,
+    Uniform,
     Variable,
 )
 from graphml_gpu.language.types import Type
-from graphml_gpu.language.walk import all_expressions
+from graphml_gpu.language.walk import all_expressions, all_statements
 
 _POSITIONS = {
     "group_id": ("workgroup_id", "vec3<u32>"),
@@ -65,7 +66,10 @@ def wgsl(
     shares: buffers that lie in the binding of another. stored: the scalars are in a storage buffer.
     """
     used = list(all_expressions(tree.body))
+    uniform = {s.held: s.result.type for s in all_statements(tree.body) if isinstance(s, Uniform)}
     places = {part.which for part in used if isinstance(part, Index)}
+    if uniform:
+        places.add("local_index")
     dialect = _dialect(tree, features, shares)
     body = list(lines(dialect, tree.body))
     parts = [f"// {title}"]
@@ -84,6 +88,7 @@ def wgsl(
     space = "storage, read" if stored else "uniform"
     parts.append(f"@group(0) @binding({len(bindings)}) var<{space}> params: Params;")
     parts += [f"var<workgroup> {a.name}: {_sized(features, a)};" for a in tree.arrays if a.space == "shared"]
+    parts += [f"var<workgroup> {name}: {_type(features, kind)};" for name, kind in uniform.items()]
     parts += [_constant(dialect, features, table) for table in tree.tables]
     if any(isinstance(part, Literal) and not math.isfinite(part.value) for part in used):
         parts.append(_NOT_NUMBERS)
@@ -104,8 +109,20 @@ def wgsl(
 def _dialect(tree: Tree, features: Features, shares: Mapping[str, str]) -> Dialect:
     fence = any(buffer.access == "update" for buffer in tree.buffers)
 
+    elements = {buffer.name: buffer.element for buffer in tree.buffers}
+
     def held(array: Array) -> str:
         return shares.get(array.name, array.name)
+
+    def load(array: Array, index: str) -> str:
+        text = _load(features, array, held(array), index)
+        other = elements.get(held(array), array.element) != array.element
+        return f"bitcast<{_type(features, array.element)}>({text})" if other else text
+
+    def store(array: Array, index: str, value: str) -> str:
+        bound = elements.get(held(array), array.element)
+        value = value if bound == array.element else f"bitcast<{_type(features, bound)}>({value})"
+        return _store(tree, features, array, held(array), index, value)
 
     def declare(variable: Variable, value: str | None) -> str:
         if value is None:
@@ -117,7 +134,10 @@ def _dialect(tree: Tree, features: Features, shares: Mapping[str, str]) -> Diale
         form = intrinsic.wgsl if intrinsic else CONVERSIONS[value.name][0]
         return form.format(*texts, type=_type(features, value.type))
 
-    def special(statement: Atomic | Across | Barrier, texts: list[str]) -> str:
+    def special(statement: Atomic | Across | Barrier | Uniform, texts: list[str]) -> str:
+        if isinstance(statement, Uniform):
+            given = f"if (local_index == 0u) {{ {statement.held} = {texts[0]}; }}"
+            return f"{given}\nworkgroupUniformLoad(&{statement.held})"
         if isinstance(statement, Barrier):
             return "workgroupBarrier(); storageBarrier();" if fence else "workgroupBarrier();"
         if isinstance(statement, Across):
@@ -135,8 +155,8 @@ def _dialect(tree: Tree, features: Features, shares: Mapping[str, str]) -> Diale
         index=lambda value: (
             value.which if value.dimension is None else f"{value.which}.{'xyz'[value.dimension]}"
         ),
-        load=lambda array, index: _load(features, array, held(array), index),
-        store=lambda array, index, value: _store(tree, features, array, held(array), index, value),
+        load=load,
+        store=store,
         declare=declare,
         count=lambda variable, begin: f"var {variable.name} = {begin}",
         special=special,

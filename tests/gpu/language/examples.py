@@ -65,6 +65,7 @@ from graphml_gpu.language import (
     table,
     tanh,
     u32,
+    uniform,
     unpack_half2,
     unroll,
     word_at,
@@ -253,6 +254,25 @@ def order(x: Read[u32], counts: Update[u32], out: Write[u32], n: u32, *, GROUP: 
     out[index] = counts[0]
 
 
+@kernel
+def counts_up(x: Read[u32], out: Write[f32x4], *, GROUP: int = 8, TOLD: bool = True) -> None:
+    """A loop with barriers that goes as far as shared memory says; TOLD: compilers are told that all do."""
+    most, some = shared_array(u32, 2), shared_array(f32, GROUP)
+    me = local_id(0)
+    if me < 2:
+        most[me] = x[me]
+    barrier()
+    end = uniform(most[0]) if TOLD else most[0]
+    some[me] = f32(me)
+    for _ in range(end):
+        barrier()
+        next_one = some[(me + 1) % GROUP]
+        barrier()
+        some[me] = next_one
+    limits = uniform(f32x4(f32(most[0]), f32(most[1]), 0.5, f32(end)))
+    out[me] = limits + some[me]
+
+
 @dataclasses.dataclass(frozen=True)
 class Example:
     """A kernel with its arguments; wanted: what NumPy says that its outputs hold."""
@@ -379,6 +399,13 @@ def _across() -> Example:
     return Example(across, {"out": np.zeros((12, 6), np.uint32)}, wanted={"out": wanted})
 
 
+def _counts_up() -> Example:
+    turned = (np.arange(8)[:, None] + 3) % 8
+    wanted = (turned + np.array([3.0, 9.0, 0.5, 3.0])).astype(np.float32)
+    x = np.array([3, 9], np.uint32)
+    return Example(counts_up, {"x": x, "out": np.zeros((8, 4), np.float32)}, wanted={"out": wanted})
+
+
 with np.errstate(invalid="ignore"):
     EXAMPLES = {
         "rms_norm": _rms_norm(True),
@@ -390,6 +417,7 @@ with np.errstate(invalid="ignore"):
         "halves": _halves(),
         "no_numbers": _no_numbers(),
         "across": _across(),
+        "counts_up": _counts_up(),
     }
 
 GOLDENS = {
@@ -403,6 +431,7 @@ GOLDENS = {
     "flow": (flow, PORTABLE),
     "order": (order, PORTABLE),
     "across": (across, EVERYTHING),
+    "counts_up": (counts_up, PORTABLE),
 }
 """Name of a text -> kernel and features."""
 

@@ -26,6 +26,7 @@ from graphml_gpu.language import (
     private_array,
     shared_array,
     u32,
+    uniform,
     unroll,
 )
 
@@ -156,6 +157,11 @@ def array_size(out: Write[f32], n: u32) -> None:
     out[0] = some[0]
 
 
+def uniform_bool(out: Write[u32], n: u32, *, GROUP: int = 2) -> None:
+    if uniform(n > 2):  # LINE
+        out[0] = 1
+
+
 def no_lane(out: Write[f32], n: u32) -> None:
     out[0] = f32(n).x  # type: ignore[attr-defined] # LINE
 
@@ -185,6 +191,7 @@ CASES: dict[Callable[..., None], str] = {
     wrong_argument: "argument `x` of half_of(): wanted f32, got u32",
     reserved: "argument `kernel`: a word of WGSL, OpenCL C or Python",
     array_size: "length of shared_array(): wanted int known when compiling",
+    uniform_bool: "uniform(): wanted a number, got bool",
     no_lane: "f32 has no lane 0",
 }
 
@@ -274,6 +281,17 @@ def reaches_beyond(x: Read[i32], out: Update[i32], *, GROUP: int = 4) -> None:
     out[local_id(0)] = x[local_id(0) + 1]
 
 
+@kernel
+def differs(x: Read[i32], out: Write[i32], *, GROUP: int = 4) -> None:
+    out[local_id(0)] = uniform(x[local_id(0) // 2])
+
+
+@kernel
+def told_to_some(x: Read[i32], out: Write[i32], *, GROUP: int = 4) -> None:
+    if local_id(0) > 0:
+        out[local_id(0)] = uniform(x[0])
+
+
 @pytest.mark.parametrize(
     ("made", "wanted"),
     [
@@ -286,8 +304,16 @@ def reaches_beyond(x: Read[i32], out: Update[i32], *, GROUP: int = 4) -> None:
             r"not all invocations reach the barrier at test_language_errors.py:\d+; ended: \[2, 3\]",
         ),
         (reaches_beyond, r"kernel reaches_beyond, invocation 3: `x` has 4 elements, none at 4"),
+        (
+            differs,
+            r"value of uniform\(\) at test_language_errors.py:\d+: invocation 0 has 0, invocation 2 has 1",
+        ),
+        (
+            told_to_some,
+            r"not all invocations reach uniform\(\) at test_language_errors.py:\d+; ended: \[0\]",
+        ),
     ],
-    ids=["race", "barrier", "bounds"],
+    ids=["race", "barrier", "bounds", "uniform", "uniform for some"],
 )
 def test_the_emulator_finds_what_a_device_would_not(made: Kernel, wanted: str) -> None:
     with pytest.raises(BackendError, match=wanted):
