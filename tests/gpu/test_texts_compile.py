@@ -1,13 +1,13 @@
 """Every kernel's text for features that no device here offers, read by compilers that know these features.
 
-clang is what drivers of OpenCL are made of; wgpu's own compiler checks a text before a driver sees it.
+clang is what drivers of OpenCL are made of; wgpu's own compiler checks a text before a driver sees it, and
+so does Tint, Chromium's, which refuses what wgpu's takes: barriers that it cannot see to be reached by all.
 Nothing is run: what the texts mean is for the emulator and for devices.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,14 +20,16 @@ from graphml_gpu.language import PORTABLE, Features, Specialised
 from graphml_gpu.language.intrinsics import OPENCL_PREAMBLE
 from graphml_opencl.programs import standard
 
+from tests.gpu import clang as compiler
 from tests.gpu.cover import GRAPHICS, SUBGROUPS, kernels, of_the_language, written
+from tests.gpu.dawn import complaints
 from tests.gpu.language.devices import open_driver
-from tests.gpu.language.examples import EVERYTHING
+from tests.gpu.language.examples import EVERYTHING, counts_up
 
 EXTENSIONS = {
     "subgroups": ("cl_khr_subgroups", "cl_khr_subgroup_shuffle"),
     "f16": ("cl_khr_fp16",),
-    "dot4": ("cl_khr_integer_dot_product",),
+    "dot4": ("cl_khr_integer_dot_product", "__opencl_c_integer_dot_product_input_4x8bit_packed"),
 }
 """What a device has that offers a feature; it has no other."""
 FACTS = {"no feature": GRAPHICS, **{f"subgroups {name}": facts for name, facts in SUBGROUPS.items()}}
@@ -38,16 +40,16 @@ ALONE = {
     "dot4": replace(PORTABLE, dot4=True),
     "everything": EVERYTHING,
 }
-NO_CLANG = "no clang on the path to read OpenCL C that PoCL cannot; install it: apt-get install clang"
+OF_THE_ENGINE = {"positions", "sequences", "lengths", "table", "block_table", "settings"}
+"""What kernels are given by the engine: inputs of the graph, which nothing writes in any model."""
 
 
 @cache
-def clang() -> str:
-    """The newest clang; without one the test is skipped, but where CI runs it fails."""
-    names = ["clang", *(f"clang-{version}" for version in range(40, 13, -1))]
-    found = next(filter(None, map(shutil.which, names)), None)
+def clang() -> Path:
+    """The newest clang; without one that is new enough the test is skipped, but where CI runs it fails."""
+    found, missing = compiler.newest(os.environ.get("PATH", ""))
     if found is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(NO_CLANG)
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(missing)
     assert found is not None
     return found
 
@@ -66,7 +68,7 @@ def read_by_clang(some: Sequence[Specialised], features: Features, folder: Path)
     together = folder / "together.cl"
     together.write_text("\n".join(whole) + "\n")
     options = ["-x", "cl", standard(features), "-target", "spir64", "-Xclang", f"-cl-ext={extensions}"]
-    command = [clang(), *options, "-fsyntax-only", "-w", "-ferror-limit=0", str(together)]
+    command = [str(clang()), *options, "-fsyntax-only", "-w", "-ferror-limit=0", str(together)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert bool(run.returncode) == bool(run.stderr)
     return run.stderr
@@ -112,3 +114,43 @@ def made_by_wgpu(some: Sequence[Specialised]) -> None:
     values, numbers = driver.buffer(1024, "values"), driver.buffer(1024, "numbers")
     for kernel in some:
         driver.record([Bound(kernel, ((values, 0, 1024),) * len(kernel.buffers), (numbers, 0, 1024))])
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_tint_takes_every_kernel(name: str) -> None:
+    """Bound as in a model: what nodes make lies in the arena, of which some is written, so all of it is."""
+    made = kernels(FACTS[name])
+    assert complaints((one, {b.name for b in one.buffers} - OF_THE_ENGINE) for one in made) == []
+
+
+def test_tint_takes_the_whole_language() -> None:
+    assert complaints((one, ()) for features in ALONE.values() for one in of_the_language(features)) == []
+
+
+def test_tint_wants_to_be_told_what_is_uniform() -> None:
+    """So that the tests above can fail. wgpu does not ask."""
+    told, untold = counts_up.specialise(), counts_up.specialise(TOLD=False)
+    assert complaints([(told, ())]) == []
+    (complaint,) = complaints([(untold, ())])
+    assert "'workgroupBarrier' must only be called from uniform control flow" in complaint
+    made_by_wgpu([told, untold])
+
+
+def test_the_newest_clang_is_taken(tmp_path: Path) -> None:
+    def make(folder: str, name: str, version: str) -> Path:
+        file = tmp_path / folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"#!/bin/sh\necho {version}\n")
+        file.chmod(0o755)
+        return file
+
+    path, llvm = str(tmp_path / "bin"), tmp_path / "lib"
+    assert compiler.newest(path, llvm)[1].startswith("there is no clang; ")
+    old = make("bin", "clang", "14.0.6")
+    make("bin", "clang-format-19", "19.1.7")
+    assert compiler.newest(path, llvm) == (None, compiler.newest(path, llvm)[1])
+    assert compiler.newest(path, llvm)[1].startswith(f"clang is version 14 ({old}); ")
+    of_pocl = make("lib/llvm-15/bin", "clang", "15.0.6")
+    assert compiler.newest(path, llvm) == (of_pocl, "")
+    on_path = make("bin", "clang-16", "16.0.6")
+    assert compiler.newest(path, llvm) == (on_path, "")
