@@ -5,7 +5,12 @@ Texts say what was wanted, what came, and name the file, key, tensor, node or ar
 
 
 class GraphmlError(Exception):
-    """Base of all errors that graphml raises on purpose."""
+    """Base of all errors that graphml raises on purpose.
+
+    located: whether the text names the line of the user's code already.
+    """
+
+    located = False
 
 
 class UsageError(GraphmlError):

@@ -21,11 +21,16 @@ from typing import Any, Protocol
 
 from graphml.engine.pooling import PLAIN, Rank
 from graphml.errors import ArchitectureError, GraphError, UsageError
+from graphml.ir.arguments import checked
 from graphml.ir.builder import told_weights
 from graphml.ir.dtype import dtype
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.ir.op import Type
+from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.shape import fixed
+from graphml.ir.source import callers
+from graphml.ir.wanted import Count
 from graphml.weights import Metadata, Tensor
 
 OUTPUTS = ("logits", "embeddings")  # what an architecture may give; the first unless it says otherwise
@@ -33,12 +38,13 @@ EMBEDDING = "token_embd.weight"  # GGUF's name for the table with a row for each
 
 
 def described(error: Exception) -> str:
-    """What went wrong in an architecture's own code, and in which line."""
+    """What went wrong in an architecture's own code, and in which line of it."""
     text = f"{type(error).__name__}: {error}"
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = [(one.filename, one.lineno or 0) for one in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError) or not frames:  # that names the line itself
         return text
-    return f"{text} (at {frames[-1].filename}:{frames[-1].lineno})"
+    file, line = frames[-1]
+    return text + (callers(reversed(frames)) or f" (at {file}:{line})")
 
 
 @contextmanager
@@ -163,6 +169,9 @@ class Keys:
         return self.metadata.describe("tokenizer.ggml.tokens").count or 0
 
 
+method = checked("weights", lambda self: self.g)
+
+
 class Tensors:
     """The file's tensors as nodes, by GGUF name without `.weight`; remembers which were used.
 
@@ -179,28 +188,42 @@ class Tensors:
         self._used: set[str] = set() if used is None else used
         self.scales: Tensors = self  # where `.scale`s are looked for
         self._absent: list[str] = []  # asked for, to see which of several ways the file goes
+        self._left_out: dict[str, str] = {}  # tensor that the file has -> the pattern that leaves it out
 
+    @method
     def get(self, *names: str) -> Node | None:
         """The first of the named tensors that the file has."""
+        return self._get(*names)
+
+    def _get(self, *names: str) -> Node | None:
         for name in names:
             for full in (f"{self._prefix}{name}", f"{self._prefix}{name}.weight"):
                 tensor = self._tensors.get(full)
                 if tensor is not None:
                     self._used.add(full)
-                    node = self.g.weight(full, dtype(tensor.dtype), tensor.shape)
+                    node = self.g.leaf(weight_leaf, full, Type(dtype(tensor.dtype), tensor.shape))
                     return self.g.dequantize(node) if len(tensor.shape) == 1 else node
         self._absent += [name for name in names if not name.endswith((".bias", ".scale"))]
         return None
 
+    @method
     def __getitem__(self, name: str) -> Node:
         """The tensor; an `ArchitectureError` says which is missing."""
-        others = [f"{self._prefix}{other}.weight" for other in dict.fromkeys(self._absent) if other != name]
-        node = self.get(name)
-        if node is None:
-            nor = f", nor is {', '.join(others)}" if others else ""
-            raise ArchitectureError(f"tensor {self._prefix}{name}.weight is wanted and not in the file{nor}")
-        return node
+        return self._want(name)
 
+    def _want(self, name: str) -> Node:
+        node = self._get(name)
+        if node is not None:
+            return node
+        full = f"{self._prefix}{name}.weight"
+        pattern = self._left_out.get(full, self._left_out.get(f"{self._prefix}{name}"))
+        if pattern is not None:
+            raise ArchitectureError(f"tensor {full} is left out by without({pattern!r})")
+        others = [f"{self._prefix}{other}.weight" for other in dict.fromkeys(self._absent) if other != name]
+        nor = f", nor is {', '.join(others)}" if others else ""
+        raise ArchitectureError(f"tensor {full} is wanted and not in the file{nor}")
+
+    @method
     def linear(
         self,
         x: Node,
@@ -208,7 +231,7 @@ class Tensors:
         out: str | None = None,
         scale_last: bool = False,
         scaled: bool = True,
-        rows: int | None = None,
+        rows: Count | None = None,
     ) -> Node:
         """X times the tensor, times its `.scale`, plus its `.bias`, as far as the file has them.
 
@@ -216,14 +239,14 @@ class Tensors:
         scale_last: the scale multiplies the sum with the bias, as llama.cpp has it in feed-forwards.
         scaled: see `scale`. rows: how many the matrix must have, if anything is known of it.
         """
-        matrix = self[name]
+        matrix = self._want(name)
         if len(matrix.shape) == 1:
             matrix = self.g.reshape(matrix, 1, fixed(matrix.shape[0]), keep=0)
         if rows is not None and matrix.shape[0] != rows:
             raise ArchitectureError(
-                f"tensor {self._prefix}{name}.weight: wanted {rows} rows; got {self[name].type}"
+                f"tensor {self._prefix}{name}.weight: wanted {rows} rows; got {self._want(name).type}"
             )
-        extras = [(self.g.mul, self.scale(name, scaled)), (self.g.add, self.get(f"{name}.bias"))]
+        extras = [(self.g.mul, self.scale(name, scaled)), (self.g.add, self._get(f"{name}.bias"))]
         todo = [(apply, node) for apply, node in extras if node is not None]
         y = self.g.mul_mat(matrix, x, name=None if todo else out)
         for i, (apply, node) in enumerate(reversed(todo) if scale_last else todo, 1):
@@ -236,13 +259,15 @@ class Tensors:
         NVFP4 weights mean nothing without it. Beside other formats llama.cpp reads it in some feed-forwards
         only: unless `scaled`, it is left out there.
         """
-        return self.scales.get(f"{name}.scale") if scaled or self[name].dtype.name == "nvfp4" else None
+        return self.scales._get(f"{name}.scale") if scaled or self._want(name).dtype.name == "nvfp4" else None
 
+    @method
     def logits(self, x: Node, name: str = "logits") -> Node:
         """X times the matrix `output`, or the embedding where the file has no such."""
         self.g.hidden = x
-        return self.linear(x, "output" if self.get("output") else "token_embd", name)
+        return self.linear(x, "output" if self._get("output") else "token_embd", name)
 
+    @method
     def layers(
         self, blocks: int | Sequence[int], own_scales: bool = False, prefix: str = "blk"
     ) -> Iterator[Layer]:
@@ -256,14 +281,18 @@ class Tensors:
             with self.g.scope(f"layers.{index}"):
                 last = index == len(numbers) - 1
                 layer = Layer(self.g, self._tensors, f"{prefix}.{number}.", self._used, index, last)
+                layer._left_out = self._left_out
                 if own_scales:
                     layer.scales = Tensors(self.g, self._tensors, f"{prefix}.{index}.", self._used)
                 yield layer
 
+    @method
     def without(self, pattern: str) -> Tensors:
         """The tensors but for those that a pattern (`*.attn_output.bias`) finds, which go unused."""
         kept = {name: one for name, one in self._tensors.items() if not fnmatch.fnmatch(name, pattern)}
-        return Tensors(self.g, kept, self._prefix, self._used)
+        found = Tensors(self.g, kept, self._prefix, self._used)
+        found._left_out = self._left_out | {name: pattern for name in self._tensors if name not in kept}
+        return found
 
     def unused(self) -> list[str]:
         """Tensors of the file that nobody asked for."""
@@ -286,6 +315,7 @@ class Layer(Tensors):
         self.index = index
         self.is_last = is_last
 
+    @method
     def wanted(self, x: Node) -> Node:
         """In the last layer only the rows of x whose logits are wanted; x itself before that."""
         return self.g.wanted_rows(x) if self.is_last else x

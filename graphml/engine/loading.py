@@ -34,13 +34,13 @@ def read_architecture(file: ModelFile, arch_file: Path | None = None) -> tuple[A
         _check_width(file, f"{name}.embedding_length")
     except ArchitectureError as error:
         raise ArchitectureError(f"{file.path}: {error}") from None
-    except (TypeError, ZeroDivisionError, OverflowError) as error:
-        raise WeightsError(
-            f"{file.path}: the metadata of architecture {name!r} make no sense: {error}"
-        ) from None
     except GraphmlError:
         raise
     except Exception as error:  # an architecture may be a stranger's file
+        if arch_file is None and isinstance(error, TypeError | ZeroDivisionError | OverflowError):
+            raise WeightsError(
+                f"{file.path}: the metadata of architecture {name!r} make no sense: {error}"
+            ) from None
         raise ArchitectureError(f"{file.path}: architecture {name!r}: {described(error)}") from error
     return known, config
 

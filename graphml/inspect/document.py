@@ -18,9 +18,10 @@ from graphml.backend import Backend, Device, Plan
 from graphml.engine.parts import PartsDevice
 from graphml.inspect.layers import equal_layers, layer_of
 from graphml.ir.graph import Graph
-from graphml.ir.node import Node, Source
+from graphml.ir.node import Node
 from graphml.ir.op import Attribute, plain_bytes
 from graphml.ir.shape import Shape, Symbol
+from graphml.ir.source import Source
 from graphml.passes.fusion import FusionLog
 
 FORMAT = "graphml-1"

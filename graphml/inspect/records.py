@@ -14,9 +14,10 @@ from graphml.errors import GraphError, UsageError
 from graphml.inspect.document import FORMAT, Document, Record, nodes_of
 from graphml.ir.dtype import dtype
 from graphml.ir.graph import Graph
-from graphml.ir.node import Node, Source
+from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Op, Type
 from graphml.ir.shape import Dim, Symbol
+from graphml.ir.source import Source
 from graphml.ir.text import parse, parse_type
 from graphml.passes.fusion import all_ops
 

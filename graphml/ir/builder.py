@@ -1,48 +1,42 @@
 """Builds graphs: makes nodes, infers their types, names them by scope and remembers the user's source line.
 
-The thin methods for the single ops stand in `language.py`.
+Knows ops as values; the methods for the single ops are functions in `methods`, gathered in `language.py`.
 """
 
 from __future__ import annotations
 
-import os
-import sys
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from types import FrameType, MappingProxyType
+from types import MappingProxyType
 from typing import Self
 
 from graphml.errors import GraphError, ShapeError
+from graphml.ir.arguments import method
 from graphml.ir.dtype import DType
 from graphml.ir.graph import Graph, make_graph
-from graphml.ir.node import Node, Source
+from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Attributes, Op, Type
-from graphml.ir.ops.layout import part
 from graphml.ir.ops.leaf import input_leaf, state_leaf, weight_leaf
 from graphml.ir.shape import Shape
+from graphml.ir.source import caller
 
-_OWN_FOLDER = str(Path(__file__).parents[1]) + os.sep
-
-
-def caller() -> Source | None:
-    """The innermost line of code outside the package `graphml`: an architecture's, or the user's."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_OWN_FOLDER):
-        frame = frame.f_back
-    return Source(frame.f_code.co_filename, frame.f_lineno) if frame is not None else None
+_NONE: Attributes = MappingProxyType({})
 
 
-def complete(op: Op, given: Mapping[str, Attribute]) -> Mapping[str, Attribute]:
+def complete(op: Op, given: Mapping[str, Attribute]) -> Attributes:
     """The attributes of an op, defaults filled in; unknown or missing ones are a `GraphError`."""
-    unknown = sorted(set(given) - set(op.attributes))
-    if unknown:
-        raise GraphError(f"[{op.name}] has no attribute {unknown[0]!r}; it has {sorted(op.attributes)}")
-    full = {name: given.get(name, default) for name, default in op.attributes.items()}
-    known = {name: value for name, value in full.items() if value is not None}
-    missing = [name for name in full if name not in known]
-    if missing:
-        raise GraphError(f"[{op.name}] wanted attribute {missing[0]!r}; got {sorted(given)}")
+    if not op.attributes and not given:
+        return _NONE
+    full = {**op.attributes, **given}
+    if len(full) > len(op.attributes):
+        unknown = next(name for name in full if name not in op.attributes)
+        raise GraphError(f"[{op.name}] has no attribute {unknown!r}; it has {sorted(op.attributes)}")
+    known: dict[str, Attribute] = {}
+    for name, value in full.items():
+        if value is None:
+            raise GraphError(f"[{op.name}] wanted attribute {name!r}; got {sorted(given)}")
+        known[name] = value
     return MappingProxyType(known)
 
 
@@ -51,11 +45,26 @@ def infer_type(op: Op, inputs: Sequence[Type], attributes: Attributes) -> Type:
     try:
         return op.infer(inputs, attributes)
     except GraphError as error:
-        raise type(error)(f"[{op.name}] {error}") from None
+        told = type(error)(f"[{op.name}] {error}")
+        told.located = error.located
+        raise told from None
     except (ValueError, IndexError):  # a shape rule unpacks its operands and looks at their dimensions
         raise ShapeError(
             f"[{op.name}] takes operands of another number or rank; got {list(inputs)}"
         ) from None
+
+
+def other_order(op: Op, nodes: Sequence[Node], attributes: Attributes) -> str:
+    """For an error: the order in which two or three operands that do not fit would do."""
+    if len(nodes) not in (2, 3):
+        return ""
+    for order in itertools.permutations(nodes):
+        try:
+            infer_type(op, [node.type for node in order], attributes)
+        except GraphError:
+            continue
+        return f"; they fit in the order {', '.join('%' + node.name for node in order)}"
+    return ""
 
 
 def nearest_weights(node: Node) -> list[Node]:
@@ -77,75 +86,88 @@ def told_weights(nodes: Sequence[Node]) -> str:
 
 
 class BaseBuilder:
-    """Collects nodes in the order in which they are made."""
+    """Collects nodes in the order in which they are made.
+
+    nodes: the nodes so far; as a dictionary, for arguments are looked up in it.
+    """
 
     def __init__(self) -> None:
-        self._nodes: list[Node] = []
+        self.nodes: dict[Node, None] = {}
         self._names: dict[str, int] = {}
-        self._scopes: list[str] = []
+        self._prefix = ""
         self._leaves: dict[str, Node] = {}
-        self._current_states: dict[str, Node] = {}
 
+    @property
+    def scope_name(self) -> str:
+        """What the names of nodes begin with here: the open scopes, joined by dots."""
+        return self._prefix.removesuffix(".")
+
+    @method
     @contextmanager
     def scope(self, name: str) -> Iterator[Self]:
         """Put `name.` before the names of all nodes made within."""
-        self._scopes.append(name)
+        before = self._prefix
+        self._prefix = f"{before}{name}."
         try:
             yield self
         finally:
-            self._scopes.pop()
+            self._prefix = before
 
+    @method
     def make(self, op: Op, *inputs: Node, name: str | None = None, **attributes: Attribute) -> Node:
-        """A new node. An error (`ShapeError`) names the op, the types and the caller's line."""
-        source = caller()
+        """A new node of any op. An error (`ShapeError`) names the op, the types and the caller's line."""
+        return self.record(op, *inputs, name=name, **attributes)
+
+    def record(self, op: Op, *inputs: Node, name: str | None = None, **attributes: Attribute) -> Node:
+        """As `make`, for methods, which have checked their arguments."""
         full = complete(op, attributes)
         try:
             made = infer_type(op, [node.type for node in inputs], full)
         except GraphError as error:
-            where = f" (at {source})" if source else ""
-            scope = f" in {'.'.join(self._scopes)}" if self._scopes else ""
             found = told_weights(inputs)
-            raise type(error)(f"{error}{f'; from {found}' if found else ''}{scope}{where}") from None
-        node = Node(op, inputs, made, self._unique(name or op.name), full, source)
-        self._nodes.append(node)
+            order = other_order(op, inputs, full)
+            told = type(error)(f"{error}{order}{f'; from {found}' if found else ''}")
+            told.located = error.located
+            raise told from None
+        node = Node(op, inputs, made, self._unique(name or op.name), full, caller())
+        self.nodes[node] = None
         return node
 
-    def results(self, node: Node) -> tuple[Node, ...]:
-        """The node itself; where it has several results, the nodes through which they are read."""
-        if not node.type.parts:
-            return (node,)
-        return tuple(self.make(part, node, index=i) for i in range(len(node.type.parts)))
-
+    @method
     def input(self, name: str, dtype: DType, shape: Shape) -> Node:
         """A value given at every step; asked for again by its name, it is the same node."""
-        return self._leaf(input_leaf, name, Type(dtype, shape))
+        return self.leaf(input_leaf, name, Type(dtype, shape))
 
+    @method
     def weight(self, name: str, dtype: DType, shape: Shape) -> Node:
         """A tensor of the model file, by the file's name of it."""
-        return self._leaf(weight_leaf, name, Type(dtype, shape))
+        return self.leaf(weight_leaf, name, Type(dtype, shape))
 
+    @method
     def state(self, name: str, dtype: DType, shape: Shape) -> Node:
         """A value kept between steps; zeros at first."""
-        return self._leaf(state_leaf, name, Type(dtype, shape))
+        return self.leaf(state_leaf, name, Type(dtype, shape))
 
+    @method
     def finish(self, **outputs: Node) -> Graph:
         """The graph of the named outputs and of every change of state."""
-        return make_graph(self._nodes, outputs)
+        return make_graph(self.nodes, outputs)
 
-    def _leaf(self, op: Op, name: str, kind: Type) -> Node:
+    def leaf(self, op: Op, name: str, kind: Type) -> Node:
+        """The leaf called `name`; whenever it is asked for, the same node, which must be of the same type."""
         known = self._leaves.get(name)
         if known is None:
             if name in self._names:  # a leaf is found by its name alone, so it cannot get another
                 raise GraphError(f"{op.name} {name!r} is asked for after a node was called so")
             known = Node(op, (), kind, self._unique(name, scoped=False), source=caller())
             self._leaves[name] = known
-            self._nodes.append(known)
+            self.nodes[known] = None
         if known.op is not op or known.type != kind:
             raise GraphError(f"{name!r} is {known.op.name} {known.type} already; got {op.name} {kind}")
         return known
 
     def _unique(self, name: str, scoped: bool = True) -> str:
-        full = ".".join([*self._scopes, name]) if scoped else name
+        full = self._prefix + name if scoped else name
         count = self._names.get(full, 0)
         self._names[full] = count + 1
         return full if count == 0 else self._unique(f"{full}_{count}", scoped=False)

@@ -23,7 +23,7 @@ def decomposition(op: Op, inputs: Sequence[Type], attributes: Attributes) -> Gra
         raise GraphError(f"[{op.name}] is a plain op")
     g = Builder()
     operands = [g.input(f"operand_{i}", kind.dtype, kind.shape) for i, kind in enumerate(inputs)]
-    made = op.decompose(g, *operands, **attributes)
+    made: Node | tuple[Node, ...] = op.decompose(g, *operands, **attributes)
     return g.finish(**as_outputs(made if isinstance(made, tuple) else (made,), isinstance(made, tuple)))
 
 

@@ -8,22 +8,14 @@ from types import MappingProxyType
 
 from graphml.ir.dtype import DType
 from graphml.ir.op import Attribute, Op, Type
+from graphml.ir.operators import without_operators
 from graphml.ir.shape import Shape
+from graphml.ir.source import Source
 
 _NO_ATTRIBUTES: Mapping[str, Attribute] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Source:
-    """A line of the user's code."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
-
-
+@without_operators
 @dataclass(frozen=True, eq=False)
 class Node:
     """One value of a graph and how it is computed. Two nodes are equal when they are the same object.

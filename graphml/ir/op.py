@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,6 @@ from numpy.typing import NDArray
 from graphml.errors import GraphError
 from graphml.ir.dtype import PARTS, DType
 from graphml.ir.shape import Shape, bounds, show
-
-if TYPE_CHECKING:
-    from graphml.ir.node import Node
 
 Array = NDArray[Any]
 Attribute = int | float | str | bool | tuple[int, ...] | tuple[float, ...]
@@ -120,7 +117,7 @@ class Op:
     view: the output is input 0 seen differently; it has no storage of its own.
     writes: the input (a state) that the op changes; the output stands for the changed state, unless
     recurrent: it reads the state too, and its output is a value of its own.
-    decompose: for a fused op: builds the same from plain ops; gives a tuple where it has several results.
+    decompose: of a fused op, see `graphml.ir.fused`.
     commutative: the first two inputs may be swapped.
     """
 
@@ -134,7 +131,7 @@ class Op:
     view: bool = False
     writes: int | None = None
     recurrent: bool = False
-    decompose: Callable[..., Node | tuple[Node, ...]] | None = None
+    decompose: Callable[..., Any] | None = None
     commutative: bool = False
 
     def __repr__(self) -> str:

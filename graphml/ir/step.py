@@ -1,6 +1,6 @@
 """The inputs of a step, which every graph of a model shares, and the bounds of its dimensions.
 
-Knows names, types and shapes of inputs; nothing of ops.
+Knows names, types and shapes of inputs; nothing of what is computed of them.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 from graphml.ir.builder import BaseBuilder
 from graphml.ir.dtype import I32, dtype
 from graphml.ir.node import Node
+from graphml.ir.op import Type
+from graphml.ir.ops.leaf import input_leaf
 from graphml.ir.shape import Symbol
 
 
@@ -47,44 +49,44 @@ class StepBuilder(BaseBuilder):
     @property
     def tokens(self) -> Node:
         """Token ids, i32 [T]."""
-        return self.input("tokens", I32, (self.n_tokens,))
+        return self.leaf(input_leaf, "tokens", Type(I32, (self.n_tokens,)))
 
     @property
     def positions(self) -> Node:
         """Position of each token in its sequence, i32 [T]."""
-        return self.input("positions", I32, (self.n_tokens,))
+        return self.leaf(input_leaf, "positions", Type(I32, (self.n_tokens,)))
 
     @property
     def sequences(self) -> Node:
         """Row of each token in the block table, i32 [T]."""
-        return self.input("sequences", I32, (self.n_tokens,))
+        return self.leaf(input_leaf, "sequences", Type(I32, (self.n_tokens,)))
 
     @property
     def cells(self) -> Node:
         """Cache cell that each token's key and value go to, i32 [T]."""
-        return self.input("cells", I32, (self.n_tokens,))
+        return self.leaf(input_leaf, "cells", Type(I32, (self.n_tokens,)))
 
     @property
     def block_table(self) -> Node:
         """Cache blocks of each sequence, i32 [S, B]."""
-        return self.input("block_table", I32, (self.n_sequences, self.n_blocks))
+        return self.leaf(input_leaf, "block_table", Type(I32, (self.n_sequences, self.n_blocks)))
 
     @property
     def lengths(self) -> Node:
         """Tokens that each sequence holds after this step, i32 [S]."""
-        return self.input("lengths", I32, (self.n_sequences,))
+        return self.leaf(input_leaf, "lengths", Type(I32, (self.n_sequences,)))
 
     @property
     def wanted(self) -> Node:
         """Rows whose logits are wanted, i32 [O]."""
-        return self.input("wanted", I32, (self.n_outputs,))
+        return self.leaf(input_leaf, "wanted", Type(I32, (self.n_outputs,)))
 
     @property
     def source_table(self) -> Node:
         """Cache blocks of each sequence's source text, which an encoder has read, i32 [S, B]."""
-        return self.input("source_table", I32, (self.n_sequences, self.n_blocks))
+        return self.leaf(input_leaf, "source_table", Type(I32, (self.n_sequences, self.n_blocks)))
 
     @property
     def source_lengths(self) -> Node:
         """Tokens of each sequence's source text, i32 [S]."""
-        return self.input("source_lengths", I32, (self.n_sequences,))
+        return self.leaf(input_leaf, "source_lengths", Type(I32, (self.n_sequences,)))

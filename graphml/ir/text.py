@@ -19,9 +19,10 @@ from urllib.parse import quote, unquote
 from graphml.errors import GraphError
 from graphml.ir.dtype import dtype
 from graphml.ir.graph import Graph
-from graphml.ir.node import Node, Source
+from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Op, Type
 from graphml.ir.shape import Dim, Symbol
+from graphml.ir.source import Source
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _LINE = re.compile(

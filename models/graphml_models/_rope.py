@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from graphml.engine.architecture import Keys, Layer, Tensors
 from graphml.ir.language import Builder
@@ -14,7 +15,7 @@ class Rope:
     """n_rot: dimensions that rotate; scaling: attributes of the `rope_table` op; long: see `table`."""
 
     n_rot: int
-    scaling: dict[str, float] = field(default_factory=dict)
+    scaling: dict[str, Any] = field(default_factory=dict)
     long: bool = False
 
     def table(self, g: Builder, weights: Tensors | Layer) -> Node:
@@ -48,7 +49,7 @@ def read_rope(keys: Keys, head_dim: int, n_ctx: int) -> Rope:
     kind, n_rot = keys.text("rope.scaling.type", "linear"), keys.integer("rope.dimension_count", head_dim)
     factor = keys.number("rope.scaling.factor", keys.number("rope.scale_linear", 0.0))
     original = keys.integer("rope.scaling.original_context_length", n_ctx)
-    scaling = {
+    scaling: dict[str, Any] = {
         "freq_base": keys.number("rope.freq_base", 10000.0),
         "attn_factor": keys.number("rope.scaling.attn_factor", 1.0),
     }

@@ -1,0 +1,203 @@
+"""Methods that check their arguments: what each may be is its annotation (`wanted.py`).
+
+An error (`GraphError`) names the method, the argument, what was wanted, what came and the line of the caller.
+Knows nothing of single methods.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections import defaultdict
+from collections.abc import Callable
+from inspect import Parameter
+from typing import Any, Protocol, TypeVar, cast
+
+import numpy as np
+
+from graphml.errors import ArchitectureError, GraphError, GraphmlError, ShapeError
+from graphml.ir.node import Node
+from graphml.ir.source import called_from
+from graphml.ir.suggestion import meant
+from graphml.ir.wanted import NODE, Nodes, Wanted, wanted_by
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Located = TypeVar("Located", bound=GraphmlError)
+Test = Callable[[Any, Nodes], bool] | None
+"""What must be true of a value; None: that it is a node of the graph, which is asked most often."""
+
+
+class Owner(Protocol):
+    """What arguments are checked for: the graph that is being built."""
+
+    @property
+    def nodes(self) -> Nodes:
+        """The nodes so far."""
+        ...
+
+    @property
+    def scope_name(self) -> str:
+        """What the names of nodes begin with here."""
+        ...
+
+
+class _Parameters:
+    """What a method takes after its first argument, the object that it is a method of."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.signature = inspect.signature(function)
+        _, *parameters = self.signature.parameters.values()
+        self.wanted = {one.name: _declared(function, one.annotation) for one in parameters}
+        kinds: defaultdict[object, list[str]] = defaultdict(list)
+        for one in parameters:
+            kinds[one.kind].append(one.name)
+        self.names = [*kinds[Parameter.POSITIONAL_OR_KEYWORD], *kinds[Parameter.KEYWORD_ONLY]]
+        self.rest, self.more = kinds[Parameter.VAR_POSITIONAL], kinds[Parameter.VAR_KEYWORD]
+        self.in_order = tuple(self._test(name) for name in kinds[Parameter.POSITIONAL_OR_KEYWORD])
+        self.by_name = {name: self._test(name) for name in self.names}
+        self.rest_test: Test = self._test(self.rest[0]) if self.rest else _never
+        self.more_test: Test = self._test(self.more[0]) if self.more else _never
+
+    def _test(self, name: str) -> Test:
+        wanted = self.wanted[name]
+        return None if wanted is NODE else wanted.holds
+
+    def fit(self, given: tuple[Any, ...], named: dict[str, Any], nodes: Nodes) -> bool:
+        """Whether every argument is what is wanted. Runs for every node that is built."""
+        tests = self.in_order
+        if len(given) > len(tests):
+            tests += (self.rest_test,) * (len(given) - len(tests))
+        try:
+            for test, value in zip(tests, given, strict=False):
+                if value not in nodes if test is None else not test(value, nodes):
+                    return False
+            for name, value in named.items():
+                test = self.by_name.get(name, self.more_test)
+                if value not in nodes if test is None else not test(value, nodes):
+                    return False
+        except TypeError:  # what cannot be looked up is no node
+            return False
+        return True
+
+    def refusal(self, given: tuple[Any, ...], named: dict[str, Any], nodes: Nodes) -> str:
+        """What is wrong with the first argument that does not fit."""
+        names = [*self.names[: len(self.in_order)], *self.rest * len(given)]
+        for name, value in [*zip(names, given, strict=False), *named.items()]:
+            known = name if name in self.wanted else next(iter(self.more), "")
+            if not known:
+                near = meant(name, self.names)
+                has = f"did you mean {near!r}? It has" if near else "it has"
+                return f"has no argument {name!r}: {has} {', '.join(self.names)}"
+            wanted = self.wanted[known]
+            if not wanted.holds(value, nodes):
+                stranger = " of another graph" if isinstance(value, Node) and value not in nodes else ""
+                got = f"got {_described(value)}{stranger}{_advice(wanted, value)}"
+                return f"argument {name!r}: wanted {wanted.words}; {got}"
+        return f"takes {len(self.in_order)} arguments ({', '.join(self.names)}); got {len(given)}"
+
+
+_known: dict[tuple[str, str], Wanted] = {}
+
+
+def _declared(function: Callable[..., Any], annotation: str) -> Wanted:
+    """What an annotation wants, which is text until it is asked for; kept, since few are used many times."""
+    key = function.__module__, annotation
+    if key not in _known:
+        _known[key] = wanted_by(eval(annotation, function.__globals__))
+    return _known[key]
+
+
+def _never(value: Any, nodes: Nodes) -> bool:
+    return False
+
+
+def checked(spoken: str, owner: Callable[[Any], Owner] | None = None) -> Callable[[Function], Function]:
+    """Makes a function a method that checks its arguments.
+
+    spoken: what architectures call the object that it is a method of; owner: the builder behind that object,
+    if it is none itself.
+    """
+
+    def decorate(function: Function) -> Function:
+        called = f"[{spoken}.{function.__name__}]".replace(".__getitem__", "[]")
+        known: _Parameters | None = None
+
+        @functools.wraps(function)
+        def call(self: Any, *given: Any, **named: Any) -> Any:
+            nonlocal known
+            if known is None:  # not before: an annotation may name what comes later in its file
+                known = _Parameters(function)
+            g: Owner = self if owner is None else owner(self)
+            if not known.fit(given, named, g.nodes):
+                raise located(GraphError(f"{called} {known.refusal(given, named, g.nodes)}"), g)
+            try:
+                return function(self, *given, **named)
+            except (GraphError, ArchitectureError) as error:
+                raise located(error, g) from None
+            except TypeError as error:
+                raise _misfit(error, called, known, given, named, g) from None
+            except (IndexError, ValueError, ZeroDivisionError):  # it looks at dimensions that are not there
+                kinds = [repr(one.type) for one in (*given, *named.values()) if isinstance(one, Node)]
+                text = f"{called} takes operands of another number or rank; got {', '.join(kinds)}"
+                raise located(ShapeError(text), g) from None
+
+        return cast(Function, call)
+
+    return decorate
+
+
+method = checked("g")
+"""Makes a function whose first argument is a builder a method of it that checks its arguments."""
+
+
+def located(error: Located, g: Owner) -> Located:
+    """The error with the scope and the line of the caller's code, if it does not name them already."""
+    if error.located:
+        return error
+    scope = f" in {g.scope_name}" if g.scope_name else ""
+    told = type(error)(f"{error}{scope}{called_from()}")
+    told.located = True
+    return told
+
+
+def _misfit(
+    error: TypeError,
+    called: str,
+    known: _Parameters,
+    given: tuple[Any, ...],
+    named: dict[str, Any],
+    g: Owner,
+) -> Exception:
+    """The error for a missing argument or one that is given twice; of another kind, the error itself."""
+    try:
+        known.signature.bind(g, *given, **named)
+    except TypeError as reason:
+        return located(GraphError(f"{called} {reason}; it takes {', '.join(known.wanted)}"), g)
+    return error
+
+
+def _described(value: object) -> str:
+    if isinstance(value, Node):
+        return f"the node %{value.name}: {value.type}"
+    if isinstance(value, np.ndarray):
+        return f"a NumPy array {value.dtype}{list(value.shape)}"
+    if isinstance(value, tuple | list):
+        kinds = ", ".join(dict.fromkeys(type(one).__name__ for one in value))
+        return f"a {type(value).__name__} of {len(value)} ({kinds})"
+    if value is None or isinstance(value, str | int | float | np.generic):
+        return repr(value)[:100]
+    if inspect.isroutine(value):
+        return f"the function {value.__name__}, which is not called"
+    return f"a {type(value).__name__}"
+
+
+def _advice(wanted: Wanted, value: object) -> str:
+    if isinstance(value, np.generic) and wanted is not NODE:
+        return " (int() and float() make plain numbers)"
+    if isinstance(value, np.ndarray):
+        return " (tensors of the file come from weights, what is given at each step from g.input)"
+    if wanted is NODE and value is None:
+        return " (weights.get gives None for a tensor that the file lacks)"
+    if wanted is NODE and isinstance(value, int | float):
+        return " (for a number g.scale(x, factor, offset))"
+    return ""

@@ -1,0 +1,177 @@
+"""Methods of attention: keys and values are written to a cache, queries read it.
+
+Knows which state belongs to which layer; nothing of what is around attention in a layer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphml.errors import GraphError, UsageError
+from graphml.ir.arguments import method
+from graphml.ir.methods.layout import flatten
+from graphml.ir.node import Node
+from graphml.ir.ops import attention as ops
+from graphml.ir.ops import index, relative, sparse
+from graphml.ir.shape import Shape, fixed
+from graphml.ir.step import StepBuilder
+from graphml.ir.wanted import Count, Index, NonNegative
+
+
+@method
+def attend(
+    g: StepBuilder,
+    q: Node,
+    k: Node | None,
+    v: Node | None,
+    layer: Index,
+    scale: float,
+    window: Index = 0,
+    softcap: NonNegative = 0.0,
+    max_bias: NonNegative = 0.0,
+    sinks: Node | None = None,
+    causal: bool | None = None,
+    chunk: Index = 0,
+    selected: Node | None = None,
+    span: Count = 1,
+) -> Node:
+    """Write k and v to the cache of `layer`, attend to it with q: f32 [T, head * d_v].
+
+    q f32 [T, head, d], k [T, head_kv, d], v [T, head_kv, d_v]; head is a multiple of head_kv. v None: the
+    values are the keys, kept once. k None: nothing is written, the keys and values are those that attention
+    of `layer` has kept before in this graph. scale: of the scores, most often d ** -0.5.
+
+    causal: no token sees later ones (None: as the architecture says by `CAUSAL`); else it sees all that its
+    sequence holds after this step. window: how many tokens are seen, the token itself the last, 0 for all;
+    unless causal, half of them lie on either side. chunk: a token sees its own so many alone (Llama 4).
+    softcap: limit * tanh(scores / limit), 0 for none. max_bias: ALiBi (arXiv:2108.12409), 0 for none. sinks:
+    f32 [head], one more score of each head (gpt-oss). selected: by `select`, the spans of `span` positions
+    that a token sees, without window, chunk, softcap and max_bias.
+
+    >>> g.attend(q, k, v, layer=0, scale=16**-0.5)
+    %reshape: f32[T<=8, 64] = reshape(%attention)
+    """
+    causal = g.causal if causal is None else causal
+    if k is not None:
+        k_cache = _write(g, f"{g.caches}.{layer}.k", k)
+        g.kept[layer] = k_cache, k_cache if v is None else _write(g, f"{g.caches}.{layer}.v", v)
+    if layer not in g.kept:
+        raise GraphError(f"[g.attend] wanted keys and values of layer {layer}, which has kept none yet")
+    k_cache, v_cache = g.kept[layer]
+    places = g.positions, g.sequences, g.block_table
+    extra = () if sinks is None else (sinks,)
+    shared: dict[str, Any] = {"scale": scale, "block_size": g.block_size, "cache_dtype": g.cache_dtype.name}
+    if selected is not None:
+        operands = (q, k_cache, v_cache, *places, selected, *extra)
+        return flatten(g, g.record(sparse.selected_attention, *operands, span=span, **shared))
+    ahead = () if causal else (g.lengths,)
+    shared |= {"window": window, "chunk": chunk, "softcap": softcap, "max_bias": max_bias}
+    operands = (q, k_cache, v_cache, *places, *extra, *ahead)
+    return flatten(g, g.record(ops.attention, *operands, causal=causal, **shared))
+
+
+@method
+def select(
+    g: StepBuilder,
+    q: Node,
+    k: Node,
+    layer: Index,
+    n: Count,
+    span: Count = 1,
+    local: Index = 0,
+    weights: Node | None = None,
+) -> Node:
+    """Write k [T, 1, d] to the cache and name the n best spans of positions for q [T, head, d], i32.
+
+    A span is worth its best position; the last `local` ones are always among them. With weights f32 [T, head]
+    heads choose together, [T, 1, n], else each for itself, [T, head, n]; -1 where there are fewer. For
+    `attend(selected=...)`; see `graphml/ir/ops/sparse.py`.
+
+    >>> g.select(q, g.heads(g.columns(x, 0, 16), 1), layer=0, n=4)
+    %selected: i32[T<=8, 4, 4] = select_spans(%q, %cache_write, %positions, %sequences, %block_table)
+    """
+    k_cache = _write(g, f"{g.caches}.{layer}.index", k)
+    operands = (q, k_cache, g.positions, g.sequences, g.block_table, *(() if weights is None else (weights,)))
+    return g.record(
+        sparse.select_spans,
+        *operands,
+        name="selected",
+        n=n,
+        span=span,
+        local=local,
+        block_size=g.block_size,
+        cache_dtype=g.cache_dtype.name,
+    )
+
+
+@method
+def attend_relative(
+    g: StepBuilder, q: Node, k: Node, v: Node, layer: Index, bias: Node, scale: float = 1.0
+) -> Node:
+    """As `attend`, a bias f32 [buckets, head] being added to scores by distance (T5, arXiv:1910.10683).
+
+    >>> g.attend_relative(q, k, v, layer=0, bias=g.weight("distances", F32, (32, 4)))
+    %reshape: f32[T<=8, 64] = reshape(%relative_attention)
+    """
+    caches = _write(g, f"{g.caches}.{layer}.k", k), _write(g, f"{g.caches}.{layer}.v", v)
+    ahead = () if g.causal else (g.lengths,)
+    y = g.record(
+        relative.relative_attention,
+        *(q, *caches, g.positions, g.sequences, g.block_table, bias, *ahead),
+        scale=scale,
+        block_size=g.block_size,
+        causal=g.causal,
+        cache_dtype=g.cache_dtype.name,
+    )
+    return flatten(g, y)
+
+
+@method
+def keep_source(g: StepBuilder, k: Node, v: Node, layer: Index) -> None:
+    """Write k and v [T, head_kv, d] of a source text, to which the decoder's `layer` attends; see `encode`.
+
+    >>> g.keep_source(k, v, layer=0)
+    """
+    _write(g, f"source.{layer}.k", k)
+    _write(g, f"source.{layer}.v", v)
+
+
+@method
+def attend_source(g: StepBuilder, q: Node, layer: Index, n_head_kv: Count, scale: float) -> Node:
+    """Attend with q [T, head, d] to the whole source text of its sequence: f32 [T, head * d].
+
+    The keys and values [n_head_kv, d] are those that the encoder's graph has kept by `keep_source`. A
+    sequence without a source text gets zeros.
+
+    >>> g.attend_source(q, layer=0, n_head_kv=2, scale=16**-0.5)
+    %reshape: f32[T<=8, 64] = reshape(%cross_attention)
+    """
+    shape = g.n_cells, n_head_kv, q.shape[-1]
+    y = g.record(
+        ops.attention,
+        q,
+        _cache(g, f"source.{layer}.k", shape),
+        _cache(g, f"source.{layer}.v", shape),
+        *(g.positions, g.sequences, g.source_table, g.source_lengths),
+        name="cross_attention",
+        scale=scale,
+        block_size=g.block_size,
+        causal=False,
+        cache_dtype=g.cache_dtype.name,
+    )
+    return flatten(g, y)
+
+
+def _write(g: StepBuilder, name: str, x: Node) -> Node:
+    state = _cache(g, name, (g.n_cells, *x.shape[1:]))
+    return g.record(index.set_rows, state, x, g.cells, name="cache_write", to_dtype=g.cache_dtype.name)
+
+
+def _cache(g: StepBuilder, name: str, shape: Shape) -> Node:
+    kind = g.cache_dtype
+    if fixed(shape[-1]) % kind.block_elements:
+        raise UsageError(
+            f"kv: {kind.name} keeps blocks of {kind.block_elements} elements; {name} has heads of "
+            f"{shape[-1]}: choose f16, bf16 or f32"
+        )
+    return g.state(name, kind, shape)

@@ -1,0 +1,87 @@
+"""Methods that read by index, and that find indices."""
+
+from __future__ import annotations
+
+from graphml.ir.arguments import method
+from graphml.ir.node import Node
+from graphml.ir.ops import index as ops
+from graphml.ir.step import StepBuilder
+from graphml.ir.wanted import Count
+
+
+@method
+def rows(g: StepBuilder, table: Node, indices: Node, name: str | None = None) -> Node:
+    """Rows of a table [n, ...] of any dtype by indices i32 [T] or [T, k], each below n: f32 [T, (k,) ...].
+
+    >>> g.rows(w, g.tokens)
+    %get_rows: f32[T<=8, 64] = get_rows(%w, %tokens)
+    """
+    return _rows(g, table, indices, name)
+
+
+@method
+def wanted_rows(g: StepBuilder, x: Node) -> Node:
+    """Of x f32 [T, ...] the rows whose logits are wanted, [O, ...]; x itself where these are all.
+
+    >>> g.wanted_rows(x)
+    %get_rows: f32[O<=4, 64] = get_rows(%x, %wanted)
+    """
+    return x if g.n_outputs == g.n_tokens else _rows(g, x, g.wanted)
+
+
+@method
+def embed(g: StepBuilder, table: Node, tokens: Node) -> Node:
+    """Embeddings f32 [T, D] of the tokens i32 [T]: rows of a table [n_vocab, D] of any dtype.
+
+    >>> g.embed(w, g.tokens)
+    %embedding: f32[T<=8, 64] = get_rows(%w, %tokens)
+    """
+    return _rows(g, table, tokens, "embedding")
+
+
+@method
+def top_k(g: StepBuilder, x: Node, k: Count, name: str | None = None) -> Node:
+    """Indices of the k largest of the last dimension, i32 [..., k], largest first; of equals the first.
+
+    >>> g.top_k(x, 2)
+    %top_k: i32[T<=8, 2] = top_k(%x)
+    """
+    return g.record(ops.top_k, x, name=name, k=k)
+
+
+@method
+def best_groups(
+    g: StepBuilder, x: Node, n_group: Count, n_group_used: Count, name: str | None = None
+) -> Node:
+    """x where its group is among the n_group_used best, else minus infinity (DeepSeek-V3, arXiv:2412.19437).
+
+    The last dimension falls into n_group equal groups; a group is worth the sum of its two largest elements.
+
+    >>> g.best_groups(x, 8, 4)
+    %best_groups: f32[T<=8, 64] = best_groups(%x)
+    """
+    return g.record(ops.best_groups, x, name=name, n_group=n_group, n_group_used=n_group_used)
+
+
+@method
+def column_numbers(g: StepBuilder, like: Node, n: Count, each: Count = 1, name: str | None = None) -> Node:
+    """0, 1, ... n - 1, divided by `each` and rounded down, for each row of `like`: i32 [T, n].
+
+    >>> g.column_numbers(x, 4)
+    %column_numbers: i32[T<=8, 4] = column_numbers(%x)
+    """
+    return g.record(ops.column_numbers, like, name=name, n=n, each=each)
+
+
+@method
+def gather(g: StepBuilder, x: Node, ids: Node, name: str | None = None) -> Node:
+    """x [T, n] at ids i32 [T, k], each below n: [T, k].
+
+    >>> g.gather(x, g.top_k(x, 2))
+    %gather: f32[T<=8, 2] = gather(%x, %top_k)
+    """
+    return g.record(ops.gather, x, ids, name=name)
+
+
+def _rows(g: StepBuilder, table: Node, indices: Node, name: str | None = None) -> Node:
+    return g.record(ops.get_rows, table, indices, name=name, from_dtype=table.dtype.name)

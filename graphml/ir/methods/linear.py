@@ -1,0 +1,75 @@
+"""Methods of matrices. A weight is [out, in], as GGUF stores it, and of any dtype."""
+
+from __future__ import annotations
+
+from graphml.errors import ShapeError
+from graphml.ir.arguments import method
+from graphml.ir.builder import told_weights
+from graphml.ir.dtype import F32
+from graphml.ir.methods.index import column_numbers
+from graphml.ir.node import Node
+from graphml.ir.ops import linear as ops
+from graphml.ir.shape import Symbol, fixed
+from graphml.ir.step import StepBuilder
+
+
+@method
+def dequantize(g: StepBuilder, weight: Node) -> Node:
+    """The weight as f32; itself where it is f32.
+
+    >>> g.dequantize(g.weight("m", dtype("q8_0"), (96, 64)))
+    %m.f32: f32[96, 64] = dequantize(%m)
+    """
+    return _plain(g, weight)
+
+
+@method
+def mul_mat(g: StepBuilder, weight: Node, x: Node, name: str | None = None) -> Node:
+    """x @ weight.T: weight [N, K] of any dtype, x f32 [..., K] -> f32 [..., N].
+
+    A `ShapeError` where K differs, or where N is not known while the graph is built: a weight comes first.
+    `weights.linear(x, name)` takes the matrix from the file, and its bias.
+
+    >>> g.mul_mat(w, x)
+    %mul_mat: f32[T<=8, 96] = mul_mat(%w, %x)
+    """
+    if weight.shape and isinstance(weight.shape[0], Symbol):
+        raise ShapeError(f"[g.mul_mat] wanted weight [out, in], then x; got {weight.type} and {x.type}")
+    return g.record(ops.mul_mat, _plain(g, weight), x, name=name)
+
+
+@method
+def mul_mat_id(g: StepBuilder, weight: Node, x: Node, ids: Node, name: str | None = None) -> Node:
+    """Each token by the matrices that its ids name, as experts do: f32 [T, used, N].
+
+    weight [E, N, K] of any dtype; x f32 [T, K], or [T, used, K] with a row for each id; ids i32 [T, used],
+    each below E.
+
+    >>> g.mul_mat_id(experts, x, g.top_k(x, 2))
+    %mul_mat_id: f32[T<=8, 2, 96] = mul_mat_id(%experts, %x, %top_k)
+    """
+    return g.record(ops.mul_mat_id, _plain(g, weight), x, ids, name=name)
+
+
+@method
+def per_head(g: StepBuilder, weight: Node, x: Node, name: str | None = None) -> Node:
+    """Each head by a matrix of its own: weight [head, N, K] of any dtype, x [T, head, K] -> [T, head, N].
+
+    Of a single head the weight may be [N, K], since files drop dimensions of 1.
+
+    >>> g.per_head(g.weight("m", F32, (4, 8, 16)), q)
+    %mul_mat_id: f32[T<=8, 4, 8] = mul_mat_id(%m, %q, %head_numbers)
+    """
+    if len(weight.shape) == 2:
+        return mul_mat(g, weight, x, name=name)
+    if weight.shape[0] != x.shape[1]:
+        got = told_weights([weight])
+        raise ShapeError(f"[g.per_head] wanted a matrix for each head of {x.type}; got {got}")
+    heads = column_numbers(g, g.positions, fixed(x.shape[1]), name="head_numbers")
+    return mul_mat_id(g, weight, x, heads, name=name)
+
+
+def _plain(g: StepBuilder, weight: Node) -> Node:
+    if weight.dtype is F32:
+        return weight
+    return g.record(ops.dequantize, weight, name=f"{weight.name}.f32", from_dtype=weight.dtype.name)

@@ -1,0 +1,82 @@
+"""Methods over the last dimension: norms, softmax, sums; and means over rows."""
+
+from __future__ import annotations
+
+from graphml.ir.arguments import method
+from graphml.ir.node import Node
+from graphml.ir.ops import elementwise, reduce
+from graphml.ir.ops import norm as ops
+from graphml.ir.step import StepBuilder
+from graphml.ir.wanted import NonNegative
+
+
+@method
+def rms_norm(g: StepBuilder, x: Node, weight: Node | None, eps: NonNegative, name: str | None = None) -> Node:
+    """x / sqrt(mean(x * x) + eps) over the last dimension, times the weight (arXiv:1910.07467).
+
+    weight: f32, of the last dimension of x, or None for none.
+
+    >>> g.rms_norm(x, bias, 1e-5)
+    %mul: f32[T<=8, 64] = mul(%rms_norm, %bias)
+    """
+    y = g.record(ops.rms_norm, x, name=name if weight is None else None, eps=eps)
+    return y if weight is None else g.record(elementwise.mul, y, weight, name=name)
+
+
+@method
+def layer_norm(
+    g: StepBuilder, x: Node, weight: Node | None, bias: Node | None, eps: NonNegative, name: str | None = None
+) -> Node:
+    """(x - mean) / sqrt(variance + eps) over the last dimension, times weight, plus bias (arXiv:1607.06450).
+
+    weight, bias: f32, of the last dimension of x, or None for none.
+
+    >>> g.layer_norm(x, bias, None, 1e-5)
+    %mul: f32[T<=8, 64] = mul(%layer_norm, %bias)
+    """
+    factors = [(elementwise.mul, weight), (elementwise.add, bias)]
+    todo = [(op, node) for op, node in factors if node is not None]
+    y = g.record(ops.layer_norm, x, name=None if todo else name, eps=eps)
+    for i, (op, node) in enumerate(todo, 1):
+        y = g.record(op, y, node, name=name if i == len(todo) else None)
+    return y
+
+
+@method
+def l2_norm(g: StepBuilder, x: Node, eps: NonNegative, name: str | None = None) -> Node:
+    """x / max(its length, eps) over the last dimension.
+
+    >>> g.l2_norm(q, 1e-6)
+    %l2_norm: f32[T<=8, 4, 16] = l2_norm(%q)
+    """
+    return g.record(ops.l2_norm, x, name=name, eps=eps)
+
+
+@method
+def softmax(g: StepBuilder, x: Node, name: str | None = None) -> Node:
+    """exp(x) over its sum along the last dimension, f32 of the same shape.
+
+    >>> g.softmax(x)
+    %softmax: f32[T<=8, 64] = softmax(%x)
+    """
+    return g.record(reduce.softmax, x, name=name)
+
+
+@method
+def sum_rows(g: StepBuilder, x: Node, name: str | None = None) -> Node:
+    """The sum over the last dimension, which becomes 1.
+
+    >>> g.sum_rows(x)
+    %sum_rows: f32[T<=8, 1] = sum_rows(%x)
+    """
+    return g.record(reduce.sum_rows, x, name=name)
+
+
+@method
+def mean_rows(g: StepBuilder, x: Node, name: str | None = None) -> Node:
+    """The mean of the wanted rows x [O, n] of each sequence, [S, n]; 0 for a sequence that has none.
+
+    >>> g.mean_rows(g.wanted_rows(x))
+    %mean_rows: f32[S<=1, 64] = mean_rows(%get_rows, %wanted, %sequences, %lengths)
+    """
+    return g.record(reduce.mean_rows, x, g.wanted, g.sequences, g.lengths, name=name)

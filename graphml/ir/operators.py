@@ -1,0 +1,78 @@
+"""What is said to Python's operators on a node: which method of the builder computes that.
+
+A node does not know the graph that it is collected in, and the name and order of every op is written down: so
+`a + b` is an error that names `g.add`. Nodes stay true and equal to themselves alone, since `if weight:` asks
+whether the file has a tensor, and passes keep nodes in sets.
+
+The methods are set while the program runs, so that to type checkers and editors nodes have no operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+from graphml.errors import GraphError
+from graphml.ir.source import called_from
+from graphml.ir.suggestion import ELSEWHERE
+
+_KNOWN = "what is known while the graph is built are numbers of the configuration and dimensions in `shape`"
+_NONE = "there is no op for it"
+_NUMPY = "the methods of g say what is computed when the graph runs"
+_BINARY = {
+    "add": ("operator +", "use g.add(a, b), or for a number g.scale(a, 1.0, number)"),
+    "sub": ("operator -", "use g.sub(a, b), or for a number g.scale(a, 1.0, -number)"),
+    "mul": ("operator *", "use g.mul(a, b), or for a number g.scale(a, number)"),
+    "truediv": ("operator /", "use g.div(a, b), or for a number g.scale(a, 1.0 / number)"),
+    "matmul": ("operator @", "use g.mul_mat(weight, x), with a weight [out, in]"),
+    "pow": ("operator **", "use g.sqr(a) or g.sqrt(a)"),
+    "floordiv": ("operator //", _NONE),
+    "mod": ("operator %", _NONE),
+    "and": ("operator &", _NONE),
+    "or": ("operator |", _NONE),
+}
+_REFUSED = {
+    **{f"__{name}__": what for name, what in _BINARY.items()},
+    **{f"__r{name}__": what for name, what in _BINARY.items()},
+    "__neg__": ("operator -", "use g.neg(a)"),
+    "__abs__": ("abs()", "use g.absolute(a)"),
+    **dict.fromkeys(("__lt__", "__le__", "__gt__", "__ge__"), ("order", _KNOWN)),
+    **dict.fromkeys(("__int__", "__float__", "__complex__", "__index__"), ("number", _KNOWN)),
+    "__contains__": ("operator in", _KNOWN),
+    "__getitem__": (
+        "operator []",
+        "use g.columns(a, start, stop) for a part of the last dimension, g.rows(a, ids) for rows",
+    ),
+    "__setitem__": ("operator [] =", "nodes do not change; g.concat(a, b) joins values"),
+    "__len__": ("len()", "a.shape has the dimensions"),
+    "__iter__": ("elements", "use g.columns(a, start, stop) for parts, g.results(a) where an op has several"),
+    "__call__": ("call", "use layer.linear(x, name) for a matrix of the file, g.mul_mat(weight, x) for any"),
+    "__array__": ("NumPy array", _NUMPY),
+    "__array_ufunc__": ("NumPy functions", _NUMPY),
+    "__array_function__": ("NumPy functions", _NUMPY),
+}
+Class = TypeVar("Class", bound=type)
+
+
+def _refusing(what: str, instead: str) -> Callable[..., NoReturn]:
+    def refuse(self: object, *operands: object, **rest: object) -> NoReturn:
+        error = GraphError(f"nodes have no {what}: {instead}; got {self!r}{called_from()}")
+        error.located = True
+        raise error
+
+    return refuse
+
+
+def _missing(self: object, name: str) -> NoReturn:
+    method = ELSEWHERE.get(name)
+    instead = f"use g.{method}" if method else "what is computed of it is a method of g"
+    raise AttributeError(f"a node has no {name!r}: {instead}")
+
+
+def without_operators(one: Class) -> Class:
+    """The class itself, whose instances answer operators and unknown names with what to write instead."""
+    methods: dict[str, Any] = {name: _refusing(*what) for name, what in _REFUSED.items()}
+    methods |= {"__bool__": lambda self: True, "__getattr__": _missing}
+    for name, refuse in methods.items():
+        setattr(one, name, refuse)
+    return one

@@ -1,0 +1,29 @@
+"""Which name of ours was meant by a wrong one: a typing error, or a name that NumPy, PyTorch or ggml have."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+
+ELSEWHERE = {
+    "matmul": "mul_mat", "mm": "mul_mat", "bmm": "mul_mat", "dot": "mul_mat", "linear": "mul_mat",
+    "view": "reshape", "squeeze": "reshape", "unsqueeze": "reshape", "split_heads": "heads",
+    "transpose": "permute", "T": "permute", "swapaxes": "permute", "cat": "concat", "concatenate": "concat",
+    "split": "columns", "chunk": "columns", "narrow": "columns", "slice": "columns", "expand": "repeat",
+    "sum": "sum_rows", "soft_max": "softmax", "log_softmax": "softmax", "abs": "absolute", "pow": "sqr",
+    "square": "sqr", "rsqrt": "sqrt", "neg": "neg", "negative": "neg", "multiply": "mul", "divide": "div",
+    "subtract": "sub", "clip": "clamp", "topk": "top_k", "embedding": "embed", "get_rows": "rows",
+    "index_select": "rows", "take": "rows", "norm": "rms_norm", "swish": "silu", "rope_ext": "rope",
+    "rotary": "rope", "attention": "attend", "flash_attn_ext": "attend", "sdpa": "attend",
+    "scaled_dot_product_attention": "attend", "cross_attention": "attend_source", "conv1d": "ssm_conv",
+}  # fmt: skip
+"""Name in another library -> the builder's method for it."""
+
+
+def meant(name: str, known: Collection[str]) -> str | None:
+    """The known name that is probably meant; None where none is near."""
+    elsewhere = ELSEWHERE.get(name)
+    if elsewhere in known:
+        return elsewhere
+    close = difflib.get_close_matches(name, known, 1, 0.6)
+    return close[0] if close else None

@@ -1,0 +1,164 @@
+"""docs/builder.md: every method of `g` and of `weights`, from their signatures and docstrings.
+
+`python -m tests.builder_page` writes the page anew.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from graphml.engine.architecture import Layer, Tensors
+from graphml.ir import builder, methods, step, wanted
+
+FOLDER = Path(methods.__path__[0])
+PAGE = Path(__file__).parents[1] / "docs" / "builder.md"
+HOW = "write the page anew: python -m tests.builder_page"
+EXAMPLE = """\
+from graphml.ir.dtype import F32, dtype
+from graphml.ir.language import Builder
+
+g = Builder(max_tokens=8, max_outputs=4)
+x = g.input("x", F32, (g.n_tokens, 64))
+q = g.input("q", F32, (g.n_tokens, 4, 16))
+k, v = (g.input(name, F32, (g.n_tokens, 2, 16)) for name in ("k", "v"))
+bias = g.weight("bias", F32, (64,))
+w = g.weight("w", F32, (96, 64))
+experts = g.weight("experts", F32, (8, 96, 64))
+"""
+TOLD = """\
+[g.rope_table] has no argument 'base': did you mean 'freq_base'? It has n_rot, factors, freq_base, \
+freq_scale, ext_factor, attn_factor, beta_fast, beta_slow, n_ctx_orig, name
+[g.rope] argument 'mode': wanted 'norm' or 'neox'; got 'half'
+[g.mul] argument 'b': wanted a node of this graph; got 2.0 (for a number g.scale(x, factor, offset))
+nodes have no operator +: use g.add(a, b), or for a number g.scale(a, 1.0, number); \
+got %x: f32[T<=8, 64] = input()
+"""
+INTRODUCTION = f"""\
+# The builder: every method of `g`
+
+What an architecture's `build(g, config, weights)` may call. `help(g.rope)` shows the same, editors too.
+`{HOW.partition(": ")[2]}` writes this page from the code.
+
+Every method checks its arguments. An error names the method, the argument, what was wanted, what came, the
+layer and the line of the architecture's file:
+
+```python
+from graphml.errors import GraphError
+{EXAMPLE}
+
+def told(call):
+    try:
+        call()
+    except GraphError as error:
+        print(str(error).partition(" (at ")[0])
+
+
+told(lambda: g.rope_table(16, base=500000.0))
+told(lambda: g.rope(q, g.rope_table(16), "half"))
+told(lambda: g.mul(x, 2.0))
+told(lambda: x + x)
+```
+<!-- prints -->
+```text
+@@```
+
+Nodes have no operators. A node is true and equal to itself alone: `if layer.get("attn_q_norm"):` asks whether
+the file has a tensor. The examples below use the nodes made above, each in a graph of its own.
+
+""".replace("@@", TOLD)
+FAMILIES = {
+    "elementwise": "Element by element",
+    "norm": "Over the last dimension, or over rows",
+    "linear": "Matrices",
+    "position": "Positions",
+    "layout": "Shapes",
+    "index": "By index",
+    "attention": "Attention",
+    "recurrent": "With a state of each sequence",
+}
+
+
+def is_method(value: object) -> bool:
+    """Whether it checks its arguments, as what architectures call does."""
+    return inspect.isfunction(value) and hasattr(value, "__wrapped__")
+
+
+def family(name: str) -> ModuleType:
+    """The file of a family."""
+    return importlib.import_module(f"{methods.__name__}.{name}")
+
+
+def methods_of(one: ModuleType | type) -> dict[str, Callable[..., Any]]:
+    """Name -> method of those that a file or a class defines, in its order."""
+    home = one.__name__ if isinstance(one, ModuleType) else one.__module__
+    return {name: value for name, value in vars(one).items() if is_method(value) and value.__module__ == home}
+
+
+def signature(spoken: str, name: str, method: Callable[..., Any]) -> str:
+    """As it is called: `g.rope(x: Node, ...) -> Node`."""
+    whole = inspect.signature(method)
+    _, *parameters = map(_parameter, whole.parameters.values())
+    if name == "__getitem__":
+        return f"{spoken}[{parameters[0]}] -> {whole.return_annotation}"
+    line = f"{spoken}.{name}({', '.join(parameters)}) -> {whole.return_annotation}"
+    if len(line) <= 100:
+        return line
+    rows = "".join(f"    {one},\n" for one in parameters)
+    return f"{spoken}.{name}(\n{rows}) -> {whole.return_annotation}"
+
+
+def _parameter(one: inspect.Parameter) -> str:
+    stars = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
+    default = "" if one.default is one.empty else f" = {one.default!r}"
+    return f"{stars}{one.name}: {one.annotation}{default}"
+
+
+def entry(spoken: str, name: str, method: Callable[..., Any]) -> str:
+    """A method's part of the page."""
+    words, _, examples = (inspect.getdoc(method) or "").partition(">>> ")
+    title = f"{spoken}[name]" if name == "__getitem__" else f"{spoken}.{name}"
+    text = f"### {title}\n```text\n{signature(spoken, name, method)}\n```\n{words.strip()}\n"
+    return text + (f"\n```pycon\n>>> {examples.strip()}\n```\n\n" if examples else "\n")
+
+
+def kinds() -> str:
+    """What the names in signatures mean that are no types of Python's."""
+    rows = "".join(f"| `{name}` | {wanted.wanted_by(kind).words} |\n" for name, kind in wanted.NAMED.items())
+    return (
+        "## How to read a signature\n| kind | is |\n|---|---|\n| `Node` | a node of this graph |\n"
+        "| `float` | a finite number |\n" + rows + "\n" + legend() + "\n\n"
+    )
+
+
+def legend() -> str:
+    """What the letters of shapes mean."""
+    return (methods.__doc__ or "").partition("\n\n")[2].strip()
+
+
+def inputs() -> str:
+    """The table of what is given at every step."""
+    found = {name: value for name, value in vars(step.StepBuilder).items() if isinstance(value, property)}
+    rows = "".join(f"| `g.{name}` | {value.__doc__} |\n" for name, value in found.items())
+    return f"## Inputs of a step\n| input | is |\n|---|---|\n{rows}\n"
+
+
+def page() -> str:
+    """The whole page."""
+    text = INTRODUCTION + kinds() + inputs()
+    text += "## Nodes, leaves and names\n"
+    text += "".join(entry("g", *one) for one in methods_of(builder.BaseBuilder).items())
+    for name, title in FAMILIES.items():
+        text += f"## {title}\n" + "".join(entry("g", *one) for one in methods_of(family(name)).items())
+    text += "## Tensors of the file\nOf the whole file `weights`, of a layer `layer`.\n\n"
+    text += "".join(entry("weights", *one) for one in methods_of(Tensors).items())
+    text += "".join(entry("layer", *one) for one in methods_of(Layer).items())
+    return text.rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
