@@ -144,19 +144,35 @@ def inputs() -> str:
     """The table of what is given at every step."""
     found = {name: value for name, value in vars(step.StepBuilder).items() if isinstance(value, property)}
     rows = "".join(f"| `g.{name}` | {value.__doc__} |\n" for name, value in found.items())
-    return f"## Inputs of a step\n| input | is |\n|---|---|\n{rows}\n"
+    return (
+        f"## Inputs of a step\n| input | is |\n|---|---|\n{rows}\n"
+        "For shapes: `g.n_tokens` (T), `g.n_outputs` (O), `g.n_sequences` (S), `g.n_blocks` (B), "
+        "`g.n_cells` (C).\n\n"
+    )
+
+
+def sections() -> dict[str, list[tuple[str, str, Callable[..., Any]]]]:
+    """Title -> methods: what they are called on, their names, they themselves."""
+    found = {"Nodes, leaves and names": [("g", *one) for one in methods_of(builder.BaseBuilder).items()]}
+    for name, title in FAMILIES.items():
+        found[title] = [("g", *one) for one in methods_of(family(name)).items()]
+    of_layer = [("layer", *one) for one in methods_of(Layer).items()]
+    return found | {
+        "Tensors of the file": [*(("weights", *one) for one in methods_of(Tensors).items()), *of_layer]
+    }
 
 
 def page() -> str:
     """The whole page."""
-    text = INTRODUCTION + kinds() + inputs()
-    text += "## Nodes, leaves and names\n"
-    text += "".join(entry("g", *one) for one in methods_of(builder.BaseBuilder).items())
-    for name, title in FAMILIES.items():
-        text += f"## {title}\n" + "".join(entry("g", *one) for one in methods_of(family(name)).items())
-    text += "## Tensors of the file\nOf the whole file `weights`, of a layer `layer`.\n\n"
-    text += "".join(entry("weights", *one) for one in methods_of(Tensors).items())
-    text += "".join(entry("layer", *one) for one in methods_of(Layer).items())
+    found = sections()
+    rows = "".join(
+        f"| [{title}](#{title.lower().replace(',', '').replace(' ', '-')}) "
+        f"| {', '.join(f'`{name}`' for _, name, _ in some)} |\n"
+        for title, some in found.items()
+    ).replace("`__getitem__`", "`[name]`")
+    text = INTRODUCTION + f"| methods | names |\n|---|---|\n{rows}\n" + kinds() + inputs()
+    for title, some in found.items():
+        text += f"## {title}\n" + "".join(entry(*one) for one in some)
     return text.rstrip() + "\n"
 
 

@@ -105,7 +105,12 @@ class BaseBuilder:
     @method
     @contextmanager
     def scope(self, name: str) -> Iterator[Self]:
-        """Put `name.` before the names of all nodes made within."""
+        """Put `name.` before the names of all nodes made within a `with` statement; scopes add up.
+
+        >>> with g.scope("vision"):
+        ...     print(g.silu(x, name="gate").name)
+        vision.gate
+        """
         before = self._prefix
         self._prefix = f"{before}{name}."
         try:
@@ -115,7 +120,15 @@ class BaseBuilder:
 
     @method
     def make(self, op: Op, *inputs: Node, name: str | None = None, **attributes: Attribute) -> Node:
-        """A new node of any op. An error (`ShapeError`) names the op, the types and the caller's line."""
+        """A node of any op, one without a method of its own too.
+
+        Operands and attributes are those that the op declares in `graphml/ir/ops`. Operands that do not fit
+        are a `ShapeError` with their types, the tensors of the file behind them and the caller's line.
+
+        >>> from graphml.ir.ops.elementwise import scale
+        >>> g.make(scale, x, name="halved", factor=0.5)
+        %halved: f32[T<=8, 64] = scale(%x)
+        """
         return self.record(op, *inputs, name=name, **attributes)
 
     def record(self, op: Op, *inputs: Node, name: str | None = None, **attributes: Attribute) -> Node:
@@ -135,22 +148,38 @@ class BaseBuilder:
 
     @method
     def input(self, name: str, dtype: DType, shape: Shape) -> Node:
-        """A value given at every step; asked for again by its name, it is the same node."""
+        """A value given at every step. Asked for again by its name, it is the same node.
+
+        >>> g.input("mask", F32, (g.n_tokens, 4))
+        %mask: f32[T<=8, 4] = input()
+        """
         return self.leaf(input_leaf, name, Type(dtype, shape))
 
     @method
     def weight(self, name: str, dtype: DType, shape: Shape) -> Node:
-        """A tensor of the model file, by the file's name of it."""
+        """A tensor of the model file by its name there. Architectures take theirs from `weights`.
+
+        >>> g.weight("blk.0.ffn_up.weight", dtype("q4_0"), (96, 64))
+        %blk.0.ffn_up.weight: q4_0[96, 64] = weight()
+        """
         return self.leaf(weight_leaf, name, Type(dtype, shape))
 
     @method
     def state(self, name: str, dtype: DType, shape: Shape) -> Node:
-        """A value kept between steps; zeros at first."""
+        """A value kept between steps; zeros at first. Ops that write change it.
+
+        >>> g.state("memory", F32, (g.n_sequences, 64))
+        %memory: f32[S<=1, 64] = state()
+        """
         return self.leaf(state_leaf, name, Type(dtype, shape))
 
     @method
     def finish(self, **outputs: Node) -> Graph:
-        """The graph of the named outputs and of every change of state."""
+        """The graph of the named outputs and of every change of a state, without nodes that neither needs.
+
+        >>> [node.name for node in g.finish(result=g.silu(x)).nodes]
+        ['x', 'silu']
+        """
         return make_graph(self.nodes, outputs)
 
     def leaf(self, op: Op, name: str, kind: Type) -> Node:

@@ -75,11 +75,11 @@ Count = Annotated[int, whole(1)]
 Index = Annotated[int, whole(0)]
 Positive = Annotated[float, number("a finite number above 0", lambda value: value > 0)]
 NonNegative = Annotated[float, number("a finite number of at least 0", lambda value: value >= 0)]
-Limit = Annotated[float, Wanted("a number; an infinity for no limit", _is_number)]
+Extended = Annotated[float, Wanted("a number or an infinity", _is_number)]
 RopeMode = Annotated[str, one_of("norm", "neox")]
 
-NAMED = {"Count": Count, "Index": Index, "Positive": Positive, "NonNegative": NonNegative, "Limit": Limit,
-         "RopeMode": RopeMode}  # fmt: skip
+NAMED = {"Count": Count, "Index": Index, "Positive": Positive, "NonNegative": NonNegative,
+         "Extended": Extended, "RopeMode": RopeMode}  # fmt: skip
 """The kinds that say more than a type, by name."""
 NODE = Wanted("a node of this graph", _is_node)
 _NONE = Wanted("None", lambda value, nodes: value is None)

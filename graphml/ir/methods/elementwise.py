@@ -6,7 +6,7 @@ from graphml.ir.arguments import method
 from graphml.ir.node import Node
 from graphml.ir.ops import elementwise as ops
 from graphml.ir.step import StepBuilder
-from graphml.ir.wanted import Limit, Positive
+from graphml.ir.wanted import Extended, Positive
 
 
 @method
@@ -65,8 +65,10 @@ def neg(g: StepBuilder, x: Node, name: str | None = None) -> Node:
 
 
 @method
-def scale(g: StepBuilder, x: Node, factor: float, offset: float = 0.0, name: str | None = None) -> Node:
+def scale(g: StepBuilder, x: Node, factor: float, offset: Extended = 0.0, name: str | None = None) -> Node:
     """x * factor + offset by numbers known while the graph is built, f32 of the same shape.
+
+    The offset may be infinite: with factor 0 it is what masks are made of.
 
     >>> g.scale(x, 64**0.5)
     %scale: f32[T<=8, 64] = scale(%x)
@@ -75,7 +77,7 @@ def scale(g: StepBuilder, x: Node, factor: float, offset: float = 0.0, name: str
 
 
 @method
-def clamp(g: StepBuilder, x: Node, low: Limit, high: Limit, name: str | None = None) -> Node:
+def clamp(g: StepBuilder, x: Node, low: Extended, high: Extended, name: str | None = None) -> Node:
     """x limited to [low, high], f32 of the same shape. An infinity leaves a side open.
 
     >>> g.clamp(x, -7.0, float("inf"))
