@@ -29,7 +29,11 @@ os.environ.setdefault("GRAPHML_OPENCL_OPTIONS", "-cl-opt-disable")
 os.environ.setdefault("GALLIVM_PERF", "nopt")
 
 
-LONG = ("test_levels.py", "test_assembly.py", "test_conformance.py")
+LONG = (
+    "test_assembly.py",
+    "test_levels.py",
+    "test_conformance.py",
+)  # what is listed is compiled for the next
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -57,8 +57,11 @@ import ctypes
 import importlib
 import threading
 import typing
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -141,11 +144,8 @@ def compile_kernels(
         new = [ref for ref in wanted.values() if ref not in _loaded]
         found = {ref: kernel_cache.read(folder, ref) if folder else None for ref in new}
         missing = [ref for ref, artifact in found.items() if artifact is None]
-        for done, ref in enumerate(missing, 1):
-            compiled = _compile(ref)
+        for done, (ref, compiled) in enumerate(_compiled(missing, folder), 1):
             found[ref] = compiled
-            if folder:
-                kernel_cache.write(folder, ref, compiled)
             if progress is not None:
                 progress(done, len(missing))
         for ref, artifact in found.items():
@@ -156,19 +156,44 @@ def compile_kernels(
 
 
 def assembly(ref: KernelRef) -> str:
-    """The assembly text of a kernel, compiled afresh for the level of this process."""
+    """The assembly text of a kernel, compiled afresh for the level of this process; its code is kept."""
     with _lock:
-        return machine_code.assembly(_module_text(ref)[0])
+        texts, symbol, parameters = _module_texts(ref)
+        code, externals, listing = machine_code.compile_and_list(texts, ref.name)
+        if folder := kernel_cache.usable_folder():
+            kernel_cache.write(folder, ref, Artifact(symbol, parameters, externals, code))
+        return listing
 
 
-def _compile(ref: KernelRef) -> Artifact:
-    text, symbol, parameters = _module_text(ref)
-    code, externals = machine_code.compile_text(text, ref.name)
-    return Artifact(symbol=symbol, parameters=parameters, externals=externals, code=code)
+def _compiled(refs: Sequence[KernelRef], folder: Path | None) -> Iterator[tuple[KernelRef, Artifact]]:
+    """Compile kernels in order: LLVM optimises one, in a thread of its own, while numba types the next."""
+    running: deque[tuple[KernelRef, Future[Artifact]]] = deque()
+    with ThreadPoolExecutor(1, "graphml-compile") as back_half:  # what was begun is kept, come what may
+        for ref in refs:
+            running.append((ref, back_half.submit(_back_half, ref, folder, *_module_texts(ref))))
+            while running and running[0][1].done():
+                done, artifact = running.popleft()
+                yield done, artifact.result()
+        for done, artifact in running:
+            yield done, artifact.result()
 
 
-def _module_text(ref: KernelRef) -> tuple[str, str, tuple[tuple[str, str], ...]]:
-    """LLVM IR of the kernel and its entry, the entry's symbol, the parameters."""
+def _back_half(
+    ref: KernelRef,
+    folder: Path | None,
+    texts: Sequence[str],
+    symbol: str,
+    parameters: tuple[tuple[str, str], ...],
+) -> Artifact:
+    code, externals = machine_code.compile_texts(texts, ref.name)
+    artifact = Artifact(symbol, parameters, externals, code)
+    if folder:
+        kernel_cache.write(folder, ref, artifact)
+    return artifact
+
+
+def _module_texts(ref: KernelRef) -> tuple[tuple[str, ...], str, tuple[tuple[str, str], ...]]:
+    """LLVM modules (the entry, the kernel, what that calls), the entry's symbol, the parameters."""
     from graphml_cpu import frontend  # brings numba, which the warm path does without
 
     try:
@@ -178,9 +203,11 @@ def _module_text(ref: KernelRef) -> tuple[str, str, tuple[tuple[str, str], ...]]
     function = factory(*ref.arguments)
     parameters = _parameters(ref, function)
     kinds = ["int", "int", *(kind for _, kind in parameters)]
-    text, inner = frontend.lower(function, tuple("float32" if kind == "float" else "int64" for kind in kinds))
+    texts, inner = frontend.lower(
+        function, tuple("float32" if kind == "float" else "int64" for kind in kinds)
+    )
     symbol = kernel_cache.symbol_of(ref)
-    return text + _entry(symbol, inner, [kind for _, kind in parameters]), symbol, parameters
+    return (_entry(symbol, inner, [kind for _, kind in parameters]), *texts), symbol, parameters
 
 
 def _parameters(ref: KernelRef, function: Any) -> tuple[tuple[str, str], ...]:
@@ -225,5 +252,6 @@ def _entry(symbol: str, inner: str, kinds: list[str]) -> str:
         arguments.append(f"{'float' if kind == 'float' else 'i64'} {value}")
     body = "\n".join(lines)
     call = f"  %status = call i32 @{quoted}({', '.join(arguments)})"
+    types = ", ".join(argument.split()[0] for argument in arguments)
     head = f"define void @{symbol}(i64 %block_address, i64 %ith, i64 %nth)"
-    return f"\n{head} {{\nentry:\n{body}\n{call}\n  ret void\n}}\n"
+    return f"declare i32 @{quoted}({types})\n{head} {{\nentry:\n{body}\n{call}\n  ret void\n}}\n"

@@ -12,12 +12,11 @@ import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
-import llvmlite.binding as llvm
 import llvmlite.ir as ir
-from numba.core import compiler, cpu, types, typing
-from numba.core.codegen import CPUCodeLibrary, JITCPUCodegen
+from numba.core import cgutils, compiler, cpu, lowering, types
+from numba.core.codegen import Codegen, CodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.compiler_machinery import PassManager
+from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.descriptors import TargetDescriptor
 from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaError
@@ -29,8 +28,7 @@ from numba.core.target_extension import (
     target_registry,
 )
 from numba.core.typed_passes import (
-    IRLegalization,
-    NativeLowering,
+    BaseNativeLowering,
     NoPythonBackend,
     NopythonTypeInference,
     PreLowerStripPhis,
@@ -45,7 +43,9 @@ from numba.core.untyped_passes import (
 )
 
 from graphml.errors import BackendError
+from graphml_cpu import machine_code
 from graphml_cpu.only_once import only_once
+from graphml_cpu.typing_memo import KnownFunction, TypingContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,45 +57,61 @@ class _KernelTarget(CPU):  # type: ignore[misc]  # numba is untyped
     """The name under which numba's registries know this target; it inherits all that the CPU can do."""
 
 
-class _IrLibrary(CPUCodeLibrary):  # type: ignore[misc]
-    """A numba code library that stops at unoptimised IR, each with its own function alone.
+class _IrLibrary(CodeLibrary):  # type: ignore[misc]  # numba is untyped
+    """A numba code library that stops at the text of its own function, and knows whom that calls.
 
     Numba links all that a function calls into its library, and so on for those that call it: that is copied
-    and checked again for every helper on the way to a kernel.
+    and checked again for every helper on the way to a kernel. And no text is parsed here: llvmlite works for
+    one thread at a time, and another one may optimise a kernel meanwhile.
     """
 
-    def _optimize_functions(self, ll_module: Any) -> None:
-        ll_module.data_layout = self._codegen._data_layout
+    def __init__(self, codegen: Any, name: str) -> None:
+        super().__init__(codegen, name)
+        self._called: list[_IrLibrary] = []
+        self._text = ""
+
+    def add_ir_module(self, ir_module: ir.Module) -> None:
+        self._raise_if_finalized()
+        self._text += cgutils.normalize_ir_text(str(ir_module))
+
+    def add_linking_library(self, library: _IrLibrary) -> None:
+        library._ensure_finalized()
+        self._called.append(library)
 
     def finalize(self) -> None:
-        self._raise_if_finalized()
         self._finalized = True
 
-    def _get_module_for_linking(self) -> Any:
-        """The module itself: no copy is kept beside it, since nobody runs what it has."""
-        self._ensure_finalized()
-        for function in self._final_module.functions:
-            if not function.is_declaration and function.linkage == llvm.Linkage.external:
-                function.linkage = "linkonce_odr"  # may come several times into one module
-        return self._final_module
+    def get_function(self, name: str) -> Any:
+        raise NotImplementedError("kernels are not run by numba")
 
-    def linked(self) -> str:
-        """The text of a module with the function and all that it calls, once each."""
+    def get_llvm_str(self) -> str:
+        return self._text
+
+    def get_asm_str(self) -> str:
+        raise NotImplementedError("kernels are compiled by graphml_cpu.machine_code")
+
+    def texts(self) -> tuple[str, ...]:
+        """The modules of the function and of all that it calls, once each, callers first."""
         found = [self]
-        for library in found:  # callers first: what nobody in the module calls is not linked
-            found += [one for one in dict.fromkeys(library._linking_libraries) if one not in found]
-        for library in found[1:]:
-            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
-        return str(self._final_module)
+        for library in found:
+            found += [one for one in dict.fromkeys(library._called) if one not in found]
+        return tuple(one._text for one in found)
 
 
-class _IrCodegen(JITCPUCodegen):  # type: ignore[misc]
-    """Makes `_IrLibrary`s, and never hands a module to numba's execution engine."""
+class _IrCodegen(Codegen):  # type: ignore[misc]
+    """Makes `_IrLibrary`s; has no execution engine."""
 
     _library_class = _IrLibrary
 
+    def _create_empty_module(self, name: str) -> ir.Module:
+        return ir.Module(cgutils.normalize_ir_text(name))  # whom it is for, the back half says
+
     def _add_module(self, module: Any) -> None:
-        pass
+        raise NotImplementedError("kernels are not run by numba")
+
+    @functools.cached_property
+    def target_data(self) -> Any:
+        return machine_code.target_data()
 
 
 class _Kernel:
@@ -106,7 +122,37 @@ class _KernelContext(cpu.CPUContext):  # type: ignore[misc]
     @global_compiler_lock  # type: ignore[untyped-decorator]
     def init(self) -> None:
         self.is32bit = False
-        self._internal_codegen = _IrCodegen(TARGET)
+        self._internal_codegen = _IrCodegen()
+        self._found: dict[Any, Any] = {}
+        self._sizes: dict[str, int] = {}
+
+    def get_function(self, fn: Any, sig: Any, _firstcall: bool = True) -> Any:
+        """The code generator of a builtin for these argument types: looked for once.
+
+        A kernel has thousands of operators of a few types, and before each numba looks for one whose operands
+        are constants, which numbers and vectors do not have.
+        """
+        if not isinstance(fn, KnownFunction):
+            return super().get_function(fn, sig, _firstcall)
+        key = fn, sig
+        if key not in self._found:
+            try:
+                self._found[key] = super().get_function(fn, sig, _firstcall)
+            except NotImplementedError as error:
+                if not any(isinstance(one, types.Literal) for one in sig.args):
+                    raise  # a module that is imported later may bring it
+                self._found[key] = str(error)
+        found = self._found[key]
+        if isinstance(found, str):
+            raise NotImplementedError(found)
+        return found
+
+    def get_abi_sizeof(self, ty: ir.Type) -> int:
+        """The size of an LLVM type, for which llvmlite parses a module: once."""
+        name = str(ty)
+        if name not in self._sizes:
+            self._sizes[name] = super().get_abi_sizeof(ty)
+        return self._sizes[name]
 
     def post_lowering(self, mod: ir.Module, library: _IrLibrary) -> None:
         """Leave numba's reference-counting runtime out."""
@@ -119,12 +165,34 @@ class _Descriptor(TargetDescriptor):  # type: ignore[misc]
     options = cpu.CPUTargetOptions
 
     @functools.cached_property
-    def typing_context(self) -> typing.Context:
-        return typing.Context()
+    def typing_context(self) -> TypingContext:
+        return TypingContext()
 
     @functools.cached_property
     def target_context(self) -> _KernelContext:
         return _KernelContext(self.typing_context, TARGET)
+
+
+class _Lower(lowering.Lower):  # type: ignore[misc]
+    """Numba's lowering for variables that nothing counts references to and no debugger asks for."""
+
+    def storevar(self, value: ir.Value, name: str, argidx: int | None = None) -> None:
+        if name in self._singly_assigned_vars:
+            self._blk_local_varmap[name] = value
+        else:
+            self.builder.store(value, self.getvar(name))
+
+    def alloca_lltype(self, name: str, lltype: ir.Type, datamodel: Any = None) -> ir.Value:
+        return cgutils.alloca_once(self.builder, lltype, name=name)
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _Lowering(BaseNativeLowering):  # type: ignore[misc]
+    _name = "graphml_cpu_lowering"
+
+    @property
+    def lowering_class(self) -> type[_Lower]:
+        return _Lower
 
 
 class _KernelCompiler(compiler.CompilerBase):  # type: ignore[misc]
@@ -132,8 +200,7 @@ class _KernelCompiler(compiler.CompilerBase):  # type: ignore[misc]
 
     PASSES = (
         TranslateByteCode, FixupArgs, IRProcessing, DeadBranchPrune, GenericRewrites, ReconstructSSA,
-        DeadBranchPrune, NopythonTypeInference, PreLowerStripPhis, IRLegalization, NativeLowering,
-        NoPythonBackend,
+        DeadBranchPrune, NopythonTypeInference, PreLowerStripPhis, _Lowering, NoPythonBackend,
     )  # fmt: skip
 
     def define_pipelines(self) -> list[PassManager]:
@@ -194,8 +261,8 @@ def inline(function: Callable[P, R]) -> Callable[P, R]:
     )
 
 
-def lower(function: Callable[..., None], argument_types: tuple[str, ...]) -> tuple[str, str]:
-    """`function`, returning nothing, as (text of an LLVM module, name of the function in it).
+def lower(function: Callable[..., None], argument_types: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """`function`, returning nothing, as (texts of LLVM modules, name of the function in the first of them).
 
     `argument_types` are numba's names: `int64`, `float32`.
     Raises `BackendError` with numba's own words if the function cannot be typed or lowered.
@@ -216,9 +283,6 @@ def lower(function: Callable[..., None], argument_types: tuple[str, ...]) -> tup
             )
     except NumbaError as error:
         raise BackendError(f"kernel {function.__qualname__} ({function.__module__}): {error}") from error
-    with global_compiler_lock:
-        result.library.finalize()
-        text = result.library.linked()
     # Numba keeps it for calls from other functions.
     _descriptor.target_context.remove_user_function(result.entry_point)
-    return text, result.fndesc.llvm_func_name
+    return result.library.texts(), result.fndesc.llvm_func_name

@@ -46,6 +46,7 @@ KERNEL_SOURCES = (
     "tape.py",
     "tape_walker.py",
     "target.py",
+    "typing_memo.py",
 )
 # Folders of earlier sources and versions that are left beside the newest.
 KEPT_FOLDERS = 4

@@ -10,6 +10,7 @@ import os
 import re
 import struct
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -58,12 +59,33 @@ def _compiling_machine() -> Any:
     return _target_machine()
 
 
-def _optimised(text: str, keep: str | None = None) -> Any:
+_DEFINITION = re.compile(r"^(define .*)\n?\{$", re.MULTILINE)
+
+
+def target_data() -> Any:
+    """Sizes of types at this level, as llvmlite wants to be asked."""
+    return _compiling_machine().target_data
+
+
+def _linked(texts: Sequence[str]) -> Any:
+    """One module of several; a function that several of them need comes once."""
     machine = _compiling_machine()
-    # A loop that clears or copies memory must stay one: nothing outside may be called (`_check_externals`).
-    module = llvm.parse_assembly(re.sub(r"^(define .*)\{$", r'\1"no-builtins" {', text, flags=re.MULTILINE))
-    module.data_layout = str(machine.target_data)
-    module.triple = machine.triple
+    linked = None
+    for text in texts:
+        # A loop that clears or copies memory must stay one: nothing outside may be called.
+        module = llvm.parse_assembly(_DEFINITION.sub(r'\1"no-builtins" {', text))
+        module.data_layout = str(machine.target_data)
+        module.triple = machine.triple
+        if linked is None:
+            linked = module
+        else:
+            linked.link_in(module)
+    return linked
+
+
+def _optimised(texts: Sequence[str]) -> Any:
+    machine = _compiling_machine()
+    module = _linked(texts)
     for function in module.functions:
         # Only the entry is called from outside; what is inlined everywhere need not be kept.
         if not function.is_declaration and not function.name.startswith("graphml_"):
@@ -81,22 +103,27 @@ def _optimised(text: str, keep: str | None = None) -> Any:
     return module
 
 
-def compile_text(text: str, name: str) -> tuple[bytes, tuple[str, ...]]:
-    """Object code of an IR module, and the external symbols that it needs (none); `name` is for errors only.
+def compile_texts(texts: Sequence[str], name: str) -> tuple[bytes, tuple[str, ...]]:
+    """Object code of IR modules, and the external symbols that it needs (none); `name` is for errors only.
 
     Raises `BackendError` for code that calls a function outside, such as one of the C library.
     """
-    module = _optimised(text)
+    return _object(_optimised(texts), name)
+
+
+def compile_and_list(texts: Sequence[str], name: str) -> tuple[bytes, tuple[str, ...], str]:
+    """As `compile_texts`, and the assembly of the same code."""
+    module = _optimised(texts)
+    listed = module.clone()  # making code of a module changes it
+    return *_object(module, name), str(_compiling_machine().emit_assembly(listed))
+
+
+def _object(module: Any, name: str) -> tuple[bytes, tuple[str, ...]]:
     code = bytes(_compiling_machine().emit_object(module))
     declared = {f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")}
     externals = tuple(sorted(declared | set(_undefined_symbols(code))))
     _check_externals(externals, name)
     return code, externals
-
-
-def assembly(text: str) -> str:
-    """The assembly of an IR module, optimised for the level."""
-    return str(_compiling_machine().emit_assembly(_optimised(text)))
 
 
 def _check_externals(externals: tuple[str, ...], name: str) -> None:

@@ -83,7 +83,7 @@ def test_one_name_cannot_mean_two_kernels() -> None:
 def test_missing_symbols_are_errors_not_crashes() -> None:
     text = "declare void @no_such()\ndefine void @graphml_x() {\n call void @no_such()\n ret void\n}"
     with pytest.raises(BackendError, match="kernel x calls no_such"):
-        machine_code.compile_text(text, "x")
+        machine_code.compile_texts([text], "x")
 
 
 def test_progress_counts_what_is_compiled(fresh: Path) -> None:
@@ -117,16 +117,16 @@ def test_damaged_entries_are_compiled_anew(fresh: Path) -> None:
 def loaded_again(monkeypatch: pytest.MonkeyPatch, refs: list[KernelRef]) -> list[KernelRef]:
     """What a new process compiles of these, all of which run."""
     compiled: list[KernelRef] = []
-    real = compiler._compile
+    real = compiler._module_texts
 
-    def watched(ref: KernelRef) -> kernel_cache.Artifact:
+    def watched(ref: KernelRef) -> tuple[tuple[str, ...], str, tuple[tuple[str, str], ...]]:
         compiled.append(ref)
         return real(ref)
 
     with monkeypatch.context() as patch:
         patch.setattr(compiler, "_loaded", {})
         patch.setattr(machine_code, "_loaded", {})
-        patch.setattr(compiler, "_compile", watched)
+        patch.setattr(compiler, "_module_texts", watched)
         for ref, kernel in zip(refs, compile_kernels(refs).values(), strict=True):
             if ref == ABSOLUTE:
                 run_absolute(kernel)
@@ -258,3 +258,16 @@ run_absolute(compile_kernels([ABSOLUTE])["absolute"])
     started = [subprocess.Popen([sys.executable, "-c", code], env=os.environ) for _ in range(3)]
     assert [process.wait(timeout=120) for process in started] == [0, 0, 0]
     assert not list(kernel_cache.folder().glob(".writing-*"))
+
+
+def test_an_error_between_kernels_leaves_those_before_it(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(BackendError, match="undefined_name"):
+        compile_kernels([ABSOLUTE, KernelRef("bad", MODULE, "make_wrong")])
+    assert loaded_again(monkeypatch, [ABSOLUTE]) == []
+
+
+def test_the_code_of_what_is_listed_is_kept(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "graphml_" in compiler.assembly(ABSOLUTE)
+    assert loaded_again(monkeypatch, [ABSOLUTE]) == []
