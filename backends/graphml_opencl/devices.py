@@ -11,7 +11,7 @@ from graphml_gpu.driver import MOST_BINDING_BYTES, Facts, Kind
 from graphml import settings
 from graphml.errors import BackendError
 
-_INSTALL = "the package `pyopencl` is not installed; install it with: pip install 'graphml-engine[opencl]'"
+_INSTALL = "the package `pyopencl` is not installed; in a clone of graphml: pip install '.[opencl]'"
 _NO_DEVICE = (
     "there is no OpenCL device of version 1.2 or newer; install the OpenCL driver of your GPU (for the "
     "processor itself: apt-get install pocl-opencl-icd)"

@@ -31,7 +31,7 @@ _KINDS: dict[str, Kind] = {
     "IntegratedGPU": "integrated",
     "CPU": "cpu",
 }
-_INSTALL = "the package `wgpu` is not installed; install it with: pip install 'graphml-engine[wgpu]'"
+_INSTALL = "the package `wgpu` is not installed; in a clone of graphml: pip install '.[wgpu]'"
 _NO_ADAPTER = (
     "wgpu finds no Vulkan, Metal or DX12 adapter; on Linux it needs the Vulkan loader and a driver (for the "
     "processor itself: apt-get install mesa-vulkan-drivers libvulkan1)"

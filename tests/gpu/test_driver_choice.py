@@ -42,7 +42,7 @@ def test_without_its_library_a_backend_says_what_to_install(name: str, package: 
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert f"the package `{package}` is not installed" in done.stdout
-    assert f"graphml-engine[{name}]" in done.stdout
+    assert f"pip install '.[{name}]'" in done.stdout
 
 
 @pytest.mark.parametrize(("name", "package"), [("wgpu", "wgpu"), ("opencl", "pyopencl")])

@@ -40,7 +40,9 @@ def ready(folder: Path) -> None:
     try:
         import matplotlib
     except ImportError:
-        raise UsageError("--plot: matplotlib is not installed; pip install 'graphml-engine[plots]'") from None
+        raise UsageError(
+            "--plot: matplotlib is not installed; in a clone of graphml: pip install '.[plots]'"
+        ) from None
     matplotlib.use("Agg")
     with _writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,7 @@ class Peer:
         try:
             import llama_cpp
         except ImportError as error:
-            told = "llama-cpp-python is not installed: pip install 'graphml-engine[peers]'"
+            told = "llama-cpp-python is not installed; in a clone of graphml: pip install '.[peers]'"
             raise RefusedError(f"{told}, or name --peer-python ({error})", "BackendError") from None
 
         self.api: Any = llama_cpp

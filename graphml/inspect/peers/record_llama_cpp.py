@@ -131,8 +131,8 @@ def record(request: dict[str, Any]) -> dict[str, Any]:
         import llama_cpp
         import numpy
     except ImportError as error:
-        told = "llama-cpp-python is not installed: pip install 'graphml-engine[peers]', or name --python"
-        raise RefusedError(f"{told} ({error})") from None
+        told = "llama-cpp-python is not installed; in a clone of graphml: pip install '.[peers]'"
+        raise RefusedError(f"{told}, or name --python ({error})") from None
 
     ids = request["ids"]
     quiet = llama_cpp.llama_log_callback(lambda *_: None)
