@@ -16,7 +16,6 @@ import hashlib
 import importlib
 import json
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -25,6 +24,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from graphml_gpu.bandwidth import copy_bandwidth
 
 from graphml.inspect.bench.shapes import SHAPES
 
@@ -51,28 +52,9 @@ BACKENDS = {
     ),
 }
 MODELS = ["smollm2", "tinyllama-1.1b:Q4_0", "phi-2:Q4_K_M"]
-COPIED = 256 << 20
-COPIES = 16
-ROUNDS = 7
+COPIES, ROUNDS = 16, 7
 LIMITS = ("graphml", "ggml")
 """How close a device must be: as our kernels are, else, where its own exp and log are coarser, as ggml's."""
-
-
-def copy_bandwidth(driver: Any) -> float:
-    """Bytes a second that a copy on the device reads and writes: the median of some."""
-    size = min(COPIED, driver.facts.max_buffer_bytes // 4) // 4096 * 4096
-    source, target = driver.buffer(size, "source"), driver.buffer(size, "target")
-    rates = []
-    for _ in range(ROUNDS + 1):
-        driver.wait()
-        begin = time.perf_counter()
-        for _ in range(COPIES):
-            driver.copy(source, 0, target, 0, size)
-        driver.wait()
-        rates.append(COPIES * 2 * size / (time.perf_counter() - begin))
-    source.release()
-    target.release()
-    return statistics.median(rates[1:])
 
 
 def graphml(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -185,7 +167,7 @@ def measure(
     if not right:
         return
     opened = getattr(importlib.import_module(library.module), library.driver)()
-    found["copy_bandwidth"] = copy_bandwidth(opened)
+    found["copy_bandwidth"] = copy_bandwidth(opened, COPIES, ROUNDS)
     opened.close()
     print(f"copy: {found['copy_bandwidth'] / 1e9:.1f} GB/s read and written", flush=True)
     print("\n| model | test | t/s | spread | GB/s | of copy bandwidth |")

@@ -184,6 +184,26 @@ class LimitedDevice(Protocol):
         """As `Backend.refuses`, of this device; refuses what the backend refuses, and more."""
 
 
+@runtime_checkable
+class NamedDevice(Protocol):
+    """Optional part of a device: one that is not simply the host's processor, and says what it is."""
+
+    @property
+    def name(self) -> str:
+        """What its library calls it."""
+
+    @property
+    def driver(self) -> str:
+        """Name and version of what drives it."""
+
+    @property
+    def kind(self) -> str:
+        """A GPU, "discrete" or "integrated", a "processor" that is driven as a GPU is, or "other"."""
+
+    def bandwidth(self) -> float:
+        """Bytes per second that a copy on the device reads and writes now; 0: it cannot be measured."""
+
+
 class Device(Protocol):
     """A backend opened: threads started or a GPU acquired."""
 

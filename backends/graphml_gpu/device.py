@@ -11,6 +11,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml_gpu import placement, tuning
+from graphml_gpu.bandwidth import copy_bandwidth
 from graphml_gpu.driver import Driver, Facts
 from graphml_gpu.limits import no_room
 from graphml_gpu.lowering import table
@@ -34,6 +35,26 @@ class GpuDevice:
     def facts(self) -> Facts:
         """What the device is and can do."""
         return self.memory.driver.facts
+
+    @property
+    def name(self) -> str:
+        """See `graphml.backend.NamedDevice`."""
+        return self.facts.name
+
+    @property
+    def driver(self) -> str:
+        """See `graphml.backend.NamedDevice`."""
+        return self.facts.driver
+
+    @property
+    def kind(self) -> str:
+        """See `graphml.backend.NamedDevice`."""
+        return "processor" if self.facts.kind == "cpu" else self.facts.kind
+
+    def bandwidth(self) -> float:
+        """See `graphml.backend.NamedDevice`."""
+        with self.memory.lock:
+            return copy_bandwidth(self.memory.driver)
 
     @property
     def memory_bytes(self) -> int | None:

@@ -48,7 +48,8 @@ def test_every_test_is_measured_on_every_side(results: list[dict[str, object]]) 
         assert row["model_filename"] == "tiny.gguf"
         assert len(str(row["model_sha256"])) == 64
         assert row["bandwidth_gb_s"] > 0  # type: ignore[operator]
-        assert row["peer"] == ("reference" if row["backends"] == "cpu" else "")
+        assert row["peer"] == ("reference" if row["backends"] == "cpu" else "cpu")
+        assert row["device"] == row["cpu_info"]
         assert row["bound"] in ("memory", "compute", "overhead")
     assert {row["level"] for row in results} >= {""}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from graphml.errors import UsageError
-from graphml.inspect.bench.rows import quartiles
+from graphml.inspect.bench.rows import quartiles, too_noisy
 from graphml.inspect.names import printable
 
 LARGEST_BYTES = 64 << 20
@@ -53,9 +53,16 @@ class Change:
         """Whether the quartiles of the two do not overlap."""
         return self.spread_b[1] < self.spread_a[0] or self.spread_b[0] > self.spread_a[1]
 
+    @property
+    def refused(self) -> bool:
+        """Whether either was too noisy to be a figure."""
+        return too_noisy(self.spread_a[0], self.a, self.spread_a[1]) or too_noisy(
+            self.spread_b[0], self.b, self.spread_b[1]
+        )
+
     def slower(self, tolerance: float) -> bool:
         """Whether b is slower by more than the tolerance (a part of 1) and beyond the spread of the two."""
-        return self.change < -tolerance and self.beyond_spread
+        return not self.refused and self.change < -tolerance and self.beyond_spread
 
 
 def read(path: Path) -> list[Record]:
@@ -170,7 +177,7 @@ def _rate(one: Record) -> _Figure | None:
 
 
 def _ratio(one: Record) -> _Figure | None:
-    if not one.get("peer"):
+    if not one.get("peer") or one.get("side"):  # of other sides it is the first side's, upside down
         return None
     return float(one["ratio"]), (float(one["ratio_q1"]), float(one["ratio_q3"]))
 
@@ -208,13 +215,15 @@ def markdown(changes: Sequence[Change], tolerance: float) -> str:
         )
         lines.append(
             f"| {name} | {printable(one.backend)} | {one.threads} | {printable(one.test)} | {figures} "
-            f"| {one.change:+.1%} | {verdict(one, tolerance)} |"
+            f"| {'' if one.refused else f'{one.change:+.1%}'} | {verdict(one, tolerance)} |"
         )
     return "\n".join(lines) + "\n"
 
 
 def verdict(one: Change, tolerance: float) -> str:
     """One word or a few."""
+    if one.refused:
+        return "too noisy"
     if one.slower(tolerance):
         return "SLOWER"
     if abs(one.change) <= tolerance:

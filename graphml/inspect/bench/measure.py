@@ -30,6 +30,8 @@ class Measured:
     """What one side did: nanoseconds of each round, what the test costs and what held its time.
 
     cost: that of graphml for every side, because it runs the same model. bound: shares of 1. resident: bytes.
+    bandwidth: bytes per second of the memory that this side reads, the best measured between rounds; 0: not
+    known.
     """
 
     side: Side
@@ -38,6 +40,7 @@ class Measured:
     cost: Work = NO_WORK
     bound: dict[str, float] = field(default_factory=dict)
     resident: int = 0
+    bandwidth: float = 0.0
 
     @property
     def rates(self) -> list[float]:
@@ -47,15 +50,14 @@ class Measured:
 
 @dataclass(frozen=True)
 class Round:
-    """A test measured on all sides. bandwidth: bytes per second, the best measured between rounds."""
+    """A test measured on all sides."""
 
     test: Test
     sides: tuple[Measured, ...]
-    bandwidth: float
 
-    def ratios(self, side: int) -> list[float]:
-        """The first side's speed over that side's, round by round."""
-        return [theirs / ours for ours, theirs in zip(self.sides[0].ns, self.sides[side].ns, strict=True)]
+    def ratios(self, side: int, other: int = 0) -> list[float]:
+        """The other side's speed over that side's, round by round."""
+        return [theirs / ours for ours, theirs in zip(self.sides[other].ns, self.sides[side].ns, strict=True)]
 
 
 def measure(
@@ -70,10 +72,11 @@ def measure(
 ) -> Iterator[Round]:
     """Measure each test on all sides and give what came out, one after the other.
 
-    probe: bytes per second that memory gives now, asked between the rounds. warm: first run each side until
+    probe: bytes per second that the host's memory gives now, asked between the rounds; None: no side's memory
+    is measured. warm: first run each side until
     it is stable. delay_s: pause before each test. progress: called as progress("bench", rounds done, in all).
     """
-    best = 0.0
+    best = [0.0] * len(sides)
     for number, test in enumerate(tests):
         time.sleep(delay_s)
         costs = [side.prepare(test) for side in sides]
@@ -84,17 +87,23 @@ def measure(
         for turn in range(repetitions):
             progress(WORKING, number * repetitions + turn, len(tests) * repetitions)
             if probe is not None:
-                best = max(best, probe())
+                best = list(map(max, best, _bandwidths(sides, probe)))
             for index in order(len(sides), turn):
                 time.sleep(settle_s)
                 taken[index].append(sides[index].run())
         cost = max(costs, key=lambda one: one.n_bytes)
         found = tuple(
-            Measured(side, test, tuple(ns), cost, _bound(side, best, ns), side.resident())
-            for side, ns in zip(sides, taken, strict=True)
+            Measured(side, test, tuple(ns), cost, _bound(side, memory, ns), side.resident(), memory)
+            for side, ns, memory in zip(sides, taken, best, strict=True)
         )
-        yield Round(test, found, best)
+        yield Round(test, found)
     progress(WORKING, len(tests) * repetitions, len(tests) * repetitions)
+
+
+def _bandwidths(sides: Sequence[Side], probe: Probe) -> list[float]:
+    """What each side's memory gives now; the host's is asked once for all."""
+    host = probe() if any(side.on_host for side in sides) else 0.0
+    return [host if side.on_host else side.bandwidth() for side in sides]
 
 
 def _bound(side: Side, bandwidth: float, ns: Sequence[int]) -> dict[str, float]:

@@ -27,10 +27,16 @@ class Row:
     max_ts: the middle of the rounds, its quartiles and ends. noisy: the quartiles lie more than 10 % of the
     median apart.
     n_bytes, flops: what a run reads and computes, the same for a peer. gb_s, gflop_s: of the median.
-    bandwidth_gb_s: the best that was read between the rounds; of_bandwidth: gb_s as a part of 1 of it.
+    bandwidth_gb_s: the best that the side's memory gave between the rounds, by plain reads on the host, by
+    copies (read and written) on a device; 0: not measured. of_bandwidth: gb_s as a part of 1 of it.
     bound: what held most of the time (memory, compute, overhead), and the shares; "" where it is not known.
     suite_case, wanted, verdict: of a suite, what the row is called, what it was to reach and whether it did.
-    peer, ratio, ratio_q1, ratio_q3: the median of the rounds' ratios of this row to the peer's; quartiles.
+    peer, ratio, ratio_q1, ratio_q3: the median of the rounds' ratios of this row to the peer's;
+    quartiles. The first side's peer is the first other engine, or else the second side, that of all others
+    the first.
+    side: 0 for the first. device, device_kind, driver: what the side runs on ("": its backend does not say).
+    refused: the figures ("t/s", "ratio") that were too noisy to be quoted: their quartiles lie further apart
+    than the median.
     """
 
     build_commit: str
@@ -91,6 +97,11 @@ class Row:
     suite_case: str = ""
     wanted: str = ""
     verdict: str = ""
+    side: int = 0
+    device: str = ""
+    device_kind: str = ""
+    driver: str = ""
+    refused: str = ""
     samples_ns: tuple[int, ...] = ()
     samples_ts: tuple[float, ...] = ()
     samples_ratio: tuple[float, ...] = ()
@@ -113,7 +124,7 @@ class Context:
 
 
 def rows(found: Round, context: Context) -> list[Row]:
-    """The rows of a test: one per side. The first side's has the ratio to the second where there is one."""
+    """The rows of a test: one per side."""
     return [_row(found, index, one, context) for index, one in enumerate(found.sides)]
 
 
@@ -125,14 +136,30 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     return first, middle, third
 
 
+def too_noisy(first: float, middle: float, third: float) -> bool:
+    """Whether the quartiles lie further apart than the median, so that the median is no figure."""
+    return third - first > middle
+
+
+def _peer(index: int, about: Sequence[dict[str, Any]]) -> int | None:
+    """The side that a side is compared with: see `Row`."""
+    if len(about) < 2:
+        return None
+    others = (i for i, one in enumerate(about) if one["engine_version"] != about[0]["engine_version"])
+    return next(others, 1) if index == 0 else 0
+
+
 def _row(found: Round, index: int, one: Measured, context: Context) -> Row:
     setting, env, model = context.setting, context.environment, context.about[0]
     rates, test = one.rates, one.test
     q1, median, q3 = quartiles(rates)
     seconds = test.n_tokens / median
-    bandwidth, speed = found.bandwidth, one.cost.n_bytes / seconds
-    ratios = found.ratios(1) if index == 0 and len(found.sides) > 1 else []
+    bandwidth, speed = one.bandwidth, one.cost.n_bytes / seconds
+    peer = _peer(index, context.about)
+    ratios = [] if peer is None else found.ratios(peer, index)
     ratio_q1, ratio, ratio_q3 = quartiles(ratios) if ratios else (0.0, 0.0, 0.0)
+    noise = {"t/s": (q1, median, q3), "ratio": (ratio_q1, ratio, ratio_q3)}
+    device = context.about[index].get("device") or {"name": env.cpu_info, "kind": "processor", "driver": ""}
     return Row(
         build_commit=env.build_commit, cpu_info=env.cpu_info, backends=one.side.name,
         model_filename=Path(setting.model).name, model_type=model["model_type"],
@@ -147,12 +174,15 @@ def _row(found: Round, index: int, one: Measured, context: Context) -> Row:
         of_bandwidth=speed / bandwidth if bandwidth else 0.0,
         bound=max(one.bound, key=lambda name: one.bound[name]) if one.bound else "",
         share_memory=one.bound.get("memory", 0.0), share_compute=one.bound.get("compute", 0.0),
-        share_overhead=one.bound.get("overhead", 0.0), peer=found.sides[1].side.name if ratios else "",
+        share_overhead=one.bound.get("overhead", 0.0),
+        peer="" if peer is None else found.sides[peer].side.name,
         ratio=ratio, ratio_q1=ratio_q1, ratio_q3=ratio_q3, quant=setting.quant, resident_bytes=one.resident,
         engine_version=context.about[index]["engine_version"], level=context.about[index]["level"],
         model_sha256=context.model_sha256, cpu_cores=env.cpu_cores, cpu_governor=env.cpu_governor, os=env.os,
         python=env.python, numpy=env.numpy, numba=env.numba, llvmlite=env.llvmlite,
-        load_average=env.load_average, samples_ns=one.ns, samples_ts=tuple(rates),
+        load_average=env.load_average, side=index, device=device["name"], device_kind=device["kind"],
+        driver=device["driver"], refused=", ".join(name for name, of in noise.items() if too_noisy(*of)),
+        samples_ns=one.ns, samples_ts=tuple(rates),
         samples_ratio=tuple(ratios),
     )  # fmt: skip
 

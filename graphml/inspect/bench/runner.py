@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import graphml
-from graphml.backend import Progress, StepTime, TimedProgram, no_progress
+from graphml.backend import NamedDevice, Progress, StepTime, TimedProgram, no_progress
 from graphml.errors import UsageError
 from graphml.generate.batch import Batch
 from graphml.inspect.bench.costs import cost, shares
@@ -52,8 +52,21 @@ class Runner:
             **describe_file(executor.file),
             "engine_version": f"graphml {graphml.__version__}",
             "level": str(facts.get("instruction set", "")),
+            "device": self._device(),
             "load_ms": 1e3 * self.load_s,
         }
+
+    def _device(self) -> dict[str, str] | None:
+        """What the device is; None for the host's processor; without a name where it does not say."""
+        device, elsewhere = self.model.executor.device, self.model.executor.backend.reads_back
+        if isinstance(device, NamedDevice):
+            return {"name": device.name, "driver": device.driver, "kind": device.kind}
+        return {"name": "", "driver": "", "kind": ""} if elsewhere else None
+
+    def bandwidth(self) -> float:
+        """Bytes per second that the device's own memory gives now; 0 where that is not known."""
+        device = self.model.executor.device
+        return device.bandwidth() if isinstance(device, NamedDevice) else 0.0
 
     def prepare(self, test: Test) -> Work:
         """Begin sequences for a test and fill their depth; return what the test costs."""

@@ -34,6 +34,13 @@ class Side(Protocol):
     name: str
     about: dict[str, Any]
 
+    @property
+    def on_host(self) -> bool:
+        """Whether it works with the host's processor and memory."""
+
+    def bandwidth(self) -> float:
+        """Bytes per second that the memory of a device that is not the host gives now; 0: not known."""
+
     def prepare(self, test: Test) -> Work:
         """Get ready for a test, its depth filled; return what it costs, nothing where that is not known."""
 
@@ -75,6 +82,15 @@ class ProcessSide:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def on_host(self) -> bool:
+        """See `Side`."""
+        return self.about.get("device") is None
+
+    def bandwidth(self) -> float:
+        """See `Side`."""
+        return float(self._ask({"do": "bandwidth"}, "bandwidth")["bandwidth"])
 
     def prepare(self, test: Test) -> Work:
         """See `Side`."""

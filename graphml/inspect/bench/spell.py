@@ -17,13 +17,18 @@ from graphml.inspect.bench.rows import SCALARS, Row
 from graphml.inspect.names import printable
 
 TABLE = "llama_bench"
+TOO_NOISY = "too noisy"
+WHAT_TO_DO = (
+    "the quartiles of the rounds lie further apart than their median, so it is no figure; end what else "
+    "runs, then measure again with more rounds (-r 9) or more tokens"
+)
 Spell = Callable[[Iterable[Row], Sequence[str]], Iterator[str]]
 
 # Column -> width (negative: to the left), as llama-bench's `get_field_width` has it for its own.
 _WIDTHS = {
     "model": -30, "size": 10, "params": 10, "backend": -10, "threads": 7, "n_batch": 7, "n_ubatch": 8,
     "type_k": 6, "type_v": 6, "quant": -6, "test": 15, "t/s": 20, "GB/s": 8, "of bandwidth": 12, "GFLOP/s": 8,
-    "bound by": -8, "ratio": 22,
+    "bound by": -8, "ratio": 22, "device": -30,
 }  # fmt: skip
 _FIRST = ("model", "size", "params", "backend", "threads")
 _LAST = ("test", "t/s", "GB/s", "of bandwidth", "GFLOP/s", "bound by")
@@ -32,22 +37,46 @@ _LAST = ("test", "t/s", "GB/s", "of bandwidth", "GFLOP/s", "bound by")
 def markdown(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
     """A table; its t/s is the median and half the distance of the quartiles. shown: more columns."""
     columns: tuple[str, ...] = ()
-    noisy, last, head = False, None, ""
+    bandwidths: dict[str, float] = {}
+    noisy, refused, last, head = False, False, None, ""
     for row in found:
         if not columns:
             columns = (*_FIRST, *(name for name in shown if name != "ratio"), *_LAST)
-            columns += ("ratio",) * ("ratio" in shown)
+            columns += (*("ratio",) * ("ratio" in shown), "device")
             rules = {name: "-" * (abs(_WIDTHS[name]) - 1) + ":-"[_WIDTHS[name] < 0] for name in columns}
             head = _line(columns, {name: name for name in columns}) + _line(columns, rules)
         yield head + _line(columns, _cells(row))
         head = ""
-        noisy, last = noisy or row.noisy, row
+        bandwidths[device(row)] = max(row.bandwidth_gb_s, bandwidths.get(device(row), 0.0))
+        noisy, refused, last = noisy or row.noisy, refused or bool(row.refused), row
     if last is None:
         return
     version = last.build_commit or last.engine_version
-    yield f"\nbuild: {version}; {last.cpu_info}; memory is read at {last.bandwidth_gb_s:.1f} GB/s\n"
+    yield f"\nbuild: {version}; {last.cpu_info}{_memory(bandwidths)}\n"
+    yield from notes(noisy, refused)
+
+
+def notes(noisy: bool, refused: bool) -> Iterator[str]:
+    """What the marks of a table mean, as far as it has them."""
     if noisy:
         yield "noisy: the quartiles of rows marked * lie more than 10 % of the median apart\n"
+    if refused:
+        yield f"{TOO_NOISY}: {WHAT_TO_DO}\n"
+
+
+def _memory(bandwidths: Mapping[str, float]) -> str:
+    """What each device's memory gave, as far as it was measured."""
+    known = {name: best for name, best in bandwidths.items() if best}
+    if len(known) == 1:
+        return f"; memory is read at {next(iter(known.values())):.1f} GB/s"
+    return "".join(f"; memory of {name} gives {best:.1f} GB/s" for name, best in known.items())
+
+
+def device(row: Row) -> str:
+    """What a row ran on, as "llvmpipe (processor; Vulkan, Mesa 22.3.6)"; of the host's processor its name."""
+    if not row.driver:
+        return printable(row.device)
+    return printable(f"{row.device} ({row.device_kind}; {row.driver})")
 
 
 def _line(columns: Sequence[str], cells: Mapping[str, str]) -> str:
@@ -59,7 +88,17 @@ def _line(columns: Sequence[str], cells: Mapping[str, str]) -> str:
 
 
 def _cells(row: Row) -> dict[str, str]:
-    spread, ratio_spread = (row.q3_ts - row.q1_ts) / 2, (row.ratio_q3 - row.ratio_q1) / 2
+    refused = row.refused.split(", ")
+    of_speed = (
+        {}
+        if "t/s" in refused
+        else {
+            "GB/s": f"{row.gb_s:.1f}",
+            "of bandwidth": f"{row.of_bandwidth:.0%}" if row.bandwidth_gb_s else "",
+            "GFLOP/s": f"{row.gflop_s:.1f}",
+            "bound by": row.bound,
+        }
+    )
     return {
         "model": printable(row.model_type).replace("|", "\\|"),
         "size": size(row.model_size),
@@ -68,13 +107,28 @@ def _cells(row: Row) -> dict[str, str]:
         "threads": str(row.n_threads),
         **{name: str(getattr(row, name)) for name in ("n_batch", "n_ubatch", "type_k", "type_v", "quant")},
         "test": row.test,
-        "t/s": f"{'*' * row.noisy}{row.median_ts:.2f} ± {spread:.2f}",
-        "GB/s": f"{row.gb_s:.1f}",
-        "of bandwidth": f"{row.of_bandwidth:.0%}" if row.bandwidth_gb_s else "",
-        "GFLOP/s": f"{row.gflop_s:.1f}",
-        "bound by": row.bound,
-        "ratio": f"{row.ratio:.2f} ± {ratio_spread:.2f} {row.peer}" if row.peer else "",
+        **dict.fromkeys(("GB/s", "of bandwidth", "GFLOP/s", "bound by"), ""),
+        **of_speed,
+        "t/s": speed(row),
+        "ratio": f"{ratio(row)} {row.peer}" if row.peer else "",
+        "device": device(row).replace("|", "\\|"),
     }
+
+
+def speed(row: Row) -> str:
+    """Median and half the distance of the quartiles, `*` where that is much; or that there is no figure."""
+    if "t/s" in row.refused:
+        return TOO_NOISY
+    return f"{'*' * row.noisy}{row.median_ts:.2f} ± {(row.q3_ts - row.q1_ts) / 2:.2f}"
+
+
+def ratio(row: Row) -> str:
+    """The same of the ratio; "" where there is none."""
+    if "ratio" in row.refused:
+        return TOO_NOISY
+    digits = 2 if row.ratio >= 0.1 else 4
+    spread = (row.ratio_q3 - row.ratio_q1) / 2
+    return f"{row.ratio:.{digits}f} ± {spread:.{digits}f}" if row.peer else ""
 
 
 def size(n_bytes: int) -> str:

@@ -18,6 +18,7 @@ from graphml.inspect.bench.measure import measure
 from graphml.inspect.bench.plan import Setting
 from graphml.inspect.bench.rows import Row, rows
 from graphml.inspect.bench.side import ProcessSide
+from graphml.inspect.bench.spell import TOO_NOISY, device, notes, ratio, speed
 from graphml.inspect.bench.suites import Case, Goal
 
 Models = Callable[[str, str], str]
@@ -32,16 +33,25 @@ class Judged:
 
     def reached(self, goal: Goal) -> bool:
         """Whether the row's figure reaches the goal, or that which does otherwise."""
+        if self.refused(goal):
+            return False
         value = figure(self.row, goal.figure)
         good = value <= goal.value if goal.figure == "ms" else value >= goal.value
         return good or (goal.otherwise is not None and self.reached(goal.otherwise))
 
+    def refused(self, goal: Goal) -> bool:
+        """Whether the figure of a goal is none, because it was too noisy."""
+        return ("ratio" if goal.figure == "ratio" else "t/s") in self.row.refused
+
     @property
     def verdict(self) -> str:
-        """PASS, or which figures fall short."""
-        short = [goal.figure for goal in self.goals if not self.reached(goal)]
+        """PASS, or which figures fall short, or that some are none."""
+        missed = [goal for goal in self.goals if not self.reached(goal)]
+        short = [goal.figure for goal in missed if not self.refused(goal)]
         if not self.goals:
             return ""
+        if missed and not short:
+            return TOO_NOISY
         return f"short: {', '.join(short)}" if short else "PASS"
 
     @property
@@ -136,32 +146,34 @@ _COLUMNS: tuple[tuple[str, int, Callable[[Judged], str]], ...] = (
     ("case", -28, lambda one: one.case.name),
     ("threads", 7, lambda one: str(one.row.n_threads)),
     ("test", 15, lambda one: one.row.test),
-    ("t/s", 20, lambda one: f"{one.row.median_ts:.2f} ± {(one.row.q3_ts - one.row.q1_ts) / 2:.2f}"),
-    ("ms", 9, lambda one: f"{milliseconds(one.row):.1f}"),
+    ("t/s", 20, lambda one: speed(one.row)),
+    ("ms", 9, lambda one: "" if "t/s" in one.row.refused else f"{milliseconds(one.row):.1f}"),
     ("resident MB", 11, lambda one: f"{one.row.resident_bytes / 1e6:.0f}"),
-    ("of bandwidth", 12, lambda one: f"{one.row.of_bandwidth:.0%}" if one.row.bandwidth_gb_s else ""),
+    ("of bandwidth", 12, lambda one: _of_bandwidth(one.row)),
     ("bound by", -8, lambda one: one.row.bound),
-    ("ratio", 14, lambda one: _ratio(one.row)),
+    ("ratio", 14, lambda one: ratio(one.row)),
     ("wanted", -32, lambda one: one.wanted),
     ("verdict", -20, lambda one: one.verdict),
 )
 
 
-def _ratio(row: Row) -> str:
-    return f"{row.ratio:.2f} ± {(row.ratio_q3 - row.ratio_q1) / 2:.2f}" if row.peer else ""
+def _of_bandwidth(row: Row) -> str:
+    return f"{row.of_bandwidth:.0%}" if row.bandwidth_gb_s and "t/s" not in row.refused else ""
 
 
 def markdown(found: Iterable[Judged]) -> Iterator[str]:
     """One line for each case as it comes; then where it ran."""
-    last = None
+    noisy, refused, last = False, False, None
     head = _line([name for name, _, _ in _COLUMNS])
     head += _line(["-" * (abs(width) - 1) + ":-"[width < 0] for _, width, _ in _COLUMNS])
     for one in found:
         yield head + _line([cell(one) for _, _, cell in _COLUMNS])
+        noisy, refused = noisy or one.row.noisy, refused or bool(one.row.refused)
         last, head = one.row, ""
     if last is not None:
         version = last.build_commit or last.engine_version
-        yield f"\nbuild: {version}; {last.cpu_info}; load {last.load_average:.1f} at the beginning\n"
+        yield f"\nbuild: {version}; {device(last)}; load {last.load_average:.1f} at the beginning\n"
+    yield from notes(noisy, refused)
 
 
 def _line(cells: Sequence[str]) -> str:

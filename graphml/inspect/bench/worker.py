@@ -38,11 +38,12 @@ def main() -> None:
 
 
 def carry_out(runner: Runner, command: dict[str, Any]) -> dict[str, Any]:
-    """Carry out one command: prepare a test, run it, say what bounds it, or how much memory is resident."""
+    """Carry out one command: prepare a test, run it, say what bounds it, what memory gives or holds."""
     verbs: dict[str, Callable[[], dict[str, Any]]] = {
         "prepare": lambda: dataclasses.asdict(runner.prepare(Test(**command["test"]))),
         "run": lambda: {"ns": runner.run()},
         "bound": lambda: runner.bound(command["bandwidth"], command["usual_s"]),
+        "bandwidth": lambda: {"bandwidth": runner.bandwidth()},
         "memory": lambda: {"resident": resident_bytes()},
     }
     return verbs[command["do"]]()

@@ -23,7 +23,11 @@ class FakeSide:
 
     def __init__(self, name: str, log: list[str], ns: Sequence[int]) -> None:
         self.name, self.log, self._ns = name, log, cycle(ns)
+        self.on_host = True
         self.about: dict[str, Any] = {**MODEL, "engine_version": f"{name} 1", "level": "avx512"}
+
+    def bandwidth(self) -> float:
+        return 5e9
 
     def prepare(self, test: Test) -> Work:
         self.log.append(f"{self.name} prepares {test.name}")
@@ -55,7 +59,12 @@ def row(
 
 def made_rows(test: Test, ns: Sequence[int], peer: Sequence[int], **setting: Any) -> Iterator[Row]:
     ours = Measured(
-        FakeSide("cpu", [], ns), test, tuple(ns), Work(10**9, 10**10), {"memory": 0.9, "overhead": 0.1}
+        FakeSide("cpu", [], ns),
+        test,
+        tuple(ns),
+        Work(10**9, 10**10),
+        {"memory": 0.9, "overhead": 0.1},
+        bandwidth=2e9,
     )
     theirs = Measured(FakeSide("llama.cpp", [], peer or [1]), test, tuple(peer), ours.cost)
     sides = (ours, theirs) if peer else (ours,)
@@ -66,4 +75,4 @@ def made_rows(test: Test, ns: Sequence[int], peer: Sequence[int], **setting: Any
         "2026-11-20T00:00:00Z",
         "00ff",
     )
-    yield from rows(Round(test, sides, 2e9), shared)
+    yield from rows(Round(test, sides), shared)

@@ -13,13 +13,15 @@ import pytest
 from graphml.errors import BackendError, UsageError
 from graphml.inspect.bench import plan
 from graphml.inspect.bench.compare import compare, left_over, markdown
-from graphml.inspect.bench.measure import Round, measure, order, warm_up
+from graphml.inspect.bench.measure import Measured, Round, measure, order, warm_up
 from graphml.inspect.bench.plan import Test
 from graphml.inspect.bench.ranges import pairs, whole_numbers, words
-from graphml.inspect.bench.rows import SCALARS, Row, quartiles
+from graphml.inspect.bench.rows import SCALARS, Context, Row, quartiles, rows
 from graphml.inspect.bench.spell import FORMATS, TABLE
-from tests.inspect.bench.results import FakeSide, made_rows, row
+from graphml.inspect.work import Work
+from tests.inspect.bench.results import ENVIRONMENT, FakeSide, made_rows, row
 
+LAVAPIPE = {"name": "llvmpipe", "kind": "processor", "driver": "Vulkan, Mesa 22.3.6"}
 LLAMA_BENCH = (
     "| model                          |       size |     params | backend    | threads |            test | "
     "                 t/s |",
@@ -100,8 +102,70 @@ def test_sides_take_turns_and_none_always_comes_after_the_other() -> None:
     assert log[2:] == [a, b, b, a, a, b, b, a]
     assert found.ratios(1) == [2.0, 1.0, 3.0, 1.0]
     assert found.sides[0].ns == (10, 20, 30, 40)
-    assert found.bandwidth == 8.0  # the best of those asked between the rounds
+    assert found.sides[0].bandwidth == 8.0  # the best of those asked between the rounds
     assert [order(3, turn) for turn in range(2)] == [[0, 1, 2], [2, 1, 0]]
+
+
+def test_a_device_s_own_memory_bounds_it_and_not_the_host_s() -> None:
+    log: list[str] = []
+    sides = [FakeSide(name, log, [1]) for name in ("cpu", "gpu", "unknown")]
+    sides[1].on_host = sides[2].on_host = False
+    sides[2].bandwidth = lambda: 0.0  # type: ignore[method-assign]
+    (found,) = measure(sides, [Test(8, 0)], 1, lambda: 7.0, warm=False, settle_s=0.0)
+    assert [one.bandwidth for one in found.sides] == [7.0, 5e9, 0.0]
+    assert found.sides[2].bound == {}
+    (found,) = measure(sides, [Test(8, 0)], 1, None, warm=False, settle_s=0.0)
+    assert [one.bandwidth for one in found.sides] == [0.0] * 3
+
+
+def on_three_sides() -> list[Row]:
+    """Rows of the processor, of a device that takes four times as long, and of another engine."""
+    log: list[str] = []
+    sides = [FakeSide("cpu", log, [1]), FakeSide("wgpu", log, [4]), FakeSide("llama.cpp", log, [2])]
+    sides[1].about |= {"engine_version": "cpu 1", "device": {**LAVAPIPE}}
+    found = Round(
+        Test(8, 0),
+        (
+            Measured(sides[0], Test(8, 0), (10, 10), Work(100, 100), bandwidth=2e10),
+            Measured(sides[1], Test(8, 0), (40, 40), Work(100, 100)),
+            Measured(sides[2], Test(8, 0), (20, 20), Work(100, 100), bandwidth=2e10),
+        ),
+    )
+    setting = plan.Setting("graphml", "m.gguf", "cpu", 2)
+    return rows(found, Context(setting, [one.about for one in sides], ENVIRONMENT, ""))
+
+
+def test_every_row_names_its_device_and_has_a_ratio_to_the_first() -> None:
+    made = on_three_sides()
+    assert [(one.side, one.peer, one.ratio) for one in made] == [
+        (0, "llama.cpp", 2.0), (1, "cpu", 0.25), (2, "cpu", 0.5),
+    ]  # fmt: skip
+    host = (ENVIRONMENT.cpu_info, "processor", "")
+    assert [(one.device, one.device_kind, one.driver) for one in made] == [
+        host, (LAVAPIPE["name"], "processor", LAVAPIPE["driver"]), host,
+    ]  # fmt: skip
+    assert [one.of_bandwidth > 0 for one in made] == [True, False, True]
+    text = "".join(FORMATS["md"](made, ["ratio"]))
+    lines = [[cell.strip() for cell in line.split(" | ")] for line in text.splitlines()[2:5]]
+    assert lines[1][-1].startswith("llvmpipe (processor; Vulkan, Mesa")
+    assert (lines[1][8], lines[1][-2]) == ("", "0.25 ± 0.00 cpu")  # no share of the host's bandwidth
+    records = as_records(*made)
+    assert [round(one.a, 2) for one in compare(records, records, "ratio")] == [2.0]
+
+
+def test_a_figure_with_a_spread_larger_than_itself_is_refused() -> None:
+    wild, calm = [10, 10, 100, 1000, 1000], [100] * 5
+    found = row(ns=wild, peer=calm)
+    assert found.refused == "t/s, ratio"
+    assert row(ns=calm, peer=wild).refused == "ratio"
+    assert row(ns=calm).refused == ""
+    text = "".join(FORMATS["md"]([found], ["ratio"]))
+    line = [cell.strip() for cell in text.splitlines()[2].strip("|").split(" | ")]
+    assert line[6:12] == ["too noisy", "", "", "", "", "too noisy llama.cpp"]
+    assert "again with more rounds (-r 9)" in text
+    (change,) = compare(as_records(found), as_records(row(ns=[2000] * 5)))
+    assert not change.slower(0.03)
+    assert "too noisy" in markdown([change], 0.03)
 
 
 def test_warm_up_ends_when_runs_get_no_faster() -> None:

@@ -70,6 +70,15 @@ def test_verdicts(goals: tuple[Goal, ...], verdict: str) -> None:
     assert (one.named.suite_case, one.named.verdict) == ("a", verdict)
 
 
+def test_what_is_too_noisy_passes_nothing() -> None:
+    made = row(ns=[10, 10, 100, 1000, 1000])
+    one = Judged(case(Goal("t/s", 1.0), Goal("ms", 1e9)), made)
+    assert one.verdict == "too noisy"
+    text = "".join(suite_run.markdown([one]))
+    assert [cell.strip() for cell in text.splitlines()[2].split("|")[4:6]] == ["too noisy", ""]
+    assert "too noisy: the quartiles" in text
+
+
 def test_the_table() -> None:
     one = Judged(case(Goal("t/s", 25.0, Goal("of bandwidth", 0.85))), row(ns=[10**9] * 3))
     head, rule, line, *_ = "".join(suite_run.markdown([one])).splitlines()
