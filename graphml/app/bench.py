@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import tee, zip_longest
 from pathlib import Path
 from typing import TypeVar
@@ -20,14 +22,15 @@ from graphml.app.console import Bars, remark
 from graphml.app.groups import grouped
 from graphml.app.opening import find
 from graphml.engine import discovery
-from graphml.errors import UsageError
+from graphml.errors import BackendError, UsageError
 from graphml.inspect.bench import plan, plots
 from graphml.inspect.bench.describe import environment
 from graphml.inspect.bench.job import Job
 from graphml.inspect.bench.model_file import bench_model
 from graphml.inspect.bench.ranges import pairs, whole_numbers, words
+from graphml.inspect.bench.results_page import page
 from graphml.inspect.bench.rows import Row
-from graphml.inspect.bench.spell import FORMATS
+from graphml.inspect.bench.spell import FORMATS, Spell
 from graphml.inspect.bench.suite_run import Judged, run_cases
 from graphml.inspect.bench.suite_run import markdown as suite_markdown
 from graphml.inspect.bench.suites import Suite, suite_named
@@ -130,10 +133,26 @@ def _run_tests(settings: list[plan.Setting], job: Job, written: Written, bars: B
     shown = _shown(settings, "ratio" if len(job.engines) > 1 else "")
     kept: list[Row] = []
     ours, theirs = tee(_each(replace(job, settings=settings).rows(bars.report), kept.append))
-    other = FORMATS[written.output_err](theirs, shown) if written.output_err else iter(())
-    _write(FORMATS[written.output](ours, shown), other)
+    other = _spell(written.output_err)(theirs, shown) if written.output_err else iter(())
+    _write(_spell(written.output)(ours, shown), other)
     if written.plot is not None:
-        _draw(written.plot, kept, replace(settings[0], arch=job.arch), bars)
+        _draw(written.plot, kept, replace(settings[0], arch=job.arch), job, bars)
+
+
+def _spell(name: str) -> Spell:
+    """What makes text of rows; a page says what was typed, too."""
+    return partial(page, commands=[_typed()]) if name == "html" else FORMATS[name]
+
+
+def _typed() -> str:
+    """The command line, of paths only the names: where things lie is nobody's business."""
+
+    def public(argument: str) -> str:
+        option, mark, value = argument.rpartition("=")
+        inside = "/" in value or "\\" in value
+        return option + mark + (Path(value).name if inside and Path(value).exists() else value)
+
+    return shlex.join(["graphml", *map(public, sys.argv[1:])])
 
 
 def _run_suite(
@@ -162,7 +181,7 @@ def _run_suite(
     def spell(name: str | None, judged: Iterator[Judged]) -> Iterator[str]:
         if name == "md":
             return suite_markdown(judged)
-        return FORMATS[name]((one.named for one in judged), ()) if name else iter(())
+        return _spell(name)((one.named for one in judged), ()) if name else iter(())
 
     kept: list[Row] = []
 
@@ -173,8 +192,8 @@ def _run_suite(
     ours, theirs = tee(_each(found, keep))
     _write(spell(written.output, ours), spell(written.output_err, theirs))
     if written.plot is not None:
-        drawn = plots.draw_speeds(written.plot, kept)
-        remark(", ".join(f"drew {path}" for path in drawn) or "--plot: no case was measured at two settings")
+        for path in [*plots.draw_bars(written.plot, kept), *plots.draw_speeds(written.plot, kept)]:
+            remark(f"drew {path}")
 
 
 def _each(found: Iterator[T], do: Callable[[T], None]) -> Iterator[T]:
@@ -191,20 +210,34 @@ def _write(out: Iterator[str], error: Iterator[str]) -> None:
             stream.flush()
 
 
-def _draw(folder: Path, rows: list[Row], setting: plan.Setting, bars: Bars) -> None:
-    """The pictures: of the rows, and the roofline of the first setting's kernels."""
+def _draw(folder: Path, rows: list[Row], setting: plan.Setting, job: Job, bars: Bars) -> None:
+    """The pictures: of the rows, and the rooflines of the first setting's kernels on each backend."""
+    drawn = [*plots.draw_bars(folder, rows), *plots.draw_speeds(folder, rows)]
+    for backend in (name for engine, name in job.engines if engine == "graphml"):
+        try:
+            drawn += _rooflines(folder, rows, replace(setting, backend=backend), bars)
+        except BackendError as error:  # programs that cannot be timed
+            remark(f"--plot: no roofline of {backend}: {error}")
+    for path in drawn:
+        remark(f"drew {path}")
+
+
+def _rooflines(folder: Path, rows: list[Row], setting: plan.Setting, bars: Bars) -> list[Path]:
+    """A backend's rooflines, below the roofs of its device: of one that is not the host no arithmetic."""
     with graphml.load(
-        setting.model, threads=setting.threads, kv=setting.type_k, n_batch=setting.n_ubatch,
+        setting.model, setting.backend, setting.threads, kv=setting.type_k, n_batch=setting.n_ubatch,
         quant=setting.quant or None, progress=bars.report,
         arch=Path(setting.arch) if setting.arch else None,
     ) as model:  # fmt: skip
         room = max(model.n_ctx - 16, 1)
         found = profile(model, min(512, room // 2), min(16, room // 4), 2)
-    best = max(row.bandwidth_gb_s for row in rows if row.n_threads == setting.threads)
-    bandwidth = max(1e9 * best, machine.read_bandwidth(setting.threads))
-    flops = machine.multiply_rate(setting.threads)
-    for path in [*plots.draw_speeds(folder, rows), *plots.draw_rooflines(folder, found, bandwidth, flops)]:
-        remark(f"drew {path}")
+    here = [row for row in rows if (row.backends, row.n_threads) == (setting.backend, setting.threads)]
+    bandwidth, flops = 1e9 * max(row.bandwidth_gb_s for row in here), 0.0
+    on_host = here[0].device == here[0].cpu_info
+    if on_host:
+        bandwidth = max(bandwidth, machine.read_bandwidth(setting.threads))
+        flops = machine.multiply_rate(setting.threads)
+    return plots.draw_rooflines(folder, found, setting.backend, bandwidth, flops)
 
 
 def _models(given: Which, bars: Bars) -> list[str]:

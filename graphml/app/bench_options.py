@@ -113,9 +113,11 @@ Plots = Annotated[
 ]
 NoWarmUp = Annotated[bool, typer.Option("--no-warmup", help="Time the first run too.")]
 Delay = Annotated[float, typer.Option("--delay", min=0.0, help="Seconds to wait before each test.")]
-Output = Annotated[str, typer.Option("-o", "--output", help="What stdout gets: md, csv, json, jsonl or sql.")]
+Output = Annotated[
+    str, typer.Option("-o", "--output", help="What stdout gets: md, csv, json, jsonl, sql, html.")
+]
 OutputError = Annotated[
-    str | None, typer.Option("-oe", "--output-err", help="What stderr gets too: md, csv, json, jsonl or sql.")
+    str | None, typer.Option("-oe", "--output-err", help="What stderr gets too: one of these.")
 ]
 
 

@@ -151,7 +151,9 @@ def test_pictures_are_drawn(path: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     bench("-m", path, *SMALL, "-d", "0,8", "--plot", tmp_path / "drawn")
     drawn = {one.name: one.read_bytes() for one in (tmp_path / "drawn").iterdir()}
-    assert set(drawn) == {"depth.png", "roofline-prompt.png", "roofline-generation.png"}
+    assert set(drawn) == {
+        "depth.png", "speed-cpu.png", "roofline-cpu-prompt.png", "roofline-cpu-generation.png",
+    }  # fmt: skip
     for content in drawn.values():
         assert content.startswith(b"\x89PNG")
         assert len(content) > 10_000
@@ -161,4 +163,4 @@ def test_pictures_are_drawn(path: Path, tmp_path: Path) -> None:
     assert done.stdout == ""  # before anything is measured
     cases = ["--suite", "batch", "--case", "1 seq*", "--case", "2 seq*"]
     bench("-m", path, *cases, "-r", 1, "-t", 1, "--no-warmup", "--plot", tmp_path / "curve")
-    assert [one.name for one in (tmp_path / "curve").iterdir()] == ["sequences.png"]
+    assert {one.name for one in (tmp_path / "curve").iterdir()} == {"sequences.png", "speed-cpu.png"}

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from graphml.errors import UsageError
+from graphml.inspect.bench.bars import FARTHEST
+from graphml.inspect.bench.cells import device
 from graphml.inspect.bench.rows import Row
 from graphml.inspect.measured import Profile, Stage
 from graphml.inspect.names import printable
@@ -66,19 +68,35 @@ def draw_speeds(folder: Path, rows: Sequence[Row]) -> list[Path]:
         return [_speed(folder, rows, field) for field in AXES if lines(rows, field)]
 
 
-def draw_rooflines(folder: Path, profile: Profile, bandwidth: float, flops: float) -> list[Path]:
+def draw_bars(folder: Path, rows: Sequence[Row]) -> list[Path]:
+    """Draw a bar chart for each side: tokens per second of its tests, and the roof that its memory sets.
+
+    The files that were written. UsageError for a folder that cannot be written.
+    """
+    sides = dict.fromkeys(row.backends for row in rows)
+    found = {
+        side: [row for row in rows if row.backends == side and "t/s" not in row.refused] for side in sides
+    }
+    with _writing(folder):
+        return [_bars(folder, side, of, rows) for side, of in found.items()]
+
+
+def draw_rooflines(
+    folder: Path, profile: Profile, backend: str, bandwidth: float, flops: float
+) -> list[Path]:
     """Draw the roofline of each stage; the files that were written.
 
-    bandwidth, flops: bytes and float32 operations a second that were measured here.
+    bandwidth, flops: bytes and float32 operations a second that were measured on the backend's device; a roof
+    that was not measured, 0, is not drawn.
     """
     with _writing(folder):
-        return [_roofline(folder, profile, stage, bandwidth, flops) for stage in profile.stages]
+        return [_roofline(folder, profile, backend, stage, bandwidth, flops) for stage in profile.stages]
 
 
 def lines(rows: Sequence[Row], field: str) -> list[Line]:
     """Rows that differ in nothing but the field, as a line each: its label, and x, median, quartiles."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
+    for row in (one for one in rows if "t/s" not in one.refused):
         groups.setdefault(tuple(getattr(row, name) for name in _IDENTITY if name != field), []).append(row)
     kept = [sorted(group, key=lambda row: int(getattr(row, field))) for group in groups.values()]
     kept = [group for group in kept if len({getattr(row, field) for row in group}) > 1]
@@ -129,18 +147,67 @@ def _speed(folder: Path, rows: Sequence[Row], field: str) -> Path:
     return _saved(figure, folder / f"{name}.png")
 
 
-def _roofline(folder: Path, profile: Profile, stage: Stage, bandwidth: float, flops: float) -> Path:
+def _bars(folder: Path, side: str, rows: Sequence[Row], everything: Sequence[Row]) -> Path:
+    """One side's tests, prompts and generation in panels of their own; dashed: all bytes at the bandwidth."""
+    from matplotlib import pyplot
+
+    panels = {
+        title: [row for row in rows if bool(row.n_prompt) == (kind == "pp")] for kind, title in TITLES.items()
+    }
+    panels = {title: of for title, of in panels.items() if of}
+    height = 1.2 + 0.45 * max(map(len, panels.values()))
+    figure, drawn = pyplot.subplots(
+        1, len(panels), figsize=(6.5 * len(panels), height), dpi=DPI, squeeze=False
+    )
+    for axes, (title, of) in zip(drawn[0], panels.items(), strict=True):
+        names = [row.suite_case or _label(row, "", everything) for row in of]
+        y = np.arange(len(of))
+        median, low, high = np.array([(row.median_ts, row.q1_ts, row.q3_ts) for row in of]).T
+        axes.barh(y, median, xerr=np.array([median - low, high - median]), capsize=3, color="tab:blue")
+        roofs = [
+            (i, row.median_ts / row.of_bandwidth) for i, row in enumerate(of) if _has_roof(row, high.max())
+        ]
+        for number, (i, roof) in enumerate(roofs):
+            label = "" if number else "all that is read, at the memory's bandwidth"
+            axes.vlines(roof, i - 0.45, i + 0.45, color="black", linestyle="--", label=label)
+        axes.set(xlabel="tokens per second", xlim=(0, None), title=title)
+        axes.set_yticks(y, [printable(name) for name in names])
+        axes.invert_yaxis()
+        axes.grid(alpha=0.3, axis="x")
+        if roofs:
+            axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.5 / height - 0.08))
+    models = ", ".join(sorted({printable(row.model_type) for row in rows}))
+    figure.suptitle(f"{models}\n{printable(side)}: {device(rows[0])}", fontsize="medium")
+    return _saved(figure, folder / f"speed-{_file_name(side)}.png")
+
+
+def _has_roof(row: Row, longest: float) -> bool:
+    """Whether generation's roof is known, and not so far off that no bar could be seen."""
+    return bool(row.n_gen and not row.n_prompt and row.of_bandwidth) and (
+        row.median_ts / row.of_bandwidth <= FARTHEST * longest
+    )
+
+
+def _file_name(side: str) -> str:
+    """A side's name as part of a file's."""
+    return "".join(char if char.isalnum() or char in ".-" else "-" for char in side)
+
+
+def _roofline(
+    folder: Path, profile: Profile, backend: str, stage: Stage, bandwidth: float, flops: float
+) -> Path:
     """Each kernel's operations a second against those per byte, below what memory and arithmetic allow."""
     from matplotlib import pyplot
 
     found = kernels(stage)
     figure, axes = pyplot.subplots(figsize=(INCHES[0] + 3, INCHES[1]), dpi=DPI)  # the legend stands beside
-    ridge = flops / bandwidth if bandwidth else 1.0
+    ridge = flops / bandwidth if bandwidth and flops else found[0].intensity if found else 1.0
     left = min([one.intensity for one in found] + [ridge]) / 4
     right = max([one.intensity for one in found] + [ridge]) * 8
     x = np.geomspace(left, right, 200)
-    memory = f"read bandwidth, {bandwidth / 1e9:.0f} GB/s"
-    axes.plot(x, bandwidth * x / 1e9, color="gray", label=memory)
+    if bandwidth:
+        memory = f"bandwidth of its memory, {bandwidth / 1e9:.0f} GB/s"
+        axes.plot(x, bandwidth * x / 1e9, color="gray", label=memory)
     if flops:
         arithmetic = f"float32 product of NumPy's BLAS, {flops / 1e9:.0f} GFLOP/s"
         axes.axhline(flops / 1e9, color="gray", linestyle="--", label=arithmetic)
@@ -150,14 +217,14 @@ def _roofline(folder: Path, profile: Profile, stage: Stage, bandwidth: float, fl
     axes.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="GFLOP/s", xlim=(left, right))
     threads = f"{profile.threads} thread{'s' * (profile.threads > 1)}"
     axes.set_title(
-        f"{printable(profile.model)}, {stage.name}, {threads}: kernels and their share of the time"
+        f"{printable(profile.model)}, {backend}, {stage.name}, {threads}: kernels and their share of the time"
     )
     axes.grid(alpha=0.3, which="both")
     legend = axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize="small")
     for handle in legend.legend_handles:
         if hasattr(handle, "set_sizes"):
             handle.set_sizes([40])
-    return _saved(figure, folder / f"roofline-{stage.name}.png")
+    return _saved(figure, folder / f"roofline-{_file_name(backend)}-{stage.name}.png")
 
 
 @dataclass(frozen=True)

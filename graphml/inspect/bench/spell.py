@@ -1,4 +1,4 @@
-"""Rows as text: Markdown in llama-bench's columns, CSV, JSON, JSON lines or SQL.
+"""Rows as text: Markdown in llama-bench's columns, CSV, JSON, JSON lines, SQL or a page.
 
 Each row comes out, in one piece, as it comes in. Knows rows; measures nothing and knows no terminal.
 """
@@ -13,15 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from graphml.errors import GraphmlError
+from graphml.inspect.bench.cells import device, notes, of_bandwidth, params, ratio, size, speed
+from graphml.inspect.bench.results_page import page
 from graphml.inspect.bench.rows import SCALARS, Row
 from graphml.inspect.names import printable
 
 TABLE = "llama_bench"
-TOO_NOISY = "too noisy"
-WHAT_TO_DO = (
-    "the quartiles of the rounds lie further apart than their median, so it is no figure; end what else "
-    "runs, then measure again with more rounds (-r 9) or more tokens"
-)
 Spell = Callable[[Iterable[Row], Sequence[str]], Iterator[str]]
 
 # Column -> width (negative: to the left), as llama-bench's `get_field_width` has it for its own.
@@ -56,27 +53,12 @@ def markdown(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
     yield from notes(noisy, refused)
 
 
-def notes(noisy: bool, refused: bool) -> Iterator[str]:
-    """What the marks of a table mean, as far as it has them."""
-    if noisy:
-        yield "noisy: the quartiles of rows marked * lie more than 10 % of the median apart\n"
-    if refused:
-        yield f"{TOO_NOISY}: {WHAT_TO_DO}\n"
-
-
 def _memory(bandwidths: Mapping[str, float]) -> str:
     """What each device's memory gave, as far as it was measured."""
     known = {name: best for name, best in bandwidths.items() if best}
     if len(known) == 1:
         return f"; memory is read at {next(iter(known.values())):.1f} GB/s"
     return "".join(f"; memory of {name} gives {best:.1f} GB/s" for name, best in known.items())
-
-
-def device(row: Row) -> str:
-    """What a row ran on, as "llvmpipe (processor; Vulkan, Mesa 22.3.6)"; of the host's processor its name."""
-    if not row.driver:
-        return printable(row.device)
-    return printable(f"{row.device} ({row.device_kind}; {row.driver})")
 
 
 def _line(columns: Sequence[str], cells: Mapping[str, str]) -> str:
@@ -94,7 +76,7 @@ def _cells(row: Row) -> dict[str, str]:
         if "t/s" in refused
         else {
             "GB/s": f"{row.gb_s:.1f}",
-            "of bandwidth": f"{row.of_bandwidth:.0%}" if row.bandwidth_gb_s else "",
+            "of bandwidth": of_bandwidth(row),
             "GFLOP/s": f"{row.gflop_s:.1f}",
             "bound by": row.bound,
         }
@@ -113,32 +95,6 @@ def _cells(row: Row) -> dict[str, str]:
         "ratio": f"{ratio(row)} {row.peer}" if row.peer else "",
         "device": device(row).replace("|", "\\|"),
     }
-
-
-def speed(row: Row) -> str:
-    """Median and half the distance of the quartiles, `*` where that is much; or that there is no figure."""
-    if "t/s" in row.refused:
-        return TOO_NOISY
-    return f"{'*' * row.noisy}{row.median_ts:.2f} ± {(row.q3_ts - row.q1_ts) / 2:.2f}"
-
-
-def ratio(row: Row) -> str:
-    """The same of the ratio; "" where there is none."""
-    if "ratio" in row.refused:
-        return TOO_NOISY
-    digits = 2 if row.ratio >= 0.1 else 4
-    spread = (row.ratio_q3 - row.ratio_q1) / 2
-    return f"{row.ratio:.{digits}f} ± {spread:.{digits}f}" if row.peer else ""
-
-
-def size(n_bytes: int) -> str:
-    """As llama-bench writes it: "606.53 MiB"."""
-    return f"{n_bytes / 2**20:.2f} MiB" if n_bytes < 2**30 else f"{n_bytes / 2**30:.2f} GiB"
-
-
-def params(count: int) -> str:
-    """As llama-bench writes it: "1.10 B"."""
-    return f"{count / 1e6:.2f} M" if count < 10**9 else f"{count / 1e9:.2f} B"
 
 
 def comma_separated(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
@@ -199,4 +155,5 @@ def _scalars(row: Row) -> dict[str, Any]:
 
 FORMATS: Mapping[str, Spell] = {
     "md": markdown, "csv": comma_separated, "json": json_array, "jsonl": json_lines, "sql": sql,
+    "html": page,
 }  # fmt: skip

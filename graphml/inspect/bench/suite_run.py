@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from graphml.backend import Progress, no_progress
+from graphml.inspect.bench.cells import TOO_NOISY, device, notes, of_bandwidth, ratio, speed
 from graphml.inspect.bench.job import Job
 from graphml.inspect.bench.measure import measure
 from graphml.inspect.bench.plan import Setting
 from graphml.inspect.bench.rows import Row, rows
 from graphml.inspect.bench.side import ProcessSide
-from graphml.inspect.bench.spell import TOO_NOISY, device, notes, ratio, speed
 from graphml.inspect.bench.suites import Case, Goal
 
 Models = Callable[[str, str], str]
@@ -149,16 +149,12 @@ _COLUMNS: tuple[tuple[str, int, Callable[[Judged], str]], ...] = (
     ("t/s", 20, lambda one: speed(one.row)),
     ("ms", 9, lambda one: "" if "t/s" in one.row.refused else f"{milliseconds(one.row):.1f}"),
     ("resident MB", 11, lambda one: f"{one.row.resident_bytes / 1e6:.0f}"),
-    ("of bandwidth", 12, lambda one: _of_bandwidth(one.row)),
+    ("of bandwidth", 12, lambda one: of_bandwidth(one.row)),
     ("bound by", -8, lambda one: one.row.bound),
     ("ratio", 14, lambda one: ratio(one.row)),
     ("wanted", -32, lambda one: one.wanted),
     ("verdict", -20, lambda one: one.verdict),
 )
-
-
-def _of_bandwidth(row: Row) -> str:
-    return f"{row.of_bandwidth:.0%}" if row.bandwidth_gb_s and "t/s" not in row.refused else ""
 
 
 def markdown(found: Iterable[Judged]) -> Iterator[str]:
