@@ -66,9 +66,17 @@ def diff(
     right = left if same else dumps.document_of(other, tokens, replace(compiling, fuse=switches[1]))
     in_a, in_b = select(left, pass_a, layer), select(right, pass_b, layer)
     titles = _title(left, in_a, switches[0]), _title(right, in_b, switches[1])
-    found = differences.compare(in_a, in_b, titles)
+    counted = tuple(f"{title} ({len(one.nodes)} nodes)" for title, one in zip(titles, (in_a, in_b), strict=True))
+    found = differences.compare(in_a, in_b, (counted[0], counted[1]))
     if html is not None:
-        write_file(html, render(differences.both(right, in_a, in_b)), "--html")
+        names = _names((a, other), (in_a.name, in_b.name), (switches[0], switches[1]))
+        sides = differences.Side(names[0], titles[0]), differences.Side(names[1], titles[1])
+        page = differences.both(right, in_a, in_b, found, sides)
+        if a != other:
+            page["model"] = " and ".join(dict.fromkeys((left["model"], right["model"])))
+        if layer is not None:
+            page["view"]["layer"] = str(layer)
+        write_file(html, render(page), "--html")
     if json:
         write_json(found.as_dict())
     else:
@@ -85,4 +93,29 @@ def _title(document: Document, selection: Selection, fuse: str) -> str:
             f"after {selection.name}",
             *([f"--fuse={fuse}"] if fuse else []),
         ]
-    return f"{' '.join(facts)} ({len(selection.nodes)} nodes)"
+    return " ".join(facts)
+
+
+def _names(
+    models: tuple[str | None, str | None], passes: tuple[str, str], switches: tuple[str, str]
+) -> tuple[str, str]:
+    """What tells the two from each other: the models where they differ, the passes, the fusions."""
+    tails = _tails(*(str(model or "").replace("\\", "/").rstrip("/") for model in models))
+    names = []
+    for tail, name, fuse in zip(tails, passes, switches, strict=True):
+        facts = [tail] if models[0] != models[1] else []
+        facts.append(name)
+        if switches[0] != switches[1]:
+            facts.append(f"--fuse={fuse}" if fuse else "all fusions")
+        names.append(", ".join(facts))
+    return names[0], names[1]
+
+
+def _tails(a: str, b: str) -> tuple[str, str]:
+    """The last parts of two paths, as many as tell them apart: the page need not say where the user keeps what."""
+    parts = a.split("/"), b.split("/")
+    for count in range(1, max(map(len, parts)) + 1):
+        tails = "/".join(parts[0][-count:]), "/".join(parts[1][-count:])
+        if tails[0] != tails[1]:
+            return tails
+    return a, b

@@ -53,13 +53,16 @@ def graph(
 
 
 def _whole(document: Document, pass_name: str | None, layer: int | None, collapse: bool, format: str) -> str:
-    """The formats that hold every pass; `--pass` leaves one of them."""
-    names = [found["name"] for found in document["passes"]] if pass_name is None else [pass_name]
-    collapse = collapse and format != "html"  # the viewer does so itself, and opens layers again
+    """The formats that hold every pass. `--pass` leaves one of them; the viewer has all and opens that one."""
+    page = format == "html"
+    one = select(document, pass_name).name
+    names = [found["name"] for found in document["passes"]] if pass_name is None or page else [pass_name]
+    collapse = collapse and not page  # the viewer does so itself, and opens layers again
     selections: dict[str, Selection] = {name: select(document, name, layer, collapse) for name in names}
     if format == "model-explorer":
         return json.dumps(dump.model_explorer(selections, document["model"])) + "\n"
     narrowed = dump.narrowed(document, selections)
     if format == "json":
         return json.dumps(narrowed, allow_nan=False) + "\n"
-    return render(narrowed)
+    view = {"pass": one} if layer is None else {"pass": one, "layer": str(layer)}
+    return render({**narrowed, "view": view})

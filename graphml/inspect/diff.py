@@ -29,6 +29,14 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Side:
+    """How a page calls one of two graphs: in a word or two for its tab, and in full."""
+
+    name: str
+    title: str
+
+
+@dataclass(frozen=True)
 class Difference:
     """Two graphs compared. gone: removed node -> the nodes of b that were made from it, as far as known."""
 
@@ -90,23 +98,38 @@ def compare(a: Selection, b: Selection, titles: tuple[str, str] = ("a", "b")) ->
     )
 
 
-def both(document: Document, a: Selection, b: Selection) -> Document:
-    """A document with the two graphs as its passes, for the viewer; all else is that of b's document."""
+def both(
+    document: Document, a: Selection, b: Selection, found: Difference, sides: tuple[Side, Side]
+) -> Document:
+    """A document with the two graphs as its passes, for the viewer; all else is that of b's document.
+
+    `difference` holds what differs as `compare` found it: kind, the node's name in each graph, and the facts.
+    """
     passes: list[Record] = [
         {
-            "name": f"{title}: {one.name}",
+            "name": f"{letter}: {side.name}",
+            "title": f"{letter}: {side.title}",
             "seconds": 0.0,
             "outputs": dict(one.outputs),
             "nodes": list(one.nodes),
         }
-        for title, one in (("a", a), ("b", b))
+        for letter, one, side in zip("ab", (a, b), sides, strict=True)
     ]
     return {
         **document,
         "passes": passes,
         "collapsed": equal_layers([one["nodes"] for one in passes]),
+        "difference": [
+            *({"kind": "removed", "left": node["name"], "right": None, "facts": []} for node in found.removed),
+            *({"kind": "added", "left": None, "right": node["name"], "facts": []} for node in found.added),
+            *(
+                {"kind": "changed", "left": change.name, "right": change.name_b,
+                 "facts": [[fact, *values] for fact, values in change.facts.items()]}
+                for change in found.changed
+            ),
+        ],
         "view": {"view": "compare", "overlay": "change"},
-    }
+    }  # fmt: skip
 
 
 def _by_origin(a: Mapping[str, Record], b: Mapping[str, Record], known: Mapping[str, str]) -> dict[str, str]:

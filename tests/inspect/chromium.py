@@ -60,7 +60,12 @@ class Page:
 
     def names(self, selector: str) -> set[str]:
         """The nodes that match, by name."""
+        self.drawn()
         return set(self.page.eval_on_selector_all(selector, "all => all.map(one => one.dataset.name)"))
+
+    def drawn(self) -> None:
+        """Wait until all is drawn: what is out of sight comes a moment later."""
+        self.page.wait_for_selector("#stage:not(:has([aria-busy=true]))", state="attached")
 
     def find(self, text: str) -> None:
         """Search and jump, with the keyboard."""
@@ -103,6 +108,7 @@ def _described(layers: int) -> str:
 
 
 def document(layers: int = LAYERS) -> dict[str, Any]:
-    """The document of a llama with so many layers; a copy that the test may change."""
+    """The document of a llama with so many layers, opened as built; a copy that the test may change."""
     found: dict[str, Any] = json.loads(_described(layers))
+    found["view"] = {"pass": "build"}
     return found

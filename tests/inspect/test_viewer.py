@@ -152,7 +152,7 @@ def test_overlays_colour_and_explain(chromium: Any, tmp_path: Path) -> None:
     with opened(chromium, render(found), tmp_path) as viewer:
         page = viewer.page
         assert page.eval_on_selector_all("#overlay option", "all => all.map(one => one.value)") == [
-            "family", "change", "time", "bytes", "error",
+            "family", "change", "time", "share", "bytes", "error",
         ]  # fmt: skip
         page.click("#all")
         page.click(f"#pass-{last_index(found)}")
@@ -263,6 +263,7 @@ def test_a_part_of_a_graph_is_drawn_with_the_names_that_come_in(chromium: Any, t
 @pytest.mark.parametrize("model", list(MODELS)[::8])
 def test_architectures_are_drawn_whole(chromium: Any, tmp_path: Path, model: str) -> None:
     found = describe_model(samples.executor(model), 24)
+    found["view"] = {"pass": "build"}
     with opened(chromium, render(found), tmp_path) as viewer:
         viewer.page.check("#leaves")
         viewer.page.click("#all")
@@ -283,6 +284,7 @@ def test_a_fused_and_an_unfused_graph_stand_side_by_side(chromium: Any, tmp_path
         left, right = ".pane:nth-child(1) ", ".pane:nth-child(2) "
         assert page.input_value("#overlay") == "change"
         page.click("#all")
+        page.keyboard.press("0")
         page.click(right + "[data-name='layers.0.silu']")
         assert viewer.names(left + ".related") == {"layers.0.swiglu"}
         page.click(left + "[data-name='layers.0.swiglu']")

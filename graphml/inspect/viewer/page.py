@@ -17,14 +17,18 @@ SCRIPTS = (
     "document",
     "model",
     "layout",
+    "changes",
     "overlay",
+    "rail",
     "pane",
+    "cards",
     "moves",
     "panel",
     "table",
     "memory",
     "fusions",
     "search",
+    "keys",
     "main",
 )
 

@@ -65,5 +65,15 @@ function formatError(nmse) {
 
 function formatShape(node) {
   const shape = (node.shape || []).map((dim) => String(dim).replace("<=", "≤"));
-  return `${node.dtype} [${shape.join(", ")}]`;
+  // A value of several parts has their shapes in its type.
+  const type = String(node.dtype).replaceAll("<=", "≤");
+  return type.startsWith("(") ? type : `${type} [${shape.join(", ")}]`;
+}
+
+function formatShare(value) {
+  return `${(100 * value).toPrecision(value >= 0.1 ? 3 : 2)} %`;
+}
+
+function plural(count, word) {
+  return `${count} ${word}${count === 1 ? "" : "s"}`;
 }

@@ -7,9 +7,9 @@ function fusionsView(app) {
   const count = (list, name) => list.filter((one) => one.fusion === name).length;
   names.sort((a, b) => count(model.applied, b) - count(model.applied, a));
   const table = html("table", {}, html("caption", {}, "Fusions"),
-    html("thead", {}, html("tr", {}, ...["fusion", "applied", "refused"].map((title) => html("th", { scope: "col" }, title)))),
+    html("thead", {}, html("tr", {}, ...["fusion", "applied", "refused"].map((title, at) => html("th", { scope: "col", class: at ? "number" : null }, title)))),
     html("tbody", {}, ...names.map((name) => html("tr", {}, html("th", { scope: "row" }, html("code", {}, name)),
-      html("td", {}, String(count(model.applied, name))), html("td", {}, String(count(model.refused, name)))))));
+      html("td", { class: "number" }, String(count(model.applied, name))), html("td", { class: "number" }, String(count(model.refused, name)))))));
   return html("div", { class: "page", tabindex: "0", role: "region", "aria-label": "Fusions" }, table, ...names.flatMap((name) => fusionParts(app, name)));
 }
 

@@ -2,11 +2,12 @@
 
 const GAP_X = 22;
 const GAP_Y = 40;
+const WIDE = 640; // rows up to this width are left as they are
 
 // items: [{w, h}]; edges: [{from, to, fromDx, toDx}] by index. Gives centres, the polyline of each edge, and the size.
 // Items are drawn centre under centre; an edge may leave and arrive beside the centre (fromDx, toDx).
 function layered(items, edges) {
-  const rank = ranks(items.length, edges);
+  const rank = balanced(items, ranks(items.length, edges), edges);
   const cells = items.map((item, at) => ({ rank: rank[at], w: item.w, h: item.h, up: [], down: [], x: 0, item: at }));
   const chains = edges.map((edge) => chain(edge, cells));
   const rows = [];
@@ -20,7 +21,7 @@ function layered(items, edges) {
     for (const cell of row) { cell.y = y + height / 2; cell.top = y; cell.bottom = y + height; }
     y += height + GAP_Y;
   }
-  const left = Math.min(0, ...cells.map((cell) => cell.x - cell.w / 2));
+  const left = cells.length ? Math.min(...cells.map((cell) => cell.x - cell.w / 2)) : 0;
   for (const cell of cells) cell.x -= left;
   const width = Math.max(0, ...cells.map((cell) => cell.x + cell.w / 2));
   return {
@@ -67,6 +68,24 @@ function ranks(count, edges) {
   for (const at of sequence) loose[at] = up[at].every((before) => loose[before]) && up[at].length < 2;
   for (const at of sequence.reverse()) {
     if (loose[at] && down[at].length) rank[at] = Math.max(rank[at], Math.min(...down[at].map((next) => rank[next])) - 1);
+  }
+  return rank;
+}
+
+// Ranks where no row is far wider than the one above it: sources of a wide row move up, as long as both gain.
+function balanced(items, rank, edges) {
+  const inner = new Set(edges.map((edge) => edge.to));
+  const widths = [];
+  items.forEach((item, at) => { widths[rank[at]] = (widths[rank[at]] || 0) + item.w + GAP_X; });
+  for (let row = widths.length - 1; row > 0; row -= 1) {
+    const sources = items.map((item, at) => at).filter((at) => rank[at] === row && !inner.has(at)).sort((a, b) => items[b].w - items[a].w);
+    for (const at of sources) {
+      const width = items[at].w + GAP_X;
+      if (widths[row] < WIDE || widths[row - 1] + width > widths[row] - width) continue;
+      rank[at] -= 1;
+      widths[row] -= width;
+      widths[row - 1] += width;
+    }
   }
   return rank;
 }

@@ -9,18 +9,23 @@ class App {
     const before = this.overlays.other;
     this.overlays.other = (pass) => {
       const { view, left, pass: right } = this.state;
-      if (view !== "compare" || left === right) return before(pass);
+      if (view !== "compare") return before(pass);
       return model.passes[pass.index === left ? right : left];
     };
     // home: the pass of the chosen node; through: the pass that was looked at before.
-    this.state = { view: "drawing", pass: 0, left: 0, through: 0, selected: null, home: 0, open: new Set(), leaves: false };
+    const last = model.last.index;
+    this.state = { view: "drawing", pass: last, left: 0, through: Math.max(0, last - 1), selected: null, home: last, open: new Set(), leaves: false };
+    this.layouts = new Map();
+    this.overlays.show = (pass) => this.change({ pass: pass.index });
+    this.stepper = new Stepper(this);
     this.hovered = null;
     this.panel = new Panel(this, byId("panel"));
     this.panes = [new Pane(this, "Drawing"), new Pane(this, "Drawing, right side")];
     this.controls();
     this.search = new Search(this);
-    window.addEventListener("keydown", (event) => this.key(event));
-    window.addEventListener("resize", () => this.shown().forEach((pane) => pane.apply()));
+    window.addEventListener("keydown", (event) => pressed(this, event));
+    keysDialog();
+    window.addEventListener("resize", () => this.shown().forEach((pane) => { pane.measure(); pane.apply(); }));
   }
 
   controls() {
@@ -32,12 +37,14 @@ class App {
     }, label)));
     byId("passes").append(...passes.map((pass) => html("button", {
       type: "button", role: "tab", id: `pass-${pass.index}`, "aria-controls": "stage", onclick: () => this.change({ pass: pass.index }),
-    }, pass.name, html("span", { class: "dim" }, ` ${pass.nodes.length}`))));
+      title: `${pass.title}: ${plural(pass.nodes.length, "node")}`,
+    }, html("span", { class: "tab" }, pass.name), html("span", { class: "dim" }, ` ${pass.nodes.length}`))));
     roving(byId("passes"), (at) => this.change({ pass: at }));
     roving(byId("views"), (at) => this.change({ view: VIEWS[at][0] }));
     byId("left").append(...passes.map((pass) => html("option", { value: pass.index }, pass.name)));
     byId("left").addEventListener("change", (event) => this.change({ left: Number(event.target.value) }));
     byId("overlay").append(...this.overlays.choices.map(([key, label]) => html("option", { value: key }, label)));
+    byId("overlay").value = this.overlays.kind;
     byId("overlay").addEventListener("change", (event) => { this.overlays.kind = event.target.value; this.draw(); });
     byId("all").addEventListener("click", () => this.openAll());
     byId("leaves").addEventListener("change", (event) => this.change({ leaves: event.target.checked }, true));
@@ -63,8 +70,8 @@ class App {
       this.state.pass = Math.min(this.model.passes.length - 1, this.state.left + 1);
     }
     this.draw();
-    if (fit || this.state.view !== view) this.shown().forEach((pane) => { pane.fit(); if (this.state.selected !== null) this.reveal(pane, true); });
-    else if ("pass" in what || "left" in what) this.shown().forEach((pane) => { if (this.state.selected !== null) this.reveal(pane); else pane.fit(); });
+    if (fit || this.state.view !== view) this.shown().forEach((pane) => { pane.fit(true); if (this.state.selected !== null) this.reveal(pane, true); });
+    else if ("pass" in what || "left" in what) this.shown().forEach((pane) => { if (this.state.selected !== null) this.reveal(pane); else pane.fit(true); });
   }
 
   draw() {
@@ -76,6 +83,7 @@ class App {
     const pages = { table: () => tableView(this, pass), memory: () => memoryView(this), fusions: () => fusionsView(this) };
     const children = pages[state.view] ? [pages[state.view]()] : this.shown().map((pane) => pane.element);
     if (children.length !== stage.childElementCount || children.some((child, at) => stage.children[at] !== child)) stage.replaceChildren(...children);
+    this.shown().forEach((pane) => pane.measure());
     for (const pane of this.shown()) { pane.draw(this.passOf(pane)); pane.apply(); }
     [...byId("passes").children].forEach((tab, at) => choose(tab, "aria-selected", at === state.pass));
     [...byId("views").children].forEach((button) => choose(button, "aria-checked", button.dataset.view === state.view));
@@ -84,6 +92,7 @@ class App {
     byId("beside").hidden = state.view !== "compare";
     byId("left").value = String(state.left);
     byId("legend").replaceChildren(...this.overlays.legend(pass));
+    this.stepper.draw();
     this.panel.draw();
     this.remember();
   }
@@ -132,6 +141,7 @@ class App {
 
   refresh() {
     this.mark();
+    this.stepper.draw();
     this.panel.draw();
     this.remember();
     byId("status").textContent = this.state.selected !== null ? `${this.state.selected} chosen` : "";
@@ -164,7 +174,13 @@ class App {
     const key = `#open ${layer}`;
     const pane = this.shown().find((one) => one.spots.has(key));
     pane?.focus(key);
-    this.shown().forEach((one) => one.frame(layer));
+    this.frame(layer);
+  }
+
+  // An open layer in all drawings, at one scale.
+  frame(layer) {
+    const k = Math.min(...this.shown().map((pane) => pane.scaleOf(layer)));
+    this.shown().forEach((pane) => pane.frame(layer, k));
   }
 
   openAll() {
@@ -174,7 +190,7 @@ class App {
     if (full) open.clear();
     else all.forEach((layer) => open.add(layer));
     this.draw();
-    this.shown().forEach((pane) => pane.fit());
+    this.shown().forEach((pane) => pane.fit(true));
   }
 
   close(layer) {
@@ -185,26 +201,26 @@ class App {
     if (run) pane.focus(run[0]);
   }
 
-  key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) && event.target.type !== "checkbox";
-    if (event.key === "Escape") { if (this.state.selected !== null) this.select(null, this.model.passes[this.state.pass]); return; }
-    if (typing) return;
+  turn(way) {
     const count = this.model.passes.length;
-    const keys = {
-      "/": () => byId("search").focus(), "[": () => this.change({ pass: (this.state.pass + count - 1) % count }), "]": () => this.change({ pass: (this.state.pass + 1) % count }),
-      "+": () => this.shown().forEach((pane) => pane.zoom(1.25)), "=": () => this.shown().forEach((pane) => pane.zoom(1.25)),
-      "-": () => this.shown().forEach((pane) => pane.zoom(0.8)), "0": () => this.shown().forEach((pane) => pane.fit()),
-    };
-    if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
+    this.change({ pass: (this.state.pass + way + count) % count });
+  }
+
+  // The layout of boxes and edges; layers that are alike share one.
+  geometry(items, edges) {
+    const key = `${items.map((item) => `${round(item.w)},${item.h}`).join(" ")}|${edges.map((edge) => `${edge.from},${edge.to}`).join(" ")}`;
+    if (!this.layouts.has(key)) this.layouts.set(key, layered(items, edges));
+    return this.layouts.get(key);
   }
 
   // The state in the address, so that a place can be given to others.
   remember() {
-    const { view, pass, selected, left } = this.state;
+    const { view, pass, selected, left, open } = this.state;
     const parts = new URLSearchParams({ view, pass: this.model.passes[pass].name });
     if (selected !== null) parts.set("node", selected);
     if (view === "compare") parts.set("left", this.model.passes[left].name);
+    if (this.overlays.kind !== this.overlays.first) parts.set("overlay", this.overlays.kind);
+    if (open.size) parts.set("layer", ranges([...open].sort((a, b) => a - b)));
     try { history.replaceState(null, "", `#${parts}`); } catch { /* a sandboxed frame has no address */ }
   }
 
@@ -217,12 +233,35 @@ class App {
     if (VIEWS.some(([key]) => key === parts.get("view"))) this.state.view = parts.get("view");
     if (index("pass") >= 0) this.state.pass = index("pass");
     if (index("left") >= 0) this.state.left = index("left");
-    const node = parts.get("node");
-    this.change({ view: this.state.view }, true);
+    const known = new Set(this.model.passes.flatMap((pass) => pass.layerNumbers));
+    for (const layer of numbers(parts.get("layer") || "")) if (known.has(layer)) this.state.open.add(layer);
     const layers = this.model.passes[this.state.pass].layerNumbers;
-    if (layers.length === 1 && !node) { this.state.open.add(layers[0]); this.change({}, true); }
-    if (node && this.model.passes[this.state.pass].byName.has(node)) this.jump(node, this.state.pass);
+    const node = parts.get("node");
+    if (layers.length === 1 && !node) this.state.open.add(layers[0]);
+    this.change({ view: this.state.view }, true);
+    if (this.state.open.size === 1) this.frame([...this.state.open][0]);
+    const home = [this.state.pass, this.state.left].find((at) => this.model.passes[at].byName.has(node));
+    if (node && home !== undefined) this.jump(node, home);
   }
+}
+
+// Sorted numbers as 0-28,30, and back.
+function ranges(sorted) {
+  const runs = [];
+  for (const one of sorted) {
+    if (runs.length && one === runs[runs.length - 1][1] + 1) runs[runs.length - 1][1] = one;
+    else runs.push([one, one]);
+  }
+  return runs.map(([from, to]) => (from === to ? `${from}` : `${from}-${to}`)).join(",");
+}
+
+function numbers(text) {
+  return text.split(",").slice(0, 200).flatMap((part) => {
+    const found = /^(\d{1,4})(?:-(\d{1,4}))?$/.exec(part);
+    if (!found) return [];
+    const [from, to] = [Number(found[1]), Number(found[2] ?? found[1])];
+    return Array.from({ length: Math.max(0, to - from + 1) }, (_, at) => from + at);
+  });
 }
 
 function choose(element, attribute, chosen) {

@@ -2,14 +2,15 @@
 
 class Pass {
   constructor(raw, index) {
-    Object.assign(this, { name: raw.name, seconds: raw.seconds, outputs: raw.outputs || {}, nodes: raw.nodes, index });
+    Object.assign(this, { name: raw.name, title: raw.title || raw.name, seconds: raw.seconds, outputs: raw.outputs || {}, nodes: raw.nodes, index });
     this.byName = new Map(this.nodes.map((node) => [node.name, node]));
     this.users = new Map(this.nodes.map((node) => [node.name, []]));
     this.nodes.forEach((node, place) => {
       node.place = place;
       for (const input of new Set(node.inputs)) if (this.users.has(input)) this.users.get(input).push(node.name);
     });
-    for (const node of this.nodes) node.home = node.layer ?? null;
+    // What comes into a part of a graph is an input, wherever its name says that it was made.
+    for (const node of this.nodes) node.home = node.op === "input" ? null : node.layer ?? null;
     // A leaf that only one layer reads (its cache, its weights) is drawn in that layer.
     for (const node of this.nodes) {
       if (node.home !== null || !isLeaf(node)) continue;

@@ -1,5 +1,11 @@
 // Moving in a drawing: zoom, pan, and walking along the edges with the keyboard.
 
+const READABLE = 0.7;
+const NEARLY = 0.55; // a drawing that fits the width at this scale is not cut for a larger one
+const SMALLEST = 0.45; // the scale at which a layer is still shown whole beside its other side
+const TOP = 48; // where the head of a layer comes to be
+const SIGN = 12; // pixels that a name beside a layer needs
+
 Object.assign(Pane.prototype, {
   listen() {
     this.svg.addEventListener("wheel", (event) => {
@@ -12,8 +18,8 @@ Object.assign(Pane.prototype, {
     this.svg.addEventListener("pointerdown", (event) => this.drag(event));
     this.svg.addEventListener("keydown", (event) => this.key(event));
     this.svg.addEventListener("focusin", (event) => {
-      const spot = [...this.spots].find(([, one]) => one.element === event.target);
-      if (spot) { this.at = spot[0]; this.rove(); }
+      const name = event.target.dataset.name ?? [...this.spots].find(([, one]) => one.element === event.target)?.[0];
+      if (this.spots.has(name)) { this.at = name; this.rove(); }
     });
   },
 
@@ -40,10 +46,45 @@ Object.assign(Pane.prototype, {
     window.addEventListener("pointerup", stop, { once: true });
   },
 
+  // The size of the drawing, read once: to ask for it after each change would lay out everything each time.
+  measure() {
+    this.room = { width: this.svg.clientWidth, height: this.svg.clientHeight };
+  },
+
   apply() {
     const { x, y, k } = this.view;
-    this.scene.setAttribute("transform", `translate(${round(x)} ${round(y)}) scale(${k.toFixed(4)})`);
+    this.scene.setAttribute("transform", `translate(${round(x)} ${round(y)}) scale(${k.toFixed(5)})`);
+    this.scene.style.setProperty("--k", k.toFixed(5));
     this.svg.classList.toggle("far", k < 0.35);
+    this.svg.classList.toggle("distant", k < DISTANT);
+    if (k < DISTANT) this.nameLayers();
+    this.hideAway();
+    this.fillSoon();
+    this.rail.view();
+  },
+
+  // Whether a layer is in sight, or nearly so.
+  near(unit) {
+    const { y, k } = this.view;
+    return unit.y * k + y < this.room.height * 1.3 && (unit.y + unit.h) * k + y > this.room.height * -0.3;
+  },
+
+  // What is out of sight costs as much to lay out as what is in it, so it is not; the walk's place stays.
+  hideAway() {
+    const here = this.spots.get(this.at)?.unit;
+    for (const unit of this.units) {
+      if (unit.type !== "open") continue;
+      const away = unit !== here && !this.near(unit);
+      if (unit.kept.away !== away) unit.kept.group.classList.toggle("away", away);
+      unit.kept.away = away;
+    }
+  },
+
+  // Beside small layers as many names as there is room for.
+  nameLayers() {
+    const open = this.units.filter((unit) => unit.type === "open");
+    const every = Math.ceil((open.length * SIGN) / Math.max(1, this.size.height * this.view.k));
+    open.sort((a, b) => a.y - b.y).forEach((unit, at) => unit.kept.group.classList.toggle("unnamed", at % every > 0));
   },
 
   pan(dx, dy) {
@@ -52,32 +93,71 @@ Object.assign(Pane.prototype, {
     this.apply();
   },
 
-  zoom(factor, x = this.svg.clientWidth / 2, y = this.svg.clientHeight / 2) {
-    const k = Math.min(4, Math.max(0.03, this.view.k * factor));
+  zoom(factor, x = this.room.width / 2, y = this.room.height / 2) {
+    const k = Math.min(4, Math.max(Math.min(0.03, this.whole()), this.view.k * factor));
     this.view.x = x - ((x - this.view.x) * k) / this.view.k;
     this.view.y = y - ((y - this.view.y) * k) / this.view.k;
     this.view.k = k;
     this.apply();
   },
 
-  fit() {
-    const [width, height] = [this.svg.clientWidth, this.svg.clientHeight];
-    const k = Math.min(1.25, (width - 40) / Math.max(1, this.size.width), (height - 40) / Math.max(1, this.size.height));
-    const readable = Math.max(k, Math.min(0.5, (width - 40) / Math.max(1, this.size.width)));
-    this.view = {
-      k: readable, x: (width - this.size.width * readable) / 2,
-      y: Math.max(20, (height - this.size.height * readable) / 2),
-    };
+  // The scale at which everything is in sight, however many layers are open.
+  whole() {
+    const { width, height } = this.room;
+    return Math.max(0.001, Math.min(1.25, (width - 40) / Math.max(1, this.size.width), (height - 40) / Math.max(1, this.size.height)));
+  },
+
+  // Everything, or (`readable`) as much from the top as can be read.
+  fit(readable = false) {
+    const { width, height } = this.room;
+    const wide = (width - 40) / Math.max(1, this.size.width);
+    const k = readable ? Math.max(this.whole(), Math.min(READABLE, wide > NEARLY ? wide : (width - 40) / this.spine().w)) : this.whole();
+    const middle = this.size.width * k > width - 20 ? this.spine().x + this.spine().w / 2 : this.size.width / 2;
+    this.view = { k, x: width / 2 - middle * k, y: Math.max(20, (height - this.size.height * k) / 2) };
     this.apply();
   },
 
+  // The box that holds most: what is seen where not everything can be.
+  spine() {
+    return this.units.reduce((best, unit) => (unit.nodes.length > best.nodes.length ? unit : best), this.units[0] || { x: 0, w: this.size.width, nodes: [] });
+  },
+
   // An open layer from its head on, as wide as there is room.
-  frame(layer) {
+  frame(layer, k = this.scaleOf(layer)) {
     const head = this.spots.get(`#open ${layer}`);
     if (!head) return;
-    const width = this.svg.clientWidth;
-    const k = Math.min(1, Math.max(0.4, (width - 40) / head.w));
-    this.view = { k, x: width / 2 - (head.x + head.w / 2) * k, y: 48 - head.y * k };
+    const { width } = this.room;
+    this.view = { k, x: width / 2 - (head.x + head.w / 2) * k, y: TOP - head.y * k };
+    this.apply();
+  },
+
+  scaleOf(layer) {
+    const head = this.spots.get(`#open ${layer}`);
+    return head ? Math.min(1, Math.max(0.4, (this.room.width - 40) / head.w)) : 1;
+  },
+
+  // The next open layer (or the one before) as seen from the top edge.
+  step(way) {
+    const heads = this.units.filter((unit) => unit.type === "open").sort((a, b) => a.y - b.y);
+    const at = (TOP - this.view.y) / this.view.k;
+    const slack = 4 / this.view.k;
+    const next = way > 0 ? heads.find((unit) => unit.y > at + slack) : heads.reverse().find((unit) => unit.y < at - slack);
+    if (next) this.focusLayer(next.layer);
+  },
+
+  focusLayer(layer) {
+    this.frame(layer);
+    const key = `#open ${layer}`;
+    this.at = key;
+    this.rove();
+    this.spots.get(key).element.focus({ preventScroll: true });
+  },
+
+  // To the top or to the end, or by a part of what is in sight.
+  scroll(part) {
+    const { height } = this.room;
+    const ends = { top: 20, end: height - 20 - this.size.height * this.view.k };
+    this.view.y = part in ends ? ends[part] : this.view.y - part * height;
     this.apply();
   },
 
@@ -85,12 +165,16 @@ Object.assign(Pane.prototype, {
   show(name, firm = false) {
     const spot = this.spots.get(name) || this.spotOfHidden(name);
     if (!spot) return;
-    const [width, height] = [this.svg.clientWidth, this.svg.clientHeight];
-    if (firm) this.view.k = Math.max(this.view.k, 0.8);
+    const { width, height } = this.room;
+    const frame = spot.unit?.type === "open" ? spot.unit : spot;
+    if (firm) this.view.k = Math.max(this.view.k, Math.min(0.8, Math.max(SMALLEST, (width - 40) / frame.w)));
     const { k } = this.view;
     const [x, y] = [(spot.x + spot.w / 2) * k + this.view.x, (spot.y + spot.h / 2) * k + this.view.y];
     const inside = x > 60 && x < width - 60 && y > 40 && y < height - 40;
-    if (!inside || firm) this.pan(width / 2 - x, height / 2 - y);
+    if (inside && !firm) return;
+    // A layer that is no wider than the drawing is seen whole.
+    const middle = frame.w * k <= width ? (frame.x + frame.w / 2) * k + this.view.x : x;
+    this.pan(width / 2 - middle, height / 2 - y);
   },
 
   spotOfHidden(name) {
@@ -102,7 +186,10 @@ Object.assign(Pane.prototype, {
   rove() {
     const selected = this.app.marks(this.pass).selected;
     if (!this.spots.has(this.at)) this.at = this.spots.has(selected) ? selected : this.rows[0] && spotKey(this.rows[0][0]);
-    for (const [name, { element }] of this.spots) element.setAttribute("tabindex", name === this.at ? "0" : "-1");
+    const stop = this.spots.get(this.at)?.element;
+    if (this.stop && this.stop !== stop) this.stop.setAttribute("tabindex", "-1");
+    if (stop) stop.setAttribute("tabindex", "0");
+    this.stop = stop;
   },
 
   key(event) {
@@ -145,9 +232,12 @@ Object.assign(Pane.prototype, {
   },
 
   focus(name) {
+    const { unit } = this.spots.get(name);
+    if (unit?.type === "open") this.fill(unit);
     this.at = name;
     this.rove();
     this.show(name);
+    this.hideAway();
     const spot = this.spots.get(name);
     spot.element.focus({ preventScroll: true });
     if (spot.node) this.app.select(name, this.pass, { still: true });

@@ -1,8 +1,10 @@
-// One drawing of one pass: which boxes stand in it, where, and how one moves in it.
+// One drawing of one pass: which boxes it has, where they are, and what is marked. cards.js makes the elements.
 
 const LETTER = 6.7;
 const HEAD = 26;
 const PAD = 14;
+const DISTANT = 0.12; // below this scale a layer is one box with its name beside it
+const MANY_READERS = 3; // a value that more boxes read has a line to the first alone
 
 class Pane {
   constructor(app, label) {
@@ -10,17 +12,22 @@ class Pane {
     this.scene = svg("g", { class: "scene" });
     this.svg = svg("svg", { class: "drawing", role: "group", tabindex: "-1", "aria-label": label }, this.scene);
     this.title = html("div", { class: "pane-title" });
-    this.element = html("div", { class: "pane" }, this.title, this.svg);
+    this.rail = new Rail(this);
+    this.element = html("div", { class: "pane" }, this.title, this.svg, this.rail.element);
     this.view = { x: 0, y: 0, k: 1 };
     this.inner = new Map();
+    this.drawn = new Map();
+    this.marked = [];
     this.listen();
   }
 
   draw(pass) {
     this.pass = pass;
-    this.title.textContent = `${pass.name}: ${pass.nodes.length} nodes`;
+    this.title.textContent = `${pass.name}: ${plural(pass.nodes.length, "node")}`;
+    this.title.title = pass.title;
     this.svg.setAttribute("aria-label", `Drawing of the pass ${pass.name}. Arrow keys walk along the edges, Enter opens a box of layers.`);
-    const started = performance.now();
+    this.unmark();
+    this.forgetColours();
     this.units = this.makeUnits();
     const edges = this.outerEdges();
     const { centres, paths, width, height, rows } = layered(this.units, edges);
@@ -28,7 +35,7 @@ class Pane {
     this.rows = rows.map((row) => row.map((at) => this.units[at]));
     this.spots = new Map();
     this.unitOf = new Map();
-    this.lines = [];
+    this.lines = new Map();
     const under = svg("g", { class: "edges" });
     const over = svg("g", { class: "units" });
     edges.forEach((edge, at) => under.append(this.line(paths[at], edge.sources, edge.targets)));
@@ -39,8 +46,17 @@ class Pane {
       over.append(this.drawUnit(unit));
     });
     this.scene.replaceChildren(under, over);
-    this.layoutTime = performance.now() - started;
+    this.rail.draw();
+    this.fillSoon();
     this.mark();
+  }
+
+  // Drawn layers are kept from one drawing to the next, as long as their colours mean the same.
+  forgetColours() {
+    const { overlays } = this.app;
+    const meaning = `${overlays.kind}:${overlays.kind === "change" ? overlays.other(this.pass).index : ""}`;
+    if (this.meaning !== meaning) this.drawn.clear();
+    this.meaning = meaning;
   }
 
   makeUnits() {
@@ -68,14 +84,17 @@ class Pane {
   // A layer drawn inside a frame: its nodes, a small mark for every value that comes in, one for each that leaves.
   openLayer(layer) {
     const { pass } = this;
-    const key = `${pass.index}:${layer}:${this.app.state.leaves}`;
+    const key = this.keyOf(layer);
     if (!this.inner.has(key)) this.inner.set(key, this.layOutLayer(layer));
     const inner = this.inner.get(key);
-    const label = `layer ${layer}`;
     return {
-      ...inner, type: "open", layer, label, nodes: pass.layers.get(layer), first: pass.layers.get(layer)[0].place,
-      w: Math.max(inner.width, 160) + 2 * PAD, h: inner.height + HEAD + 2 * PAD,
+      ...inner, type: "open", layer, label: `layer ${layer}`, nodes: pass.layers.get(layer), first: pass.layers.get(layer)[0].place,
+      w: Math.max(inner.width, 220) + 2 * PAD, h: inner.height + HEAD + 2 * PAD,
     };
+  }
+
+  keyOf(layer) {
+    return `${this.pass.index}:${layer}:${this.app.state.leaves}`;
   }
 
   layOutLayer(layer) {
@@ -103,23 +122,31 @@ class Pane {
       add(port(node.name, "out"), `out ${node.name}`);
       edges.push({ from: places.get(node.name), to: items.length - 1 });
     }
-    return { items, edges, ...layered(items, edges) };
+    return { items, edges, ...app.geometry(items, edges) };
   }
 
   outerEdges() {
     const home = new Map();
     this.units.forEach((unit, at) => unit.nodes.forEach((node) => home.set(node.name, at)));
+    const readers = new Map();
+    for (const node of this.pass.nodes) {
+      for (const input of node.inputs) {
+        const to = home.get(node.name);
+        if (to === undefined || home.get(input) === to) continue;
+        if (!readers.has(input)) readers.set(input, new Set());
+        readers.get(input).add(to);
+      }
+    }
     const edges = new Map();
-    const first = new Map();
     for (const node of this.pass.nodes) {
       for (const input of node.inputs) {
         const [from, to] = [home.get(input), home.get(node.name)];
         if (from === undefined || to === undefined || from === to) continue;
         const source = this.units[from];
         const target = this.units[to];
-        if (!first.has(input)) first.set(input, to);
-        // An open layer names what it reads; a long light line to each would only be noise.
-        if (target.type === "open" && first.get(input) !== to && this.minor(input)) continue;
+        const [first] = readers.get(input);
+        // An open layer names what it reads; a long light line to each of many readers would only be noise.
+        if (first !== to && this.minor(input) && (target.type === "open" || readers.get(input).size > MANY_READERS)) continue;
         const key = `${from}:${source.type === "open" ? input : ""}:${to}:${target.type === "open" ? input : ""}`;
         if (!edges.has(key)) {
           edges.set(key, { from, to, fromDx: portDx(source, `out ${input}`), toDx: portDx(target, `in ${input}`), sources: [], targets: [] });
@@ -131,12 +158,6 @@ class Pane {
     return [...edges.values()];
   }
 
-  line(path, sources, targets) {
-    const element = svg("path", { class: sources.every((one) => this.minor(one)) ? "edge minor" : "edge", d: curve(path) });
-    this.lines.push({ element, sources: new Set(sources), targets: new Set(targets) });
-    return element;
-  }
-
   // What goes nearly everywhere (positions, tables) is drawn lightly: it would hide the way of the data.
   minor(name) {
     const node = this.pass.byName.get(name);
@@ -144,95 +165,35 @@ class Pane {
     return node.op === "input" || isLeaf(node) || (node.home === null && this.pass.users.get(name).length > 6);
   }
 
-  drawUnit(unit) {
-    if (unit.type === "node") return this.card(unit, unit.nodes[0], unit.x, unit.y);
-    const place = { transform: `translate(${round(unit.x)} ${round(unit.y)})` };
-    if (unit.type === "run") return this.drawRun(unit, place);
-    const group = svg("g", { ...place, class: "layer" },
-      svg("rect", { class: "frame", width: round(unit.w), height: round(unit.h), rx: 10 }));
-    const head = svg("g", {
-      class: "head", role: "button", tabindex: "-1", "aria-expanded": "true", "aria-label": `${unit.label}, open; Enter closes it`,
-      onclick: () => this.app.close(unit.layer),
-    }, svg("rect", { class: "hit", width: round(unit.w), height: HEAD, rx: 10 }), svg("text", { x: PAD, y: 18 }, `▾ ${unit.label}`),
-    svg("text", { x: round(unit.w - PAD), y: 18, class: "count" }, `${unit.nodes.length} nodes`));
-    group.append(head);
-    this.spots.set(`#open ${unit.layer}`, { element: head, x: unit.x, y: unit.y, w: unit.w, h: HEAD, unit, row: 0 });
-    const shift = { x: (unit.w - unit.width) / 2, y: HEAD + PAD };
-    unit.edges.forEach((edge, at) => {
-      const ends = [unit.items[edge.from], unit.items[edge.to]].map((item) => (item.node ? item.node.name : item.name));
-      const path = unit.paths[at].map(({ x, y }) => ({ x: x + shift.x, y: y + shift.y }));
-      group.append(this.line(path, [ends[0]], [ends[1]]));
-    });
-    unit.items.forEach((item, at) => {
-      const x = unit.centres[at].x + shift.x - item.w / 2;
-      const y = unit.centres[at].y + shift.y - item.h / 2;
-      group.append(item.node ? this.card(item, item.node, x, y, unit) : this.portMark(item, x, y));
-    });
-    return group;
-  }
-
-  drawRun(unit, place) {
-    const group = svg("g", {
-      ...place, class: "run", role: "button", tabindex: "-1", "aria-expanded": "false",
-      "aria-label": `${unit.label}, closed, ${unit.nodes.length} nodes; Enter opens the first`,
-      onclick: () => this.app.open(unit.run.layers[0]),
-    });
-    const under = Math.min(3, unit.run.layers.length) - 1;
-    for (let at = under; at >= 0; at -= 1) {
-      group.append(svg("rect", { class: "box", x: at * 4, y: at * 4, width: round(unit.w - under * 4), height: unit.h - under * 4, rx: 8 }));
-    }
-    const total = this.app.overlays.format(this.app.overlays.total(this.pass, unit.nodes));
-    group.append(svg("text", { x: 14, y: 20, class: "name" }, `▸ ${unit.label}`),
-      svg("text", { x: 14, y: 37, class: "type" }, `${unit.nodes.length} nodes${total ? `  ${total}` : ""}`));
-    this.app.overlays.paint(group, this.pass, unit.nodes);
-    this.spots.set(`#run ${unit.run.layers[0]}`, { element: group, x: unit.x, y: unit.y, w: unit.w, h: unit.h, unit });
-    return group;
-  }
-
-  card(size, node, x, y, unit = null) {
-    const value = this.app.overlays.format(this.app.overlays.value(this.pass, node));
-    const group = svg("g", {
-      class: "node", role: "button", tabindex: "-1", transform: `translate(${round(x)} ${round(y)})`, "data-name": node.name,
-      "aria-label": `${node.name}, ${node.op}, ${formatShape(node)}${value ? `, ${value}` : ""}`, "aria-pressed": "false",
-      onclick: () => this.app.select(node.name, this.pass), onpointerenter: () => this.app.hover(node.name, this.pass),
-      onpointerleave: () => this.app.hover(null, this.pass),
-    }, svg("rect", { class: "card", width: round(size.w), height: size.h, rx: 6 }),
-    svg("rect", { class: "stripe", width: 5, height: size.h - 8, x: 3, y: 4, rx: 2.5 }),
-    svg("text", { x: 14, y: 16, class: "name" }, size.name),
-    svg("text", { x: 14, y: 31, class: "type" }, value && this.app.overlays.kind !== "family" ? clip(`${node.op}  ${value}`, 38) : size.line));
-    if (node.fallback) group.append(svg("circle", { class: "fallback", cx: round(size.w), cy: 0, r: 5 }));
-    this.app.overlays.paint(group, this.pass, [node]);
-    const base = unit ? { x: unit.x, y: unit.y } : { x: 0, y: 0 };
-    this.spots.set(node.name, { element: group, x: base.x + x, y: base.y + y, w: size.w, h: size.h, node });
-    return group;
-  }
-
-  portMark(item, x, y) {
-    const { name } = item;
-    return svg("g", {
-      class: `port ${item.port}`, transform: `translate(${round(x)} ${round(y)})`, "data-port": name, onclick: () => this.app.jump(name, this.pass.index),
-      "aria-hidden": "true",
-    }, svg("rect", { width: round(item.w), height: item.h, rx: 10 }), svg("text", { x: 10, y: 14 }, `${item.port === "in" ? "↧" : "↦"} ${item.label}`));
-  }
-
-  // Shows the selection, its edges and what is related to it; the classes alone change.
+  // Shows the selection, its edges and what is related to it. Only what changes is touched: there may be 10,000 elements.
   mark() {
     const { selected, related } = this.app.marks(this.pass);
-    for (const [name, { element, node, unit }] of this.spots) {
-      if (node) {
-        element.classList.toggle("selected", name === selected);
-        element.classList.toggle("related", related.has(name));
-        element.setAttribute("aria-pressed", String(name === selected));
-      } else if (unit.type === "run") {
-        element.classList.toggle("related", unit.nodes.some((one) => related.has(one.name)));
-        element.classList.toggle("holds", unit.nodes.some((one) => one.name === selected));
-      }
+    this.unmark();
+    const add = (element, kind) => { element.classList.add(kind); this.marked.push([element, kind]); };
+    for (const name of related) this.markNode(name, "related", "related", add);
+    if (selected !== null) this.markNode(selected, "selected", "holds", add);
+    for (const { element, targets, sources } of this.lines.get(selected) || []) {
+      if (targets.has(selected)) add(element, "in");
+      else if (sources.has(selected)) add(element, "out");
     }
-    for (const { element, sources, targets } of this.lines) {
-      element.classList.toggle("in", targets.has(selected));
-      element.classList.toggle("out", sources.has(selected) && !targets.has(selected));
-    }
+    this.rail.mark(selected, related);
     this.rove();
+  }
+
+  unmark() {
+    for (const [element, kind] of this.marked) {
+      element.classList.remove(kind);
+      if (kind === "selected") element.setAttribute("aria-pressed", "false");
+    }
+    this.marked = [];
+  }
+
+  markNode(name, kind, boxKind, add) {
+    const spot = this.spots.get(name);
+    const unit = this.unitOf.get(name);
+    if (spot?.element) add(spot.element, kind);
+    else if (unit?.type === "run") add(unit.element, boxKind);
+    if (spot?.element && kind === "selected") spot.element.setAttribute("aria-pressed", "true");
   }
 }
 

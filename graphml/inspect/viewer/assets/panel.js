@@ -11,7 +11,7 @@ class Panel {
     const { passes } = this.app.model;
     const node = selected === null ? null : passes[home].byName.get(selected);
     this.element.replaceChildren(...(node ? this.node(node, passes[home]) : this.overview(passes[pass])));
-    this.element.scrollTop = 0;
+    requestAnimationFrame(() => { this.element.scrollTop = 0; });
   }
 
   node(node, pass) {
@@ -25,16 +25,36 @@ class Panel {
       facts([
         ["type", formatShape(node)], ["bytes", node.bytes ? `${formatBytes(node.bytes)} (${node.bytes})` : node.bytes === 0 ? "none of its own" : ""],
         ["buffer", buffer(node.buffer)], ["workspace", buffer(node.workspace)], ["backend", node.backend],
-        ["fallback", node.fallback], ["time", formatTime(time)], ["error", error === undefined ? "" : `NMSE ${formatError(error)}`],
+        ["fallback", node.fallback], ["time", this.time(node, pass, time)], ["error", error === undefined ? "" : `NMSE ${formatError(error)}`],
         ["source", node.source], ["layer", node.layer], ["output", Object.keys(pass.outputs).filter((one) => pass.outputs[one] === node.name).join(", ")],
       ]),
     ];
+    parts.push(...this.change(node, pass));
     parts.push(...this.list("Inputs", node.inputs.map((name) => [name, pass])));
     parts.push(...this.list("Read by", (pass.users.get(node.name) || []).map((name) => [name, pass])));
     parts.push(...this.fusion(node, pass), ...this.history(node, pass), ...this.refusals(node, pass));
     const attributes = Object.entries(node.attributes || {});
     if (attributes.length) parts.push(html("h3", {}, "Attributes"), facts(attributes.map(([key, value]) => [key, show(value)])));
     return parts;
+  }
+
+  time(node, pass, time) {
+    if (time === undefined) return "";
+    const { overlays } = this.app;
+    const all = formatShare(share(time, overlays.sum(pass, null)));
+    return `${formatTime(time)}, ${node.home === null ? "" : `${formatShare(share(time, overlays.sum(pass, node.home)))} of its layer, `}${all} of all`;
+  }
+
+  // What differs from the other side, where two passes are compared.
+  change(node, pass) {
+    const changes = this.app.stepper.changes();
+    if (!changes || (pass !== changes.left && pass !== changes.right)) return [];
+    const found = changes.of(pass, node.name);
+    const title = `Against ${(pass === changes.right ? changes.left : changes.right).name}`;
+    if (!found) return [html("h3", {}, title), html("p", { class: "dim" }, "the same")];
+    const rows = found.facts.map(([fact, a, b]) => [fact, `${show(a)} → ${show(b)}`]);
+    if (found.left !== null && found.right !== null && found.left !== found.right) rows.unshift(["name", `${found.left} → ${found.right}`]);
+    return [html("h3", {}, title), html("p", {}, html("span", { class: "swatch", "data-family": found.kind }, found.kind)), facts(rows)];
   }
 
   // The rule that made this node, or the one that took it.
@@ -89,6 +109,20 @@ class Panel {
     return html("button", { type: "button", class: "link", onclick: () => this.app.jump(name, pass.index) }, name);
   }
 
+  // The differences of the two sides; what several layers share is one line.
+  differences() {
+    const { stepper } = this.app;
+    const changes = stepper.changes();
+    if (!changes) return [];
+    const groups = stepper.groups();
+    const counts = ["removed", "added", "changed"].map((kind) => `${changes.count(kind)} ${kind}`).join(", ");
+    const item = (group, at) => html("li", {}, html("span", { class: "swatch", "data-family": group.kind }),
+      html("button", { type: "button", class: "link", onclick: () => stepper.go(groups, at, 0) }, group.members.length > 1 ? group.title : group.members[0].right ?? group.members[0].left),
+      html("span", { class: "dim" }, ` ${group.kind}${group.members.length > 1 ? ` in ${group.members.length} layers` : ""}${group.facts.length ? `: ${group.facts.map(([fact]) => fact).join(", ")}` : ""}`));
+    return [html("h3", {}, "Differences"), facts([["left", changes.left.title], ["right", changes.right.title]]), html("p", { class: "dim" }, counts),
+      html("ul", { class: "links" }, ...groups.slice(0, 60).map(item)), groups.length > 60 ? html("p", { class: "dim" }, `and ${groups.length - 60} more`) : null].filter(Boolean);
+  }
+
   overview(pass) {
     const { model } = this.app;
     const { raw } = model;
@@ -97,7 +131,7 @@ class Panel {
     const ops = [...counts].sort((a, b) => b[1] - a[1]);
     const fallbacks = pass.nodes.filter((node) => node.fallback);
     const parts = [
-      html("h2", {}, `Pass ${pass.name}`),
+      html("h2", {}, `Pass ${pass.name}`), ...this.differences(),
       facts([
         ["nodes", pass.nodes.length], ["layers", pass.layerNumbers.length || ""], ["took", pass.seconds ? formatTime(pass.seconds * 1e6) : ""],
         ["outputs", Object.entries(pass.outputs).map(([key, name]) => (key === name ? key : `${key} = ${name}`)).join(", ")],
