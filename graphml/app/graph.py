@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Annotated
 
 import typer
 
 from graphml.app import dumps, options
+from graphml.app.console import remark
 from graphml.app.groups import grouped
 from graphml.errors import UsageError
 from graphml.inspect import dump
@@ -15,13 +17,22 @@ from graphml.inspect.document import Document
 from graphml.inspect.selection import Selection, select
 from graphml.inspect.viewer import render
 
+LARGE = 200
+"""Nodes beyond which nobody reads all of a graph on a terminal."""
 FORMATS = (*dump.DRAWINGS, "json", "model-explorer", "html")
 
 Pass = Annotated[
     str | None, typer.Option("--pass", metavar="NAME", help="After which pass; by default the last.")
 ]
 Layer = Annotated[int | None, typer.Option("--layer", min=0, help="This layer alone.")]
-Collapse = Annotated[bool, typer.Option("--collapse", help="Neighbouring layers that are equal once.")]
+Collapse = Annotated[
+    bool | None,
+    typer.Option(
+        "--collapse/--no-collapse",
+        help="Layers that are alike once; by default where a terminal reads the text of a large graph.",
+        show_default=False,
+    ),
+]
 Format = Annotated[str, typer.Option("--format", "-f", help=f"One of {', '.join(FORMATS)}.")]
 
 
@@ -31,7 +42,7 @@ def graph(
     model: options.Model = None,
     pass_name: Pass = None,
     layer: Layer = None,
-    collapse: Collapse = False,
+    collapse: Collapse = None,
     tokens: dumps.Tokens = 1,
     format: Format = "text",
     output: dumps.Output = None,
@@ -45,11 +56,25 @@ def graph(
     if layer is not None and collapse:
         raise UsageError("--layer, --collapse: wanted one of them; got both")
     document = dumps.document_of(model, tokens, compiling)
-    if format in dump.DRAWINGS:
-        drawn = dump.DRAWINGS[format](select(document, pass_name, layer, collapse))
+    if format not in dump.DRAWINGS:
+        drawn = _whole(document, pass_name, layer, bool(collapse), format)
     else:
-        drawn = _whole(document, pass_name, layer, collapse, format)
+        chosen = select(document, pass_name, layer, bool(collapse))
+        if collapse is None and layer is None and format == "text" and output is None:
+            chosen = _readable(document, chosen)
+        drawn = dump.DRAWINGS[format](chosen)
     dumps.write_out(drawn, output)
+
+
+def _readable(document: Document, whole: Selection) -> Selection:
+    """On a terminal a large graph with its alike layers once; a file and a pipe get all."""
+    if not sys.stdout.isatty() or len(whole.nodes) <= LARGE:
+        return whole
+    folded = select(document, whole.name, collapse=True)
+    if folded.collapsed:
+        shown = f"{len(folded.nodes)} of {len(whole.nodes)} nodes"
+        remark(f"{shown}: layers that are alike are shown once; --no-collapse shows all")
+    return folded
 
 
 def _whole(document: Document, pass_name: str | None, layer: int | None, collapse: bool, format: str) -> str:

@@ -34,9 +34,20 @@ _OTHER = "#ffffff"
 
 
 def text(selection: Selection) -> str:
-    """The text form, which parses back; lines that begin with # tell which layers stand for others."""
-    notes = "".join(f"# {note}\n" for note in selection.notes())
-    return notes + write(graph_of(selection.nodes, selection.outputs))
+    """The text form, which parses back. Where layers stand for others, lines that begin with # head them."""
+    written = write(graph_of(selection.nodes, selection.outputs))
+    if not selection.collapsed:
+        return written
+    lines = [f"# {note}" for note in selection.notes()]
+    headed: set[int | None] = {None}
+    nodes = iter(selection.nodes)
+    for line in written.removesuffix("\n").split("\n"):
+        layer = next(nodes)["layer"] if line.startswith("%") else None
+        if layer not in headed:
+            lines.append(f"# {selection.title(layer)}")
+            headed.add(layer)
+        lines.append(line)
+    return "\n".join(lines) + "\n"
 
 
 def dot(selection: Selection) -> str:

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+MAX_PERIOD = 8
+"""How many kinds of layers may take turns and still be found."""
 _LAYER = re.compile(r"(?:^|(?<=\.))(layers|blk|cache)\.(\d+)(?=\.)")
 
 Nodes = Sequence[Mapping[str, Any]]
@@ -44,6 +46,37 @@ def equal_layers(passes: Sequence[Nodes]) -> list[dict[str, Any]]:
             digest = hashlib.sha256(joined.encode()).hexdigest()[:16]
             runs.append({"first": layers[0], "layers": layers, "hash": digest})
     return runs
+
+
+def repeated_layers(nodes: Nodes) -> dict[int, list[int]]:
+    """Layer -> the layers that it stands for, where neighbours are equal or several kinds take turns.
+
+    Of layers of the kinds a b b a b b, the first three stand for two each. Layers that stand for none but
+    themselves are left out. What follows a run reads its last layer, so what stands for that is in its place.
+    """
+    hashes = layer_hashes(nodes)
+    layers = sorted(hashes)
+    found: dict[int, list[int]] = {}
+    at = 0
+    while at < len(layers):
+        tries = [(period, _repeats(layers, hashes, at, period)) for period in range(1, MAX_PERIOD + 1)]
+        period, count = max(tries, key=lambda one: (one[0] * one[1] if one[1] > 1 else 1, -one[0]))
+        run = layers[at : at + period * count] if count > 1 else [layers[at]]
+        if count > 1:
+            found |= {run[place]: run[place::period] for place in range(period)}
+        at += len(run)
+    return found
+
+
+def _repeats(layers: Sequence[int], hashes: Mapping[int, str], at: int, period: int) -> int:
+    """How often the kinds of `period` layers follow each other from a place in the sorted layers on."""
+    size = 0
+    for place in range(at, len(layers)):
+        equal = size < period or hashes[layers[place]] == hashes[layers[place - period]]
+        if layers[place] != layers[at] + size or not equal:
+            break
+        size += 1
+    return size // period
 
 
 def layer_hashes(nodes: Nodes) -> dict[int, str]:

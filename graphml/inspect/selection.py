@@ -11,7 +11,7 @@ from typing import Any
 
 from graphml.errors import UsageError
 from graphml.inspect.document import Document, Record
-from graphml.inspect.layers import equal_layers, renumbered
+from graphml.inspect.layers import renumbered, repeated_layers
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,13 @@ class Selection:
     collapsed: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
     def title(self, layer: int) -> str:
-        """A layer as a heading says it: `layers 0 to 28 (x 29)`."""
+        """A layer as a heading says it: `layers 0 to 28 (x 29)`, `layers 0 to 27, every 3rd (x 10)`."""
         same = self.collapsed.get(layer, (layer,))
-        return f"layer {layer}" if len(same) == 1 else f"layers {same[0]} to {same[-1]} (x {len(same)})"
+        if len(same) == 1:
+            return f"layer {layer}"
+        period = same[1] - same[0]
+        every = "" if period == 1 else f", every {period}{ {2: 'nd', 3: 'rd'}.get(period, 'th') }"
+        return f"layers {same[0]} to {same[-1]}{every} (x {len(same)})"
 
     def notes(self) -> list[str]:
         """What a reader must be told about layers that are not shown."""
@@ -78,8 +82,8 @@ def _boundary(node: Record) -> Record:
 
 
 def _collapsed(whole: Selection) -> Selection:
-    """Of each run of equal layers the first alone; who reads the others reads it."""
-    runs = {run["first"]: run["layers"] for run in equal_layers([whole.nodes])}
+    """Of layers that repeat the first of each kind alone; who reads the others reads it."""
+    runs = repeated_layers(whole.nodes)
     stands_for = {layer: first for first, layers in runs.items() for layer in layers[1:]}
     names = {
         node["name"]: renumbered(node["name"], node["layer"], stands_for[node["layer"]])

@@ -78,6 +78,7 @@ def test_a_whole_visit_by_keyboard(viewer: Page) -> None:
 def test_everything_to_press_has_a_name_and_roles_are_whole(viewer: Page) -> None:
     viewer.page.click("#all")
     viewer.find("layers.0.swiglu")
+    viewer.drawn()
     nameless = viewer.page.evaluate("""() =>
       [...document.querySelectorAll("button, input, select, [role], svg")]
       .filter(one => !one.closest("[hidden], [aria-hidden]") && !["status", "search"].includes(one.role))

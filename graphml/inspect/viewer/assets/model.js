@@ -26,16 +26,22 @@ class Pass {
     this.layerNumbers = [...this.layers.keys()].sort((a, b) => a - b);
   }
 
-  // Equal for layers that compute the same: what the document says of them, and what is seen in them.
-  kind(layer, groups) {
-    this.kinds ??= new Map();
-    if (!this.kinds.has(layer)) {
-      const seen = this.layers.get(layer).filter((node) => !isLeaf(node));
-      const text = seen.map((node) => `${node.op}:${formatShape(node)}:${node.inputs.length}:${node.backend}`).join(";");
-      this.kinds.set(layer, `${groups.get(layer) ?? ""}|${text}`);
-    }
-    return this.kinds.get(layer);
+  // What of a layer tells it from others: ops, types, attributes, who computes it, and who reads whom in it.
+  structure(layer) {
+    const nodes = this.layers.get(layer) || [];
+    const places = new Map(nodes.map((node, at) => [node.name, at]));
+    const inputs = (node) => node.inputs.map((name) => places.get(name) ?? "x");
+    return nodes.map((node) => `${node.op}:${formatShape(node)}:${written(node.attributes)}:${node.backend}:${node.fallback}:${inputs(node)}`).join(";");
   }
+}
+
+// Equal attributes are one object in a document, so each is written once.
+const WRITTEN = new WeakMap();
+
+function written(attributes) {
+  if (!attributes) return "";
+  if (!WRITTEN.has(attributes)) WRITTEN.set(attributes, JSON.stringify(attributes));
+  return WRITTEN.get(attributes);
 }
 
 function isLeaf(node) {
@@ -46,8 +52,7 @@ class Model {
   constructor(raw) {
     this.raw = raw;
     this.passes = raw.passes.map((one, index) => new Pass(one, index));
-    this.groups = new Map();
-    for (const group of raw.collapsed || []) for (const layer of group.layers) this.groups.set(layer, group.hash);
+    this.kinds = new Map();
     const fusions = raw.fusions || {};
     this.applied = fusions.applied || [];
     this.refused = fusions.refused || [];
@@ -72,6 +77,12 @@ class Model {
     return this.passes[this.passes.length - 1];
   }
 
+  // Equal for layers that are the same after every pass, so that a box is the same in all of them.
+  kind(layer) {
+    if (!this.kinds.has(layer)) this.kinds.set(layer, this.passes.map((pass) => pass.structure(layer)).join("|"));
+    return this.kinds.get(layer);
+  }
+
   // Boxes of closed layers: [{layers, period}], a box per run of equal layers or of an equal sequence of kinds.
   runs(pass, open) {
     const closed = pass.layerNumbers.filter((layer) => !open.has(layer));
@@ -80,7 +91,7 @@ class Model {
     while (at < closed.length) {
       let best = { period: 1, count: 1 };
       for (let period = 1; period <= 8; period += 1) {
-        const count = this.repeats(pass, closed, at, period);
+        const count = this.repeats(closed, at, period);
         if (count > 1 && period * count > best.period * best.count) best = { period, count };
       }
       const size = best.period * best.count;
@@ -90,10 +101,10 @@ class Model {
     return found;
   }
 
-  repeats(pass, closed, at, period) {
+  repeats(closed, at, period) {
     let size = 0;
     while (at + size < closed.length && closed[at + size] === closed[at] + size
-      && (size < period || pass.kind(closed[at + size], this.groups) === pass.kind(closed[at + size - period], this.groups))) {
+      && (size < period || this.kind(closed[at + size]) === this.kind(closed[at + size - period]))) {
       size += 1;
     }
     return Math.floor(size / period);

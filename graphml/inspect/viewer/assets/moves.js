@@ -4,6 +4,7 @@ const READABLE = 0.7;
 const NEARLY = 0.55; // a drawing that fits the width at this scale is not cut for a larger one
 const SMALLEST = 0.45; // the scale at which a layer is still shown whole beside its other side
 const TOP = 48; // where the head of a layer comes to be
+const MARGIN = 36; // above a drawing: its title
 const SIGN = 12; // pixels that a name beside a layer needs
 
 Object.assign(Pane.prototype, {
@@ -104,7 +105,7 @@ Object.assign(Pane.prototype, {
   // The scale at which everything is in sight, however many layers are open.
   whole() {
     const { width, height } = this.room;
-    return Math.max(0.001, Math.min(1.25, (width - 40) / Math.max(1, this.size.width), (height - 40) / Math.max(1, this.size.height)));
+    return Math.max(0.001, Math.min(1.25, (width - 40) / Math.max(1, this.size.width), (height - MARGIN - 20) / Math.max(1, this.size.height)));
   },
 
   // Everything, or (`readable`) as much from the top as can be read.
@@ -113,7 +114,7 @@ Object.assign(Pane.prototype, {
     const wide = (width - 40) / Math.max(1, this.size.width);
     const k = readable ? Math.max(this.whole(), Math.min(READABLE, wide > NEARLY ? wide : (width - 40) / this.spine().w)) : this.whole();
     const middle = this.size.width * k > width - 20 ? this.spine().x + this.spine().w / 2 : this.size.width / 2;
-    this.view = { k, x: width / 2 - middle * k, y: Math.max(20, (height - this.size.height * k) / 2) };
+    this.view = { k, x: width / 2 - middle * k, y: Math.max(MARGIN, (height - this.size.height * k) / 2) };
     this.apply();
   },
 
@@ -156,7 +157,7 @@ Object.assign(Pane.prototype, {
   // To the top or to the end, or by a part of what is in sight.
   scroll(part) {
     const { height } = this.room;
-    const ends = { top: 20, end: height - 20 - this.size.height * this.view.k };
+    const ends = { top: MARGIN, end: height - 20 - this.size.height * this.view.k };
     this.view.y = part in ends ? ends[part] : this.view.y - part * height;
     this.apply();
   },
@@ -167,7 +168,8 @@ Object.assign(Pane.prototype, {
     if (!spot) return;
     const { width, height } = this.room;
     const frame = spot.unit?.type === "open" ? spot.unit : spot;
-    if (firm) this.view.k = Math.max(this.view.k, Math.min(0.8, Math.max(SMALLEST, (width - 40) / frame.w)));
+    const fitting = Math.max(SMALLEST, (width - 40) / frame.w);
+    if (firm) this.view.k = frame.w * this.view.k > width ? fitting : Math.max(this.view.k, Math.min(0.8, fitting));
     const { k } = this.view;
     const [x, y] = [(spot.x + spot.w / 2) * k + this.view.x, (spot.y + spot.h / 2) * k + this.view.y];
     const inside = x > 60 && x < width - 60 && y > 40 && y < height - 40;

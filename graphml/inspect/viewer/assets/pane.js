@@ -4,7 +4,7 @@ const LETTER = 6.7;
 const HEAD = 26;
 const PAD = 14;
 const DISTANT = 0.12; // below this scale a layer is one box with its name beside it
-const MANY_READERS = 3; // a value that more boxes read has a line to the first alone
+const MANY_READERS = 2; // a value that more boxes read has a line to the first alone
 
 class Pane {
   constructor(app, label) {
