@@ -66,7 +66,9 @@ def diff(
     right = left if same else dumps.document_of(other, tokens, replace(compiling, fuse=switches[1]))
     in_a, in_b = select(left, pass_a, layer), select(right, pass_b, layer)
     titles = _title(left, in_a, switches[0]), _title(right, in_b, switches[1])
-    counted = tuple(f"{title} ({len(one.nodes)} nodes)" for title, one in zip(titles, (in_a, in_b), strict=True))
+    counted = tuple(
+        f"{title} ({len(one.nodes)} nodes)" for title, one in zip(titles, (in_a, in_b), strict=True)
+    )
     found = differences.compare(in_a, in_b, (counted[0], counted[1]))
     if html is not None:
         names = _names((a, other), (in_a.name, in_b.name), (switches[0], switches[1]))
@@ -112,7 +114,7 @@ def _names(
 
 
 def _tails(a: str, b: str) -> tuple[str, str]:
-    """The last parts of two paths, as many as tell them apart: the page need not say where the user keeps what."""
+    """The last parts of two paths that tell them apart: a page need not say where the user keeps what."""
     parts = a.split("/"), b.split("/")
     for count in range(1, max(map(len, parts)) + 1):
         tails = "/".join(parts[0][-count:]), "/".join(parts[1][-count:])

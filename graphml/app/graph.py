@@ -78,7 +78,7 @@ def _readable(document: Document, whole: Selection) -> Selection:
 
 
 def _whole(document: Document, pass_name: str | None, layer: int | None, collapse: bool, format: str) -> str:
-    """The formats that hold every pass. `--pass` leaves one of them; the viewer has all and opens that one."""
+    """The formats that hold every pass. `--pass` leaves one; the viewer has all and opens that one."""
     page = format == "html"
     one = select(document, pass_name).name
     names = [found["name"] for found in document["passes"]] if pass_name is None or page else [pass_name]

@@ -120,16 +120,20 @@ def both(
         "passes": passes,
         "collapsed": equal_layers([one["nodes"] for one in passes]),
         "difference": [
-            *({"kind": "removed", "left": node["name"], "right": None, "facts": []} for node in found.removed),
-            *({"kind": "added", "left": None, "right": node["name"], "facts": []} for node in found.added),
-            *(
-                {"kind": "changed", "left": change.name, "right": change.name_b,
-                 "facts": [[fact, *values] for fact, values in change.facts.items()]}
-                for change in found.changed
-            ),
+            *(_told("removed", node["name"], None) for node in found.removed),
+            *(_told("added", None, node["name"]) for node in found.added),
+            *(_told("changed", change.name, change.name_b, change.facts) for change in found.changed),
         ],
         "view": {"view": "compare", "overlay": "change"},
-    }  # fmt: skip
+    }
+
+
+def _told(
+    kind: str, left: str | None, right: str | None, facts: Mapping[str, tuple[Any, Any]] | None = None
+) -> Record:
+    """A difference as the viewer reads it; of each fact its name and what it is in a and in b."""
+    told = [[fact, *values] for fact, values in (facts or {}).items()]
+    return {"kind": kind, "left": left, "right": right, "facts": told}
 
 
 def _by_origin(a: Mapping[str, Record], b: Mapping[str, Record], known: Mapping[str, str]) -> dict[str, str]:

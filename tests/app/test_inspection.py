@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import importlib
 import json
+import re
+import zlib
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import pytest
+import typer.testing
 from graphml_reference.device import ReferenceDevice
 
 import graphml
@@ -58,6 +64,64 @@ def test_graph_reads_dumps(tmp_path: Path) -> None:
     for options in [["--pass", "build", "-f", "dot"], ["--layer", 1], ["--collapse", "-f", "graphml"]]:
         again = graphml_command("graph", path, *options).stdout
         assert again == graphml_command("graph", STORIES, *options, *REFERENCE).stdout
+
+
+def page_of(html: str) -> dict[str, Any]:
+    """The document inside a page, its nodes still in columns."""
+    packed = re.search(r'id="document">([A-Za-z0-9+/=]*)<', html)
+    assert packed is not None
+    found: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(packed[1]), -15))["document"]
+    return found
+
+
+def test_a_page_holds_every_pass_and_opens_what_was_asked_for() -> None:
+    command = ["graph", STORIES, "-f", "html", *REFERENCE]
+    passes = [one["name"] for one in page_of(graphml_command(*command).stdout)["passes"]]
+    assert len(passes) > 2
+    for options, view in [
+        ([], {"pass": passes[-1]}),
+        (["--pass", "fuse"], {"pass": "fuse"}),
+        (["--pass", "build", "--layer", 2], {"pass": "build", "layer": "2"}),
+    ]:
+        found = page_of(graphml_command(*command, *options).stdout)
+        assert found["view"] == view
+        assert [one["name"] for one in found["passes"]] == passes
+
+
+def test_a_page_of_a_diff_names_both_sides_and_opens_the_layer(tmp_path: Path) -> None:
+    page, dump = tmp_path / "both.html", tmp_path / "stories.json"
+    graphml_command("graph", STORIES, "-f", "json", "-o", dump, *REFERENCE)
+    unfused = ["--pass-a", "fuse", "--pass-b", "fuse", "--fuse-b=none"]
+    for options, names in [
+        (unfused, ["a: fuse, all fusions", "b: fuse, --fuse=none"]),
+        (["--pass-a", "build", "--pass-b", "fuse", "--layer", 2], ["a: build", "b: fuse"]),
+        (
+            [dump, "--pass-a", "build", "--pass-b", "fuse"],
+            ["a: stories260K.bin, build", "b: stories.json, fuse"],
+        ),
+    ]:
+        graphml_command("diff", STORIES, *options, "--html", page, *REFERENCE, code=1)
+        found = page_of(page.read_text())
+        assert [one["name"] for one in found["passes"]] == names
+        assert all("stories260K.bin on reference after " in one["title"] for one in found["passes"])
+        assert found["view"].get("layer") == ("2" if "--layer" in options else None)
+        assert {one["kind"] for one in found["difference"]} >= {"changed"}
+
+
+def test_a_terminal_gets_a_large_graph_with_alike_layers_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ["graph", STORIES, *REFERENCE]
+    whole, folded = (graphml_command(*command, *option).stdout for option in ([], ["--collapse"]))
+    assert "layers.4." in whole
+    assert "layers.4." not in folded
+    monkeypatch.setattr(typer.testing._NamedTextIOWrapper, "isatty", lambda stream: True)
+    assert graphml_command(*command).stdout == whole, "it is not large"
+    monkeypatch.setattr(importlib.import_module("graphml.app.graph"), "LARGE", 20)
+    shown = graphml_command(*command)
+    assert shown.stdout == folded
+    assert "--no-collapse shows all" in shown.stderr
+    assert graphml_command(*command, "--no-collapse").stdout == whole
+    assert "layers.3." in graphml_command(*command, "--layer", 3).stdout
+    assert graphml_command(*command, "-f", "dot").stdout.count("cluster_layer") == 5
 
 
 def test_no_program_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import Executor
 from graphml.engine.loading import open_executor
 from graphml.inspect.document import describe, source_of
-from graphml.inspect.layers import equal_layers, layer_hashes, layer_of, renumbered
+from graphml.inspect.layers import equal_layers, layer_hashes, layer_of, renumbered, repeated_layers
 from graphml.inspect.stages import describe_model
 from graphml.ir.node import Source
 from graphml.ir.shape import Symbol
@@ -87,6 +87,19 @@ def test_layers_that_are_equal_collapse() -> None:
     hashes = layer_hashes(describe_model(samples.stories(), max_tokens=2)["passes"][0]["nodes"])
     assert len({hashes[layer] for layer in range(4)}) == 1
     assert hashes[4] != hashes[0]  # of several tokens the last layer picks the wanted rows
+
+
+def test_kinds_of_layers_that_take_turns_stand_for_each_other() -> None:
+    nodes = document(samples.stories())["passes"][0]["nodes"]
+    assert repeated_layers(nodes) == {0: [0, 1, 2, 3, 4]}
+    for node in nodes:
+        if node["name"] in ("layers.1.rms_norm", "layers.3.rms_norm"):
+            node["attributes"] = {"eps": 0.5}
+    assert repeated_layers(nodes) == {0: [0, 2], 1: [1, 3]}
+    for node in nodes:
+        if node["name"] == "layers.2.rms_norm":
+            node["attributes"] = {"eps": 0.25}
+    assert repeated_layers(nodes) == {}
 
 
 def test_a_changed_layer_stands_alone() -> None:

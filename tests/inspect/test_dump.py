@@ -207,6 +207,27 @@ def test_collapsed_layers_are_a_smaller_graph() -> None:
     assert "layers 0 to 3 (x 4)" in dump.dot(selection)
 
 
+def test_layers_that_take_turns_are_folded_under_headings() -> None:
+    document = json.loads(json.dumps(stories()))
+    for node in document["passes"][0]["nodes"]:
+        if node["name"] in ("layers.1.rms_norm", "layers.3.rms_norm"):
+            node["attributes"] = {"eps": 0.5}
+    selection = select(document, "build", collapse=True)
+    assert {node["layer"] for node in selection.nodes} == {None, 0, 1, 4}
+    written = dump.text(selection)
+    headings = [line for line in written.splitlines() if line.startswith("#")]
+    assert headings == [
+        "# layers 0 to 2, every 2nd (x 2): equal, shown is layer 0",
+        "# layers 1 to 3, every 2nd (x 2): equal, shown is layer 1",
+        "# layers 0 to 2, every 2nd (x 2)",
+        "# layers 1 to 3, every 2nd (x 2)",
+        "# layer 4",
+    ]
+    graph = verify(parse(written, all_ops()))
+    assert graph.node("layers.1.rms_norm_1").inputs == (graph.node("layers.1.attn_residual"),)
+    assert graph.node("layers.4.rms_norm").inputs == (graph.node("layers.1.ffn_residual"),)
+
+
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_a_dump_is_read_again(form: str, tmp_path: Path) -> None:
     path = tmp_path / "dump"

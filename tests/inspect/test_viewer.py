@@ -61,6 +61,8 @@ def test_layers_are_one_box_until_they_are_opened(viewer: Page) -> None:
 def test_nothing_overlaps_and_edges_go_down(viewer: Page) -> None:
     page = viewer.page
     page.click("#all")
+    viewer.drawn()
+    page.emulate_media(media="print")  # there is nothing that is out of sight
     boxes = page.eval_on_selector_all(
         ".node, .port",
         "all => all.map(one => one.getBoundingClientRect()).map(b => [b.x, b.y, b.right, b.bottom])",
@@ -205,10 +207,80 @@ def test_the_table_and_the_memory_say_the_same_in_other_forms(viewer: Page) -> N
     assert page.locator("th[aria-sort=ascending]").count() == 1
     page.click("tbody .link >> nth=0")
     assert page.text_content("#panel h2") == page.text_content("tbody tr.selected .link")
+    page.fill(".page-tools input", "mul_mat layers.3.q")
+    assert page.locator("tbody tr").count() == 1, "all words"
     page.click("[data-view=memory]")
     planned = [node for node in document()["passes"][-1]["nodes"] if node["buffer"]]
     assert page.locator(".life").count() == len(planned) > 100
     assert have_extent(page)
+
+
+def test_inputs_in_the_table_are_whole_names_that_go_to_the_input(viewer: Page) -> None:
+    page = viewer.page
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.click("[data-view=table]")
+    page.fill(".page-tools input", "layers.3.attention")
+    shown = page.locator("td.inputs .link")
+    attention = next(
+        node for node in document()["passes"][0]["nodes"] if node["name"] == "layers.3.attention"
+    )
+    names = attention["inputs"]
+    assert len(names) >= 5
+    assert shown.all_text_contents()[: len(names)] == [name.removeprefix("layers.3.") for name in names]
+    lines = shown.evaluate_all("all => all.map(one => one.getClientRects().length)")
+    assert set(lines) == {1}, "no name is broken"
+    rows = shown.evaluate_all("all => all.map(one => one.getBoundingClientRect().top)")
+    assert len(set(rows[: len(names)])) < len(names), "several stand in a line"
+    shown.first.click()
+    assert page.text_content("#panel h2") == names[0]
+
+
+def test_30_open_layers_fit_and_only_those_in_sight_are_laid_out(viewer: Page) -> None:
+    page, keys = viewer.page, viewer.page.keyboard
+    keys.press("o")
+    viewer.drawn()
+    hidden = "all => all.filter(one => getComputedStyle(one).display === 'none').length"
+    assert page.eval_on_selector_all(".inside", hidden) >= LAYERS - 3
+    stage = page.locator("#stage").bounding_box()
+    first, last = page.locator(".whole .box").first, page.locator(".whole .box").last
+    assert not first.is_visible(), "not from near"
+    keys.press("0")
+    for box in (first.bounding_box(), last.bounding_box()):
+        assert stage["y"] <= box["y"] < box["y"] + box["height"] <= stage["y"] + stage["height"]
+    assert page.locator(".sign").all_text_contents() == [f"layer {layer}" for layer in range(LAYERS)]
+    keys.press("1")
+    here = "document.activeElement.querySelector('text').textContent"
+    for layer in range(3):
+        keys.press(".")
+        assert page.evaluate(here) == f"▾ layer {layer}"
+    keys.press(",")
+    assert page.evaluate(here) == "▾ layer 1"
+    keys.press("End")
+    assert (box := page.locator("[data-name=logits]").bounding_box()) is not None
+    assert stage["y"] < box["y"] < stage["y"] + stage["height"]
+    rail = page.locator(".rail").bounding_box()
+    page.mouse.click(rail["x"] + 6, rail["y"] + 2)
+    assert page.locator("[data-name=tokens]").bounding_box()["y"] > stage["y"]
+
+
+def test_cards_of_a_layer_begin_at_its_frame(chromium: Any, tmp_path: Path) -> None:
+    """A drawing whose cards all drift to the right left half of the frame blank."""
+    found = describe_model(samples.executor("llama-experts"), 24)
+    with opened(chromium, render(found), tmp_path) as viewer:
+        viewer.page.click("#all")
+        viewer.drawn()
+        viewer.page.emulate_media(media="print")
+        gaps = viewer.page.eval_on_selector_all(
+            ".layer",
+            """all => all.map(layer => {
+              const left = (one) => one.getBoundingClientRect().left;
+              const frame = layer.querySelector(".frame").getBoundingClientRect();
+              const cards = [...layer.querySelectorAll(".card, .port rect")];
+              return (Math.min(...cards.map(left)) - frame.left) / frame.width;
+            })""",
+        )
+        assert gaps
+        assert max(gaps) < 0.1
 
 
 def have_extent(page: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from graphml.inspect.viewer import render
 from tests.inspect.chromium import Page, browser, document, opened
 
+DOCS = Path(__file__).parents[2] / "docs"
 FOCUS = """() => {
   const one = document.activeElement;
   const shape = one.querySelector(".card, .box, .hit");
@@ -90,6 +92,21 @@ def test_everything_to_press_has_a_name_and_roles_are_whole(viewer: Page) -> Non
     assert viewer.page.locator("[role=tab][aria-selected=true]").count() == 1
 
 
+def test_the_page_and_the_docs_name_the_same_keys(viewer: Page) -> None:
+    page = viewer.page
+    page.keyboard.press("?")
+    assert page.evaluate("document.activeElement.textContent") == "Close"
+    named = set(page.locator("#keys kbd").all_text_contents())
+    page.keyboard.press("]")
+    assert page.get_attribute("#pass-0", "aria-selected") == "true", "keys wait"
+    page.keyboard.press("Escape")
+    assert not page.is_visible("#keys")
+    table = (DOCS / "viewer.md").read_text(encoding="utf-8").partition("## Keys")[2].partition("\n\n")[0]
+    told = set(re.findall(r"`([^`]+)`|(Enter|Esc|PageDown|PageUp|Home|End)", table.partition("|---")[2]))
+    assert {code or word for code, word in told} | set("←↑↓→") == named | set("←↑↓→")
+    assert "arrows" in table
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_in_both_schemes(chromium: Any, tmp_path: Path, scheme: str) -> None:
     contrast = """() => {
@@ -113,6 +130,7 @@ def test_text_stands_out_in_both_schemes(chromium: Any, tmp_path: Path, scheme: 
         chromium, render(document(2)), tmp_path, color_scheme=scheme, reduced_motion="reduce"
     ) as viewer:
         viewer.page.click("#all")
+        viewer.drawn()
         for overlay in ("family", "bytes", "change"):
             viewer.page.select_option("#overlay", overlay)
             assert min(viewer.page.evaluate(contrast)) >= 4.5, overlay

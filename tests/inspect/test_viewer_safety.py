@@ -122,6 +122,11 @@ def test_hostile_names_stay_text(chromium: Any, tmp_path: Path) -> None:
             {HOSTILE[0]: HOSTILE[2]},
             HOSTILE[0],
         )
+    found["passes"][1]["name"], found["passes"][1]["title"] = HOSTILE[0], HOSTILE[1]
+    found["difference"] = [
+        {"kind": "changed", "left": name, "right": name, "facts": [[HOSTILE[0], HOSTILE[1], [HOSTILE[2]]]]}
+        for name in HOSTILE
+    ]
     with opened(chromium, render(found), tmp_path) as viewer:
         page = viewer.page
         page.click("#all")
@@ -130,8 +135,16 @@ def test_hostile_names_stay_text(chromium: Any, tmp_path: Path) -> None:
             assert name in shown
             viewer.find(name)
             assert page.text_content("#panel h2") == name
+        page.fill("#search", HOSTILE[0])
+        page.keyboard.press("Escape")
         for view in ("compare", "table", "memory", "fusions", "drawing"):
             page.click(f"[data-view={view}]")
+        page.click("[data-view=compare]")
+        page.select_option("#overlay", "change")
+        page.keyboard.press("Escape")
+        assert HOSTILE[0] in page.text_content("#panel")
+        page.keyboard.press("n")
+        assert f"{HOSTILE[1]} → " in page.text_content("#panel")
         assert page.evaluate("window.hit") is None
         assert page.locator("img, #stage script").count() == 0
         assert page.text_content("h1") == HOSTILE[1]

@@ -49,7 +49,7 @@ Object.assign(Pane.prototype, {
   // The frame and the head of an open layer, and where its cards will be.
   drawOpen(unit) {
     const key = this.keyOf(unit.layer);
-    if (!this.drawn.has(key)) this.drawn.set(key, this.frameOf(unit));
+    if (!this.drawn.has(key)) this.drawn.set(key, this.makeFrame(unit));
     const kept = this.drawn.get(key);
     kept.group.setAttribute("transform", `translate(${round(unit.x)} ${round(unit.y)})`);
     unit.kept = kept;
@@ -63,7 +63,7 @@ Object.assign(Pane.prototype, {
     return kept.group;
   },
 
-  frameOf(unit) {
+  makeFrame(unit) {
     const { overlays } = this.app;
     const size = { width: round(unit.w), height: round(unit.h), rx: 10 };
     const total = overlays.sumOf(this.pass, unit.nodes);

@@ -70,8 +70,8 @@ class App {
       this.state.pass = Math.min(this.model.passes.length - 1, this.state.left + 1);
     }
     this.draw();
-    if (fit || this.state.view !== view) this.shown().forEach((pane) => { pane.fit(true); if (this.state.selected !== null) this.reveal(pane, true); });
-    else if ("pass" in what || "left" in what) this.shown().forEach((pane) => { if (this.state.selected !== null) this.reveal(pane); else pane.fit(true); });
+    if (fit || this.state.view !== view) { this.shown().forEach((pane) => pane.fit(true)); this.reveal(true); }
+    else if ("pass" in what || "left" in what) { if (this.state.selected === null) this.shown().forEach((pane) => pane.fit(true)); this.reveal(); }
   }
 
   draw() {
@@ -89,7 +89,7 @@ class App {
     [...byId("views").children].forEach((button) => choose(button, "aria-checked", button.dataset.view === state.view));
     byId("all").hidden = !this.shown().length || !pass.layerNumbers.length;
     byId("all").textContent = pass.layerNumbers.every((layer) => state.open.has(layer)) ? "Close all layers" : "Open all layers";
-    byId("beside").hidden = state.view !== "compare";
+    byId("beside").hidden = state.view !== "compare" || model.passes.length < 3;
     byId("left").value = String(state.left);
     byId("legend").replaceChildren(...this.overlays.legend(pass));
     this.stepper.draw();
@@ -136,7 +136,7 @@ class App {
       this.draw();
     }
     this.refresh();
-    if (!still && name !== null) this.shown().forEach((pane) => this.reveal(pane));
+    if (!still && name !== null) this.reveal();
   }
 
   refresh() {
@@ -147,11 +147,15 @@ class App {
     byId("status").textContent = this.state.selected !== null ? `${this.state.selected} chosen` : "";
   }
 
-  // Brings the chosen node, or what it is here, into sight.
-  reveal(pane, firm = false) {
-    const { selected, related } = this.marks(pane.pass);
-    const target = selected && pane.pass.byName.has(selected) ? selected : [...related][0];
-    if (target) pane.show(target, firm);
+  // Brings the chosen node, or what it is on the other side, into sight; `firm`: into the middle, at one scale.
+  reveal(firm = false) {
+    if (this.state.selected === null) return;
+    const targets = this.shown().map((pane) => {
+      const { selected, related } = this.marks(pane.pass);
+      return [pane, selected && pane.pass.byName.has(selected) ? selected : [...related][0]];
+    }).filter(([, target]) => target);
+    const scale = firm ? Math.min(...targets.map(([pane, target]) => pane.scaleTo(target))) : null;
+    for (const [pane, target] of targets) pane.show(target, scale);
   }
 
   jump(name, index) {
@@ -165,7 +169,7 @@ class App {
     Object.assign(this.state, { selected: name, home: index });
     this.draw();
     this.select(name, pass, { still: true });
-    this.shown().forEach((pane) => this.reveal(pane, true));
+    this.reveal(true);
   }
 
   open(layer) {

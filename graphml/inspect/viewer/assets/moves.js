@@ -112,15 +112,17 @@ Object.assign(Pane.prototype, {
   fit(readable = false) {
     const { width, height } = this.room;
     const wide = (width - 40) / Math.max(1, this.size.width);
-    const k = readable ? Math.max(this.whole(), Math.min(READABLE, wide > NEARLY ? wide : (width - 40) / this.spine().w)) : this.whole();
+    const k = readable ? Math.max(this.whole(), Math.min(READABLE, wide > NEARLY ? wide : Math.max(SMALLEST, (width - 40) / this.spine().w))) : this.whole();
     const middle = this.size.width * k > width - 20 ? this.spine().x + this.spine().w / 2 : this.size.width / 2;
     this.view = { k, x: width / 2 - middle * k, y: Math.max(MARGIN, (height - this.size.height * k) / 2) };
     this.apply();
   },
 
-  // The box that holds most: what is seen where not everything can be.
+  // What is in the middle where not everything can be seen: an open layer, else the box that holds most.
   spine() {
-    return this.units.reduce((best, unit) => (unit.nodes.length > best.nodes.length ? unit : best), this.units[0] || { x: 0, w: this.size.width, nodes: [] });
+    const open = this.units.filter((unit) => unit.type === "open");
+    const all = { x: 0, w: this.size.width, nodes: [] };
+    return (open.length ? open : this.units).reduce((best, unit) => (unit.nodes.length > best.nodes.length ? unit : best), all);
   },
 
   // An open layer from its head on, as wide as there is room.
@@ -162,21 +164,29 @@ Object.assign(Pane.prototype, {
     this.apply();
   },
 
-  // Brings a spot into sight; `firm` puts it into the middle at a readable size.
-  show(name, firm = false) {
+  // Brings a spot into sight; with a scale it comes to the middle.
+  show(name, scale = null) {
     const spot = this.spots.get(name) || this.spotOfHidden(name);
     if (!spot) return;
     const { width, height } = this.room;
-    const frame = spot.unit?.type === "open" ? spot.unit : spot;
-    const fitting = Math.max(SMALLEST, (width - 40) / frame.w);
-    if (firm) this.view.k = frame.w * this.view.k > width ? fitting : Math.max(this.view.k, Math.min(0.8, fitting));
+    if (scale !== null) this.view.k = scale;
     const { k } = this.view;
     const [x, y] = [(spot.x + spot.w / 2) * k + this.view.x, (spot.y + spot.h / 2) * k + this.view.y];
     const inside = x > 60 && x < width - 60 && y > 40 && y < height - 40;
-    if (inside && !firm) return;
+    if (inside && scale === null) return;
     // A layer that is no wider than the drawing is seen whole.
+    const frame = frameOf(spot);
     const middle = frame.w * k <= width ? (frame.x + frame.w / 2) * k + this.view.x : x;
     this.pan(width / 2 - middle, height / 2 - y);
+  },
+
+  // The scale at which a spot can be read, with its layer if that has room.
+  scaleTo(name) {
+    const spot = this.spots.get(name) || this.spotOfHidden(name);
+    if (!spot) return Infinity;
+    const { width } = this.room;
+    const fitting = Math.max(SMALLEST, (width - 40) / frameOf(spot).w);
+    return frameOf(spot).w * this.view.k > width ? fitting : Math.max(this.view.k, Math.min(0.8, fitting));
   },
 
   spotOfHidden(name) {
@@ -245,6 +255,10 @@ Object.assign(Pane.prototype, {
     if (spot.node) this.app.select(name, this.pass, { still: true });
   },
 });
+
+function frameOf(spot) {
+  return spot.unit?.type === "open" ? spot.unit : spot;
+}
 
 function middle({ x, y, w, h }) {
   return { x: x + w / 2, y: y + h / 2 };

@@ -154,6 +154,7 @@ function buffer(place) {
 }
 
 function show(value) {
+  if (Array.isArray(value) && value.every((one) => typeof one === "string")) return value.join(", ");
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
