@@ -16,9 +16,10 @@ from tests.gpu.driven import NAMES, opened
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_runner_names_its_device_and_measures_its_memory(name: str, tmp_path: Path) -> None:
-    facts = opened(name).facts
+    opened(name)
     runner = Runner(Setting("graphml", str(tiny_model.write(tmp_path / "tiny.gguf")), name, 1))
     try:
+        facts = runner.model.executor.device.facts  # type: ignore[attr-defined]
         said = runner.describe()["device"]
         assert (said["name"], said["driver"]) == (facts.name, facts.driver)
         assert said["kind"] in ("discrete", "integrated", "processor", "other")
@@ -29,10 +30,12 @@ def test_a_runner_names_its_device_and_measures_its_memory(name: str, tmp_path: 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_without_room_for_a_copy_no_bandwidth_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = opened(name)
-
     def full(n_bytes: int, label: str) -> None:
         raise BackendError("no room")
 
-    monkeypatch.setattr(driver, "buffer", full)
-    assert copy_bandwidth(driver) == 0.0
+    driver = opened(name)()
+    try:
+        monkeypatch.setattr(driver, "buffer", full)
+        assert copy_bandwidth(driver) == 0.0
+    finally:
+        driver.close()

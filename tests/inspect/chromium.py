@@ -75,7 +75,13 @@ class Page:
 
 
 @contextmanager
-def opened(chromium: Any, html: str, folder: Path, **options: Any) -> Iterator[Page]:
+def opened(
+    chromium: Any,
+    html: str,
+    folder: Path,
+    ready: str = "body[data-ready], body[data-failed]",
+    **options: Any,
+) -> Iterator[Page]:
     """The page of `html`, read from a file, drawn; the console stayed silent and the network idle."""
     path = folder / "graph.html"
     path.write_text(html, encoding="utf-8")
@@ -86,7 +92,7 @@ def opened(chromium: Any, html: str, folder: Path, **options: Any) -> Iterator[P
         page.page.on("pageerror", lambda error: page.complaints.append(str(error)))
         page.page.on("request", lambda request: page.requests.append(request.url))
         page.page.goto(path.as_uri())
-        page.page.wait_for_selector("body[data-ready], body[data-failed]", timeout=20_000)
+        page.page.wait_for_selector(ready, timeout=20_000)
         assert page.complaints == []
         yield page
         assert page.complaints == []

@@ -112,7 +112,7 @@ def lines(rows: Sequence[Row], field: str) -> list[Line]:
 def _label(row: Row, field: str, rows: Sequence[Row]) -> str:
     """What tells this line from the others."""
     test = [f"{kind}{count}" for kind, count in (("pp", row.n_prompt), ("tg", row.n_gen)) if count]
-    parts = ["+".join(test), row.backends]
+    parts = [row.suite_case] if row.suite_case and not field else ["+".join(test), row.backends]
     for name in ("model_type", "quant", "type_k", *AXES):
         if name != field and len({getattr(one, name) for one in rows}) > 1:
             value = getattr(row, name)
@@ -160,7 +160,7 @@ def _bars(folder: Path, side: str, rows: Sequence[Row], everything: Sequence[Row
         1, len(panels), figsize=(6.5 * len(panels), height), dpi=DPI, squeeze=False
     )
     for axes, (title, of) in zip(drawn[0], panels.items(), strict=True):
-        names = [row.suite_case or _label(row, "", everything) for row in of]
+        names = [_label(row, "", everything) for row in of]
         y = np.arange(len(of))
         median, low, high = np.array([(row.median_ts, row.q1_ts, row.q3_ts) for row in of]).T
         axes.barh(y, median, xerr=np.array([median - low, high - median]), capsize=3, color="tab:blue")
@@ -177,7 +177,9 @@ def _bars(folder: Path, side: str, rows: Sequence[Row], everything: Sequence[Row
         if roofs:
             axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.5 / height - 0.08))
     models = ", ".join(sorted({printable(row.model_type) for row in rows}))
-    figure.suptitle(f"{models}\n{printable(side)}: {device(rows[0])}", fontsize="medium")
+    figure.suptitle(
+        f"{models}\n{printable(side)}" + f": {device(rows[0])}" * bool(rows[0].device), fontsize="medium"
+    )
     return _saved(figure, folder / f"speed-{_file_name(side)}.png")
 
 
@@ -215,9 +217,9 @@ def _roofline(
         label = f"{one.name} {one.share:.0%}" if one.share >= SHARE_LABELLED else None
         axes.scatter(one.intensity, one.speed / 1e9, s=30 + 600 * one.share, alpha=0.7, label=label)
     axes.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="GFLOP/s", xlim=(left, right))
-    threads = f"{profile.threads} thread{'s' * (profile.threads > 1)}"
+    threads = f", {profile.threads} thread{'s' * (profile.threads > 1)}" * bool(flops)  # of the host
     axes.set_title(
-        f"{printable(profile.model)}, {backend}, {stage.name}, {threads}: kernels and their share of the time"
+        f"{printable(profile.model)}, {backend}, {stage.name}{threads}: kernels and their share of the time"
     )
     axes.grid(alpha=0.3, which="both")
     legend = axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize="small")

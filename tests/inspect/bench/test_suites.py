@@ -44,6 +44,11 @@ def test_every_case_can_be_made() -> None:
     assert re.findall(r"(?m)^\| `(\w+)` \|", table) == list(SUITES)
 
 
+def test_phi_2_is_measured_on_any_number_of_threads() -> None:
+    found = [one for one in SUITES["targets"].cases if one.shape == "phi-2"]
+    assert [(one.test.name, one.threads) for one in found] == [("tg64", ()), ("pp16", ())]
+
+
 def test_the_specified_harness_has_its_numbers() -> None:
     found = {
         one.name: (one.test.n_prompt, one.test.n_gen, one.repetitions) for one in SUITES["realizar"].cases
