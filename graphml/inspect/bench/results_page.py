@@ -26,10 +26,11 @@ from graphml.inspect.bench.cells import (
 from graphml.inspect.bench.rows import Row
 from graphml.inspect.names import printable
 
+# Title of a chart -> whether its tests have a prompt and tokens after it.
 KINDS = {
-    "Reading a prompt": lambda row: row.n_prompt and not row.n_gen,
-    "Generating": lambda row: row.n_gen and not row.n_prompt,
-    "Reading and generating": lambda row: row.n_prompt and row.n_gen,
+    "Reading a prompt": (True, False),
+    "Generating": (False, True),
+    "Reading and generating": (True, True),
 }
 # Title of a column, whether it is a number, and its cell.
 _Column = tuple[str, bool, Callable[[Row], str]]
@@ -128,8 +129,12 @@ def _charts(rows: Sequence[Row]) -> str:
     sides = list(dict.fromkeys(row.backends for row in rows))
     models = list(dict.fromkeys("" if row.suite_case else printable(row.model_type) for row in rows))
     for model in models:
-        for title, belongs in KINDS.items():
-            of = [row for row in rows if belongs(row) and model in ("", printable(row.model_type))]
+        for title, kind in KINDS.items():
+            of = [
+                row
+                for row in rows
+                if (row.n_prompt > 0, row.n_gen > 0) == kind and model in ("", printable(row.model_type))
+            ]
             bars = [_bar(row, rows, sides) for row in of]
             if bars:
                 roof = any(bar.mark for bar in bars)
