@@ -6,6 +6,7 @@ Like llama.cpp it multiplies quantised weights with activations converted to the
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Mapping
 
 import graphml_quant
@@ -16,7 +17,9 @@ from graphml.ir.dtype import DType, dtype
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import evaluate
 from graphml.ir.node import Node
-from graphml.ir.op import Array, plain_bytes
+from graphml.ir.op import Array, plain_bytes, text
+from graphml.ir.ops.leaf import weight_leaf
+from graphml.ir.ops.linear import dequantize
 from graphml.ir.shape import Shape, bounds, resolve
 from graphml.passes.expand import expand
 from graphml.passes.fusion import fusions
@@ -49,8 +52,8 @@ class ReferenceState:
 class ReferenceProgram:
     """Interprets the graph; values that depend on weights alone are computed once and kept."""
 
-    def __init__(self, graph: Graph, weights: Mapping[str, Array]) -> None:
-        self._graph = graph
+    def __init__(self, graph: Graph, weights: Mapping[str, Array], decoded: Decoded) -> None:
+        self._graph, self._decoded = graph, decoded
         self.inputs: dict[str, Array] = {
             name: np.zeros(bounds(node.shape), node.dtype.numpy)
             for name, node in graph.leaves("input").items()
@@ -78,7 +81,7 @@ class ReferenceProgram:
                 values[node] = state.array(node.name)
             else:
                 begin = time.perf_counter()
-                values[node] = evaluate(node, values)
+                values[node] = self._decoded.of(node, values)
                 if self._take is not None:
                     times.append(StepTime(node, (begin,), (time.perf_counter() - begin,), (0.0,)))
                 if all(source in self._constants for source in node.inputs):
@@ -88,8 +91,33 @@ class ReferenceProgram:
         return {name: values[node] for name, node in self._graph.outputs.items()}
 
 
+class Decoded:
+    """Weights in float32, one array for all programs of a device, as long as the stored one lives."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str], Array] = {}
+
+    def of(self, node: Node, values: Mapping[Node, Array]) -> Array:
+        """The value of a node; of a stored weight the array that is known."""
+        if node.op is not dequantize or node.inputs[0].op is not weight_leaf:
+            return evaluate(node, values)
+        stored = values[node.inputs[0]]
+        key = id(stored), text(node.attributes, "from_dtype")
+        if key not in self._known:
+            self._known[key] = evaluate(node, values)
+            weakref.finalize(stored, self._known.pop, key, None).atexit = False
+        return self._known[key]
+
+    def clear(self) -> None:
+        """Let go of all."""
+        self._known.clear()
+
+
 class ReferenceDevice:
     """NumPy. Sizes are given for plans although none is followed."""
+
+    def __init__(self) -> None:
+        self._decoded = Decoded()
 
     def storage(self, node: Node) -> int:
         """Bytes of the value as NumPy holds it."""
@@ -103,14 +131,15 @@ class ReferenceDevice:
         self, graph: Graph, plan: Plan, weights: Mapping[str, Array], progress: Progress
     ) -> ReferenceProgram:
         """The graph with its fused ops taken apart again, so that dequantised weights are found and kept."""
-        return ReferenceProgram(expand(graph), weights)
+        return ReferenceProgram(expand(graph), weights, self._decoded)
 
     def state(self, graph: Graph, dims: Mapping[str, int]) -> ReferenceState:
         """Zeroed arrays."""
         return ReferenceState(graph, dims)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Let go of decoded weights."""
+        self._decoded.clear()
 
 
 def _activation(weight: DType) -> DType | None:

@@ -13,16 +13,20 @@ from graphml.app.console import size, write_json
 from graphml.app.groups import grouped
 from graphml.errors import UsageError
 from graphml.inspect import repro
-from graphml.inspect.bisect import Finding, Judge, check_alike
+from graphml.inspect.bisect import Finding, check_alike
 from graphml.inspect.bisect import bisect as bisect_run
 from graphml.inspect.findings import as_json, as_text
+from graphml.inspect.judging import Judge
 from graphml.inspect.observe import Observation, observe, restore
+from graphml.inspect.rounds import examine
+from graphml.inspect.route import TOKENS
 
 
 @dataclass(frozen=True)
 class Given(numbers.Given):
-    """The same, B as the graph was written."""
+    """The same, B as the graph was written, and as many tokens as cross the borders of kernels and caches."""
 
+    tokens: numbers.Tokens = TOKENS
     fuse_b: numbers.FuseB = "none"
 
 
@@ -51,14 +55,16 @@ def bisect(
         if saved is not None:
             run = restore(saved, executor.weights)
             check_alike(run, executor)
+            if len(run.ids) > executor.n_batch:
+                raise UsageError(
+                    f"--saved: wanted --tokens {len(run.ids)}, as the run has; got {given.tokens}"
+                )
+            other = observe(executor, run.ids, sides.options_b, in_use=False)
+            found = bisect_run(run, other, Judge(executor, sides.options_b, limit))
         else:
             assert sides.a is not None
-            run = observe(sides.a.executor, sides.ids, sides.options_a)
-        if len(run.ids) > executor.n_batch:
-            raise UsageError(f"--saved: wanted --tokens {len(run.ids)}, as the run has; got {given.tokens}")
-        other = observe(executor, run.ids, sides.options_b)
-        own = sides.a.executor.device if sides.a is not None else None
-        found = bisect_run(run, other, Judge(executor, sides.options_b, limit, own))
+            judge = Judge(executor, sides.options_b, limit, sides.a.executor.device)
+            run, other, found = examine(sides.a.executor, sides.ids, sides.options_a, judge)
         files = _write(found.first, run, given.b, out, given.threads)
     if given.format == "json":
         write_json({**as_json(found), "a": dict(run.facts), "b": dict(other.facts), "repro": files})

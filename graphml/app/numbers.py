@@ -30,7 +30,9 @@ FuseB = Annotated[str, typer.Option("--fuse-b", metavar="SWITCHES", help="Fusion
 Prompt = Annotated[str, typer.Option("--prompt", "-p", metavar="TEXT", help="The text to run.")]
 Tokens = Annotated[
     int,
-    typer.Option("--tokens", min=1, help="Its first tokens; the last runs alone, those before in a batch."),
+    typer.Option(
+        "--tokens", min=1, help="So many tokens of it; the last runs alone, those before in a batch."
+    ),
 ]
 Format = Annotated[str, typer.Option("--format", help="md or json.")]
 FORMATS = ("md", "json")
@@ -86,14 +88,14 @@ def opened(model: str | None, given: Given, a: str | None, b: str) -> Iterator[S
 
 
 def ids_of(model: Model, prompt: str, tokens: int) -> list[int]:
-    """The first tokens of the prompt; of a model without a vocabulary random ones."""
+    """So many tokens of the prompt, which begins anew where it ends; random ones without a vocabulary."""
     if model.tokenizer is None:
         generator = np.random.default_rng(0)
         return [int(one) for one in generator.integers(0, model.n_vocab, tokens)]
-    ids = model.encode(prompt)[:tokens]
+    ids = model.encode(prompt)
     if not ids:
         raise UsageError("--prompt: wanted a text of at least one token; got none")
-    return ids
+    return [ids[i % len(ids)] for i in range(tokens)]
 
 
 def check_format(format: str) -> None:

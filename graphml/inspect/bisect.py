@@ -7,25 +7,26 @@ rewritten graph mean something else?). Knows observations and graphs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from graphml.backend import Device
-from graphml.engine.compile import CompileOptions, prepare
+import numpy as np
+
 from graphml.engine.executor import Executor
 from graphml.errors import UsageError
-from graphml.inspect.forced import GIVEN, Arrays, extract, forced, is_state, run, shown, unit, unquantized
+from graphml.inspect.coverage import Coverage, coverage
+from graphml.inspect.forced import Arrays, extract, is_state, unit
 from graphml.inspect.inside import Inside, look_inside
-from graphml.inspect.numbers import Difference, difference, tolerance
+from graphml.inspect.judging import Benches, Check, Judge, Judged, Kind, read
+from graphml.inspect.numbers import Difference, difference
 from graphml.inspect.observe import Observation, Step
+from graphml.inspect.probes import probes
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array, Op
 from graphml.ir.ops.layout import maker
 from graphml.passes.fusion import Applied
 
-Kind: TypeAlias = Literal["kernel", "rewrite", "plan"]
 PLAN_TOLERANCE = 1e-9
 END_TO_END = 1e-5  # NMSE above which a value is said to have inherited an error
 
@@ -79,10 +80,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Bisection:
-    """Every value as it was read, and what is wrong, first to last."""
+    """Every value as it was read, what is wrong, first to last, and what was looked at and what not."""
 
     readings: tuple[Reading, ...]
     findings: tuple[Finding, ...]
+    coverage: Coverage = field(default_factory=Coverage)
 
     @property
     def first(self) -> Finding | None:
@@ -90,38 +92,37 @@ class Bisection:
         return self.findings[0] if self.findings else None
 
 
-@dataclass(frozen=True)
-class Judge:
-    """What a run is held against: another backend, or the same with other options.
+def bisect(
+    a: Observation, b: Observation | None, judge: Judge, apart: Observation | None = None
+) -> Bisection:
+    """Judge a run; b: the other's own run of the same ids, which tells the differences end to end.
 
-    limit: an NMSE in place of those of `graphml.inspect.numbers`. own: the run's device, to look inside; None
-    for a saved run.
+    apart: the run's side once more without the fusions that make int8, whose rounding hides small errors.
     """
-
-    executor: Executor
-    options: CompileOptions
-    limit: float | None = None
-    own: Device | None = None
-
-
-def bisect(a: Observation, b: Observation | None, judge: Judge) -> Bisection:
-    """Judge a run; b: the other's own run of the same ids, which tells the differences end to end."""
     others = {step.name: step for step in b.steps} if b is not None else {}
+    benches = Benches(judge, a.facts.get("backend") != judge.executor.backend.name)
     readings: list[Reading] = []
     findings: list[Finding] = []
-    for step in a.steps:
-        more, wrong = _judge_step(step, others.get(step.name), judge)
+    in_use: list[Finding] = []
+    steps = [*a.steps, *(() if apart is None else apart.steps)]
+    tried = probes(steps, benches)
+    for step in [*steps, *tried]:
+        more, wrong = _judge_step(step, others.get(step.name), benches)
         readings += more
         findings += wrong
-        if step.unwatched is not None and step.unwatched.nmse > PLAN_TOLERANCE:
-            findings.append(_plan_finding(step, step.unwatched))
+        for name, found in (step.unwatched or {}).items():
+            if found.nmse > PLAN_TOLERANCE:
+                in_use.append(_plan_finding(step, name, found))
+                break
+    findings += in_use  # a kernel that is wrong by itself is the better reason
     if findings and judge.own is not None:
         first = findings[0]
         inside = look_inside(
             first.graph, first.other, first.arrays, first.got, judge.own, judge.executor.device
         )
         findings[0] = replace(first, inside=inside, kind=_kind(first, inside))
-    return Bisection(tuple(readings), tuple(findings))
+    seen = coverage(a, steps, bool(tried), judge)
+    return Bisection(tuple(readings), tuple(findings), seen)
 
 
 def _kind(finding: Finding, inside: Inside) -> Kind:
@@ -129,13 +130,13 @@ def _kind(finding: Finding, inside: Inside) -> Kind:
     return "kernel" if finding.kind == "rewrite" and inside.parts_mean_the_same else finding.kind
 
 
-def _judge_step(step: Step, other: Step | None, judge: Judge) -> tuple[list[Reading], list[Finding]]:
-    bench = _bench(step, judge)
+def _judge_step(step: Step, other: Step | None, benches: Benches) -> tuple[list[Reading], list[Finding]]:
+    judged = Judged(step, benches.of(step))
     readings: list[Reading] = []
     findings: list[Finding] = []
     wrong: set[str] = set()
-    for name, node in bench.visible.items():
-        found = bench.kernel(name), bench.meaning(name)
+    for name, node in judged.visible.items():
+        found = judged.kernel(name), judged.meaning(name)
         worse = next((one for one in reversed(found) if one is not None and one.wrong), None)
         total = _maybe(step.values[name], other.values.get(name)) if other is not None else None
         limit = found[0].limit
@@ -152,103 +153,11 @@ def _judge_step(step: Step, other: Step | None, judge: Judge) -> tuple[list[Read
     return readings, findings
 
 
-@dataclass(frozen=True)
-class _Check:
-    """A node's unit in two graphs, computed from the same inputs, and how the results differ."""
-
-    kind: Kind
-    graph: Graph
-    other: Graph
-    given: Collection[str]
-    name: str
-    got: Array
-    wanted: Array
-    difference: Difference
-    limit: float
-
-    @property
-    def wrong(self) -> bool:
-        return self.difference.nmse > self.limit
-
-    @property
-    def inner(self) -> set[str]:
-        """The other nodes of the units, whose own errors show here too."""
-        nodes = (*unit(self.graph, self.name, self.given), *unit(self.other, self.name, self.given))
-        return {node.name for node in nodes} - {self.name}
-
-
-@dataclass(frozen=True)
-class _Bench:
-    """A step's graph, without int8 activations too, and the judge's, each computed from the step's values."""
-
-    step: Step
-    limit: float | None
-    visible: Mapping[str, Node]
-    exact: Graph
-    plain: Graph
-    given: Collection[str]
-    common: Collection[str]
-    here: Mapping[str, Array]
-    meant: Mapping[str, Array]
-    plainly: Mapping[str, Array]
-
-    def kernel(self, name: str) -> _Check:
-        """What the run's backend made of the node against what the judge's makes of it."""
-        graph = self.step.graph
-        return self._check("kernel", graph, graph, self.given, name, self.step.values[name], self.here[name])
-
-    def meaning(self, name: str) -> _Check | None:
-        """The run's graph against the judge's, both on the judge's backend; None where one lacks the node."""
-        got, wanted = self.meant.get(name), self.plainly.get(name)
-        if got is None or wanted is None or (got.shape, got.dtype) != (wanted.shape, wanted.dtype):
-            return None
-        return self._check("rewrite", self.exact, self.plain, self.common, name, got, wanted)
-
-    def _check(
-        self,
-        kind: Kind,
-        graph: Graph,
-        other: Graph,
-        given: Collection[str],
-        name: str,
-        got: Array,
-        wanted: Array,
-    ) -> _Check:
-        nodes = [*unit(graph, name, given), *unit(other, name, given)]
-        limit = tolerance(nodes) if self.limit is None else self.limit
-        return _Check(kind, graph, other, given, name, got, wanted, difference(got, wanted), limit)
-
-
-def _bench(step: Step, judge: Judge) -> _Bench:
-    plain, device = _graph_of(judge, step), judge.executor.device
-    visible = {node.name: node for node in shown(step.graph) if node.name in step.values}
-    given = {name for name, node in visible.items() if not is_state(node)}
-    here = run(device, forced(step.graph, given), _given(step, given))[0]
-    # Both without int8 activations: what is asked is whether the graphs mean the same.
-    names = {node.name for node in shown(plain) if not is_state(node)}
-    common = given & names
-    exact = unquantized(step.graph)
-    meant = run(device, forced(exact, common), _given(step, common))[0]
-    plainly = run(device, forced(plain, common), _given(step, common))[0]
-    return _Bench(step, judge.limit, visible, exact, plain, given, common, here, meant, plainly)
-
-
-def _graph_of(judge: Judge, step: Step) -> Graph:
-    """The judge's own graph of the step, without int8 activations."""
-    executor, symbols = judge.executor, step.graph.symbols()
-    n_tokens, n_outputs = (symbols[name].bound if name in symbols else 1 for name in ("T", "O"))
-    built = executor.build(n_tokens, n_outputs)
-    return unquantized(prepare(built, executor.backend, executor.device, judge.options)[0])
-
-
-def _given(step: Step, names: Collection[str]) -> Arrays:
-    values = {GIVEN + name: step.values[name] for name in names}
-    return replace(step.arrays, inputs={**step.arrays.inputs, **values})
-
-
 def _arrays_of(graph: Graph, step: Step) -> Arrays:
-    held = {**step.values, **step.arrays.inputs}
-    inputs = {name: held[name] for name in graph.leaves("input")}
+    inputs = {
+        name: step.arrays.inputs[name] if name in step.arrays.inputs else read(step, name)
+        for name in graph.leaves("input")
+    }
     weights = {name: step.arrays.weights[name] for name in graph.leaves("weight")}
     states = {name: step.arrays.states[name] for name in graph.leaves("state")}
     return Arrays(inputs, weights, states, step.arrays.dims)
@@ -260,7 +169,7 @@ def _maybe(got: Array | None, wanted: Array | None) -> Difference | None:
     return difference(got, wanted)
 
 
-def _finding(step: Step, node: Node, check: _Check) -> Finding:
+def _finding(step: Step, node: Node, check: Check) -> Finding:
     nodes = tuple(unit(check.graph, check.name, check.given))
     graph = extract(check.graph, check.name, check.given)
     other = graph if check.other is check.graph else extract(check.other, check.name, check.given)
@@ -274,13 +183,12 @@ def _finding(step: Step, node: Node, check: _Check) -> Finding:
     )  # fmt: skip
 
 
-def _plan_finding(step: Step, found: Difference) -> Finding:
-    node = step.graph.outputs["logits"]
-    empty = Graph((), {})
+def _plan_finding(step: Step, name: str, found: Difference) -> Finding:
+    node = step.graph.outputs["logits"] if name == "logits" else step.graph.leaves("state")[name]
+    empty, nothing = Graph((), {}), np.empty(0, np.float32)
     return Finding(
-        "plan", step.name, node, found, PLAN_TOLERANCE, (node,), empty, empty, step.arrays,
-        step.values["logits"], step.values["logits"],
-    )  # fmt: skip
+        "plan", step.name, node, found, PLAN_TOLERANCE, (node,), empty, empty, step.arrays, nothing, nothing
+    )
 
 
 def check_alike(a: Observation, executor: Executor) -> None:

@@ -45,7 +45,9 @@ def _nothing(found: Bisection) -> str:
         f"nearest to its limit: {nearest.node.name} ({nearest.step}), NMSE {nearest.here.nmse:.1e} of "
         f"{nearest.limit:.0e}\n"
         f"{inherited} values differ end to end all the same: allowed errors, as of int8, add up\n"
-    )
+        + "".join(f"\n{head}:\n" + "".join(f"- {line}\n" for line in lines) for head, lines in (
+            ("looked at", found.coverage.looked_at), ("not looked at", found.coverage.not_looked_at)))
+    )  # fmt: skip
 
 
 def _verdict(found_all: Bisection, first: Finding, a: Observation) -> str:
@@ -75,7 +77,7 @@ def _shared(found: Bisection, first: Finding) -> list[str]:
     wrong = {one.node for one in found.findings}
     lines = []
     for hidden in first.unit[:-1]:
-        readers = [one.node for one in found.readings if hidden in one.node.inputs]
+        readers = list(dict.fromkeys(one.node for one in found.readings if hidden in one.node.inputs))
         if len(readers) > 1 and wrong.issuperset(readers):
             # Results of one node are no witnesses against what it was given.
             given = [f" or {x.op.name} ({x.name})" for x in hidden.inputs if x in first.unit[:-1]]
@@ -152,6 +154,7 @@ def as_json(found: Bisection) -> dict[str, Any]:
     """Plain values: the findings, first to last, and every reading."""
     return {
         "findings": [_finding(one) for one in found.findings],
+        "coverage": found.coverage.as_json(),
         "readings": [
             {
                 "step": one.step, "node": one.node.name, "op": one.node.op.name, "verdict": one.verdict,

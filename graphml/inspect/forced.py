@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
-from graphml.backend import Device, no_progress
+import numpy as np
+
+from graphml.backend import Device, Plan, State, no_progress
 from graphml.errors import UsageError
 from graphml.ir.dtype import F32
 from graphml.ir.graph import Graph, make_graph
@@ -20,10 +23,12 @@ from graphml.ir.ops.linear import dequantize, quantize
 from graphml.ir.shape import resolve
 from graphml.passes.expand import expand
 from graphml.passes.patch import values
-from graphml.passes.plan import plan_memory
+from graphml.passes.plan import aligned
 from graphml.passes.rewrite import rebuild
 
 GIVEN = "given:"  # before the name of the node whose value an input of a forced graph holds
+
+OUTPUT = "output:"  # before the name of an output of an observed graph
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,12 @@ def changer(graph: Graph, node: Node) -> Node:
 
 
 def observed(graph: Graph) -> Graph:
-    """The same graph with every value that can be shown as an output called like its node."""
-    return Graph(graph.nodes, {**graph.outputs, **{node.name: node for node in shown(graph)}})
+    """The same graph with every value that can be shown as an output called like its node.
+
+    Its own outputs are called `output:NAME`: a node may have the name of another's output.
+    """
+    own = {OUTPUT + name: node for name, node in graph.outputs.items()}
+    return Graph(graph.nodes, {**own, **{node.name: node for node in shown(graph)}})
 
 
 def forced(graph: Graph, given: Collection[str]) -> Graph:
@@ -89,9 +98,15 @@ def forced(graph: Graph, given: Collection[str]) -> Graph:
     return make_graph(order, outputs)
 
 
+@lru_cache(maxsize=16)
+def _places(graph: Graph) -> tuple[dict[str, Node], dict[Node, int]]:
+    return {node.name: node for node in graph.nodes}, {node: i for i, node in enumerate(graph.nodes)}
+
+
 def unit(graph: Graph, name: str, given: Collection[str]) -> list[Node]:
     """The node and what lies between it and given values or leaves: all that a difference may be owed to."""
-    target = changer(graph, graph.node(name))
+    nodes, places = _places(graph)
+    target = changer(graph, nodes[name])
     found = {target}
     stack = list(target.inputs)
     while stack:
@@ -100,7 +115,7 @@ def unit(graph: Graph, name: str, given: Collection[str]) -> list[Node]:
             continue
         found.add(node)
         stack.extend(node.inputs)
-    return [node for node in graph.nodes if node in found]
+    return sorted(found, key=places.__getitem__)
 
 
 def extract(graph: Graph, name: str, given: Collection[str]) -> Graph:
@@ -132,10 +147,28 @@ def unquantized(graph: Graph) -> Graph:
     return rebuild(plain, left)
 
 
-def run(device: Device, graph: Graph, arrays: Arrays) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Run a graph once; gives copies of its outputs and of the states as it leaves them."""
-    program = device.lower(graph, plan_memory(graph, device), arrays.weights, no_progress)
-    state = device.state(graph, arrays.dims)
+class Lowered:
+    """A graph made ready to run on a device, for one step or several: what one leaves behind, the next finds.
+
+    Every value has a place of its own in the arena, so that none is lost.
+    """
+
+    def __init__(self, device: Device, graph: Graph, weights: Mapping[str, Array]) -> None:
+        self.graph = graph
+        self._device = device
+        self._program = device.lower(graph, apart(graph, device), weights, no_progress)
+
+    def run(self, arrays: Arrays) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Run a step; gives copies of the outputs and of the states as it leaves them."""
+        state = self._device.state(self.graph, arrays.dims)
+        feed(self._program.inputs, self.graph, arrays, state)
+        outputs = self._program.run(arrays.dims, state)
+        states = {name: state.array(name).copy() for name in self.graph.leaves("state")}
+        return {name: array.copy() for name, array in outputs.items()}, states
+
+
+def feed(inputs: Mapping[str, Array], graph: Graph, arrays: Arrays, state: State) -> None:
+    """Write a step's inputs and states; what the step does not use of an input becomes NaN."""
     for name in graph.leaves("state"):
         array = state.array(name)
         if name not in arrays.states or arrays.states[name].shape != array.shape:
@@ -148,7 +181,40 @@ def run(device: Device, graph: Graph, arrays: Arrays) -> tuple[dict[str, Array],
             raise UsageError(
                 f"{name}: wanted an array {list(sizes)}; got {None if given is None else given.shape}"
             )
-        program.inputs[name][tuple(slice(size) for size in sizes)] = given
-    outputs = program.run(arrays.dims, state)
-    states = {name: state.array(name).copy() for name in graph.leaves("state")}
-    return {name: array.copy() for name, array in outputs.items()}, states
+        if inputs[name].dtype.kind == "f":
+            inputs[name][...] = np.nan
+        inputs[name][tuple(slice(size) for size in sizes)] = given
+
+
+def apart(graph: Graph, device: Device) -> Plan:
+    """A plan in which no value takes the place of another."""
+    offsets: dict[Node, int] = {}
+    workspaces: dict[Node, int] = {}
+    end = 0
+    for node in graph.nodes:
+        if node.op.view:
+            if node.inputs[0] in offsets:
+                offsets[node] = offsets[node.inputs[0]]
+        elif node.op.name not in ("weight", "state") and not node.op.is_write:
+            offsets[node], end = end, end + aligned(device.storage(node))
+        if not node.op.view and device.workspace(node):
+            workspaces[node], end = end, end + aligned(device.workspace(node))
+    return Plan(offsets, workspaces, end, end)
+
+
+def run(device: Device, graph: Graph, arrays: Arrays) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Run a graph once; gives copies of its outputs and of the states as it leaves them."""
+    return Lowered(device, graph, arrays.weights).run(arrays)
+
+
+def narrowed(graph: Graph, names: Collection[str]) -> Graph:
+    """The graph of some of the outputs alone; states that nobody asks for are not changed."""
+    outputs = {name: node for name, node in graph.outputs.items() if name in names}
+    needed: set[Node] = set()
+    stack = [changer(graph, node) for node in outputs.values()] + list(outputs.values())
+    while stack:
+        node = stack.pop()
+        if node not in needed:
+            needed.add(node)
+            stack.extend(node.inputs)
+    return Graph(tuple(node for node in graph.nodes if node in needed), outputs)

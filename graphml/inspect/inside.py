@@ -13,6 +13,7 @@ from graphml.backend import Device
 from graphml.errors import GraphmlError
 from graphml.inspect.forced import (
     GIVEN,
+    OUTPUT,
     Arrays,
     changer,
     forced,
@@ -22,7 +23,7 @@ from graphml.inspect.forced import (
     shown,
     unquantized,
 )
-from graphml.inspect.numbers import Difference, difference, tolerance
+from graphml.inspect.numbers import Difference, difference, spans, tolerance
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
@@ -76,7 +77,7 @@ def look_inside(graph: Graph, other: Graph, arrays: Arrays, got: Array, own: Dev
             hints.append(_without_int8(graph, exact, arrays, own, judge))
     except GraphmlError:  # the backend may refuse what is no graph of its own
         pass
-    same = fused and difference(right["result"], wanted).nmse <= tolerance(plain.nodes)
+    same = fused and difference(right[OUTPUT + "result"], wanted).nmse <= tolerance(plain.nodes)
     return Inside(parts, same, tuple(hints))
 
 
@@ -153,15 +154,6 @@ def where(got: Array, wanted: Array) -> str:
     wrong = ~(off <= 1e-5 * max(scale, 1e-30)) & ~((a == b) | (np.isnan(a) & np.isnan(b)))
     rows, columns = np.flatnonzero(wrong.any(1)), np.flatnonzero(wrong.any(0))
     return (
-        f"{wrong.sum()} of {wrong.size} elements are wrong, in rows {_spans(rows)} of {len(a)}, "
-        f"columns {_spans(columns)} of {a.shape[1]}"
+        f"{wrong.sum()} of {wrong.size} elements are wrong, in rows {spans(rows)} of {len(a)}, "
+        f"columns {spans(columns)} of {a.shape[1]}"
     )
-
-
-def _spans(indices: Array) -> str:
-    """`0-3,7`, at most four spans."""
-    if not indices.size:
-        return "none"
-    runs = np.split(indices, np.flatnonzero(np.diff(indices) != 1) + 1)
-    spans = [f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
-    return ",".join(spans[:4]) + (",..." if len(spans) > 4 else "")

@@ -32,6 +32,8 @@ TOLERANCES = {
 # Products with activations in blocks of int8: the backends keep scales in other precisions, and a value half
 # way between two steps may be rounded to either.
 INT8_TOLERANCE = 1e-5
+# A few sums may all be small beside what they are made of.
+FEW_NUMBERS, FEW_TIMES = 8, 100.0
 # Keys and values are rounded when they are written; one that is half way may go to either neighbour.
 CACHE_TOLERANCE = 1e-8
 
@@ -66,6 +68,9 @@ def difference(got: Array, wanted: Array) -> Difference:
         raise UsageError(
             f"compare: {got.dtype}{list(got.shape)} and {wanted.dtype}{list(wanted.shape)} do not match"
         )
+    if np.array_equal(got, wanted):
+        infinite = int(np.isinf(got).sum())
+        return Difference(0.0, 0.0, 0, 0.0, (0, 0), (infinite, infinite))
     a, b = got.ravel(), wanted.ravel()
     nan = int(np.isnan(a).sum()), int(np.isnan(b).sum())
     inf = int(np.isinf(a).sum()), int(np.isinf(b).sum())
@@ -101,9 +106,19 @@ def _ordinal(values: Array) -> Array:
     return ordered
 
 
-def tolerance(unit: Iterable[Node]) -> float:
-    """The NMSE that nodes may add together: of the most tolerant of them."""
-    return max((_of(node) for node in unit), default=0.0)
+def spans(indices: Array) -> str:
+    """Ascending whole numbers as `0-3,7`, at most four spans."""
+    if not indices.size:
+        return "none"
+    runs = np.split(indices, np.flatnonzero(np.diff(indices) != 1) + 1)
+    told = [f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    return ",".join(told[:4]) + (",..." if len(told) > 4 else "")
+
+
+def tolerance(unit: Iterable[Node], size: int = FEW_NUMBERS) -> float:
+    """The NMSE that nodes may add together: of the most tolerant; size: how many numbers they make."""
+    most = max((_of(node) for node in unit), default=0.0)
+    return most * FEW_TIMES if size < FEW_NUMBERS else most
 
 
 def _of(node: Node) -> float:

@@ -1,4 +1,4 @@
-"""A run of a model with every value kept: a prompt in one batch, then one token, as in use.
+"""A run of a model with every value kept: by default a prompt in one batch, then one token, as in use.
 
 An observation can be saved and compared with a later one. Knows executors and graphs; nothing of what is
 wanted of the values.
@@ -8,22 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from graphml.engine.cache import PagedCache
+from graphml.backend import Program, no_progress
 from graphml.engine.compile import CompileOptions, prepare
-from graphml.engine.executor import BLOCK_SIZE, Executor
+from graphml.engine.executor import Executor
 from graphml.errors import GraphError, UsageError
 from graphml.inspect import archive
-from graphml.inspect.forced import Arrays, observed, run, shown
+from graphml.inspect.forced import OUTPUT, Arrays, Lowered, feed, observed, shown
 from graphml.inspect.numbers import Difference, difference
+from graphml.inspect.route import Cells, Leg, usual
 from graphml.ir import text
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
+from graphml.ir.shape import bounds, resolve
 from graphml.passes.fusion import Applied, all_ops
+from graphml.passes.place import refusals
 
 FORMAT = "graphml-observation-1"
 
@@ -33,8 +37,9 @@ class Step:
     """One evaluation. graph: after the last pass; plain: as built; applied: fusions between them.
 
     values: node -> what it computed, states as the step leaves them; arrays: what the leaves held before it.
-    unwatched: how the logits of the program as it is in use differ from those of the observed one; None where
-    that was not tried.
+    unwatched: how logits and states of the program as it is in use differ from those of the observed one, by
+    name; None where that was not tried. whole: see `Leg`. given: what readers of values were given, where
+    that is not the value.
     """
 
     name: str
@@ -43,20 +48,36 @@ class Step:
     applied: tuple[Applied, ...]
     arrays: Arrays
     values: Mapping[str, Array]
-    unwatched: Difference | None = None
+    unwatched: Mapping[str, Difference] | None = None
+    whole: bool = True
+    given: Mapping[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Observation:
-    """All values of a run. facts: what is told of it: model, backend, fuse, kv."""
+    """All values of a run.
+
+    facts: what is told of it: model, backend, fuse, kv. in_numpy: nodes that the backend has no kernel for.
+    """
 
     ids: tuple[int, ...]
     steps: tuple[Step, ...]
     facts: Mapping[str, str] = field(default_factory=dict)
+    in_numpy: tuple[str, ...] = ()
 
 
-def observe(executor: Executor, ids: Sequence[int], options: CompileOptions | None = None) -> Observation:
-    """Run all ids but the last in one batch and then the last alone, each step with all its values kept."""
+def observe(
+    executor: Executor,
+    ids: Sequence[int],
+    options: CompileOptions | None = None,
+    legs: Sequence[Leg] | None = None,
+    in_use: bool = True,
+) -> Observation:
+    """Run ids, by default all but the last in one batch and then the last alone, with all values kept.
+
+    legs: other steps; each sequence begins with the first id and starts again where they end. in_use: run
+    the programs as they are in use beside them.
+    """
     chosen = executor.options if options is None else options
     if executor.architecture.output != "logits":
         raise UsageError(
@@ -67,65 +88,120 @@ def observe(executor: Executor, ids: Sequence[int], options: CompileOptions | No
         raise UsageError(f"observe: wanted a decoder alone; {executor.architecture.name} has an encoder too")
     if not 0 < len(ids) <= executor.n_batch:
         raise UsageError(f"observe: wanted 1 to {executor.n_batch} tokens; got {len(ids)}")
-    whole = np.asarray(ids, np.int32)
-    pieces = [("prefill", whole[:-1]), ("decode", whole[-1:])]
-    cache = PagedCache(len(ids), BLOCK_SIZE)
-    states: dict[str, Array] = {}
-    steps = []
     with executor.lock:
-        for name, piece in pieces:
-            if len(piece):
-                step, states = _step(executor, name, piece, cache, states, chosen)
-                steps.append(step)
-        steps = [
-            replace(step, unwatched=difference(logits, step.values["logits"]))
-            for step, logits in zip(steps, _as_in_use(executor, pieces, chosen), strict=True)
-        ]
+        run = _Run(executor, tuple(map(int, ids)), chosen, in_use)
+        steps = run.steps(usual(len(ids)) if legs is None else legs)
     facts = {
         "model": str(executor.file.path), "backend": executor.backend.name, "fuse": chosen.fuse,
         "kv": executor.cache_dtype,
     }  # fmt: skip
-    return Observation(tuple(int(one) for one in ids), tuple(steps), facts)
+    return Observation(run.ids, steps, facts, tuple(run.in_numpy))
 
 
-def _step(
-    executor: Executor,
-    name: str,
-    ids: Array,
-    cache: PagedCache,
-    states: Mapping[str, Array],
-    options: CompileOptions,
-) -> tuple[Step, dict[str, Array]]:
-    count = len(ids)
-    built = executor.build(1 if count == 1 else executor.n_batch, 1)
-    graph, _, log, trail = prepare(built, executor.backend, executor.device, options)
-    positions, cells = cache.append(0, count)
-    given: dict[str, Array] = {
-        "tokens": ids, "positions": positions, "cells": cells, "sequences": np.zeros(count, np.int32),
-        "wanted": np.array([count - 1], np.int32), "lengths": np.array(cache.lengths, np.int32),
-        "block_table": cache.table[:1].astype(np.int32),
-    }  # fmt: skip
-    dims = {"T": count, "O": 1, "S": 1, "B": cache.table.shape[1], "C": cache.n_cells}
-    if not states:
-        fresh = executor.device.state(graph, dims)
-        states = {leaf: fresh.array(leaf).copy() for leaf in graph.leaves("state")}
-    inputs = {leaf: given[leaf].copy() for leaf in graph.leaves("input")}
-    arrays = Arrays(inputs, executor.weights, states, dims)
-    outputs, after = run(executor.device, observed(graph), arrays)
-    kept = {node.name: outputs[node.name] for node in shown(graph)}
-    kept["logits"] = outputs["logits"]
-    return Step(name, graph, trail.snapshots["build"], log.applied, arrays, kept), after
+@dataclass
+class _Watched:
+    """A graph after the last pass and as built, its fusions, and its program with every value kept.
+
+    in_use: the graph and the program as sessions run it; None where that is not wanted.
+    """
+
+    graph: Graph
+    plain: Graph
+    applied: tuple[Applied, ...]
+    program: Lowered
+    in_use: tuple[Graph, Program] | None
 
 
-def _as_in_use(executor: Executor, pieces: list[tuple[str, Array]], options: CompileOptions) -> list[Array]:
-    """The logits of each step from the programs that sessions run."""
-    cache = PagedCache(sum(len(piece) for _, piece in pieces), BLOCK_SIZE)
-    state = executor.state(cache, options)
-    return [
-        executor.values({0: piece}, cache, state, options=options)["logits"].copy()
-        for _, piece in pieces
-        if len(piece)
-    ]
+@dataclass
+class _Run:
+    executor: Executor
+    ids: tuple[int, ...]
+    options: CompileOptions
+    in_use: bool
+    watched: dict[tuple[int, int], _Watched] = field(default_factory=dict)
+    in_numpy: dict[str, None] = field(default_factory=dict)
+
+    def steps(self, legs: Sequence[Leg]) -> tuple[Step, ...]:
+        """The steps; those of as many sequences follow each other in one cache."""
+        found: list[Step] = []
+        for _, several in groupby(legs, key=lambda leg: len(leg.counts)):
+            these = list(several)
+            cells, states = Cells(these), dict[str, Array]()
+            for leg in these:
+                step, states = self._step(leg, cells, states)
+                found.append(step)
+        return tuple(found)
+
+    def _step(self, leg: Leg, cells: Cells, states: dict[str, Array]) -> tuple[Step, dict[str, Array]]:
+        before, count = list(cells.lengths), sum(leg.counts)
+        given = cells.step(leg)
+        tokens = [self._ids(start, n) for start, n in zip(before, leg.counts, strict=True)]
+        given["tokens"] = np.concatenate(tokens)
+        watched = self._watched(count, len(leg.counts))
+        graph, device = watched.graph, self.executor.device
+        if len(leg.counts) > 1:  # rows lie as far apart as the program's longest
+            leaf = graph.leaves("input").get("block_table")
+            width = 0 if leaf is None else bounds(leaf.shape)[1] - given["block_table"].shape[1]
+            given["block_table"] = np.pad(given["block_table"], ((0, 0), (0, width)))
+        dims = {
+            "T": count, "O": len(given["wanted"]), "S": len(leg.counts),
+            "B": given["block_table"].shape[1], "C": cells.n_cells,
+        }  # fmt: skip
+        if not states:
+            fresh = device.state(graph, dims)
+            states = {leaf: fresh.array(leaf).copy() for leaf in graph.leaves("state")}
+        inputs = {leaf: given[leaf].copy() for leaf in graph.leaves("input")}
+        arrays = Arrays(inputs, self.executor.weights, states, dims)
+        outputs, after = watched.program.run(arrays)
+        kept = {node.name: outputs[node.name] for node in shown(graph)}
+        logits = outputs[f"{OUTPUT}logits"]
+        unwatched = self._unwatched(watched, arrays, {**after, "logits": logits})
+        step = Step(leg.name, graph, watched.plain, watched.applied, arrays, kept, unwatched, whole=leg.whole)
+        return step, after
+
+    def _ids(self, start: int, count: int) -> Array:
+        """So many ids from a place in the text, which begins anew where it ends."""
+        return np.array([self.ids[(start + i) % len(self.ids)] for i in range(count)], np.int32)
+
+    def _watched(self, n_tokens: int, n_sequences: int) -> _Watched:
+        """The graph that steps of so many tokens run."""
+        executor = self.executor
+        bound = n_sequences if n_tokens <= n_sequences else executor.n_batch
+        key = bound, n_sequences
+        if key not in self.watched:
+            built = executor.build(bound, n_sequences, n_sequences)
+            graph, plan, log, trail = prepare(built, executor.backend, executor.device, self.options)
+            program = Lowered(executor.device, observed(graph), executor.weights)
+            if trail.placement is None:
+                alone = [node.name for node, _ in refusals(graph, executor.backend)]
+            else:
+                alone = [placed.name for placed in trail.placement.fallbacks]
+            self.in_numpy.update(dict.fromkeys(alone))
+            in_use: tuple[Graph, Program] | None = None
+            if self.in_use and (trail.placement is not None or executor.gives_best):
+                compiled = executor.compiled_for(n_tokens, n_sequences, options=self.options)
+                in_use = compiled.graph, compiled.program
+            elif self.in_use:
+                in_use = graph, executor.device.lower(graph, plan, executor.weights, no_progress)
+            self.watched[key] = _Watched(graph, trail.snapshots["build"], log.applied, program, in_use)
+        return self.watched[key]
+
+    def _unwatched(
+        self, watched: _Watched, arrays: Arrays, wanted: Mapping[str, Array]
+    ) -> dict[str, Difference] | None:
+        """How the same step differs by the program that sessions run."""
+        if watched.in_use is None:
+            return None
+        graph, program = watched.in_use
+        state = self.executor.device.state(graph, arrays.dims)
+        unused: dict[str, Array] = {
+            leaf: np.zeros(resolve(node.shape, arrays.dims), node.dtype.numpy)
+            for leaf, node in graph.leaves("input").items()
+        }
+        feed(program.inputs, graph, replace(arrays, inputs={**unused, **arrays.inputs}), state)
+        got = {"logits": np.array(program.run(arrays.dims, state)["logits"])}
+        got |= {leaf: np.array(state.array(leaf)) for leaf in graph.leaves("state")}
+        return {name: difference(array, wanted[name]) for name, array in got.items()}
 
 
 def save(observation: Observation, path: Path) -> None:
@@ -134,6 +210,7 @@ def save(observation: Observation, path: Path) -> None:
         "format": FORMAT,
         "ids": observation.ids,
         "facts": dict(observation.facts),
+        "in_numpy": observation.in_numpy,
         "steps": [
             {
                 "name": step.name, "dims": dict(step.arrays.dims), "graph": text.write(step.graph),
@@ -158,7 +235,8 @@ def restore(path: Path, weights: Mapping[str, Array]) -> Observation:
             raise ValueError(f"wanted the format {FORMAT}; got {header['format']!r}")
         ops = all_ops()
         steps = tuple(_restored(step, held, weights, ops) for step in header["steps"])
-        return Observation(tuple(map(int, header["ids"])), steps, dict(header["facts"]))
+        in_numpy = tuple(map(str, header.get("in_numpy", ())))
+        return Observation(tuple(map(int, header["ids"])), steps, dict(header["facts"]), in_numpy)
     except (ValueError, KeyError, TypeError, AttributeError, GraphError) as error:
         raise UsageError(f"{path}: cannot be read as a saved run: {error}") from None
 

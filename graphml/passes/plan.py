@@ -16,6 +16,11 @@ from graphml.ir.node import Node
 ALIGNMENT = 64  # a cache line, and the widest vector
 
 
+def aligned(n_bytes: int) -> int:
+    """Bytes up to where the next buffer may begin."""
+    return -(-n_bytes // ALIGNMENT) * ALIGNMENT
+
+
 @dataclass
 class _Buffer:
     """Storage that one value, or several that follow each other in place, live in."""
@@ -44,7 +49,7 @@ def plan_memory(graph: Graph, device: Device, slack: int = 0) -> Plan:
             continue
         if node.op.name in ("weight", "state") or node.op.is_write:
             continue
-        size = -(-device.storage(node) // ALIGNMENT) * ALIGNMENT
+        size = aligned(device.storage(node))
         taken = _take_over(node, size, i, buffers)
         buffer = taken or _Buffer(size, 0 if node.op.name == "input" else i, last[node])
         buffer.last = max(buffer.last, last[node])
@@ -52,7 +57,7 @@ def plan_memory(graph: Graph, device: Device, slack: int = 0) -> Plan:
         buffers[node] = buffer
         work = device.workspace(node)
         if work:
-            scratch[node] = _Buffer(-(-work // ALIGNMENT) * ALIGNMENT, i, i)
+            scratch[node] = _Buffer(aligned(work), i, i)
     every = list({id(b): b for b in (*buffers.values(), *scratch.values())}.values())
     bound = _largest_live_set(every, len(graph.nodes))
     _place(every, slack, bound)

@@ -8,14 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 from unittest import mock
 
-from graphml_cpu import lowering
+import numpy as np
+from graphml_cpu import lowering, program
 from graphml_cpu.lowering.step import Argument, Lowering, Step
 
 from graphml.ir.fused import fused_op
+from graphml.ir.interpreter import evaluate
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.ir.op import Array
 from graphml.passes import fusion
 from graphml.passes.fusion import Fusion
 
@@ -70,6 +74,38 @@ def as_if(**attributes: object) -> Callable[[Node, list[Step]], list[Step]]:
             )
             for step in wrong
         ]
+
+    return change
+
+
+Change = Callable[[Node, Array, Mapping[str, Array]], Array]
+"""From a node, its right value and its operands by name to what comes instead."""
+
+
+@contextmanager
+def wrong_values(op: str, change: Change) -> Iterator[None]:
+    """The CPU computes an op in NumPy, and then something else."""
+
+    def wrong(node: Node, values: Mapping[Node, Array]) -> Array:
+        right = evaluate(node, values)
+        if node.op.name != op:
+            return right
+        return change(node, right, {source.name: array for source, array in values.items()})
+
+    table = {name: one for name, one in lowering.table().items() if name != op}
+    with mock.patch.dict(lowering.table(), table, clear=True), mock.patch.object(program, "evaluate", wrong):
+        yield
+
+
+def off_where(chosen: Callable[[Mapping[str, Array], int], Any], by: float = 1.01) -> Change:
+    """Values a little off in some rows: `chosen` of the operands and the number of rows."""
+
+    def change(node: Node, right: Array, operands: Mapping[str, Array]) -> Array:
+        wrong = right.copy()
+        rows = np.zeros(len(right), bool)
+        rows[...] = chosen(operands, len(right))
+        wrong[rows] *= np.float32(by)
+        return wrong
 
     return change
 

@@ -19,8 +19,9 @@ from graphml.backend import Plan
 from graphml.engine import compile as compiling
 from graphml.engine.compile import CompileOptions
 from graphml.inspect import repro
-from graphml.inspect.bisect import Judge, bisect
+from graphml.inspect.bisect import bisect
 from graphml.inspect.inside import look_inside, where
+from graphml.inspect.judging import Judge
 from graphml.inspect.observe import observe
 from graphml.ir.node import Node
 from graphml.ir.op import Term
@@ -44,8 +45,15 @@ def test_nothing_is_found_where_nothing_is_wrong(name: str, form: str | None, tm
     with opened(quantised(name, tmp_path, form), cache_dtype="f16") as both:
         found = both.bisect(ids=golden.read(name).tokens[:8])
     assert not found.findings
-    assert {one.step for one in found.readings} == {"prefill", "decode"}
+    steps = ["prefill", "decode", "prefill with extreme values", "decode with extreme values"]
+    assert list(dict.fromkeys(one.step for one in found.readings)) == steps
     assert any(one.meaning is not None for one in found.readings)
+
+
+def test_an_output_may_be_called_like_another_node(tmp_path: Path) -> None:
+    """Gemma 2's graph has a node `logits`, whose values are capped to become the output `logits`."""
+    with opened(golden.build(golden.read("gemma2-dense"), tmp_path / "m.gguf")) as both:
+        assert not both.bisect(ids=golden.read("gemma2-dense").tokens[:8]).findings
 
 
 @pytest.mark.parametrize("other", ["cpu", "reference"])

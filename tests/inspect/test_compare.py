@@ -67,7 +67,8 @@ def test_an_observed_run_gives_the_logits_of_a_session(backend: str) -> None:
     executor = open_executor(STORIES, backend, 2, n_batch=32)
     run = observe(executor, IDS)
     assert [step.name for step in run.steps] == ["prefill", "decode"]
-    assert all(step.unwatched is not None and step.unwatched.nmse < 1e-12 for step in run.steps)
+    assert all(one.nmse < 1e-12 for step in run.steps for one in (step.unwatched or {}).values())
+    assert all({"logits", "cache.0.k"} <= set(step.unwatched or {}) for step in run.steps)
     alone = observe(executor, IDS[:1])
     assert [step.name for step in alone.steps] == ["decode"]
     with pytest.raises(UsageError, match="wanted 1 to 32 tokens; got 33"):

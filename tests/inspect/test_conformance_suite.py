@@ -23,6 +23,7 @@ from graphml.inspect.conformance import networks, perf, suite
 from graphml.inspect.conformance.support import APART, NATIVE, NUMPY, apart, support
 from graphml.inspect.conformance.verdict import Verdict, judge
 from tests.docs.pages import ROOT, blocks
+from tests.inspect import faults
 
 PAGE = ROOT / "docs" / "tutorial-a-backend.md"
 
@@ -226,3 +227,19 @@ def test_what_cannot_be_tested_is_said(
             discovery.backend_from_file(broken)
     with pytest.raises(BackendError, match="no such file"):
         discovery.backend_from_file(tmp_path / "none.py")
+
+
+@pytest.mark.parametrize(
+    "op", ["rms_norm", "layer_norm", "l2_norm", "rms_norm_mul", "layer_norm_mul", "add_rms_norm",
+           "rms_norm_mul_quantize"],
+)  # fmt: skip
+def test_an_eps_that_is_ignored_is_found(op: str) -> None:
+    """Of the norms before int8, too, whose rounding hides it in rows of usual numbers."""
+    device = CPU.open(1)
+    some = suite.chosen(CPU, op)
+    with faults.wrong_lowering(op, faults.with_arguments(eps=0.0)):
+        found = [v for v in suite.check(CPU, device, some, sizes=[suite.FEW]) if v.failed]
+    device.close()
+    assert found
+    if op == "rms_norm_mul_quantize":
+        assert [(verdict.case, verdict.nmse > 0.1) for verdict in found] == [(f"{op}/3 q8_1", True)]

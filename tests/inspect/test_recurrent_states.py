@@ -11,8 +11,9 @@ from graphml_cpu.lowering.step import Scratch, Step
 
 from graphml.engine.compile import CompileOptions
 from graphml.engine.loading import open_executor
-from graphml.inspect.bisect import Bisection, Judge, bisect
+from graphml.inspect.bisect import Bisection, bisect
 from graphml.inspect.forced import extract, forced, is_state
+from graphml.inspect.judging import Judge
 from graphml.inspect.observe import observe, restore, save
 from graphml.ir.node import Node
 from graphml.ir.verify import verify

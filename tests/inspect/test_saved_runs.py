@@ -18,7 +18,8 @@ from numpy.lib import format as npy
 from graphml.engine.executor import Executor
 from graphml.errors import UsageError
 from graphml.inspect import repro
-from graphml.inspect.bisect import Judge, bisect, check_alike
+from graphml.inspect.bisect import bisect, check_alike
+from graphml.inspect.judging import Judge
 from graphml.inspect.observe import observe, restore, save
 from tests import golden
 from tests.inspect import faults

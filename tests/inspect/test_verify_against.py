@@ -202,8 +202,11 @@ TOP: dict[str, dict[str, tuple[int, ...]]] = {
 }
 
 
-def write_model(path: Path, name: str, broken: Callable[[Tensors], None] | None = None) -> Path:
-    """The model of a planted architecture with random weights; norms and factors far from 1."""
+def write_model(path: Path, name: str, broken: Callable[[Tensors], None] | None = None, **keys: int) -> Path:
+    """The model of a planted architecture with random weights; norms and factors far from 1.
+
+    keys: other values of integers in its metadata.
+    """
     shapes = {"token_embd.weight": (V, D), **TOP[name]}
     shapes |= {f"blk.{i}.{part}": shape for i in range(LAYERS) for part, shape in LAYER[name].items()}
     tensors: Tensors = {one: golden.weights(one, shape[::-1], seed=3) for one, shape in shapes.items()}
@@ -212,7 +215,8 @@ def write_model(path: Path, name: str, broken: Callable[[Tensors], None] | None 
             tensors[one] = 1 + 4 * (tensors[one] - 1) if not one.endswith(".bias") else 4 * tensors[one]
     if broken is not None:
         broken(tensors)
-    metadata = {f"{name}.{key}": (kind_of(value), value) for key, value in {**KEYS, **MORE[name]}.items()}
+    told = {**KEYS, **MORE[name], **keys}
+    metadata = {f"{name}.{key}": (kind_of(value), value) for key, value in told.items()}
     return golden.write_gguf(path, name, {**metadata, "general.architecture": ("STRING", name)}, tensors)
 
 

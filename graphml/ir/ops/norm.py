@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from graphml.ir.op import Array, Attributes, Op, number
-from graphml.ir.ops.rules import same_shape, singles
+from graphml.ir.op import Array, Attributes, Op, Sample, number
+from graphml.ir.ops.rules import ROWS, f32, faint, same_shape, singles
 
 
 def _divided(x: Array, length: Array) -> Array:
@@ -31,9 +31,14 @@ def _l2_norm(inputs: Sequence[Array], attributes: Attributes) -> Array:
     return _divided(x, np.maximum(length, number(attributes, "eps")))
 
 
-rms_norm = Op("rms_norm", "norm", infer=same_shape, reference=_rms_norm, samples=singles,
+def _samples(size: float) -> Callable[[], list[Sample]]:
+    """Rows of usual numbers, and some whose length is near eps."""
+    return lambda: [*singles(), Sample((f32(ROWS, 64),), fill={0: faint(size)})]
+
+
+rms_norm = Op("rms_norm", "norm", infer=same_shape, reference=_rms_norm, samples=_samples(1e-5**0.5),
               attributes={"eps": 1e-5}, inplace=(0,))  # fmt: skip
-layer_norm = Op("layer_norm", "norm", infer=same_shape, reference=_layer_norm, samples=singles,
+layer_norm = Op("layer_norm", "norm", infer=same_shape, reference=_layer_norm, samples=_samples(1e-5**0.5),
                 attributes={"eps": 1e-5}, inplace=(0,))  # fmt: skip
-l2_norm = Op("l2_norm", "norm", infer=same_shape, reference=_l2_norm, samples=singles,
+l2_norm = Op("l2_norm", "norm", infer=same_shape, reference=_l2_norm, samples=_samples(1e-6 / 16),
              attributes={"eps": 1e-6}, inplace=(0,))  # fmt: skip

@@ -8,7 +8,7 @@ import numpy as np
 
 from graphml.errors import ShapeError
 from graphml.ir.dtype import F32, I32, DType
-from graphml.ir.op import Array, Attributes, Sample, Type
+from graphml.ir.op import Array, Attributes, Fill, Sample, Type
 from graphml.ir.shape import Dim, Symbol
 
 ROWS = Symbol("T", 5)
@@ -56,6 +56,11 @@ def i32(*shape: Dim) -> Type:
 def singles() -> list[Sample]:
     """Sample inputs of an op with one operand."""
     return [Sample((f32(ROWS, n),)) for n in (1, 7, 64, 130)] + [Sample((f32(2, 3, 33),))]
+
+
+def faint(size: float) -> Fill:
+    """Makes normal numbers of a size so small that an eps beside their squares matters."""
+    return lambda generator, shape: (size * generator.standard_normal(shape)).astype(np.float32)
 
 
 def pairs() -> list[Sample]:

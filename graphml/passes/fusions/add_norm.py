@@ -5,12 +5,12 @@ from __future__ import annotations
 from graphml.ir.fused import fused_op
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.ir.op import Op, Sample, Term
+from graphml.ir.op import Fill, Op, Sample, Term
 from graphml.ir.ops.elementwise import add
 from graphml.ir.ops.linear import quantize
 from graphml.ir.ops.rules import ROWS, f32
 from graphml.passes.fusion import Fusion
-from graphml.passes.fusions.norm_mul import rms_norm_mul
+from graphml.passes.fusions.norm_mul import FAINT, rms_norm_mul
 from graphml.passes.fusions.norm_quantize import rms_norm_mul_quantize
 from graphml.passes.rewrite import Match, Refusal
 
@@ -24,7 +24,10 @@ def _decompose(g: Builder, x: Node, y: Node, weight: Node, eps: float, dtype: st
 
 def _samples() -> list[Sample]:
     plain = [Sample((f32(ROWS, n), f32(ROWS, n), f32(n))) for n in (7, 576)]
-    return [*plain, Sample((f32(ROWS, 96), f32(ROWS, 96), f32(96)), {"dtype": "q8_1"})]
+    plain.append(Sample((f32(ROWS, 64), f32(ROWS, 64), f32(64)), fill={0: FAINT, 1: FAINT}))
+    packed = (f32(ROWS, 96), f32(ROWS, 96), f32(96))
+    fills: tuple[dict[int, Fill], ...] = ({}, {0: FAINT, 1: FAINT})
+    return [*plain, *(Sample(packed, {"dtype": "q8_1"}, fill) for fill in fills)]
 
 
 add_rms_norm = fused_op("add_rms_norm", _decompose, _samples, {"eps": 1e-5, "dtype": "f32"})

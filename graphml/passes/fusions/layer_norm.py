@@ -11,7 +11,7 @@ from graphml.ir.ops.elementwise import add, mul
 from graphml.ir.ops.norm import layer_norm
 from graphml.ir.ops.rules import ROWS, f32
 from graphml.passes.fusion import Fusion
-from graphml.passes.fusions.norm_mul import one_row
+from graphml.passes.fusions.norm_mul import FAINT, one_row
 from graphml.passes.rewrite import Match, Refusal
 
 
@@ -23,6 +23,7 @@ def _decompose(g: Builder, x: Node, weight: Node, *extra: Node, eps: float, bias
 
 def _samples() -> list[Sample]:
     plain = [Sample((f32(ROWS, n), f32(n))) for n in (7, 64, 576)]
+    plain.append(Sample((f32(ROWS, 64), f32(64)), fill={0: FAINT}))
     return [*plain, *(Sample((f32(ROWS, n), f32(n), f32(n)), {"bias": True}) for n in (7, 64, 576))]
 
 

@@ -8,9 +8,11 @@ from graphml.ir.node import Node
 from graphml.ir.op import Sample
 from graphml.ir.ops.elementwise import mul
 from graphml.ir.ops.norm import rms_norm
-from graphml.ir.ops.rules import ROWS, f32
+from graphml.ir.ops.rules import ROWS, f32, faint
 from graphml.passes.fusion import Fusion
 from graphml.passes.rewrite import Match, Refusal
+
+FAINT = faint(1e-5**0.5)  # rows whose mean square is near the samples' eps
 
 
 def _decompose(g: Builder, x: Node, weight: Node, eps: float) -> Node:
@@ -20,7 +22,10 @@ def _decompose(g: Builder, x: Node, weight: Node, eps: float) -> Node:
 rms_norm_mul = fused_op(
     "rms_norm_mul",
     _decompose,
-    lambda: [Sample((f32(ROWS, n), f32(n))) for n in (7, 64, 576)],
+    lambda: [
+        *(Sample((f32(ROWS, n), f32(n))) for n in (7, 64, 576)),
+        Sample((f32(ROWS, 64), f32(64)), fill={0: FAINT}),
+    ],
     {"eps": 1e-5},
     inplace=(0,),
 )

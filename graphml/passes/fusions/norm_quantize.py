@@ -9,7 +9,7 @@ from graphml.ir.op import Sample
 from graphml.ir.ops.linear import quantize
 from graphml.ir.ops.rules import ROWS, f32
 from graphml.passes.fusion import Fusion
-from graphml.passes.fusions.norm_mul import one_row, rms_norm_mul
+from graphml.passes.fusions.norm_mul import FAINT, one_row, rms_norm_mul
 
 
 def _decompose(g: Builder, x: Node, weight: Node, eps: float, dtype: str) -> Node:
@@ -19,7 +19,10 @@ def _decompose(g: Builder, x: Node, weight: Node, eps: float, dtype: str) -> Nod
 rms_norm_mul_quantize = fused_op(
     "rms_norm_mul_quantize",
     _decompose,
-    lambda: [Sample((f32(ROWS, n), f32(n)), {"dtype": "q8_1"}) for n in (32, 64, 576)],
+    lambda: [
+        *(Sample((f32(ROWS, n), f32(n)), {"dtype": "q8_1"}) for n in (32, 64, 576)),
+        Sample((f32(ROWS, 64), f32(64)), {"dtype": "q8_1"}, {0: FAINT}),
+    ],
     {"eps": 1e-5, "dtype": None},
 )
 

@@ -1,0 +1,260 @@
+"""What a step's values are held against: the same computed once more by a judge, from the step's own inputs.
+
+Programs are made once for each graph, however many steps it ran. Knows observations and graphs; nothing of
+what is told of a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from graphml.backend import Device
+from graphml.engine.compile import CompileOptions, prepare
+from graphml.engine.executor import Executor
+from graphml.inspect.forced import (
+    GIVEN,
+    Arrays,
+    Lowered,
+    changer,
+    forced,
+    is_state,
+    narrowed,
+    shown,
+    unit,
+    unquantized,
+)
+from graphml.inspect.numbers import Difference, difference, tolerance
+from graphml.inspect.observe import Step
+from graphml.ir.graph import Graph
+from graphml.ir.node import Node
+from graphml.ir.op import Array
+from graphml.ir.ops.layout import maker
+from graphml.passes.expand import expand
+
+Kind: TypeAlias = Literal["kernel", "rewrite", "plan"]
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What a run is held against: another backend, or the same with other options.
+
+    limit: an NMSE in place of those of `graphml.inspect.numbers`. own: the run's device, to look inside and
+    to try other values; None for a saved run.
+    """
+
+    executor: Executor
+    options: CompileOptions
+    limit: float | None = None
+    own: Device | None = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """A node's unit in two graphs, computed from the same inputs, and how the results differ."""
+
+    kind: Kind
+    graph: Graph
+    other: Graph
+    given: Collection[str]
+    name: str
+    got: Array
+    wanted: Array
+    difference: Difference
+    limit: float
+
+    @property
+    def wrong(self) -> bool:
+        """Whether they differ by more than is allowed."""
+        return self.difference.nmse > self.limit
+
+    @property
+    def inner(self) -> set[str]:
+        """The other nodes of the units, whose own errors show here too."""
+        nodes = (*unit(self.graph, self.name, self.given), *unit(self.other, self.name, self.given))
+        return {node.name for node in nodes} - {self.name}
+
+
+@dataclass
+class Bench:
+    """A graph and the judge's of the same step, both without int8 activations too, and their programs.
+
+    plain: the judge's. by_meaning: fused ops mean what they are made of, else their kernels are asked about
+    too: where the run and the judge have one backend, nothing else does.
+    """
+
+    graph: Graph
+    judge: Judge
+    weights: Mapping[str, Array]
+    plain: Graph
+    by_meaning: bool = True
+    _programs: dict[tuple[int, frozenset[str]], Lowered] = field(default_factory=dict)
+
+    @cached_property
+    def exact(self) -> Graph:
+        """The run's graph without int8 activations: what is asked is whether the graphs mean the same."""
+        return unquantized(self.graph)
+
+    @cached_property
+    def visible(self) -> dict[str, Node]:
+        """The nodes that can be shown, by name."""
+        return {node.name: node for node in shown(self.graph)}
+
+    @cached_property
+    def given(self) -> frozenset[str]:
+        """Values that others are computed from."""
+        return frozenset(name for name, node in self.visible.items() if not is_state(node))
+
+    @cached_property
+    def common(self) -> frozenset[str]:
+        """Those of them that the judge's graph has too."""
+        return self.given & {node.name for node in shown(self.plain) if not is_state(node)}
+
+    @cached_property
+    def kept(self) -> frozenset[str]:
+        """Values of both graphs that are made alike of given values."""
+        exact, plain = self.exact, self.plain
+        if self.by_meaning:
+            exact, plain = expand(exact), expand(plain)
+        ours, theirs = ({node.name: node for node in shown(graph)} for graph in (exact, plain))
+
+        def alike(name: str) -> bool:
+            return self._made(exact, ours[name]) == self._made(plain, theirs[name])
+
+        return frozenset(name for name in self._of_both() & set(ours) & set(theirs) if alike(name))
+
+    @cached_property
+    def changed(self) -> frozenset[str]:
+        """The other values of both."""
+        return self._of_both() - self.kept
+
+    def _of_both(self) -> frozenset[str]:
+        plain = {node.name: node.type for node in shown(self.plain)}
+        return frozenset(node.name for node in shown(self.exact) if plain.get(node.name) == node.type)
+
+    def _made(self, graph: Graph, node: Node) -> object:
+        """How a value is computed of leaves and given values, whatever those between are called."""
+        return written(changer(graph, node), self.common)
+
+    @cached_property
+    def ends(self) -> frozenset[str]:
+        """Of the values that are computed alike the first two and the last."""
+        kinds: dict[object, list[str]] = {}
+        for name, node in self.visible.items():
+            made = maker(node)
+            said = tuple(sorted(made.attributes.items(), key=lambda one: one[0]))
+            kind = made.op, said, node.type, tuple(source.type for source in made.inputs)
+            kinds.setdefault(kind, []).append(name)
+        return frozenset(name for names in kinds.values() for name in {*names[:2], names[-1]})
+
+    def computed(self, graph: Graph, names: Iterable[str], given: Collection[str], step: Step,
+                 device: Device | None = None) -> Mapping[str, Array]:  # fmt: skip
+        """Values of a graph, each from what the step gave; device: another one than the judge's."""
+        wanted = frozenset(names)
+        key = id(graph) if device is None else -id(graph), wanted
+        if key not in self._programs:
+            parts = narrowed(forced(graph, given), wanted)
+            self._programs[key] = Lowered(device or self.judge.executor.device, parts, self.weights)
+        return self._programs[key].run(_given(step, given))[0]
+
+
+class Judged:
+    """A step's values as the judge computes them, and the checks on them."""
+
+    def __init__(self, step: Step, bench: Bench) -> None:
+        self.step, self._bench = step, bench
+        named = bench.visible if step.whole else bench.ends
+        self.visible = {n: node for n, node in bench.visible.items() if n in named and n in step.values}
+        self._here = bench.computed(bench.graph, self.visible, bench.given, step)
+        if step.given:  # what is not finite there says nothing
+            self.visible = {n: node for n, node in self.visible.items() if np.isfinite(self._here[n]).all()}
+        changed = bench.changed & set(self.visible)
+        self._meant = bench.computed(bench.exact, changed, bench.common, step)
+        self._plainly = bench.computed(bench.plain, changed, bench.common, step)
+
+    def kernel(self, name: str) -> Check:
+        """What the run's backend made of the node against what the judge's makes of it."""
+        graph = self._bench.graph
+        got, wanted = self.step.values[name], self._here[name]
+        return self._check("kernel", graph, graph, self._bench.given, name, got, wanted)
+
+    def meaning(self, name: str) -> Check | None:
+        """The run's graph against the judge's, both on the judge's backend; None where one lacks the node."""
+        bench = self._bench
+        if name in bench.kept:
+            got = wanted = self._here[name]
+        elif name in bench.changed:
+            got, wanted = self._meant[name], self._plainly[name]
+        else:
+            return None
+        return self._check("rewrite", bench.exact, bench.plain, bench.common, name, got, wanted)
+
+    def _check(
+        self,
+        kind: Kind,
+        graph: Graph,
+        other: Graph,
+        given: Collection[str],
+        name: str,
+        got: Array,
+        wanted: Array,
+    ) -> Check:
+        nodes = [*unit(graph, name, given), *unit(other, name, given)]
+        own = self._bench.judge.limit
+        limit = tolerance(nodes, wanted.size) if own is None else own
+        return Check(kind, graph, other, given, name, got, wanted, difference(got, wanted), limit)
+
+
+class Benches:
+    """A bench for each graph that a run's steps have."""
+
+    def __init__(self, judge: Judge, by_meaning: bool) -> None:
+        self._judge, self._by_meaning = judge, by_meaning
+        self._known: dict[int, Bench] = {}
+        self._plain: dict[tuple[int, ...], Graph] = {}
+
+    def of(self, step: Step) -> Bench:
+        """The bench of a step's graph."""
+        bench = self._known.get(id(step.graph))
+        if bench is None:
+            plain = self._plain_of(step.graph)
+            bench = Bench(step.graph, self._judge, step.arrays.weights, plain, self._by_meaning)
+            self._known[id(step.graph)] = bench
+        return bench
+
+    def _plain_of(self, graph: Graph) -> Graph:
+        """The judge's own graph of the same bounds, without int8 activations."""
+        executor, symbols = self._judge.executor, graph.symbols()
+        bounds = tuple(symbols[name].bound if name in symbols else 1 for name in ("T", "O", "S"))
+        if bounds not in self._plain:
+            built = executor.build(*bounds)
+            prepared = prepare(built, executor.backend, executor.device, self._judge.options)[0]
+            self._plain[bounds] = unquantized(prepared)
+        return self._plain[bounds]
+
+
+def written(node: Node, given: Collection[str]) -> object:
+    """A node and what it is made of, back to leaves and given values, as a value that can be compared."""
+    sources: list[object] = []
+    for source in node.inputs:
+        if source.op.family == "leaf" or (source.name in given and not is_state(source)):
+            sources.append((source.op.name, source.name) if source.op.family == "leaf" else source.name)
+        else:
+            sources.append(written(source, given))
+    if node.op.commutative:
+        sources[:2] = sorted(sources[:2], key=repr)
+    return node.op.name, node.type, tuple(sorted(node.attributes.items())), tuple(sources)
+
+
+def read(step: Step, name: str) -> Array:
+    """What readers of a value were given in a step."""
+    return step.given[name] if name in step.given else step.values[name]
+
+
+def _given(step: Step, names: Collection[str]) -> Arrays:
+    values = {GIVEN + name: read(step, name) for name in names}
+    return replace(step.arrays, inputs={**step.arrays.inputs, **values})

@@ -1,0 +1,45 @@
+"""All that a bisection of an open model runs: its steps, the other side's, and a round before int8.
+
+Knows executors and fusions; nothing of how values are judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from graphml import settings
+from graphml.engine.compile import CompileOptions
+from graphml.engine.executor import Executor
+from graphml.inspect.bisect import Bisection, bisect
+from graphml.inspect.judging import Judge
+from graphml.inspect.observe import Observation, observe
+from graphml.inspect.route import FEW, Leg, usual, wide
+from graphml.ir.ops.linear import quantize
+from graphml.passes.fusion import fusions
+
+BEFORE = " before int8"  # behind the names of the steps of that round
+
+
+def examine(
+    executor: Executor, ids: Sequence[int], options: CompileOptions, judge: Judge
+) -> tuple[Observation, Observation, Bisection]:
+    """A's run over the borders there are, the judge's of the usual steps, and what is wrong.
+
+    Errors of what is made int8 at once are below its rounding; so some steps run without those fusions too.
+    """
+    run = observe(executor, ids, options, wide(executor, len(ids)))
+    other = observe(judge.executor, ids, judge.options, usual(min(len(ids), FEW + 1)), in_use=False)
+    return run, other, bisect(run, other, judge, _before_int8(run, executor, options))
+
+
+def _before_int8(run: Observation, executor: Executor, options: CompileOptions) -> Observation | None:
+    """A few steps without the fusions that make int8 at once; None where the run has none."""
+    names = {f.name for f in fusions().values() if any(quantize in ops for ops in f.ops())}
+    used = sorted({one.fusion for step in run.steps for one in step.applied} & names)
+    if not used:
+        return None
+    before = options.fuse or settings.fuse()
+    apart = replace(options, fuse=",".join([*([before] if before else []), *(f"-{name}" for name in used)]))
+    legs = [Leg(leg.name + BEFORE, leg.counts, whole=False) for leg in usual(min(len(run.ids), FEW))]
+    return observe(executor, run.ids, apart, legs, in_use=False)
