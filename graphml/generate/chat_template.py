@@ -16,7 +16,7 @@ import jinja2
 
 from graphml.errors import TemplateError, UsageError
 from graphml.generate.sandbox.budget import CURRENT, Budget, TemplateLimits
-from graphml.generate.sandbox.environment import ChatEnvironment
+from graphml.generate.sandbox.environment import LONGEST_MESSAGE, ChatEnvironment
 from graphml.generate.sandbox.instrument import instrument
 
 __all__ = ["ChatTemplate", "TemplateLimits", "template_names", "template_source"]
@@ -127,7 +127,8 @@ class ChatTemplate:
         try:
             return action()
         except Exception as error:
-            failure = f"chat template {self.name!r}{self._line(error)}: {_reason(error)}"
+            reason = _reason(error)[:LONGEST_MESSAGE]  # may quote the template's values
+            failure = f"chat template {self.name!r}{self._line(error)}: {reason}"
         finally:
             CURRENT.reset(token)
         # Raised outside of the handler, so that the failed frames and all they hold are let go.

@@ -163,17 +163,63 @@ MEMORY = {
     "output": forever("{{ 'a' * 1000 }}"),
     "plain output": forever("x" * 50000, ""),
     "plain output kept": "{% set x %}" + forever("x" * 50000, "") + "{% endset %}",
-    "kept texts": forever("{% set ns.l = [ns.l, ns.s.upper()] %}"),
-    "kept slices": forever("{% set ns.l = [ns.l, ns.s[i:]] %}"),
-    "kept emoji": forever("{% set ns.l = [ns.l, '\U0001f600' * 900] %}"),
-    "kept lists": forever("{% set ns.l = [ns.l, [1, 2, 3, j]] %}"),
-    "kept mappings": forever("{% set ns.l = {'a': ns.l} %}"),
+    "kept texts": forever("{% set ns.l = namespace(l=ns.l, x=ns.s.upper()) %}"),
+    "kept slices": forever("{% set ns.l = namespace(l=ns.l, x=ns.s[i:]) %}"),
+    "kept emoji": forever("{% set ns.l = namespace(l=ns.l, x='\U0001f600' * 900) %}"),
+    "kept lists": forever("{% set ns.l = namespace(l=ns.l, x=[1, 2, 3, j]) %}"),
+    "kept mappings": forever("{% set ns.l = namespace(l=ns.l, x={'a': i, 'b': j}) %}"),
     "kept namespaces": forever("{% set ns.l = namespace(l=ns.l) %}"),
     "kept methods": forever("{% set ns.l = {'a': ns.l}.get %}"),
     "kept undefined values": forever("{% set ns.l = {'a': ns.l}.nothing %}"),
     "message": "{{ raise_exception('a' * 3000000) }}",
     "date": "{{ strftime_now('%c' * 1000000) }}",
 }
+MEMORY |= {
+    "% brackets in a key": "{{ ('%(a(b)c)200000000d' % {'a(b)c': 1})|length }}",
+    "format width in another script": "{{ '{:>" + "\u0663" * 9 + "}'.format(1) }}",
+    "keys as a set": "{% set s = {'a' * 3900000: 1}.keys() - [] %}{{ " + "~".join(["s"] * 50) + " }}",
+    "title": "{{ ('\U0001f600 ' * 1900000)|title }}",
+    "list of attributes": "{{ [1]|sort(attribute='ab,' * 1300000) }}",
+    "name of an undefined value": "{{ {}['a' * 3000000].x }}",
+    "name of a test": "{{ [1]|select('a' * 3000000)|list }}",
+}
+P = 2**61 - 1  # what Python's hashes of numbers are taken modulo of
+# Tuples of two numbers below P whose hashes are alike: the second is worked out from the first.
+PAIRS = (
+    "{% set m = 2 ** 64 %}{% set ns = namespace(l=[]) %}{% for i in range(400) %}"
+    "{% set a = (2870177450012600261 + i * 14029467366897019727) % m %}"
+    "{% set a = ((a * 2 ** 31) % m + a // 2 ** 33) * 11400714785074694791 % m %}"
+    "{% set b = (12345 - a) * 839798700976720815 % m %}"
+    "{% if b < 2 ** 61 - 1 %}{% set ns.l = ns.l + [(i, b)] %}{% endif %}{% endfor %}"
+)
+COLLISIONS = {
+    "dict": f"{{{{ dict(range(0, 44000 * {P}, {P})|batch(2)|list)|length }}}}",
+    "dict of iterators": f"{{{{ dict(range(0, 44000 * {P}, {P})|batch(2))|length }}}}",
+    "namespace": f"{{{{ namespace(range(0, 44000 * {P}, {P})|batch(2)|list) }}}}",
+    "unique": f"{{{{ range(0, 60000 * {P}, {P})|unique|list|length }}}}",
+    "unique by an attribute": f"{{{{ range(0, 30000 * {P}, {P})|batch(1)|unique(attribute=0)|list }}}}",
+    "list less keys": f"{{{{ (range(0, 50000 * {P}, {P})|list - {{}}.keys())|length }}}}",
+    "literal": "{{ {" + ", ".join(f"{n * P}: 1" for n in range(1900)) + "}|length }}",
+    "tuples": PAIRS + "{{ ns.l|unique|list|length }}",
+}
+DEEPER = {
+    "tuples": "{% set ns.x = (ns.x,) %}",
+    "lists": "{% set ns.x = [ns.x] %}",
+    "mappings": "{% set ns.x = {1: ns.x} %}",
+    "views": "{% set ns.x = {1: ns.x}.values() %}",
+    "arguments": "{{ f(ns.x) }}",
+    "rows": "{% set ns.x = [ns.x]|batch(1)|list %}",
+    "groups": "{% set ns.x = [{'k': 1, 'x': ns.x}]|groupby('k') %}",
+}
+
+
+def nested(statement, times):
+    return (
+        "{% set ns = namespace(x=1) %}{% macro f() %}{% set ns.x = varargs %}{% endmacro %}"
+        f"{{% for i in range({times}) %}}{statement}{{% endfor %}}{{{{ [ns.x]|length }}}}"
+    )
+
+
 SYNTAX = {
     "parentheses": "{{ " + "(" * 20000 + "1" + ")" * 20000 + " }}",
     "lists": "{{ " + "[" * 50000 + " }}",
@@ -214,11 +260,11 @@ def attack(source, limits=HURRIED, fails=True):
     return failure
 
 
-def peak_of(source):
+def peak_of(source, limits=TemplateLimits()):  # noqa: B008 - a frozen value
     """Return how many megabytes the attack had at once; being measured makes it several times slower."""
     tracemalloc.start()
     try:
-        ChatTemplate(source).render(MESSAGES)
+        ChatTemplate(source, limits=limits).render(MESSAGES)
     except TemplateError:
         pass
     finally:
@@ -253,6 +299,32 @@ def test_syntax_bombs(source):
     attack(source, fails=False)
 
 
+@pytest.mark.parametrize("source", [pytest.param(source, id=name) for name, source in COLLISIONS.items()])
+def test_keys_that_meet_in_one_place(source):
+    failure = attack(source, TemplateLimits(seconds=1.5))
+    assert "keys of the same hash" in failure or "keys, values or items" in failure
+
+
+def test_many_keys_and_keys_that_are_alike_are_no_attack():
+    template = (
+        "{{ dict(range(20000)|batch(2)|list)|length }} {{ ([1, 'a', (1, 2)] * 100)|unique|list }} "
+        "{{ dict([('a', i), ('a', 2)] * 50, b=3) }} {{ dict({'a': 1}, b=2) }} {{ namespace({'a': 7}).a }} "
+        "{{ ['a', 'B', 'b']|unique|list }} {{ [{'n': 1}, {'n': 1}]|unique(attribute='n')|list }}"
+    )
+    assert ChatTemplate(template, limits=TemplateLimits(seconds=5)).render(MESSAGES, i=1) == (
+        "10000 [1, 'a', (1, 2)] {'a': 2, 'b': 3} {'a': 1, 'b': 2} 7 ['a', 'B'] [{'n': 1}]"
+    )
+
+
+@pytest.mark.parametrize("statement", [pytest.param(text, id=name) for name, text in DEEPER.items()])
+def test_values_are_not_nested_without_end(statement):
+    """Hashing tuples and letting go of what holds what takes the C stack: in the end it ends the process."""
+    limits = TemplateLimits(seconds=20)
+    failure = attack(nested(statement, 1500), limits)
+    assert "more than 1,000 deep" in failure
+    assert ChatTemplate(nested(statement, 240), limits=limits).render(MESSAGES).strip() == "1"
+
+
 @pytest.mark.parametrize("name", ["macros", "outputs"])
 def test_syntax_bombs_stay_small(name):
     assert peak_of(SYNTAX[name]) < MEGABYTES
@@ -271,6 +343,12 @@ def test_namespaces_write_nothing_out():
     """They may hold each other in a ring, or twice each, which would never end."""
     template = "{% set a = namespace() %}{% set b = namespace(a=a, c=a) %}{% set a.b = b %}{{ a }}{{ [b] }}"
     assert ChatTemplate(template).render(MESSAGES) == "<Namespace>[<Namespace>]"
+
+
+def test_namespaces_count_what_they_copy():
+    template = "{% set ns = namespace(l=1) %}{% set d = dict(range(9000)|batch(2)|list) %}"
+    template += forever("{% set ns.l = namespace(d, l=ns.l) %}", "")
+    assert peak_of(template, TemplateLimits(seconds=1.5)) < MEGABYTES
 
 
 def test_chains_of_lazy_values_end():

@@ -1,4 +1,4 @@
-"""What one rendering may still use: CPU time, and text and lists created.
+"""What one rendering may still use: CPU time, text and lists created, and how deep lists may be nested.
 
 Every operation that a template can ask for reports here, so that no template runs on after its limit: single
 operations are bounded by the size of their operands, sizes by `room`, and the clock is read in between.
@@ -13,6 +13,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import chain
 from types import GeneratorType
 from typing import Any
 
@@ -46,6 +47,10 @@ LARGEST_INTEGER_BITS = 4096
 WORK_BETWEEN_CLOCK_READINGS = 20_000
 WORK_OF_A_STEP = 16
 LARGEST_WORK = 200_000_000
+# Python hashes tuples within tuples without a look at the stack: some ten thousand of them end the process.
+DEEPEST_VALUE = 1000
+# Different keys of one hash are compared each with each. Other keys than those of an attack never meet so.
+MOST_KEYS_OF_A_HASH = 16
 
 
 class Budget:
@@ -55,9 +60,10 @@ class Budget:
     """
 
     def __init__(self, limits: TemplateLimits, data: Mapping[str, Any]) -> None:
-        self._weights: dict[int, tuple[object, int]] = {}
+        self._weights: dict[int, tuple[object, int, int]] = {}  # the value, its size and depth
         self._work = 0
-        self._largest, self._end = sys.maxsize, math.inf
+        self._left = self._largest = sys.maxsize
+        self._end = math.inf
         given = self.weigh(data)
         self._left = limits.characters + limits.characters_per_input * given
         self._largest = limits.output + limits.output_per_input * given
@@ -124,27 +130,31 @@ class Budget:
         """
         if isinstance(value, str):
             return len(value)
-        if isinstance(value, (list, tuple, dict)):
+        if isinstance(value, CONTAINERS):
             known = self._weights.get(id(value))
             return known[1] if known is not None else self._weigh_container(value)
         if isinstance(value, int):
             return OBJECT + value.bit_length() // 3
         if isinstance(value, range):
             return PLACE * len(value)
-        if isinstance(value, _VIEWS):
-            return CONTAINER + sum(self.weigh(part) for part in value)
         return OBJECT
 
-    def _weigh_container(self, value: list[Any] | tuple[Any, ...] | dict[Any, Any]) -> int:
-        self.step()
-        total = CONTAINER + PLACE * len(value) + sum(map(self.weigh, value))
-        if isinstance(value, dict):
-            total += PLACE * len(value) + sum(map(self.weigh, value.values()))
+    def _weigh_container(self, value: Collection[Any]) -> int:
+        """Look at a list, tuple, mapping or view for the first time; returns its size."""
+        places, parts = _parts(value)
+        self.spend(CONTAINER + (0 if isinstance(value, VIEWS) else places))
+        total = CONTAINER + places + sum(map(self.weigh, parts))
         if total > self._largest:
             raise TemplateError(
                 f"the template builds a list or mapping of more than {self._largest:,} characters"
             )
-        self._weights[id(value)] = (value, total)  # held, so that the id stays its own
+        inner = (self._weights[id(part)][2] for part in _parts(value)[1] if isinstance(part, CONTAINERS))
+        depth = 1 + max(inner, default=0)
+        if depth > DEEPEST_VALUE:
+            raise TemplateError(f"the template nests lists or mappings more than {DEEPEST_VALUE:,} deep")
+        if isinstance(value, dict):
+            check_keys(value)
+        self._weights[id(value)] = (value, total, depth)  # held, so that the id stays its own
         return total
 
     def admit(self, value: Any) -> Any:
@@ -164,7 +174,7 @@ class Budget:
             check_integer_bits(value.bit_length())
         elif isinstance(value, (list, tuple, dict)):
             self.weigh(value)
-            self.spend(CONTAINER + OBJECT * len(value))
+            self.spend(OBJECT * len(value))
         elif isinstance(value, GeneratorType):
             return iter(self.admit(list(self._counted(value))))
         else:
@@ -196,7 +206,39 @@ class _LongText(str):
         self._budget.give_back(len(self))
 
 
-_VIEWS: tuple[type[Collection[Any]], ...] = (type({}.keys()), type({}.values()), type({}.items()))
+_ITEMS: Any = type({}.items())
+VIEWS: tuple[type[Collection[Any]], ...] = (type({}.keys()), type({}.values()), _ITEMS)
+CONTAINERS: tuple[type[Collection[Any]], ...] = (list, tuple, dict, *VIEWS)
+
+
+def _parts(value: Any) -> tuple[int, Iterable[Any]]:
+    """The size of the places of a container's parts, and the parts: of a mapping its keys and values."""
+    if isinstance(value, dict):
+        return 2 * PLACE * len(value), chain(value, value.values())
+    if isinstance(value, _ITEMS):  # it makes its pairs anew each time that it is read
+        return (CONTAINER + 2 * PLACE) * len(value), chain(value.mapping, value.mapping.values())
+    return PLACE * len(value), value
+
+
+class KeyCheck:
+    """Refuses keys that meet in one place of a table; ask it for each new key before the table is changed."""
+
+    def __init__(self) -> None:
+        self._of_a_hash: dict[int, int] = {}
+
+    def add(self, key: object) -> None:
+        """Count a key that is not in the table yet."""
+        value = hash(key)
+        count = self._of_a_hash[value] = self._of_a_hash.get(value, 0) + 1
+        if count > MOST_KEYS_OF_A_HASH:
+            raise TemplateError(f"the template uses more than {MOST_KEYS_OF_A_HASH} keys of the same hash")
+
+
+def check_keys(keys: Iterable[object]) -> None:
+    """Refuse a mapping with too many keys of one hash."""
+    check = KeyCheck()
+    for key in keys:
+        check.add(key)
 
 
 def check_integer_bits(bits: int) -> None:

@@ -33,6 +33,7 @@ from graphml.generate.sandbox.values import (
     expansion,
     guarded_method,
     is_plain,
+    mapping,
 )
 
 LONGEST_DATE_FORMAT = 200
@@ -67,6 +68,9 @@ _ATTRIBUTES: tuple[tuple[type, frozenset[str]], ...] = (
 class PlainNamespace(Namespace):
     """Jinja's namespace, which does not write its values out: they may hold the namespace itself."""
 
+    def __init__(self, /, *args: Any, **kwargs: Any) -> None:
+        super().__init__(CURRENT.get().admit(mapping(*args, **kwargs)))
+
     def __repr__(self) -> str:
         return "<Namespace>"
 
@@ -94,6 +98,8 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         self.tests.update(chat_tests())
         del self.globals["lipsum"]
         self.globals |= {
+            "cycler": _cycler,
+            "dict": mapping,
             "namespace": PlainNamespace,
             "raise_exception": _raise_exception,
             "strftime_now": partial(_strftime_now, now),
@@ -166,7 +172,7 @@ class _CountedFields:
         budget.room(budget.weigh(value) * expansion(value))
         if len(format_spec) > 100:
             raise TemplateError("the template formats a field with more than 100 characters of instructions")
-        for width in re.findall(r"[0-9]+", format_spec):
+        for width in re.findall(r"\d+", format_spec):  # of any script, as Python reads them
             check_width(width)
         text = super().format_field(value, format_spec)  # type: ignore[misc]
         budget.spend(len(text))
@@ -197,6 +203,11 @@ def _finalize(context: Context, value: Any) -> Any:
 
 def _raise_exception(message: object) -> NoReturn:
     raise TemplateError(str(message)[:LONGEST_MESSAGE])
+
+
+def _cycler(*items: Any) -> Cycler:
+    CURRENT.get().admit(items)
+    return Cycler(*items)
 
 
 def _strftime_now(now: Callable[[], datetime], date_format: str) -> str:

@@ -6,19 +6,19 @@ wordwrap and the like). Knows Jinja's filters and the budget.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from jinja2 import pass_context
-from jinja2.filters import FILTERS, make_attrgetter
+from jinja2 import Environment, pass_context, pass_environment
+from jinja2.filters import FILTERS, ignore_case, make_attrgetter
 from jinja2.runtime import Context
 from jinja2.tests import TESTS
 from markupsafe import soft_str
 
 from graphml.errors import TemplateError
-from graphml.generate.sandbox.budget import CURRENT, Budget
+from graphml.generate.sandbox.budget import CURRENT, Budget, KeyCheck
 from graphml.generate.sandbox.instrument import CONCAT, MADE, PASS, READ, STEP
+from graphml.generate.sandbox.tojson import tojson
 from graphml.generate.sandbox.values import (
     SMALL_TEXT,
     calculate,
@@ -31,14 +31,16 @@ Function: TypeAlias = Callable[..., Any]
 Check: TypeAlias = Callable[..., None]
 
 MOST_ROUNDS = 10_000
-LONGEST_SEPARATOR = 32
+LONGEST_ATTRIBUTE = 200
 
 
 def chat_filters() -> dict[str, Function]:
     """Return name -> filter: all that a template may name, and those that the instrumented tree names."""
-    filters = {name: _counted(FILTERS[name], _CHECKS.get(name)) for name in _PLAIN}
-    filters |= {name: _counted(FILTERS[name], _CHECKS.get(name), made=False) for name in _PASSING_ON}
-    filters |= {name: _counted(function) for name, function in _OWN.items()}
+    listed = {name: FILTERS[name] for name in (*_PLAIN, *_PASSING_ON)} | _OWN
+    filters = {
+        name: _counted(function, _CHECKS.get(name), name not in _PASSING_ON, _ATTRIBUTE_AT.get(name))
+        for name, function in listed.items()
+    }
     return filters | {STEP: _step, PASS: _pass, MADE: _made, READ: _read, CONCAT: _concat}
 
 
@@ -47,8 +49,13 @@ def chat_tests() -> dict[str, Function]:
     return {name: _counted(function, made=False) for name, function in TESTS.items()}
 
 
-def _counted(function: Any, check: Check | None = None, made: bool = True) -> Function:
-    """Return the filter or test with its operands, and with `made` its result, counted."""
+def _counted(
+    function: Any, check: Check | None = None, made: bool = True, attribute_at: int | None = None
+) -> Function:
+    """Return the filter or test with its operands, and with `made` its result, counted.
+
+    attribute_at: which of its arguments behind the value may name an attribute, if one may.
+    """
     passed = getattr(getattr(function, "jinja_pass_arg", None), "name", None)
 
     # Takes the context whatever the function takes: Jinja then leaves its compile-time evaluation out.
@@ -56,6 +63,8 @@ def _counted(function: Any, check: Check | None = None, made: bool = True) -> Fu
     def counted(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
         budget = CURRENT.get()
         budget.read(value, *args, *kwargs.values())
+        if attribute_at is not None:
+            _check_attribute(kwargs.get("attribute", args[attribute_at : attribute_at + 1]))
         if check is not None:
             check(budget, value, *args, **kwargs)
         first = {"context": context, "eval_context": context.eval_ctx, "environment": context.environment}
@@ -98,6 +107,15 @@ def _concat(context: Context, values: list[Any]) -> Any:
     return budget.admit("".join(map(str, values)))
 
 
+def _check_attribute(given: Any) -> None:
+    """Refuse a path of attributes that takes longer to take apart than to follow."""
+    (attribute,) = given if isinstance(given, tuple) and given else (given,)
+    if isinstance(attribute, str) and len(attribute) > LONGEST_ATTRIBUTE:
+        raise TemplateError(
+            f"attribute: wanted at most {LONGEST_ATTRIBUTE} characters, got {len(attribute):,}"
+        )
+
+
 # --- Checks before Jinja's own filters
 
 
@@ -113,6 +131,16 @@ def _listing(budget: Budget, value: Any, *args: Any, **kwargs: Any) -> None:
 
 def _string(budget: Budget, value: Any, *args: Any, **kwargs: Any) -> None:
     budget.room(budget.weigh(value))
+
+
+def _parting(budget: Budget, value: Any) -> None:
+    # Between two words there is one character at least.
+    budget.places(budget.weigh(value) // 2 + 1, SMALL_TEXT)
+
+
+def _parsing(budget: Budget, value: Any, default: Any = 0, base: int = 10) -> None:
+    if isinstance(value, str):
+        budget.labour(len(value) ** 2)  # which Python itself does not always limit
 
 
 def _escaping(budget: Budget, value: Any) -> None:
@@ -195,22 +223,28 @@ _PLAIN = [
     "title",
     "trim",
     "truncate",
-    "unique",
     "upper",
 ]
+_ATTRIBUTE_AT = {
+    **dict.fromkeys(("groupby", "map", "rejectattr", "selectattr", "sum"), 0),
+    **dict.fromkeys(("join", "max", "min", "unique"), 1),
+    "sort": 2,
+}
 # These hand on a value that exists already.
 _PASSING_ON = ["attr", "d", "default", "first", "last", "max", "min"]
 _CHECKS: dict[str, Check] = {
     **dict.fromkeys(("sort", "dictsort", "groupby", "unique", "max", "min"), _sorting),
     **dict.fromkeys(("list", "map", "reverse"), _listing),
-    **dict.fromkeys(("string", "lower", "upper", "title", "capitalize", "safe"), _string),
+    **dict.fromkeys(("string", "lower", "upper", "capitalize", "safe"), _string),
     **dict.fromkeys(("e", "escape"), _escaping),
     **dict.fromkeys(("batch", "slice"), _rows),
     "center": _centring,
     "format": _formatting,
     "indent": _indenting,
+    "int": _parsing,
     "replace": _replacing,
     "round": _rounding,
+    "title": _parting,
     "trim": _trimming,
 }
 
@@ -241,46 +275,18 @@ def _sum(context: Context, value: Any, attribute: str | int | None = None, start
     return start
 
 
-def _tojson(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | str | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """Return JSON as Hugging Face's chat templates have it: no HTML escapes, ASCII escapes on demand."""
-    budget = CURRENT.get()
-    _check_layout(indent, separators)
-    encoder = json.JSONEncoder(
-        ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
-    if isinstance(value, Mapping) and sort_keys:
-        _sorting(budget, value)
-    if indent is None:
-        budget.room(budget.weigh(value) + 6)
-        return encoder.encode(value)
-    # Indentation grows with the depth, so that the size is known only as it is written.
-    parts: list[str] = []
-    size = 0
-    for part in encoder.iterencode(value):
-        size += len(part)
-        budget.places(len(parts))
-        budget.room(size)
-        parts.append(part)
-    return "".join(parts)
+@pass_environment
+def _unique(
+    environment: Environment, value: Any, case_sensitive: bool = False, attribute: str | int | None = None
+) -> Iterator[Any]:
+    key_of = make_attrgetter(environment, attribute, postprocess=None if case_sensitive else ignore_case)
+    seen, check = set(), KeyCheck()
+    for item in value:
+        key = key_of(item)
+        if key not in seen:
+            check.add(key)
+            seen.add(key)
+            yield item
 
 
-def _check_layout(indent: Any, separators: Any) -> None:
-    width = len(indent) if isinstance(indent, str) else indent
-    if width is not None and (not isinstance(width, int) or width > LONGEST_SEPARATOR):
-        raise TemplateError(
-            f"tojson: wanted an indent of at most {LONGEST_SEPARATOR} characters, got {width!r}"
-        )
-    if separators is not None and (
-        not isinstance(separators, (list, tuple))
-        or any(not isinstance(part, str) or len(part) > LONGEST_SEPARATOR for part in separators)
-    ):
-        raise TemplateError(f"tojson: wanted two separators of at most {LONGEST_SEPARATOR} characters")
-
-
-_OWN: dict[str, Function] = {"join": _join, "sum": _sum, "tojson": _tojson}
+_OWN: dict[str, Function] = {"join": _join, "sum": _sum, "tojson": tojson, "unique": _unique}

@@ -15,11 +15,12 @@ from typing import Any, TypeAlias
 from markupsafe import Markup
 
 from graphml.errors import TemplateError
-from graphml.generate.sandbox.budget import CURRENT, Budget, check_integer_bits
+from graphml.generate.sandbox.budget import CURRENT, VIEWS, Budget, KeyCheck, check_integer_bits
 
 # Escaping a character of HTML makes up to five of it.
 ESCAPED = 6
 LARGEST_FIELD = 999
+LONGEST_FORMAT_KEY = 200
 # Memory of a short text and its place in a list.
 SMALL_TEXT = 64
 LINE_BREAKS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
@@ -69,6 +70,20 @@ def line_breaks(text: str) -> int:
 def expansion(*values: object) -> int:
     """Return by how much escaping may lengthen a text made of these values."""
     return ESCAPED if any(isinstance(value, Markup) for value in values) else 1
+
+
+def mapping(source: Any = (), /, **named: Any) -> dict[Any, Any]:
+    """Return what `dict` returns; TemplateError for many keys of one hash."""
+    if isinstance(source, dict):
+        return dict(source, **named)
+    budget, made, check = CURRENT.get(), dict[Any, Any](), KeyCheck()
+    for pair in source:
+        key, value = pair
+        budget.read(key)
+        if key not in made:
+            check.add(key)
+        made[key] = value
+    return {**made, **named}
 
 
 # --- Methods
@@ -185,6 +200,8 @@ OPERATORS = frozenset(_CALCULATE)
 def calculate(budget: Budget, symbol: str, left: Any, right: Any) -> Any:
     """Return `left symbol right`; raises TemplateError before the result would be too large."""
     budget.read(left, right)
+    if isinstance(left, VIEWS) or isinstance(right, VIEWS):  # Python makes sets of them
+        raise TemplateError(f"the template calculates with the keys, values or items of a mapping ({symbol})")
     if symbol == "+" and isinstance(left, (str, list, tuple)) and isinstance(right, (str, list, tuple)):
         if isinstance(left, str):
             budget.room(expansion(left, right) * (len(left) + len(right)))
@@ -208,7 +225,9 @@ def _check_product(budget: Budget, left: Any, right: Any) -> None:
             check(len(sequence) * max(times, 0))
 
 
-_PERCENT = re.compile(r"%(?:\([^)]*\))?[#0\- +]*(\*|[0-9]+)?(?:\.(\*|[0-9]+)?)?[hlL]?(.)", re.DOTALL)
+_PERCENT = re.compile(
+    rf"%(?:\([^()]{{0,{LONGEST_FORMAT_KEY}}}\))?[#0\- +]*(\*|[0-9]+)?(?:\.(\*|[0-9]+)?)?[hlL]?(.)", re.DOTALL
+)
 
 
 def check_percent_format(budget: Budget, text: str, values: Any) -> None:
@@ -218,6 +237,11 @@ def check_percent_format(budget: Budget, text: str, values: Any) -> None:
     size = len(text)
     for field in _PERCENT.finditer(text):
         budget.step()
+        if field.group(3) == "(":  # Python would read on, up to where the brackets are closed
+            raise TemplateError(
+                "the template formats by a key with brackets in it, without its end, or of more than "
+                f"{LONGEST_FORMAT_KEY} characters"
+            )
         for width in field.group(1), field.group(2):
             check_width(width or "0")
         size += int(field.group(1) or 0) + int(field.group(2) or 0)
