@@ -8,6 +8,7 @@ user's profile there, which the system closes to others, and every folder passes
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import stat
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from graphml import settings
 
+LOG = logging.getLogger(__name__)
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _told: set[Path] = set()
 
@@ -38,7 +40,7 @@ def make_private(folder: Path) -> None:
 def is_private(folder: Path, purpose: str) -> bool:
     """Whether code may be loaded from this folder and kept there; what is not there yet is no obstacle.
 
-    `purpose` begins the warning that is written to stderr, once for each folder, where it is not.
+    `purpose` begins the warning that is logged (on stderr, if nobody takes logs), once for each folder.
     """
     for place in _down_to(folder):
         try:
@@ -49,7 +51,7 @@ def is_private(folder: Path, purpose: str) -> bool:
         if fault:
             if place not in _told:
                 _told.add(place)
-                print(f"graphml: {purpose}: {fault}", file=sys.stderr)
+                LOG.warning("%s: %s", purpose, fault)
             return False
     return True
 

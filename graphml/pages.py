@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from graphml.errors import UsageError
+from graphml.errors import BackendError, UsageError
 
 # Linux's numbers of the calls set_mempolicy and get_mempolicy, and of the policy.
 _CALLS = {"x86_64": (238, 239), "aarch64": (237, 236), "riscv64": (237, 236)}
@@ -31,14 +31,24 @@ def fresh(n_bytes: int, large: bool) -> NDArray[np.uint8]:
 
     large: ask for pages of 2 MB (madvise HUGEPAGE), where the system has them: for what will be used as a
     whole. The pages are the process's own: of Python's default, shared ones, none would be large.
+    Raises MemoryError where the system refuses; a caller knows what for, and says so (`out_of_memory`).
     """
     size = max(n_bytes, 1)
-    if not hasattr(mmap, "MAP_ANONYMOUS"):
-        return np.frombuffer(mmap.mmap(-1, size), np.uint8)[:n_bytes]
-    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
+    try:
+        pages = mmap.mmap(-1, size, **private)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise MemoryError(f"the system refuses {n_bytes:,} bytes ({reason})") from None
     if large and hasattr(mmap, "MADV_HUGEPAGE"):
-        pages.madvise(mmap.MADV_HUGEPAGE)
+        with contextlib.suppress(OSError):  # a kernel without them
+            pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, np.uint8)[:n_bytes]
+
+
+def out_of_memory(what: str, error: MemoryError, instead: str) -> BackendError:
+    """What to raise where memory is refused: for what, how much, and what the user can change."""
+    return BackendError(f"{what}: not enough memory: {str(error) or 'there is none left'}; {instead}")
 
 
 def let_go(file: int) -> None:

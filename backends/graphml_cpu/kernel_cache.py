@@ -133,7 +133,7 @@ def folder() -> Path:
 
 
 def usable_folder() -> Path | None:
-    """The folder, or None after a warning on stderr where somebody else can write there."""
+    """The folder, or None after a warning where somebody else can write there."""
     where = folder()
     return where if cache_access.is_private(where, "compiled kernels are not kept or loaded") else None
 

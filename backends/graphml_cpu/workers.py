@@ -71,20 +71,25 @@ class Team:
         self._lead = _entry_type(kernels["tape-lead"].address)
         serve = kernels["tape-serve"]
         block = serve.block(words=self._words.ctypes.data)
-        self._threads = [
-            threading.Thread(
+        self._threads: list[threading.Thread] = []
+        self._finalizer = weakref.finalize(
+            self, _shut_down, kernels["tape-close"], self._words, self._threads, self._process
+        )
+        for ith in range(1, wanted):
+            thread = threading.Thread(
                 target=_serve,
                 args=(serve.address, block, self._words, ith, wanted),
                 name=f"graphml-worker-{ith}",
                 daemon=True,
             )
-            for ith in range(1, wanted)
-        ]
-        for thread in self._threads:
-            thread.start()
-        self._finalizer = weakref.finalize(
-            self, _shut_down, kernels["tape-close"], self._words, self._threads, self._process
-        )
+            try:
+                thread.start()
+            except RuntimeError as error:  # the system's limit of threads, or of memory for their stacks
+                self._finalizer()
+                raise BackendError(
+                    f"threads: wanted {wanted}, and the system gives {ith} ({error}); give fewer"
+                ) from None
+            self._threads.append(thread)
 
     def run(self, tape: Tape) -> bool:
         """Walk `tape` with all threads and return when it is finished; False if `stop` ended it early.

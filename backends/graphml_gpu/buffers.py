@@ -53,7 +53,10 @@ class Buffers:
             raise BackendError(f"{facts.name}: {what}: a buffer holds at most {facts.max_buffer_bytes}")
         if facts.memory_bytes is not None and self.n_bytes + size > facts.memory_bytes:
             raise BackendError(f"{facts.name}: {what}: the device has {facts.memory_bytes}")
-        raw = make(size, what)
+        try:
+            raw = make(size, what)
+        except MemoryError as error:
+            raise BackendError(f"{facts.name}: {what}: not enough memory: {error}") from None
         self.n_bytes += size
 
         def given_back() -> None:

@@ -58,6 +58,11 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             print(file=sys.stderr)
             raise typer.Exit(130) from None
+        except MemoryError as error:
+            if settings.debug():
+                raise
+            print(f"graphml: not enough memory{f': {error}' if str(error) else ''}", file=sys.stderr)
+            raise typer.Exit(1) from None
         except OSError as error:
             if settings.debug():
                 raise

@@ -34,7 +34,7 @@ def backend(name: str) -> Backend:
     for entry in entry_points(group="graphml.backends", name=name):
         try:
             found = entry.load()
-        except ImportError as error:  # it needs what is not installed
+        except (ImportError, OSError) as error:  # it needs what is not installed, or cannot be loaded
             raise BackendError(f"backend {name!r} cannot be imported: {error}") from error
         if not isinstance(found, Backend):
             raise BackendError(f"entry point {entry.value!r} of backend {name!r} is no Backend: {found!r}")

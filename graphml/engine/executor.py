@@ -22,11 +22,12 @@ from graphml.engine.candidates import DRAWN, candidates
 from graphml.engine.compile import DEFAULT, Compiled, CompileOptions, compile_graph, prepare
 from graphml.engine.feeding import Settings, fill, graph_arrays
 from graphml.engine.pooling import ROWS, Rank, pooled, read_pooling
-from graphml.errors import ArchitectureError, UsageError
+from graphml.errors import ArchitectureError, BackendError, UsageError
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Array
+from graphml.pages import out_of_memory
 from graphml.weights import ModelFile
 
 BLOCK_SIZE = 32
@@ -215,9 +216,12 @@ class Executor:
                     graph = self.build(max_tokens, max_outputs, max_sequences, chosen.pooling, best=best)
                 taken = time.perf_counter() - start
                 self._tell_unused()
-                self._programs[key] = compile_graph(
-                    graph, self.backend, self.device, self._weights, self._progress, chosen, taken
-                )
+                try:
+                    self._programs[key] = compile_graph(
+                        graph, self.backend, self.device, self._weights, self._progress, chosen, taken
+                    )
+                except MemoryError as error:
+                    raise self._out_of_memory("a program for steps", max_tokens, error) from None
             return self._programs[key]
 
     def forget(self, options: CompileOptions | None = None) -> None:
@@ -304,9 +308,11 @@ class Executor:
             try:
                 dims = fill(program.inputs, ids, cache, self._rows(all_logits, options), settings)
                 return program.run(dims, state)
-            except BaseException:
+            except BaseException as error:
                 for sequence, length in lengths.items():
                     cache.rewind(sequence, length)
+                if isinstance(error, MemoryError):
+                    raise self._out_of_memory("a step", count, error) from None
                 raise
 
     def begin(
@@ -338,6 +344,10 @@ class Executor:
             except BaseException:
                 cache.rewind(sequence, length)
                 raise
+
+    def _out_of_memory(self, what: str, n_tokens: int, error: MemoryError) -> BackendError:
+        of = f"{self.file.path}: {what} of {n_tokens} token{'s' if n_tokens > 1 else ''}"
+        return out_of_memory(of, error, f"give a smaller n_batch (it is {self.n_batch}), or fewer threads")
 
     def close(self) -> None:
         """Give the device and the file back; no program can run any more. A second call does nothing."""

@@ -56,22 +56,23 @@ class MemoryNeed:
 def memory_need(executor: Executor, n_ctx: int) -> MemoryNeed:
     """Return what one session of `n_ctx` tokens needs on the executor's device, weights included."""
     arena = executor.arena_bytes()
-    recurrent = _state_bytes(executor, 0)
+    recurrent = state_bytes(executor, 0)
     return MemoryNeed(
         n_ctx=n_ctx,
         weights=executor.file.n_weight_bytes,
-        cache=_state_bytes(executor, PagedCache(n_ctx, BLOCK_SIZE).n_cells) - recurrent,
-        cache_per_token=_state_bytes(executor, 1) - recurrent,
+        cache=state_bytes(executor, PagedCache(n_ctx, BLOCK_SIZE).n_cells) - recurrent,
+        cache_per_token=state_bytes(executor, 1) - recurrent,
         recurrent=recurrent,
         arena_decode=arena["decode"],
         arena_prefill=arena["prefill"],
     )
 
 
-def _state_bytes(executor: Executor, cells: int) -> int:
+def state_bytes(executor: Executor, cells: int, n_sequences: int = 1) -> int:
+    """Return the bytes of the states of so many sequences, with so many cells for all of them."""
     total = 0
-    for node in executor.state_leaves(executor.build(1, 1)):
-        *lead, last = resolve(node.shape, {"C": cells, "S": 1})
+    for node in executor.state_leaves(executor.build(1, 1, n_sequences), n_sequences):
+        *lead, last = resolve(node.shape, {"C": cells, "S": n_sequences})
         rows = 1
         for dim in lead:
             rows *= dim

@@ -11,7 +11,8 @@ from graphml.backend import State
 from graphml.engine.cache import PagedCache
 from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import BLOCK_SIZE, Executor
-from graphml.errors import BackendError
+from graphml.engine.memory import state_bytes
+from graphml.pages import out_of_memory
 
 
 @dataclass
@@ -43,9 +44,12 @@ def make_slots(executor: Executor, options: CompileOptions, n_ctx: int, n_sequen
     cache = PagedCache(n_ctx, BLOCK_SIZE, n_sequences, executor.recurrent, executor.encodes)
     try:
         state = executor.state(cache, options)
-    except MemoryError:
-        raise BackendError(
-            f"n_ctx = {n_ctx}: not enough memory for the keys, values and states of so many tokens"
-            f"{f' in {n_sequences} sequences' if n_sequences > 1 else ''}; give less"
+    except MemoryError as error:
+        wanted = state_bytes(executor, cache.n_cells, n_sequences)
+        many = f" in {n_sequences} sequences" if n_sequences > 1 else ""
+        raise out_of_memory(
+            f"n_ctx = {n_ctx}{many}: keys, values and states of {wanted:,} bytes",
+            error,
+            f"give a smaller n_ctx,{' fewer sequences,' if many else ''} or a smaller type of the cache (kv)",
         ) from None
     return [Slot(cache, state, sequence) for sequence in range(n_sequences)]

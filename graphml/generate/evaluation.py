@@ -19,6 +19,7 @@ from graphml.engine.slots import Slot
 from graphml.errors import UsageError
 from graphml.generate.sampling import Best, Drawn, Foreseen, SamplingParams, Settings, draw_settings
 from graphml.ir.op import Array
+from graphml.pages import out_of_memory
 
 Floats: TypeAlias = NDArray[np.float32]
 Work: TypeAlias = Sequence[tuple[Slot, Array]]
@@ -80,7 +81,10 @@ def evaluate(
     Where tokens see later ones, all of a text must come at once: a UsageError otherwise.
     """
     lengths = [len(ids) for _, ids in work]
-    out = [np.empty((length if all_logits else 1, n_vocab), np.float32) for length in lengths]
+    try:
+        out = [np.empty((length if all_logits else 1, n_vocab), np.float32) for length in lengths]
+    except MemoryError as error:
+        raise out_of_memory(f"logits of {sum(lengths)} tokens", error, "give fewer tokens at once") from None
 
     def keep(step: Step, outputs: Mapping[str, Array]) -> None:
         row = 0

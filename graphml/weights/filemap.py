@@ -6,6 +6,7 @@ Or the first bytes of a file that is elsewhere. Knows nothing of what the file h
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 from pathlib import Path
 
@@ -41,7 +42,10 @@ class FileMap:
         except ValueError as error:  # mmap's way to say that the file is empty
             raise WeightsError(f"{path}: wanted a model file, but it is empty") from error
         except OSError as error:
-            raise WeightsError(f"{path}: cannot be opened: {error.strerror or error}") from error
+            what = "cannot be opened"
+            if error.errno == errno.ENOMEM:
+                what = f"{path.stat().st_size:,} bytes cannot be mapped, a limit on address space is too low"
+            raise WeightsError(f"{path}: {what}: {error.strerror or error}") from error
         self._view = np.frombuffer(self._map, np.uint8)
         self.n_bytes = self._view.nbytes
 
@@ -74,17 +78,19 @@ class FileMap:
         if self._view is None or self._map is None or not hasattr(self._map, "madvise"):
             return
         if large:
-            with self.path.open("rb") as file:
+            with contextlib.suppress(OSError), self.path.open("rb") as file:  # it may have been moved
                 let_go(file.fileno())
         if large and hasattr(mmap, "MADV_HUGEPAGE"):
             with contextlib.suppress(OSError):  # a kernel without them
                 self._map.madvise(mmap.MADV_HUGEPAGE)
-        self._map.madvise(mmap.MADV_WILLNEED)
+        with contextlib.suppress(OSError):  # it is advice only
+            self._map.madvise(mmap.MADV_WILLNEED)
 
     def forget_pages(self) -> None:
         """Take the pages that were read out of the process (madvise DONTNEED); reading brings them back."""
         if self._view is not None and self._map is not None and hasattr(self._map, "madvise"):
-            self._map.madvise(mmap.MADV_DONTNEED)
+            with contextlib.suppress(OSError):  # pages that are locked stay
+                self._map.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:
         """Let the map go; where tensors of it are still in use, it goes with the last of them."""

@@ -91,7 +91,11 @@ def represented(file: ModelFile, quant: str, threads: int = 1, progress: Progres
     with ThreadPoolExecutor(max(threads, 1)) as pool:
         for name, tensor in changing.items():
             format = graphml_quant.by_name(choices[name].dtype)
-            data = pages.fresh(choices[name].n_bytes, large=True)
+            try:
+                data = pages.fresh(choices[name].n_bytes, large=True)
+            except MemoryError as error:
+                what = f"{file.path}: {name} as {choices[name].dtype}, {total:,} bytes with all other weights"
+                raise pages.out_of_memory(what, error, "give a smaller quant, or none") from None
             todo = [(tensor, format, data, *piece) for piece in _pieces(tensor)]
             try:
                 list(pool.map(_convert, *zip(*todo, strict=True)))

@@ -67,13 +67,17 @@ def settled(
     progress("copying", 0, total)
     with ThreadPoolExecutor(max(threads, 1)) as pool:
         mapped = [tensor for tensor in file.tensors.values() if tensor.mapped]
-        for name, copy in zip((one.name for one in mapped), pool.map(_copied, mapped), strict=True):
-            tensors[name] = copy
-            done, since = done + copy.n_bytes, since + copy.n_bytes
-            if since > _FORGET_BYTES:  # else the file would lie in the process's memory a second time
-                file.forget_pages()
-                since = 0
-            progress("copying", done, total)
+        try:
+            for one, copy in zip(mapped, pool.map(_copied, mapped), strict=True):
+                tensors[one.name] = copy
+                done, since = done + copy.n_bytes, since + copy.n_bytes
+                if since > _FORGET_BYTES:  # else the file would lie in the process's memory a second time
+                    file.forget_pages()
+                    since = 0
+                progress("copying", done, total)
+        except MemoryError as error:
+            what = f"{file.path}: a copy of {total:,} bytes of weights"
+            raise pages.out_of_memory(what, error, "give pages='map', which needs none") from None
     file.forget_pages()
     return file.with_tensors({**file.tensors, **tensors})
 

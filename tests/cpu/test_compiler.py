@@ -166,7 +166,7 @@ def test_a_changed_header_is_compiled_anew(fresh: Path) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no permission bits")
 def test_a_cache_that_others_can_write_is_neither_read_nor_written(
-    fresh: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    fresh: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     compile_kernels([ABSOLUTE])
     (entry,) = kernel_cache.folder().glob("*.kernel")
@@ -174,7 +174,7 @@ def test_a_cache_that_others_can_write_is_neither_read_nor_written(
     fresh.chmod(0o777)
     assert loaded_again(monkeypatch, [ABSOLUTE]) == loaded_again(monkeypatch, [ABSOLUTE]) == [ABSOLUTE]
     assert not entry.exists()
-    assert capfd.readouterr().err.count(f"{fresh} has mode 0777") == 1
+    assert caplog.text.count(f"{fresh} has mode 0777") == 1
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,15 +67,13 @@ def test_folders_that_others_could_read_are_closed(kernels: Path) -> None:
 @pytest.mark.parametrize("up", [0, 1, 2])
 @pytest.mark.parametrize("bits", [0o770, 0o757])
 def test_a_folder_that_others_can_write_is_refused_with_one_warning(
-    up: int, bits: int, kernels: Path, capsys: pytest.CaptureFixture[str]
+    up: int, bits: int, kernels: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     place = [kernels, *kernels.parents][up]
     place.chmod(bits)
     assert kernel_cache.usable_folder() is None
     assert kernel_cache.usable_folder() is None
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    (line,) = captured.err.splitlines()
+    (line,) = caplog.messages
     assert f"{place} has mode 0{bits:o}" in line
     assert f"chmod go-w {place}" in line
     place.chmod(0o700)
@@ -83,13 +81,13 @@ def test_a_folder_that_others_can_write_is_refused_with_one_warning(
 
 
 def test_a_folder_of_another_user_is_refused_with_one_warning(
-    kernels: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kernels: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 54321)
     assert kernel_cache.usable_folder() is None
     assert kernel_cache.usable_folder() is None
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = caplog.messages
     assert f"user {owner}" in line
     assert f"wanted user {owner + 54321}" in line
     assert "GRAPHML_CACHE" in line

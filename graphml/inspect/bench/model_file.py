@@ -1,7 +1,10 @@
 """Makes a GGUF file with random weights, of a shape and a file type, once, in the cache folder.
 
 The bits are written as they come, so it takes about as long as the disk does. llama.cpp opens such a file
-too. Knows the layout of the file's header; nothing of programs or of time.
+too. It appears under its name only when it is whole and on the disk, and is used only with the size and the
+header that it was made with; what killed processes left half-written goes at the next call.
+
+Knows the layout of the file's header; nothing of programs or of time.
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ import numpy as np
 from graphml_quant.format import Format
 from numpy.typing import NDArray
 
-from graphml import settings
+from graphml import cache_access, settings
 from graphml.backend import Progress, no_progress
+from graphml.engine.download.lock import is_locked, locked
 from graphml.errors import UsageError
 from graphml.inspect.bench.blocks import random_blocks
 from graphml.inspect.bench.mixes import FileType, ModelFacts, file_type, tensor_format
@@ -33,6 +37,7 @@ MADE = "making"
 ALIGNMENT = 32
 GENERATION = 1
 """Part of the file's name: another one where the same name would stand for other bytes."""
+_PARTIAL = ".part"
 _UINT32, _FLOAT32, _STRING, _ARRAY = 4, 6, 8, 9
 
 
@@ -46,22 +51,50 @@ def bench_model(shape: str | Shape, type: str = "Q4_K_M", progress: Progress = n
     wanted = shape_named(shape) if isinstance(shape, str) else shape
     kind = file_type(type)
     path = settings.cache_folder() / "bench" / f"{wanted.name}-{kind.name}-v{GENERATION}.gguf"
-    if not path.exists():
-        try:
-            _write_whole(path, wanted, kind, progress)
-        except OSError as error:
-            raise UsageError(f"{path}: the model cannot be written: {error.strerror or error}") from None
+    try:
+        for folder in (path.parent, _lock_of(path.name).parent):
+            cache_access.make(folder)
+        _sweep(path.parent)
+        if not _is_whole(path, wanted, kind):
+            with locked(_lock_of(path.name)):
+                if not _is_whole(path, wanted, kind):
+                    _write_whole(path, wanted, kind, progress)
+    except OSError as error:
+        raise UsageError(f"{path}: the model cannot be written: {error.strerror or error}") from None
     return path
 
 
+def _lock_of(name: str) -> Path:
+    """What a process holds that makes the file of this name."""
+    return settings.cache_folder() / "partial" / f"{name}.lock"
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed processes left half-written, of any model."""
+    # All that is found is older than the look at the lock: one that is free has no writer left.
+    for partial in list(folder.glob(f"*{_PARTIAL}")):
+        name, ending, _ = partial.name.partition(".gguf")
+        if not is_locked(_lock_of(name + ending)):
+            partial.unlink(missing_ok=True)
+
+
+def _is_whole(path: Path, shape: Shape, kind: FileType) -> bool:
+    """Whether the file is there, as it was made: another size or header is another file."""
+    header, n_bytes = _layout(shape, kind)
+    if not path.is_file() or path.stat().st_size != n_bytes:
+        return False
+    with path.open("rb") as file:
+        return file.read(len(header)) == header
+
+
 def _write_whole(path: Path, shape: Shape, kind: FileType, progress: Progress) -> None:
-    """Either the whole file appears under its name or none does, also when two make it at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    """Either the whole file appears under its name or none does."""
+    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=_PARTIAL)
     try:
         with os.fdopen(handle, "wb") as file:
             write_model(file, shape, kind, progress)
             file.flush()
+            os.fsync(file.fileno())
             let_go(file.fileno())
         Path(partial).chmod(0o644)
         Path(partial).replace(path)
@@ -73,12 +106,8 @@ def _write_whole(path: Path, shape: Shape, kind: FileType, progress: Progress) -
 
 def write_model(file: IO[bytes], shape: Shape, kind: FileType, progress: Progress = no_progress) -> None:
     """Write the model: header, names, and random numbers of the size that keeps activations about 1."""
-    facts = ModelFacts(shape.n_layer, shape.n_head // shape.n_head_kv, shape.n_expert, shape.tied)
-    chosen = {
-        name: graphml_quant.by_name(tensor_format(kind, name, size, facts))
-        for name, size in tensors(shape).items()
-    }
-    file.write(_header({**metadata(shape), "general.file_type": kind.number}, tensors(shape), chosen))
+    chosen = _formats(shape, kind)
+    file.write(_layout(shape, kind)[0])
     done, whole = 0, sum(chosen[name].bytes_for_shape(size) for name, size in tensors(shape).items())
     for name, size in tensors(shape).items():
         file.write(bytes(-file.tell() % ALIGNMENT))
@@ -87,6 +116,23 @@ def write_model(file: IO[bytes], shape: Shape, kind: FileType, progress: Progres
             done += len(piece)
             progress(MADE, done, whole)
     file.write(bytes(-file.tell() % ALIGNMENT))
+
+
+def _formats(shape: Shape, kind: FileType) -> dict[str, Format]:
+    """The format of each tensor."""
+    facts = ModelFacts(shape.n_layer, shape.n_head // shape.n_head_kv, shape.n_expert, shape.tied)
+    return {
+        name: graphml_quant.by_name(tensor_format(kind, name, size, facts))
+        for name, size in tensors(shape).items()
+    }
+
+
+def _layout(shape: Shape, kind: FileType) -> tuple[bytes, int]:
+    """The header of the file, and how many bytes it has in all."""
+    sizes, chosen = tensors(shape), _formats(shape, kind)
+    header = _header({**metadata(shape), "general.file_type": kind.number}, sizes, chosen)
+    parts = [len(header), *(chosen[name].bytes_for_shape(size) for name, size in sizes.items())]
+    return header, sum(n_bytes + -n_bytes % ALIGNMENT for n_bytes in parts)
 
 
 def _values(name: str, size: tuple[int, ...], format: Format) -> Iterator[bytes]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +25,8 @@ from graphml.inspect.bench.shapes import SHAPES, Shape, tensors
 # What llama_model_quantize of llama.cpp (llama-cpp-python 0.3.36, dry run) says of every file type it makes
 # of these models: runs of formats over the layers, part by part; parts that stay in f32 are left out.
 MIXES = json.loads((Path(__file__).parents[2] / "data" / "bench" / "mixes.json").read_text(encoding="utf-8"))
-PAGE = Path(__file__).parents[3] / "docs" / "benchmarks.md"
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "benchmarks.md"
 WIDE = Shape("v", "llama", 64, 256, 17, 4, 1, 256)
 VARIANTS = {
     "wide": WIDE,
@@ -129,6 +133,50 @@ def test_a_model_appears_whole_or_not_at_all(folder: Path, monkeypatch: pytest.M
     folder.write_text("in the way")
     with pytest.raises(UsageError, match="cannot be written"):
         bench_model(SMALL, "Q8_0")
+
+
+def test_what_a_killed_process_left_is_swept_and_what_another_writes_is_not(folder: Path) -> None:
+    code = """
+import os, sys
+from graphml.inspect.bench.model_file import bench_model
+from tests.inspect.bench.test_models import SMALL
+dies = sys.argv[2] == "dies"
+bench_model(SMALL, sys.argv[1], lambda *_: os._exit(7) if dies else (print(flush=True), input()))
+"""
+    environment = {**os.environ, "GRAPHML_CACHE": str(folder.parent)}
+
+    def start(kind: str, fate: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", code, kind, fate]
+        pipes = subprocess.PIPE
+        return subprocess.Popen(command, env=environment, cwd=ROOT, stdin=pipes, stdout=pipes)
+
+    with start("Q8_0", "dies") as dead:
+        assert dead.wait() == 7
+    (left,) = folder.iterdir()
+    with start("Q4_0", "writes") as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        (writing,) = set(folder.iterdir()) - {left}
+        path = bench_model(SMALL, "F16")
+        assert set(folder.iterdir()) == {path, writing}
+        writer.kill()
+    assert bench_model(SMALL, "F16") == path
+    assert list(folder.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "longer", "another header", "empty"])
+def test_a_file_of_another_size_or_header_is_made_again(damage: str, folder: Path) -> None:
+    path = bench_model(SMALL, "Q8_0")
+    whole = path.read_bytes()
+    other = {
+        "truncated": whole[:-4096],
+        "longer": whole + bytes(32),
+        "another header": whole.replace(b"blk.0.attn_q", b"blk.7.attn_q", 1),
+        "empty": b"",
+    }[damage]
+    path.write_bytes(other)
+    assert bench_model(SMALL, "Q8_0") == path
+    assert path.read_bytes() == whole
 
 
 def test_unknown_names_are_told(folder: Path) -> None:
