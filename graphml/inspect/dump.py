@@ -39,11 +39,11 @@ def text(selection: Selection) -> str:
     if not selection.collapsed:
         return written
     lines = [f"# {note}" for note in selection.notes()]
-    headed: set[int | None] = {None}
+    headed: set[int] = set()
     nodes = iter(selection.nodes)
     for line in written.removesuffix("\n").split("\n"):
         layer = next(nodes)["layer"] if line.startswith("%") else None
-        if layer not in headed:
+        if layer is not None and layer not in headed:
             lines.append(f"# {selection.title(layer)}")
             headed.add(layer)
         lines.append(line)
