@@ -90,7 +90,7 @@ class Sequence:
         self.executor = executor
         self.cache = PagedCache(128, BLOCK_SIZE, recurrent=executor.recurrent)
         if order is not None:
-            self.cache._free = order[::-1]  # taken from the end
+            self.cache.block_order = np.array(order, np.int32)
         self.state = executor.state(self.cache)
 
     def feed(self, tokens: Any, piece: int = N_BATCH, all_logits: bool = True) -> Floats:

@@ -64,6 +64,7 @@ class Places:
         for rows, slot in self._rows.items():
             self._row_slots[slot] = rows.factor * (dims[rows.symbol] if rows.symbol else 1)
         if state is not self._state:
+            self._state = None  # until all addresses are its own
             for name, i in self._states.items():
                 self._state_slots[i] = state.array(name).ctypes.data
             self._state = state

@@ -106,6 +106,7 @@ class Parameters:
                 self._steps.pop(next(iter(self._steps)))
             step = self._steps[key] = self._worked_out(dims)
         if step is not self._written:
+            self._written = None  # not known if this is interrupted
             self._memory.driver.write(self.buffer, 0, step.block.reshape(-1).view(np.uint8))
             self._written = step
         return step.grids

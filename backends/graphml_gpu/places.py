@@ -59,6 +59,7 @@ class Inputs:
         changed = np.flatnonzero(self._block.view(np.uint64) != self._sent.view(np.uint64))
         if changed.size:
             first, last = int(changed[0]) * 8, int(changed[-1]) * 8 + 8
+            self._sent[first:last] = ~self._block[first:last]  # not known to be there if this is interrupted
             self._memory.driver.write(self.buffer, first, self._block[first:last])
             self._sent[first:last] = self._block[first:last]
 

@@ -1,5 +1,6 @@
 """The cache of a session or a batch: which cells hold which positions of which sequences.
 
+How many tokens each sequence holds is all that changes, in one store: which blocks are free follows from it.
 Knows numbers only; the arrays themselves are a device's `State`.
 """
 
@@ -17,9 +18,9 @@ class PagedCache:
     """Blocks of `block_size` cells, given to sequences as they grow and taken back as they shrink.
 
     table: int32 [n_sequences, blocks per sequence], what the graph's `block_table` input wants; lengths: the
-    tokens that each sequence holds. recurrent: besides cells a sequence has a state that every token changes,
-    which cannot be cut back. encoded: a sequence has a source text besides, and `source` its cells, as many
-    as it has of its own.
+    tokens that each sequence holds. block_order: all blocks, the first free one is taken first. recurrent:
+    besides cells a sequence has a state that every token changes, which cannot be cut back. encoded: a
+    sequence has a source text besides, and `source` its cells, as many as it has of its own.
     """
 
     def __init__(
@@ -38,8 +39,7 @@ class PagedCache:
         self.n_cells = per_sequence * block_size * n_sequences
         self.table: Array = np.zeros((n_sequences, per_sequence), np.int32)
         self.lengths = [0] * n_sequences
-        self._held: list[list[int]] = [[] for _ in range(n_sequences)]
-        self._free = list(range(per_sequence * n_sequences - 1, -1, -1))
+        self.block_order: Array = np.arange(per_sequence * n_sequences, dtype=np.int32)
 
     def append(self, sequence: int, count: int) -> tuple[Array, Array]:
         """Room for `count` more tokens: their positions and cells, int32 [count]."""
@@ -49,15 +49,14 @@ class PagedCache:
             raise ContextFullError(
                 f"the context holds {self.n_ctx} tokens and has {start}; got {count} more (see n_ctx, rewind)"
             )
-        held = self._held[sequence]
-        while len(held) * self.block_size < end:
-            block = self._free.pop()
-            self.table[sequence, len(held)] = block
-            held.append(block)
+        first, last = self._n_blocks(start), self._n_blocks(end)
+        if last > first:
+            self.table[sequence, first:last] = self._free()[: last - first]
         positions = np.arange(start, end, dtype=np.int32)
-        self.lengths[sequence] = end
         blocks = self.table[sequence, positions // self.block_size]
-        return positions, blocks * np.int32(self.block_size) + positions % np.int32(self.block_size)
+        cells = blocks * np.int32(self.block_size) + positions % np.int32(self.block_size)
+        self.lengths[sequence] = end  # the last step: until now nothing has changed
+        return positions, cells
 
     def append_all(self, counts: Mapping[int, int]) -> dict[str, Array]:
         """Room for so many more tokens of each sequence: `positions`, `cells`, `sequences` of all of them."""
@@ -78,7 +77,15 @@ class PagedCache:
             raise UsageError(f"rewind: wanted 0 to {self.lengths[sequence]} tokens to keep; got {length}")
         if self.recurrent and length < self.lengths[sequence]:
             length = 0
-        held = self._held[sequence]
-        while len(held) > -(-length // self.block_size):
-            self._free.append(held.pop())
         self.lengths[sequence] = length
+
+    def _n_blocks(self, length: int) -> int:
+        """Blocks that so many tokens take."""
+        return -(-length // self.block_size)
+
+    def _free(self) -> Array:
+        """The blocks that no sequence holds, in the order in which they are taken."""
+        taken = np.zeros(len(self.block_order), bool)
+        for row, length in zip(self.table, self.lengths, strict=True):
+            taken[row[: self._n_blocks(length)]] = True
+        return self.block_order[~taken[self.block_order]]

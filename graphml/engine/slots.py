@@ -37,6 +37,11 @@ class Slot:
         """Forget the tokens from `length` on; see `PagedCache.rewind` for what is left of recurrent ones."""
         self.cache.rewind(self.sequence, length)
 
+    def forget_source(self) -> None:
+        """Forget the source text, if there is one."""
+        if self.cache.source is not None:
+            self.cache.source.rewind(self.sequence, 0)
+
 
 def make_slots(executor: Executor, options: CompileOptions, n_ctx: int, n_sequences: int = 1) -> list[Slot]:
     """Slots of one cache for so many sequences of `n_ctx` tokens; BackendError without the memory."""

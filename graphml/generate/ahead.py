@@ -7,13 +7,12 @@ otherwise. Knows tokens and samplers; nothing of text or why a generation ends.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from graphml.backend import AheadProgram
 from graphml.engine.candidates import BEST_IDS, BEST_LOGITS, DRAWN, N_BEST, OF_ROW
 from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import Begun, Executor
 from graphml.engine.slots import Slot
+from graphml.generate.committed import Committed
 from graphml.generate.evaluation import best_of
 from graphml.generate.sampling import (
     Foreseen,
@@ -57,16 +56,16 @@ class Ahead:
         self._next: Begun | None = None
         self.ready = True
 
-    def token(self, tokens: Sequence[int], more: bool) -> int | None:
+    def token(self, held: Committed, more: bool) -> int | None:
         """The id that follows the tokens, of which the last at most waits; None where logits are no numbers.
 
         more: whether another token will follow the one that comes next, if it is the one that is foreseen.
         """
         step, self._next = self._next, None
         if step is None:
-            if self._slot.length == len(tokens):
-                self._slot.rewind(len(tokens) - 1)  # what it gave is gone: once more
-            step = self._begin(tokens[-1], 0)
+            held.last_waits()  # what it gave may be gone: once more
+            step = self._begin(held.history()[-1], 0)
+        before = held.latest
         if more and self._slot.length < self._slot.cache.n_ctx:
             with self._executor.lock:
                 if self._executor.n_steps == step.number:  # what it has drawn is still there
@@ -82,6 +81,8 @@ class Ahead:
         self.ready = token == int(outputs[DRAWN][0])
         if not self.ready:
             self.drop()
+        if token is not None:
+            held.evaluated(before)
         return token
 
     def _begin(self, token: int | None, n_before: int) -> Begun:
@@ -102,10 +103,8 @@ class Ahead:
         self.ready = not row_was_read or self._rows_along > 0
 
     def drop(self) -> None:
-        """Forget the step that is ahead, if there is one."""
-        if self._next is not None:
-            self._next = None
-            self._slot.rewind(self._slot.length - 1)
+        """Forget the step that is ahead, if there is one; its cell is in no commit and is rolled back."""
+        self._next = None
 
 
 def steps_ahead(

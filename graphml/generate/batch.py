@@ -15,6 +15,7 @@ import numpy as np
 from graphml.engine.executor import Executor
 from graphml.errors import UsageError
 from graphml.generate.evaluation import Floats, evaluate, evaluate_best
+from graphml.generate.follows import Follows
 from graphml.generate.sampling import Best, SamplingParams
 from graphml.generate.session import Session
 from graphml.generate.tokens import Ids, Token, checked_ids
@@ -55,7 +56,8 @@ class Batch:
         self, sessions: Sequence[Session], ids: Sequence[list[int]], best: bool = False
     ) -> list[Floats]:
         """What was evaluated, a row for each session; of the best nothing is given."""
-        work = [(session.slot(), session.waiting(one)) for session, one in zip(sessions, ids, strict=True)]
+        begun = [session.evaluation(one) for session, one in zip(sessions, ids, strict=True)]
+        work = [(one.slot, one.waiting) for one in begun]
         n_tokens, n_sequences = sum(len(waiting) for _, waiting in work), len(self)
         self._executor.compiled_for(n_tokens, n_sequences)  # outside of what is timed
         common = self._executor, work, sessions[0].n_vocab, self._executor.options
@@ -69,8 +71,9 @@ class Batch:
             else:
                 rows = evaluate(*common)
                 follows = [row[-1] for row in rows]
-        for session, one, follow in zip(sessions, ids, follows, strict=True):
-            session.accept(one, follow)
+        known = [Follows(one) for one in follows]
+        for session, one, follow in zip(sessions, begun, known, strict=True):
+            session.commit(one, follow)
         return rows
 
     def generate(

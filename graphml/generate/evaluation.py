@@ -75,9 +75,8 @@ def evaluate(
 ) -> list[Floats]:
     """Append ids (at least one) to each slot, all of one cache: for each the logits float32 [rows, n_vocab].
 
-    rows: 1, after the last id, or all_logits: after each. take: gets the outputs of every step. After an
-    error, and when cancelled, which gives an empty list, the slots hold what they held before, or if they are
-    recurrent nothing.
+    rows: 1, after the last id, or all_logits: after each. take: gets the outputs of every step. An empty list
+    when cancelled. Then, and after an error, slots may hold more: the caller rolls them back.
     Where tokens see later ones, all of a text must come at once: a UsageError otherwise.
     """
     lengths = [len(ids) for _, ids in work]
@@ -164,14 +163,14 @@ def _run(
     """Take all steps; keep: gets each with its outputs, in the order of their rows. False when cancelled."""
     cache, state = work[0][0].cache, work[0][0].state
     drawing = {slot.sequence: one for (slot, _), one in zip(work, settings, strict=False) if one is not None}
-    before = [slot.length for slot, _ in work]
     lengths = [len(ids) for _, ids in work]
     total, done = sum(lengths), 0
-    if not executor.architecture.causal and (any(before) or total > executor.n_batch):
+    held = sum(slot.length for slot, _ in work)
+    if not executor.architecture.causal and (held or total > executor.n_batch):
         raise UsageError(
             f"in {executor.architecture.name} tokens see those after them, so that all of a text must be "
             f"evaluated at once: wanted at most n_batch = {executor.n_batch} ids, and rewind(0) before "
-            f"others; got {total}, where {sum(before)} are held"
+            f"others; got {total}, where {held} are held"
         )
     if executor.encodes and not all(slot.source_length for slot, _ in work):
         raise UsageError(
@@ -179,25 +178,13 @@ def _run(
             "read before, see Session.encode"
         )
     tell = progress if total > executor.n_batch else no_progress
-    try:
-        for step in _steps(lengths, executor.n_batch):
-            if cancelled():
-                _rewind(work, before)
-                return False
-            tell("prefill", done, total)
-            given = {work[i][0].sequence: work[i][1][first:end] for i, first, end in step}
-            with executor.lock:  # the outputs are the executor's until the next step
-                keep(step, executor.values(given, cache, state, all_logits, options, drawing))
-            done += sum(end - first for _, first, end in step)
-    except BaseException:
-        _rewind(work, before)
-        raise
+    for step in _steps(lengths, executor.n_batch):
+        if cancelled():
+            return False
+        tell("prefill", done, total)
+        given = {work[i][0].sequence: work[i][1][first:end] for i, first, end in step}
+        with executor.lock:  # the outputs are the executor's until the next step
+            keep(step, executor.values(given, cache, state, all_logits, options, drawing))
+        done += sum(end - first for _, first, end in step)
     tell("prefill", total, total)
     return True
-
-
-def _rewind(work: Work, lengths: Sequence[int]) -> None:
-    for (slot, _), length in zip(work, lengths, strict=True):
-        slot.rewind(
-            min(length, slot.length)
-        )  # a failed step may have taken a recurrent sequence back already

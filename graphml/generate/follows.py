@@ -12,21 +12,16 @@ from graphml.generate.sampling.candidates import Floats
 
 
 class Follows:
-    """Nothing at first. logits: float32 [n_vocab], where they were read."""
+    """Of nothing, nothing is known. logits: float32 [n_vocab], a copy, where they were read."""
 
-    def __init__(self) -> None:
-        self.logits: Floats | None = None
-        self._best: Best | None = None
+    def __init__(self, what: Floats | Best | None = None) -> None:
+        self._best = what if isinstance(what, Best) else None
+        self.logits: Floats | None = None if what is None or isinstance(what, Best) else what.copy()
 
     @property
     def known(self) -> bool:
         """Whether there is anything to choose by."""
         return self.logits is not None or self._best is not None
-
-    def put(self, what: Floats | Best | None) -> None:
-        """This is known now; None: nothing."""
-        self._best = what if isinstance(what, Best) else None
-        self.logits = None if what is None or isinstance(what, Best) else what.copy()
 
     def choose(self, params: SamplingParams, history: Sequence[int], numbers: Foreseen) -> int | None:
         """The token that follows: by the best where they tell, else by all logits. None: they are gone."""

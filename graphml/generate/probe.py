@@ -28,8 +28,9 @@ _PREFIX = "value:"
 class Probe:
     """Collects the captured values of a session's steps.
 
-    capture: names or patterns of nodes as built. patches: name or pattern -> function. history: keep the
-    values of every evaluation, not of the latest alone. A UsageError names the pattern that finds nothing.
+    capture: names or patterns of nodes as built. patches: name or pattern -> function. history: whether the
+    values of every evaluation are wanted, not of the latest alone. A UsageError names the pattern that finds
+    nothing.
     """
 
     def __init__(
@@ -39,9 +40,7 @@ class Probe:
         patches: Patches | None = None,
         history: bool = False,
     ) -> None:
-        self.captured: dict[str, Array] = {}
-        self.history: list[dict[str, Array]] = []
-        self._keep_history = history
+        self.keeps_history = history
         self._executor, self._pieces = executor, list[dict[str, Array]]()
         self._symbols: dict[str, str | None] = {}
         self.options = executor.options
@@ -77,19 +76,20 @@ class Probe:
         if self._symbols:
             self._pieces.append({name: outputs[_PREFIX + name].copy() for name in self._symbols})
 
-    def finish(self, all_logits: bool) -> None:
-        """The evaluation is done: its steps become one, along the tokens where a value has them."""
+    def finish(self, all_logits: bool) -> dict[str, Array] | None:
+        """What an evaluation that is done gave: its steps joined along the tokens where a value has them.
+
+        None where nothing is captured.
+        """
         if not self._pieces:
-            return
+            return None
         joined = ("T", "O") if all_logits else ("T",)
-        self.captured = {
+        return {
             name: concatenate([piece[name] for piece in self._pieces])
             if symbol in joined and len(self._pieces) > 1
             else self._pieces[-1][name]
             for name, symbol in self._symbols.items()
         }
-        if self._keep_history:
-            self.history.append(self.captured)
 
     def close(self) -> None:
         """Give back the programs that no other session can use."""

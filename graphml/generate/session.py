@@ -20,15 +20,15 @@ from graphml.engine.slots import Slot, make_slots
 from graphml.errors import UsageError
 from graphml.generate.ahead import Ahead, steps_ahead
 from graphml.generate.arguments import count_or_none, count_up_to, seed_or_drawn
+from graphml.generate.committed import Captured, Committed, Evaluation
 from graphml.generate.evaluation import Floats, check_continues, evaluate, evaluate_best, never
 from graphml.generate.follows import Follows
 from graphml.generate.probe import Probe
-from graphml.generate.sampling import Best, Foreseen, SamplingParams, checked_params, may_decide
+from graphml.generate.sampling import Foreseen, SamplingParams, checked_params, may_decide
 from graphml.generate.source import read_source
 from graphml.generate.stats import Meter, Stats
 from graphml.generate.tokenizer import Tokenizer
 from graphml.generate.tokens import GeneratedText, Ids, Token, check_room, check_stop, checked_ids
-from graphml.ir.op import Array
 
 StopReason: TypeAlias = Literal["end", "stop", "length", "context", "cancel"]
 _NO_LOGITS: Floats = np.empty(0, np.float32)
@@ -58,36 +58,38 @@ class Session:
         self.stop_reason: StopReason | None = None
         self._executor, self._tokenizer, self._progress = executor, tokenizer, progress
         self._probe = probe or Probe(executor)
-        self.source: list[int] = []
-        self._tokens: list[int] = []  # the cache may lack the last: it is evaluated when something follows
-        self._follows = Follows()  # after the last token, if all are evaluated
         self._ahead: Ahead | None = None
         self._cancelled = threading.Event()
         self._turn = 0
         self.chooses = SamplingParams()  # by what the latest generation chooses
         self.meter = Meter()
         self.set_seed(seed)
-        self._slot: Slot | None = slot or make_slots(executor, self._probe.options, n_ctx)[0]
+        self._held = Committed(slot or make_slots(executor, self._probe.options, n_ctx)[0])
 
     @property
     def n_past(self) -> int:
         """How many tokens the session holds: all that were evaluated or given out."""
-        return len(self._tokens)
+        return len(self._held)
 
     @property
     def tokens(self) -> list[int]:
         """The ids that the session holds, in order."""
-        return list(self._tokens)
+        return self._held.ids
 
     @property
-    def captured(self) -> dict[str, Array]:
+    def source(self) -> list[int]:
+        """The ids of the source text that an encoder has read."""
+        return list(self._held.latest.source)
+
+    @property
+    def captured(self) -> Captured:
         """Name -> array of the latest evaluation, one row a token where the value has one."""
-        return self._probe.captured
+        return self._held.latest.captured
 
     @property
-    def history(self) -> list[dict[str, Array]]:
+    def history(self) -> list[Captured]:
         """What was captured by each evaluation, first to latest; empty unless it was asked for."""
-        return self._probe.history
+        return list(self._held.latest.history)
 
     @property
     def stats(self) -> Stats:
@@ -104,7 +106,8 @@ class Session:
 
         With all_logits, those after each: float32 [len(ids), n_vocab]. The array is the caller's own. A
         prompt and a single token are the same to it. Raises UsageError for ids that are none and
-        ContextFullError without room; after an error the session is as it was.
+        ContextFullError without room; after an error the session is as it was. Ctrl-C may come when all is
+        done: then it holds the ids, as `tokens` says.
         """
         checked = checked_ids(ids, self.n_vocab, some=True)
         self.begin()
@@ -122,56 +125,47 @@ class Session:
 
     def _read(self, ids: list[int]) -> None:
         check_source(self._executor, len(ids), self.n_ctx)
-        self._follows.put(None)
-        self.source, self._tokens = [], []
+        before = self._held.begin_source()
         read_source(self._executor, self.slot(), ids, self.meter)
-        self.source = ids
+        self._held.commit_source(before, ids)
 
     def _opening(self, ids: list[int]) -> list[int]:
         if not self._executor.encodes:
             return ids
         if ids:
             self._read(ids)
-        return [] if self._tokens else checked_ids([self._executor.config.start_token], self.n_vocab)
+        return [] if self.n_past else checked_ids([self._executor.config.start_token], self.n_vocab)
 
     def rewind(self, n_past: int) -> None:
         """Forget all tokens but the first `n_past`; UsageError unless the session holds as many."""
-        kept = count_up_to("n_past", n_past, len(self._tokens), "what the session holds")
+        kept = count_up_to("n_past", n_past, self.n_past, "what the session holds")
         self._turn += 1
-        if kept == len(self._tokens):
-            return
-        slot = self.slot()
-        if kept < slot.length:
-            slot.rewind(kept)
-            self._follows.put(None)
-        del self._tokens[kept:]
+        if kept < self.n_past:
+            self.slot()
+            self._held.rewind(kept)
 
     def sample(self, params: SamplingParams | None = None) -> int:
         """Choose the id that follows the session's tokens; it is not appended (see `eval`).
 
         Penalties look at the session's tokens. UsageError for a session that holds none.
         """
-        slot = self.slot()
+        self.slot()
         params = checked_params(params)
-        if not self._tokens:
+        if not self.n_past:
             raise UsageError("sample: wanted a session that holds tokens; evaluate some first")
-        if not self._known:
-            if slot.length == len(self._tokens):
-                slot.rewind(len(self._tokens) - 1)  # its logits are gone: once more
+        if not self._held.latest.follows.known:
+            self._held.last_waits()  # its logits are gone: once more
             self._evaluate([], by=params)
-        token = self._follows.choose(params, self._tokens, self.numbers)
+        token = self._chosen(params)
         if token is None:
-            slot.rewind(len(self._tokens) - 1)
+            self._held.last_waits()
             self._evaluate([])
-            token = self._follows.choose(params, self._tokens, self.numbers)
+            token = self._chosen(params)
         assert token is not None
         return token
 
-    @property
-    def _known(self) -> bool:
-        """Whether what follows the last token is known."""
-        slot = self._slot
-        return self._follows.known and slot is not None and slot.length == len(self._tokens)
+    def _chosen(self, params: SamplingParams) -> int | None:
+        return self._held.latest.follows.choose(params, self._held.history(), self.numbers)
 
     def reads_best(self, params: SamplingParams) -> bool:
         """Whether the best ids of a row are read where these settings choose, and not the whole row."""
@@ -179,24 +173,24 @@ class Session:
 
     def _decide(self, params: SamplingParams, max_tokens: int | None) -> int:
         """The id that follows, as `sample` has it; the step after is handed over first, where that can be."""
-        if not self._executor.gives_best or self._known or self._slot is None:
+        held = self._held
+        if not self._executor.gives_best or held.latest.follows.known:
             return self.sample(params)
         if self._ahead is None:
             self._ahead = steps_ahead(
-                self._executor, self._slot, self._probe.options, params, self.numbers, self.n_vocab
+                self._executor, self.slot(), self._probe.options, params, self.numbers, self.n_vocab
             )
         ahead = self._ahead
-        if ahead is not None and ahead.ready and self._slot.length >= len(self._tokens) - 1:
-            self._follows.put(None)
-            most = self.n_ctx - len(self._tokens)
+        if ahead is not None and ahead.ready and held.latest.n_evaluated >= self.n_past - 1:
+            most = self.n_ctx - self.n_past
             if max_tokens is not None:
                 most = min(most, max_tokens - self.meter.n_gen)
-            found = ahead.token(self._tokens, more=most > 1)
+            found = ahead.token(held, more=most > 1)
             if found is not None:
                 return found
         token = self.sample(params)
         if ahead is not None:
-            ahead.missed(self._follows.logits is not None)
+            ahead.missed(held.latest.follows.logits is not None)
         return token
 
     def generate(
@@ -214,12 +208,12 @@ class Session:
         params = checked_params(params)
         check_continues(self._executor)
         checked = checked_ids(ids, self.n_vocab)
-        if not checked and not self._tokens and not self.source:
+        if not checked and not self.n_past and not self.source:
             raise UsageError("ids: wanted at least one token id, got none, and the session holds none")
         most = count_or_none("max_tokens", max_tokens)
         check_stop(self._tokenizer, params)
         if not self._executor.encodes:
-            check_room(self.n_ctx, len(self._tokens), len(checked))
+            check_room(self.n_ctx, self.n_past, len(checked))
         self.begin()
         self.chooses = params
         return self._generate(checked, params, most, self._turn)
@@ -232,8 +226,8 @@ class Session:
         """Give the memory back; a second call does nothing."""
         self._turn += 1
         self._cancelled.set()
-        self._slot = self._ahead = None
-        self._follows.put(None)
+        self._ahead = None
+        self._held.close()
         self._probe.close()
 
     def __enter__(self) -> Session:
@@ -265,7 +259,7 @@ class Session:
                     self.stop_reason = "end" if token in ends else "stop"
                     piece = text.flush()
                 else:
-                    self._tokens.append(token)
+                    self._held.append(token)
                     piece, stopped = text.push(token)
                     if stopped:
                         self.stop_reason = "stop"
@@ -287,7 +281,7 @@ class Session:
             return "cancel"
         if max_tokens is not None and (self.meter.n_gen if n_gen is None else n_gen) >= max_tokens:
             return "length"
-        return "context" if len(self._tokens) >= self.n_ctx else None
+        return "context" if self.n_past >= self.n_ctx else None
 
     def begin(self) -> None:
         """A new use: what ran before is over, figures and reasons start anew."""
@@ -301,7 +295,7 @@ class Session:
     def _compile(self, count: int, all_logits: bool = False) -> None:
         """Have the program for so many ids ready, so that the meter counts only its running."""
         slot = self.slot()
-        waiting = count + len(self._tokens) - slot.length
+        waiting = count + self.n_past - slot.length
         self._executor.compiled_for(waiting, len(slot.cache.lengths), all_logits, self._probe.options)
 
     def _evaluate(self, ids: list[int], all_logits: bool = False, by: SamplingParams | None = None) -> Floats:
@@ -310,39 +304,36 @@ class Session:
         by: what the next token is chosen by. Where the best tell, these alone are read and an empty array
         comes back, as of an evaluation of ids that was cancelled.
         """
-        slot, probe = self.slot(), self._probe
+        evaluation, probe = self.evaluation(ids), self._probe
         probe.begin()
-        work = [(slot, self.waiting(ids))]
+        work = [(evaluation.slot, evaluation.waiting)]
         cancelled = self._cancelled.is_set if by is not None and ids else never
         common = self._executor, work, self.n_vocab, probe.options
         if by is not None and self.reads_best(by):
             drawing = [(by, self.numbers)]
             for one in evaluate_best(*common, drawing, probe.take, cancelled, self._progress):
-                probe.finish(all_logits)
-                self.accept(ids, one)
+                self.commit(evaluation, Follows(one), all_logits)
             return _NO_LOGITS
         found = evaluate(*common, all_logits, probe.take, cancelled, self._progress)
         if not found:
             return _NO_LOGITS
-        probe.finish(all_logits)
-        self.accept(ids, found[0][-1])
+        self.commit(evaluation, Follows(found[0][-1]), all_logits)
         return found[0][-len(ids) :] if all_logits else found[0][0]
 
-    def waiting(self, ids: list[int]) -> Array:
-        """The session's tokens that are not evaluated yet, and `ids`: what the next evaluation takes."""
-        slot = self.slot()
-        check_room(self.n_ctx, len(self._tokens), len(ids))
-        return np.asarray(self._tokens[slot.length :] + ids, np.int32)
+    def evaluation(self, ids: list[int]) -> Evaluation:
+        """Begin to evaluate the tokens that are not evaluated yet, and `ids`; `commit` ends it."""
+        self.slot()
+        return self._held.begin(self.n_ctx, ids)
 
-    def accept(self, ids: list[int], follows: Floats | Best) -> None:
-        """All tokens and `ids` are evaluated now, and these are the logits after the last, or the best."""
-        self._tokens += ids
-        self._follows.put(follows)
+    def commit(self, done: Evaluation, follows: Follows, all_logits: bool = False) -> None:
+        """All tokens and the evaluation's ids are evaluated now, and this is known of what follows."""
+        probe = self._probe
+        self._held.commit(done, follows, probe.finish(all_logits), probe.keeps_history)
 
     def slot(self) -> Slot:
         """Where the session's keys and values lie, nothing being ahead; UsageError once it is closed."""
-        if self._slot is None or self._executor.closed:
+        if self._held.closed or self._executor.closed:
             raise UsageError("the session, or its model, was closed")
         if self._ahead is not None:
             self._ahead.drop()
-        return self._slot
+        return self._held.rolled_back()

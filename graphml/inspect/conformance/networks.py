@@ -148,7 +148,7 @@ def _steps(
     weights = {name: _weight(node) for name, node in plain[1].leaves("weight").items()}
     programs = {most: compile_graph(graph, backend, device, weights) for most, graph in plain.items()}
     cache = PagedCache(CELLS, BLOCK)
-    cache._free.reverse()  # no block lies where its number would put it
+    cache.block_order = cache.block_order[::-1]  # no block lies where its number would put it
     state, kept = None, dict[str, Array]()
     for i, (count, most) in enumerate(STEPS):
         compiled = programs[most]

@@ -1,0 +1,147 @@
+"""A device whose logits are a function of exactly the ids in the cells and states that a step reads.
+
+So the slightest difference between what a session says that it holds and what its cache holds is another
+row of logits, and a step takes microseconds. Graphs, executor, cache and sessions are the real ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from graphml_reference.device import ReferenceDevice
+
+import graphml
+from graphml.backend import Plan, Progress, State
+from graphml.ir.graph import Graph
+from graphml.ir.interpreter import evaluate
+from graphml.ir.op import Array
+from graphml.ir.shape import bounds, resolve
+
+NO_SOURCE: tuple[int, ...] = ()
+
+
+@lru_cache(maxsize=1 << 14)
+def row_of(source: tuple[int, ...], ids: tuple[int, ...], n_vocab: int) -> Array:
+    """The logits after these ids, float32 [n_vocab]."""
+    return np.random.default_rng([len(source), *source, *ids]).standard_normal(n_vocab, np.float32)
+
+
+class RememberingState:
+    """Which id is in which cell, and of a recurrent sequence all ids since its position 0."""
+
+    n_bytes = 0
+
+    def __init__(self, n_cells: int, n_sequences: int) -> None:
+        self.cells = np.full(n_cells, -1, np.int64)
+        self.source = np.full(n_cells, -1, np.int64)
+        self.seen: list[tuple[int, ...]] = [()] * n_sequences
+
+    def array(self, name: str) -> Array:
+        """Not asked for."""
+        raise KeyError(name)
+
+
+class RememberingProgram:
+    """Writes the ids to cells and states, reads them back from there, and makes rows of what it has read."""
+
+    runs_ahead = True
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self.inputs = {
+            name: np.zeros(bounds(node.shape), node.dtype.numpy)
+            for name, node in graph.leaves("input").items()
+        }
+        self._recurrent = any(node.op.recurrent for node in graph.nodes)
+        self._latest: dict[str, Array] = {}
+
+    def run(self, dims: Mapping[str, int], state: State) -> dict[str, Array]:
+        """Run one step."""
+        assert isinstance(state, RememberingState)
+        encoder = "embeddings" in self._graph.outputs
+        rows = [self._token(t, state, encoder) for t in range(dims["T"])]
+        if encoder:
+            return {"embeddings": np.zeros((dims["T"], 1), np.float32)}
+        n_vocab = int(resolve(self._graph.outputs["logits"].shape, dims)[-1])
+        picked = self.inputs["wanted"][: dims["O"]] if "wanted" in self.inputs else range(dims["T"])
+        logits = np.stack([row_of(*rows[row], n_vocab) for row in picked])
+        self._latest = self._outputs(logits, dims)
+        return self._latest
+
+    def begin(
+        self, dims: Mapping[str, int], state: State, fed: Mapping[str, str], wanted: Sequence[str]
+    ) -> Callable[[], Mapping[str, Array]]:
+        """Run one step at once; see `graphml.backend.AheadProgram`."""
+        for name, output in fed.items():
+            self.inputs[name][:1] = self._latest[output][:1]
+        made = self.run(dims, state)
+        return lambda: {name: made[name] for name in wanted}
+
+    def _token(
+        self, t: int, state: RememberingState, encoder: bool
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The source and the ids that token `t` sees."""
+        given = {name: array[t] for name, array in self.inputs.items() if name in PER_TOKEN}
+        token, position = int(given["tokens"]), int(given.get("positions", 0))
+        sequence = int(given.get("sequences", 0))
+        if self._recurrent:
+            state.seen[sequence] = (*(state.seen[sequence] if position else ()), token)
+        if "cells" not in self.inputs:
+            return NO_SOURCE, state.seen[sequence]
+        cells = state.source if encoder else state.cells
+        cells[given["cells"]] = token
+        if encoder:
+            return NO_SOURCE, NO_SOURCE
+        ids = self._read(cells, "block_table", sequence, position + 1)
+        if self._recurrent:
+            assert ids == state.seen[sequence]
+        if "source_table" not in self.inputs:
+            return NO_SOURCE, ids
+        count = int(self.inputs["source_lengths"][sequence])
+        return self._read(state.source, "source_table", sequence, count), ids
+
+    def _read(self, cells: Array, table: str, sequence: int, count: int) -> tuple[int, ...]:
+        size = 32
+        places = self.inputs[table][sequence].astype(np.int64)
+        at = np.arange(count)
+        return tuple(cells[places[at // size] * size + at % size].tolist())
+
+    def _outputs(self, logits: Array, dims: Mapping[str, int]) -> dict[str, Array]:
+        """The logits, and what the graph makes of them."""
+        values = {self._graph.outputs["logits"]: logits}
+        for node in self._graph.nodes:
+            if node.op.name == "input" and node.name in self.inputs:
+                values[node] = self.inputs[node.name][tuple(map(slice, resolve(node.shape, dims)))]
+            elif node.name.startswith("candidates."):
+                values[node] = evaluate(node, values)
+        return {name: values[node] for name, node in self._graph.outputs.items()}
+
+
+PER_TOKEN = ("tokens", "positions", "sequences", "cells")
+
+
+class RememberingDevice(ReferenceDevice):
+    """See above."""
+
+    def lower(  # type: ignore[override]
+        self, graph: Graph, plan: Plan, weights: Mapping[str, Array], progress: Progress
+    ) -> RememberingProgram:
+        """The graph as it is, of which only inputs and outputs count."""
+        return RememberingProgram(graph)
+
+    def state(self, graph: Graph, dims: Mapping[str, int]) -> RememberingState:  # type: ignore[override]
+        """Nothing is remembered yet."""
+        return RememberingState(dims["C"], dims["S"])
+
+
+def load(path: Path, reads_back: bool = False, n_batch: int = 8) -> graphml.Model:
+    """A model on this device. reads_back: as a GPU, which gives the best of a row and runs ahead."""
+    model = graphml.load(path, backend="reference", n_batch=n_batch, kv="f32")
+    executor = model.executor
+    executor.device = RememberingDevice()
+    executor.backend = replace(executor.backend, reads_back=reads_back)
+    return model
