@@ -8,11 +8,12 @@ messages and the text that they become; knows nothing of files, backends or term
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from os.path import commonprefix
 from typing import Any
 
-from graphml.errors import UsageError
+from graphml.errors import ContextFullError, UsageError
 from graphml.generate.arguments import text_of
 from graphml.generate.chat_template import ChatTemplate
 from graphml.generate.messages import Message, checked_messages
@@ -26,6 +27,18 @@ OPEN, CLOSE = "\ufdd0", "\ufdd1"
 _FENCED = re.compile(f"{OPEN}([^{OPEN}{CLOSE}]*){CLOSE}")
 _FENCES = re.compile(f"[{OPEN}{CLOSE}]")
 FENCED_ROLES = ("user", "assistant")
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A rendered text and the ids that stand for it, whatever the session holds meanwhile.
+
+    places: (characters, ids) pairs: so many ids stand for so many characters.
+    """
+
+    text: str = ""
+    ids: tuple[int, ...] = ()
+    places: tuple[tuple[int, int], ...] = ((0, 0),)
 
 
 class Chat:
@@ -50,9 +63,7 @@ class Chat:
         self._variables = dict(variables or {})
         self._messages: list[Message] = []
         self._system = text_of("system", system)
-        # The rendered text that the session has seen, and places in it where so many tokens stand for it.
-        self._seen = ""
-        self._places: list[tuple[int, int]] = [(0, 0)]
+        self._seen = _Seen()
         self.reset()
 
     @property
@@ -93,6 +104,13 @@ class Chat:
         del self._messages[index:]
         return removed
 
+    def take_back(self) -> list[str]:
+        """Take the user's messages that have no answer yet out of the history; gives their texts."""
+        taken: list[str] = []
+        while self._messages and self._messages[-1]["role"] == "user":
+            taken.insert(0, self._messages.pop()["content"])
+        return taken
+
     def render_turn(self) -> str:
         """Return the text that the next answer begins from: what the session has not seen yet, to the letter.
 
@@ -108,7 +126,8 @@ class Chat:
     def stream(self, params: SamplingParams | None = None) -> Iterator[str]:
         """Generate the answer piece by piece; an answer that is broken off is kept as far as it went.
 
-        After an error the history is as before, and the answer can be asked for again.
+        After an error the history is as before, and the answer can be asked for again; but messages that the
+        context has no room for are taken out of it: a ContextFullError says how long they are.
         """
         if not self._messages or self._messages[-1]["role"] == "assistant":
             raise UsageError("chat: wanted a message to answer; add one with add_user(text)")
@@ -123,13 +142,12 @@ class Chat:
         return self._replace(params or SamplingParams())
 
     def _replace(self, params: SamplingParams) -> Iterator[str]:
-        index = self._last_of_user("regenerate") + 1
-        replaced = self._messages[index:]
-        del self._messages[index:]
+        before = list(self._messages)
+        del self._messages[self._last_of_user("regenerate") + 1 :]
         try:
             yield from self._stream(params)
         except Exception:
-            self._messages += replaced
+            self._messages = before
             raise
 
     def _last_of_user(self, method: str) -> int:
@@ -153,14 +171,14 @@ class Chat:
             raise
         finally:
             if not failed:
-                self._keep(whole, "".join(answer))
+                self._keep("".join(answer))
 
-    def _keep(self, whole: str, answer: str) -> None:
+    def _keep(self, answer: str) -> None:
         self._messages.append({"role": "assistant", "content": answer})
-        self._seen = whole + answer
         if self.session.stop_reason in ("end", "length", "context"):
             # Otherwise the last tokens may stand for more than the text that was let out.
-            self._places.append((len(self._seen), self.session.n_past))
+            text, ids = self._seen.text + answer, tuple(self.session.tokens)
+            self._seen = _Seen(text, ids, (*self._seen.places, (len(text), len(ids))))
 
     def _render(self) -> str:
         messages = [
@@ -170,25 +188,34 @@ class Chat:
         return self.template.render(messages, add_generation_prompt=True, **self._variables)
 
     def _place(self, whole: str) -> tuple[int, int]:
-        """The last known place, (characters, tokens), up to which the session has seen this text."""
-        common = len(commonprefix([self._seen, whole]))  # noqa: RUF071 - of texts, letter by letter
-        return max(place for place in self._places if place[0] <= common)
+        """The last place, (characters, tokens), up to which the session holds the ids of this text."""
+        common = len(commonprefix([self._seen.text, whole]))  # noqa: RUF071 - of texts, letter by letter
+        held = _shared(self._seen.ids, self.session.tokens)
+        return max(place for place in self._seen.places if place[0] <= common and place[1] <= held)
 
     def _rewind_to_new(self, whole: str) -> list[int]:
         """Rewind the session to what it shares with the text, and return the ids that are new."""
         characters, n_past = self._place(whole)
         ids = self._encode(whole[characters:], begins=n_past == 0)
-        place = (len(whole), n_past + len(ids))
-        shared = 0
+        self._check_room(n_past + len(ids))
         # The session may hold more of them already; the last is left, as logits come from evaluating.
-        for known, new in zip(self.session.tokens[n_past:], ids[:-1], strict=False):
-            if known != new:
-                break
-            shared += 1
+        shared = _shared(self.session.tokens[n_past:], ids[:-1])
+        places = (*(one for one in self._seen.places if one[0] <= characters), (len(whole), n_past + len(ids)))
+        self._seen = _Seen(whole, (*self._seen.ids[:n_past], *ids), places)
         self.session.rewind(n_past + shared)
-        self._places = [one for one in self._places if one[0] <= characters] + [place]
-        self._seen = whole
         return ids[shared:]
+
+    def _check_room(self, total: int) -> None:
+        """Take the unanswered messages back if the conversation has no room for a token of an answer."""
+        if total < self.session.n_ctx:
+            return
+        taken = [self._fenced(text) for text in self.take_back()]
+        n_message = min(sum(len(self._encode(text, begins=False)) for text in taken), total)
+        raise ContextFullError(
+            f"the message has {n_message} tokens; the context holds {self.session.n_ctx}, of which "
+            f"{total - n_message} are used, and an answer needs room too: the message was taken back. Shorten "
+            "it, begin anew, or give a longer context (--ctx; n_ctx in Python) if the model allows"
+        )
 
     def _encode(self, text: str, begins: bool) -> list[int]:
         ids: list[int] = []
@@ -215,3 +242,13 @@ class Chat:
             return content
         longest_first = sorted(spelled, key=lambda text: (-len(text), text))
         return re.sub("|".join(map(re.escape, longest_first)), rf"{OPEN}\g<0>{CLOSE}", content)
+
+
+def _shared(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many ids both begin with."""
+    count = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count

@@ -177,13 +177,15 @@ def test_chat_talks_line_by_line(path: Path) -> None:
     assert "unknown command /nonsense" in done.stderr
 
 
-def test_chat_survives_an_error_and_ends_with_the_input(path: Path) -> None:
+def test_chat_goes_on_after_a_message_too_long_and_ends_with_1(path: Path) -> None:
     script = "hello " * 30 + "\nhi\n/history\n"
     done = graphml_command("chat", path, "-n", 2, "-c", 40, *REFERENCE, stdin=script, code=1)
-    assert "n_ctx = 40" in done.stderr
-    assert "\nuser: hi\nassistant: " in done.stdout
-    assert "user: hello" not in done.stdout
-    assert done.stdout.count("\n") >= 2
+    assert "the message has 59 tokens; the context holds 40" in done.stderr
+    assert "--ctx" in done.stderr
+    assert "is full" not in done.stderr
+    assert done.stderr.count("graphml:") == 1
+    assert "user: hi\n" in done.stdout
+    assert "hello" not in done.stdout
 
 
 def test_info_tells_metadata_tensors_and_mix(path: Path) -> None:

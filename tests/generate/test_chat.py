@@ -154,16 +154,79 @@ def test_an_answer_cut_at_a_stop_string_goes_on_right(model: graphml.Model) -> N
     assert model.decode(chat.session.tokens).startswith(first + "<|im_end|>\n<|im_start|>user\nworld")
 
 
-def test_an_error_leaves_the_history_as_it_was(model: graphml.Model) -> None:
-    chat = model.chat(max_new=4, n_ctx=40)
-    chat.add_user("hello " * 20)
-    before = chat.history
-    with pytest.raises(graphml.ContextFullError, match="n_ctx = 40"):
-        chat.respond()
-    assert chat.history == before
-    chat.reset()
+def test_a_message_too_long_is_refused_whole(model: graphml.Model) -> None:
+    """It is taken out of the history, and the conversation goes on as if it had never been said."""
+    chat, other = (model.chat(max_new=4, n_ctx=100, seed=3) for _ in range(2))
+    for one in (chat, other):
+        one.add_user("hello")
+        one.respond(PARAMS)
+    before, tokens = chat.history, chat.session.tokens
+    around = "<|im_end|>\n<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n"
+    n_used = len(tokens) + len(model.encode(around, False, True))
+    for text in ("hello " * 100, "world " * 200):
+        chat.add_user(text)
+        n_message = len(model.encode(text, False))
+        says = f"message has {n_message} tokens; .* holds 100, of which {n_used} are used.*--ctx; n_ctx"
+        with pytest.raises(graphml.ContextFullError, match=says):
+            chat.respond()
+        assert chat.history == before
+        assert chat.session.tokens == tokens
+    for one in (chat, other):
+        one.add_user("world")
+    assert chat.respond(PARAMS) == other.respond(PARAMS)
+    assert chat.session.tokens == other.session.tokens
+
+
+def test_a_message_leaves_room_for_an_answer(model: graphml.Model) -> None:
+    chat = model.chat()
     chat.add_user("hello")
-    assert isinstance(chat.respond(), str)
+    n_turn = len(model.encode(chat.render_turn(), False, True))
+    tight = model.chat(n_ctx=n_turn)
+    tight.add_user("hello")
+    with pytest.raises(graphml.ContextFullError, match="an answer needs room too"):
+        tight.respond()
+    assert tight.history == []
+    enough = model.chat(n_ctx=n_turn + 1)
+    enough.add_user("hello")
+    enough.respond(PARAMS)
+    assert enough.session.stop_reason == "context"
+
+
+def test_another_error_leaves_the_history_as_it_was(
+    model: graphml.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat, plain = (model.chat(max_new=4, n_ctx=64) for _ in range(2))
+    plain.add_user("hello")
+    chat.add_user("hello")
+    before = chat.history
+
+    def fails(*arguments: Any, **options: Any) -> Any:
+        raise graphml.BackendError("broken")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(model.executor, "values", fails)
+        with pytest.raises(graphml.BackendError, match="broken"):
+            chat.respond()
+    assert chat.history == before
+    assert chat.respond() == plain.respond()  # and the answer can be asked for again
+    chat.add_user("world")
+    assert chat.take_back() == ["world"]
+    assert chat.take_back() == []
+
+
+def test_a_session_that_was_used_meanwhile_is_fed_what_it_lacks(model: graphml.Model) -> None:
+    chat = model.chat(max_new=4, n_ctx=100, seed=4)
+    chat.add_user("hello")
+    first = chat.render_turn()
+    answer = chat.respond(PARAMS)
+    chat.session.rewind(3)
+    chat.session.eval([9, 9, 9, 9])
+    chat.add_user("world")
+    turn = chat.render_turn()
+    assert turn.startswith(first)
+    chat.respond(PARAMS)
+    assert model.decode(chat.session.tokens).startswith(turn)
+    assert answer in turn
 
 
 def test_the_last_exchange_can_be_taken_back(model: graphml.Model) -> None:
