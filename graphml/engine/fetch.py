@@ -112,6 +112,8 @@ def _named(model: str | os.PathLike[str] | None) -> Path | str:
     """A path that is there, or else a short name or a reference of the hub; UsageError for another text."""
     if model is None:
         return DEFAULT_MODEL
+    if not isinstance(model, (str, os.PathLike)):
+        raise UsageError(f"model: wanted a path, a short name or user/repo, got {model!r}")
     text = os.fspath(model)
     path = Path(text)
     with contextlib.suppress(OSError):  # longer than any file's name

@@ -21,6 +21,7 @@ from graphml.generate.sampling import (
     decides_always,
     draw_settings,
     draws_row,
+    flaw_of,
     sampler_of,
 )
 
@@ -76,7 +77,7 @@ class Ahead:
         token = sampler.sample_best(best, self._numbers)
         if self._of_row:
             self._rows_along = _ROWS_AFTER_EDGE if token is None else max(self._rows_along - 1, 0)
-        if token is None and "logits" in outputs:
+        if token is None and "logits" in outputs and flaw_of(outputs["logits"][0]) is None:
             token = sampler.sample(outputs["logits"][0], (), self._numbers)
         self.ready = token == int(outputs[DRAWN][0])
         if not self.ready:

@@ -6,8 +6,10 @@ Knows values alone; the callers know what they mean.
 from __future__ import annotations
 
 import operator
+import os
 import secrets
-from typing import SupportsIndex
+from collections.abc import Iterable, Mapping
+from typing import Any, SupportsIndex
 
 from graphml.errors import UsageError
 
@@ -55,6 +57,30 @@ def text_of(name: str, value: object) -> str:
     """Return the value if it is a text; UsageError for all else, bytes too."""
     if not isinstance(value, str):
         raise UsageError(f"{name}: wanted text, got {type(value).__name__}")
+    return value
+
+
+def items_of(name: str, value: Any, wanted: str) -> list[Any]:
+    """Return what an iterable gives; UsageError for all else, and for texts and bytes."""
+    try:
+        if not isinstance(value, (str, bytes)) and isinstance(value, Iterable):
+            return list(value)
+    except TypeError:  # an array of no dimensions has the method and refuses
+        pass
+    raise UsageError(f"{name}: wanted {wanted}, got {value!r}")
+
+
+def mapping_of(name: str, value: Any, wanted: str) -> Mapping[Any, Any]:
+    """Return the value if it is a mapping; UsageError for all else."""
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{name}: wanted {wanted}, got {value!r}")
+    return value
+
+
+def path_of(name: str, value: Any) -> str | os.PathLike[str]:
+    """Return the value if it is a path; UsageError for all else, bytes too."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise UsageError(f"{name}: wanted a path, got {value!r}")
     return value
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from graphml.engine.executor import Executor
 from graphml.errors import UsageError
+from graphml.generate.arguments import items_of
 from graphml.generate.evaluation import Floats, evaluate, evaluate_best
 from graphml.generate.follows import Follows
 from graphml.generate.sampling import Best, SamplingParams
@@ -109,6 +110,7 @@ class Batch:
                 self._evaluate(going_on, [[] for _ in going_on], best)
 
     def _for_each(self, name: str, given: Sequence[T]) -> Sequence[T]:
+        given = items_of(name, given, f"one for each of {len(self)} sessions")
         if len(given) != len(self):
             raise UsageError(f"{name}: wanted one for each of {len(self)} sessions; got {len(given)}")
         return given

@@ -14,7 +14,7 @@ from os.path import commonprefix
 from typing import Any
 
 from graphml.errors import ContextFullError, UsageError
-from graphml.generate.arguments import text_of
+from graphml.generate.arguments import mapping_of, text_of
 from graphml.generate.chat_template import ChatTemplate
 from graphml.generate.messages import Message, checked_messages
 from graphml.generate.sampling import SamplingParams
@@ -60,7 +60,7 @@ class Chat:
     ) -> None:
         self.session, self.template, self.max_new = session, template, max_new
         self._tokenizer = tokenizer
-        self._variables = dict(variables or {})
+        self._variables = dict(mapping_of("variables", variables or {}, "a mapping from names to values"))
         self._messages: list[Message] = []
         self._system = text_of("system", system)
         self._seen = _Seen()
@@ -200,8 +200,9 @@ class Chat:
         self._check_room(n_past + len(ids))
         # The session may hold more of them already; the last is left, as logits come from evaluating.
         shared = _shared(self.session.tokens[n_past:], ids[:-1])
-        places = (*(one for one in self._seen.places if one[0] <= characters), (len(whole), n_past + len(ids)))
-        self._seen = _Seen(whole, (*self._seen.ids[:n_past], *ids), places)
+        kept = [place for place in self._seen.places if place[0] <= characters]
+        known = (*self._seen.ids[:n_past], *ids)
+        self._seen = _Seen(whole, known, (*kept, (len(whole), len(known))))
         self.session.rewind(n_past + shared)
         return ids[shared:]
 
@@ -213,8 +214,8 @@ class Chat:
         n_message = min(sum(len(self._encode(text, begins=False)) for text in taken), total)
         raise ContextFullError(
             f"the message has {n_message} tokens; the context holds {self.session.n_ctx}, of which "
-            f"{total - n_message} are used, and an answer needs room too: the message was taken back. Shorten "
-            "it, begin anew, or give a longer context (--ctx; n_ctx in Python) if the model allows"
+            f"{total - n_message} are used, and an answer needs room too: the message was taken back. "
+            "Shorten it, begin anew, or give a longer context (--ctx; n_ctx in Python) if the model allows"
         )
 
     def _encode(self, text: str, begins: bool) -> list[int]:

@@ -15,7 +15,7 @@ from graphml.engine.executor import Executor
 from graphml.engine.pooling import POOLINGS
 from graphml.engine.slots import make_slots
 from graphml.errors import UsageError
-from graphml.generate.arguments import text_of
+from graphml.generate.arguments import items_of, text_of
 from graphml.generate.evaluation import Floats
 
 TOGETHER = 8
@@ -37,7 +37,10 @@ def chosen_pooling(executor: Executor, pooling: str | None) -> str:
 
 def texts_of(texts: str | Sequence[str]) -> list[str]:
     """One text or several as a list; UsageError for what is no text."""
-    return [texts] if isinstance(texts, str) else [text_of(f"texts[{i}]", one) for i, one in enumerate(texts)]
+    if isinstance(texts, str):
+        return [texts]
+    every = items_of("texts", texts, "a text or a sequence of texts")
+    return [text_of(f"texts[{i}]", one) for i, one in enumerate(every)]
 
 
 def embed_ids(

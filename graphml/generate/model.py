@@ -24,7 +24,7 @@ from graphml.engine.loading import open_executor
 from graphml.engine.memory import read_ahead
 from graphml.engine.slots import make_slots
 from graphml.errors import TemplateError, TokenizerError, UsageError
-from graphml.generate.arguments import whole_number
+from graphml.generate.arguments import path_of, text_of, whole_number
 from graphml.generate.batch import Batch
 from graphml.generate.chat import Chat
 from graphml.generate.chat_template import ChatTemplate, template_names, template_source
@@ -90,7 +90,9 @@ def load(
     Raises a GraphmlError: WeightsError for a bad file, ArchitectureError, BackendError, UsageError for an
     argument, DownloadError.
     """
-    report = progress or no_progress
+    report = no_progress if progress is None else progress
+    if not callable(report):
+        raise UsageError(f"progress: wanted a function of (what, done, total), got {progress!r}")
     options = CompileOptions(fuse, place=place, strict=strict)
     options.fusions()  # a wrong name is told before anything is fetched
     checked(quant)
@@ -98,7 +100,7 @@ def load(
     threads = None if threads is None else _count("threads", threads)
     n_batch = _count("n_batch", n_batch)
     found = fetch.resolve(path, lambda done, total: report("download", done, total or 0), offline)
-    arch_file = None if arch is None else Path(arch)
+    arch_file = None if arch is None else Path(path_of("arch", arch))
     executor = open_executor(
         found, backend, threads, arch_file, kv, n_batch, report, options, quant, residence, tuned, gpu_layers
     )
@@ -319,7 +321,7 @@ class Model:
 def _tokenizer(metadata: Metadata, pre: str | None) -> Tokenizer | None:
     if metadata.text(VOCABULARY_KEY, NO_VOCABULARY[0]) in NO_VOCABULARY:
         return None
-    return tokenizer_of(metadata, pre)
+    return tokenizer_of(metadata, None if pre is None else text_of("pre", pre))
 
 
 def _no_tokenizer(metadata: Metadata) -> str:
@@ -334,7 +336,7 @@ def _spelled(tokenizer: Tokenizer, token: int | None) -> str | None:
 def _template_text(template: AnyPath | None) -> str | None:
     if template is None or isinstance(template, str):
         return template
-    path = Path(template)
+    path = Path(path_of("template", template))
     try:
         if path.stat().st_size > LARGEST_TEMPLATE_BYTES:
             raise TemplateError(f"{path}: wanted a template of at most {LARGEST_TEMPLATE_BYTES} bytes")

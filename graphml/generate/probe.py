@@ -14,6 +14,7 @@ from numpy import concatenate
 
 from graphml.engine.executor import Executor
 from graphml.errors import UsageError
+from graphml.generate.arguments import items_of, mapping_of, text_of
 from graphml.ir.op import Array
 from graphml.ir.shape import Symbol
 from graphml.passes.patch import Function, Patch, patch, values
@@ -44,14 +45,17 @@ class Probe:
         self._executor, self._pieces = executor, list[dict[str, Array]]()
         self._symbols: dict[str, str | None] = {}
         self.options = executor.options
-        if not capture and not patches:
-            return
-        made = tuple(
-            Patch(pattern, _callable(pattern, function)) for pattern, function in (patches or {}).items()
+        wanted = [capture] if isinstance(capture, str) else items_of("capture", capture, "names or patterns")
+        functions = mapping_of(
+            "patch", {} if patches is None else patches, "a mapping from names to functions"
         )
+        if not wanted and not functions:
+            return
+        made = tuple(Patch(pattern, _callable(pattern, function)) for pattern, function in functions.items())
         graph = patch(executor.build(1, 1), made)
         known = {node.name: node for node in values(graph)}
-        for pattern in [capture] if isinstance(capture, str) else capture:
+        for one in wanted:
+            pattern = text_of("capture", one)
             hits = [pattern] if pattern in known else fnmatch.filter(known, pattern)
             if not hits:
                 raise UsageError(

@@ -17,14 +17,14 @@ from graphml.engine.candidates import N_BEST
 from graphml.engine.encoding import check_source
 from graphml.engine.executor import Executor
 from graphml.engine.slots import Slot, make_slots
-from graphml.errors import UsageError
+from graphml.errors import UsageError, WeightsError
 from graphml.generate.ahead import Ahead, steps_ahead
 from graphml.generate.arguments import count_or_none, count_up_to, seed_or_drawn
 from graphml.generate.committed import Captured, Committed, Evaluation
 from graphml.generate.evaluation import Floats, check_continues, evaluate, evaluate_best, never
 from graphml.generate.follows import Follows
 from graphml.generate.probe import Probe
-from graphml.generate.sampling import Foreseen, SamplingParams, checked_params, may_decide
+from graphml.generate.sampling import Foreseen, SamplingParams, checked_params, flaw_of, may_decide
 from graphml.generate.source import read_source
 from graphml.generate.stats import Meter, Stats
 from graphml.generate.tokenizer import Tokenizer
@@ -147,7 +147,8 @@ class Session:
     def sample(self, params: SamplingParams | None = None) -> int:
         """Choose the id that follows the session's tokens; it is not appended (see `eval`).
 
-        Penalties look at the session's tokens. UsageError for a session that holds none.
+        Penalties look at the session's tokens. UsageError for a session that holds none; WeightsError where
+        the model's logits are no numbers.
         """
         self.slot()
         params = checked_params(params)
@@ -165,7 +166,18 @@ class Session:
         return token
 
     def _chosen(self, params: SamplingParams) -> int | None:
-        return self._held.latest.follows.choose(params, self._held.history(), self.numbers)
+        follows = self._held.latest.follows
+        try:
+            return follows.choose(params, self._held.history(), self.numbers)
+        except UsageError:
+            flaw = None if follows.logits is None else flaw_of(follows.logits)
+            if flaw is None:
+                raise
+        raise WeightsError(
+            f"{self._executor.file.path}: the model's logits are no numbers: {flaw}. Its tensors are damaged "
+            "or not those of this architecture, or numbers leave the range of the cache's dtype (kv); "
+            "`graphml compare` shows where they begin"
+        )
 
     def reads_best(self, params: SamplingParams) -> bool:
         """Whether the best ids of a row are read where these settings choose, and not the whole row."""

@@ -45,7 +45,7 @@ class Choice:
 
 def checked(quant: str | None) -> str | None:
     """`quant` if it can be asked for; else a `UsageError` that lists what can."""
-    if quant is not None and quant not in QUANTS:
+    if quant is not None and not (isinstance(quant, str) and quant in QUANTS):
         raise UsageError(f"quant: wanted one of {', '.join(QUANTS)}; got {quant!r}")
     return quant
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,12 @@ from graphml.generate.sampling import SamplingParams, make_sampler
         ("min_keep", -2, "at least 0"),
         ("repeat_penalty", 0, "above 0"),
         ("repeat_penalty", -1.0, "at least 0"),
+        ("repeat_penalty", 1e-300, "at least 1.2e-38"),
+        ("repeat_penalty", 1e300, "at most 3.4e+38"),
+        ("temperature", 1e39, "at most 3.4e+38"),
         ("presence_penalty", math.inf, "finite"),
+        ("presence_penalty", -1e300, "float32's range"),
+        ("logit_bias", {1: 1e308}, "float32's range"),
         ("frequency_penalty", [], "finite"),
         ("penalty_last_n", -2, "at least -1"),
         ("logit_bias", [(1, 2.0)], "mapping"),
@@ -86,6 +92,32 @@ def test_unusable_logits_are_refused(temperature, logits, bias, wanted):
     sampler = make_sampler(SamplingParams(temperature=temperature, logit_bias=bias))
     with pytest.raises(UsageError, match=wanted):
         sampler.sample(np.array(logits, np.float32), [], np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"repeat_penalty": 3e38}, 2),
+        ({"repeat_penalty": 1.2e-38}, 0),
+        ({"presence_penalty": 3e38, "frequency_penalty": 3e38}, 2),
+        ({"presence_penalty": 3e38, "frequency_penalty": -3e38}, 0),
+        ({"presence_penalty": -3e38, "frequency_penalty": -3e38}, 0),
+        ({"logit_bias": {1: 3e38, 2: -3e38}}, 1),
+        ({"logit_bias": {1: 3e38, 2: -3e38}, "dynatemp_range": 0.5}, 1),
+    ],
+)
+def test_the_ends_of_the_range_neither_warn_nor_forbid(
+    temperature: float, given: dict[str, Any], wanted: int
+) -> None:
+    """Id 0 is in the history twice, the model forbids 3: what comes is what exact numbers would say."""
+    logits = np.array([2.0, 0.5, 1.9, -math.inf], np.float32)
+    sampler = make_sampler(SamplingParams(temperature=temperature, **given))
+    drawn = {sampler.sample(logits, [0, 0, 1], np.random.default_rng(seed)) for seed in range(5)}
+    assert wanted in drawn
+    assert 3 not in drawn
+    assert drawn == {wanted} or temperature > 0
+    assert not np.isnan(sampler.distribution(logits, [0, 0, 1])[1]).any()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 import graphml
 from graphml import SamplingParams
+from tests import tiny_model
 from tests.generate.tokens import ONLY_A, greedy_ids
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
@@ -177,3 +180,63 @@ def test_stories_from_the_llama2c_file() -> None:
         session = model.session()
         pieces = [token.piece for token in session.generate(model.encode(""), SamplingParams(), 24)]
     assert "".join(pieces).startswith("Once upon a time, there was a little girl named Lily.")
+
+
+@pytest.mark.parametrize("reads_back", [False, True])
+@pytest.mark.parametrize("flaw", [np.nan, np.inf])
+def test_logits_that_are_no_numbers_are_the_files_fault(
+    tmp_path: Path, flaw: float, reads_back: bool
+) -> None:
+    """One number of a norm is damaged. reads_back: as on a GPU, which gives the best of a row."""
+    path = tiny_model.write(tmp_path / "damaged.gguf")
+    whole = path.read_bytes()
+    ones = np.ones(tiny_model.WIDTH, np.float32).tobytes()
+    at = whole.rindex(ones)
+    path.write_bytes(whole[:at] + np.float32(flaw).tobytes() + whole[at + 4 :])
+    with graphml.load(path, "reference", kv="f32") as model, np.errstate(all="ignore"):
+        model.executor.backend = replace(model.executor.backend, reads_back=reads_back)
+        for params in (SamplingParams(), SamplingParams(temperature=0.8), SamplingParams(top_k=3)):
+            session = model.session(n_ctx=16)
+            with pytest.raises(graphml.WeightsError, match=r"damaged\.gguf: .* are no numbers"):
+                list(session.generate([4, 5], params, 2))
+            with pytest.raises(graphml.WeightsError, match="no numbers"):
+                session.sample(params)
+        session.rewind(0)
+        session.eval([4])
+        nothing_left = SamplingParams(logit_bias=dict.fromkeys(range(model.n_vocab), -np.inf))
+        with pytest.raises(graphml.WeightsError, match="no numbers"):
+            session.sample(nothing_left)
+
+
+WRONG = (5, -1, 1.5, [None], object(), np.array(3), True, float("nan"), b"x")
+
+
+def test_arguments_of_a_wrong_kind_are_named(model: graphml.Model) -> None:
+    assert model.tokenizer is not None
+    tokenizer, path = model.tokenizer, model.path
+    uses: dict[str, Callable[[Any], object]] = {
+        "(ids|token id): ": model.decode,
+        "token id: ": lambda wrong: tokenizer.stream().push(wrong),
+        "ids:": lambda wrong: model.batch(2, n_ctx=8).eval(wrong),
+        "params:": lambda wrong: list(model.batch(1, n_ctx=8).generate([[1]], wrong)),
+        "texts": lambda wrong: model.embed(wrong, pooling="mean"),
+        "text": lambda wrong: model.rank("a", wrong),
+        "variables:": lambda wrong: model.chat(variables=wrong),
+        "capture:": lambda wrong: model.session(capture=wrong),
+        "patch:": lambda wrong: model.session(patch=wrong),
+        "model:": graphml.load,
+        "arch:": lambda wrong: graphml.load(path, "reference", arch=wrong),
+        "template:": lambda wrong: graphml.load(path, "reference", template=wrong),
+        "pre:": lambda wrong: graphml.load(path, "reference", pre=wrong),
+        "quant:": lambda wrong: graphml.load(path, "reference", quant=wrong),
+        "progress:": lambda wrong: graphml.load(path, "reference", progress=wrong),
+    }
+    for says, use in uses.items():
+        for wrong in WRONG:
+            if says == "token id: " and (type(wrong) is int or isinstance(wrong, np.ndarray)):
+                continue  # an id, be it of nothing
+            with pytest.raises(graphml.UsageError, match=says):
+                use(wrong)
+    for none in (model.decode, lambda wrong: model.batch(2, n_ctx=8).eval(wrong)):
+        with pytest.raises(graphml.UsageError, match="ids: wanted"):
+            none(None)

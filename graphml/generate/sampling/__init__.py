@@ -13,7 +13,7 @@ from graphml.generate.sampling.best import (
     may_decide,
 )
 from graphml.generate.sampling.candidates import Candidates
-from graphml.generate.sampling.chain import Sampler, make_sampler, sampler_of
+from graphml.generate.sampling.chain import Sampler, flaw_of, make_sampler, sampler_of
 from graphml.generate.sampling.numbers import Foreseen
 from graphml.generate.sampling.params import SamplingParams, checked_params
 
@@ -29,6 +29,7 @@ __all__ = [
     "decides_always",
     "draw_settings",
     "draws_row",
+    "flaw_of",
     "make_sampler",
     "may_decide",
     "sampler_of",

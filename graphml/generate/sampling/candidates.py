@@ -63,7 +63,8 @@ def softmax(candidates: Candidates) -> Floats:
     """Return the probabilities, float32 [n], in the candidates' order."""
     logits = candidates.logits
     highest = logits[0] if candidates.is_sorted else logits.max()
-    weights: Floats = np.exp(logits - highest)
+    with np.errstate(over="ignore"):  # two ends of float32's range
+        weights: Floats = np.exp(logits - highest)
     weights /= weights.sum(dtype=np.float32)
     return weights
 

@@ -64,7 +64,8 @@ class Sampler:
     def _draw(self, candidates: Candidates, generator: Numbers) -> int:
         if self.params.greedy:
             return int(candidates.ids[0])
-        weights = np.exp(candidates.logits - candidates.logits.max())
+        with np.errstate(over="ignore"):  # two ends of float32's range
+            weights = np.exp(candidates.logits - candidates.logits.max())
         running = np.cumsum(weights, dtype=np.float64)
         # Stays below the total, so that a token of probability 0 at the end cannot be met.
         target = min(generator.random() * running[-1], np.nextafter(running[-1], 0.0))
@@ -154,16 +155,23 @@ def _checked(logits: Floats) -> Floats:
     return array.astype(np.float32, copy=False)
 
 
-def _check_usable(logits: Floats) -> None:
+def flaw_of(logits: Floats) -> str | None:
+    """Why no token can be chosen by these logits; None if one can."""
     highest = logits.max()  # NaN wherever one NaN stands
     if np.isfinite(highest):
-        return
+        return None
     if np.isnan(highest):
-        position = int(np.flatnonzero(np.isnan(logits))[0])
-        raise UsageError(f"logits: wanted numbers, got NaN for token {position}: the model's output is bad")
-    if highest > 0:
-        raise UsageError(f"logits: wanted finite numbers, got +inf for token {int(np.argmax(logits))}")
-    raise UsageError("logits: every token is forbidden (-inf), none is left to choose")
+        return f"NaN for token {int(np.flatnonzero(np.isnan(logits))[0])}"
+    return f"+inf for token {int(np.argmax(logits))}" if highest > 0 else "-inf for every token"
+
+
+def _check_usable(logits: Floats) -> None:
+    flaw = flaw_of(logits)
+    if flaw is None:
+        return
+    if flaw.startswith("-inf"):
+        raise UsageError("logits: every token is forbidden (-inf), none is left to choose")
+    raise UsageError(f"logits: wanted finite numbers, got {flaw}")
 
 
 @lru_cache(maxsize=64)

@@ -10,9 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from graphml.errors import UsageError
-from graphml.generate.sampling.candidates import Candidates, leading, shortest_prefix, softmax
+from graphml.generate.sampling.candidates import Candidates, Floats, leading, shortest_prefix, softmax
 
 
 def logit_bias(candidates: Candidates, bias: Mapping[int, float]) -> Candidates:
@@ -26,7 +27,10 @@ def logit_bias(candidates: Candidates, bias: Mapping[int, float]) -> Candidates:
             f"logit_bias: wanted token ids below the vocabulary's size {len(candidates)}, got {highest}"
         )
     logits = candidates.logits.copy()
-    logits[np.fromiter(bias.keys(), np.int64, len(bias))] += np.fromiter(bias.values(), np.float32, len(bias))
+    ids = np.fromiter(bias.keys(), np.int64, len(bias))
+    added = np.fromiter(bias.values(), np.float32, len(bias))
+    with np.errstate(over="ignore"):
+        logits[ids] = _in_range(logits[ids] + added, np.isfinite(logits[ids]) & np.isfinite(added))
     return candidates.with_logits(logits, is_sorted=False)
 
 
@@ -48,10 +52,20 @@ def penalties(
     tokens, counts = tokens[known], counts[known].astype(np.float32)
     logits = candidates.logits.copy()
     seen = logits[tokens]
+    finite = np.isfinite(seen)
     factor = np.float32(repeat)
-    seen = np.where(seen <= 0, seen * factor, seen / factor)
-    logits[tokens] = seen - (counts * np.float32(frequency) + np.float32(presence))
+    with np.errstate(over="ignore"):
+        seen = _in_range(np.where(seen <= 0, seen * factor, seen / factor), finite)
+        taken = _in_range(counts * np.float32(frequency), True)
+        taken = _in_range(taken + np.float32(presence), True)
+        logits[tokens] = _in_range(seen - taken, finite)
     return candidates.with_logits(logits, is_sorted=False)
+
+
+def _in_range(values: Floats, finite: NDArray[np.bool_] | bool) -> Floats:
+    """What came of finite numbers stays finite, at the end of float32's range; -inf stays forbidden."""
+    limit = np.finfo(np.float32).max
+    return np.where(finite, np.clip(values, -limit, limit), values)
 
 
 def top_k(candidates: Candidates, k: int) -> Candidates:

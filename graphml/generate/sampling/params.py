@@ -13,6 +13,9 @@ from typing import cast
 from graphml.errors import UsageError
 from graphml.generate.arguments import whole_number
 
+LARGEST, SMALLEST = 3.4028234663852886e38, 1.1754943508222875e-38
+"""The ends of float32's range."""
+
 
 @dataclass(frozen=True)
 class SamplingParams:
@@ -34,7 +37,8 @@ class SamplingParams:
     logit_bias: token id -> value added to its logit; -inf forbids the token.
     stop: strings that end the generation; stop_tokens: ids that do.
 
-    Raises UsageError naming the field, what was wanted and what came.
+    Numbers are computed with in float32, so they lie in its range. Raises UsageError naming the field, what
+    was wanted and what came.
     """
 
     temperature: float = 0.0
@@ -71,8 +75,11 @@ class SamplingParams:
             "stop": _stop(self.stop),
             "stop_tokens": _stop_tokens(self.stop_tokens),
         }
-        if checked["repeat_penalty"] == 0.0:
-            raise UsageError("repeat_penalty: wanted a number above 0 (1.0 is off), got 0")
+        if float(self.repeat_penalty) < SMALLEST:
+            raise UsageError(
+                f"repeat_penalty: wanted a number above 0, at least {SMALLEST:.2g} (1.0 is off); got "
+                f"{self.repeat_penalty!r}"
+            )
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
@@ -96,18 +103,18 @@ def checked_params(params: SamplingParams | None) -> SamplingParams:
 
 
 def _real(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> float:
-    wanted = "a finite number"
+    wanted = f"a finite number in float32's range, up to {LARGEST:.2g},"
     if high < math.inf:
         wanted = f"a number from {low:g} to {high:g}"
     elif low > -math.inf:
-        wanted = f"a finite number of at least {low:g}"
+        wanted = f"a finite number of at least {low:g} and at most {LARGEST:.2g}"
     if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
         raise UsageError(f"{name}: wanted {wanted}, got {value!r}")
     try:
         number = float(cast("float", value))
     except (TypeError, ValueError, OverflowError):
         raise UsageError(f"{name}: wanted {wanted}, got {value!r}") from None
-    if not math.isfinite(number) or not low <= number <= high:
+    if not abs(number) <= LARGEST or not low <= number <= high:
         raise UsageError(f"{name}: wanted {wanted}, got {value!r}")
     return number
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from graphml.generate.arguments import token_id
 from graphml.generate.tokenizer.pieces import Pieces
 
 _BEFORE_PUNCTUATION: Final = re.compile(rb" ([?!.,])")
@@ -57,7 +58,7 @@ class Stream:
 
     def push(self, token: int) -> str:
         """Take the next token; return the text that it made certain, perhaps none."""
-        piece = self._decoding.piece(token, self._skip_special)
+        piece = self._decoding.piece(token_id(token), self._skip_special)
         if self._first and self._decoding.drop_first_space:
             piece = piece.removeprefix(b" ")
         self._first = False

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Protocol
 
 from graphml.errors import TokenizerError
-from graphml.generate.arguments import text_of, token_id
+from graphml.generate.arguments import items_of, text_of, token_id
 from graphml.generate.tokenizer.byte_bpe import byte_pair_encoder
 from graphml.generate.tokenizer.pieces import Pieces
 from graphml.generate.tokenizer.special import SpecialTokens, special_tokens
@@ -89,7 +89,8 @@ class Tokenizer:
         `skip_special` leaves control and unknown tokens out. As in llama.cpp, a vocabulary that puts a space
         before a text loses that space only at the very first id: after a begin token it stays.
         """
-        return self._decoding.decode(map(token_id, ids), skip_special)
+        every = items_of("ids", ids, "a sequence of token ids")
+        return self._decoding.decode(map(token_id, every), skip_special)
 
     def stream(self, skip_special: bool = False) -> Stream:
         """Return a decoder that takes one id at a time and never shows half a character."""
