@@ -50,6 +50,7 @@ class File:
     metadata: Metadata
     tensors: Mapping[str, Tensor]
     path: Path = Path("broken.gguf")
+    header_only: bool = False
 
 
 def stored(value: Any) -> Stored:
