@@ -229,9 +229,10 @@ class Benches:
     def _plain_of(self, graph: Graph) -> Graph:
         """The judge's own graph of the same bounds, without int8 activations."""
         executor, symbols = self._judge.executor, graph.symbols()
-        bounds = tuple(symbols[name].bound if name in symbols else 1 for name in ("T", "O", "S"))
+        tokens, outputs, sequences = (symbols[n].bound if n in symbols else 1 for n in ("T", "O", "S"))
+        bounds = tokens, outputs, sequences
         if bounds not in self._plain:
-            built = executor.build(*bounds)
+            built = executor.build(tokens, outputs, sequences)
             prepared = prepare(built, executor.backend, executor.device, self._judge.options)[0]
             self._plain[bounds] = unquantized(prepared)
         return self._plain[bounds]
