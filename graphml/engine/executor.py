@@ -19,7 +19,7 @@ from graphml.backend import AheadProgram, Backend, Device, Progress, State, no_p
 from graphml.engine.architecture import Architecture, Keys, Tensors, blamed, check_logits
 from graphml.engine.cache import PagedCache
 from graphml.engine.candidates import DRAWN, candidates
-from graphml.engine.compile import DEFAULT, Compiled, CompileOptions, compile_graph, prepare
+from graphml.engine.compile import DEFAULT, Compiled, CompileOptions, compile_graph
 from graphml.engine.feeding import Settings, fill, graph_arrays
 from graphml.engine.pooling import ROWS, Rank, pooled, read_pooling
 from graphml.errors import ArchitectureError, BackendError, UsageError
@@ -238,18 +238,6 @@ class Executor:
             LOG.warning(
                 "%s: %s does not use %s%s", self.file.path, self._built_by, ", ".join(names[:8]), more
             )
-
-    def arena_bytes(self) -> dict[str, int]:
-        """Arena of the decode and prefill programs, from shapes alone."""
-        sizes = {}
-        for name, bound in (("decode", 1), ("prefill", self.n_batch)):
-            sizes[name] = prepare(
-                self.build(bound, 1, best=self.gives_best), self.backend, self.device, self.options
-            )[1].peak
-        if self.encodes:
-            encoder = self.build_encoder(self.n_batch)
-            sizes["prefill"] += prepare(encoder, self.backend, self.device, self.options)[1].peak
-        return sizes
 
     def state_leaves(self, graph: Graph, max_sequences: int = 1) -> Iterable[Node]:
         """The states of a graph by `build` and, of a model that `encodes`, of its encoder's."""

@@ -13,7 +13,9 @@ import numpy as np
 
 from graphml.backend import Progress
 from graphml.engine.cache import PagedCache
+from graphml.engine.compile import prepare
 from graphml.engine.executor import BLOCK_SIZE, Executor
+from graphml.ir.graph import Graph
 from graphml.ir.shape import resolve
 from graphml.weights import ModelFile
 
@@ -55,7 +57,7 @@ class MemoryNeed:
 
 def memory_need(executor: Executor, n_ctx: int) -> MemoryNeed:
     """Return what one session of `n_ctx` tokens needs on the executor's device, weights included."""
-    arena = executor.arena_bytes()
+    arena = arena_bytes(executor)
     recurrent = state_bytes(executor, 0)
     return MemoryNeed(
         n_ctx=n_ctx,
@@ -66,6 +68,22 @@ def memory_need(executor: Executor, n_ctx: int) -> MemoryNeed:
         arena_decode=arena["decode"],
         arena_prefill=arena["prefill"],
     )
+
+
+def arena_bytes(executor: Executor) -> dict[str, int]:
+    """Return the bytes of the arenas of the `decode` and `prefill` programs, the encoder's with the latter."""
+    graphs = {
+        "decode": executor.build(1, 1, best=executor.gives_best),
+        "prefill": executor.build(executor.n_batch, 1, best=executor.gives_best),
+    }
+    sizes = {name: _peak(executor, graph) for name, graph in graphs.items()}
+    if executor.encodes:
+        sizes["prefill"] += _peak(executor, executor.build_encoder(executor.n_batch))
+    return sizes
+
+
+def _peak(executor: Executor, graph: Graph) -> int:
+    return prepare(graph, executor.backend, executor.device, executor.options)[1].peak
 
 
 def state_bytes(executor: Executor, cells: int, n_sequences: int = 1) -> int:

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any, SupportsIndex
 
+from graphml.backend import Progress, no_progress
 from graphml.errors import UsageError
 
 
@@ -51,6 +52,13 @@ def seed_or_drawn(seed: object) -> int:
     if number is None or number < 0:
         raise UsageError(f"seed: wanted a whole number of at least 0, or None; got {seed!r}")
     return number
+
+
+def progress_of(value: Progress | None) -> Progress:
+    """Return a function that is told (what, done, total), one that does nothing for None; else UsageError."""
+    if value is not None and not callable(value):
+        raise UsageError(f"progress: wanted a function of (what, done, total), got {value!r}")
+    return value or no_progress
 
 
 def text_of(name: str, value: object) -> str:

@@ -24,7 +24,7 @@ from graphml.engine.loading import open_executor
 from graphml.engine.memory import read_ahead
 from graphml.engine.slots import make_slots
 from graphml.errors import TemplateError, TokenizerError, UsageError
-from graphml.generate.arguments import path_of, text_of, whole_number
+from graphml.generate.arguments import path_of, progress_of, text_of, whole_number
 from graphml.generate.batch import Batch
 from graphml.generate.chat import Chat
 from graphml.generate.chat_template import ChatTemplate, template_names, template_source
@@ -90,9 +90,7 @@ def load(
     Raises a GraphmlError: WeightsError for a bad file, ArchitectureError, BackendError, UsageError for an
     argument, DownloadError.
     """
-    report = no_progress if progress is None else progress
-    if not callable(report):
-        raise UsageError(f"progress: wanted a function of (what, done, total), got {progress!r}")
+    report = progress_of(progress)
     options = CompileOptions(fuse, place=place, strict=strict)
     options.fusions()  # a wrong name is told before anything is fetched
     checked(quant)

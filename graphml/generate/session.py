@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -28,9 +27,8 @@ from graphml.generate.sampling import Foreseen, SamplingParams, checked_params, 
 from graphml.generate.source import read_source
 from graphml.generate.stats import Meter, Stats
 from graphml.generate.tokenizer import Tokenizer
-from graphml.generate.tokens import GeneratedText, Ids, Token, check_room, check_stop, checked_ids
+from graphml.generate.tokens import GeneratedText, Ids, StopReason, Token, check_room, check_stop, checked_ids
 
-StopReason: TypeAlias = Literal["end", "stop", "length", "context", "cancel"]
 _NO_LOGITS: Floats = np.empty(0, np.float32)
 
 

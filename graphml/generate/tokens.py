@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from graphml.generate.stopping import StopMatcher
 from graphml.generate.tokenizer import Tokenizer
 
 Ids: TypeAlias = "Sequence[int] | NDArray[np.integer[Any]]"
+StopReason: TypeAlias = Literal["end", "stop", "length", "context", "cancel"]
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
+from graphml.engine.memory import arena_bytes
 from graphml.generate.model import Model
 from graphml.inspect.document import Document, versions
 from graphml.inspect.dump import text as graph_text
@@ -144,7 +145,7 @@ def _model_files(files: _Files, model: Model, bandwidth: float, sizes: Sizes) ->
     files.add("profile", profiles)
     if document:
         files.add("graph.json", lambda: {"graph.json": _json({**document, "overlays": laid_over})})
-        files.add("plan", lambda: {"plan.txt": _plan(document, model.executor.arena_bytes())})
+        files.add("plan", lambda: {"plan.txt": _plan(document, arena_bytes(model.executor))})
         files.add("placement", lambda: {"placement.txt": _placement(document)})
         files.add("fusions", lambda: {"fusions.txt": _fusions(document)})
 

@@ -15,6 +15,7 @@ from graphml.engine.architecture import SampleModel
 from graphml.engine.cache import PagedCache
 from graphml.engine.executor import BLOCK_SIZE, Executor
 from graphml.engine.loading import open_executor
+from graphml.engine.memory import arena_bytes
 from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError, WeightsError
 from tests.golden import weights, write_gguf
 
@@ -51,7 +52,7 @@ def test_programs_are_compiled_when_needed_and_kept(executor: Executor) -> None:
     assert executor.compiled(1, 1) is first
     assert list(first.snapshots) == PASSES
     assert set(first.seconds) == {*PASSES, "plan", "lower"}
-    assert executor.arena_bytes()["decode"] < executor.arena_bytes()["prefill"]
+    assert arena_bytes(executor)["decode"] < arena_bytes(executor)["prefill"]
 
 
 def test_passes_are_verified_when_the_setting_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

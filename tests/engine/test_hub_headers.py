@@ -12,6 +12,7 @@ import graphml
 from graphml.app.cli import app
 from graphml.engine.fetch import open_header
 from graphml.engine.loading import open_executor
+from graphml.engine.memory import arena_bytes
 from graphml.errors import DownloadError, WeightsError
 from graphml.weights import header as headers
 from graphml.weights import open_model
@@ -51,7 +52,7 @@ def test_a_header_is_what_the_whole_file_says(hub: HubServer, model: Path) -> No
 
 def test_no_program_is_made_of_a_header(model: Path) -> None:
     executor = open_executor(open_header(MODEL), "reference")  # type: ignore[arg-type]
-    assert executor.arena_bytes()["decode"] > 0
+    assert arena_bytes(executor)["decode"] > 0
     with pytest.raises(WeightsError, match=r"some/tiny/tiny-Q8_0.gguf: tensor '.*': the header of"):
         executor.compiled(1, 1)
     executor.close()
