@@ -18,6 +18,7 @@ from graphml import settings
 from graphml.app import machine
 from graphml.app.bench_compare import compare
 from graphml.app.bench_options import How, What, Which, With, Written
+from graphml.app.checks import check_backends, check_file
 from graphml.app.console import Bars, remark
 from graphml.app.groups import grouped
 from graphml.app.opening import find
@@ -57,7 +58,8 @@ def run(context: typer.Context, which: Which, what: What, setting: With, how: Ho
         plots.ready(written.plot)
     job = _job(what, how, hashed=not {written.output, written.output_err} <= {"md", None})
     job = replace(job, arch="" if which.arch is None else str(which.arch))
-    if how.peer_python and not how.peer and not (how.suite and suite_named(how.suite).peers):
+    check_file("--arch", which.arch)
+    if how.peer_python is not None and not how.peer and not (how.suite and suite_named(how.suite).peers):
         raise UsageError("--peer-python: wanted --peer too, whose Python it is")
     with Bars() as bars:
         counts = whole_numbers("-t", setting.threads or [str(_default_threads())], 1)
@@ -86,15 +88,15 @@ def _job(what: What, how: How, hashed: bool) -> Job:
         whole_numbers("-d", what.n_depth or ["0"]),
         whole_numbers("-npl", what.parallel or ["1"], 1),
     )
-    backends = words([how.backend])
-    if not tests or not backends:
-        raise UsageError(
-            "wanted tokens to measure: -p, -n or -pg" if backends else "--backend: wanted at least one"
-        )
+    backends = words("--backend", [how.backend])
+    check_backends("--backend", ",".join(backends))
+    peers = words("--peer", [] if how.peer is None else [how.peer])
+    if not tests:
+        raise UsageError("wanted tokens to measure: -p, -n or -pg")
     return Job(
         [],
         tests,
-        [("graphml", name) for name in backends] + [(name, "cpu") for name in words([how.peer or ""])],
+        [("graphml", name) for name in backends] + [(name, "cpu") for name in peers],
         environment(machine.cpu_name()),
         machine.read_bandwidth,
         how.peer_python or sys.executable,
@@ -124,7 +126,7 @@ def _settings(given: With, models: list[str], threads: list[int]) -> list[plan.S
         whole_numbers("-b", given.batch_size or ["2048"], 1),
         whole_numbers("-ub", given.ubatch_size or ["512"], 1),
         _cache_types(given.cache_type_k, given.cache_type_v),
-        words(given.quant or []) or [""],
+        words("--quant", given.quant or []) or [""],
     )
 
 
@@ -244,8 +246,9 @@ def _models(given: Which, bars: Bars) -> list[str]:
     """The paths of all models that are named, fetched or made."""
     found = [find(name, given.finding(), bars) for name in given.model or []]
     found += [find(None, given.finding(name), bars) for name in given.hf or []]
-    kinds = words(given.type or []) or ["Q4_K_M"]
-    found += [bench_model(shape, kind, bars.report) for shape in words(given.shape or []) for kind in kinds]
+    kinds = words("--type", given.type or []) or ["Q4_K_M"]
+    shapes = words("--shape", given.shape or [])
+    found += [bench_model(shape, kind, bars.report) for shape in shapes for kind in kinds]
     if given.type and not given.shape:
         raise UsageError("--type: wanted --shape too, whose model is to be made")
     return [str(path) for path in found]
@@ -253,7 +256,7 @@ def _models(given: Which, bars: Bars) -> list[str]:
 
 def _cache_types(keys: list[str] | None, values: list[str] | None) -> list[tuple[str, str]]:
     """Pairs of types; where one option is left out, the other's."""
-    k, v = words(keys or []), words(values or [])
+    k, v = words("-ctk", keys or []), words("-ctv", values or [])
     if k and v:
         return [(one, other) for one in k for other in v]
     return [(one, one) for one in k or v or ["f16"]]

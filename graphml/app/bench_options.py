@@ -112,7 +112,9 @@ Plots = Annotated[
     typer.Option("--plot", metavar="FOLDER", help="Draw what was measured; needs the extra plots."),
 ]
 NoWarmUp = Annotated[bool, typer.Option("--no-warmup", help="Time the first run too.")]
-Delay = Annotated[float, typer.Option("--delay", min=0.0, help="Seconds to wait before each test.")]
+Delay = Annotated[
+    float, typer.Option("--delay", min=0.0, max=3600.0, help="Seconds to wait before each test.")
+]
 Output = Annotated[
     str, typer.Option("-o", "--output", help="What stdout gets: md, csv, json, jsonl, sql, html.")
 ]

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from graphml.app import numbers, options
+from graphml.app.checks import check_file, check_folder, check_limit
 from graphml.app.console import size, write_json
 from graphml.app.groups import grouped
 from graphml.errors import UsageError
@@ -50,6 +51,11 @@ def bisect(
 ) -> None:
     """Find the first value that is wrong by itself, not by what it was given. Exit code 1: there is one."""
     numbers.check_format(given.format)
+    check_limit(limit)
+    check_file("--saved", saved)
+    check_folder("--repro", out)
+    if saved is not None and (given.fuse_a or given.prompt != numbers.TEXT):
+        raise UsageError("--saved: wanted no --fuse-a and no --prompt: the run has its own")
     with numbers.opened(model, given, None if saved else given.a, given.b) as sides:
         executor = sides.b.executor
         if saved is not None:

@@ -5,18 +5,21 @@ Exit codes: 0, 1 for an error that graphml raised, 2 for wrong arguments, 130 fo
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import graphml
 from graphml import settings
-from graphml.errors import GraphmlError
+from graphml.errors import GraphmlError, UsageError
 
 COMMANDS = (
     "run", "chat", "embed", "info", "plan", "placement", "doctor", "pull", "models", "rm", "perplexity",
@@ -29,6 +32,8 @@ COMMANDS = (
 class Commands(TyperGroup):
     """The commands by name, each imported when it is asked for, and the end of all errors."""
 
+    _listing = False
+
     def list_commands(self, ctx: Any) -> list[str]:
         """Their names, in the order of the help."""
         return list(COMMANDS)
@@ -38,12 +43,35 @@ class Commands(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
+        if self._listing:
+            summary = _summary(Path(__file__).with_name(f"{name}.py"), name)
+            if summary is not None:
+                return TyperCommand(cmd_name, help=summary)
         found = getattr(importlib.import_module(f"graphml.app.{name}"), name)
         if isinstance(found, typer.Typer):  # a command with commands of its own
             return typer.main.get_group(found)
         single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         single.command(cmd_name)(found)
         return typer.main.get_command(single)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, which names every command and imports none."""
+        with self._listed():
+            super().format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """What the word on the command line may become; the shell waits for it."""
+        with self._listed():
+            return super().shell_complete(ctx, incomplete)
+
+    @contextmanager
+    def _listed(self) -> Iterator[None]:
+        """Within, commands are no more than their names and what they do."""
+        self._listing = True
+        try:
+            yield
+        finally:
+            self._listing = False
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; an error of graphml becomes one line on stderr."""
@@ -54,7 +82,7 @@ class Commands(TyperGroup):
             if settings.debug():
                 raise
             print(f"graphml: {' '.join(str(error).splitlines())}", file=sys.stderr)
-            raise typer.Exit(1) from None
+            raise typer.Exit(2 if isinstance(error, UsageError) else 1) from None
         except KeyboardInterrupt:
             print(file=sys.stderr)
             raise typer.Exit(130) from None
@@ -76,11 +104,30 @@ class Commands(TyperGroup):
         return result
 
 
+def _summary(file: Path, name: str) -> str | None:
+    """The docstring of a command's function, without importing its file; None where that cannot be read.
+
+    Of a command with commands of its own it is that of its callback.
+    """
+    try:
+        body = ast.parse(file.read_text(encoding="utf-8")).body
+    except (OSError, SyntaxError):  # installed without sources
+        return None
+    functions = {one.name: one for one in body if isinstance(one, ast.FunctionDef)}
+    callbacks = [one for one in functions.values() if any(map(_is_callback, one.decorator_list))]
+    found = [functions[name]] if name in functions else callbacks
+    return ast.get_docstring(found[0]) if found else None
+
+
+def _is_callback(decorator: ast.expr) -> bool:
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return isinstance(called, ast.Attribute) and called.attr == "callback"
+
+
 app = typer.Typer(
     cls=Commands,
     name="graphml",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -108,4 +155,4 @@ def main() -> None:
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a model may say what the terminal's encoding lacks
-    app()
+    app(prog_name="graphml")

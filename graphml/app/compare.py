@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from graphml.app import numbers, options
+from graphml.app.checks import check_target
 from graphml.app.console import write_file, write_json
 from graphml.app.groups import grouped
 from graphml.errors import UsageError
@@ -37,11 +38,17 @@ def compare(
 ) -> None:
     """List, value by value in the order of the graph, how far two runs of a model are apart."""
     numbers.check_format(given.format)
+    if saving is not None and (worst or graph is not None or given.fuse_b):
+        raise UsageError("--save: wanted no --worst, --graph and --fuse-b: A's run is written, not compared")
+    check_target("--save", saving)
+    check_target("--graph", graph)
+    if saving is not None:
+        _npz(saving)
     with numbers.opened(model, given, given.a, given.a if saving else given.b) as sides:
         assert sides.a is not None
         run = observe(sides.a.executor, sides.ids, sides.options_a)
         if saving is not None:
-            save(run, _npz(saving))
+            save(run, saving)
             return
         other_run = observe(sides.b.executor, sides.ids, sides.options_b)
         path = str(sides.b.path)
@@ -74,7 +81,6 @@ def _ending(rows: list[Row]) -> str:
     )
 
 
-def _npz(path: Path) -> Path:
+def _npz(path: Path) -> None:
     if path.suffix != ".npz":
         raise UsageError(f"--save: wanted a name that ends in .npz; got {str(path)!r}")
-    return path

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from graphml.app import dumps, options
+from graphml.app.checks import check_target
 from graphml.app.console import write_file, write_json
 from graphml.app.groups import grouped
 from graphml.errors import UsageError
@@ -59,6 +60,7 @@ def diff(
         raise UsageError(
             "diff: wanted B, --fuse-a and --fuse-b, or --pass-a and --pass-b; got one graph alone"
         )
+    check_target("--html", html)
     other = a if b is None else b
     switches = [compiling.fuse if one is None else one for one in (fuse_a, fuse_b)]
     left = dumps.document_of(a, tokens, replace(compiling, fuse=switches[0]))

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
+from graphml.app.checks import check_file, check_target
 from graphml.app.console import write_file
 from graphml.engine import discovery
-from graphml.errors import UsageError
+from graphml.errors import ArchitectureError, UsageError
 from graphml.inspect.draft.tiny import write_tiny
 from graphml.inspect.draft.write import draft
 
@@ -38,6 +39,13 @@ def new_arch(
     force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
 ) -> None:  # fmt: skip
     """Draft an architecture file that works at once with --arch FILE, and say what it leaves out."""
+    check_file("--from-hf", from_hf)
+    check_target("--sample", sample)
+    if like is not None:
+        try:
+            discovery.architecture(like)
+        except ArchitectureError as error:
+            raise UsageError(f"--like: {error}") from None
     made = draft(name, like, from_hf)
     path = output or Path(f"{made.name}.py")
     for one in (path, sample):

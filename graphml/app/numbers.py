@@ -12,6 +12,7 @@ import typer
 
 import graphml
 from graphml.app import options
+from graphml.app.checks import check_backends, check_file
 from graphml.app.console import Bars
 from graphml.app.opening import find
 from graphml.engine.compile import CompileOptions
@@ -68,6 +69,10 @@ class Sides:
 @contextmanager
 def opened(model: str | None, given: Given, a: str | None, b: str) -> Iterator[Sides]:
     """Open the model once per backend; a None: it is not run."""
+    for option, name in (("--a", a), ("--b", b)):
+        if name is not None:
+            check_backends(option, name)
+    check_file("--arch", given.arch)
     options_a, options_b = CompileOptions(given.fuse_a), CompileOptions(given.fuse_b)
     for one in (options_a, options_b):
         one.fusions()  # a wrong name is told before anything is opened

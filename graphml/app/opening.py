@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import graphml
+from graphml.app.checks import check_compiling, check_file
 from graphml.app.console import Bars
 from graphml.app.options import Compiling, Finding, Running, Sampling
 from graphml.engine import fetch
@@ -66,6 +67,8 @@ def sampling(given: Sampling) -> graphml.SamplingParams:
 
 def load(path: Path, given: Running, bars: Bars, template: Path | None = None) -> graphml.Model:
     """Open a model as the options say."""
+    check_compiling(given)
+    check_file("--template", template)
     return graphml.load(
         path, given.backend, given.threads, kv=given.kv, quant=given.quant, n_batch=given.batch,
         arch=given.arch, pre=given.pre, template=template, fuse=given.fuse, place=given.place,
@@ -76,6 +79,7 @@ def load(path: Path, given: Running, bars: Bars, template: Path | None = None) -
 @contextmanager
 def header(model: str | None, given: Compiling, n_batch: int, bars: Bars) -> Iterator[tuple[Path, Executor]]:
     """A model's path and what builds its graphs, as the options say; of its file the header alone is read."""
+    check_compiling(given)
     with _executor(
         open_header(model, given, bars), given, n_batch, bars, residence=Residence("map")
     ) as opened:
@@ -87,6 +91,7 @@ def whole(
     model: str | None, given: Compiling, n_batch: int, bars: Bars, tuned: bool | None = None
 ) -> Iterator[tuple[Path, Executor]]:
     """The same, of a file that is here, so that its programs can run."""
+    check_compiling(given)
     path = find(model, given, bars)
     with _executor(path, given, n_batch, bars, tuned=tuned) as opened:
         yield path, opened

@@ -47,15 +47,15 @@ def placement(
 
 
 def _devices(devices: Iterable[dict[str, Any]], batch: int) -> None:
-    rows = [
-        ["", "nodes", "weights", "state/token", "arena", "at least", "waste", f"arena {batch}", "at least"]
-    ]
+    heads = ["", "nodes", "weights", "state/token", "state/sequence", "arena", "at least", "waste"]
+    rows = [[*heads, f"arena {batch}", "at least"]]
     rows += [
         [
             one["backend"],
             str(one["nodes"]),
             size(one["weight_bytes"]),
             size(one["state_bytes_per_token"]),
+            size(one["state_bytes_per_sequence"]),
             *(size(one["arena_decode"][key]) for key in ("peak", "lower_bound", "waste")),
             *(size(one["arena_prefill"][key]) for key in ("peak", "lower_bound")),
         ]
@@ -64,15 +64,17 @@ def _devices(devices: Iterable[dict[str, Any]], batch: int) -> None:
     _table("devices", rows)
 
 
-def _reasons(nodes: Iterable[dict[str, Any]]) -> None:
-    """Reasons that are equal but for the layer once, with the number of nodes."""
+def _reasons(nodes: Sequence[dict[str, Any]]) -> None:
+    """Reasons that are equal but for the layer once, with the number of nodes that are computed."""
     groups: dict[tuple[str, str], list[str]] = {}
-    for node in nodes:
+    computed = [node for node in nodes if node["computed"]]
+    for node in computed:
         alike = re.sub(r"\b(layers|cache|blk)\.\d+\.", r"\1.*.", node["reason"])
         reason = re.sub(r"follows (?!its )\S+", "follows its value or state", alike)
         groups.setdefault((node["backend"], reason), []).append(node["name"])
+    others = len(nodes) - len(computed)
     _table(
-        "why",
+        f"why: {len(computed)} nodes; {others} states, views and constants are where they are read",
         [
             [backend, str(len(names)), reason, names[0] + (", ..." if len(names) > 1 else "")]
             for (backend, reason), names in groups.items()

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from graphml.app import machine, options
+from graphml.app.checks import check_target
 from graphml.app.console import Bars, write_file, write_json
 from graphml.app.groups import grouped
 from graphml.app.opening import find, load
@@ -63,6 +64,8 @@ def profile(
 ) -> None:
     """Show where the time of a prompt and of the tokens after it goes: by phase, op, layer or node."""
     chosen = _tables(by, format)
+    check_target("--trace", trace)
+    check_target("--graph", graph)
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         found = measure(opened, prompt_tokens, max_tokens, rounds)
         if graph is not None:

@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from graphml.app import doctor, options
+from graphml.app.checks import check_compiling, check_target
 from graphml.app.console import Bars, remark
 from graphml.app.groups import grouped
 from graphml.app.opening import find, load
 from graphml.errors import UsageError
+from graphml.generate.model import Model
 from graphml.inspect.report import report as gather
 from graphml.inspect.report import write_zip
 
@@ -29,8 +31,21 @@ def report(
     No weights, no vocabulary, no prompts and no folders are in it. Prints its path.
     """
     with Bars() as bars:
+        check_compiling(opening)
+        check_target("--output", output)
         path = find(model, opening, bars)
-        files = gather(path, lambda: load(path, opening, bars), lambda: doctor.facts(opening.threads))
+        wrong: list[UsageError] = []
+
+        def opened() -> Model:
+            try:
+                return load(path, opening, bars)
+            except UsageError as error:  # of an option, not of the model
+                wrong.append(error)
+                raise
+
+        files = gather(path, opened, lambda: doctor.facts(opening.threads))
+    if wrong:
+        raise wrong[0]
     try:
         write_zip(files, output)
     except OSError as error:

@@ -42,6 +42,8 @@ def run(
 ) -> None:
     """Answer a prompt with the model's chat template; models without one, and --raw, continue the text."""
     params = sampling(drawing)
+    if raw and template is not None:
+        raise UsageError("--raw, --template: wanted one of them; got both")
     text = _prompt(prompt)
     limit = None if max_tokens < 0 else max_tokens
     with Bars() as bars, load(find(model, opening, bars), opening, bars, template) as opened:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from graphml.app import options
+from graphml.app.checks import check_backends, check_file
 from graphml.app.console import Bars, write_json
 from graphml.backend import Backend, Device
 from graphml.engine import discovery
@@ -86,7 +87,14 @@ def test_backend(
 
 
 def _find(name: str) -> Backend:
-    return discovery.backend_from_file(Path(name)) if name.endswith(".py") else discovery.backend(name)
+    if name.endswith(".py"):
+        check_file("NAME", Path(name))
+        return discovery.backend_from_file(Path(name))
+    try:
+        return discovery.backend(name)
+    except BackendError:
+        check_backends("NAME", name)
+        raise
 
 
 def _run(

@@ -10,6 +10,7 @@ import typer
 
 import graphml
 from graphml.app import numbers, options
+from graphml.app.checks import check_file, check_limit, check_target
 from graphml.app.console import Bars, write_json
 from graphml.app.groups import grouped
 from graphml.app.opening import find
@@ -62,6 +63,9 @@ def verify(
         raise UsageError("--against: wanted hf, llama.cpp, a record or a golden; got nothing")
     if recording is not None and recording.suffix != ".npz":
         raise UsageError(f"--record: wanted a name that ends in .npz; got {str(recording)!r}")
+    check_limit(limit)
+    check_file("--arch", arch)
+    check_target("--record", recording)
     with Bars() as bars:
         path = find(model, finding, bars)
         with graphml.load(path, "reference", kv="f32", arch=arch, progress=bars.report) as opened:

@@ -33,6 +33,7 @@ from graphml.weights import ModelFile
 BLOCK_SIZE = 32
 CACHE_DTYPES = ("f16", "f32", "bf16", "q8_0", "q4_0")
 LOG = logging.getLogger(__name__)
+_TOLD: set[tuple[object, ...]] = set()
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +66,8 @@ class Executor:
     ) -> None:
         if cache_dtype not in CACHE_DTYPES:
             raise UsageError(f"kv: wanted one of {', '.join(CACHE_DTYPES)}; got {cache_dtype!r}")
+        if not 1 <= n_batch <= self.max_cells:
+            raise UsageError(f"n_batch: wanted 1 to {self.max_cells} tokens of one step; got {n_batch}")
         self.file, self.architecture, self.config = file, architecture, config
         self.backend, self.device = on_device(backend, device), device
         self.n_batch, self.cache_dtype, self.options = n_batch, cache_dtype, options
@@ -231,9 +234,14 @@ class Executor:
             self._programs = {key: made for key, made in kept.items() if key[-1] != options}
 
     def _tell_unused(self) -> None:
-        """Say once which tensors are left out: the file may mean another computation than the one built."""
-        if self.unused_tensors and not self._programs:
-            names = self.unused_tensors
+        """Say which tensors are left out: the file may mean another computation than the one built.
+
+        Once in a process, however often the file is opened.
+        """
+        names = self.unused_tensors
+        told = (self.file.path, self._built_by, *names)
+        if names and told not in _TOLD:
+            _TOLD.add(told)
             more = f" and {len(names) - 8} more" if len(names) > 8 else ""
             LOG.warning(
                 "%s: %s does not use %s%s", self.file.path, self._built_by, ", ".join(names[:8]), more

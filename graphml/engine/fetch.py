@@ -117,7 +117,9 @@ def _named(model: str | os.PathLike[str] | None) -> Path | str:
     text = os.fspath(model)
     path = Path(text)
     with contextlib.suppress(OSError):  # longer than any file's name
-        if path.exists() and not (text in MODELS and path.is_dir()):
+        if text and path.is_dir() and text not in MODELS:
+            raise UsageError(f"model {text!r}: wanted a model file, but it is a folder")
+        if text and path.exists() and not path.is_dir():
             return path
     if text in MODELS or (isinstance(model, str) and _is_reference(text)):
         return text

@@ -1,4 +1,4 @@
-"""The forms that a graph is written in: text, JSON, DOT, Mermaid, GraphML and Model Explorer's JSON.
+"""The forms that a graph is written in: text, DOT, GraphML, Model Explorer's JSON, and Mermaid (`mermaid`).
 
 Knows selections of records; nothing of how they came about.
 """
@@ -7,30 +7,16 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
-from itertools import groupby
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from graphml.errors import UsageError
 from graphml.inspect.document import Document, Record
+from graphml.inspect.drawing import COLOURS, OTHER, by_layer, edges, family_of, shape_of, what
+from graphml.inspect.mermaid import mermaid
 from graphml.inspect.names import printable
 from graphml.inspect.records import graph_of
 from graphml.inspect.selection import Selection
 from graphml.ir.text import write
-from graphml.passes.fusion import all_ops
-
-MERMAID_CHARACTERS, MERMAID_EDGES = 50_000, 500  # maxTextSize and maxEdges, as its renderer has them
-_COLOURS = {
-    "leaf": "#eceff1",
-    "linear": "#bbdefb",
-    "attention": "#d1c4e9",
-    "norm": "#c8e6c9",
-    "elementwise": "#fff3c4",
-    "fused": "#ffd5c2",
-    "position": "#b2dfdb",
-    "index": "#f8d7e3",
-}
-_OTHER = "#ffffff"
 
 
 def text(selection: Selection) -> str:
@@ -57,10 +43,10 @@ def dot(selection: Selection) -> str:
         '  node [shape=box, style="rounded,filled", fontname="Helvetica", fontsize=10]',
         '  edge [color="#607d8b", arrowsize=0.6]',
     ]
-    for layer, nodes in _by_layer(selection):
+    for layer, nodes in by_layer(selection):
         drawn = [
             f"{_quoted(printable(node['name']))} "
-            f'[label={_label(node)}, fillcolor="{_COLOURS.get(_family(node), _OTHER)}"]'
+            f'[label={_label(node)}, fillcolor="{COLOURS.get(family_of(node), OTHER)}"]'
             for node in nodes
         ]
         if layer is not None:
@@ -70,38 +56,9 @@ def dot(selection: Selection) -> str:
         lines.extend(f"  {line}" for line in drawn)
     lines.extend(
         f"  {_quoted(printable(source))} -> {_quoted(printable(node['name']))}"
-        for source, node, _ in _edges(selection)
+        for source, node, _ in edges(selection)
     )
     return "\n".join([*lines, "}"]) + "\n"
-
-
-def mermaid(selection: Selection) -> str:
-    """A Mermaid flowchart, below the limits of its renderer; a graph beyond them is a `UsageError`."""
-    names = {node["name"]: f"n{i}" for i, node in enumerate(selection.nodes)}
-    lines = ["flowchart TD"]
-    for layer, nodes in _by_layer(selection):
-        if layer is not None:
-            lines.append(f'  subgraph layer{layer} ["{_mermaid(selection.title(layer))}"]')
-        lines.extend(
-            f'  {names[node["name"]]}["{_mermaid(printable(node["name"]))}<br/>{_mermaid(_what(node))}"]'
-            for node in nodes
-        )
-        if layer is not None:
-            lines.append("  end")
-    edges = [f"  {names[source]} --> {names[node['name']]}" for source, node, _ in _edges(selection)]
-    for family, colour in _COLOURS.items():
-        members = [names[node["name"]] for node in selection.nodes if _family(node) == family]
-        if members:
-            lines.append(f"  classDef {family} fill:{colour},stroke:#90a4ae,color:#212121")
-            lines.append(f"  class {','.join(members)} {family}")
-    drawn = "\n".join([*lines, *edges]) + "\n"
-    if len(edges) > MERMAID_EDGES or len(drawn) > MERMAID_CHARACTERS:
-        raise UsageError(
-            f"--format mermaid: its renderer takes at most {MERMAID_EDGES} edges and {MERMAID_CHARACTERS} "
-            f"characters; this graph has {len(edges)} and {len(drawn)}: use --collapse, --layer N or another "
-            "format"
-        )
-    return drawn
 
 
 def graphml_xml(selection: Selection) -> str:
@@ -113,9 +70,9 @@ def graphml_xml(selection: Selection) -> str:
         facts: dict[str, Any] = {
             "label": printable(node["name"]),
             "op": node["op"],
-            "family": _family(node),
+            "family": family_of(node),
             "dtype": node["dtype"],
-            "shape": _shape(node),
+            "shape": shape_of(node),
             "attributes": printable(json.dumps(node["attributes"])),
             "origin": printable(", ".join(node["origin"])),
             "bytes": node["bytes"],
@@ -130,7 +87,7 @@ def graphml_xml(selection: Selection) -> str:
         if node["buffer"] is not None:
             facts |= {"offset": node["buffer"]["offset"], "size": node["buffer"]["size"]}
         graph.add_node(printable(node["name"]), **facts)
-    for source, node, operand in _edges(selection):
+    for source, node, operand in edges(selection):
         graph.add_edge(printable(source), printable(node["name"]), operand=operand)
     written = io.BytesIO()
     nx.write_graphml_xml(graph, written, named_key_ids=True)
@@ -167,7 +124,7 @@ def _explorer_node(selection: Selection, node: Record) -> dict[str, Any]:
             for operand, source in enumerate(node["inputs"])
         ],
         "outputsMetadata": [
-            {"id": "0", "attrs": [{"key": "tensor_shape", "value": f"{node['dtype']}{_shape(node)}"}]}
+            {"id": "0", "attrs": [{"key": "tensor_shape", "value": f"{node['dtype']}{shape_of(node)}"}]}
         ],
     }
 
@@ -201,43 +158,10 @@ DRAWINGS: Mapping[str, Callable[[Selection], str]] = {
 """The formats that show one pass."""
 
 
-def _by_layer(selection: Selection) -> Iterator[tuple[int | None, list[Record]]]:
-    """The nodes of each layer together, in the order in which layers begin; those of none first."""
-    first = {layer: i for i, layer in enumerate(dict.fromkeys(node["layer"] for node in selection.nodes))}
-    ordered = sorted(selection.nodes, key=lambda node: (node["layer"] is not None, first[node["layer"]]))
-    for layer, nodes in groupby(ordered, lambda node: node["layer"]):
-        yield layer, list(nodes)
-
-
-def _edges(selection: Selection) -> Iterator[tuple[str, Record, int]]:
-    """Source, reader and the operand's number."""
-    for node in selection.nodes:
-        for operand, source in enumerate(node["inputs"]):
-            yield source, node, operand
-
-
-def _family(node: Record) -> str:
-    op = all_ops().get(node["op"])
-    return op.family if op else "other"
-
-
-def _shape(node: Record) -> str:
-    return "[" + ", ".join(map(str, node["shape"])) + "]"
-
-
-def _what(node: Record) -> str:
-    return f"{node['op']} {node['dtype']}{_shape(node)}"
-
-
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '\\"') + '"'
 
 
 def _label(node: Record) -> str:
     name = printable(node["name"]).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{name}\\n{_what(node)}"'
-
-
-def _mermaid(name: str) -> str:
-    """With the characters that mean something to Mermaid as its entities."""
-    return "".join(char if char.isalnum() or char in " ._-=,()[]/" else f"#{ord(char)};" for char in name)
+    return f'"{name}\\n{what(node)}"'

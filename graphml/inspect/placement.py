@@ -5,6 +5,9 @@ Knows the header of the file only: nothing is lowered and no weight is read.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from graphml.backend import Backend
@@ -12,46 +15,61 @@ from graphml.engine.compile import prepare
 from graphml.engine.executor import Executor
 from graphml.engine.parts import PartsDevice, ReadyPart, arenas
 from graphml.ir.graph import Graph
+from graphml.ir.node import Node
 from graphml.ir.shape import resolve
 from graphml.passes.cut import constants
 from graphml.passes.place import Placement, layer_of, place
+
+ENCODER = "encoder."
+"""Stands before the names of an encoder's nodes, which may be called as the decoder's."""
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A graph of the model with its placement. parts: as they are compiled; first: the first one's number."""
+
+    prefix: str
+    graph: Graph
+    placement: Placement
+    parts: tuple[ReadyPart, ...]
+    first: int
+
+    def computed(self) -> Iterator[tuple[str, int, Node]]:
+        """Backend, part and node of all that a device computes: no leaf, no view, no constant."""
+        for part in self.placement.cut.parts:
+            for node in _computed(part.graph):
+                yield part.backend, part.index + self.first, node
 
 
 def describe_placement(executor: Executor) -> dict[str, Any]:
     """The placement of an executor's model as plain data, as `graphml placement --json` writes it.
 
     Keys: `backends`, `rules`, `parts` (backend, nodes, first, last), `nodes` (name, op, layer, backend, part,
-    reason, refused), `copies` (name, source and target part and their backends, bytes), `crossing`
-    (bytes of the copies from one backend to another; the others stay on their device),
-    `devices` (backend, nodes, weight and state bytes, arenas).
+    reason, refused, and whether it is computed: a state, a view or a constant is not), `copies` (name, source
+    and target part and their backends, bytes), `crossing` (bytes of the copies from one backend to another;
+    the others stay on their device), `devices` (backend, computed nodes, bytes of weights and of state per
+    token and per sequence, arenas).
     """
     n_batch = executor.n_batch
-    _, decode, graph = _prepared(executor, 1)
-    placement, prefill, _ = _prepared(executor, n_batch)
+    decode = _placed(executor, executor.build(1, 1)).parts
+    every = [_placed(executor, executor.build(n_batch, 1))]
+    if executor.encodes:
+        first = len(every[0].placement.cut.parts)
+        every.append(_placed(executor, executor.build_encoder(n_batch), ENCODER, first))
+    placement = every[0].placement
     cut = placement.cut
-    part_of = {
-        node.name: part.index for part in cut.parts for node in part.graph.nodes if node.op.name != "input"
-    }
     crossing = [
         copy for copy in cut.copies if cut.parts[copy.source].backend != cut.parts[copy.target].backend
     ]
-    layers = {node.name: layer_of(node) for node in graph.nodes}
     return {
         "backends": list(placement.backends),
         "rules": executor.options.place,
-        "parts": [{"index": part.index, "backend": part.backend, **_span(part.graph)} for part in cut.parts],
-        "nodes": [
-            {
-                "name": placed.name,
-                "op": placed.op,
-                "layer": layers.get(placed.name),
-                "backend": placed.backend,
-                "part": part_of.get(placed.name),
-                "reason": placed.reason,
-                "refused": placed.refused,
-            }
-            for placed in placement.places.values()
+        "parts": [
+            {"index": part.index + one.first, "backend": part.backend, **_span(part.graph)}
+            for one in every
+            for part in one.placement.cut.parts
         ],
+        "nodes": [node for one in every for node in _nodes(one)],
         "copies": [
             {
                 "name": copy.name,
@@ -68,59 +86,83 @@ def describe_placement(executor: Executor) -> dict[str, Any]:
             "batch_bytes": sum(copy.bound_bytes for copy in crossing),
             "n_batch": n_batch,
         },
-        "devices": [_device(executor, placement, name, decode, prefill) for name in placement.backends],
+        "devices": [_device(executor, every, name, decode) for name in placement.backends],
     }
 
 
-def _prepared(executor: Executor, tokens: int) -> tuple[Placement, tuple[ReadyPart, ...], Graph]:
+def _placed(executor: Executor, built: Graph, prefix: str = "", first: int = 0) -> _Placed:
     backend, device = executor.backend, executor.device
-    built = executor.build(tokens, 1)
     final, plan, _, trail = prepare(built, backend, device, executor.options)
     if trail.placement is not None:
-        return trail.placement, trail.parts, built
+        return _Placed(prefix, built, trail.placement, trail.parts, first)
     whole = ReadyPart(backend.name, final, plan)  # one backend: only what it refuses is to be told
 
     def shaped(graph: Graph, on: Backend) -> Graph:
         return prepare(graph, on, device)[0]
 
     assert not isinstance(device, PartsDevice)
-    return place(built, [backend], (), shaped), (whole,), built
+    return _Placed(prefix, built, place(built, [backend], (), shaped), (whole,), first)
+
+
+def _computed(graph: Graph) -> list[Node]:
+    known = constants(graph)
+    return [n for n in graph.nodes if n.op.family != "leaf" and not n.op.view and n not in known]
 
 
 def _span(graph: Graph) -> dict[str, Any]:
-    known = constants(graph)
-    computed = [n for n in graph.nodes if n.op.family != "leaf" and not n.op.view and n not in known]
+    computed = _computed(graph)
     return {"nodes": len(computed), "first": computed[0].name, "last": computed[-1].name}
 
 
+def _nodes(one: _Placed) -> Iterator[dict[str, Any]]:
+    part_of = {
+        node.name: part.index + one.first
+        for part in one.placement.cut.parts
+        for node in part.graph.nodes
+        if node.op.name != "input"
+    }
+    layers = {node.name: layer_of(node) for node in one.graph.nodes}
+    computed = {node.name for _, _, node in one.computed()}
+    for placed in one.placement.places.values():
+        yield {
+            "name": one.prefix + placed.name,
+            "op": placed.op,
+            "layer": layers.get(placed.name),
+            "backend": placed.backend,
+            "part": part_of.get(placed.name),
+            "computed": placed.name in computed,
+            "reason": placed.reason,
+            "refused": placed.refused,
+        }
+
+
 def _device(
-    executor: Executor,
-    placement: Placement,
-    name: str,
-    decode: tuple[ReadyPart, ...],
-    prefill: tuple[ReadyPart, ...],
+    executor: Executor, every: list[_Placed], name: str, decode: tuple[ReadyPart, ...]
 ) -> dict[str, Any]:
     weights: set[str] = set()
-    state_bytes = 0
-    for part in placement.cut.parts:
-        if part.backend == name:
-            weights |= set(part.graph.leaves("weight"))
-    states = {node.name: node for part in placement.cut.parts for node in part.graph.leaves("state").values()}
-    for state, node in states.items():
-        if placement.places[state].backend == name:
-            *lead, last = resolve(node.shape, {"C": 1})
-            rows = 1
-            for dim in lead:
-                rows *= dim
-            state_bytes += rows * node.dtype.bytes_for(last)
+    states: dict[str, Node] = {}
+    for one in every:
+        for part in one.placement.cut.parts:
+            if part.backend == name:
+                weights |= set(part.graph.leaves("weight"))
+            leaves = part.graph.leaves("state").items()
+            states |= {state: leaf for state, leaf in leaves if one.placement.places[state].backend == name}
+    per_sequence = sum(_bytes(leaf, cells=0) for leaf in states.values())
+    prefill = [_arena(one.parts, name) for one in every]  # an encoder has a program and an arena of its own
     return {
         "backend": name,
-        "nodes": sum(_span(part.graph)["nodes"] for part in placement.cut.parts if part.backend == name),
+        "nodes": sum(backend == name for one in every for backend, _, _ in one.computed()),
         "weight_bytes": sum(executor.file.tensors[weight].n_bytes for weight in sorted(weights)),
-        "state_bytes_per_token": state_bytes,
+        "state_bytes_per_token": sum(_bytes(leaf, cells=1) for leaf in states.values()) - per_sequence,
+        "state_bytes_per_sequence": per_sequence,
         "arena_decode": _arena(decode, name),
-        "arena_prefill": _arena(prefill, name),
+        "arena_prefill": {key: sum(arena[key] for arena in prefill) for key in prefill[0]},
     }
+
+
+def _bytes(state: Node, cells: int) -> int:
+    *lead, last = resolve(state.shape, {"C": cells, "S": 1})
+    return prod(lead) * state.dtype.bytes_for(last)
 
 
 def _arena(parts: tuple[ReadyPart, ...], name: str) -> dict[str, int]:

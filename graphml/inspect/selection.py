@@ -44,7 +44,7 @@ def select(
     found = _pass(document, name)
     whole = Selection(found["name"], found["nodes"], found["outputs"])
     if layer is not None:
-        return _one_layer(whole, layer)
+        return one_layer(whole, layer)
     return _collapsed(whole) if collapse else whole
 
 
@@ -57,7 +57,7 @@ def _pass(document: Document, name: str | None) -> Mapping[str, Any]:
     return passes[name]
 
 
-def _one_layer(whole: Selection, layer: int) -> Selection:
+def one_layer(whole: Selection, layer: int) -> Selection:
     """The layer; values that it reads from elsewhere are inputs, and those read elsewhere are outputs."""
     layers = sorted({node["layer"] for node in whole.nodes if node["layer"] is not None})
     if layer not in layers:

@@ -89,13 +89,13 @@ def test_compare_ends_with_1_where_something_is_slower(
         ("[" * 100_000, "wanted the JSON"),
     ]:
         after.write_text(text)
-        assert words in bench("compare", before, after, code=1).stderr
-    assert "cannot be read" in bench("compare", before, tmp_path / "none", code=1).stderr
+        assert words in bench("compare", before, after, code=2).stderr
+    assert "cannot be read" in bench("compare", before, tmp_path / "none", code=2).stderr
     after.write_text(json.dumps(results[1:]), encoding="utf-8-sig")
     words = f"only in {before}:\n- {results[0]['model_type']}, cpu, 1 thread, pp4 @ d3\n"
     assert words in bench("compare", before, after).stdout
     assert json.loads(bench("compare", after, before, "--json").stdout)["only_b"]
-    assert "--fail-over: wanted" in bench("compare", before, before, "--fail-over", "much", code=1).stderr
+    assert "--fail-over: wanted" in bench("compare", before, before, "--fail-over", "much", code=2).stderr
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_compare_ends_with_1_where_something_is_slower(
 )
 def test_what_cannot_be_measured_is_told_in_a_line(arguments: list[str], words: str, path: Path) -> None:
     model = [] if "--type" in arguments or "--shape" in arguments else ["-m", path]
-    done = bench(*model, *arguments, code=1)
+    done = bench(*model, *arguments, code=1 if arguments[-1] == "cat" else 2)
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
@@ -141,10 +141,10 @@ def test_a_peer_that_is_not_there_or_dies_is_told(path: Path, tmp_path: Path) ->
 def test_a_suite_on_one_model(path: Path) -> None:
     """dasLLAMA's table: three representations, each smaller than the one before."""
     done = bench(
-        "-m", path, "--suite", "das", "-r", 1, "-t", 1, "--no-warmup", "-o", "jsonl", "-oe", "md", code=1
+        "-m", path, "--suite", "das", "-r", 1, "-t", 1, "--no-warmup", "-o", "jsonl", "-oe", "md", code=2
     )
     assert "wanted a model with a context of 512" in done.stderr  # the tiny one has 160
-    assert "--suite: wanted one of targets, realizar" in bench("--suite", "all", code=1).stderr
+    assert "--suite: wanted one of targets, realizar" in bench("--suite", "all", code=2).stderr
 
 
 def test_pictures_are_drawn(path: Path, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_pictures_are_drawn(path: Path, tmp_path: Path) -> None:
         assert content.startswith(b"\x89PNG")
         assert len(content) > 10_000
     (tmp_path / "file").write_text("")
-    done = bench("-m", path, *SMALL, "--plot", tmp_path / "file", code=1)
+    done = bench("-m", path, *SMALL, "--plot", tmp_path / "file", code=2)
     assert re.search("--plot .*cannot be written", done.stderr)
     assert done.stdout == ""  # before anything is measured
     cases = ["--suite", "batch", "--case", "1 seq*", "--case", "2 seq*"]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 import graphml
@@ -40,6 +43,28 @@ def test_version_and_help() -> None:
     assert "No such command 'walk'" in graphml_command("walk", code=2).output
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_summary_is_what_the_command_says_of_itself(name: str) -> None:
+    """It is read from the file, which `--help` does not import."""
+    command: Any = typer.main.get_command(app)
+    whole = command.get_command(None, name)
+    with command._listed():
+        short = command.get_command(None, name)
+    assert inspect.cleandoc(short.help) == inspect.cleandoc(whole.help)
+    assert not [one for one in short.params if one.name != "help"]
+
+
+def test_completion_can_be_shown_and_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    shown = graphml_command("--show-completion", "bash").stdout
+    assert "_GRAPHML_COMPLETE=complete_bash" in shown
+    assert "complete -o default -F _graphml_completion graphml" in shown
+    graphml_command("--install-completion", "bash")
+    assert "_GRAPHML_COMPLETE" in (tmp_path / ".bash_completions" / "graphml.sh").read_text()
+    assert "graphml.sh" in (tmp_path / ".bashrc").read_text()
+
+
 def test_run_continues_a_text_where_there_is_no_template() -> None:
     done = graphml_command("run", STORIES, "-p", "", "-n", 20, *REFERENCE)
     assert done.stdout.startswith("Once upon a time, there was a little girl named Lily.")
@@ -60,7 +85,7 @@ def test_run_and_info_take_another_representation_of_the_weights() -> None:
     shown = graphml_command("info", STORIES, "--quant", "q8").stdout
     assert "-> q8_0" in shown
     assert "stays: is a vector" in shown
-    wrong = graphml_command("run", STORIES, "-p", "", "--quant", "q5", code=1)
+    wrong = graphml_command("run", STORIES, "-p", "", "--quant", "q5", code=2)
     assert "quant: wanted one of fp32, q8, q4; got 'q5'" in wrong.stderr
 
 
@@ -115,6 +140,10 @@ def test_a_full_context_is_told(path: Path) -> None:
     assert "the context of 32 tokens is full" in done.stderr
 
 
+OF_THE_MODEL = ("no chat template", "unknown kind of model file")
+"""What is wrong with a file, and not with how the command was called."""
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -142,7 +171,7 @@ def test_a_full_context_is_told(path: Path) -> None:
     ids=lambda value: " ".join(map(str, value[:1])) if isinstance(value, list) else "",
 )
 def test_errors_are_one_line(arguments: list[object], says: str) -> None:
-    done = graphml_command(*arguments, code=1)
+    done = graphml_command(*arguments, code=1 if says in OF_THE_MODEL else 2)
     assert done.stdout == ""
     assert done.stderr.startswith("graphml: ")
     assert done.stderr.count("\n") == 1
@@ -157,7 +186,7 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRAPHML_THREADS", "many")
-    assert "GRAPHML_THREADS: wanted a whole number" in graphml_command("doctor", code=1).stderr
+    assert "GRAPHML_THREADS: wanted a whole number" in graphml_command("doctor", code=2).stderr
 
 
 def test_chat_talks_line_by_line(path: Path) -> None:

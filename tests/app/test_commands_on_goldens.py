@@ -81,7 +81,7 @@ def test_tables(path: Path) -> None:
         assert graphml_command(command, path).stdout
     architecture = discovery.architecture(golden.read(path.stem).architecture)
     if not architecture.causal:
-        told = graphml_command("profile", path, *SMALL, code=1).stderr
+        told = graphml_command("profile", path, *SMALL, code=2).stderr
         assert f"{architecture.name} does not continue a text token by token" in told
     sizes = SMALL if architecture.causal else ["-p", 8, "-r", 1]
     profile = json.loads(graphml_command("profile", path, *sizes, "--format", "json").stdout)

@@ -109,10 +109,10 @@ def test_a_model_without_vocabulary(tmp_path: Path) -> None:
         (["compare", "--format", "html"], "--format: wanted one of md, json; got 'html'"),
         (["compare", "--save", "run.txt"], "--save: wanted a name that ends in .npz"),
         (["bisect", "--fuse-a=-nothing"], "'nothing'"),
-        (["bisect", "--saved", "missing.npz"], "missing.npz: cannot be read as a saved run"),
+        (["bisect", "--saved", "missing.npz"], "--saved: missing.npz: no such file"),
     ],
 )
 def test_wrong_arguments(arguments: list[str], said: str) -> None:
     name, *rest = arguments
-    done = command(name, STORIES, *rest, code=1)
+    done = command(name, STORIES, *rest, code=2)
     assert said in done.stderr

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from graphml.app.cli import app
+from tests.test_architectures import MODELS, write_model
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 BOTH = ["--backend", "cpu,reference", "-t", "2"]
@@ -52,6 +53,41 @@ def test_json_has_every_node_once_and_bytes_that_add_up() -> None:
             assert arena["peak"] == arena["lower_bound"] + arena["waste"] > 0
 
 
+@pytest.mark.parametrize(
+    ("name", "rules"),
+    [
+        ("llama-plain", "reference:attention"),
+        ("mamba-plain", "reference:layers.1"),
+        ("granitehybrid-experts", "reference:attention"),
+        ("t5-plain", ""),
+    ],
+)
+def test_counts_agree(name: str, rules: str, tmp_path: Path) -> None:
+    """With one another, and with what `plan` says the model needs; recurrent states and encoders count."""
+    path = write_model(tmp_path / "model.gguf", *MODELS[name])
+    options = ["--backend", "cpu,reference", "--place", rules] if rules else ["--backend", "reference"]
+    found = json.loads(graphml_command("placement", path, *options, "-b", 16, "--json").stdout)
+    computed = [node for node in found["nodes"] if node["computed"]]
+    assert 20 < len(computed) < len(found["nodes"])
+    for kind, number in (("parts", "index"), ("devices", "backend")):
+        for one in found[kind]:
+            of = "part" if kind == "parts" else "backend"
+            assert one["nodes"] == sum(node[of] == one[number] for node in computed)
+        assert sum(one["nodes"] for one in found[kind]) == len(computed)
+    need = json.loads(graphml_command("plan", path, *options, "-b", 16, "--json").stdout)
+    for device, plan in (
+        ("state_bytes_per_token", "cache_per_token"), ("state_bytes_per_sequence", "recurrent"),
+        ("weight_bytes", "weights"),
+    ):  # fmt: skip
+        assert sum(one[device] for one in found["devices"]) == need[plan]
+    for arena in ("arena_decode", "arena_prefill"):
+        assert sum(one[arena]["peak"] for one in found["devices"]) == need[arena]
+    text = graphml_command("placement", path, *options, "-b", 16).stdout
+    why = text[text.index("why:") : text.index("parts:")]
+    assert why.startswith(f"why: {len(computed)} nodes; {len(found['nodes']) - len(computed)} ")
+    assert sum(int(line.split()[1]) for line in why.splitlines()[1:]) == len(computed)
+
+
 def test_one_backend_has_one_part_and_nothing_crosses() -> None:
     found = json.loads(graphml_command("placement", STORIES, "--json").stdout)
     assert (len(found["parts"]), found["copies"], found["crossing"]["token_bytes"]) == (1, [], 0)
@@ -66,5 +102,5 @@ def test_a_split_model_answers_as_a_whole_one() -> None:
 
 @pytest.mark.parametrize("command", ["placement", "plan"])
 def test_a_rule_that_names_nothing_is_one_line(command: str) -> None:
-    done = graphml_command(command, STORIES, "--backend", "cpu,reference", "--place", "cpu:softmax", code=1)
+    done = graphml_command(command, STORIES, "--backend", "cpu,reference", "--place", "cpu:softmax", code=2)
     assert "place: 'cpu:softmax' names no node of the graph" in done.output

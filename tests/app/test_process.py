@@ -41,6 +41,27 @@ def test_the_version_imports_no_numpy_and_chat_no_prompt() -> None:
     assert done.stdout == "[]\nFalse\n"
 
 
+def test_help_and_completion_import_no_command() -> None:
+    """What they say of the commands is read from their files: a shell waits for it at every key."""
+    script = """
+import sys
+from graphml.app.cli import main
+sys.argv = ["graphml", "--help"]
+try:
+    main()
+finally:
+    files = {name for name in sys.modules if name.startswith("graphml.") and name != "graphml.app.cli"}
+    print(sorted(files - {"graphml.app", "graphml.errors", "graphml.settings"}), "numpy" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[] False\n")
+    assert " placement " in done.stdout
+    assert "Show where the nodes of a model go and why" in " ".join(done.stdout.replace("│", " ").split())
+    asked = {"COMP_WORDS": "graphml pl", "COMP_CWORD": "1", "_GRAPHML_COMPLETE": "complete_bash"}
+    done = subprocess.run(COMMAND, capture_output=True, text=True, env={**os.environ, **asked})
+    assert done.stdout.split() == ["plan", "placement"]
+
+
 @posix_only
 def test_ctrl_c_exits_with_130(endless: list[str]) -> None:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

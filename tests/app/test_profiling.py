@@ -104,7 +104,7 @@ def test_profile_writes_the_graph_with_its_times(path: Path, tmp_path: Path) -> 
     ids=lambda value: " ".join(map(str, value[:2])) if isinstance(value, list) else "",
 )
 def test_errors_are_one_line(path: Path, arguments: list[object], says: str) -> None:
-    done = graphml_command("profile", path, "--backend", "reference", *arguments, code=1)
+    done = graphml_command("profile", path, "--backend", "reference", *arguments, code=2)
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
     assert says in done.stderr
@@ -133,5 +133,5 @@ def test_report_of_what_cannot_be_opened(tmp_path: Path) -> None:
     graphml_command("report", tmp_path / "broken.gguf", "-o", target)
     with zipfile.ZipFile(target) as archive:
         assert "WeightsError" in archive.read("errors.txt").decode()
-    done = graphml_command("report", tmp_path / "broken.gguf", "-o", tmp_path / "no" / "report.zip", code=1)
+    done = graphml_command("report", tmp_path / "broken.gguf", "-o", tmp_path / "no" / "report.zip", code=2)
     assert "cannot be written" in done.stderr

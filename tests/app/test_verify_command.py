@@ -135,18 +135,18 @@ def test_a_damaged_record_is_an_error(
     change(header, arrays)
     held = {**arrays, "header": np.frombuffer(json.dumps(header).encode(), np.uint8)}
     np.savez(tmp_path / "r.npz", **held)  # type: ignore[arg-type]
-    done = command(model, "--against", tmp_path / "r.npz", code=1)
+    done = command(model, "--against", tmp_path / "r.npz", code=2)
     assert text in done.stderr
 
 
 def test_what_cannot_be_held_against_is_an_error(model: Path, tmp_path: Path) -> None:
-    assert "wanted hf, llama.cpp, a record" in command(model, code=1).stderr
-    assert "wanted hf, llama.cpp or a file" in command(model, "--against", "vllm", code=1).stderr
+    assert "wanted hf, llama.cpp, a record" in command(model, code=2).stderr
+    assert "wanted hf, llama.cpp or a file" in command(model, "--against", "vllm", code=2).stderr
     np.savez(tmp_path / "alone.npz", logits=np.zeros((2, 80), np.float32))
-    told = command(model, "--against", tmp_path / "alone.npz", code=1).stderr
+    told = command(model, "--against", tmp_path / "alone.npz", code=2).stderr
     assert "wanted alone.json beside it" in told
     (tmp_path / "text.npz").write_text("no zip")
-    assert "cannot be read as a record" in command(model, "--against", tmp_path / "text.npz", code=1).stderr
+    assert "cannot be read as a record" in command(model, "--against", tmp_path / "text.npz", code=2).stderr
     record = RECORDS / "qwen3-plain-hf.npz"
     small = write_model(tmp_path / "m.gguf", *MODELS["llama-plain"])
     assert "every part" not in command(small, "--against", record, code=1).stdout
@@ -162,7 +162,7 @@ def test_what_cannot_be_held_against_is_an_error(model: Path, tmp_path: Path) ->
 def test_a_missing_peer_is_named(by: str, package: str, wanted: str, model: Path) -> None:
     if importlib.util.find_spec(package) is None:
         assert wanted in command(model, "--against", by, code=1).stderr
-    told = command(model, "--against", by, "--python", "/no/python", code=1).stderr
+    told = command(model, "--against", by, "--python", "/no/python", code=2).stderr
     assert "/no/python cannot be started" in told
 
 

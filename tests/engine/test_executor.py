@@ -145,7 +145,13 @@ def test_an_unused_tensor_is_named_once(tmp_path: Path, caplog: pytest.LogCaptur
     assert made.unused_tensors == ["blk.0.extra.weight"]
     (told,) = caplog.messages
     assert told.endswith("m.gguf: architecture 'llama' does not use blk.0.extra.weight")
+    made.forget()
+    made.compiled(1, 1)
     made.close()
+    again = open_executor(tmp_path / "m.gguf", "reference", n_batch=8)  # as the other side of a comparison
+    again.compiled(1, 1)
+    assert caplog.messages == [told]
+    again.close()
 
 
 def test_nothing_is_said_of_a_model_that_is_used_whole(

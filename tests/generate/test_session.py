@@ -208,7 +208,7 @@ def test_logits_that_are_no_numbers_are_the_files_fault(
             session.sample(nothing_left)
 
 
-WRONG = (5, -1, 1.5, [None], object(), np.array(3), True, float("nan"), b"x")
+WRONG = (5, -1, 1.5, [[7]], object(), np.array(3), True, float("nan"), b"x")
 
 
 def test_arguments_of_a_wrong_kind_are_named(model: graphml.Model) -> None:

@@ -206,14 +206,14 @@ def test_the_command_lists_what_has_kernels() -> None:
 def test_what_cannot_be_tested_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def said(*arguments: object) -> str:
-        result = command(*arguments, code=1)
+    def said(*arguments: object, code: int = 2) -> str:
+        result = command(*arguments, code=code)
         return " ".join(result.stderr.split())
 
     missing = replace(REFERENCE, name="far", unavailable=lambda: "there is no such device")
     monkeypatch.setattr(discovery, "backend", lambda name: missing)
     assert "backend 'far' cannot be used on this machine: there is no such device" in said(
-        "far", "--op", "add"
+        "far", "--op", "add", code=1
     )
     monkeypatch.undo()
     assert "no backend 'nowhere' is installed" in said("nowhere")

@@ -113,7 +113,7 @@ def test_without_anything_it_is_a_plain_decoder(tmp_path: Path, monkeypatch: pyt
     assert new_arch("tiny-one", "--sample", "t.gguf").stdout == "tiny_one.py\n"
     with graphml.load(Path("t.gguf"), "reference", arch=Path("tiny_one.py")) as opened:
         assert np.isfinite(opened.session().eval([1, 2, 3])).all()
-    assert "is there already" in new_arch("tiny-one", code=1).stderr
+    assert "is there already" in new_arch("tiny-one", code=2).stderr
     new_arch("tiny-one", "--force")
     assert discovery.architecture_from_file(Path("tiny_one.py")).name == "tiny-one"
 
@@ -132,7 +132,7 @@ def test_without_anything_it_is_a_plain_decoder(tmp_path: Path, monkeypatch: pyt
 def test_what_is_no_config_is_an_error(text: str, wanted: str, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(text)
-    done = new_arch("mine", "--from-hf", path, "-o", tmp_path / "mine.py", code=1)
+    done = new_arch("mine", "--from-hf", path, "-o", tmp_path / "mine.py", code=2)
     assert wanted in done.stderr
     assert not (tmp_path / "mine.py").exists()
 
@@ -150,4 +150,4 @@ def test_a_config_cannot_write_code(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["import", "9lives", "a b", "../x", "a.b", ""])
 def test_a_name_that_is_no_module_is_an_error(name: str, tmp_path: Path) -> None:
-    assert "NAME: wanted letters" in new_arch(name, "-o", tmp_path / "m.py", code=1).stderr
+    assert "NAME: wanted letters" in new_arch(name, "-o", tmp_path / "m.py", code=2).stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import itertools
 import json
 import re
 import shutil
@@ -16,7 +17,7 @@ import networkx as nx
 import pytest
 
 from graphml.errors import GraphError, UsageError
-from graphml.inspect import dump
+from graphml.inspect import dump, mermaid
 from graphml.inspect.document import Document, nodes_of
 from graphml.inspect.names import printable
 from graphml.inspect.records import graph_of, is_dump, read_dump
@@ -164,13 +165,44 @@ def test_mermaid_is_well_formed_and_holds_the_graph(name: str) -> None:
     assert [(names[int(match[1])], names[int(match[2])]) for match in edges] == pairs(selection)
 
 
-@pytest.mark.parametrize("limit", ["MERMAID_EDGES", "MERMAID_CHARACTERS"])
+@pytest.mark.parametrize("limit", ["EDGES", "CHARACTERS"])
 def test_mermaid_refuses_what_its_renderer_would_not_draw(
     limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dump, limit, 20)
+    monkeypatch.setattr(mermaid, limit, 20)
     with pytest.raises(UsageError, match="use --collapse, --layer N"):
         dump.mermaid(drawings()["layer"])
+
+
+LAYERED = {
+    "stories": ["layers 0 to 3 (x 4)", "layer 4"],
+    "gemma3-plain": ["layer 0", "layer 1", "layer 2"],
+    "granitehybrid-experts": ["layer 0", "layer 1"],
+}
+
+
+@pytest.mark.parametrize("name", LAYERED)
+def test_mermaid_draws_layers_where_nodes_are_too_many(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers that are alike are one box in a row of boxes, and each kind of them is drawn once beside it."""
+    document = stories() if name == "stories" else describe_model(samples.executor(name), 4)
+    selection = select(document)
+    flat = dump.mermaid(selection)
+    monkeypatch.setattr(mermaid, "EDGES", flat.count(" --> ") - 1)
+    drawn = dump.mermaid(selection)
+    boxes = re.findall(r'(layers\d+)\["(layers? [^<]*)<br/>kind#?[^"]*"\]', drawn)
+    assert [title for _, title in boxes] == LAYERED[name]
+    arrows = re.findall(r"(\w+) --> (\w+)", drawn)
+    row = [(source, reader) for source, reader in arrows if {source, reader} <= {box for box, _ in boxes}]
+    assert row == [(a, b) for (a, _), (b, _) in itertools.pairwise(boxes)]
+    frames = re.findall(r'subgraph kind(\w) \["kind \w#58; ([^"]*)"\]', drawn)
+    if name == "stories":  # of the others no two layers are alike, and so more than all nodes would be drawn
+        assert frames == list(zip("AB", LAYERED[name], strict=True))
+        inside = [node for node in selection.nodes if node["layer"] == 0]
+        assert all(f'["{mermaid._escaped(printable(node["name"]))}<br/>' in drawn for node in inside)
+    known = set(re.findall(r'^  (\w+)\["', drawn, re.MULTILINE))
+    assert {box for arrow in arrows for box in arrow} <= known
+    monkeypatch.setattr(mermaid, "EDGES", len(boxes) + 20)  # without the kinds
+    assert "subgraph" not in dump.mermaid(selection)
 
 
 def test_model_explorer_graphs_are_closed_and_named_after_the_passes() -> None:

@@ -48,9 +48,12 @@ def _range(option: str, text: str, least: int) -> list[int]:
     return found
 
 
-def words(given: Sequence[str]) -> list[str]:
-    """The words of all the texts, in order."""
-    return [part.strip() for text in given for part in text.split(",") if part.strip()]
+def words(option: str, given: Sequence[str]) -> list[str]:
+    """The words of all the texts, in order; UsageError that names the option for texts without any."""
+    found = [part.strip() for text in given for part in text.split(",") if part.strip()]
+    if given and not found:
+        raise UsageError(f"{option}: wanted at least one name; got {given[0]!r}")
+    return found
 
 
 def pairs(option: str, given: Sequence[str]) -> list[tuple[int, int]]:
