@@ -5,10 +5,11 @@ Knows ids, positions and cells; nothing of text or sampling.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -50,6 +51,7 @@ class Executor:
     n_batch: tokens of the longest step; cache_dtype: how keys and values are kept; options: how programs are
     compiled where a call says nothing else. Several sessions may share
     an executor from several threads; their steps take turns: who reads the logits of a step holds `lock`.
+    Closing waits for what is being built, compiled or run; what comes after is a UsageError.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Executor:
         self._recurrent: bool | None = None
         self._encoder_uses: set[str] = set()
         self._progress = progress
+        self._mapped = any(tensor.mapped for tensor in file.tensors.values())
         self._weights = graph_arrays(file)
         self._programs: dict[tuple[int, int, int, bool, CompileOptions], Compiled] = {}
         self.lock = threading.RLock()
@@ -100,8 +103,8 @@ class Executor:
         )  # fmt: skip
         if self.encodes and not self._encoder_uses:
             self.build_encoder(1)
-        weights = Tensors(g, self.file.tensors, used=set(self._encoder_uses))
-        with blamed(self.file.path, self._built_by):
+        with self._open(), blamed(self.file.path, self._built_by):
+            weights = Tensors(g, self.file.tensors, used=set(self._encoder_uses))
             built = self.architecture.build(g, self.config, weights)
             graph = g.finish(**self._outputs(g, weights, built, pooling, best))
         self.unused_tensors = weights.unused()
@@ -115,8 +118,8 @@ class Executor:
             max_tokens, max_tokens, max_sequences, self.max_cells, BLOCK_SIZE, self.cache_dtype,
             causal=False, caches="encoder",
         )  # fmt: skip
-        weights = Tensors(g, self.file.tensors)
-        with blamed(self.file.path, self._built_by):
+        with self._open(), blamed(self.file.path, self._built_by):
+            weights = Tensors(g, self.file.tensors)
             graph = g.finish(embeddings=self.architecture.encode(g, self.config, weights))
         self._encoder_uses = set(self.file.tensors) - set(weights.unused())
         return graph
@@ -208,9 +211,10 @@ class Executor:
         encoder: the one that reads source texts, of a model that `encodes`.
         """
         chosen = self.options if options is None else options
-        with self.lock:
+        with self._open():
             key = max_tokens, max_outputs, max_sequences, encoder, chosen
             if key not in self._programs:
+                self.check_file()
                 start = time.perf_counter()
                 best = self.gives_best and max_outputs <= max_sequences  # not where logits of all are wanted
                 if encoder:
@@ -226,6 +230,19 @@ class Executor:
                 except MemoryError as error:
                     raise self._out_of_memory("a program for steps", max_tokens, error) from None
             return self._programs[key]
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[None]:
+        """Within, nobody closes the executor; UsageError where somebody has."""
+        with self.lock:
+            if self.closed:
+                raise UsageError(f"{self.file.path}: the model was closed")
+            yield
+
+    def check_file(self) -> None:
+        """WeightsError where the file that weights are read from has changed; before programs and prompts."""
+        if self._mapped:
+            self.file.check_unchanged()
 
     def forget(self, options: CompileOptions | None = None) -> None:
         """Let go of the programs made so far, or of those of some options; who has one can run it."""
@@ -255,10 +272,11 @@ class Executor:
     def state(self, cache: PagedCache, options: CompileOptions | None = None) -> State:
         """Fresh arrays for a cache."""
         count = len(cache.lengths)
-        graph = self.compiled_for(1, count, options=options).graph
-        if self.encodes:  # the encoder writes what the decoder reads
-            graph = Graph(tuple(self.state_leaves(graph, count)), {})
-        return self.device.state(graph, {"C": cache.n_cells, "S": count})
+        with self._open():
+            graph = self.compiled_for(1, count, options=options).graph
+            if self.encodes:  # the encoder writes what the decoder reads
+                graph = Graph(tuple(self.state_leaves(graph, count)), {})
+            return self.device.state(graph, {"C": cache.n_cells, "S": count})
 
     def compiled_for(
         self, n_tokens: int, n_sequences: int, all_logits: bool = False, options: CompileOptions | None = None
@@ -297,7 +315,9 @@ class Executor:
         count = sum(map(len, ids.values()))
         if not 0 < count <= self.n_batch or not all(map(len, ids.values())):
             raise UsageError(f"step: wanted 1 to {self.n_batch} ids, some of each sequence; got {count}")
-        with self.lock:
+        with self._open():
+            if count > len(ids):
+                self.check_file()
             program = self.compiled_for(count, len(cache.lengths), all_logits, options).program
             lengths = {sequence: cache.lengths[sequence] for sequence in ids}
             self.n_steps += 1
@@ -327,7 +347,7 @@ class Executor:
         that no other came in between (`n_steps`). settings: `draw_settings` of this step. wanted: outputs
         that are read. Only for a program that is an `AheadProgram`.
         """
-        with self.lock:
+        with self._open():
             program = self.compiled_for(1, len(cache.lengths), False, options).program
             assert isinstance(program, AheadProgram)
             length = cache.lengths[sequence]

@@ -153,12 +153,12 @@ class Model:
     def tokenizer(self) -> Tokenizer | None:
         """The tokenizer, read when first asked for; None if the file has no vocabulary."""
         with self._making:
-            return _tokenizer(self.executor.file.metadata, self._pre)
+            return _tokenizer(self._metadata, self._pre)
 
     @property
     def has_template(self) -> bool:
         """Whether a chat template was given or is in the file."""
-        return self._template_text is not None or bool(template_names(self.executor.file.metadata))
+        return self._template_text is not None or bool(template_names(self._metadata))
 
     @cached_property
     def template(self) -> ChatTemplate:
@@ -166,7 +166,7 @@ class Model:
         tokenizer = self._needed()
         source = self._template_text
         if source is None:
-            source = template_source(self.executor.file.metadata)
+            source = template_source(self._metadata)
         return ChatTemplate(source, _spelled(tokenizer, tokenizer.bos), _spelled(tokenizer, tokenizer.eos))
 
     def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
@@ -266,6 +266,13 @@ class Model:
     def _open(self) -> None:
         if self.executor.closed:
             raise UsageError(f"{self.path}: the model was closed")
+        self.executor.check_file()
+
+    @property
+    def _metadata(self) -> Metadata:
+        """What the file says, read from the map when it is asked for."""
+        self.executor.file.check_unchanged()
+        return self.executor.file.metadata
 
     def _context(self, n_ctx: int | None) -> int:
         """The tokens that a session is to hold."""

@@ -296,6 +296,7 @@ class Session:
     def begin(self) -> None:
         """A new use: what ran before is over, figures and reasons start anew."""
         self.slot()
+        self._executor.check_file()
         self._ahead = None
         self._turn += 1
         self._cancelled.clear()

@@ -8,6 +8,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import mmap
+import os
+import time
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +23,13 @@ Bytes = NDArray[np.uint8]
 
 
 class FileMap:
-    """The bytes of one file as a read-only uint8 array on a memory map; WeightsError where that fails."""
+    """The bytes of one file as a read-only uint8 array on a memory map; WeightsError where that fails.
+
+    Whoever writes to the file changes these bytes. Whoever cuts it off takes them away, and reading what is
+    gone ends the process (SIGBUS): `check_unchanged` tells in time, unless it happens while they are read.
+    """
+
+    _descriptor: int | None = None
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -38,6 +47,7 @@ class FileMap:
                 )
                 raise WeightsError(f"{path}: wanted a model file, but it {what}")
             with path.open("rb") as file:
+                self._watch(os.dup(file.fileno()))
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except ValueError as error:  # mmap's way to say that the file is empty
             raise WeightsError(f"{path}: wanted a model file, but it is empty") from error
@@ -69,6 +79,28 @@ class FileMap:
             raise WeightsError(f"{self.path}: the file was closed, its values can no longer be read")
         return self._view
 
+    def _watch(self, descriptor: int) -> None:
+        """Remember the file as it is now, by a descriptor of its own: another file may get its name."""
+        self._descriptor = descriptor
+        self._let_descriptor_go = weakref.finalize(self, os.close, descriptor)
+        self._as_opened = _identity(descriptor)
+
+    def check_unchanged(self) -> None:
+        """WeightsError where the file was written to or cut off since it was opened."""
+        if self._descriptor is None:
+            return
+        try:
+            now = _identity(self._descriptor)
+        except OSError as error:  # of a network
+            raise WeightsError(f"{self.path}: can no longer be read: {error.strerror or error}") from error
+        if now != self._as_opened:
+            was = self._as_opened
+            raise WeightsError(
+                f"{self.path}: the file was changed while it was in use: {was[0]:,} bytes, written at "
+                f"{_time(was[1])}, are now {now[0]:,} bytes, written at {_time(now[1])}. Load the model "
+                "again; with pages='copy' weights are read once"
+            )
+
     def will_need(self, large: bool = False) -> None:
         """Ask the system to read the whole file ahead (madvise WILLNEED); nothing where that is unknown.
 
@@ -95,6 +127,19 @@ class FileMap:
     def close(self) -> None:
         """Let the map go; where tensors of it are still in use, it goes with the last of them."""
         self._view = None
+        if self._descriptor is not None:
+            self._descriptor = None
+            self._let_descriptor_go()
         with contextlib.suppress(BufferError):  # arrays still look at the map: they keep it alive and valid
             if self._map is not None:
                 self._map.close()
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    """Size and time of change, in nanoseconds, of an open file."""
+    found = os.fstat(descriptor)
+    return found.st_size, found.st_mtime_ns
+
+
+def _time(nanoseconds: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(nanoseconds / 1e9))

@@ -41,6 +41,11 @@ class ModelFile:
         """The same file with other tensors; it takes the maps over."""
         return ModelFile(self.path, self.metadata, tensors, self._maps)
 
+    def check_unchanged(self) -> None:
+        """WeightsError, with its name, where a file was written to or cut off since it was opened."""
+        for one in self._maps:
+            one.check_unchanged()
+
     def forget_pages(self) -> None:
         """Let the process's hold on pages that were read go; they come back when they are read again."""
         for one in self._maps:
