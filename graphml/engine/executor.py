@@ -6,23 +6,24 @@ Knows ids, positions and cells; nothing of text or sampling.
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from graphml.backend import AheadProgram, Backend, Device, Progress, State, no_progress, on_device
+from graphml.engine.ahead_step import Begun
 from graphml.engine.architecture import Architecture, Keys, Tensors, blamed, check_logits
 from graphml.engine.cache import PagedCache
 from graphml.engine.candidates import DRAWN, candidates
 from graphml.engine.compile import DEFAULT, Compiled, CompileOptions, compile_graph
 from graphml.engine.feeding import Settings, fill, graph_arrays
 from graphml.engine.pooling import ROWS, Rank, pooled, read_pooling
+from graphml.engine.unused import tell_unused
 from graphml.errors import ArchitectureError, BackendError, UsageError
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
@@ -32,17 +33,8 @@ from graphml.pages import out_of_memory
 from graphml.weights import ModelFile
 
 BLOCK_SIZE = 32
+MAX_CELLS = 1 << 20  # of the longest context that programs are compiled for
 CACHE_DTYPES = ("f16", "f32", "bf16", "q8_0", "q4_0")
-LOG = logging.getLogger(__name__)
-_TOLD: set[tuple[object, ...]] = set()
-
-
-@dataclass(frozen=True, eq=False)
-class Begun:
-    """A step that was handed over: its number among the executor's, and what waits for its outputs."""
-
-    number: int
-    outputs: Callable[[], Mapping[str, Array]]
 
 
 class Executor:
@@ -68,8 +60,8 @@ class Executor:
     ) -> None:
         if cache_dtype not in CACHE_DTYPES:
             raise UsageError(f"kv: wanted one of {', '.join(CACHE_DTYPES)}; got {cache_dtype!r}")
-        if not 1 <= n_batch <= self.max_cells:
-            raise UsageError(f"n_batch: wanted 1 to {self.max_cells} tokens of one step; got {n_batch}")
+        if not 1 <= n_batch <= MAX_CELLS:
+            raise UsageError(f"n_batch: wanted 1 to {MAX_CELLS} tokens of one step; got {n_batch}")
         self.file, self.architecture, self.config = file, architecture, config
         self.backend, self.device = on_device(backend, device), device
         self.n_batch, self.cache_dtype, self.options = n_batch, cache_dtype, options
@@ -98,7 +90,7 @@ class Executor:
         pooling: see `CompileOptions`; best: with `candidates` beside the logits.
         """
         g = Builder(
-            max_tokens, max_outputs, max_sequences, self.max_cells, BLOCK_SIZE, self.cache_dtype,
+            max_tokens, max_outputs, max_sequences, MAX_CELLS, BLOCK_SIZE, self.cache_dtype,
             self.architecture.causal,
         )  # fmt: skip
         if self.encodes and not self._encoder_uses:
@@ -115,7 +107,7 @@ class Executor:
         """The graph that reads source texts, of a model that `encodes`: gives their hidden rows [T, D]."""
         assert self.architecture.encode is not None
         g = Builder(
-            max_tokens, max_tokens, max_sequences, self.max_cells, BLOCK_SIZE, self.cache_dtype,
+            max_tokens, max_tokens, max_sequences, MAX_CELLS, BLOCK_SIZE, self.cache_dtype,
             causal=False, caches="encoder",
         )  # fmt: skip
         with self._open(), blamed(self.file.path, self._built_by):
@@ -184,11 +176,6 @@ class Executor:
         return ROWS[self._rank.pooling if pooling == "rank" else pooling]
 
     @property
-    def max_cells(self) -> int:
-        """Cells of the longest context that programs are compiled for."""
-        return 1 << 20
-
-    @property
     def gives_best(self) -> bool:
         """Whether steps give the best ids of their rows beside the logits (`graphml.engine.candidates`)."""
         return self.backend.reads_back
@@ -222,7 +209,7 @@ class Executor:
                 else:
                     graph = self.build(max_tokens, max_outputs, max_sequences, chosen.pooling, best=best)
                 taken = time.perf_counter() - start
-                self._tell_unused()
+                tell_unused(self.file.path, self._built_by, self.unused_tensors)
                 try:
                     self._programs[key] = compile_graph(
                         graph, self.backend, self.device, self._weights, self._progress, chosen, taken
@@ -249,20 +236,6 @@ class Executor:
         with self.lock:
             kept = {} if options is None else self._programs
             self._programs = {key: made for key, made in kept.items() if key[-1] != options}
-
-    def _tell_unused(self) -> None:
-        """Say which tensors are left out: the file may mean another computation than the one built.
-
-        Once in a process, however often the file is opened.
-        """
-        names = self.unused_tensors
-        told = (self.file.path, self._built_by, *names)
-        if names and told not in _TOLD:
-            _TOLD.add(told)
-            more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-            LOG.warning(
-                "%s: %s does not use %s%s", self.file.path, self._built_by, ", ".join(names[:8]), more
-            )
 
     def state_leaves(self, graph: Graph, max_sequences: int = 1) -> Iterable[Node]:
         """The states of a graph by `build` and, of a model that `encodes`, of its encoder's."""

@@ -71,7 +71,7 @@ def memory_need(executor: Executor, n_ctx: int) -> MemoryNeed:
 
 
 def arena_bytes(executor: Executor) -> dict[str, int]:
-    """Return the bytes of the arenas of the `decode` and `prefill` programs, the encoder's with the latter."""
+    """Return the bytes of the arenas of the `decode` and `prefill` programs; an encoder's join the latter."""
     graphs = {
         "decode": executor.build(1, 1, best=executor.gives_best),
         "prefill": executor.build(executor.n_batch, 1, best=executor.gives_best),

@@ -7,24 +7,28 @@ keys; knows nothing of tokens or sessions.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from types import CodeType
 from typing import Any, TypeVar
 
 import jinja2
 
 from graphml.errors import TemplateError, UsageError
+from graphml.generate.arguments import path_of
 from graphml.generate.sandbox.budget import CURRENT, Budget, TemplateLimits
 from graphml.generate.sandbox.environment import LONGEST_MESSAGE, ChatEnvironment
 from graphml.generate.sandbox.instrument import instrument
 
-__all__ = ["ChatTemplate", "TemplateLimits", "template_names", "template_source"]
+__all__ = ["ChatTemplate", "TemplateLimits", "template_names", "template_source", "template_text"]
 
 KEY = "tokenizer.chat_template"
 NAMES_KEY = "tokenizer.chat_templates"
 DEFAULT_NAME = "default"
 LARGEST_SOURCE = 64 * 1024
+LARGEST_FILE_BYTES = 1 << 20
 DEEPEST_DATA = 64
 FILE_NAME = "<chat template>"
 
@@ -180,7 +184,8 @@ def template_source(metadata: Mapping[str, Any], name: str | None = None) -> str
             " such as the chat_template.jinja beside the original model, or complete text without a chat"
         )
     if wanted not in names:
-        raise TemplateError(f"the model has no chat template named {wanted!r}; it has: {', '.join(names)}")
+        had = ", ".join(names)[:LONGEST_MESSAGE]
+        raise TemplateError(f"the model has no chat template named {wanted!r}; it has: {had}")
     named = f"{KEY}.{wanted}"
     source = metadata[named if named in metadata else KEY]
     if not isinstance(source, str):
@@ -206,3 +211,16 @@ def _copy(value: Any, where: str, depth: int = 0) -> Any:
         parts = [_copy(part, f"{where}[{index}]", depth + 1) for index, part in enumerate(value)]
         return tuple(parts) if isinstance(value, tuple) else parts
     raise UsageError(f"{where[:80]}: wanted text, numbers, lists or mappings, got {type(value).__name__}")
+
+
+def template_text(template: str | os.PathLike[str] | None) -> str | None:
+    """Return the text of a template, read where a path stands for it; TemplateError if that cannot be done."""
+    if template is None or isinstance(template, str):
+        return template
+    path = Path(path_of("template", template))
+    try:
+        if path.stat().st_size > LARGEST_FILE_BYTES:
+            raise TemplateError(f"{path}: wanted a template of at most {LARGEST_FILE_BYTES} bytes")
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TemplateError(f"{path}: cannot be read as a chat template: {error}") from error

@@ -19,15 +19,15 @@ from graphml.backend import Progress, no_progress
 from graphml.engine import fetch
 from graphml.engine.architecture import EMBEDDING
 from graphml.engine.compile import CompileOptions
-from graphml.engine.executor import Executor
+from graphml.engine.executor import MAX_CELLS, Executor
 from graphml.engine.loading import open_executor
 from graphml.engine.memory import read_ahead
 from graphml.engine.slots import make_slots
-from graphml.errors import TemplateError, TokenizerError, UsageError
+from graphml.errors import TokenizerError, UsageError
 from graphml.generate.arguments import path_of, progress_of, text_of, whole_number
 from graphml.generate.batch import Batch
 from graphml.generate.chat import Chat
-from graphml.generate.chat_template import ChatTemplate, template_names, template_source
+from graphml.generate.chat_template import ChatTemplate, template_names, template_source, template_text
 from graphml.generate.embedding import chosen_pooling, embed_ids, normalized, texts_of
 from graphml.generate.evaluation import Floats
 from graphml.generate.probe import Patches, Patterns, Probe
@@ -39,7 +39,6 @@ from graphml.weights import Metadata
 from graphml.weights.represent import checked
 from graphml.weights.residence import chosen
 
-LARGEST_TEMPLATE_BYTES = 1 << 20
 VOCABULARY_KEY = "tokenizer.ggml.model"
 
 AnyPath = str | os.PathLike[str]
@@ -105,7 +104,7 @@ def load(
     try:
         if progress is not None:
             read_ahead(executor.file, progress)
-        return Model(executor, found, pre, _template_text(template), report)
+        return Model(executor, found, pre, template_text(template), report)
     except BaseException:
         executor.close()
         raise
@@ -279,7 +278,7 @@ class Model:
         self._open()
         if self.executor.architecture.output != "logits":
             raise UsageError(f"{self.path}: {self.arch} gives embeddings, no logits: see embed")
-        limit = min(self.n_ctx, self.executor.max_cells)
+        limit = min(self.n_ctx, MAX_CELLS)
         size = limit if n_ctx is None else whole_number(n_ctx)
         if size is None or not 1 <= size <= limit:
             raise UsageError(
@@ -336,18 +335,6 @@ def _no_tokenizer(metadata: Metadata) -> str:
 
 def _spelled(tokenizer: Tokenizer, token: int | None) -> str | None:
     return None if token is None else tokenizer.piece(token)
-
-
-def _template_text(template: AnyPath | None) -> str | None:
-    if template is None or isinstance(template, str):
-        return template
-    path = Path(path_of("template", template))
-    try:
-        if path.stat().st_size > LARGEST_TEMPLATE_BYTES:
-            raise TemplateError(f"{path}: wanted a template of at most {LARGEST_TEMPLATE_BYTES} bytes")
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TemplateError(f"{path}: cannot be read as a chat template: {error}") from error
 
 
 def _count(name: str, value: object) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphml.engine.executor import BLOCK_SIZE, Executor
+from graphml.engine.executor import BLOCK_SIZE, MAX_CELLS, Executor
 from graphml.ir.op import Array
 from graphml.ir.shape import bound
 
@@ -45,7 +45,7 @@ def wide(executor: Executor, count: int) -> list[Leg]:
 
     The first two steps are looked at whole, the others at what their length or place may change.
     """
-    n_ctx = min(int(executor.config.n_ctx), executor.max_cells)
+    n_ctx = min(int(executor.config.n_ctx), MAX_CELLS)
     count = min(count, n_ctx)
     legs = usual(min(count, FEW + 1))
     more = min(count - FEW - 2, executor.n_batch)

@@ -1,0 +1,22 @@
+"""Tensors of a file that no graph uses: said once in a process, however often the file is opened.
+
+Knows names alone; nothing of graphs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+LOG = logging.getLogger(__name__)
+_TOLD: set[tuple[object, ...]] = set()
+
+
+def tell_unused(path: Path, built_by: str, names: Sequence[str]) -> None:
+    """Warn of tensors that are left out: the file may mean another computation than the one built."""
+    told = (path, built_by, *names)
+    if names and told not in _TOLD:
+        _TOLD.add(told)
+        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        LOG.warning("%s: %s does not use %s%s", path, built_by, ", ".join(names[:8]), more)
