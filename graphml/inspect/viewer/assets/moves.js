@@ -2,7 +2,7 @@
 
 const READABLE = 0.7;
 const NEARLY = 0.55; // a drawing that fits the width at this scale is not cut for a larger one
-const SMALLEST = 0.45; // the scale at which a layer is still shown whole beside its other side
+const SMALLEST = 0.62; // a layer is shown whole beside its other side if it can be read at that scale
 const TOP = 48; // where the head of a layer comes to be
 const MARGIN = 36; // above a drawing: its title
 const SIGN = 12; // pixels that a name beside a layer needs
@@ -136,7 +136,7 @@ Object.assign(Pane.prototype, {
 
   scaleOf(layer) {
     const head = this.spots.get(`#open ${layer}`);
-    return head ? Math.min(1, Math.max(0.4, (this.room.width - 40) / head.w)) : 1;
+    return head ? Math.min(1, Math.max(SMALLEST, (this.room.width - 40) / head.w)) : 1;
   },
 
   // The next open layer (or the one before) as seen from the top edge.
