@@ -214,7 +214,7 @@ def _copy(value: Any, where: str, depth: int = 0) -> Any:
 
 
 def template_text(template: str | os.PathLike[str] | None) -> str | None:
-    """Return the text of a template, read where a path stands for it; TemplateError if that cannot be done."""
+    """Return the text of a template, of a file where a path is given; TemplateError if it cannot be read."""
     if template is None or isinstance(template, str):
         return template
     path = Path(path_of("template", template))
