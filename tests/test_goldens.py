@@ -134,12 +134,14 @@ OTHERWISE_UNUSED = {
     "bailingmoe3-moe": _BIASES,
     "cogvlm-dense": {"rope_freqs.weight", *_PICTURES},
     "dots3note-moe": _INDEXER,
+    "dream-dense": {"output.bias"},
     "falcon-h1-dense": {*_OUTPUT_BIAS, "rope_freqs.weight"},
     "ernie4_5-moe": _OUTPUT_BIAS,
     "ernie4_5-moe-moe": _OUTPUT_BIAS,
     "hy_v3-moe": _DENSE,  # beside its experts
     "kimi-k3-moe": {*_BIASES, "attn_res_score.weight"},  # layer 0 has one residual alone to choose from
     "kimi-linear-moe": _BIASES,
+    "llada-dense": {"rope_freqs.weight"},  # its biases, which llama.cpp leaves out, are not in the golden
     "mimo2-moe": {*_DENSE, *_BIASES},
     "glm5-next-moe": {*_INDEXER, *_POOLS, *_BIASES},
     "mpt-dense": {"attn_k_norm.weight", "attn_k_norm.bias"},  # without one of queries

@@ -1,7 +1,18 @@
-"""Dream (Ye et al. 2025, arXiv:2508.15487), a diffusion model: qwen2 whose tokens see those after them."""
+"""Dream (Ye et al. 2025, arXiv:2508.15487), a diffusion model: qwen2 whose tokens see those after them.
 
+Its `lm_head` has no bias (modeling_dream.py), so a file's `output.bias` is left out, as in llama.cpp.
+"""
+
+from graphml.engine.architecture import Tensors
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml_models import qwen2
 from graphml_models._config import Config as Config
-from graphml_models.qwen2 import build as build
 from graphml_models.qwen2 import sample as sample
 
 CAUSAL = False
+
+
+def build(g: Builder, config: Config, weights: Tensors) -> Node:
+    """Logits [O, vocabulary]."""
+    return qwen2.build(g, config, weights.without("output.bias"))

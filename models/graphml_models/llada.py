@@ -1,11 +1,23 @@
-"""LLaDA (Nie et al. 2025, arXiv:2502.09992), a diffusion model: llama whose tokens see those after them."""
+"""LLaDA (Nie et al. 2025, arXiv:2502.09992), a diffusion model: llama whose tokens see those after them.
 
-from graphml.engine.architecture import SampleModel
+In modeling_llada.py every linear layer, that of the logits too, has a bias where the configuration says
+`include_bias` (LLaDA-8B does not), so the biases of a file are added; llama.cpp leaves them out. The rope has no
+factors of its own, so `rope_freqs.weight` is left out, as in llama.cpp.
+"""
+
+from graphml.engine.architecture import SampleModel, Tensors
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml_models import llama
 from graphml_models._config import Config as Config
 from graphml_models._samples import transformer
-from graphml_models.llama import build as build
 
 CAUSAL = False
+
+
+def build(g: Builder, config: Config, weights: Tensors) -> Node:
+    """Logits [O, vocabulary]."""
+    return llama.build(g, config, weights.without("rope_freqs.weight"))
 
 
 def sample(name: str) -> list[SampleModel]:
