@@ -1,8 +1,8 @@
 """LLaDA (Nie et al. 2025, arXiv:2502.09992), a diffusion model: llama whose tokens see those after them.
 
 In modeling_llada.py every linear layer, that of the logits too, has a bias where the configuration says
-`include_bias` (LLaDA-8B does not), so the biases of a file are added; llama.cpp leaves them out. The rope has no
-factors of its own, so `rope_freqs.weight` is left out, as in llama.cpp.
+`include_bias` (not of LLaDA-8B), so the biases of a file are added; llama.cpp leaves them out. The rope has
+no factors of its own, so `rope_freqs.weight` is left out, as in llama.cpp.
 """
 
 from graphml.engine.architecture import SampleModel, Tensors
