@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -63,6 +64,7 @@ def build(name: str, metadata: Mapping[str, Any], tensors: Mapping[str, tuple[in
     executor = object.__new__(Executor)  # without arrays of weights, which building needs not
     executor.file, (executor.architecture, executor.config) = file, read_architecture(file)
     executor.cache_dtype, executor._encoder_uses = "f32", set()
+    executor.lock, executor.closed = threading.RLock(), False
     Executor.build(executor, 1, 1)
     return executor.unused_tensors
 
