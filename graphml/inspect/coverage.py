@@ -13,7 +13,7 @@ import numpy as np
 
 from graphml.engine.executor import BLOCK_SIZE, CACHE_DTYPES
 from graphml.inspect.judging import Judge
-from graphml.inspect.numbers import spans
+from graphml.inspect.numbers import makes_int8, spans
 from graphml.inspect.observe import Observation, Step
 from graphml.ir.dtype import I32
 from graphml.ir.graph import Graph
@@ -127,7 +127,7 @@ def coverage(run: Observation, steps: Sequence[Step], extremes: bool, judge: Jud
         same_backend=judge.executor.backend.name == run.facts.get("backend"),
         in_use=any(step.unwatched is not None for step in run.steps),
         extremes=extremes,
-        int8=any(node.dtype.is_format and node.inputs for graph in graphs for node in graph.nodes),
+        int8=any(makes_int8(node) for graph in graphs for node in graph.nodes),
         apart=len(steps) > len(run.steps),
         sampled=not all(step.whole for step in steps),
     )  # fmt: skip

@@ -28,7 +28,14 @@ from graphml.inspect.forced import (
     unit,
     unquantized,
 )
-from graphml.inspect.numbers import Difference, difference, tolerance
+from graphml.inspect.numbers import (
+    ROUNDING_TIMES,
+    SCALE_STEP,
+    Difference,
+    difference,
+    makes_int8,
+    tolerance,
+)
 from graphml.inspect.observe import Step
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
@@ -36,6 +43,8 @@ from graphml.ir.op import Array
 from graphml.ir.ops.layout import maker
 from graphml.passes.expand import expand
 
+MOST_BY_ROUNDING = 1e-3  # NMSE that int8 alone never makes
+TRIES = 4
 Kind: TypeAlias = Literal["kernel", "rewrite", "plan"]
 
 
@@ -180,7 +189,23 @@ class Judged:
         """What the run's backend made of the node against what the judge's makes of it."""
         graph = self._bench.graph
         got, wanted = self.step.values[name], self._here[name]
-        return self._check("kernel", graph, graph, self._bench.given, name, got, wanted)
+        found = self._check("kernel", graph, graph, self._bench.given, name, got, wanted)
+        if not found.wrong or found.difference.nmse > MOST_BY_ROUNDING or self._bench.judge.limit is not None:
+            return found
+        if not any(map(makes_int8, unit(graph, name, self._bench.given))):
+            return found
+        return replace(found, limit=max(found.limit, ROUNDING_TIMES * self._by_rounding(name)))
+
+    def _by_rounding(self, name: str) -> float:
+        """How far a value moves at most if what it is made of moves by no more than scales are rounded."""
+        names, worst = self._bench.given, 0.0
+        for seed in range(TRIES):
+            generator = np.random.default_rng(seed)
+            moved = {one: _moved(read(self.step, one), generator) for one in names}
+            step = replace(self.step, given=moved)
+            again = self._bench.computed(self._bench.graph, [name], names, step)[name]
+            worst = max(worst, difference(again, self._here[name]).nmse)
+        return worst
 
     def meaning(self, name: str) -> Check | None:
         """The run's graph against the judge's, both on the judge's backend; None where one lacks the node."""
@@ -254,6 +279,14 @@ def written(node: Node, given: Collection[str]) -> object:
 def read(step: Step, name: str) -> Array:
     """What readers of a value were given in a step."""
     return step.given[name] if name in step.given else step.values[name]
+
+
+def _moved(values: Array, generator: np.random.Generator) -> Array:
+    if values.dtype.kind != "f":
+        return values
+    by = 1 + SCALE_STEP * generator.uniform(-1, 1, values.shape)
+    result: Array = (values * by).astype(values.dtype)
+    return result
 
 
 def _given(step: Step, names: Collection[str]) -> Arrays:

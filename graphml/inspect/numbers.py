@@ -32,6 +32,8 @@ TOLERANCES = {
 # Products with activations in blocks of int8: the backends keep scales in other precisions, and a value half
 # way between two steps may be rounded to either.
 INT8_TOLERANCE = 1e-5
+# How far such a rounding may move a product is seen where inputs move as scales of half precision do.
+SCALE_STEP, ROUNDING_TIMES = 5e-4, 4.0
 # A few sums may all be small beside what they are made of.
 FEW_NUMBERS, FEW_TIMES = 8, 100.0
 # Keys and values are rounded when they are written; one that is half way may go to either neighbour.
@@ -121,9 +123,13 @@ def tolerance(unit: Iterable[Node], size: int = FEW_NUMBERS) -> float:
     return most * FEW_TIMES if size < FEW_NUMBERS else most
 
 
+def makes_int8(node: Node) -> bool:
+    """Whether a node's value, or one of its results, is in blocks of a format."""
+    return node.op.family != "leaf" and any(kind.dtype.is_format for kind in node.type.parts or (node.type,))
+
+
 def _of(node: Node) -> float:
-    kinds = node.type.parts or (node.type,)
-    if node.op.family != "leaf" and any(kind.dtype.is_format for kind in kinds):
+    if makes_int8(node):
         return INT8_TOLERANCE
     if node.op.is_write:
         return CACHE_TOLERANCE

@@ -65,7 +65,7 @@ def _probe(step: Step, bench: Bench) -> Step | None:
         return None
     given = {name: step.values[name] for name in bench.given}
     given |= {name: scaling.of(given[name]) for name, scaling in scaled.items()}
-    names = [name for name in bench.ends if _reads(bench, name, scaled)]
+    names = [name for name in bench.ends if _asks(bench, name)]
     changed = replace(step, name=f"{step.name} with extreme values", given=given, whole=False, unwatched=None)
     values = bench.computed(bench.graph, names, bench.given, changed, own)
     return replace(changed, values=values)
@@ -111,6 +111,6 @@ def _sources(bench: Bench, node: Node) -> set[str]:
     return found
 
 
-def _reads(bench: Bench, name: str, scaled: dict[str, Scaling]) -> bool:
-    nodes = unit(bench.graph, name, bench.given)
-    return any(source.name in scaled for node in nodes for source in node.inputs)
+def _asks(bench: Bench, name: str) -> bool:
+    """Whether a norm or what holds values is judged with a value; others round small values as they like."""
+    return any(_asked_by(node) is not None for node in unit(bench.graph, name, bench.given))
