@@ -51,6 +51,7 @@ HEAD_NORMS = """    q_TNH = g.rms_norm(q_TNH, layer["attn_q_norm"], config.eps)
 """
 ROPE = """    q_TNH, k_TKH = g.rope(q_TNH, table, "neox"), g.rope(k_TKH, table, "neox")
 """
+ADDED = "x_TD = g.add(x_TD, layer.linear(g.mul"
 QKV = "(g.heads(g.columns(qkv, i * width, (i + 1) * width), config.n_head) for i in range(3))"
 
 
@@ -106,6 +107,27 @@ class Plant:
 
 
 PLANTS = [
+    Plant("tensor-for-another", "gated", '"attn_v"', '"attn_k"'),
+    Plant("tensor-for-another", "gated", '"ffn_up")', '"ffn_gate")'),
+    Plant("tensor-for-another", "gated", 'layer["ffn_norm"]', 'layer["attn_norm"]'),
+    Plant("tensor-for-another", "gated", 'layer["post_attention_norm"]', 'layer["attn_norm"]'),
+    Plant("tensor-for-another", "gated", 'layer["attn_k_norm"]', 'layer["attn_q_norm"]'),
+    Plant("tensor-for-another", "plain", '"ffn_norm", y_TD', '"attn_norm", y_TD'),
+    Plant("tensor-for-another", "experts", '"ffn_up_exps"', '"ffn_gate_exps"'),
+    Plant("tensor-for-another", "experts", '"ffn_gate_shexp"', '"ffn_up_shexp"'),
+    Plant("tensor-of-another-layer", "experts", 'layer["ffn_norm"]', 'weights["blk.0.ffn_norm"]'),
+    Plant("layer-missing", "plain", "weights.layers(config.n_layer)", "weights.layers(config.n_layer - 1)"),
+    Plant("layer-missing", "experts", "weights.layers(config.n_layer)", "weights.layers(config.n_layer - 1)"),
+    Plant("layer-missing", "gated", "weights.layers(config.n_layer)", "weights.layers(config.n_layer - 1)"),
+    Plant("residual-of-normed", "gated", ADDED, ADDED.replace("(x_TD", "(h_TD")),
+    Plant("residual-of-normed", "gated", ADDED, ADDED.replace("(x_TD", "(h_TD"), swapped=True),
+    Plant("residual-of-normed", "experts", "g.add(x_TD, y_TD)", "g.add(h_TD, y_TD)"),
+    Plant("residual-forgotten", "gated", ADDED, ADDED.replace("g.add(x_TD, ", "(")),
+    Plant("residual-forgotten", "experts", "g.add(x_TD, layer.linear(attention(", "(layer.linear(attention("),
+    Plant("norm-superfluous", "gated", 'linear(x_TD, "attn_q")',
+          'linear(g.rms_norm(x_TD, layer["attn_norm"], config.eps), "attn_q")'),
+    Plant("norm-superfluous", "experts", 'g.rms_norm(x_TD, layer["ffn_norm"], config.eps)', "x_TD",
+          swapped=True),
     Plant("rope-order", "gated", '"neox"', '"norm"'),
     Plant("rope-base", "gated", "freq_base=config.base", "freq_base=1e4"),
     Plant("rope-factors-forgotten", "gated", 'head_dim, weights["rope_freqs"]', "head_dim"),

@@ -6,16 +6,29 @@ how an edited graph is judged.
 
 from __future__ import annotations
 
-from graphml.inspect.mistakes import attention, ends, experts, feed_forward, norms, order, position, tensors
+from graphml.inspect.mistakes import (
+    attention,
+    copied,
+    ends,
+    experts,
+    feed_forward,
+    norms,
+    order,
+    position,
+    residual,
+    tensors,
+)
 from graphml.inspect.mistakes.edit import Mistake, Model, Try, applied
 
 # Of edits that do as well, the earlier is named: what is told by a tensor that goes unused comes first.
 CATALOGUE: tuple[Mistake, ...] = (
+    *copied.MISTAKES,
     *tensors.MISTAKES,
     *norms.MISTAKES,
     *position.MISTAKES,
     *attention.MISTAKES,
     *order.MISTAKES,
+    *residual.MISTAKES,
     *feed_forward.MISTAKES,
     *experts.MISTAKES,
     *ends.MISTAKES,

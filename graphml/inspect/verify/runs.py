@@ -100,7 +100,7 @@ class Runs:
             raise UsageError(f"{executor.file.path}: wanted a decoder alone; this model has an encoder too")
         self.ids = ids
         self.graph = executor.build(count, count)
-        self.unused = executor.unused_tensors
+        self.unused = sorted(set(executor.file.tensors) - set(self.graph.leaves("weight")))
         self.places = points(self.graph)  # an edited graph calls its nodes the same
         if "logits" not in self.graph.outputs:
             raise UsageError(f"{executor.file.path}: wanted a model that gives logits; this one embeds texts")

@@ -35,7 +35,7 @@ PAIRS_S = 60.0  # for mistakes two at a time, where no single one is enough
 NEARER = 10.0  # by how much an edit must lessen the error to be told as the nearest
 
 Report = Callable[[str, int, int], None]
-_TRIED_WITH = (ArithmeticError, IndexError, ValueError, TypeError, GraphmlError)  # an edit that does not fit
+_TRIED_WITH = (ArithmeticError, LookupError, ValueError, TypeError, GraphmlError)  # an edit that does not fit
 
 
 @dataclass(frozen=True)
