@@ -15,6 +15,7 @@ import graphml
 from graphml.engine import executor as executor_module
 from graphml.engine import slots
 from graphml.engine.cache import PagedCache
+from graphml.engine.memory import arena_bytes
 from graphml.errors import UsageError, WeightsError
 from tests import tiny_model
 
@@ -177,7 +178,7 @@ def test_graphs_of_a_closed_model(path: Path) -> None:
     model.close()
     for use in (
         lambda: model.executor.build(1, 1),
-        lambda: model.executor.arena_bytes(),
+        lambda: arena_bytes(model.executor),
         lambda: model.executor.recurrent,
         lambda: model.executor.state(cache),
     ):
