@@ -51,6 +51,12 @@ HEAD_NORMS = """    q_TNH = g.rms_norm(q_TNH, layer["attn_q_norm"], config.eps)
 """
 ROPE = """    q_TNH, k_TKH = g.rope(q_TNH, table, "neox"), g.rope(k_TKH, table, "neox")
 """
+EMBEDDED = 'g.embed(weights["token_embd"], g.tokens)'
+POSITIONS = ', g.rows(weights["position_embd"], g.positions))'
+PROJECTED = """        h_TD = layer.linear(h_TD, "attn_output")
+"""
+NORMED = """        h_TD = g.rms_norm(h_TD, layer["post_attention_norm"], config.eps)
+"""
 ADDED = "x_TD = g.add(x_TD, layer.linear(g.mul"
 QKV = "(g.heads(g.columns(qkv, i * width, (i + 1) * width), config.n_head) for i in range(3))"
 
@@ -128,6 +134,22 @@ PLANTS = [
           'linear(g.rms_norm(x_TD, layer["attn_norm"], config.eps), "attn_q")'),
     Plant("norm-superfluous", "experts", 'g.rms_norm(x_TD, layer["ffn_norm"], config.eps)', "x_TD",
           swapped=True),
+    Plant("norm-superfluous", "experts", EMBEDDED, f"g.rms_norm({EMBEDDED}, None, config.eps)"),
+    Plant("sum-superfluous", "experts", "g.add(x_TD, y_TD)", "g.add(g.add(x_TD, y_TD), h_TD)"),
+    Plant("norm-on-other-side", "gated", PROJECTED + NORMED, NORMED + PROJECTED),
+    Plant("norm-on-other-side", "gated", PROJECTED + NORMED, NORMED + PROJECTED, swapped=True),
+    Plant("input-before-norm", "experts", 'h_TD, "ffn_gate_shexp"), layer.linear(h_TD',
+          'x_TD, "ffn_gate_shexp"), layer.linear(x_TD'),
+    Plant("input-before-norm", "experts", 'h_TD, "ffn_gate_shexp"), layer.linear(h_TD',
+          'x_TD, "ffn_gate_shexp"), layer.linear(x_TD', swapped=True),
+    Plant("block-norm-forgotten", "experts", 'g.rms_norm(x_TD, layer["ffn_norm"], config.eps)', "x_TD"),
+    Plant("block-norm-forgotten", "plain", 'linear(h_TD, "ffn_up")', 'linear(y_TD, "ffn_up")'),
+    Plant("tensor-for-another", "experts", '"attn_output")', '"attn_q")'),
+    Plant("tensor-for-another", "gated", 'weights["output_norm"]', 'weights["blk.0.attn_norm"]'),
+    Plant("tensor-of-another-layer", "experts", "weights.layers(config.n_layer)", "weights.layers([0, 0])"),
+    Plant("gate-up-swapped", "experts", "g.silu(gate_TUF), up_TUF", "g.silu(up_TUF), gate_TUF"),
+    Plant("positions-forgotten", "plain", "g.add(" + EMBEDDED + POSITIONS, EMBEDDED),
+    Plant("rope-superfluous", "gated", "k_TKH, v_TKH, layer", 'k_TKH, g.rope(v_TKH, table, "neox"), layer'),
     Plant("rope-order", "gated", '"neox"', '"norm"'),
     Plant("rope-base", "gated", "freq_base=config.base", "freq_base=1e4"),
     Plant("rope-factors-forgotten", "gated", 'head_dim, weights["rope_freqs"]', "head_dim"),

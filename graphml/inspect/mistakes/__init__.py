@@ -16,6 +16,7 @@ from graphml.inspect.mistakes import (
     order,
     position,
     residual,
+    sides,
     tensors,
 )
 from graphml.inspect.mistakes.edit import Mistake, Model, Try, applied
@@ -28,6 +29,7 @@ CATALOGUE: tuple[Mistake, ...] = (
     *position.MISTAKES,
     *attention.MISTAKES,
     *order.MISTAKES,
+    *sides.MISTAKES,
     *residual.MISTAKES,
     *feed_forward.MISTAKES,
     *experts.MISTAKES,

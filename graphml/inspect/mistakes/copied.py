@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from graphml.inspect.layers import layer_of, renumbered
@@ -28,9 +28,9 @@ MOST_USES = 4  # of one tensor that are told apart
 Use = tuple[str, int]  # a node and which of its inputs
 
 
-def left_out(model: Model) -> list[str]:
-    """The unused tensors that hold more than scales, which most architectures do without."""
-    return [name for name in model.unused if not name.endswith((".scale", ".input_scale"))]
+def left_out(unused: Sequence[str]) -> list[str]:
+    """Those of unused tensors that hold more than scales, which most architectures do without."""
+    return [name for name in unused if not name.endswith((".scale", ".input_scale"))]
 
 
 def _part(name: str) -> str:
@@ -57,33 +57,33 @@ def _in_place(model: Model) -> Iterator[Try]:
     uses = _uses(model)
     several = {stem(name) for name, where in uses.items() if len(where) > 1}
     tries: dict[tuple[str, str, int], dict[Use, str]] = {}
-    for missing in left_out(model):
+    for missing in left_out(model.unused):
         for name, where in uses.items():
-            if _alike(model, name, missing):
-                for i, use in enumerate(where[:MOST_USES]):
+            for i, use in enumerate(where[:MOST_USES]):
+                if _alike(model, name, missing, use[0]):
                     tries.setdefault((stem(name), stem(missing), i), {})[use] = missing
     for (read, wanted, i), places in sorted(tries.items(), key=lambda item: item[0][0] not in several):
         yield Try(_told(read, wanted, i if read in several else -1), _reading(model, places))
     ends = _products(model)
     whole: dict[tuple[str, str, int], dict[str, str]] = {}
-    for missing in left_out(model):
+    for missing in left_out(model.unused):
         for name, nodes in ends.items():
-            if _alike(model, name, missing):
-                for i, node in enumerate(nodes[:MOST_USES]):
+            for i, node in enumerate(nodes[:MOST_USES]):
+                if _alike(model, name, missing, node):
                     whole.setdefault((stem(name), stem(missing), i), {})[node] = missing
     for (read, wanted, i), named in sorted(whole.items(), key=lambda item: item[0][0] not in several):
         told = _told(f"{read} and its bias", wanted, i if read in several else -1)
         yield Try(told, _product_with(model, named))
 
 
-def _alike(model: Model, name: str, missing: str) -> bool:
-    """Whether one tensor could stand for the other: the same layer, kind and size.
+def _alike(model: Model, name: str, missing: str, node: str) -> bool:
+    """Whether a node could read a tensor in place of another: of its own layer, and of one kind and size.
 
     Logits from the embedding are a mistake of their own.
     """
     if missing == "output.weight":
         return False
-    same = layer_of(name) == layer_of(missing) and name.rpartition(".")[2] == missing.rpartition(".")[2]
+    same = layer_of(node) == layer_of(missing) and name.rpartition(".")[2] == missing.rpartition(".")[2]
     return same and model.tensors[name].shape == model.tensors[missing].shape
 
 
@@ -114,8 +114,10 @@ def _product_with(model: Model, named: Mapping[str, str]) -> Change:
             inner = inner.inputs[0]
         name = named[node.name]
         y = made(inner.op, leaf(model, name), inner.inputs[1], like=node)
-        bias = f"{name.rpartition('.')[0]}.bias"
-        return made(elementwise.add, y, leaf(model, bias), like=node) if bias in model.tensors else y
+        for kind, op in (("scale", elementwise.mul), ("bias", elementwise.add)):
+            beside = f"{name.rpartition('.')[0]}.{kind}"
+            y = made(op, y, leaf(model, beside), like=node) if beside in model.tensors else y
+        return y
 
     return change
 
@@ -137,7 +139,7 @@ def _reading(model: Model, places: Mapping[Use, str]) -> Change:
 
 def _other_layer(model: Model) -> Iterator[Try]:
     """Tensors of one layer that others read too, although they have their own."""
-    missing, places, parts = set(left_out(model)), dict[Use, str](), dict[str, None]()
+    missing, places, parts = set(model.unused), dict[Use, str](), dict[str, None]()
     for name, where in _uses(model).items():
         layer = layer_of(name)
         for node, i in where:
@@ -148,7 +150,8 @@ def _other_layer(model: Model) -> Iterator[Try]:
                     places[node, i] = wanted
                     parts[_part(name)] = None
     if places:
-        yield Try(f"{', '.join(parts)} of another layer -> of the own", _reading(model, places))
+        told = ", ".join(list(parts)[:3]) + (f" and {len(parts) - 3} more" if len(parts) > 3 else "")
+        yield Try(f"{told} of another layer -> of the own", _reading(model, places))
 
 
 def _layers(names: Iterator[str] | list[str]) -> dict[int, set[str]]:
@@ -163,7 +166,7 @@ def _layers(names: Iterator[str] | list[str]) -> dict[int, set[str]]:
 def missing_layers(model: Model) -> list[int]:
     """The layers of which nothing is used."""
     used = _layers(list(model.graph.leaves("weight")))
-    return sorted(set(_layers(left_out(model))) - set(used))
+    return sorted(set(_layers(left_out(model.unused))) - set(used))
 
 
 def _missing_layer(model: Model) -> Iterator[Try]:
@@ -257,7 +260,5 @@ def _rows_of(x: Node, like: Node) -> Node:
 MISTAKES = (
     Mistake("layer-missing", "a layer of the file is left out", _missing_layer),
     Mistake("tensor-of-another-layer", "a layer reads another layer's tensor", _other_layer),
-    Mistake(
-        "tensor-for-another", "a tensor is read where the file has another, which goes unused", _in_place
-    ),
+    Mistake("tensor-for-another", "a tensor is read where the file has another, left unused", _in_place),
 )

@@ -183,6 +183,18 @@ def embeds(node: Node) -> bool:
     return node.op.name == "get_rows" and tensor_of(node.inputs[0]) == "token_embd.weight"
 
 
+def nth_of_layers(nodes: Iterable[Node]) -> dict[int, set[str]]:
+    """Names of nodes by the place that they have among those of their layer; those outside are left out."""
+    counts: dict[int, int] = {}
+    found: dict[int, set[str]] = {}
+    for node in nodes:
+        layer = layer_of(node.name)
+        if layer is not None:
+            counts[layer] = counts.get(layer, 0) + 1
+            found.setdefault(counts[layer], set()).add(node.name)
+    return found
+
+
 def stem(name: str) -> str:
     """`attn_q` of `blk.3.attn_q.weight`."""
     return re.sub(r"^blk\.\d+\.", "", name).rpartition(".")[0]

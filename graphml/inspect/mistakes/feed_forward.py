@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphml.inspect.layers import layer_of
-from graphml.inspect.mistakes.edit import Mistake, Model, Try, made
+from graphml.inspect.mistakes.edit import Mistake, Model, Try, made, nth_of_layers
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Op
@@ -30,17 +30,20 @@ def activations_of(graph: Graph) -> set[str]:
 
 def _swapped(model: Model) -> Iterator[Try]:
     inside = activations_of(model.graph)
+    several = nth_of_layers(node for node in model.graph.nodes if node.name in inside)
+    groups = [("", inside)] if inside else []
+    groups += [(f" ({number} of a layer)", names) for number, names in several.items() if len(several) > 1]
+    for which, names in groups:
 
-    def change(node: Node) -> Node | None:
-        if node.op.name != "mul":
+        def change(node: Node, names: set[str] = names) -> Node | None:
+            if node.op.name != "mul":
+                return None
+            for gate, up in (node.inputs, node.inputs[::-1]):
+                if gate.op.name in ACTIVATIONS and gate.name in names and gate.inputs[0].shape == up.shape:
+                    return made(node.op, made(gate.op, up, like=gate), gate.inputs[0], like=node)
             return None
-        for gate, up in (node.inputs, node.inputs[::-1]):
-            if gate.op.name in ACTIVATIONS and gate.name in inside and gate.inputs[0].shape == up.shape:
-                return made(node.op, made(gate.op, up, like=gate), gate.inputs[0], like=node)
-        return None
 
-    if inside:
-        yield Try("act(gate) * up -> gate * act(up)", change)
+        yield Try(f"act(gate) * up -> gate * act(up){which}", change)
 
 
 def _activation(model: Model) -> Iterator[Try]:

@@ -67,13 +67,13 @@ def _kind(model: Model) -> Iterator[Try]:
             yield Try(f"{name} -> {other.name}", change)
 
 
-def _like_others(model: Model) -> Node | None:
+def like_others(model: Model) -> Node | None:
     """A norm of the graph, to take kind and eps from."""
     found = model.nodes(*KINDS)
     return found[-1] if found else None
 
 
-def _normed(model: Model, x: Node, name: str, like: Node) -> Node:
+def normed(model: Model, x: Node, name: str, like: Node) -> Node:
     """The norm of x by the tensor and its bias, of the kind that the graph has."""
     y = made(like.op, x, like=x, eps=like.attributes["eps"])
     y = made(elementwise.mul, y, leaf(model, name), like=x)
@@ -82,13 +82,13 @@ def _normed(model: Model, x: Node, name: str, like: Node) -> Node:
 
 
 def _forgotten(model: Model) -> Iterator[Try]:
-    like, places = _like_others(model), Places.of(model.graph)
+    like, places = like_others(model), Places.of(model.graph)
     if like is None:
         return
     stems = {name.rpartition(".")[0].split(".", 2)[-1] for name in model.unused if "_norm." in name}
     heads = {"attn_q_norm", "attn_k_norm"} & stems
     if heads:
-        yield Try(f"no norm -> {' and '.join(sorted(heads))}", _heads_normed(model, like, places))
+        yield Try(f"no norm -> {' and '.join(sorted(heads))}", _normed_heads(model, like, places))
     behind = {"post_attention_norm": ("attn_output",), "post_ffw_norm": ("ffn_down",),
               "attn_kv_a_norm": ("attn_kv_a_mqa",)}  # fmt: skip
     before = {"attn_sub_norm": "attn_output", "ffn_sub_norm": "ffn_down"}
@@ -100,22 +100,22 @@ def _forgotten(model: Model) -> Iterator[Try]:
         ) -> Node | None:
             name = f"blk.{layer_of(node.name)}.{wanted}.weight"
             if places.stem(node) in after and name in model.tensors:
-                return _normed(model, node, name, like)
+                return normed(model, node, name, like)
             product = product_of(node) if node.op.name == "mul_mat" else None
             if ahead and product and f".{ahead}." in product and name in model.tensors:
-                return made(node.op, node.inputs[0], _normed(model, node.inputs[1], name, like), like=node)
+                return made(node.op, node.inputs[0], normed(model, node.inputs[1], name, like), like=node)
             ends = {"token_embd_norm": "embedding", "output_norm": "logits"}
             if wanted == "token_embd_norm" and embeds(node):
-                return _normed(model, node, f"{wanted}.weight", like)
+                return normed(model, node, f"{wanted}.weight", like)
             if ends.get(wanted) == "logits" and product in ("output.weight", "token_embd.weight"):
-                x = _normed(model, node.inputs[1], "output_norm.weight", like)
+                x = normed(model, node.inputs[1], "output_norm.weight", like)
                 return made(node.op, node.inputs[0], x, like=node)
             return None
 
         yield Try(f"no norm -> {wanted}", change)
 
 
-def _heads_normed(model: Model, like: Node, places: Places):  # type: ignore[no-untyped-def]
+def _normed_heads(model: Model, like: Node, places: Places):  # type: ignore[no-untyped-def]
     def change(node: Node) -> Node | None:
         whole, split = places.stem(node), node.op.name == "reshape" and places.stem(node.inputs[0])
         found = whole or split
@@ -123,7 +123,7 @@ def _heads_normed(model: Model, like: Node, places: Places):  # type: ignore[no-
         if found not in ("attn_q", "attn_k") or name not in model.tensors or name not in model.unused:
             return None
         fits = model.tensors[name].shape[-1] == bound(node.shape[-1]) == fixed(node.shape[-1])
-        return _normed(model, node, name, like) if fits else None
+        return normed(model, node, name, like) if fits else None
 
     return change
 

@@ -6,10 +6,20 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from graphml.inspect.mistakes.edit import Mistake, Model, Try, changed, computed, leaf, made
+from graphml.inspect.mistakes.edit import (
+    Mistake,
+    Model,
+    Try,
+    changed,
+    computed,
+    embeds,
+    leaf,
+    made,
+    nth_of_layers,
+)
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
-from graphml.ir.ops import position
+from graphml.ir.ops import elementwise, index, position
 from graphml.ir.ops.leaf import input_leaf
 from graphml.ir.shape import bound
 
@@ -122,6 +132,12 @@ def _superfluous(model: Model) -> Iterator[Try]:
 
     if model.nodes("rope"):
         yield Try("rope -> none", change)
+    for number, names in nth_of_layers(model.nodes("rope")).items():
+
+        def one(node: Node, names: set[str] = names) -> Node | None:
+            return node.inputs[0] if node.name in names else None
+
+        yield Try(f"rope {number} of a layer -> none", one)
 
 
 def _forgotten(model: Model) -> Iterator[Try]:
@@ -203,6 +219,22 @@ def _rope_and_norm(model: Model) -> Iterator[Try]:
     yield Try("the heads' norm, then rope -> rope first", behind)
 
 
+def _table_forgotten(model: Model) -> Iterator[Try]:
+    """The row of a token's position added to its embedding."""
+    name = "position_embd.weight"
+    positions = [node for node in model.graph.nodes if node.op is input_leaf and node.name == "positions"]
+    if name not in model.unused or not positions:
+        return
+
+    def change(node: Node) -> Node | None:
+        if not embeds(node):
+            return None
+        row = made(index.get_rows, leaf(model, name), positions[0], like=node)
+        return made(elementwise.add, node, row, like=node)
+
+    yield Try("no positions -> position_embd", change)
+
+
 def _learned(model: Model) -> Iterator[Try]:
     for offset in (1, 2):
 
@@ -225,8 +257,9 @@ MISTAKES = (
     Mistake("rope-base", "rope has another base", _base),
     Mistake("rope-scaling", "rope is scaled otherwise", _scaling),
     Mistake("rope-factors-forgotten", "the file's frequency factors are not given to rope", _factors),
-    Mistake("rope-superfluous", "queries and keys of the layer do not rotate", _superfluous),
+    Mistake("rope-superfluous", "queries or keys of the layer do not rotate, or values", _superfluous),
     Mistake("rope-forgotten", "queries and keys rotate", _forgotten),
     Mistake("rope-and-head-norm", "rope and the norm of heads come in the other order", _rope_and_norm),
+    Mistake("positions-forgotten", "embeddings of positions are added", _table_forgotten),
     Mistake("positions-off", "learned positions begin with a later row", _learned),
 )

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphml.inspect.layers import layer_of
-from graphml.inspect.mistakes.edit import Mistake, Model, Places, Try, made, stem, tensor_of
+from graphml.inspect.mistakes.edit import (
+    Mistake,
+    Model,
+    Places,
+    Try,
+    computed,
+    made,
+    nth_of_layers,
+    stem,
+    tensor_of,
+)
+from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.ops import elementwise
 from graphml.ir.shape import bound
@@ -20,6 +31,17 @@ def normed_of(node: Node) -> Node | None:
     if node.op.name == "mul" and len(node.inputs[1].shape) == 1:
         node = node.inputs[0]
     return node.inputs[0] if node.op.name in NORMS else None
+
+
+def norm_ends(graph: Graph) -> list[Node]:
+    """The last node of each norm, with its weight and bias."""
+    readers = graph.users()
+    return [
+        node
+        for node in graph.nodes
+        if (x := normed_of(node)) is not None
+        and not any(normed_of(one) is x for one in readers[node] if one.inputs[0] is node)
+    ]
 
 
 def _before_norm(model: Model) -> Iterator[Try]:
@@ -104,11 +126,7 @@ def _superfluous(model: Model) -> Iterator[Try]:
     """Each norm, known by its weight and which of its uses it is, left out."""
     groups: dict[str, set[str]] = {}
     uses: dict[tuple[int | None, str], int] = {}
-    readers = model.graph.users()
-    for node in model.graph.nodes:
-        x = normed_of(node)
-        if x is None or any(normed_of(one) is x for one in readers[node] if one.inputs[0] is node):
-            continue  # of a norm with weight and bias the last node
+    for node in norm_ends(model.graph):
         told = _weight_of(node)
         key = layer_of(node.name), told
         uses[key] = uses.get(key, 0) + 1
@@ -116,7 +134,8 @@ def _superfluous(model: Model) -> Iterator[Try]:
     for told, names in groups.items():
 
         def change(node: Node, names: set[str] = names) -> Node | None:
-            return normed_of(node) if node.name in names else None
+            x = normed_of(node) if node.name in names else None
+            return None if x is None else computed("kept", lambda values: values, x, like=node)
 
         yield Try(f"{told} -> no norm", change)
 
@@ -129,9 +148,24 @@ def _weight_of(node: Node) -> str:
     return "a norm without weight"
 
 
+def _sums(model: Model) -> Iterator[Try]:
+    """One of the sums of each layer without what is added."""
+    sums = [node for node in model.nodes("add") if len(node.inputs[1].shape) == 2]
+    for number, names in nth_of_layers(sums).items():
+        for i in (0, 1):
+
+            def change(node: Node, names: set[str] = names, i: int = i) -> Node | None:
+                if node.name not in names:
+                    return None
+                return computed("kept", lambda values: values, node.inputs[i], like=node)
+
+            yield Try(f"sum {number} of a layer -> its {'first' if i == 0 else 'second'} part alone", change)
+
+
 MISTAKES = (
     Mistake("residual-forgotten", "what a block makes is added to the residual stream", _forgotten),
     Mistake("residual-of-normed", "what a block makes is added to the stream before its norm, or behind it",
             _before_norm),
+    Mistake("sum-superfluous", "something is not added", _sums),
     Mistake("norm-superfluous", "there is no norm", _superfluous),
 )  # fmt: skip

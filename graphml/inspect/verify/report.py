@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphml.inspect.compare import aligned
+from graphml.inspect.mistakes.copied import left_out
 from graphml.inspect.verify.record import Record
 from graphml.inspect.verify.search import Cause, Verdict
 from graphml.inspect.verify.stages import TOP, Logits
@@ -26,9 +27,10 @@ def as_text(verdict: Verdict, record: Record, model: str, architecture: str) -> 
             lines.append("no mistake of the catalogue explains it")
         if verdict.mended is not None and any(cause.enough for cause in verdict.causes):
             lines.append(f"with that undone: {_told(verdict.mended)}")
-        if verdict.unused:
-            more = len(verdict.unused) - MOST_UNUSED
-            names = ", ".join(verdict.unused[:MOST_UNUSED]) + (f" and {more} more" if more > 0 else "")
+        unused = left_out(verdict.unused)
+        if unused:
+            more = len(unused) - MOST_UNUSED
+            names = ", ".join(unused[:MOST_UNUSED]) + (f" and {more} more" if more > 0 else "")
             lines.append(f"tensors that the architecture leaves unused: {names}")
     return "\n".join(lines) + "\n"
 

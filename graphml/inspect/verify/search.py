@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from graphml.engine.executor import Executor
@@ -129,7 +129,7 @@ class _Search:
 
     def _one(self, graph: Graph, row: Row, found: list[Row]) -> tuple[Cause | None, Graph | None]:
         """The mistake of one part, and the graph without it."""
-        tries = list(self._tries())
+        tries = list(self._tries(graph))
         rivals: list[tuple[Mistake, Try, float]] = []
         nearest: tuple[float, Mistake, Try] | None = None
         for i, (mistake, one) in enumerate(tries):
@@ -150,9 +150,11 @@ class _Search:
             return Cause(mistake, one.says, row.stage.name, None, row.own, left, enough=False), None
         return None, None
 
-    def _tries(self) -> Iterator[tuple[Mistake, Try]]:
+    def _tries(self, graph: Graph) -> Iterator[tuple[Mistake, Try]]:
+        unused = sorted(set(self.model.tensors) - set(graph.leaves("weight")))
+        model = replace(self.model, graph=graph, unused=unused)
         for mistake in CATALOGUE:
-            for one in mistake.tries(self.model):
+            for one in mistake.tries(model):
                 yield mistake, one
 
     def _error(self, graph: Graph, one: Try, stage: Stage, layers: Sequence[int] | None = None) -> float:
