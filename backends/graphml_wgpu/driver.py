@@ -91,7 +91,7 @@ class WgpuDriver:
             for i, begin, n_bytes in batch:
                 places.append((i, begin, n_bytes, total))
                 total += n_bytes
-            staging = self._staging_of(total)
+            staging, self._staging = self._staging_of(total), None  # nobody's again if this is interrupted
 
             def encode(encoder: Any, places: Any = places, staging: Any = staging) -> None:
                 for i, begin, n_bytes, at in places:
@@ -105,6 +105,7 @@ class WgpuDriver:
 
             number = self._queue.submit(encode)
             self._queue.mapped(self._queue.map(staging, total, number), take)
+            self._staging = staging
         return found
 
     def later(self, ranges: Sequence[Range]) -> Callable[[], list[Bytes]]:
@@ -229,7 +230,7 @@ class WgpuDriver:
         if not self._timed:
             return []
         n_bytes = 16 * self._timed
-        staging = self._staging_of(n_bytes)
+        staging, self._staging = self._staging_of(n_bytes), None
         number = self._queue.submit(
             lambda encoder: self._queue.copy(
                 encoder, self._resolved._internal, 0, staging._internal, 0, n_bytes
@@ -241,6 +242,7 @@ class WgpuDriver:
             ticks[...] = data.view(np.uint64).reshape(-1, 2)
 
         self._queue.mapped(self._queue.map(staging, n_bytes, number), take)
+        self._staging = staging
         period = self._queue.period_ns()
         first = ticks[0, 0]
         return [(round(int(b - first) * period), round(int(e - first) * period)) for b, e in ticks]

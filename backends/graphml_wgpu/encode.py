@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,9 @@ class Queue:
         self._timestamps = new("WGPUPassTimestampWrites *")
         self._submission = new("WGPUSubmissionIndex *")
         self._under_way: set[Mapping] = set()
-        self._on_mapped = self._ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)")(
+        self._interrupt: BaseException | None = None
+        signature = "void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)"
+        self._on_mapped = self._ffi.callback(signature, onerror=self._interrupted)(
             lambda status, message, handle, _: self._is_mapped(self._ffi.from_handle(handle), status)
         )
         self._mapping = new("WGPUBufferMapCallbackInfo *")
@@ -139,6 +142,17 @@ class Queue:
         mapping.status, mapping.handle = status, None
         self._under_way.discard(mapping)
 
+    def _interrupted(self, kind: object, error: BaseException, trace: TracebackType) -> None:
+        """Ctrl-C came within the callback, where it would be lost: it does its work and is raised later."""
+        given = trace.tb_frame.f_locals
+        self._interrupt = error
+        self._is_mapped(self._ffi.from_handle(given["handle"]), given["status"])
+
+    def _raise_interrupt(self) -> None:
+        error, self._interrupt = self._interrupt, None
+        if error is not None:
+            raise error
+
     def mapped(self, mapping: Mapping, take: Callable[[Bytes], None]) -> None:
         """Wait for the submission of a mapping, and let `take` copy its bytes."""
         lib = self._lib
@@ -156,6 +170,7 @@ class Queue:
             take(np.frombuffer(self._ffi.buffer(address, mapping.n_bytes), np.uint8))
         finally:
             lib.wgpuBufferUnmap(handle)
+        self._raise_interrupt()
 
     def period_ns(self) -> float:
         """Nanoseconds of a tick of timestamps."""

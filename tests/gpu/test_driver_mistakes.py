@@ -146,3 +146,27 @@ def test_a_lost_device_is_an_error_and_another_can_be_opened(caplog: pytest.LogC
     again.driver.submit(again.recording(), [GRID])
     assert again.result() == expected(2)
     again.driver.close()
+
+
+def test_ctrl_c_within_a_callback_is_raised_and_loses_nothing(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """wgpu calls back when results can be read; what is raised there would be printed and forgotten."""
+    queue: Any = getattr(driver, "_queue", None)
+    if not hasattr(queue, "_is_mapped"):
+        pytest.skip("a driver without callbacks")
+    work, real, calls = Work(driver), queue._is_mapped, []
+
+    def interrupted(mapping: Any, status: int) -> None:
+        calls.append(status)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        real(mapping, status)
+
+    driver.submit(work.recording(), [GRID])
+    monkeypatch.setattr(queue, "_is_mapped", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        work.result()
+    assert len(calls) == 2
+    monkeypatch.undo()
+    assert work.result() == expected(2)
