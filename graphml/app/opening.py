@@ -36,7 +36,9 @@ def open_header(model: str | None, given: Finding, bars: Bars) -> ModelFile:
 
 
 def _shown(model: str | None, given: Finding, bars: Bars) -> fetch.Progress:
-    """What shows a download; UsageError for a model that is named twice."""
+    """What shows a download; before it, UsageError for a model that is named twice, or a wrong option."""
+    if isinstance(given, Compiling):
+        check_compiling(given)
     if model is not None and given.hf is not None:
         raise UsageError(f"wanted either MODEL or -hf, got both: {model!r} and {given.hf!r}")
     return lambda done, total: bars.report("download", done, total or 0)
@@ -67,7 +69,6 @@ def sampling(given: Sampling) -> graphml.SamplingParams:
 
 def load(path: Path, given: Running, bars: Bars, template: Path | None = None) -> graphml.Model:
     """Open a model as the options say."""
-    check_compiling(given)
     check_file("--template", template)
     return graphml.load(
         path, given.backend, given.threads, kv=given.kv, quant=given.quant, n_batch=given.batch,
@@ -79,7 +80,6 @@ def load(path: Path, given: Running, bars: Bars, template: Path | None = None) -
 @contextmanager
 def header(model: str | None, given: Compiling, n_batch: int, bars: Bars) -> Iterator[tuple[Path, Executor]]:
     """A model's path and what builds its graphs, as the options say; of its file the header alone is read."""
-    check_compiling(given)
     with _executor(
         open_header(model, given, bars), given, n_batch, bars, residence=Residence("map")
     ) as opened:
@@ -91,7 +91,6 @@ def whole(
     model: str | None, given: Compiling, n_batch: int, bars: Bars, tuned: bool | None = None
 ) -> Iterator[tuple[Path, Executor]]:
     """The same, of a file that is here, so that its programs can run."""
-    check_compiling(given)
     path = find(model, given, bars)
     with _executor(path, given, n_batch, bars, tuned=tuned) as opened:
         yield path, opened

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from graphml.app import doctor, options
-from graphml.app.checks import check_compiling, check_target
+from graphml.app.checks import check_target
 from graphml.app.console import Bars, remark
 from graphml.app.groups import grouped
 from graphml.app.opening import find, load
@@ -31,7 +31,6 @@ def report(
     No weights, no vocabulary, no prompts and no folders are in it. Prints its path.
     """
     with Bars() as bars:
-        check_compiling(opening)
         check_target("--output", output)
         path = find(model, opening, bars)
         wrong: list[UsageError] = []
