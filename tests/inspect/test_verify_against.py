@@ -15,6 +15,7 @@ from graphml.engine.executor import Executor
 from graphml.engine.loading import open_executor
 from graphml.inspect.mistakes import CATALOGUE
 from graphml.inspect.verify.record import Record
+from graphml.inspect.verify.report import as_text
 from graphml.inspect.verify.runs import Runs
 from graphml.inspect.verify.search import Verdict, verify
 from tests import golden
@@ -325,6 +326,17 @@ def test_what_is_right_is_found_right(name: str, tmp_path: Path) -> None:
         "output",
     ]
     assert verdict.logits.same_top == verdict.logits.overlap == 1.0
+
+
+def test_unused_tensors_are_told_by_their_part_and_scales_are_not(tmp_path: Path) -> None:
+    record, verdict = planted(Plant("shared-expert-forgotten", "experts", SHARED, ""), tmp_path)
+    told = as_text(verdict, record, "model", "experts").splitlines()[-1]
+    assert told == (
+        "tensors that the architecture leaves unused: blk.0-1.ffn_down_shexp.weight, "
+        "blk.0-1.ffn_gate_shexp.weight, blk.0-1.ffn_up_shexp.weight"
+    )
+    scaled = replace(verdict, unused=["blk.0.attn_q.scale", "blk.0.attn_q.input_scale"])
+    assert "unused" not in as_text(scaled, record, "model", "experts")
 
 
 # By logits alone a head's rows in another order are a rope of other pairs, where both q and k have them.

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from graphml.inspect.compare import aligned
+from graphml.inspect.layers import layer_of
 from graphml.inspect.mistakes.copied import left_out
+from graphml.inspect.numbers import spans
 from graphml.inspect.verify.record import Record
 from graphml.inspect.verify.search import Cause, Verdict
 from graphml.inspect.verify.stages import TOP, Logits
@@ -27,12 +32,24 @@ def as_text(verdict: Verdict, record: Record, model: str, architecture: str) -> 
             lines.append("no mistake of the catalogue explains it")
         if verdict.mended is not None and any(cause.enough for cause in verdict.causes):
             lines.append(f"with that undone: {_told(verdict.mended)}")
-        unused = left_out(verdict.unused)
+        unused = _by_part(left_out(verdict.unused))
         if unused:
             more = len(unused) - MOST_UNUSED
             names = ", ".join(unused[:MOST_UNUSED]) + (f" and {more} more" if more > 0 else "")
             lines.append(f"tensors that the architecture leaves unused: {names}")
     return "\n".join(lines) + "\n"
+
+
+def _by_part(names: Sequence[str]) -> list[str]:
+    """Names of tensors, those of several layers in one: `blk.0-29.ffn_norm.weight`."""
+    layers: dict[str, list[int]] = {}
+    for name in names:
+        layer = layer_of(name)
+        part = name if layer is None else name.split(".", 2)[2]
+        layers.setdefault(part, []).extend([] if layer is None else [layer])
+    return [
+        f"blk.{spans(np.array(sorted(found)))}.{part}" if found else part for part, found in layers.items()
+    ]
 
 
 def _table(verdict: Verdict) -> str:
