@@ -28,10 +28,10 @@ _known: dict[tuple[str, int], Source] = {}
 
 
 def is_own(file: str) -> bool:
-    """Whether a file belongs to the package `graphml`."""
+    """Whether a file belongs to the package `graphml`, or is Python's own way to import one."""
     known = _own.get(file)
     if known is None:
-        known = _own[file] = file.startswith(_OWN_FOLDER)
+        known = _own[file] = file.startswith((_OWN_FOLDER, "<frozen importlib"))
     return known
 
 

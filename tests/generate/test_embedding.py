@@ -153,5 +153,5 @@ def test_the_command(model: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> N
 ])  # fmt: skip
 def test_what_the_command_cannot_do(model: graphml.Model, more: list[str], said: str) -> None:
     done = CliRunner().invoke(app, ["embed", str(model.path), "--backend", "reference", *more], input="")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert said in done.stderr
