@@ -63,7 +63,7 @@ def test_a_slip_in_a_path_is_no_question_to_a_server(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("here").mkdir()
-    assert "no such file" in graphml_command("info", name, code=1).stderr
+    assert "no such file" in graphml_command("info", name, code=2).stderr
     assert hub.asked == []
 
 
@@ -100,7 +100,7 @@ def test_rm_removes_and_says_what_it_frees(model: Path, hub: HubServer) -> None:
     assert done.stdout == f"removed some/tiny:tiny-Q8_0.gguf {path}\nfreed 145.5 KiB\n"
     assert not path.exists()
     assert (
-        "not among the downloaded ones; there is nothing" in graphml_command("rm", MODEL, "-y", code=1).stderr
+        "not among the downloaded ones; there is nothing" in graphml_command("rm", MODEL, "-y", code=2).stderr
     )
 
 
@@ -108,7 +108,7 @@ def test_rm_asks_on_a_terminal_and_nowhere_else(
     model: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = Path(graphml_command("pull", MODEL).stdout.strip())
-    assert "wanted --yes, or a terminal" in graphml_command("rm", MODEL, code=1).stderr
+    assert "wanted --yes, or a terminal" in graphml_command("rm", MODEL, code=2).stderr
     monkeypatch.setattr("graphml.app.rm._on_terminal", lambda: True)
     assert "nothing was removed" in graphml_command("rm", MODEL, stdin="n\n", code=1).stderr
     assert path.exists()
