@@ -243,3 +243,13 @@ def test_an_eps_that_is_ignored_is_found(op: str) -> None:
     assert found
     if op == "rms_norm_mul_quantize":
         assert [(verdict.case, verdict.nmse > 0.1) for verdict in found] == [(f"{op}/3 q8_1", True)]
+
+
+def test_attention_that_is_wrong_behind_a_tile_of_positions_is_found() -> None:
+    wrong = faults.off_where(lambda given, n: next(a for a in given.values() if a.dtype == np.int32) >= 64)
+    device = CPU.open(1)
+    some = suite.chosen(CPU, "attention", ["f32"])
+    with faults.wrong_values("attention", wrong):
+        found = {v.case for v in suite.check(CPU, device, some, sizes=[suite.FEW]) if v.failed}
+    device.close()
+    assert found == {"attention/1"}

@@ -144,17 +144,20 @@ def more_than_positions(generator: np.random.Generator, shape: tuple[int, ...]) 
 
 
 def _samples() -> list[Sample]:
-    def call(n_head: int, n_head_kv: int, d: int, causal: bool = True, **attributes: float) -> Sample:
-        cells, blocks = 64, 8
+    def call(
+        n_head: int, n_head_kv: int, d: int, causal: bool = True, most: int = 40, **attributes: float
+    ) -> Sample:
+        blocks = 8 if most <= 64 else 25
+        cells = 8 * blocks
         inputs = (f32(ROWS, n_head, d), f32(cells, n_head_kv, d), f32(cells, n_head_kv, d),
                   i32(ROWS), i32(ROWS), i32(2, blocks))  # fmt: skip
-        fill = {3: below(40), 4: below(2), 5: below(blocks)}
+        fill = {3: below(most), 4: below(2), 5: below(blocks)}
         said: dict[str, float | bool] = {"scale": d**-0.5, "block_size": 8, **attributes}
         if causal:
             return Sample(inputs, said, fill)
         return Sample((*inputs, i32(2)), {**said, "causal": False}, {**fill, 6: more_than_positions})
 
-    return [call(4, 4, 32), call(9, 3, 64), call(8, 1, 20), call(4, 2, 16, window=7), call(4, 2, 16, chunk=8),
+    return [call(4, 4, 32), call(9, 3, 64, most=200), call(8, 1, 20), call(4, 2, 16, window=7), call(4, 2, 16, chunk=8),
             call(4, 2, 16, softcap=5.0), call(6, 2, 16, max_bias=8.0), call(4, 2, 32, causal=False),
             call(4, 2, 16, causal=False, window=7), call(6, 2, 16, causal=False, max_bias=8.0)]  # fmt: skip
 
