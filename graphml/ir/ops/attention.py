@@ -157,9 +157,10 @@ def _samples() -> list[Sample]:
             return Sample(inputs, said, fill)
         return Sample((*inputs, i32(2)), {**said, "causal": False}, {**fill, 6: more_than_positions})
 
-    return [call(4, 4, 32), call(9, 3, 64, most=200), call(8, 1, 20), call(4, 2, 16, window=7), call(4, 2, 16, chunk=8),
-            call(4, 2, 16, softcap=5.0), call(6, 2, 16, max_bias=8.0), call(4, 2, 32, causal=False),
-            call(4, 2, 16, causal=False, window=7), call(6, 2, 16, causal=False, max_bias=8.0)]  # fmt: skip
+    return [call(4, 4, 32), call(9, 3, 64, most=200), call(8, 1, 20), call(4, 2, 16, window=7),
+            call(4, 2, 16, chunk=8), call(4, 2, 16, softcap=5.0), call(6, 2, 16, max_bias=8.0),
+            call(4, 2, 32, causal=False), call(4, 2, 16, causal=False, window=7),
+            call(6, 2, 16, causal=False, max_bias=8.0)]  # fmt: skip
 
 
 attention = Op(
