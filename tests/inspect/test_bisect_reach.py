@@ -17,8 +17,8 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array
 from tests.inspect import faults
 from tests.inspect.bisected import STORIES, Opened, opened
+from tests.inspect.planted_models import HERE, write_model
 from tests.inspect.test_bisect import quantised
-from tests.inspect.test_verify_against import HERE, write_model
 
 Fault = Callable[[], AbstractContextManager[None]]
 N_CTX, WINDOW = 400, 90
