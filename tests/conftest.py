@@ -29,11 +29,8 @@ os.environ.setdefault("GRAPHML_OPENCL_OPTIONS", "-cl-opt-disable")
 os.environ.setdefault("GALLIVM_PERF", "nopt")
 
 
-LONG = (
-    "test_assembly.py",
-    "test_levels.py",
-    "test_conformance.py",
-)  # what is listed is compiled for the next
+# The first keeps the code of what it lists, which the second runs.
+LONG = ("test_assembly.py", "test_levels.py", "test_conformance.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

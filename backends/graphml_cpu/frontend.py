@@ -43,7 +43,6 @@ from numba.core.untyped_passes import (
 )
 
 from graphml.errors import BackendError
-from graphml_cpu import machine_code
 from graphml_cpu.only_once import only_once
 from graphml_cpu.typing_memo import KnownFunction, TypingContext
 
@@ -109,10 +108,6 @@ class _IrCodegen(Codegen):  # type: ignore[misc]
     def _add_module(self, module: Any) -> None:
         raise NotImplementedError("kernels are not run by numba")
 
-    @functools.cached_property
-    def target_data(self) -> Any:
-        return machine_code.target_data()
-
 
 class _Kernel:
     """Stands where numba keeps the compiled function: a key that is unique to one overload."""
@@ -124,7 +119,6 @@ class _KernelContext(cpu.CPUContext):  # type: ignore[misc]
         self.is32bit = False
         self._internal_codegen = _IrCodegen()
         self._found: dict[Any, Any] = {}
-        self._sizes: dict[str, int] = {}
 
     def get_function(self, fn: Any, sig: Any, _firstcall: bool = True) -> Any:
         """The code generator of a builtin for these argument types: looked for once.
@@ -146,13 +140,6 @@ class _KernelContext(cpu.CPUContext):  # type: ignore[misc]
         if isinstance(found, str):
             raise NotImplementedError(found)
         return found
-
-    def get_abi_sizeof(self, ty: ir.Type) -> int:
-        """The size of an LLVM type, for which llvmlite parses a module: once."""
-        name = str(ty)
-        if name not in self._sizes:
-            self._sizes[name] = super().get_abi_sizeof(ty)
-        return self._sizes[name]
 
     def post_lowering(self, mod: ir.Module, library: _IrLibrary) -> None:
         """Leave numba's reference-counting runtime out."""

@@ -62,11 +62,6 @@ def _compiling_machine() -> Any:
 _DEFINITION = re.compile(r"^(define .*)\n?\{$", re.MULTILINE)
 
 
-def target_data() -> Any:
-    """Sizes of types at this level, as llvmlite wants to be asked."""
-    return _compiling_machine().target_data
-
-
 def _linked(texts: Sequence[str]) -> Any:
     """One module of several; a function that several of them need comes once."""
     machine = _compiling_machine()

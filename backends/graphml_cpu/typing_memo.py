@@ -36,10 +36,10 @@ class KnownFunction(types.Function):
             try:
                 self._known[args] = super().get_call_type(context, args, kws)
             except NumbaError as error:
-                self._known[args] = error.with_traceback(None)
+                self._known[args] = error
         known = self._known[args]
         if isinstance(known, NumbaError):
-            raise known
+            raise known.with_traceback(None)  # else each time adds to it
         return known
 
 
