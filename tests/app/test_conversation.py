@@ -115,9 +115,10 @@ def test_changed_settings_change_the_answers(path: Path) -> None:
     assert one != chat(path, "hello").stdout.splitlines()[0]
 
 
+TEMPERATURES = "a finite number of at least 0 and at most 3.4e+38"
 WRONG = {
-    "/set temperature hot": "temperature: wanted a finite number of at least 0, got 'hot'",
-    "/set temperature nan": "temperature: wanted a finite number of at least 0, got nan",
+    "/set temperature hot": f"temperature: wanted {TEMPERATURES}, got 'hot'",
+    "/set temperature nan": f"temperature: wanted {TEMPERATURES}, got nan",
     "/set top_p 2": "top_p: wanted a number from 0 to 1, got 2.0",
     "/set top_k 1.5": "top_k: wanted a whole number of at least 0, got '1.5'",
     "/set seed -2": "seed: wanted a whole number of at least -1, got '-2'",

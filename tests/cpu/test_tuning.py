@@ -202,7 +202,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {row["kernel"].partition("-")[0] for row in rows} <= {"mul_mat", "mul_mat_vec"}
     assert all(row["tuned_s"] > 0 for row in rows)
     refused = CliRunner().invoke(app, ["tune", str(path), "--backend", "reference"])
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "nothing to tune" in refused.stderr
     monkeypatch.setattr(tuning_file, "path", lambda: path / "tuning.json")  # below a file
     monkeypatch.setattr("graphml_cpu.device.tune", lambda *_: pytest.fail("searched what it cannot keep"))

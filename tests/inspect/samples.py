@@ -14,11 +14,10 @@ STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 FOLDER = tempfile.TemporaryDirectory(prefix="graphml-samples-")
 
 
-@functools.cache
 def model_path(model: str, form: str | None = None) -> Path:
-    """The GGUF file of a sample model."""
+    """The GGUF file of a sample model; written once, for a file in use must not change."""
     path = Path(FOLDER.name) / f"{model}-{form}.gguf"
-    return write_model(path, *MODELS[model], form)
+    return path if path.exists() else write_model(path, *MODELS[model], form)
 
 
 @functools.cache

@@ -60,7 +60,7 @@ def test_other_spellings_are_told(wrong: str) -> None:
 
 def test_pairs_and_words() -> None:
     assert pairs("-pg", ["512,128", "1,2"]) == [(512, 128), (1, 2)]
-    assert words(["a, b", "c", ""]) == ["a", "b", "c"]
+    assert words("-m", ["a, b", "c", ""]) == ["a", "b", "c"]
     for wrong in ("512", "1,2,3", "1,0"):
         with pytest.raises(UsageError, match="-pg: wanted"):
             pairs("-pg", [wrong])
