@@ -13,9 +13,9 @@ import pytest
 from graphml.engine import discovery
 from graphml.engine.architecture import SampleModel
 from graphml.engine.cache import PagedCache
-from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import BLOCK_SIZE, Executor
 from graphml.engine.loading import open_executor
+from graphml.engine.options import CompileOptions
 from graphml.ir.verify import verify
 from tests import fusion_counts, golden
 from tests.golden import Floats, nmse

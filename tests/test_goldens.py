@@ -162,7 +162,7 @@ OTHERWISE_UNUSED = {
 def test_the_arena_is_about_as_small_as_can_be(name: str, backend: str, folder: Path) -> None:
     with opened(built(name, folder), backend) as executor:
         for n_tokens in (1, 32):
-            graph = prepare(executor.build(n_tokens, 1), executor.backend, executor.device)[0]
+            graph = prepare(executor.build(n_tokens, 1), executor.backend, executor.device).graph
             plan = plan_memory(graph, executor.device)  # without the slack of programs of one token
             assert plan.lower_bound <= plan.peak <= 1.1 * plan.lower_bound
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from graphml.app.options import Compiling, Running
 from graphml.engine import discovery
-from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import CACHE_DTYPES
+from graphml.engine.options import CompileOptions
 from graphml.errors import TokenizerError, UsageError
 from graphml.passes.place import parse_rules
 from graphml.weights.represent import checked

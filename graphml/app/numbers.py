@@ -15,7 +15,7 @@ from graphml.app import options
 from graphml.app.checks import check_backends, check_file
 from graphml.app.console import Bars
 from graphml.app.opening import find
-from graphml.engine.compile import CompileOptions
+from graphml.engine.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.generate.model import Model
 

@@ -11,9 +11,9 @@ from graphml.app.checks import check_compiling, check_file
 from graphml.app.console import Bars
 from graphml.app.options import Compiling, Finding, Running, Sampling
 from graphml.engine import fetch
-from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import Executor
 from graphml.engine.loading import open_executor
+from graphml.engine.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.weights import ModelFile
 from graphml.weights.residence import Residence

@@ -20,8 +20,9 @@ from graphml.engine.ahead_step import Begun
 from graphml.engine.architecture import Architecture, Keys, Tensors, blamed, check_logits
 from graphml.engine.cache import PagedCache
 from graphml.engine.candidates import DRAWN, candidates
-from graphml.engine.compile import DEFAULT, Compiled, CompileOptions, compile_graph
+from graphml.engine.compile import Compiled, compile_graph
 from graphml.engine.feeding import Settings, fill, graph_arrays
+from graphml.engine.options import DEFAULT, CompileOptions
 from graphml.engine.pooling import ROWS, Rank, pooled, read_pooling
 from graphml.engine.unused import tell_unused
 from graphml.errors import ArchitectureError, BackendError, UsageError

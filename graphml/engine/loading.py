@@ -12,10 +12,10 @@ from graphml import settings
 from graphml.backend import Backend, Device, Progress, TunableDevice, no_progress
 from graphml.engine import discovery
 from graphml.engine.architecture import EMBEDDING, Architecture, Keys, described
-from graphml.engine.compile import DEFAULT, CompileOptions
 from graphml.engine.executor import Executor
 from graphml.engine.memory import main_memory
 from graphml.engine.offload import place_layers, with_host
+from graphml.engine.options import DEFAULT, CompileOptions
 from graphml.engine.parts import several
 from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError, WeightsError
 from graphml.weights import ModelFile, open_model

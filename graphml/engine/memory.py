@@ -83,7 +83,7 @@ def arena_bytes(executor: Executor) -> dict[str, int]:
 
 
 def _peak(executor: Executor, graph: Graph) -> int:
-    return prepare(graph, executor.backend, executor.device, executor.options)[1].peak
+    return prepare(graph, executor.backend, executor.device, executor.options).plan.peak
 
 
 def state_bytes(executor: Executor, cells: int, n_sequences: int = 1) -> int:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from graphml.backend import State
 from graphml.engine.cache import PagedCache
-from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import BLOCK_SIZE, Executor
 from graphml.engine.memory import state_bytes
+from graphml.engine.options import CompileOptions
 from graphml.pages import out_of_memory
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from graphml.backend import AheadProgram
 from graphml.engine.ahead_step import Begun
 from graphml.engine.candidates import BEST_IDS, BEST_LOGITS, DRAWN, N_BEST, OF_ROW
-from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import Executor
+from graphml.engine.options import CompileOptions
 from graphml.engine.slots import Slot
 from graphml.generate.committed import Committed
 from graphml.generate.evaluation import best_of

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from graphml.backend import no_progress
 from graphml.engine import fetch
-from graphml.engine.compile import Compiled, CompileOptions, compile_graph
+from graphml.engine.compile import Compiled, compile_graph
 from graphml.engine.loading import choose_backend, open_executor
+from graphml.engine.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.generate.arguments import whole_number
 from graphml.generate.model import Model

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from graphml.backend import Progress, no_progress
 from graphml.engine.candidates import BEST_IDS, BEST_LOGITS, DRAWN, N_BEST, OF_ROW
-from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import Executor
+from graphml.engine.options import CompileOptions
 from graphml.engine.slots import Slot
 from graphml.errors import UsageError
 from graphml.generate.sampling import Best, Drawn, Foreseen, SamplingParams, Settings, draw_settings

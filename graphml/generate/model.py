@@ -18,10 +18,10 @@ import numpy as np
 from graphml.backend import Progress, no_progress
 from graphml.engine import fetch
 from graphml.engine.architecture import EMBEDDING
-from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import MAX_CELLS, Executor
 from graphml.engine.loading import open_executor
 from graphml.engine.memory import read_ahead
+from graphml.engine.options import CompileOptions
 from graphml.engine.slots import make_slots
 from graphml.errors import TokenizerError, UsageError
 from graphml.generate.arguments import path_of, progress_of, text_of, whole_number

@@ -9,12 +9,13 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 import graphml
 from graphml.backend import Backend, Device, Plan
+from graphml.engine.compile import Prepared
 from graphml.engine.parts import PartsDevice
 from graphml.inspect.layers import equal_layers, layer_of
 from graphml.ir.graph import Graph
@@ -29,30 +30,6 @@ Record = dict[str, Any]
 """One node as JSON has it."""
 Document = dict[str, Any]
 """The whole description; see `describe`."""
-
-
-class Stages(Protocol):
-    """What is described: a `Compiled`, or the same without a program."""
-
-    @property
-    def graph(self) -> Graph:
-        """The graph after the last pass."""
-
-    @property
-    def plan(self) -> Plan:
-        """Its memory plan."""
-
-    @property
-    def fusions(self) -> FusionLog:
-        """The log of fusions."""
-
-    @property
-    def snapshots(self) -> Mapping[str, Graph]:
-        """Pass -> the graph after it."""
-
-    @property
-    def seconds(self) -> Mapping[str, float]:
-        """Pass -> seconds."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +72,7 @@ _NOWHERE: Record = {"buffer": None, "workspace": None, "backend": None, "fallbac
 
 
 def describe(
-    compiled: Stages,
+    compiled: Prepared,
     *,
     model: str,
     backend: Backend,
@@ -115,7 +92,7 @@ def describe(
     if last is None:
         snapshots["final"] = compiled.graph
         last = "final"
-    owners: Mapping[Node, str] = getattr(compiled, "backends", {})
+    owners = compiled.backends
     place = _Place(compiled.plan, backend, device, owners)
     passes: list[Record] = [
         {

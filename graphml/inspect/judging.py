@@ -14,8 +14,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from graphml.backend import Device
-from graphml.engine.compile import CompileOptions, prepare
+from graphml.engine.compile import prepare
 from graphml.engine.executor import Executor
+from graphml.engine.options import CompileOptions
 from graphml.inspect.forced import (
     GIVEN,
     Arrays,
@@ -258,7 +259,7 @@ class Benches:
         bounds = tokens, outputs, sequences
         if bounds not in self._plain:
             built = executor.build(tokens, outputs, sequences)
-            prepared = prepare(built, executor.backend, executor.device, self._judge.options)[0]
+            prepared = prepare(built, executor.backend, executor.device, self._judge.options).graph
             self._plain[bounds] = unquantized(prepared)
         return self._plain[bounds]
 

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from graphml.backend import Program, no_progress
-from graphml.engine.compile import CompileOptions, prepare
+from graphml.engine.compile import prepare
 from graphml.engine.executor import Executor
+from graphml.engine.options import CompileOptions
 from graphml.errors import GraphError, UsageError
 from graphml.inspect import archive
 from graphml.inspect.forced import OUTPUT, Arrays, Lowered, feed, observed, shown
@@ -170,20 +171,23 @@ class _Run:
         key = bound, n_sequences
         if key not in self.watched:
             built = executor.build(bound, n_sequences, n_sequences)
-            graph, plan, log, trail = prepare(built, executor.backend, executor.device, self.options)
+            prepared = prepare(built, executor.backend, executor.device, self.options)
+            graph, placement = prepared.graph, prepared.placement
             program = Lowered(executor.device, observed(graph), executor.weights)
-            if trail.placement is None:
+            if placement is None:
                 alone = [node.name for node, _ in refusals(graph, executor.backend)]
             else:
-                alone = [placed.name for placed in trail.placement.fallbacks]
+                alone = [placed.name for placed in placement.fallbacks]
             self.in_numpy.update(dict.fromkeys(alone))
             in_use: tuple[Graph, Program] | None = None
-            if self.in_use and (trail.placement is not None or executor.gives_best):
+            if self.in_use and (placement is not None or executor.gives_best):
                 compiled = executor.compiled_for(n_tokens, n_sequences, options=self.options)
                 in_use = compiled.graph, compiled.program
             elif self.in_use:
-                in_use = graph, executor.device.lower(graph, plan, executor.weights, no_progress)
-            self.watched[key] = _Watched(graph, trail.snapshots["build"], log.applied, program, in_use)
+                in_use = graph, executor.device.lower(graph, prepared.plan, executor.weights, no_progress)
+            self.watched[key] = _Watched(
+                graph, prepared.snapshots["build"], prepared.fusions.applied, program, in_use
+            )
         return self.watched[key]
 
     def _unwatched(

@@ -92,13 +92,15 @@ def describe_placement(executor: Executor) -> dict[str, Any]:
 
 def _placed(executor: Executor, built: Graph, prefix: str = "", first: int = 0) -> _Placed:
     backend, device = executor.backend, executor.device
-    final, plan, _, trail = prepare(built, backend, device, executor.options)
-    if trail.placement is not None:
-        return _Placed(prefix, built, trail.placement, trail.parts, first)
-    whole = ReadyPart(backend.name, final, plan)  # one backend: only what it refuses is to be told
+    prepared = prepare(built, backend, device, executor.options)
+    if prepared.placement is not None:
+        return _Placed(prefix, built, prepared.placement, prepared.parts, first)
+    whole = ReadyPart(
+        backend.name, prepared.graph, prepared.plan
+    )  # one backend: only what it refuses is to be told
 
     def shaped(graph: Graph, on: Backend) -> Graph:
-        return prepare(graph, on, device)[0]
+        return prepare(graph, on, device).graph
 
     assert not isinstance(device, PartsDevice)
     return _Placed(prefix, built, place(built, [backend], (), shaped), (whole,), first)

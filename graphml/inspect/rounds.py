@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from graphml import settings
-from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import Executor
+from graphml.engine.options import CompileOptions
 from graphml.inspect.bisect import Bisection, bisect
 from graphml.inspect.judging import Judge
 from graphml.inspect.observe import Observation, observe

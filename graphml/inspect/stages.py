@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 
-from graphml.backend import Plan
-from graphml.engine.compile import CompileOptions, prepare
+from graphml.engine.compile import Prepared, prepare
 from graphml.engine.executor import Executor
+from graphml.engine.options import CompileOptions
 from graphml.inspect.document import Document, describe
-from graphml.ir.graph import Graph
-from graphml.ir.node import Node
-from graphml.passes.fusion import FusionLog
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """What `Compiled` says, without a program."""
-
-    graph: Graph
-    plan: Plan
-    fusions: FusionLog
-    snapshots: Mapping[str, Graph]
-    seconds: Mapping[str, float]
-    backends: Mapping[Node, str]
 
 
 def prepare_model(
@@ -35,10 +18,7 @@ def prepare_model(
     graph = executor.build(max_tokens, max_outputs)
     build_seconds = time.perf_counter() - start
     chosen = executor.options if options is None else options
-    final, plan, log, trail = prepare(graph, executor.backend, executor.device, chosen)
-    seconds = {**trail.seconds, "build": build_seconds}
-    owners: Mapping[Node, str] = getattr(trail, "backends", {})
-    return Prepared(final, plan, log, trail.snapshots, seconds, owners)
+    return prepare(graph, executor.backend, executor.device, chosen).with_seconds(build=build_seconds)
 
 
 def describe_model(

@@ -52,7 +52,16 @@ def cases_of(name: str) -> list[Case]:
 
 @pytest.fixture(scope="module")
 def devices() -> Iterator[dict[str, Device]]:
-    """One device of each backend for all tests, with its compiler as users have it."""
+    """One device of each backend for all tests of ops."""
+    opened: dict[str, Device] = {}
+    yield opened
+    for device in opened.values():
+        device.close()
+
+
+@pytest.fixture(scope="module")
+def optimising() -> Iterator[dict[str, Device]]:
+    """The same for networks, with the compiler of OpenCL as users have it: it optimises."""
     opened: dict[str, Device] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("GRAPHML_OPENCL_OPTIONS", raising=False)
@@ -113,9 +122,9 @@ def test_op_means_the_same_everywhere(name: str, op: str, devices: dict[str, Dev
     ids=lambda value: getattr(value, "name", value),
 )
 def test_networks_mean_the_same_everywhere(
-    name: str, network: networks.Network, devices: dict[str, Device]
+    name: str, network: networks.Network, optimising: dict[str, Device]
 ) -> None:
-    verdict = networks.check_one(network, backend_of(name), device_of(name, devices))
+    verdict = networks.check_one(network, backend_of(name), device_of(name, optimising))
     assert not verdict.failed, str(verdict)
 
 

@@ -105,7 +105,8 @@ class Programs:
         executor = self.open(built(name, self.folder), threads)
         device = executor.device
         assert isinstance(device, CpuDevice)
-        graph, plan = prepare(executor.build(max_tokens, max_tokens), executor.backend, device)[:2]
+        prepared = prepare(executor.build(max_tokens, max_tokens), executor.backend, device)
+        graph, plan = prepared.graph, prepared.plan
         plan = in_places_of_their_own(plan, device) if apart else plan
         arena = np.full(plan.peak + 64, SENTINEL, np.uint8)
         arena = arena[-arena.ctypes.data % 64 :][: plan.peak]

@@ -54,7 +54,7 @@ def product(kind: str) -> tuple[Graph, dict[str, Array]]:
 
 def tuned_program(kind: str, device: Any) -> tuple[CpuProgram, Graph, dict[str, Array]]:
     graph, weights = product(kind)
-    final = prepare(graph, BACKEND, device)[0]
+    final = prepare(graph, BACKEND, device).graph
     program = device.lower(final, plan_memory(final, device), weights, no_progress)
     assert isinstance(program, CpuProgram)
     return program, final, weights

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from graphml.engine.cache import PagedCache
-from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import BLOCK_SIZE, Executor
 from graphml.engine.loading import open_executor
+from graphml.engine.options import CompileOptions
 from graphml.ir.graph import Graph
 from graphml.passes.place import layer_of
 from tests import golden

@@ -11,9 +11,9 @@ import pytest
 import graphml
 from graphml.engine import discovery
 from graphml.engine.cache import PagedCache
-from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import BLOCK_SIZE, Executor
 from graphml.engine.loading import open_executor
+from graphml.engine.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.ir.dtype import F32
 from graphml.ir.graph import Graph

@@ -18,9 +18,9 @@ from graphml_gpu.limits import exceeds
 from graphml_gpu.plain_driver import FACTS, PlainDriver
 from graphml_gpu.program import GpuProgram
 
-from graphml.engine.compile import DEFAULT, CompileOptions
 from graphml.engine.executor import Executor
 from graphml.engine.loading import open_executor, read_architecture
+from graphml.engine.options import DEFAULT, CompileOptions
 from graphml.errors import BackendError
 from graphml.inspect.conformance import suite
 from graphml.inspect.conformance.trial import Run, Trial

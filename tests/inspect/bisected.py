@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import Executor
 from graphml.engine.loading import open_executor
+from graphml.engine.options import CompileOptions
 from graphml.inspect.bisect import Bisection, Finding, bisect
 from graphml.inspect.judging import Judge
 from graphml.inspect.observe import observe

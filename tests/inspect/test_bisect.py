@@ -17,7 +17,7 @@ from graphml_cpu.lowering.step import Argument, Constant, Step, Table
 
 from graphml.backend import Plan
 from graphml.engine import compile as compiling
-from graphml.engine.compile import CompileOptions
+from graphml.engine.options import CompileOptions
 from graphml.inspect import repro
 from graphml.inspect.bisect import bisect
 from graphml.inspect.inside import look_inside, where

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphml.engine.compile import CompileOptions
 from graphml.engine.loading import open_executor
+from graphml.engine.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.inspect.compare import as_markdown, compare, with_errors
 from graphml.inspect.forced import extract, forced, is_state, unit, unquantized

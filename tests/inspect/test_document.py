@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import Executor
 from graphml.engine.loading import open_executor
+from graphml.engine.options import CompileOptions
 from graphml.inspect.document import describe, source_of
 from graphml.inspect.layers import equal_layers, layer_hashes, layer_of, renumbered, repeated_layers
 from graphml.inspect.stages import describe_model

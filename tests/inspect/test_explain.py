@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from graphml.engine.compile import CompileOptions
+from graphml.engine.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.inspect.document import Document
 from graphml.inspect.explain import explain, text

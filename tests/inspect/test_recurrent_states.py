@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from graphml_cpu.lowering.step import Scratch, Step
 
-from graphml.engine.compile import CompileOptions
 from graphml.engine.loading import open_executor
+from graphml.engine.options import CompileOptions
 from graphml.inspect.bisect import Bisection, bisect
 from graphml.inspect.forced import extract, forced, is_state
 from graphml.inspect.judging import Judge

@@ -13,9 +13,9 @@ import pytest
 
 from graphml.engine import discovery
 from graphml.engine.architecture import SampleModel
-from graphml.engine.compile import CompileOptions
 from graphml.engine.executor import Executor
 from graphml.engine.loading import open_executor
+from graphml.engine.options import CompileOptions
 from graphml.engine.slots import make_slots
 from graphml.ir.ops.attention import alibi_slopes
 from tests import golden

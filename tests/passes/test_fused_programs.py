@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from graphml.backend import Backend, Device
 from graphml.engine import discovery
-from graphml.engine.compile import CompileOptions, compile_graph
+from graphml.engine.compile import compile_graph
+from graphml.engine.options import CompileOptions
 from graphml.ir.dtype import dtype
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import interpret

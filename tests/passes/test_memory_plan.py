@@ -293,7 +293,8 @@ def test_the_arena_of_llama_is_at_most_a_tenth_above_the_least(
     chosen = discovery.backend(backend)
     device = chosen.open(1)
     try:
-        graph, plan, _, _ = prepare(llama(tokens, outputs), chosen, device)
+        prepared = prepare(llama(tokens, outputs), chosen, device)
+        graph, plan = prepared.graph, prepared.plan
         assert plan.peak <= 1.10 * plan.lower_bound
         if backend == "reference":
             assert plan.peak <= 1.10 * least_arena(graph, ReferenceDevice())

@@ -1,0 +1,37 @@
+"""Values that a caller wants to see: outputs of their own, which no fusion may swallow."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Collection, Iterable
+
+from graphml.errors import UsageError
+from graphml.ir.graph import Graph
+from graphml.ir.node import Node
+from graphml.passes.switches import nearest
+
+
+def keep_values(graph: Graph, patterns: Iterable[str]) -> Graph:
+    """Make an output `value:NAME` of every node that a name or pattern names.
+
+    A leaf is no computed value and no pattern finds it. A pattern that finds nothing is a `UsageError`.
+    """
+    names = {node.name: node for node in graph.nodes if node.op.family != "leaf" and not node.op.is_write}
+    found: dict[str, Node] = {}
+    for pattern in patterns:
+        hits = [pattern] if pattern in names else fnmatch.filter(names, pattern)
+        if not hits:
+            raise UsageError(f"keep: no value of the graph is called {pattern!r}.{_instead(pattern, names)}")
+        found |= {f"value:{name}": names[name] for name in hits}
+    return Graph(graph.nodes, {**graph.outputs, **found})
+
+
+def _instead(name: str, names: Collection[str]) -> str:
+    """A hint for a name that only a pass gives: what it is made of, else the names like it."""
+    scope, dot, last = name.rpartition(".")
+    parts = [scope + dot + part for part in last.split("+")]
+    if len(parts) > 1 and all(part in names for part in parts):
+        return f" A pass makes it of several values: keep {' or '.join(map(repr, parts))}"
+    if scope in names:
+        return f" If a pass makes it of {scope!r}: keep that"
+    return nearest(name, names)

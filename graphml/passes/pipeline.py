@@ -1,0 +1,58 @@
+"""The passes between a graph as built and the graph that a device lowers: one list, in order.
+
+A pass is a value. It is applied to a whole graph, or to each part of one that is placed on several backends
+(decision 8). Knows backends by what they run; no device, no plan of memory, no weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+from graphml.backend import Backend
+from graphml.ir.graph import Graph
+from graphml.passes.activations import quantize_activations
+from graphml.passes.fusion import FusionLog, fuse, fusions
+
+Apply: TypeAlias = Callable[[Graph, Backend, Collection[str]], tuple[Graph, FusionLog]]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A step of compilation that needs no weights.
+
+    name: what dumps and timings call it. apply: (graph, backend, names of the fusions that are on) -> the
+    changed graph, and what was fused.
+    """
+
+    name: str
+    apply: Apply
+
+
+def _fuse(
+    graph: Graph, backend: Backend, names: Collection[str], last: bool = False
+) -> tuple[Graph, FusionLog]:
+    """The named fusions that the backend has kernels for."""
+    supported = {f.replace for f in fusions().values() if f.replace.name in backend.fused}
+    return fuse(graph, supported, names, backend.refuses, last)
+
+
+def _quantize(graph: Graph, backend: Backend, names: Collection[str]) -> tuple[Graph, FusionLog]:
+    return quantize_activations(graph, backend), FusionLog()
+
+
+PASSES: tuple[Pass, ...] = (
+    Pass("fuse", _fuse),
+    Pass("quantize_activations", _quantize),
+    Pass("fuse_quantized", _fuse),  # what makes a value may make it converted at once
+    Pass("fuse_last", partial(_fuse, last=True)),  # what joins finished nodes
+)
+
+
+def apply_passes(graph: Graph, backend: Backend, names: Collection[str]) -> Graph:
+    """The graph after all passes. names: the fusions that are on."""
+    for one in PASSES:
+        graph, _ = one.apply(graph, backend, names)
+    return graph
