@@ -27,6 +27,7 @@ OPEN, CLOSE = "\ufdd0", "\ufdd1"
 _FENCED = re.compile(f"{OPEN}([^{OPEN}{CLOSE}]*){CLOSE}")
 _FENCES = re.compile(f"[{OPEN}{CLOSE}]")
 FENCED_ROLES = ("user", "assistant")
+WHOLE = ("end", "length", "context")  # why an answer ends, all of whose tokens are in its text
 
 
 @dataclass(frozen=True)
@@ -104,13 +105,6 @@ class Chat:
         del self._messages[index:]
         return removed
 
-    def take_back(self) -> list[str]:
-        """Take the user's messages that have no answer yet out of the history; gives their texts."""
-        taken: list[str] = []
-        while self._messages and self._messages[-1]["role"] == "user":
-            taken.insert(0, self._messages.pop()["content"])
-        return taken
-
     def render_turn(self) -> str:
         """Return the text that the next answer begins from: what the session has not seen yet, to the letter.
 
@@ -127,7 +121,7 @@ class Chat:
         """Generate the answer piece by piece; an answer that is broken off is kept as far as it went.
 
         After an error the history is as before, and the answer can be asked for again; but messages that the
-        context has no room for are taken out of it: a ContextFullError says how long they are.
+        context has no room for are removed from it: a ContextFullError says how long they are.
         """
         if not self._messages or self._messages[-1]["role"] == "assistant":
             raise UsageError("chat: wanted a message to answer; add one with add_user(text)")
@@ -136,19 +130,23 @@ class Chat:
     def regenerate(self, params: SamplingParams | None = None) -> Iterator[str]:
         """Generate another answer to the last message, as `stream` does, in place of the one that is there.
 
-        After an error the history is as before. Greedy sampling gives the same answer again.
+        After an error, or where it is broken off before its first token, the history is as before. Greedy
+        sampling gives the same answer again.
         """
         self._last_of_user("regenerate")
         return self._replace(params or SamplingParams())
 
     def _replace(self, params: SamplingParams) -> Iterator[str]:
         before = list(self._messages)
-        del self._messages[self._last_of_user("regenerate") + 1 :]
+        first = self._last_of_user("regenerate") + 1
+        del self._messages[first:]
         try:
             yield from self._stream(params)
-        except Exception:
-            self._messages = before
-            raise
+        finally:
+            answers = self._messages[first:]
+            broken_off = self.session.stop_reason in (None, "cancel")
+            if not answers or (broken_off and not answers[0]["content"]):
+                self._messages = before
 
     def _last_of_user(self, method: str) -> int:
         for index in range(len(self._messages) - 1, -1, -1):
@@ -175,7 +173,7 @@ class Chat:
 
     def _keep(self, answer: str) -> None:
         self._messages.append({"role": "assistant", "content": answer})
-        if self.session.stop_reason in ("end", "length", "context"):
+        if self.session.stop_reason in WHOLE:
             # Otherwise the last tokens may stand for more than the text that was let out.
             text, ids = self._seen.text + answer, tuple(self.session.tokens)
             self._seen = _Seen(text, ids, (*self._seen.places, (len(text), len(ids))))
@@ -207,15 +205,17 @@ class Chat:
         return ids[shared:]
 
     def _check_room(self, total: int) -> None:
-        """Take the unanswered messages back if the conversation has no room for a token of an answer."""
+        """Remove the unanswered messages if the conversation has no room for a token of an answer."""
         if total < self.session.n_ctx:
             return
-        taken = [self._fenced(text) for text in self.take_back()]
-        n_message = min(sum(len(self._encode(text, begins=False)) for text in taken), total)
+        removed: list[str] = []
+        while self._messages and self._messages[-1]["role"] == "user":
+            removed.append(self._fenced(self._messages.pop()["content"]))
+        n_message = min(sum(len(self._encode(text, begins=False)) for text in removed), total)
         raise ContextFullError(
             f"the message has {n_message} tokens; the context holds {self.session.n_ctx}, of which "
-            f"{total - n_message} are used, and an answer needs room too: the message was taken back. "
-            "Shorten it, begin anew, or give a longer context (--ctx; n_ctx in Python) if the model allows"
+            f"{total - n_message} are used, and an answer needs room too. Shorten it, begin anew, or give a "
+            "longer context (--ctx; n_ctx in Python) if the model allows"
         )
 
     def _encode(self, text: str, begins: bool) -> list[int]:

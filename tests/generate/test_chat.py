@@ -210,8 +210,7 @@ def test_another_error_leaves_the_history_as_it_was(
     assert chat.history == before
     assert chat.respond() == plain.respond()  # and the answer can be asked for again
     chat.add_user("world")
-    assert chat.take_back() == ["world"]
-    assert chat.take_back() == []
+    assert chat.undo() == [{"role": "user", "content": "world"}]
 
 
 def test_a_session_that_was_used_meanwhile_is_fed_what_it_lacks(model: graphml.Model) -> None:
@@ -280,6 +279,36 @@ def test_an_answer_that_could_not_be_replaced_is_kept(model: graphml.Model) -> N
     assert next(stream) == "a"
     stream.close()
     assert chat.history[-1] == {"role": "assistant", "content": "a"}
+
+
+def test_an_answer_stays_where_another_was_cancelled_before_its_first_token(
+    model: graphml.Model,
+) -> None:
+    chat = model.chat(max_new=4)
+    chat.add_user("hello")
+    chat.respond()
+    before = chat.history
+    again = chat.regenerate(PARAMS)
+    generate = chat.session.generate
+
+    def cancelled(*arguments: Any, **options: Any) -> Iterator[graphml.Token]:
+        tokens = generate(*arguments, **options)
+        chat.session.cancel()
+        return tokens
+
+    chat.session.generate = cancelled  # type: ignore[method-assign]
+    assert list(again) == []
+    assert chat.history == before
+
+
+def test_no_room_for_another_answer_leaves_the_conversation_as_it_was(model: graphml.Model) -> None:
+    chat = model.chat(max_new=4, n_ctx=20)
+    chat.history = [{"role": "user", "content": "hello " * 50}, {"role": "assistant", "content": "x"}]
+    before = chat.history
+    with pytest.raises(graphml.ContextFullError, match="an answer needs room too. Shorten it") as caught:
+        list(chat.regenerate())
+    assert "taken" not in str(caught.value)  # which would be untrue
+    assert chat.history == before
 
 
 def test_the_system_message_changes_and_the_others_stay(model: graphml.Model) -> None:

@@ -36,12 +36,15 @@ class Conversation:
     failed: bool = False
 
     def answer(self, text: str) -> None:
-        """Show the answer to a message; one that has none because of an error is taken back."""
+        """Show the answer to a message; one that has none because of an error is removed."""
         before = len(self.chat.history)
         with _interrupt_cancels(self.chat.session):
             self.chat.add_user(text)
-            if not self._show(self.chat.stream(self.params)) and len(self.chat.history) > before:
+            if self._show(self.chat.stream(self.params)):
+                return
+            if len(self.chat.history) > before:  # else it had no room, and is removed already
                 self.chat.undo()
+            remark("the message was removed")
 
     def regenerate(self) -> None:
         """Show another answer to the last message."""
