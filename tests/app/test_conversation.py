@@ -81,6 +81,9 @@ def test_answers_are_taken_back_and_given_again(path: Path) -> None:
     assert "regenerate: wanted a message of the user" in chat(path, "/regenerate", code=1).stderr
 
 
+DEEP = "[" * 2000  # more lists in each other than Python's reader of JSON can follow
+
+
 def test_settings_are_shown_and_changed(path: Path) -> None:
     changes = {
         "temperature 0.5": ("temperature", "0.5"),
@@ -93,6 +96,9 @@ def test_settings_are_shown_and_changed(path: Path) -> None:
         'stop ["a b", "c"]': ("stop", '["a b", "c"]'),
         'stop "\\n"': ("stop", '["\\n"]'),
         "stop END OF IT": ("stop", '["END OF IT"]'),
+        "stop a=b c": ("stop", '["a=b c"]'),
+        "stop = =": ("stop", '["="]'),
+        f"stop {DEEP}": ("stop", f'["{DEEP}"]'),
         "stop []": ("stop", "[]"),
     }
     done = chat(path, *(f"/set {change}" for change in changes))
@@ -125,6 +131,8 @@ WRONG = {
     "/set max_tokens many": "max_tokens: wanted a whole number of at least -1, got 'many'",
     '/set stop ["a", 1]': "stop: wanted strings that are not empty, got 1",
     "/set temprature 1": "/set temprature: no such setting (did you mean temperature or dynatemp_range?)",
+    "/set =1": "/set : no such setting (known: temperature, top_k, top_p, min_p, typical_p, repeat_penalty, "
+    "presence_penalty, frequency_penalty)",
     "/sytem be kind": "unknown command /sytem: did you mean /system? /help lists the commands",
     "/": "unknown command /: /help lists the commands",
     "/undo 3": "/undo: wanted nothing after it, got '3'",

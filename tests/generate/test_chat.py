@@ -305,7 +305,7 @@ def test_no_room_for_another_answer_leaves_the_conversation_as_it_was(model: gra
     chat = model.chat(max_new=4, n_ctx=20)
     chat.history = [{"role": "user", "content": "hello " * 50}, {"role": "assistant", "content": "x"}]
     before = chat.history
-    with pytest.raises(graphml.ContextFullError, match="an answer needs room too. Shorten it") as caught:
+    with pytest.raises(graphml.ContextFullError, match=r"an answer needs room too\. Shorten it") as caught:
         list(chat.regenerate())
     assert "taken" not in str(caught.value)  # which would be untrue
     assert chat.history == before

@@ -32,6 +32,7 @@ KEYS = (
     ("Ctrl-D", "ends the conversation"),
 )
 _NAME = re.compile(r"/[A-Za-z?]*")
+_SETTING = re.compile(r"([^\s=]*)\s*=?\s*(.*)", re.DOTALL)  # NAME, NAME VALUE or NAME=VALUE
 
 
 @dataclass(frozen=True)
@@ -169,11 +170,13 @@ def _count(n: int) -> str:
 
 
 def _set(conversation: Conversation, argument: str) -> None:
-    words = argument.replace("=", " ", 1).split(None, 1)
-    names = [sampling_settings.named(words[0])] if words else list(sampling_settings.HELP)
-    if len(words) > 1:
+    given = _SETTING.match(argument)
+    assert given is not None  # every text matches
+    name, value = given.groups()
+    names = [sampling_settings.named(name)] if argument else list(sampling_settings.HELP)
+    if value:
         conversation.params = sampling_settings.changed(
-            names[0], words[1].strip(), conversation.chat, conversation.params
+            names[0], value, conversation.chat, conversation.params
         )
     values = [sampling_settings.value_of(name, conversation.chat, conversation.params) for name in names]
     left = max(map(len, names)), max(map(len, values))

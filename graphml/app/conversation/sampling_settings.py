@@ -91,7 +91,7 @@ def _stops(text: str) -> tuple[str, ...]:
     """One text as it is, or as JSON: "..." with escapes, a list of several."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = text
     if not isinstance(found, (str, list)):
         found = text
