@@ -19,6 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import graphml
 from graphml import settings
+from graphml.app.console import print_error
 from graphml.errors import GraphmlError, UsageError
 
 COMMANDS = (
@@ -81,7 +82,7 @@ class Commands(TyperGroup):
         except GraphmlError as error:
             if settings.debug():
                 raise
-            print(f"graphml: {' '.join(str(error).splitlines())}", file=sys.stderr)
+            print_error(error)
             raise typer.Exit(2 if isinstance(error, UsageError) else 1) from None
         except KeyboardInterrupt:
             print(file=sys.stderr)
@@ -94,10 +95,8 @@ class Commands(TyperGroup):
         except OSError as error:
             if settings.debug():
                 raise
-            if not isinstance(
-                error, BrokenPipeError
-            ):  # then the reader of stdout went away, which is no news
-                print(f"graphml: {error}", file=sys.stderr)
+            if not isinstance(error, BrokenPipeError):  # the reader of stdout went away, which is no news
+                print_error(error)
             # What could not be written is still there: Python would complain once more when it flushes it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(1) from None

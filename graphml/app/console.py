@@ -131,6 +131,15 @@ def say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
+def print_error(error: Exception) -> None:
+    """Print an error as one line on stderr; to a terminal without the characters that could steer it.
+
+    Its text may quote a model: names of tensors, what a chat template raises.
+    """
+    line = f"graphml: {' '.join(str(error).splitlines())}"
+    print(CONTROL.sub("", line) if sys.stderr.isatty() else line, file=sys.stderr)
+
+
 def write(text: str) -> None:
     """Write generated text to stdout at once; to a terminal without the characters that could steer it."""
     sys.stdout.write(CONTROL.sub("", text) if sys.stdout.isatty() else text)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 
 from graphml.app import console
+from graphml.app.cli import app
+from tests import tiny_model
 
 
 class Terminal(io.StringIO):
@@ -45,6 +48,19 @@ def test_models_cannot_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr("sys.stdout", stream)
         console.write("a\x1b]0;\x07b\n\tc\x9b" if shown != "ab\n\tc" else "a\x1b\x07b\n\tc\x9b")
         assert stream.getvalue() == shown
+
+
+def test_errors_that_quote_a_model_cannot_steer_it_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = tmp_path / "hostile.jinja"
+    template.write_text("{{ raise_exception('a\x1b]0;\x07b') }}")
+    model = tiny_model.write(tmp_path / "tiny.gguf")
+    for stream, shown in ((Terminal(), "line 1: a]0;b\n"), (io.StringIO(), "line 1: a\x1b]0;\x07b\n")):
+        monkeypatch.setattr("sys.stderr", stream)
+        with pytest.raises(SystemExit):
+            app(["run", str(model), "-p", "x", "--backend", "reference", "--template", str(template)])
+        assert stream.getvalue().endswith(shown)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import graphml
-from graphml.app.console import Bars, remark, say, write
+from graphml.app.console import Bars, print_error, remark, say, write
 from graphml.app.speed import speed
 from graphml.errors import GraphmlError
 
@@ -57,7 +57,7 @@ class Conversation:
     def tell(self, error: GraphmlError) -> None:
         """Print an error; the conversation goes on."""
         self.failed = True
-        print(f"graphml: {' '.join(str(error).splitlines())}", file=sys.stderr)
+        print_error(error)
 
     def stats(self) -> str:
         """The figures of the latest answer, and how much of the context is in use."""
