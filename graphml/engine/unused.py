@@ -9,7 +9,10 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from graphml.weights.cursor import quoted
+
 LOG = logging.getLogger(__name__)
+LONGEST_SHOWN = 100
 _TOLD: set[tuple[object, ...]] = set()
 
 
@@ -19,4 +22,9 @@ def tell_unused(path: Path, built_by: str, names: Sequence[str]) -> None:
     if names and told not in _TOLD:
         _TOLD.add(told)
         more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-        LOG.warning("%s: %s does not use %s%s", path, built_by, ", ".join(names[:8]), more)
+        LOG.warning("%s: %s does not use %s%s", path, built_by, ", ".join(map(_shown, names[:8])), more)
+
+
+def _shown(name: str) -> str:
+    """The name as it is; quoted and cut where it is long or could steer a terminal."""
+    return name if name.isprintable() and len(name) <= LONGEST_SHOWN else quoted(name)

@@ -15,6 +15,7 @@ from graphml.engine.architecture import SampleModel
 from graphml.engine.cache import PagedCache
 from graphml.engine.executor import BLOCK_SIZE, Executor
 from graphml.engine.loading import open_executor
+from graphml.engine.unused import tell_unused
 from graphml.engine.memory import arena_bytes
 from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError, WeightsError
 from tests.golden import weights, write_gguf
@@ -152,6 +153,12 @@ def test_an_unused_tensor_is_named_once(tmp_path: Path, caplog: pytest.LogCaptur
     again.compiled(1, 1)
     assert caplog.messages == [told]
     again.close()
+
+
+def test_an_unused_tensor_cannot_steer_the_terminal(caplog: pytest.LogCaptureFixture) -> None:
+    tell_unused(Path("m.gguf"), "architecture 'llama'", ["a\x1b]0;\x07", "b" * 1000])
+    (told,) = caplog.messages
+    assert told == f"m.gguf: architecture 'llama' does not use 'a\\x1b]0;\\x07', '{'b' * 100}...'"
 
 
 def test_nothing_is_said_of_a_model_that_is_used_whole(
