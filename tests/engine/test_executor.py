@@ -15,8 +15,8 @@ from graphml.engine.architecture import SampleModel
 from graphml.engine.cache import PagedCache
 from graphml.engine.executor import BLOCK_SIZE, Executor
 from graphml.engine.loading import open_executor
-from graphml.engine.unused import tell_unused
 from graphml.engine.memory import arena_bytes
+from graphml.engine.unused import tell_unused
 from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError, WeightsError
 from tests.golden import weights, write_gguf
 

@@ -6,12 +6,13 @@ import hashlib
 import shutil
 import threading
 from collections import namedtuple
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from graphml.engine.download import keeping, ranges
-from graphml.engine.fetch import fetch_hub
+from graphml.engine.fetch import fetch_hub, open_hub_header
 from graphml.errors import DownloadError
 from tests.hub_server import FILES, HubServer
 
@@ -56,6 +57,15 @@ def test_an_interrupted_download_resumes_in_the_next_call(hub: HubServer, tmp_pa
     assert hub.ranges[-1] == "bytes=4000-9999"
     assert seen[0] == 4000
     assert left_over(tmp_path) == WHOLE
+
+
+@pytest.mark.parametrize("fetch", [fetch_hub, open_hub_header])
+def test_an_error_of_the_callers_own_is_not_the_servers(hub: HubServer, fetch: Callable[..., object]) -> None:
+    def fails(done: int, total: int | None) -> None:
+        raise ValueError("the caller's own")
+
+    with pytest.raises(ValueError, match="the caller's own"):
+        fetch("some/tiny:Q8_0", progress=fails)
 
 
 def test_a_download_of_another_version_is_not_taken_up(hub: HubServer, tmp_path: Path) -> None:

@@ -18,3 +18,9 @@ def forbidden() -> str:
         "it is not on this machine, and --offline, GRAPHML_OFFLINE or HF_HUB_OFFLINE forbids to download it; "
         "`graphml models` lists what is here"
     )
+
+
+def reason_of(error: Exception) -> str:
+    """The kind of an error of another library, and the first line that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

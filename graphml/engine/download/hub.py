@@ -19,13 +19,13 @@ from huggingface_hub.utils import build_hf_headers
 
 from graphml import settings
 from graphml.engine.download import cached, keeping
-from graphml.engine.download.advice import forbidden, unreachable
+from graphml.engine.download.advice import forbidden, reason_of, unreachable
 from graphml.engine.download.choice import choose, is_safe
 from graphml.engine.download.folders import hub_folder
 from graphml.engine.download.keeping import HubFile
 from graphml.engine.download.ranges import TIMEOUT_S, AnsweredError, WebFile, read_range
 from graphml.engine.download.reference import Reference, read_reference
-from graphml.errors import DownloadError, GraphmlError
+from graphml.errors import DownloadError
 from graphml.weights import ModelFile, open_model
 from graphml.weights.header import DistantFile, open_header
 
@@ -63,7 +63,7 @@ def fetch_hub(
         try:
             if not keeping.is_current(file):
                 keeping.bring(file, report)
-        except Exception as error:  # whatever the HTTP client raises: it is another by version
+        except DownloadError as error:
             raise _failed(wanted, file, error) from error
         done += file.web.n_bytes
     return found[0].path
@@ -89,7 +89,7 @@ def open_hub_header(
             nonlocal done
             try:
                 held = b"".join(read_range(file.web, start, stop))
-            except Exception as error:  # as above
+            except DownloadError as error:
                 raise _failed(wanted, file, error) from error
             done += len(held)
             if progress is not None:
@@ -111,7 +111,7 @@ def _find(wanted: Reference, endpoint: str | None, offline: bool | None) -> Path
         hub = huggingface_hub.HfApi(endpoint=endpoint)
         listed: Any = hub.model_info(wanted.repo, files_metadata=True, timeout=TIMEOUT_S)
     except Exception as error:  # whatever its HTTP client raises: it is another by version
-        reason = _reason(error)
+        reason = reason_of(error)
         if isinstance(error, (errors.RepositoryNotFoundError, errors.HFValidationError)):
             raise DownloadError(
                 f"{wanted.called}: {host} has no such repository, or not for everybody ({reason}); "
@@ -167,21 +167,10 @@ def _kept(wanted: Reference, error: DownloadError | None) -> Path:
     raise DownloadError(f"{wanted.called}: {forbidden()}")
 
 
-def _failed(wanted: Reference, file: HubFile, error: Exception) -> DownloadError:
-    """The error of a download that failed half-way."""
+def _failed(wanted: Reference, file: HubFile, error: DownloadError) -> DownloadError:
+    """The error of a download that failed half-way, which names the model and the file."""
+    advice = ""
     if isinstance(error, AnsweredError) and error.status in (401, 403):
-        return DownloadError(
-            f"{wanted.called}: {file.name}: {error}: accept the terms on its page "
-            f"{urlsplit(file.web.url).scheme}://{file.web.host}/{wanted.repo}, and set HF_TOKEN to your token"
-        )
-    if isinstance(error, GraphmlError):
-        return DownloadError(f"{wanted.called}: {error}")
-    return DownloadError(
-        f"{wanted.called}: {file.name}: {unreachable(file.web.host, _reason(error), 'HF_ENDPOINT')}"
-    )
-
-
-def _reason(error: Exception) -> str:
-    """Return the first line that says something."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+        server = f"{urlsplit(file.web.url).scheme}://{file.web.host}"
+        advice = f": accept the terms on its page {server}/{wanted.repo}, and set HF_TOKEN to your token"
+    return DownloadError(f"{wanted.called}: {file.name}: {error}{advice}")

@@ -84,7 +84,7 @@ def is_current(file: HubFile) -> bool:
 def bring(file: HubFile, progress: Callable[[int], None]) -> None:
     """Download the file unless it is current; progress gets the bytes of it that are here.
 
-    Raises DownloadError for wrong bytes and a cache that cannot be written, the HTTP client's errors else.
+    Raises DownloadError for wrong bytes, a cache that cannot be written, and as `read_range`.
     """
     try:
         for folder in (file.path.parent, file.partial_path.parent):
@@ -94,7 +94,7 @@ def bring(file: HubFile, progress: Callable[[int], None]) -> None:
                 _sweep(file)
                 _bring_locked(file, progress)
     except OSError as error:
-        raise DownloadError(f"{file.name}: cannot write to {settings.cache_folder()}: {error}") from error
+        raise DownloadError(f"cannot write to {settings.cache_folder()}: {error}") from error
 
 
 def _sweep(file: HubFile) -> None:
@@ -114,7 +114,7 @@ def _bring_locked(file: HubFile, progress: Callable[[int], None]) -> None:
         free = shutil.disk_usage(part.parent).free
         if size - done > free:
             raise DownloadError(
-                f"{file.name}: wanted {size - done} bytes more on the disk of {settings.cache_folder()}, "
+                f"wanted {size - done} bytes more on the disk of {settings.cache_folder()}, "
                 f"where {free} are free"
             )
         progress(done)
@@ -129,7 +129,7 @@ def _bring_locked(file: HubFile, progress: Callable[[int], None]) -> None:
     came = digest.hexdigest()
     if file.sha256 is not None and came != file.sha256:
         part.unlink()
-        raise DownloadError(f"{file.name}: wanted {size} bytes with sha256 {file.sha256}, got {came}")
+        raise DownloadError(f"wanted {size} bytes with sha256 {file.sha256}, got {came}")
     file.sum_path.unlink(missing_ok=True)  # else it would be taken for the old file's if we end here
     part.replace(file.path)
     file.sum_path.write_text(file.version, encoding="ascii")

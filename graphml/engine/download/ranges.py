@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import huggingface_hub
 
+from graphml.engine.download.advice import reason_of, unreachable
 from graphml.errors import DownloadError
 
 TIMEOUT_S = 20.0
@@ -52,7 +53,7 @@ def read_range(file: WebFile, start: int, stop: int) -> Iterator[bytes]:
     """Give the bytes from `start` up to `stop`, exactly those; a broken connection is taken up again.
 
     A server that ignores ranges sends the file from its beginning: what was not asked for is dropped. Raises
-    DownloadError if the server answers with other bytes, and the HTTP client's errors if none comes.
+    DownloadError if the server answers with other bytes, or not at all.
     """
     position, failures = start, 0
     while position < stop:
@@ -70,8 +71,17 @@ def read_range(file: WebFile, start: int, stop: int) -> Iterator[bytes]:
         if position < stop:
             failures += 1
             if failures > MOST_FAILURES:
-                raise problem or AnsweredError(f"{file.host} ends its answers at byte {position}", 206)
+                raise _given_up(file, position, problem)
             time.sleep(FIRST_WAIT_S * (2 ** (failures - 1) - 1))  # at once, then longer and longer
+
+
+def _given_up(file: WebFile, position: int, problem: Exception | None) -> DownloadError:
+    """The error after the last try; problem: what went wrong in it, None where the answer was too short."""
+    if problem is None:
+        return AnsweredError(f"{file.host} ends its answers at byte {position}", 206)
+    if isinstance(problem, AnsweredError):
+        return problem
+    return DownloadError(unreachable(file.host, reason_of(problem), "HF_ENDPOINT"))
 
 
 def _answer(file: WebFile, start: int, stop: int) -> Iterator[bytes]:
