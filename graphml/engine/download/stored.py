@@ -17,6 +17,7 @@ from graphml.engine.download.folders import LOCK, PARTIAL, hub_folder, models_fo
 from graphml.engine.download.known import MODELS, HubModel, WheelModel
 from graphml.engine.download.lock import is_locked
 from graphml.engine.download.reference import REFERENCE
+from graphml.engine.download.wheel import lock_path
 from graphml.errors import UsageError
 
 OURS, SHARED, PARTLY = "graphml", "hub cache", "partial"
@@ -41,7 +42,7 @@ class StoredModel:
     @property
     def n_bytes(self) -> int:
         """The bytes of all files."""
-        return sum(file.stat().st_size for file in self.files if file.exists())
+        return sum(map(_bytes_of, self.files))
 
 
 def stored_models() -> list[StoredModel]:
@@ -90,11 +91,10 @@ def remove(model: StoredModel) -> int:
 def _remove_file(file: Path, model: StoredModel) -> int:
     if model.place == SHARED:
         return cached.remove_cached(file)
-    if file.is_dir():
-        freed = sum(one.stat().st_size for one in file.rglob("*") if one.is_file())
+    freed = 0 if file.is_symlink() else _bytes_of(file)
+    if file.is_dir() and not file.is_symlink():
         shutil.rmtree(file)
         return freed
-    freed = 0 if file.is_symlink() else file.stat().st_size
     file.unlink()
     sum_path(file).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # not empty
@@ -104,12 +104,21 @@ def _remove_file(file: Path, model: StoredModel) -> int:
     return freed
 
 
+def _bytes_of(file: Path) -> int:
+    """The bytes of a file, or of all files below a folder; of what is gone meanwhile 0."""
+    with contextlib.suppress(OSError):
+        files = file.rglob("*") if file.is_dir() else [file]
+        return sum(one.stat().st_size for one in files if one.is_file())
+    return 0
+
+
 def _lock_of(file: Path) -> Path:
     """What a process holds that writes a partial download."""
     if file.suffix == PARTIAL:
         return file.with_name(f"{file.name.rsplit('.', 2)[0]}{LOCK}")
-    of = next((one for one in MODELS.values() if isinstance(one, WheelModel) and _left_of(file, one)), None)
-    return partial_folder() / f"{of.file_name}{LOCK}" if of else file.with_name(f"{file.name}{LOCK}")
+    return next(
+        lock_path(one) for one in MODELS.values() if isinstance(one, WheelModel) and _left_of(file, one)
+    )
 
 
 def _wheels() -> list[StoredModel]:

