@@ -52,6 +52,8 @@ def attend(
     %reshape: f32[T<=8, 64] = reshape(%attention)
     """
     causal = g.causal if causal is None else causal
+    if k is None and v is not None:
+        raise GraphError("[g.attend] wanted v with its k, or neither; got v alone")
     if k is not None:
         k_cache = _write(g, f"{g.caches}.{layer}.k", k)
         g.kept[layer] = k_cache, k_cache if v is None else _write(g, f"{g.caches}.{layer}.v", v)
@@ -61,13 +63,16 @@ def attend(
     places = g.positions, g.sequences, g.block_table
     extra = () if sinks is None else (sinks,)
     shared: dict[str, Any] = {"scale": scale, "block_size": g.block_size, "cache_dtype": g.cache_dtype.name}
+    of_all: dict[str, Any] = {"window": window, "chunk": chunk, "softcap": softcap, "max_bias": max_bias}
     if selected is not None:
+        unfit = [name for name, value in {**of_all, "causal=False": not causal}.items() if value]
+        if unfit:
+            raise GraphError(f"[g.attend] wanted selected without {', '.join(unfit)}: it has its own spans")
         operands = (q, k_cache, v_cache, *places, selected, *extra)
         return flatten(g, g.record(sparse.selected_attention, *operands, span=span, **shared))
     ahead = () if causal else (g.lengths,)
-    shared |= {"window": window, "chunk": chunk, "softcap": softcap, "max_bias": max_bias}
     operands = (q, k_cache, v_cache, *places, *extra, *ahead)
-    return flatten(g, g.record(ops.attention, *operands, causal=causal, **shared))
+    return flatten(g, g.record(ops.attention, *operands, causal=causal, **shared, **of_all))
 
 
 @method

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphml.errors import GraphError
 from graphml.ir.arguments import method
 from graphml.ir.node import Node
 from graphml.ir.ops import elementwise as ops
@@ -83,6 +84,8 @@ def clamp(g: StepBuilder, x: Node, low: Extended, high: Extended, name: str | No
     >>> g.clamp(x, -7.0, float("inf"))
     %clamp: f32[T<=8, 64] = clamp(%x)
     """
+    if low > high:
+        raise GraphError(f"[g.clamp] wanted low of at most high; got {low} and {high}")
     return g.record(ops.clamp, x, name=name, low=low, high=high)
 
 
