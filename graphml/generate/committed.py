@@ -151,11 +151,11 @@ class Committed:
         self.latest = replace(self.latest, n_evaluated=n_evaluated, follows=Follows())
         return self.rolled_back()
 
-    def begin_source(self) -> Commit:
-        """Forget all tokens and the source text: an encoder reads another one."""
+    def begin_source(self) -> tuple[Commit, Slot]:
+        """Forget all tokens and the source text, since an encoder reads another one; the slot is empty."""
         self.latest = replace(self.latest, source=(), n_tokens=0, n_evaluated=0, follows=Follows())
-        self.rolled_back()
-        return self.latest
+        slot = self.rolled_back()
+        return self.latest, slot
 
     def commit_source(self, before: Commit, ids: Sequence[int]) -> None:
         """The encoder has read these ids since `before`."""

@@ -13,7 +13,6 @@ import numpy as np
 
 from graphml.backend import Progress, no_progress
 from graphml.engine.candidates import N_BEST
-from graphml.engine.encoding import check_source
 from graphml.engine.executor import Executor
 from graphml.engine.slots import Slot, make_slots
 from graphml.errors import UsageError, WeightsError
@@ -118,20 +117,16 @@ class Session:
 
         UsageError for a model without an encoder, ids that are none, or more than one step takes.
         """
+        checked = checked_ids(ids, self.n_vocab)
         self.begin()
-        self._read(checked_ids(ids, self.n_vocab))
-
-    def _read(self, ids: list[int]) -> None:
-        check_source(self._executor, len(ids), self.n_ctx)
-        before = self._held.begin_source()
-        read_source(self._executor, self.slot(), ids, self.meter)
-        self._held.commit_source(before, ids)
+        read_source(self._executor, self._held, checked, self.n_ctx, self.meter)
 
     def _opening(self, ids: list[int]) -> list[int]:
+        """What the decoder of these ids evaluates first: they themselves where there is no encoder."""
         if not self._executor.encodes:
             return ids
         if ids:
-            self._read(ids)
+            read_source(self._executor, self._held, ids, self.n_ctx, self.meter)
         return [] if self.n_past else checked_ids([self._executor.config.start_token], self.n_vocab)
 
     def rewind(self, n_past: int) -> None:
@@ -253,7 +248,6 @@ class Session:
         self, ids: list[int], params: SamplingParams, max_tokens: int | None, turn: int
     ) -> Iterator[Token]:
         text = GeneratedText(self._tokenizer, params)
-        ends = self._tokenizer.end_tokens if self._tokenizer is not None else frozenset()
         ids = self._opening(ids)
         if ids:
             self._compile(len(ids))
@@ -265,17 +259,9 @@ class Session:
                 return
             with self.meter.token():
                 token = self._decide(params, max_tokens)
-                if token in ends or token in params.stop_tokens:
-                    self.stop_reason = "end" if token in ends else "stop"
-                    piece = text.flush()
-                else:
-                    self._held.append(token)
-                    piece, stopped = text.push(token)
-                    if stopped:
-                        self.stop_reason = "stop"
-                    elif self._reason_to_end(max_tokens, self.meter.n_gen + 1) is not None:
-                        piece += text.flush()
-            if token in ends or token in params.stop_tokens:
+                ended = self.stop_reason = text.ended_by(token)
+                piece = text.flush() if ended else self._append(token, text, max_tokens)
+            if ended:
                 if piece:
                     yield Token(token, piece)
                 return
@@ -285,6 +271,16 @@ class Session:
                 return
             if self._turn != turn:
                 raise UsageError("generate: the session was used for something else meanwhile; begin anew")
+
+    def _append(self, token: int, text: GeneratedText, max_tokens: int | None) -> str:
+        """Append a token; the text that it makes certain, all of it where the generation ends here."""
+        self._held.append(token)
+        piece, stopped = text.push(token)
+        if stopped:
+            self.stop_reason = "stop"
+        elif self._reason_to_end(max_tokens, self.meter.n_gen + 1) is not None:
+            piece += text.flush()
+        return piece
 
     def _reason_to_end(self, max_tokens: int | None, n_gen: int | None = None) -> StopReason | None:
         if self._cancelled.is_set():

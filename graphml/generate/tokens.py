@@ -73,11 +73,19 @@ def check_room(n_ctx: int, n_held: int, count: int) -> None:
 
 
 class GeneratedText:
-    """The text of a growing sequence of tokens, cut off at a stop string."""
+    """The text of a growing sequence of tokens, ended by a token or cut off at a stop string."""
 
     def __init__(self, tokenizer: Tokenizer | None, params: SamplingParams) -> None:
         self._stream = tokenizer.stream(skip_special=True) if tokenizer is not None else None
+        self._ends = tokenizer.end_tokens if tokenizer is not None else frozenset()
+        self._stop_tokens = params.stop_tokens
         self._stops = StopMatcher(params.stop)
+
+    def ended_by(self, token: int) -> StopReason | None:
+        """Why this token ends the text without being part of it; None if it does not."""
+        if token in self._ends:
+            return "end"
+        return "stop" if token in self._stop_tokens else None
 
     def push(self, token: int) -> tuple[str, bool]:
         """Return the text that this token made certain, and whether a stop string was met."""
