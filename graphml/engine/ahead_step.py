@@ -1,4 +1,4 @@
-"""A step that was handed over before the steps in front of it are done. Knows values alone."""
+"""A step that was submitted before the steps in front of it are done. Knows values alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphml.ir.op import Array
 
 @dataclass(frozen=True, eq=False)
 class Begun:
-    """A step that was handed over: its number among the executor's, and what waits for its outputs."""
+    """A submitted step: its number among the executor's, and a function that waits for its outputs."""
 
     number: int
     outputs: Callable[[], Mapping[str, Array]]

@@ -42,9 +42,9 @@ class Executor:
     """The programs of one model on one device.
 
     n_batch: tokens of the longest step; cache_dtype: how keys and values are kept; options: how programs are
-    compiled where a call says nothing else. Several sessions may share
-    an executor from several threads; their steps take turns: who reads the logits of a step holds `lock`.
-    Closing waits for what is being built, compiled or run; what comes after is a UsageError.
+    compiled where a call says nothing else. Several sessions may share an executor from several threads;
+    their steps take turns: the caller holds `lock` while it reads the logits of a step. Closing waits for
+    what is being built, compiled or run; later calls are a UsageError.
     """
 
     def __init__(
@@ -315,9 +315,9 @@ class Executor:
         wanted: Sequence[str],
         options: CompileOptions | None = None,
     ) -> Begun:
-        """Hand over a step of one token, which the device may begin after all steps before it are done.
+        """Submit a step of one token, which the device may begin after all steps before it are done.
 
-        token: None takes what the step before, handed over by this method, has `drawn`: the caller makes sure
+        token: None takes what the step before, submitted by this method, has `drawn`: the caller makes sure
         that no other came in between (`n_steps`). settings: `draw_settings` of this step. wanted: outputs
         that are read. Only for a program that is an `AheadProgram`.
         """

@@ -17,7 +17,7 @@ from graphml.pages import out_of_memory
 
 @dataclass
 class Slot:
-    """Where a session's keys, values and states lie: the number of a sequence, its cache, and the arrays."""
+    """Where a session's keys, values and states are: the number of a sequence, its cache, and the arrays."""
 
     cache: PagedCache
     state: State

@@ -1,8 +1,8 @@
-"""Steps of a session that are handed to the device before the host has seen what the step before it gave.
+"""Run-ahead decoding: submits step t + 1 before the host has read the outputs of step t.
 
-While a device works at step t, step t + 1 waits there already: its token is the one that the device itself
-draws at the end of t. The host reads what t gave, decides by it as ever, and drops t + 1 where it decided
-otherwise. Knows tokens and samplers; nothing of text or why a generation ends.
+The token of step t + 1 is the one that the device itself samples at the end of step t. The host reads the
+outputs of t, samples from them as without run-ahead, and drops t + 1 where its token is another. Knows tokens
+and samplers; nothing of text or why a generation ends.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from graphml.generate.sampling import (
 )
 
 _WITH_ROW = (BEST_IDS, BEST_LOGITS, "logits")
-"""Where the best may not tell, the row is read too: the device would have to make it once more."""
+"""Where the top-k may not be enough to sample, the row is read too: else its step would run once more."""
 _ROWS_AFTER_EDGE = 8
 """So many steps give their rows along after a number that was too near to an edge to tell: the flatter a
 distribution is, the more edges it has, and the next is like it."""
 
 
 class Ahead:
-    """The steps of one generation. Nothing is ahead at first.
+    """The steps of one generation. Nothing is submitted ahead at first.
 
-    ready: whether the latest token was foreseen; where not, the next is better decided with the row at hand.
+    ready: whether the device sampled the latest token too; if not, the next is better sampled from the row.
     """
 
     def __init__(
@@ -117,10 +117,10 @@ def steps_ahead(
     numbers: Foreseen,
     n_vocab: int,
 ) -> Ahead | None:
-    """The steps of a generation that begins, or None where the device cannot foresee what is drawn.
+    """The steps of a new generation, or None where the device cannot sample as the parameters say.
 
-    Values that are kept beside the logits are read step by step, so with them nothing is ahead either; nor
-    where a step that was too much could not be taken back.
+    None also where values are captured, which are read at every step, and for recurrent models, whose state
+    cannot be rolled back.
     """
     if not executor.gives_best or options.keep or draw_settings(params, 0.0, N_BEST) is None:
         return None

@@ -12,7 +12,7 @@ from graphml.generate.sampling.candidates import Floats
 
 
 class Follows:
-    """Of nothing, nothing is known. logits: float32 [n_vocab], a copy, where they were read."""
+    """Made of nothing where nothing is known. logits: float32 [n_vocab], a copy, where they were read."""
 
     def __init__(self, what: Floats | Best | None = None) -> None:
         self._best = what if isinstance(what, Best) else None

@@ -34,8 +34,8 @@ _NO_LOGITS: Floats = np.empty(0, np.float32)
 class Session:
     """A sequence of tokens and the model's memory of it. Made by `Model.session`; for one thread at a time.
 
-    `n_ctx`: how many tokens it holds at most. `seed`: what the generator was seeded with, also where it was
-    drawn; `numbers`: what it gives. `tokens`: the ids it holds. `source`: those that an encoder has read.
+    `n_ctx`: how many tokens it holds at most. `seed`: of the random generator, also where none was given;
+    `numbers`: that generator. `tokens`: the ids it holds. `source`: those that an encoder has read.
     `stop_reason`: why the latest generation ended: "end" (an end-of-generation token), "stop" (a stop string
     or token), "length" (max_tokens), "context" (n_ctx) or "cancel"; None while it runs or if it was left.
     """
@@ -94,7 +94,7 @@ class Session:
         return self.meter.stats()
 
     def set_seed(self, seed: int | None) -> None:
-        """Start the random generator anew; None draws a seed, which `seed` then tells."""
+        """Start the random generator anew; None picks a random seed, which `seed` then holds."""
         self.seed = seed_or_drawn(seed)
         self.numbers = Foreseen(self.seed)
 
@@ -102,9 +102,9 @@ class Session:
         """Append ids and return the logits after the last one, float32 [n_vocab].
 
         With all_logits, those after each: float32 [len(ids), n_vocab]. The array is the caller's own. A
-        prompt and a single token are the same to it. Raises UsageError for ids that are none and
-        ContextFullError without room; after an error the session is as it was. Ctrl-C may come when all is
-        done: then it holds the ids, as `tokens` says.
+        prompt and a single token are the same to it. Raises UsageError for invalid token ids and
+        ContextFullError without room; after an error the session is as it was. After Ctrl-C it holds either
+        all of the ids or none of them: see `tokens`.
         """
         checked = checked_ids(ids, self.n_vocab, some=True)
         self.begin()
@@ -115,7 +115,7 @@ class Session:
     def encode(self, ids: Ids) -> None:
         """Have the model's encoder read a source text, which all that follows answers; no tokens are kept.
 
-        UsageError for a model without an encoder, ids that are none, or more than one step takes.
+        UsageError for a model without an encoder, invalid token ids, or more ids than one step takes.
         """
         checked = checked_ids(ids, self.n_vocab)
         self.begin()
@@ -338,7 +338,7 @@ class Session:
         self._held.commit(done, follows, probe.finish(all_logits), probe.keeps_history)
 
     def slot(self) -> Slot:
-        """Where the session's keys and values lie, nothing being ahead; UsageError once it is closed."""
+        """Where the keys and values are, after the step ahead is dropped; UsageError once it is closed."""
         if self._held.closed or self._executor.closed:
             raise UsageError("the session, or its model, was closed")
         if self._ahead is not None:

@@ -1,4 +1,4 @@
-"""Lines of code outside graphml: where a node was made, where an error is to be mended."""
+"""Lines of code outside graphml: where a node was made, where the mistake behind an error is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a model's weights lie in memory: in the map, with or without advice to the system, or copied.
+"""Where a model's weights are in memory: in the map, with or without advice to the system, or copied.
 
 Knows files and pages; knows nothing of what the weights are for.
 """
@@ -27,8 +27,8 @@ class Residence:
     is asked to read the whole file ahead (madvise WILLNEED). "huge": the same, in large pages, for a file
     that was written since the system started: it leaves memory and is read again. "copy": copied into large
     pages of the process's own.
-    numa: "first-touch": a page lies on the node of the thread that touches it first; "interleave": pages
-    that are read ahead or copied lie on all nodes in turn. Raises `UsageError` for other words.
+    numa: "first-touch": a page is on the node of the thread that touches it first; "interleave": pages
+    that are read ahead or copied are on all nodes in turn. Raises `UsageError` for other words.
     """
 
     pages: str = PAGES[0]
@@ -40,7 +40,7 @@ class Residence:
                 raise UsageError(f"{name}: wanted one of {', '.join(known)}; got {value!r}")
 
     def placed(self) -> contextlib.AbstractContextManager[None]:
-        """Within, memory that is touched first lies as `numa` says."""
+        """Within, memory is placed as `numa` says when it is first touched."""
         return pages.interleaved() if self.numa == "interleave" else contextlib.nullcontext()
 
 
@@ -71,7 +71,7 @@ def settled(
             for one, copy in zip(mapped, pool.map(_copied, mapped), strict=True):
                 tensors[one.name] = copy
                 done, since = done + copy.n_bytes, since + copy.n_bytes
-                if since > _FORGET_BYTES:  # else the file would lie in the process's memory a second time
+                if since > _FORGET_BYTES:  # else the file would be in the process's memory twice
                     file.forget_pages()
                     since = 0
                 progress("copying", done, total)

@@ -1,4 +1,4 @@
-"""A tensor of a model file: its name, type and shape, and its bytes where they lie in the map.
+"""A tensor of a model file: its name, type and shape, and its bytes, which are in the map.
 
 Also the table of the types a tensor may have: the formats of graphml_quant and the plain numbers that are no
 formats. Knows nothing of file layouts.
@@ -53,7 +53,7 @@ class Tensor:
 
     `dtype` is ggml's name in lower case ("q4_1", "f32", "i32"). `shape` is in NumPy order, the reverse of
     GGUF's: a weight is [out, in]. `data` is a read-only uint8 [n_bytes] view on the mapped file; only where
-    another representation was asked for does it lie in memory of its own, `mapped` False. It is empty where
+    another representation was asked for is it in memory of its own, `mapped` False. It is empty where
     the header of the file alone was read.
     """
 

@@ -1,6 +1,6 @@
 """Which files of a repository are the model that a reference names.
 
-Knows file names alone: quantisations stand in them, and the parts of split models.
+Knows file names alone: they name quantisations, and the parts of split models.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from graphml.errors import DownloadError
 
 DEFAULT_QUANTISATION = "Q4_K_M"
 PART = re.compile(r"(?P<model>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
-# Files beside models that are none: image projectors and importance matrices.
+# Files that are no models of their own: image projectors and importance matrices.
 NO_MODEL = re.compile(r"(^|[-._])(mmproj|imatrix)([-._]|$)", re.IGNORECASE)
 MOST_NAMED = 20
 # What else repositories hold that a person would take for a model.

@@ -1,8 +1,8 @@
 """Models of the Hugging Face hub, or of a server that speaks as it does: found, downloaded, or their header.
 
 huggingface-hub, which the tokenizers bring along, lists repositories and knows addresses, tokens and proxies;
-it is loaded only here and in what this calls. Knows nothing of what a file holds but the part of its name
-that tells its quantisation.
+it is loaded only here and in what this calls. Knows nothing of what a file holds but the quantisation in its
+name.
 """
 
 from __future__ import annotations
