@@ -244,13 +244,13 @@ def _rooflines(folder: Path, rows: list[Row], setting: plan.Setting, bars: Bars)
 
 def _models(given: Which, bars: Bars) -> list[str]:
     """The paths of all models that are named, fetched or made."""
+    if given.type and not given.shape:
+        raise UsageError("--type: wanted --shape too, whose model is to be made")
     found = [find(name, given.finding(), bars) for name in given.model or []]
     found += [find(None, given.finding(name), bars) for name in given.hf or []]
     kinds = words("--type", given.type or []) or ["Q4_K_M"]
     shapes = words("--shape", given.shape or [])
     found += [bench_model(shape, kind, bars.report) for shape in shapes for kind in kinds]
-    if given.type and not given.shape:
-        raise UsageError("--type: wanted --shape too, whose model is to be made")
     return [str(path) for path in found]
 
 

@@ -105,6 +105,7 @@ def test_compare_ends_with_1_where_something_is_slower(
         (["-p", "0", "-n", "0"], "wanted tokens to measure"),
         (["-o", "xml"], "-o: wanted one of md, csv"),
         (["--type", "Q8_0"], "--type: wanted --shape too"),
+        (["-hf", "some/tiny", "--offline", "--type", "Q8_0"], "--type: wanted --shape too"),
         (["--shape", "huge"], "--shape: wanted one of"),
         (["--peer", "vllm"], "--peer: wanted one of llama.cpp; got 'vllm'"),
         (["--backend", ","], "--backend: wanted at least one"),
