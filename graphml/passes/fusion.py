@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
+from typing import TypeAlias
 
 from graphml.ir import ops as plain_ops
 from graphml.ir.graph import Graph
@@ -33,6 +34,9 @@ from graphml.passes.rewrite import (
 )
 
 
+Find: TypeAlias = Callable[..., Pattern] | tuple[Callable[..., Pattern], ...]
+
+
 @dataclass(frozen=True)
 class Fusion:
     """A rewriting rule.
@@ -45,21 +49,31 @@ class Fusion:
     """
 
     name: str
-    find: Callable[..., Pattern] | tuple[Callable[..., Pattern], ...]
+    find: Find
     replace: Op
     when: Callable[[Match], str | Refusal | None] = lambda match: None
     attributes: Callable[[Match], Mapping[str, Attribute]] | None = None
     last: bool = False
 
-    def patterns(self) -> list[tuple[Pattern, tuple[str, ...]]]:
+    def patterns(self) -> Sequence[tuple[Pattern, tuple[str, ...]]]:
         """Each pattern with the names of its variables, in the order of the fused op's inputs."""
-        functions = self.find if isinstance(self.find, tuple) else (self.find,)
-        named = [(f, tuple(inspect.signature(f).parameters)) for f in functions]
-        return [(f(*names), names) for f, names in named]
+        return _patterns(self.find)
 
-    def ops(self) -> list[set[Op]]:
+    def ops(self) -> Sequence[frozenset[Op]]:
         """The ops in each of its patterns: what it is made of."""
-        return [set(_ops(root_of(pattern))) for pattern, _ in self.patterns()]
+        return _ops_of(self.find)
+
+
+@functools.cache  # of every fusion, whenever a graph is compiled or switches are read
+def _patterns(found_by: Find) -> Sequence[tuple[Pattern, tuple[str, ...]]]:
+    functions = found_by if isinstance(found_by, tuple) else (found_by,)
+    named = [(f, tuple(inspect.signature(f).parameters)) for f in functions]
+    return tuple((f(*names), names) for f, names in named)
+
+
+@functools.cache
+def _ops_of(found_by: Find) -> Sequence[frozenset[Op]]:
+    return tuple(frozenset(_ops(root_of(pattern))) for pattern, _ in _patterns(found_by))
 
 
 def _ops(term: Term) -> Iterator[Op]:
