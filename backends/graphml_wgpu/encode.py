@@ -139,14 +139,19 @@ class Queue:
         return mapping
 
     def _is_mapped(self, mapping: Mapping, status: int) -> None:
-        mapping.status, mapping.handle = status, None
+        mapping.status = status
         self._under_way.discard(mapping)
+        mapping.handle = None
 
     def _interrupted(self, kind: object, error: BaseException, trace: TracebackType) -> None:
-        """Ctrl-C came within the callback, where it would be lost: it does its work and is raised later."""
+        """Ctrl-C came within the callback, where it would be lost: it does its work and is raised later.
+
+        The work may be done already: then the handle is dead, and to follow it would end the process.
+        """
         given = trace.tb_frame.f_locals
         self._interrupt = error
-        self._is_mapped(self._ffi.from_handle(given["handle"]), given["status"])
+        for mapping in [one for one in self._under_way if one.handle == given["handle"]]:
+            self._is_mapped(mapping, given["status"])
 
     def _raise_interrupt(self) -> None:
         error, self._interrupt = self._interrupt, None
