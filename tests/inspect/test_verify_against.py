@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
@@ -18,9 +20,10 @@ from graphml.inspect.verify.report import as_text
 from graphml.inspect.verify.runs import Runs
 from graphml.inspect.verify.search import Verdict, verify
 from tests.inspect.planted_models import HERE, LAYERS, H, K, Tensors, write_model
+from tests.inspect.samples import FOLDER
 
 LIMIT = 1e-8
-IDS = tuple(int(one) for one in np.random.default_rng(5).integers(0, 48, 14))
+IDS = tuple(int(one) for one in np.random.default_rng(5).integers(0, 48, 9))
 HELPERS = """
 
 def regrouped(g, q, *others, **more):
@@ -209,9 +212,14 @@ PLANTS = [
 ]  # fmt: skip
 
 
-def right_record(name: str, model: Path, arch: Path) -> Record:
+@functools.cache
+def right(name: str, text: str) -> tuple[Path, Record]:
+    """A model, and what the right architecture makes of it; plants of one text share both."""
+    folder = Path(tempfile.mkdtemp(dir=FOLDER.name))
+    model, arch = write_model(folder / "model.gguf", name), folder / "right.py"
+    arch.write_text(text)
     with opened(model, arch) as executor:
-        return Runs(executor, IDS).record(f"right {name}")
+        return model, Runs(executor, IDS).record(f"right {name}")
 
 
 def opened(model: Path, arch: Path) -> AbstractContextManager[Executor]:
@@ -230,11 +238,9 @@ def prepared(plant: Plant, folder: Path) -> tuple[Record, Executor]:
     text = (HERE / f"{plant.of}.py").read_text()
     assert plant.broken is not None or plant.old in text
     changed = text.replace(plant.old, plant.new) if plant.old else text
-    right, wrong = (folder / f"{which}.py" for which in ("right", "wrong"))
-    right.write_text((changed if plant.swapped else text) + HELPERS)
+    model, record = right(plant.of, (changed if plant.swapped else text) + HELPERS)
+    wrong = folder / "wrong.py"
     wrong.write_text((text if plant.swapped else changed) + HELPERS)
-    model = write_model(folder / "model.gguf", plant.of)
-    record = right_record(plant.of, model, right)
     tested = write_model(folder / "broken.gguf", plant.of, plant.broken) if plant.broken else model
     return record, open_executor(tested, "reference", arch_file=wrong, cache_dtype="f32", n_batch=32)
 
@@ -258,9 +264,9 @@ def test_every_mistake_is_planted() -> None:
 
 
 @pytest.mark.parametrize("name", ["gated", "plain", "experts"])
-def test_what_is_right_is_found_right(name: str, tmp_path: Path) -> None:
-    model, arch = write_model(tmp_path / "model.gguf", name), HERE / f"{name}.py"
-    record = right_record(name, model, arch)
+def test_what_is_right_is_found_right(name: str) -> None:
+    arch = HERE / f"{name}.py"
+    model, record = right(name, arch.read_text() + HELPERS)
     with opened(model, arch) as executor:
         verdict = verify(executor, record, LIMIT)
     assert (verdict.first, verdict.causes, verdict.mended) == (None, [], None)

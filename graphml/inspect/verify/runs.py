@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -23,11 +22,9 @@ from graphml.ir.graph import Graph
 from graphml.ir.interpreter import evaluate
 from graphml.ir.node import Node
 from graphml.ir.op import Array
-from graphml.ir.ops.leaf import input_leaf
 from graphml.ir.shape import resolve
 
 KEPT_BYTES = 4 << 30  # of values that later runs may need again
-GIVEN = "given:"
 
 
 def points(graph: Graph) -> dict[str, str]:
@@ -67,26 +64,6 @@ def _stream(graph: Graph) -> dict[int, str]:
     return found
 
 
-def forced(graph: Graph, given: Mapping[str, Array], inputs: dict[str, Array]) -> Graph:
-    """The graph with values of nodes given to their readers; the nodes themselves are computed still.
-
-    The given arrays go into `inputs`, under the names of the leaves that bring them.
-    """
-    seen: dict[Node, Node] = {}
-    order: list[Node] = []
-    for node in graph.nodes:
-        sources = tuple(seen[source] for source in node.inputs)
-        moved = node if sources == node.inputs else replace(node, inputs=sources)
-        order.append(moved)
-        seen[node] = moved
-        if node.name in given:
-            seen[node] = Node(input_leaf, (), node.type, GIVEN + node.name)
-            inputs[GIVEN + node.name] = given[node.name]
-            order.append(seen[node])
-    outputs = {name: seen[node] for name, node in graph.outputs.items()}
-    return Graph(tuple(order), outputs)
-
-
 class Runs:
     """The tokens of a record run by a model: all in one step, logits of every one."""
 
@@ -116,14 +93,19 @@ class Runs:
         self.weights = executor.weights
         self._kept: dict[Node, Array] = {}
         self._kept_bytes = 0
+        self._given: dict[str, Array] = {}  # the last ones, and values that were kept of what follows them
+        self._behind: dict[Node, Array] = {}
 
     def values(
         self, graph: Graph, names: Iterable[str], given: Mapping[str, Array] | None = None, keep: bool = False
     ) -> dict[str, Array]:
-        """What nodes are, by name; given: what readers of some nodes see in place of what these compute."""
-        inputs = dict(self.inputs)
-        if given:
-            graph = forced(graph, given, inputs)
+        """What nodes are, by name; given: what readers of some nodes see in place of what these compute.
+
+        keep: later runs of graphs with the same nodes may need the values again.
+        """
+        seen = {node: given[node.name] for node in graph.nodes if node.name in given} if given else {}
+        changed = _readers(graph, seen)
+        behind = self._known_behind(given) if given else {}
         by_name = {node.name: node for node in graph.nodes}
         by_name |= {f"output:{name}": node for name, node in graph.outputs.items()}
         wanted = {name: by_name[name] for name in names if name in by_name}
@@ -131,24 +113,32 @@ class Runs:
         stack = list(wanted.values())
         while stack:
             node = stack.pop()
-            if node not in needed and node not in self._kept:
+            if node not in needed and node not in (behind if node in changed else self._kept):
                 needed.add(node)
-                stack.extend(node.inputs)
+                stack.extend(source for source in node.inputs if source not in seen)
         local: dict[Node, Array] = {}
-        known = ChainMap(local, self._kept)
-        for node in graph.nodes:
-            if node in needed:
-                with np.errstate(all="ignore"):  # an edit that is tried may well give NaN
-                    local[node] = self._value(node, known, inputs)
-                if keep or node.op.name == "dequantize":
-                    self._keep(node, local[node])
+        known = ChainMap(local, behind, self._kept)
+        operands = known.new_child(seen)
+        with np.errstate(all="ignore"):  # an edit that is tried may well give NaN
+            for node in graph.nodes:
+                if node in needed:
+                    local[node] = self._value(node, operands)
+                    if keep or (node.op.name == "dequantize" and node not in changed):
+                        self._keep(behind if node in changed else self._kept, node, local[node])
         return {name: known[node] for name, node in wanted.items()}
 
-    def _value(self, node: Node, known: Mapping[Node, Array], inputs: Mapping[str, Array]) -> Array:
+    def _known_behind(self, given: Mapping[str, Array]) -> dict[Node, Array]:
+        """The kept values of what follows given ones, as long as these are the same."""
+        if given.keys() != self._given.keys() or any(given[name] is not a for name, a in self._given.items()):
+            self._kept_bytes -= sum(value.nbytes for value in self._behind.values())
+            self._given, self._behind = dict(given), {}
+        return self._behind
+
+    def _value(self, node: Node, known: Mapping[Node, Array]) -> Array:
         if node.op.name == "weight":
             return self.weights[node.name]
         if node.op.name == "input":
-            return inputs[node.name]
+            return self.inputs[node.name]
         if node.op.name == "state":  # every reading of it begins with zeros, and gets a copy of its own
             sizes = resolve(node.shape, self.dims)
             if node.dtype.numpy is None:
@@ -159,9 +149,9 @@ class Runs:
             return evaluate(node, {**{one: known[one] for one in node.inputs}, state: known[state].copy()})
         return evaluate(node, known)
 
-    def _keep(self, node: Node, value: Array) -> None:
-        if not node.name.startswith(GIVEN) and self._kept_bytes + value.nbytes <= KEPT_BYTES:
-            self._kept[node] = value
+    def _keep(self, among: dict[Node, Array], node: Node, value: Array) -> None:
+        if self._kept_bytes + value.nbytes <= KEPT_BYTES:
+            among[node] = value
             self._kept_bytes += value.nbytes
 
     def record(self, by: str) -> Record:
@@ -174,6 +164,15 @@ class Runs:
             if _rows(found[name], self)
         }
         return Record(by, self.ids, found["output:logits"], values)
+
+
+def _readers(graph: Graph, seen: Mapping[Node, Array]) -> set[Node]:
+    """The nodes that are computed of some, directly or not."""
+    found: set[Node] = set()
+    for node in graph.nodes:
+        if any(source in seen or source in found for source in node.inputs):
+            found.add(node)
+    return found
 
 
 def _rows(array: Array, runs: Runs) -> bool:

@@ -28,6 +28,7 @@ from graphml.inspect.verify.stages import (
     wrong_parts,
 )
 from graphml.ir.graph import Graph
+from graphml.ir.op import Array
 
 MOST_CAUSES = 6  # mistakes of one model that are looked for, one after the other
 MOST_RIVALS = 6  # edits that make the part agree and are then held against each other
@@ -132,6 +133,7 @@ class _Search:
         tries = list(self._tries(graph))
         rivals: list[tuple[Mistake, Try, float]] = []
         nearest: tuple[float, Mistake, Try] | None = None
+        self.runs.values(graph, [row.stage.end], self._given(row.stage), keep=True)  # edits change few nodes
         for i, (mistake, one) in enumerate(tries):
             self.progress("trying", i, len(tries))
             left = self._error(graph, one, row.stage)
@@ -157,13 +159,17 @@ class _Search:
             for one in mistake.tries(model):
                 yield mistake, one
 
+    def _given(self, stage: Stage) -> dict[str, Array]:
+        """The other's value of the node where a stage begins."""
+        return {stage.start: given(self.cut, self.record)[stage.start]} if stage.start else {}
+
     def _error(self, graph: Graph, one: Try, stage: Stage, layers: Sequence[int] | None = None) -> float:
         """The part's NMSE with an edit; infinite where it finds nothing to do or does not fit."""
         try:
             edited = applied(graph, one.change, layers)
             if edited is None:
                 return float("inf")
-            start = {stage.start: given(self.cut, self.record)[stage.start]} if stage.start else {}
+            start = self._given(stage)
             got = self.runs.values(edited, [stage.end], start).get(stage.end)
             return own_error(stage, got, self.record, start.get(stage.start or ""))
         except _TRIED_WITH:
