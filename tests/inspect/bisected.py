@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 from graphml.engine.executor import Executor
 from graphml.engine.loading import open_executor
 from graphml.engine.options import CompileOptions
+from graphml.inspect import rounds
 from graphml.inspect.bisect import Bisection, Finding, bisect
 from graphml.inspect.judging import Judge
+from graphml.inspect.layers import layer_of
 from graphml.inspect.observe import observe
-from graphml.inspect.rounds import examine
-from graphml.inspect.route import TOKENS
+from graphml.inspect.route import TOKENS, Leg, wide
+from graphml.weights import open_model
+from tests import golden
+from tests.inspect.samples import FOLDER, STORIES
+from tests.test_architectures import kind_of
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 IDS = [1, 403, 407, 261, 378, 432, 383, 286]
 NONE = CompileOptions(fuse="none")
+
+
+@functools.cache
+def stories() -> Path:
+    """The first two layers of the stories checkpoint: what is wrong in five shows in them."""
+    file = open_model(STORIES)
+    metadata = {key: (kind_of(value), value) for key, value in file.metadata.items() if "token" not in key}
+    kept = {name: tensor for name, tensor in file.tensors.items() if layer_of(name) in (None, 0, 1)}
+    tensors = {name: tensor.data.view(np.float32).reshape(tensor.shape) for name, tensor in kept.items()}
+    metadata["llama.block_count"] = "UINT32", 2
+    return golden.write_gguf(Path(FOLDER.name) / "stories.gguf", "llama", metadata, tensors)
 
 
 @dataclass(frozen=True)
@@ -33,10 +50,20 @@ class Opened:
         run, other = observe(self.a, ids), observe(self.b, ids, options)
         return bisect(run, other, Judge(self.b, options, **{"own": self.a.device, **judge}))
 
-    def examine(self, tokens: int = TOKENS, options: CompileOptions = NONE) -> Bisection:
-        """As the command does, with a text of random ids."""
+    def examine(
+        self, tokens: int = TOKENS, options: CompileOptions = NONE, until: str | None = None
+    ) -> Bisection:
+        """As the command does, with a text of random ids; until: the last step that matters, of all."""
         ids = np.random.default_rng(0).integers(0, 48, tokens).tolist()
-        return examine(self.a, ids, self.a.options, Judge(self.b, options, own=self.a.device))[2]
+
+        def legs(executor: Executor, count: int) -> list[Leg]:
+            every = wide(executor, count)
+            names = [leg.name for leg in every]
+            return every if until is None else every[: names.index(until) + 1]
+
+        with mock.patch.object(rounds, "wide", legs):
+            judge = Judge(self.b, options, own=self.a.device)
+            return rounds.examine(self.a, ids, self.a.options, judge)[2]
 
 
 @contextmanager

@@ -16,7 +16,6 @@ from graphml_cpu import lowering, program
 from graphml_cpu.lowering.step import Argument, Lowering, Step
 
 from graphml.ir.fused import fused_op
-from graphml.ir.interpreter import evaluate
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Array
@@ -84,10 +83,11 @@ Change = Callable[[Node, Array, Mapping[str, Array]], Array]
 
 @contextmanager
 def wrong_values(op: str, change: Change) -> Iterator[None]:
-    """The CPU computes an op in NumPy, and then something else."""
+    """The CPU computes an op in NumPy, and then something else; several such faults may be nested."""
+    before = program.evaluate
 
     def wrong(node: Node, values: Mapping[Node, Array]) -> Array:
-        right = evaluate(node, values)
+        right = before(node, values)
         if node.op.name != op:
             return right
         return change(node, right, {source.name: array for source, array in values.items()})

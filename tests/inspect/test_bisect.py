@@ -28,7 +28,7 @@ from graphml.ir.op import Term
 from graphml.passes.plan import plan_memory
 from tests import golden
 from tests.inspect import faults
-from tests.inspect.bisected import IDS, NONE, STORIES, Opened, first, opened, without_products_of_gates
+from tests.inspect.bisected import IDS, NONE, Opened, first, opened, stories, without_products_of_gates
 
 Fault = Callable[[], AbstractContextManager[None]]
 
@@ -58,7 +58,7 @@ def test_an_output_may_be_called_like_another_node(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("other", ["cpu", "reference"])
 def test_nothing_is_found_between_fusion_settings(other: str) -> None:
-    with opened(STORIES, "cpu", other) as both:
+    with opened(stories(), "cpu", other) as both:
         assert not both.bisect().findings
         assert not both.bisect(CompileOptions(fuse="-swiglu")).findings
 
@@ -146,7 +146,7 @@ KERNELS: dict[str, tuple[Fault, str, str, str]] = {
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_wrong_kernel_is_named(name: str, tmp_path: Path) -> None:
     fault, step, node, op = KERNELS[name]
-    with fault(), opened(STORIES, **without_products_of_gates(op)) as both:
+    with fault(), opened(stories(), **without_products_of_gates(op)) as both:
         found = both.bisect()
         one = first(found)
         assert (one.kind, one.step, one.node.name, one.made_by.name) == ("kernel", step, node, op)
@@ -196,7 +196,7 @@ FUSIONS: dict[str, tuple[Callable[[Any], Any], str, str]] = {
 @pytest.mark.parametrize("name", FUSIONS)
 def test_a_wrong_fusion_is_named(name: str, tmp_path: Path) -> None:
     change, fusion, node = FUSIONS[name]
-    with faults.fusions_as(change), opened(STORIES, **without_products_of_gates(fusion)) as both:
+    with faults.fusions_as(change), opened(stories(), **without_products_of_gates(fusion)) as both:
         one = first(both.bisect())
         assert (one.kind, one.step, one.node.name) == ("rewrite", "prefill", node)
         assert one.applied is not None
@@ -208,7 +208,7 @@ def test_a_wrong_fusion_is_named(name: str, tmp_path: Path) -> None:
 
 
 def test_a_wrong_fusion_is_named_on_one_backend_alone() -> None:
-    with faults.fusions_as(wrong_eps), opened(STORIES, "cpu", "cpu") as both:
+    with faults.fusions_as(wrong_eps), opened(stories(), "cpu", "cpu") as both:
         one = first(both.bisect())
         assert (one.kind, one.node.name) == ("rewrite", "layers.0.attn_norm")
 
@@ -216,7 +216,7 @@ def test_a_wrong_fusion_is_named_on_one_backend_alone() -> None:
 def test_a_wrong_fused_kernel_is_told_from_a_wrong_fusion_on_one_backend() -> None:
     """Its parts, run one by one, are right and mean what stood there before."""
     fault = faults.wrong_lowering("rms_norm_mul", faults.with_arguments(eps=1e-3))
-    with fault, opened(STORIES, "cpu", "cpu") as both:
+    with fault, opened(stories(), "cpu", "cpu") as both:
         one = first(both.bisect())
     assert (one.kind, one.node.name) == ("kernel", "layers.0.attn_norm")
     assert one.inside is not None
@@ -229,7 +229,7 @@ def test_a_part_that_is_wrong_too_is_named() -> None:
     with (
         faults.wrong_lowering("rms_norm_mul", faults.with_arguments(eps=1e-3)),
         faults.wrong_lowering("rms_norm", faults.with_arguments(eps=1e-3)),
-        opened(STORIES) as both,
+        opened(stories()) as both,
     ):
         one = first(both.bisect())
     assert one.inside is not None
@@ -247,7 +247,7 @@ def test_a_missing_end_is_seen() -> None:
             for one in steps
         ]
 
-    with faults.wrong_lowering("linear", forget), opened(STORIES) as both:
+    with faults.wrong_lowering("linear", forget), opened(stories()) as both:
         one = first(both.bisect())
     assert (one.kind, one.node.name) == ("kernel", "layers.0.attn_residual")
     assert one.inside is not None
@@ -273,7 +273,7 @@ def test_a_wrong_plan_shows_only_where_nobody_looks() -> None:
         moved = {node: offset if node in inputs else start for node, offset in plan.offsets.items()}
         return replace(plan, offsets=moved, peak=plan.peak * 4 + start)
 
-    with mock.patch.object(compiling, "plan_memory", overlapping), opened(STORIES) as both:
+    with mock.patch.object(compiling, "plan_memory", overlapping), opened(stories()) as both:
         one = first(both.bisect())
     assert one.kind == "plan"
 
@@ -288,12 +288,12 @@ def test_where() -> None:
 
 
 def test_hints_about_rows_and_factors() -> None:
-    with opened(STORIES) as both:
+    with opened(stories()) as both:
         step = observe(both.b, IDS).steps[0]
     name = "layers.0.k"
     judge = Judge(both.b, NONE)
     assert judge.own is None
-    with opened(STORIES, "reference") as both:
+    with opened(stories(), "reference") as both:
         found = bisect_of_changed(both, step.values[name], lambda x: np.roll(x, 1, 0))
         assert any("row i is row i - 1 of the right value" in hint for hint in found)
         found = bisect_of_changed(both, step.values[name], lambda x: x * np.float32(0.5))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from graphml.inspect.route import TOKENS, wide
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from tests.inspect import faults
-from tests.inspect.bisected import STORIES, Opened, opened
+from tests.inspect.bisected import Opened, opened, stories
 from tests.inspect.planted_models import HERE, write_model
 from tests.inspect.test_bisect import quantised
 
@@ -112,24 +112,27 @@ NAMED: dict[str, tuple[Fault, str, str, str]] = {
 }  # fmt: skip
 
 
-def examined(model: Path) -> Any:
+def examined(model: Path, until: str | None = None) -> Any:
     with opened(model, arch_file=HERE / "gated.py", n_batch=TOKENS) as both:
-        return both.examine()
+        return both.examine(until=until)
 
 
 @pytest.mark.parametrize("name", NAMED)
 def test_a_fault_of_some_lengths_and_places_is_named(name: str, gated: Path) -> None:
     fault, step, node, op = NAMED[name]
     with fault():
-        found = examined(gated)
+        found = examined(gated, step)
     assert found.first is not None
     named = found.first.kind, found.first.step, found.first.node.name, found.first.made_by.name
     assert named == ("kernel", step, node, op)
 
 
+def off_in_q8_0(node: Node, right: Array, operands: Mapping[str, Array]) -> Array:
+    return right * 2 if node.attributes["cache_dtype"] == "q8_0" else right
+
+
 # Faults that nothing shows; what has to be said.
 OPEN: dict[str, tuple[Fault, str]] = {
-    "nothing": (lambda: faults.wrong_values("relu", read_behind), "kernels for other processors"),
     "rope in between": (table(lambda at: (at >= TOKENS) & (at < N_CTX - 4)), "tokens at other positions"),
     "rope of many rows": (rope(lambda n: n > 71), "steps of more than 71 tokens or 2 sequences"),
     "another cache": (
@@ -138,17 +141,15 @@ OPEN: dict[str, tuple[Fault, str]] = {
 }  # fmt: skip
 
 
-def off_in_q8_0(node: Node, right: Array, operands: Mapping[str, Array]) -> Array:
-    return right * 2 if node.attributes["cache_dtype"] == "q8_0" else right
-
-
-@pytest.mark.parametrize("name", OPEN)
-def test_what_was_not_looked_at_is_said(name: str, gated: Path) -> None:
-    fault, said = OPEN[name]
-    with fault():
+@pytest.mark.parametrize("names", [[], list(OPEN)], ids=["nothing", "faults"])
+def test_what_was_not_looked_at_is_said(names: list[str], gated: Path) -> None:
+    with ExitStack() as planted:
+        for name in names:
+            planted.enter_context(OPEN[name][0]())
         found = examined(gated)
     assert not found.findings
-    assert any(said in line for line in found.coverage.not_looked_at)
+    for said in (*(OPEN[name][1] for name in names), "kernels for other processors"):
+        assert any(said in line for line in found.coverage.not_looked_at)
     seen = found.coverage
     assert (seen.positions, seen.n_ctx, seen.windows) == (
         f"0-78,{N_CTX - 4}-{N_CTX - 1}",
@@ -174,7 +175,7 @@ NORMS = {
 @pytest.mark.parametrize("op", NORMS)
 def test_eps_that_is_ignored_shows_behind_int8(op: str, tmp_path: Path) -> None:
     with eps_ignored(op)(), opened(quantised("llama-dense", tmp_path, "q4_1"), n_batch=TOKENS) as both:
-        found = both.examine()
+        found = both.examine(until="decode")
     assert found.first is not None
     assert found.first.step == NORMS[op]
     assert op in {node.op.name for node in found.first.unit}
@@ -202,7 +203,7 @@ def test_values_beyond_a_clamp_are_tried(gated: Path, tmp_path: Path) -> None:
 
 
 def test_a_short_run_says_that_it_is_short() -> None:
-    with opened(STORIES) as both:
+    with opened(stories()) as both:
         found = both.bisect()
     told = " ".join(found.coverage.not_looked_at)
     assert "contexts of 9 to 512 tokens" in told
@@ -212,14 +213,14 @@ def test_a_short_run_says_that_it_is_short() -> None:
 
 
 def test_one_backend_does_not_judge_its_own_kernels() -> None:
-    with opened(STORIES, "cpu", "cpu") as both:
+    with opened(stories(), "cpu", "cpu") as both:
         told = both.bisect().coverage.not_looked_at
     assert any("kernels that are wrong on both sides" in line for line in told)
 
 
 def test_nodes_without_kernels_are_said() -> None:
     """NumPy on both sides agrees whatever the op means."""
-    with faults.wrong_values("rope", lambda node, right, operands: right), opened(STORIES) as both:
+    with faults.wrong_values("rope", lambda node, right, operands: right), opened(stories()) as both:
         found = both.bisect()
     assert found.coverage.in_numpy[0] == "layers.0.q_rope"
     assert any(line.startswith("layers.0.q_rope, layers.") for line in found.coverage.not_looked_at)

@@ -23,11 +23,11 @@ from graphml.inspect.judging import Judge
 from graphml.inspect.observe import observe, restore, save
 from tests import golden
 from tests.inspect import faults
-from tests.inspect.bisected import IDS, NONE, STORIES, first, opened, without_products_of_gates
+from tests.inspect.bisected import IDS, NONE, first, opened, stories, without_products_of_gates
 
 
 def test_a_saved_run(tmp_path: Path) -> None:
-    with opened(STORIES, **without_products_of_gates("swiglu")) as both:
+    with opened(stories(), **without_products_of_gates("swiglu")) as both:
         with faults.wrong_lowering("swiglu", faults.with_arguments(up_stride=0)):
             save(observe(both.a, IDS), tmp_path / "run.npz")
         again = restore(tmp_path / "run.npz", both.b.weights)
@@ -45,11 +45,11 @@ def replace_kv(executor: Executor) -> Any:
 
 
 def test_a_saved_run_of_another_model(tmp_path: Path) -> None:
-    with opened(STORIES) as both:
+    with opened(stories()) as both:
         save(observe(both.a, IDS), tmp_path / "run.npz")
     with opened(golden.build(golden.read("llama-dense"), tmp_path / "m.gguf")) as both:
         again = restore(tmp_path / "run.npz", both.b.weights)
-        with pytest.raises(UsageError, match=r"stories260K.bin, whose token_embd.weight is f32\[512, 64\]"):
+        with pytest.raises(UsageError, match=r"stories.gguf, whose token_embd.weight is f32\[512, 64\]"):
             check_alike(again, both.b)
 
 
@@ -74,7 +74,7 @@ def test_files_that_are_no_saved_runs(tmp_path: Path) -> None:
 
 
 def test_a_repro_runs_alone(tmp_path: Path) -> None:
-    with faults.wrong_lowering("linear", faults.with_arguments(n=32)), opened(STORIES) as both:
+    with faults.wrong_lowering("linear", faults.with_arguments(n=32)), opened(stories()) as both:
         one = first(both.bisect())
         assert one.node.op.name == "linear"
         case = repro.Case(one.graph, one.other, one.arrays)
@@ -83,4 +83,4 @@ def test_a_repro_runs_alone(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "they agree" in done.stdout
     assert arrays.stat().st_size < 20_000
-    assert STORIES.parent.name not in script.read_text()
+    assert stories().parent.name not in script.read_text()
