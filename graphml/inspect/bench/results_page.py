@@ -164,7 +164,7 @@ def _bar(row: Row, rows: Sequence[Row], sides: Sequence[str]) -> Bar:
 def _ratio_bar(row: Row, rows: Sequence[Row], sides: Sequence[str]) -> Bar:
     """Its mark is the peer itself."""
     value = None if "ratio" in row.refused else row.ratio
-    name = _name(row, rows) + f", {row.test}" * bool(row.suite_case)
+    name = _full_name(row, rows) + f", {row.test}" * bool(row.suite_case)
     return Bar(name, ratio(row), sides.index(row.backends), value, row.ratio_q1, row.ratio_q3, 1.0)
 
 
@@ -177,6 +177,12 @@ def _name(row: Row, rows: Sequence[Row]) -> str:
         if not row.suite_case and len({getattr(one, name) for one in rows}) > 1:
             parts.append(f"{name} {getattr(row, name)}")
     return printable(", ".join(parts))
+
+
+def _full_name(row: Row, rows: Sequence[Row]) -> str:
+    """The same where rows of all models are beside each other."""
+    several = not row.suite_case and len({one.model_type for one in rows}) > 1
+    return f"{printable(row.model_type)}, " * several + _name(row, rows)
 
 
 def _facts(rows: Sequence[Row]) -> str:
@@ -243,7 +249,7 @@ def _rounds(rows: Sequence[Row]) -> str:
     """Every round of every row, behind a fold."""
     lines = "".join(
         _line(
-            [(_name(row, rows), False), (row.test, False), (row.backends, False)]
+            [(_full_name(row, rows), False), (row.test, False), (row.backends, False)]
             + [(f"{value:.2f}", True) for value in (row.min_ts, row.q1_ts, row.q3_ts, row.max_ts)]
             + [(" ".join(f"{value:.2f}" for value in row.samples_ts), False)]
         )

@@ -35,6 +35,17 @@ def text(found: list[Row]) -> str:
     return "".join(page(found, ["ratio"], ["graphml bench -m 'a b.gguf'"]))
 
 
+def test_rows_of_several_models_say_whose_they_are() -> None:
+    """Charts of speeds are of one model each; that of the ratios and the list of rounds are of all."""
+    found = list(made_rows(Test(0, 64), [100, 110, 120], [130, 140, 150]))
+    models = ("llama 1B Q4_0", "phi 2.8B Q8_0")
+    told = text([replace(one, model_type=model) for model in models for one in found])
+    for part in (told.split("Speed in proportion to")[-1].split("</figure>")[0], told.split("<details>")[1]):
+        assert all(model in part for model in models)
+    assert "llama 1B Q4_0" not in text([replace(one, model_type=models[1]) for one in found])
+    assert f"{found[0].test}, {found[0].backends}</text>" in told
+
+
 class Reader(HTMLParser):
     """Holds that tags are closed in order; keeps attributes."""
 
