@@ -33,7 +33,6 @@ from graphml.passes.rewrite import (
     substitute,
 )
 
-
 Find: TypeAlias = Callable[..., Pattern] | tuple[Callable[..., Pattern], ...]
 
 
