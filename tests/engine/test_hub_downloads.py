@@ -68,24 +68,25 @@ def test_an_error_of_the_callers_own_is_not_the_servers(hub: HubServer, fetch: C
         fetch("some/tiny:Q8_0", progress=fails)
 
 
-def test_a_download_of_another_version_is_not_taken_up(hub: HubServer, tmp_path: Path) -> None:
-    hub.status = 404
+def begun_before(hub: HubServer, folder: Path, begin: bytes) -> None:
+    """An earlier call left the first bytes of the file behind."""
+    hub.status, works = 404, hub.status
     with pytest.raises(DownloadError):
         fetch_hub("some/tiny:Q8_0")
-    (part,) = left_over(tmp_path)
-    (tmp_path / "cache" / part).write_bytes(b"o" * 4000)
-    hub.status, hub.files[NAME], hub.commit = 200, b"new" * 3000, "d" * 40
+    (part,) = left_over(folder)
+    (folder / "cache" / part).write_bytes(begin)
+    hub.status = works
+
+
+def test_a_download_of_another_version_is_not_taken_up(hub: HubServer, tmp_path: Path) -> None:
+    begun_before(hub, tmp_path, b"o" * 4000)
+    hub.files[NAME], hub.commit = b"new" * 3000, "d" * 40
     assert fetch_hub("some/tiny:Q8_0").read_bytes() == b"new" * 3000
     assert left_over(tmp_path) == WHOLE
 
 
 def test_bytes_that_were_damaged_on_the_disk_are_not_taken(hub: HubServer, tmp_path: Path) -> None:
-    hub.status = 404
-    with pytest.raises(DownloadError):
-        fetch_hub("some/tiny:Q8_0")
-    (part,) = left_over(tmp_path)
-    (tmp_path / "cache" / part).write_bytes(b"?" * 4000)
-    hub.status = 200
+    begun_before(hub, tmp_path, b"?" * 4000)
     with pytest.raises(DownloadError, match=f"sha256 {hashlib.sha256(CONTENT).hexdigest()}, got "):
         fetch_hub("some/tiny:Q8_0")
     assert left_over(tmp_path) == []

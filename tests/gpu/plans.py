@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 from graphml_gpu.backend import make_backend
 from graphml_gpu.device import GpuDevice
-from graphml_gpu.driver import Bound, Facts, Groups, Range
+from graphml_gpu.driver import Bound, Facts, Groups
 from graphml_gpu.plain_driver import FACTS, PlainDriver
 
 from graphml.engine.cache import PagedCache
@@ -30,13 +30,7 @@ class NothingRuns(PlainDriver):
         super().__init__(facts)
         self.dispatched: list[Dispatched] = []
 
-    def submit(
-        self,
-        recording: Any,
-        groups: Sequence[Groups],
-        timed: bool = False,
-        copies: Sequence[tuple[Range, Range]] = (),
-    ) -> None:
+    def submit(self, recording: Any, groups: Sequence[Groups], *others: Any, **more: Any) -> None:
         """See `Driver`."""
         bound = cast(Sequence[Bound], recording)
         self.dispatched += [one for one in zip(bound, groups, strict=True) if all(one[1])]
