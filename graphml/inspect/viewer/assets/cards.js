@@ -38,9 +38,8 @@ Object.assign(Pane.prototype, {
     for (let at = under; at >= 0; at -= 1) {
       group.append(svg("rect", { class: "box", x: at * 4, y: at * 4, width: round(unit.w - under * 4), height: unit.h - under * 4, rx: 8 }));
     }
-    const total = overlays.sumOf(this.pass, unit.nodes);
     group.append(svg("text", { x: 14, y: 20, class: "name" }, `▸ ${unit.label}`),
-      svg("text", { x: 14, y: 37, class: "type" }, `${plural(unit.nodes.length, "node")}${total ? ` · ${total}` : ""}`));
+      svg("text", { x: 14, y: 37, class: "type" }, unit.line));
     overlays.paint(group, this.pass, unit.nodes);
     this.spots.set(`#run ${unit.run.layers[0]}`, { element: group, x: unit.x, y: unit.y, w: unit.w, h: unit.h, unit });
     return group;

@@ -69,7 +69,9 @@ class Pane {
     for (const run of app.model.runs(pass, app.state.open)) {
       const nodes = run.layers.flatMap((layer) => pass.layers.get(layer));
       const label = boxLabel(run);
-      units.push({ type: "run", run, nodes, label, w: Math.max(170, label.length * 7.4 + 46), h: run.layers.length > 1 ? 56 : 48, first: nodes[0].place });
+      const total = app.overlays.sumOf(pass, nodes);
+      const line = `${plural(nodes.length, "node")}${total ? ` · ${total}` : ""}`;
+      units.push({ type: "run", run, nodes, label, line, w: Math.max(170, label.length * 7.4 + 46, line.length * 5.9 + 30), h: run.layers.length > 1 ? 56 : 48, first: nodes[0].place });
     }
     for (const layer of pass.layerNumbers.filter((one) => app.state.open.has(one))) units.push(this.openLayer(layer));
     return units.sort((a, b) => a.first - b.first);

@@ -1,0 +1,42 @@
+"""The viewer keeps all in sight: no part of the page beside a narrow window, no text beside its box."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphml.inspect.viewer import render
+from tests.inspect.chromium import browser, document, opened
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with browser() as found:
+        yield found
+
+
+def test_a_narrow_window_has_all_of_the_page_and_scrolls_down_only(chromium: Any, tmp_path: Path) -> None:
+    with opened(chromium, render(document(2)), tmp_path) as viewer:
+        page = viewer.page
+        page.set_viewport_size({"width": 390, "height": 800})
+        page.fill("#search", "swiglu")
+        wide = """all => all.filter(one => one.getClientRects().length)
+            .filter(one => one.getBoundingClientRect().right > innerWidth + 1).map(one => one.outerHTML)"""
+        parts = "header *, #passes, .beside, #panel, #stage, #legend *, #found li"
+        assert page.eval_on_selector_all(parts, wide) == []
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_the_sum_in_a_box_of_layers_fits_the_box(chromium: Any, tmp_path: Path) -> None:
+    timed = document(30)
+    names = [node["name"] for node in timed["passes"][-1]["nodes"]]
+    timed["overlays"]["time_us"] = dict.fromkeys(names, 12.3)
+    del timed["view"]  # opens on the last pass, which has the times
+    with opened(chromium, render(timed), tmp_path) as viewer:
+        line = viewer.page.locator(".run .type")
+        assert "%" in line.text_content()
+        text, box = line.bounding_box(), viewer.page.locator(".run .box").last.bounding_box()
+        assert text["x"] + text["width"] <= box["x"] + box["width"]
