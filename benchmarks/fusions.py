@@ -32,9 +32,9 @@ from pathlib import Path
 import numpy as np
 
 import graphml
-from graphml.engine import fetch
-from graphml.inspect.bench.model_file import bench_model
-from graphml.inspect.bench.shapes import Shape
+from graphml.bench.made_models import bench_model
+from graphml.bench.shapes import Shape
+from graphml.loading import fetch
 
 DECODE_TOKENS, PREFILL_TOKENS, PROMPT = 12, 256, 32
 AGAIN = "all, again"

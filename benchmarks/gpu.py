@@ -27,7 +27,7 @@ from typing import Any
 
 from graphml_gpu.bandwidth import copy_bandwidth
 
-from graphml.inspect.bench.shapes import SHAPES
+from graphml.bench.shapes import SHAPES
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -34,7 +34,7 @@ fetch() {
 # The Python to use: with graphml as it stands here, and at least one GPU library.
 prepare() {
   export PYTHONPATH="$root:$root/quant:$root/backends:$root/models${PYTHONPATH:+:$PYTHONPATH}"
-  local wanted='import graphml.app.cli; from importlib.util import find_spec as f; assert f("wgpu") or f("pyopencl")'
+  local wanted='import graphml.cli.main; from importlib.util import find_spec as f; assert f("wgpu") or f("pyopencl")'
   if "$python" -c "$wanted" 2>/dev/null; then return; fi
   if [ ! -d "$kit/wheels" ]; then
     echo "$python has no graphml with wgpu or pyopencl, and there is no $kit: run '$0 fetch' where there is a network" >&2

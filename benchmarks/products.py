@@ -30,7 +30,7 @@ from graphml_cpu.kernels import formats
 from graphml_cpu.lowering.linear import conversion
 
 from graphml import settings
-from graphml.app import machine
+from graphml.cli import machine
 
 FLOATS = ("f32", "f16", "bf16")
 FEW = (1, 2, 4, 8)

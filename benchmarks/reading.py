@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 import graphml
-from graphml.app.machine import read_bandwidth
-from graphml.engine.architecture import EMBEDDING
+from graphml.cli.machine import read_bandwidth
+from graphml.loading.architecture import EMBEDDING
 
 TOKEN = 7
 

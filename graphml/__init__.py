@@ -22,15 +22,18 @@ from graphml.errors import (
     UsageError,
     WeightsError,
 )
+from graphml.former_names import install
 
 if TYPE_CHECKING:
-    from graphml.generate.batch import Batch
-    from graphml.generate.chat import Chat
-    from graphml.generate.compiling import compile
-    from graphml.generate.model import Model, load, load_tokenizer
-    from graphml.generate.sampling import SamplingParams
-    from graphml.generate.session import Session
-    from graphml.generate.tokens import Token
+    from graphml.api.batch import Batch
+    from graphml.api.chat import Chat
+    from graphml.api.compiling import compile
+    from graphml.api.model import Model, load, load_tokenizer
+    from graphml.api.session import Session
+    from graphml.api.tokens import Token
+    from graphml.sampling import SamplingParams
+
+install()
 
 __version__ = "0.1.0"
 
@@ -58,15 +61,15 @@ __all__ = [
 ]
 
 _LAZY = {
-    "Batch": "graphml.generate.batch",
-    "Chat": "graphml.generate.chat",
-    "Model": "graphml.generate.model",
-    "SamplingParams": "graphml.generate.sampling",
-    "Session": "graphml.generate.session",
-    "Token": "graphml.generate.tokens",
-    "compile": "graphml.generate.compiling",
-    "load": "graphml.generate.model",
-    "load_tokenizer": "graphml.generate.model",
+    "Batch": "graphml.api.batch",
+    "Chat": "graphml.api.chat",
+    "Model": "graphml.api.model",
+    "SamplingParams": "graphml.sampling",
+    "Session": "graphml.api.session",
+    "Token": "graphml.api.tokens",
+    "compile": "graphml.api.compiling",
+    "load": "graphml.api.model",
+    "load_tokenizer": "graphml.api.model",
 }
 
 

@@ -1,6 +1,6 @@
 """`python -m graphml` is the same as the command `graphml`."""
 
-from graphml.app.cli import main
+from graphml.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -11,7 +11,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from graphml.engine import discovery
+from graphml.loading import discovery
 from tests import golden
 
 PAGE = Path(__file__).parents[1] / "docs" / "architectures.md"

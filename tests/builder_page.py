@@ -12,8 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from graphml.engine.architecture import Layer, Tensors
 from graphml.ir import builder, methods, step, wanted
+from graphml.loading.architecture import Layer, Tensors
 
 FOLDER = Path(methods.__path__[0])
 PAGE = Path(__file__).parents[1] / "docs" / "builder.md"

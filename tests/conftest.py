@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from graphml.engine import discovery
+from graphml.loading import discovery
 from tests.hub_server import FILES, HubServer, serving
 from tests.shared_drivers import sharing
 
@@ -55,7 +55,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
     monkeypatch.setenv("GRAPHML_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "shared"))
-    monkeypatch.setattr("graphml.engine.download.ranges.FIRST_WAIT_S", 0.0)
+    monkeypatch.setattr("graphml.loading.download.http_ranges.FIRST_WAIT_S", 0.0)
     with serving(FILES) as server:
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", server.address)
         template = f"{server.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"

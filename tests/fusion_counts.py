@@ -9,10 +9,10 @@ import json
 import tempfile
 from pathlib import Path
 
-from graphml.engine.loading import open_executor
 from graphml.ir.graph import Graph
 from graphml.ir.verify import verify
 from graphml.passes.fusion import fuse, fusions
+from graphml.runtime.open_executor import open_executor
 
 FILE = Path(__file__).parent / "data" / "fusions" / "counts.json"
 HOW = "if this is meant, run: python -m tests.fusion_counts"

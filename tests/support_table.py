@@ -9,10 +9,10 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from graphml.engine import discovery
-from graphml.inspect.conformance import suite
-from graphml.inspect.conformance.cases import CACHE_TYPES, multiplies
-from graphml.inspect.conformance.support import NATIVE, NUMPY, Support, apart, support
+from graphml.conformance import suite
+from graphml.conformance.cases import CACHE_TYPES, multiplies
+from graphml.conformance.support import NATIVE, NUMPY, Support, apart, support
+from graphml.loading import discovery
 from graphml.passes.fusion import all_ops
 
 PAGE = Path(__file__).parents[1] / "docs" / "backends.md"

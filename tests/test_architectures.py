@@ -10,13 +10,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pytest
 
-from graphml.engine import discovery
-from graphml.engine.architecture import SampleModel
-from graphml.engine.cache import PagedCache
-from graphml.engine.executor import BLOCK_SIZE, Executor
-from graphml.engine.loading import open_executor
-from graphml.engine.options import CompileOptions
+from graphml.compiler.options import CompileOptions
 from graphml.ir.verify import verify
+from graphml.loading import discovery
+from graphml.loading.architecture import SampleModel
+from graphml.runtime.executor import BLOCK_SIZE, Executor
+from graphml.runtime.open_executor import open_executor
+from graphml.runtime.paged_cache import PagedCache
 from tests import fusion_counts, golden
 from tests.golden import Floats, nmse
 

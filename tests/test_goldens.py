@@ -13,14 +13,14 @@ import graphml_quant
 import numpy as np
 import pytest
 
-from graphml.engine import discovery
-from graphml.engine.cache import PagedCache
-from graphml.engine.compile import prepare
-from graphml.engine.executor import BLOCK_SIZE, Executor
-from graphml.engine.loading import open_executor
+from graphml.compiler.compile import prepare
 from graphml.ir.text import parse, write
+from graphml.loading import discovery
 from graphml.passes.fusion import all_ops
 from graphml.passes.plan import plan_memory
+from graphml.runtime.executor import BLOCK_SIZE, Executor
+from graphml.runtime.open_executor import open_executor
+from graphml.runtime.paged_cache import PagedCache
 from tests import fusion_counts, golden, transformers_records
 from tests.golden import Floats, nmse
 

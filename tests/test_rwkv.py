@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from graphml.engine.loading import open_executor
+from graphml.runtime.open_executor import open_executor
 from tests import golden
 from tests.golden import nmse
 from tests.test_architectures import MODELS, Sequence, write_model

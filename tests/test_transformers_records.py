@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphml.engine import discovery
-from graphml.engine.cache import PagedCache
-from graphml.engine.encoding import encode
-from graphml.engine.executor import BLOCK_SIZE
-from graphml.engine.loading import open_executor
+from graphml.loading import discovery
+from graphml.runtime.executor import BLOCK_SIZE
+from graphml.runtime.open_executor import open_executor
+from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.source_text import encode
 from tests import golden
 from tests.golden import Floats, nmse
 from tests.test_architectures import BACKENDS, MODELS, write_model

@@ -16,8 +16,8 @@ from graphml_gpu.choose import choose, rank
 from graphml_gpu.driver import MOST_BINDING_BYTES, Facts, Kind
 
 from graphml import settings
-from graphml.engine.memory import main_memory
 from graphml.errors import BackendError
+from graphml.runtime.memory_needed import main_memory
 from graphml_wgpu import vulkan
 
 FEATURES = ("shader-f16", "subgroup", "subgroup-barrier", "timestamp-query")

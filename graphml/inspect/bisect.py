@@ -12,20 +12,20 @@ from typing import Literal
 
 import numpy as np
 
-from graphml.engine.executor import Executor
 from graphml.errors import UsageError
 from graphml.inspect.coverage import Coverage, coverage
 from graphml.inspect.forced import Arrays, extract, is_state, unit
 from graphml.inspect.inside import Inside, look_inside
 from graphml.inspect.judging import Benches, Check, Judge, Judged, Kind, read
-from graphml.inspect.numbers import Difference, difference
 from graphml.inspect.observe import Observation, Step
 from graphml.inspect.probes import probes
+from graphml.inspect.tolerances import Difference, difference
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array, Op
 from graphml.ir.ops.layout import maker
 from graphml.passes.fusion import Applied
+from graphml.runtime.executor import Executor
 
 PLAN_TOLERANCE = 1e-9
 END_TO_END = 1e-5  # NMSE above which a value is said to have inherited an error

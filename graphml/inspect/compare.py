@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphml.inspect.document import Document
-from graphml.inspect.numbers import Difference, difference
 from graphml.inspect.observe import Observation
+from graphml.inspect.tolerances import Difference, difference
 from graphml.ir.ops.layout import maker
 
 LARGEST = 1e30  # stands for an infinite error where JSON has none

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from graphml.engine.executor import BLOCK_SIZE, CACHE_DTYPES
 from graphml.inspect.judging import Judge
-from graphml.inspect.numbers import makes_int8, spans
 from graphml.inspect.observe import Observation, Step
+from graphml.inspect.tolerances import makes_int8, spans
 from graphml.ir.dtype import I32
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import integer
 from graphml.ir.shape import fixed
+from graphml.runtime.executor import BLOCK_SIZE, CACHE_DTYPES
 
 TILE = 64  # rows and positions of the tiles that kernels have
 SHOWN = 4  # names that a line lists

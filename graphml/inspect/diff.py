@@ -12,7 +12,7 @@ from typing import Any
 
 from graphml.inspect.document import Document, Record
 from graphml.inspect.layers import equal_layers, layer_of, renumbered
-from graphml.inspect.names import printable
+from graphml.inspect.node_names import printable
 from graphml.inspect.selection import Selection
 
 FORMAT = "graphml-diff-1"

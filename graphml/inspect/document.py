@@ -15,8 +15,8 @@ import numpy as np
 
 import graphml
 from graphml.backend import Backend, Device, Plan
-from graphml.engine.compile import Prepared
-from graphml.engine.parts import PartsDevice
+from graphml.compiler.compile import Prepared
+from graphml.compiler.partitions import PartsDevice
 from graphml.inspect.layers import equal_layers, layer_of
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node

@@ -13,7 +13,7 @@ from typing import Any
 from graphml.inspect.document import Document, Record
 from graphml.inspect.drawing import COLOURS, OTHER, by_layer, edges, family_of, shape_of, what
 from graphml.inspect.mermaid import mermaid
-from graphml.inspect.names import printable
+from graphml.inspect.node_names import printable
 from graphml.inspect.records import graph_of
 from graphml.inspect.selection import Selection
 from graphml.ir.text import write

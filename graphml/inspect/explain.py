@@ -10,7 +10,7 @@ from typing import Any
 
 from graphml.errors import UsageError
 from graphml.inspect.document import Document, Record
-from graphml.inspect.names import nearest, printable
+from graphml.inspect.node_names import nearest, printable
 from graphml.passes.fusion import all_ops
 
 

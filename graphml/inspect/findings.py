@@ -7,8 +7,8 @@ from typing import Any
 from graphml.inspect.bisect import Bisection, Finding, Reading
 from graphml.inspect.compare import aligned
 from graphml.inspect.document import source_of
-from graphml.inspect.numbers import Difference
 from graphml.inspect.observe import Observation
+from graphml.inspect.tolerances import Difference
 
 AROUND = 3  # readings before and after the first finding
 _KINDS = {

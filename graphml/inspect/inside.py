@@ -23,7 +23,7 @@ from graphml.inspect.forced import (
     shown,
     unquantized,
 )
-from graphml.inspect.numbers import Difference, difference, spans, tolerance
+from graphml.inspect.tolerances import Difference, difference, spans, tolerance
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array

@@ -14,9 +14,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from graphml.backend import Device
-from graphml.engine.compile import prepare
-from graphml.engine.executor import Executor
-from graphml.engine.options import CompileOptions
+from graphml.compiler.compile import prepare
+from graphml.compiler.options import CompileOptions
 from graphml.inspect.forced import (
     GIVEN,
     Arrays,
@@ -29,7 +28,8 @@ from graphml.inspect.forced import (
     unit,
     unquantized,
 )
-from graphml.inspect.numbers import (
+from graphml.inspect.observe import Step
+from graphml.inspect.tolerances import (
     ROUNDING_TIMES,
     SCALE_STEP,
     Difference,
@@ -37,12 +37,12 @@ from graphml.inspect.numbers import (
     makes_int8,
     tolerance,
 )
-from graphml.inspect.observe import Step
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.ops.layout import maker
 from graphml.passes.expand import expand
+from graphml.runtime.executor import Executor
 
 MOST_BY_ROUNDING = 1e-3  # NMSE that int8 alone never makes
 TRIES = 4
@@ -53,8 +53,8 @@ Kind: TypeAlias = Literal["kernel", "rewrite", "plan"]
 class Judge:
     """What a run is held against: another backend, or the same with other options.
 
-    limit: an NMSE in place of those of `graphml.inspect.numbers`. own: the run's device, to look inside and
-    to try other values; None for a saved run.
+    limit: an NMSE in place of those of `graphml.inspect.tolerances`. own: the run's device, to look inside
+    and to try other values; None for a saved run.
     """
 
     executor: Executor

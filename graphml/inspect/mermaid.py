@@ -15,7 +15,7 @@ from graphml.errors import UsageError
 from graphml.inspect.document import Record
 from graphml.inspect.drawing import COLOURS, by_layer, edges, family_of, what
 from graphml.inspect.layers import layer_hashes
-from graphml.inspect.names import printable
+from graphml.inspect.node_names import printable
 from graphml.inspect.selection import Selection, one_layer
 
 CHARACTERS, EDGES = 50_000, 500  # maxTextSize and maxEdges, as the renderer has them

@@ -15,20 +15,20 @@ from typing import Any
 import numpy as np
 
 from graphml.backend import Program, no_progress
-from graphml.engine.compile import prepare
-from graphml.engine.executor import Executor
-from graphml.engine.options import CompileOptions
+from graphml.compiler.compile import prepare
+from graphml.compiler.options import CompileOptions
 from graphml.errors import GraphError, UsageError
 from graphml.inspect import archive
 from graphml.inspect.forced import OUTPUT, Arrays, Lowered, feed, observed, shown
-from graphml.inspect.numbers import Difference, difference
 from graphml.inspect.route import Cells, Leg, usual
+from graphml.inspect.tolerances import Difference, difference
 from graphml.ir import text
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 from graphml.ir.shape import bounds, resolve
 from graphml.passes.fusion import Applied, all_ops
 from graphml.passes.place import refusals
+from graphml.runtime.executor import Executor
 
 FORMAT = "graphml-observation-1"
 

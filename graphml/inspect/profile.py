@@ -12,11 +12,11 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from graphml.api.model import Model
+from graphml.api.session import Session
 from graphml.backend import EncodingProgram, StepTime, TimedProgram
-from graphml.engine.compile import Compiled
+from graphml.compiler.compile import Compiled
 from graphml.errors import BackendError, UsageError
-from graphml.generate.model import Model
-from graphml.generate.session import Session
 from graphml.inspect.document import Document
 from graphml.inspect.measured import Entry, Profile, Run, Sample, Span, Stage, overlays
 from graphml.inspect.phases import (
@@ -29,7 +29,7 @@ from graphml.inspect.phases import (
     place_of,
     places,
 )
-from graphml.inspect.stages import describe_model
+from graphml.inspect.without_weights import describe_model
 from graphml.inspect.work import Work, sizes_at, total, work
 
 TEXT = (

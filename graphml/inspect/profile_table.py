@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from graphml.inspect.measured import Entry, Profile, Stage
-from graphml.inspect.names import printable
+from graphml.inspect.node_names import printable
 from graphml.inspect.phases import ATTENTION, EMBEDDING, PHASES
 from graphml.inspect.work import total
 

@@ -13,18 +13,18 @@ from pathlib import Path
 import numpy as np
 
 from graphml.backend import Device
-from graphml.engine import discovery
 from graphml.errors import GraphmlError, UsageError
 from graphml.inspect import archive
 from graphml.inspect.forced import Arrays, run
 from graphml.inspect.inside import where
-from graphml.inspect.numbers import difference
+from graphml.inspect.tolerances import difference
 from graphml.ir import text
 from graphml.ir.builder import infer_type
 from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array, Type
 from graphml.ir.shape import Dim, Symbol
+from graphml.loading import discovery
 from graphml.passes.fusion import all_ops
 
 COLUMNS = (16, 64)  # of a product's weight are kept, if so many are enough

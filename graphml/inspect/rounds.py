@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from graphml import settings
-from graphml.engine.executor import Executor
-from graphml.engine.options import CompileOptions
+from graphml.compiler.options import CompileOptions
 from graphml.inspect.bisect import Bisection, bisect
 from graphml.inspect.judging import Judge
 from graphml.inspect.observe import Observation, observe
 from graphml.inspect.route import FEW, Leg, usual, wide
 from graphml.ir.ops.linear import quantize
 from graphml.passes.fusion import fusions
+from graphml.runtime.executor import Executor
 
 BEFORE = " before int8"  # behind the names of the steps of that round
 

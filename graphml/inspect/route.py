@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphml.engine.executor import BLOCK_SIZE, MAX_CELLS, Executor
 from graphml.ir.op import Array
 from graphml.ir.shape import bound
+from graphml.runtime.executor import BLOCK_SIZE, MAX_CELLS, Executor
 
 FEW, FAR, TOGETHER = 6, 3, 70  # tokens of steps; odd and even, and more than tiles of 64 rows have
 TOKENS = 79  # a few, one alone, 71 across two cache blocks and a tile, and one behind them

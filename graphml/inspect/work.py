@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from graphml.engine.executor import BLOCK_SIZE
 from graphml.ir.fused import decomposition
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import integer
 from graphml.ir.ops.attention import causal, first_seen
 from graphml.ir.shape import Shape, Symbol
+from graphml.runtime.executor import BLOCK_SIZE
 
 Dims = Mapping[str, int]
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import cast
 
-from graphml.engine.architecture import Layer
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
+from graphml.loading.architecture import Layer
 from graphml_models._config import Config
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-from graphml.engine.architecture import Keys
+from graphml.loading.architecture import Keys
 from graphml_models._rope import Rope, read_rope
 
 MAX_LAYERS = 1000  # more than any model has; tables by layer must not grow with a damaged number

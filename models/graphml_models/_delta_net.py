@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from graphml.engine.architecture import Keys, Layer
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
+from graphml.loading.architecture import Keys, Layer
 from graphml_models import _config
 from graphml_models._attention import norm_heads, project, rotate
 from graphml_models._ffn import Activation

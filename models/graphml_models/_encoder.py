@@ -5,9 +5,9 @@ T tokens, O wanted rows, D model width, N heads, H head width.
 
 from __future__ import annotations
 
-from graphml.engine.architecture import Layer, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Layer, Tensors
 from graphml_models._attention import project, rotate
 from graphml_models._layer_norm import Config, Part, norm
 

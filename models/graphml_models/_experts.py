@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphml.engine.architecture import Keys, Layer
 from graphml.errors import ArchitectureError
 from graphml.ir.builder import told_weights
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
+from graphml.loading.architecture import Keys, Layer
 from graphml_models._ffn import Product
 
 LIMITS = "swiglu_clamp_exp"

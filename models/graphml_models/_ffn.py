@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphml.engine.architecture import Layer
 from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
+from graphml.loading.architecture import Layer
 
 Activation = Callable[[Builder, Node], Node]  # such as Builder.silu
 Product = Callable[[Builder, Node, Node], Node]  # of gates and what they let through

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml.engine.architecture import Keys, Layer, SampleModel
 from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed, max_elements
+from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models._config import MAX_LAYERS
 from graphml_models._samples import HEAD_NORMS, SPLIT_QKV, Shapes, transformer
 

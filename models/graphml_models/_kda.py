@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-from graphml.engine.architecture import Keys, Layer
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
+from graphml.loading.architecture import Keys, Layer
 from graphml_models import _config, _routing
 from graphml_models._delta_net import unit
 from graphml_models._hybrid import convolution, read_heads

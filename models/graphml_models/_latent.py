@@ -6,11 +6,11 @@ queries and keys, V width of a head's values.
 
 from __future__ import annotations
 
-from graphml.engine.architecture import Layer
 from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
+from graphml.loading.architecture import Layer
 from graphml_models._config import Config
 
 Parts = tuple[Node | None, Node, Node, Node]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from graphml.engine.architecture import Keys, Layer, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Keys, Layer, Tensors
 
 
 @dataclass(frozen=True)

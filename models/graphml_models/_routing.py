@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-from graphml.engine.architecture import Keys, Layer
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Keys, Layer
 from graphml_models import _config
 from graphml_models._experts import Chosen, normalised, swiglu
 from graphml_models._ffn import Product, gated_ffn

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from graphml.engine.architecture import SampleModel
+from graphml.loading.architecture import SampleModel
 from graphml_models._config import LAYER_EPS, RMS_EPS
 
 Keys = dict[str, int | float | str | list[int]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from graphml.engine.architecture import SampleModel
+from graphml.loading.architecture import SampleModel
 from graphml_models._samples import HEAD_DIM, N_EMBD, N_HEAD, Keys, Shapes, transformer
 
 N_INNER, D_CONV, D_STATE, RANK = 128, 4, 16, 4

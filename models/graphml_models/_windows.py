@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from graphml.engine.architecture import Keys, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Keys, Tensors
 from graphml_models import _config
 from graphml_models._rope import Rope
 

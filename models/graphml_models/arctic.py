@@ -5,9 +5,9 @@ T tokens, O rows whose logits are wanted, D model width.
 
 from __future__ import annotations
 
-from graphml.engine.architecture import SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import SampleModel, Tensors
 from graphml_models import llama
 from graphml_models._config import Config
 from graphml_models._experts import swiglu_experts

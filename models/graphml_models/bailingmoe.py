@@ -1,6 +1,6 @@
 """Ling (Ling Team 2025, arXiv:2503.05139): the same graph as DeepSeekMoE."""
 
-from graphml.engine.architecture import SampleModel
+from graphml.loading.architecture import SampleModel
 from graphml_models._routing import Config as Config
 from graphml_models._samples import shared_expert, transformer
 from graphml_models.deepseek import build as build

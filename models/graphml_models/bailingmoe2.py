@@ -1,6 +1,6 @@
 """Ling 2.0 (Ling Team 2025, arXiv:2510.22115): the same graph as dots.llm1."""
 
-from graphml.engine.architecture import SampleModel
+from graphml.loading.architecture import SampleModel
 from graphml_models._routing import Config as Config
 from graphml_models._samples import DENSE_FIRST, HEAD_NORMS, shared_expert, transformer
 from graphml_models.dots1 import build as build

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _kda, llama
 from graphml_models._experts import swiglu
 from graphml_models._ffn import Product, gated_ffn

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from graphml.engine.architecture import Layer, SampleModel
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Layer, SampleModel
 from graphml_models import llama
 from graphml_models._config import Config as Config
 from graphml_models._samples import N_EMBD, N_FF, transformer

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from graphml.engine.architecture import Layer, SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Layer, SampleModel, Tensors
 from graphml_models._layer_norm import Config, attend, decoder, norm
 from graphml_models._samples import layer_norm_transformer
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-from graphml.engine import architecture
-from graphml.engine.architecture import SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading import architecture
+from graphml.loading.architecture import SampleModel, Tensors
 from graphml_models import _config, llama
 from graphml_models._ffn import gated_ffn
 from graphml_models._samples import Keys, transformer

@@ -10,9 +10,9 @@ from functools import partial
 from math import log
 from typing import Any, Self
 
-from graphml.engine.architecture import Keys, Layer, SampleModel
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, _routing, llama
 from graphml_models._latent import folded, latent, unfolded
 from graphml_models._rope import Rope

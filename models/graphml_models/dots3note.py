@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
-from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
+from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _routing, llama
 from graphml_models._attention import rotate
 from graphml_models._latent import folded, latent, narrow_queries

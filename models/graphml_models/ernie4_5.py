@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from graphml.engine.architecture import Layer, SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Layer, SampleModel, Tensors
 from graphml_models import llama
 from graphml_models._config import Config as Config
 from graphml_models._ffn import gated_ffn

@@ -5,9 +5,9 @@ A bias of each expert's own counts for the choice alone.
 
 from functools import partial
 
-from graphml.engine.architecture import SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import SampleModel, Tensors
 from graphml_models import llama
 from graphml_models._routing import Config as Config
 from graphml_models._routing import shared_and_chosen

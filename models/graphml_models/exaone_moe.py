@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
-from graphml.engine.architecture import Keys, Layer, SampleModel
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, _routing, llama
 from graphml_models._attention import norm_heads, project, rotate
 from graphml_models._routing import Routing, shared_and_chosen

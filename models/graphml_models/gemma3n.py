@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
 from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
+from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, gemma4
 from graphml_models._samples import HEAD_NORMS, N_EMBD, N_VOCAB, POST_NORMS, transformer
 from graphml_models._windows import read_local_rope, read_windows

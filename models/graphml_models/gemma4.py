@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
 from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
+from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _windows
 from graphml_models._experts import route
 from graphml_models._ffn import gated_ffn

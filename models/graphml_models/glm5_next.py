@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
 from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
+from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _kda, _routing
 from graphml_models._experts import LIMITS, clamped_swiglu, read_limits
 from graphml_models._hybrid import read_heads

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from graphml.engine.architecture import SampleModel, Tensors
 from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import SampleModel, Tensors
 from graphml_models._layer_norm import Config, attend, decoder
 from graphml_models._samples import layer_norm_transformer
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
-from graphml.engine.architecture import Keys, Layer, SampleModel
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, granite
 from graphml_models._attention import project, rotate
 from graphml_models._experts import swiglu_experts

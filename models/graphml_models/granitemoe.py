@@ -2,7 +2,7 @@
 
 from typing import Self
 
-from graphml.engine.architecture import Keys
+from graphml.loading.architecture import Keys
 from graphml_models import _config, granite
 from graphml_models.granite import build as build
 from graphml_models.granite import sample as sample

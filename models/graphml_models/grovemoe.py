@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
-from graphml.engine.architecture import Keys, Layer, SampleModel
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
+from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, llama, qwen3
 from graphml_models._experts import Chosen, normalised, route
 from graphml_models._samples import HEAD_NORMS, N_EMBD, transformer

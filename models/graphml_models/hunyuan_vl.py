@@ -1,6 +1,6 @@
 """HunyuanOCR (Tencent 2025, arXiv:2511.19575), its language model on text alone: hunyuan-dense."""
 
-from graphml.engine.architecture import SampleModel
+from graphml.loading.architecture import SampleModel
 from graphml_models._samples import HEAD_NORMS, SECTIONS, transformer
 from graphml_models.hunyuan_dense import Config as Config
 from graphml_models.hunyuan_dense import build as build

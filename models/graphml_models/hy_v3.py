@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from graphml.engine.architecture import SampleModel
+from graphml.loading.architecture import SampleModel
 from graphml_models import llama, qwen3
 from graphml_models._routing import shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, HEAD_NORMS, shared_expert, transformer

@@ -8,9 +8,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Self
 
-from graphml.engine.architecture import Keys, Layer, SampleModel
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _ssm_samples as samples
 from graphml_models import llama
 from graphml_models._attention import project

@@ -5,9 +5,9 @@ The one for code has norms of queries and keys, and adds a layer's input twice.
 
 from __future__ import annotations
 
-from graphml.engine.architecture import Layer, SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Layer, SampleModel, Tensors
 from graphml_models._attention import project
 from graphml_models._encoder import embedded, encoder
 from graphml_models._ffn import gated_ffn, halved_ffn

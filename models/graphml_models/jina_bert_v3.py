@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from graphml.engine.architecture import SampleModel
+from graphml.loading.architecture import SampleModel
 from graphml_models import nomic_bert
 from graphml_models._layer_norm import Config as Config
 from graphml_models._samples import bert_like

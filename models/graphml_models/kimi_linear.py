@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from graphml.engine.architecture import Layer, SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Layer, SampleModel, Tensors
 from graphml_models import llama
 from graphml_models._hybrid import hybrid
 from graphml_models._kda import KEYS, LATENT, TENSORS, delta_attention

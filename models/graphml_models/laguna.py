@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
-from graphml.engine.architecture import Keys, Layer, SampleModel
 from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
+from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, _routing, llama
 from graphml_models._attention import norm_heads, project, rotate
 from graphml_models._rope import Rope

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
-from graphml.engine.architecture import Keys, SampleModel
+from graphml.loading.architecture import Keys, SampleModel
 from graphml_models import lfm2
 from graphml_models._hybrid import hybrid
 from graphml_models._routing import Routing, shared_and_chosen

@@ -5,9 +5,9 @@ In modeling_llada.py every linear layer, that of the logits too, has a bias wher
 no factors of its own, so `rope_freqs.weight` is left out, as in llama.cpp.
 """
 
-from graphml.engine.architecture import SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import SampleModel, Tensors
 from graphml_models import llama
 from graphml_models._config import Config as Config
 from graphml_models._samples import transformer

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from graphml.engine.architecture import Layer, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Layer, Tensors
 from graphml_models._attention import project, rotate
 from graphml_models._config import Config
 from graphml_models._experts import swiglu_experts

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
-from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _ssm_samples as samples
 from graphml_models._config import MAX_LAYERS, RMS_EPS
 from graphml_models._ssm import Ssm, convolved

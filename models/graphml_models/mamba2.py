@@ -2,9 +2,9 @@
 
 from typing import Self
 
-from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _ssm_samples as samples
 from graphml_models import mamba
 from graphml_models._ssm import mamba2

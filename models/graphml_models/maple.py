@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
-from graphml.engine.architecture import Keys, Layer, SampleModel
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import exaone_moe, llama
 from graphml_models._experts import clamped_swiglu, read_limits
 from graphml_models._routing import shared_and_chosen

@@ -2,7 +2,7 @@
 
 from typing import Self
 
-from graphml.engine.architecture import Keys, SampleModel
+from graphml.loading.architecture import Keys, SampleModel
 from graphml_models import _config, granite
 from graphml_models._samples import transformer
 from graphml_models.granite import build as build

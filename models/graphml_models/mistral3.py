@@ -7,9 +7,9 @@ from functools import partial
 from math import log
 from typing import Self
 
-from graphml.engine.architecture import Keys, Layer, SampleModel
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, llama
 from graphml_models._attention import project, rotate
 from graphml_models._rope import Rope

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Self
 
-from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _windows
 from graphml_models._attention import norm_rows, project, rotate
 from graphml_models._ffn import gated_ffn

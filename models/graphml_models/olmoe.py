@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from graphml.engine.architecture import Layer, SampleModel
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Layer, SampleModel
 from graphml_models import llama
 from graphml_models._attention import norm_rows, project, rotate
 from graphml_models._config import Config as Config

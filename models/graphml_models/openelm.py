@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
-from graphml.engine import architecture
-from graphml.engine.architecture import Layer, SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading import architecture
+from graphml.loading.architecture import Layer, SampleModel, Tensors
 from graphml_models import _config, llama, qwen3
 from graphml_models._samples import HEAD_NORMS, Keys, transformer
 

@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from graphml.engine.architecture import SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import SampleModel, Tensors
 from graphml_models import llama
 from graphml_models._config import Config as Config
 from graphml_models._samples import transformer

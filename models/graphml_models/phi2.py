@@ -5,9 +5,9 @@ A part of each head rotates. Letters as in `_layer_norm`.
 
 from __future__ import annotations
 
-from graphml.engine.architecture import SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import SampleModel, Tensors
 from graphml_models._layer_norm import Config, attend_rotated, gelu_ffn, norm
 from graphml_models._samples import layer_norm_transformer
 

@@ -6,9 +6,9 @@ What makes sound of its outputs is no part of it; its logits are those of its em
 
 from __future__ import annotations
 
-from graphml.engine.architecture import Layer, SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Layer, SampleModel, Tensors
 from graphml_models import llama
 from graphml_models._layer_norm import Config as Config
 from graphml_models._layer_norm import decoder

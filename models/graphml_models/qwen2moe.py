@@ -5,10 +5,10 @@ T tokens, D model width.
 
 from functools import partial
 
-from graphml.engine.architecture import Layer, SampleModel
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
+from graphml.loading.architecture import Layer, SampleModel
 from graphml_models import llama
 from graphml_models._config import Config as Config
 from graphml_models._experts import swiglu_experts

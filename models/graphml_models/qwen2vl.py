@@ -5,9 +5,9 @@ Positions of text are the same on all axes of a picture, so the rope in sections
 
 from typing import Self
 
-from graphml.engine.architecture import Keys, SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Keys, SampleModel, Tensors
 from graphml_models import _config, qwen2
 from graphml_models._rope import read_sections
 from graphml_models._samples import SECTIONS, transformer

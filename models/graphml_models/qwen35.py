@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
-from graphml.engine.architecture import Keys, Layer, SampleModel
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _delta_net, llama
 from graphml_models._delta_net import GATED_HEADS, KEYS, TENSORS, attention, delta_net
 from graphml_models._hybrid import hybrid

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
-from graphml.engine.architecture import Keys, SampleModel
+from graphml.loading.architecture import Keys, SampleModel
 from graphml_models import qwen3next, qwen35
 from graphml_models._delta_net import GATED_HEADS, KEYS, TENSORS
 from graphml_models._hybrid import hybrid

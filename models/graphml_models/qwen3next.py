@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
-from graphml.engine.architecture import Keys, Layer, SampleModel
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
+from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _delta_net, llama, qwen2moe
 from graphml_models._delta_net import GATED_HEADS, KEYS, TENSORS, DeltaNet, attention, delta_net
 from graphml_models._hybrid import hybrid

@@ -6,10 +6,10 @@ logits are wanted, D model width.
 
 from __future__ import annotations
 
-from graphml.engine.architecture import SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
+from graphml.loading.architecture import SampleModel, Tensors
 from graphml_models import qwen3vl
 from graphml_models._samples import HEAD_NORMS, SECTIONS, transformer
 from graphml_models.qwen2vl import Config as Config

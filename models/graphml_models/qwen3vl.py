@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from graphml.engine.architecture import SampleModel
+from graphml.loading.architecture import SampleModel
 from graphml_models import llama, qwen3
 from graphml_models._samples import HEAD_NORMS, SECTIONS, transformer
 from graphml_models.qwen2vl import Config as Config

@@ -1,6 +1,6 @@
 """Qwen3-VL with experts (Bai et al. 2025, arXiv:2511.21631), its language model on text alone: qwen3moe."""
 
-from graphml.engine.architecture import SampleModel
+from graphml.loading.architecture import SampleModel
 from graphml_models._samples import HEAD_NORMS, SECTIONS, transformer
 from graphml_models.qwen2vl import Config as Config
 from graphml_models.qwen3vl import build as build

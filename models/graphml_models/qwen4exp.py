@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
-from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
 from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
+from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _delta_net, qwen3next, qwen35
 from graphml_models._delta_net import GATED_HEADS, KEYS, TENSORS, attention, delta_net
 from graphml_models._hybrid import hybrid

@@ -3,9 +3,9 @@
 Its `lm_head` has no bias (modeling_rnd.py), so a file's `output.bias` is left out.
 """
 
-from graphml.engine.architecture import Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Tensors
 from graphml_models import qwen3moe
 from graphml_models._config import Config as Config
 from graphml_models.qwen3moe import sample as sample

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
-from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
 from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed, max_elements
+from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config
 from graphml_models._config import LAYER_EPS
 from graphml_models._ffn import relu_squared

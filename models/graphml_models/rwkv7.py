@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from graphml.engine.architecture import Layer, SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
+from graphml.loading.architecture import Layer, SampleModel, Tensors
 from graphml_models import rwkv6
 from graphml_models._samples import Shapes
 from graphml_models.rwkv6 import Config as Config

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from graphml.engine.architecture import Keys, SampleModel, Tensors
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Keys, SampleModel, Tensors
 from graphml_models import t5encoder
 from graphml_models._attention import project
 from graphml_models._config import MAX_LAYERS

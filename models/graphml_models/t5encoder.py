@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from graphml.engine.architecture import Keys, Layer, SampleModel, Tensors
 from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config
 from graphml_models._attention import project
 from graphml_models._ffn import gated_ffn, plain_ffn

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from graphml.engine.architecture import SampleModel
+from graphml.loading.architecture import SampleModel
 from graphml_models import llama
 from graphml_models._config import Config as Config
 from graphml_models._samples import transformer

@@ -12,14 +12,14 @@ from functools import cache
 import pytest
 
 from graphml.backend import Backend, Device
-from graphml.engine import discovery
+from graphml.conformance import networks, suite
+from graphml.conformance.cases import Case, multiplies
+from graphml.conformance.fill import may_be_special
+from graphml.conformance.verdict import Verdict
 from graphml.errors import BackendError
-from graphml.inspect.conformance import networks, suite
-from graphml.inspect.conformance.cases import Case, multiplies
-from graphml.inspect.conformance.fill import may_be_special
-from graphml.inspect.conformance.verdict import Verdict
 from graphml.ir.dtype import dtype
 from graphml.ir.ops.leaf import LEAVES
+from graphml.loading import discovery
 from graphml.passes.fusion import all_ops
 
 BACKENDS = discovery.backend_names()

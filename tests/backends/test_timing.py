@@ -12,10 +12,10 @@ from graphml_cpu import program as cpu_program
 from graphml_cpu import timing
 
 from graphml.backend import StepTime, TimedProgram
-from graphml.engine import discovery
-from graphml.engine.cache import PagedCache
-from graphml.engine.executor import BLOCK_SIZE, Executor
-from graphml.engine.loading import open_executor
+from graphml.loading import discovery
+from graphml.runtime.executor import BLOCK_SIZE, Executor
+from graphml.runtime.open_executor import open_executor
+from graphml.runtime.paged_cache import PagedCache
 from tests.test_architectures import MODELS, write_model
 
 BACKENDS = [name for name in discovery.backend_names() if discovery.backend(name).unavailable() is None]

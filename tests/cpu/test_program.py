@@ -21,15 +21,15 @@ from graphml_cpu.program import CpuProgram
 from graphml_cpu.state import CpuState
 
 from graphml.backend import Plan, no_progress
-from graphml.engine.compile import prepare
-from graphml.engine.executor import BLOCK_SIZE, Executor
-from graphml.engine.feeding import as_graph_array
-from graphml.engine.loading import open_executor
+from graphml.compiler.compile import prepare
 from graphml.ir.dtype import F32, dtype
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.passes.plan import plan_memory
+from graphml.runtime.executor import BLOCK_SIZE, Executor
+from graphml.runtime.open_executor import open_executor
+from graphml.runtime.step_inputs import as_graph_array
 from tests import golden
 from tests.golden import Floats, nmse
 from tests.test_architectures import MODELS, write_model

@@ -18,9 +18,9 @@ from graphml_quant import by_name, quantize
 from typer.testing import CliRunner
 
 from graphml import tuning_file
-from graphml.app.cli import app
 from graphml.backend import TunableDevice, no_progress
-from graphml.engine.compile import prepare
+from graphml.cli.main import app
+from graphml.compiler.compile import prepare
 from graphml.errors import BackendError
 from graphml.ir.dtype import F32, dtype
 from graphml.ir.graph import Graph
@@ -105,7 +105,7 @@ def test_without_being_asked_for_nothing_is_read(own_cache: Path) -> None:
 def test_the_environment_asks_for_it(
     own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from graphml.engine.loading import open_executor
+    from graphml.runtime.open_executor import open_executor
 
     path = tiny_model.write(tmp_path / "tiny.gguf")
     own_cache.write_text("damaged")

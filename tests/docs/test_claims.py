@@ -9,7 +9,7 @@ from typing import Any
 import graphml_quant
 import pytest
 
-from graphml.inspect.bench import blocks
+from graphml.weights import random_blocks as blocks
 from tests.docs.pages import PAGES, ROOT, name_of
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -25,13 +25,13 @@ from graphml_cpu.kernels import formats as kernel_formats
 import graphml
 from graphml import backend as contract
 from graphml import errors, settings
-from graphml.app.cli import COMMANDS, app
-from graphml.app.conversation.commands import COMMANDS as CONVERSATION
-from graphml.engine import discovery, fetch
-from graphml.inspect.draft.known import traits_known
-from graphml.inspect.draft.traits import Traits
-from graphml.inspect.mistakes import CATALOGUE
+from graphml.authoring.draft.known_architecture import traits_known
+from graphml.authoring.draft.traits import Traits
+from graphml.authoring.mistakes import CATALOGUE
+from graphml.cli.conversation.commands import COMMANDS as CONVERSATION
+from graphml.cli.main import COMMANDS, app
 from graphml.ir.ops.leaf import LEAVES
+from graphml.loading import discovery, fetch
 from graphml.passes.fusion import all_ops, fusions
 from tests import architecture_table, support_table
 from tests.docs.pages import PAGES, ROOT, Block, blocks, headings, name_of, prose, table

@@ -24,8 +24,8 @@ from graphml_gpu.lowering import joints, table
 from graphml_gpu.placement import computes, refuses
 from graphml_gpu.plain_driver import FACTS, PlainDriver
 
-from graphml.inspect.conformance import suite
-from graphml.inspect.conformance.trial import build
+from graphml.conformance import suite
+from graphml.conformance.trial import build
 from graphml.ir.dtype import F32, I32, dtype
 from graphml.ir.language import Builder
 from graphml.ir.node import Node

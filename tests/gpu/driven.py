@@ -17,7 +17,7 @@ from graphml_gpu.language import (
     u32,
 )
 
-from graphml.engine import discovery
+from graphml.loading import discovery
 
 NAMES = ("wgpu", "opencl")
 

@@ -14,10 +14,10 @@ from graphml_gpu.driver import Driver, Facts
 from graphml_gpu.plain_driver import FACTS, PlainDriver
 
 from graphml.backend import no_progress
-from graphml.engine import discovery
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import interpret
 from graphml.ir.op import Array
+from graphml.loading import discovery
 from graphml.passes.plan import plan_memory
 
 DEVICES = ("python", "python with subgroups", "wgpu", "opencl")

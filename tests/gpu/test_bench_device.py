@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from graphml_gpu.bandwidth import copy_bandwidth
 
+from graphml.bench.runner import Runner
+from graphml.bench.test_plan import Setting
 from graphml.errors import BackendError
-from graphml.inspect.bench.plan import Setting
-from graphml.inspect.bench.runner import Runner
 from tests import tiny_model
 from tests.gpu.driven import NAMES, opened
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from graphml.engine import discovery
 from graphml.errors import BackendError
+from graphml.loading import discovery
 from tests.gpu.driven import NAMES, opened
 
 

@@ -12,10 +12,10 @@ from graphml_gpu.lowering import attention
 from graphml_gpu.program import GpuProgram
 
 import graphml
-from graphml.engine import discovery
-from graphml.engine.cache import PagedCache
-from graphml.engine.executor import BLOCK_SIZE, Executor
-from graphml.engine.loading import open_executor
+from graphml.loading import discovery
+from graphml.runtime.executor import BLOCK_SIZE, Executor
+from graphml.runtime.open_executor import open_executor
+from graphml.runtime.paged_cache import PagedCache
 from tests.golden import nmse
 from tests.test_architectures import MODELS, N_BATCH, Sequence, write_model
 

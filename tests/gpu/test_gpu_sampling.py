@@ -12,9 +12,9 @@ import pytest
 from graphml_gpu import outputs
 
 import graphml
-from graphml.engine import discovery
-from graphml.generate import ahead
-from graphml.generate.sampling import SamplingParams, best, draw_settings
+from graphml.loading import discovery
+from graphml.runtime import run_ahead as ahead
+from graphml.sampling import SamplingParams, best, draw_settings
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 DEVICES = [name for name in ("opencl", "wgpu") if discovery.backend(name).unavailable() is None]

@@ -18,13 +18,13 @@ from graphml_gpu.limits import exceeds
 from graphml_gpu.plain_driver import FACTS, PlainDriver
 from graphml_gpu.program import GpuProgram
 
-from graphml.engine.executor import Executor
-from graphml.engine.loading import open_executor, read_architecture
-from graphml.engine.options import DEFAULT, CompileOptions
+from graphml.compiler.options import DEFAULT, CompileOptions
+from graphml.conformance import suite
+from graphml.conformance.trial import Run, Trial
 from graphml.errors import BackendError
-from graphml.inspect.conformance import suite
-from graphml.inspect.conformance.trial import Run, Trial
 from graphml.ir.op import Array
+from graphml.runtime.executor import Executor
+from graphml.runtime.open_executor import open_executor, read_architecture
 from graphml.weights import open_model
 from tests.golden import nmse
 from tests.gpu.cover import GRAPHICS, PLAIN, SUBGROUPS, kernels

@@ -9,10 +9,10 @@ import pytest
 from graphml_gpu.memory import Memory, cut
 from graphml_gpu.plain_driver import PlainDriver, small
 
-from graphml.app.console import LABELS
-from graphml.engine import discovery
+from graphml.cli.console import LABELS
 from graphml.errors import BackendError
 from graphml.ir.op import Array
+from graphml.loading import discovery
 
 
 def held(memory: Memory, array: Array) -> tuple[list[bytes], list[tuple[int, int]]]:

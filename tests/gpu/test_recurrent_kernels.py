@@ -13,9 +13,9 @@ from graphml_gpu.lowering import select_spans as lowering
 from graphml_gpu.placement import refuses
 from graphml_gpu.plain_driver import PlainDriver
 
-from graphml.inspect.conformance import suite
-from graphml.inspect.conformance.cases import Case
-from graphml.inspect.conformance.trial import Run, Trial
+from graphml.conformance import suite
+from graphml.conformance.cases import Case
+from graphml.conformance.trial import Run, Trial
 from graphml.ir.dtype import F32, I32
 from graphml.ir.language import Builder
 from graphml.ir.op import Op

@@ -19,9 +19,9 @@ from graphml_gpu.language import Features, Lanes
 from graphml_gpu.plain_driver import PlainDriver
 from graphml_gpu.subgroups import checked
 
-from graphml.inspect.conformance import suite
-from graphml.inspect.conformance.cases import Case
-from graphml.inspect.conformance.trial import Run, Trial
+from graphml.conformance import suite
+from graphml.conformance.cases import Case
+from graphml.conformance.trial import Run, Trial
 from graphml.ir.shape import bounds
 from tests.gpu.cover import GRAPHICS, PLAIN, SUBGROUPS, with_subgroups
 from tests.gpu.language.devices import open_driver

@@ -12,15 +12,15 @@ from unittest import mock
 
 import numpy as np
 
-from graphml.engine.executor import Executor
-from graphml.engine.loading import open_executor
-from graphml.engine.options import CompileOptions
+from graphml.compiler.options import CompileOptions
 from graphml.inspect import rounds
 from graphml.inspect.bisect import Bisection, Finding, bisect
 from graphml.inspect.judging import Judge
 from graphml.inspect.layers import layer_of
 from graphml.inspect.observe import observe
 from graphml.inspect.route import TOKENS, Leg, wide
+from graphml.runtime.executor import Executor
+from graphml.runtime.open_executor import open_executor
 from graphml.weights import open_model
 from tests import golden
 from tests.inspect.samples import FOLDER, STORIES

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from graphml.engine.loading import open_executor
 from graphml.inspect.document import describe
+from graphml.runtime.open_executor import open_executor
 from tests import tiny_model
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")

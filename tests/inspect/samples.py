@@ -6,8 +6,8 @@ import functools
 import tempfile
 from pathlib import Path
 
-from graphml.engine.executor import Executor
-from graphml.engine.loading import open_executor
+from graphml.runtime.executor import Executor
+from graphml.runtime.open_executor import open_executor
 from tests.test_architectures import MODELS, write_model
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"

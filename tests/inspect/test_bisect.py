@@ -16,8 +16,8 @@ from graphml_cpu import lowering
 from graphml_cpu.lowering.step import Argument, Constant, Step, Table
 
 from graphml.backend import Plan
-from graphml.engine import compile as compiling
-from graphml.engine.options import CompileOptions
+from graphml.compiler import compile as compiling
+from graphml.compiler.options import CompileOptions
 from graphml.inspect import repro
 from graphml.inspect.bisect import bisect
 from graphml.inspect.inside import look_inside, where

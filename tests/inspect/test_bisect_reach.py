@@ -15,9 +15,9 @@ from graphml.inspect.findings import as_json
 from graphml.inspect.route import TOKENS, wide
 from graphml.ir.node import Node
 from graphml.ir.op import Array
+from tests.authoring.planted_models import HERE, write_model
 from tests.inspect import faults
 from tests.inspect.bisected import Opened, opened, stories
-from tests.inspect.planted_models import HERE, write_model
 from tests.inspect.test_bisect import quantised
 
 Fault = Callable[[], AbstractContextManager[None]]

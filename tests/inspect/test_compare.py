@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphml.engine.loading import open_executor
-from graphml.engine.options import CompileOptions
+from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.inspect.compare import as_markdown, compare, with_errors
 from graphml.inspect.forced import extract, forced, is_state, unit, unquantized
-from graphml.inspect.numbers import INT8_TOLERANCE, TOLERANCES, difference, tolerance
 from graphml.inspect.observe import observe, restore, save
-from graphml.inspect.stages import describe_model
+from graphml.inspect.tolerances import INT8_TOLERANCE, TOLERANCES, difference, tolerance
+from graphml.inspect.without_weights import describe_model
 from graphml.ir.verify import verify
+from graphml.runtime.open_executor import open_executor
 from tests import golden
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"

@@ -8,11 +8,11 @@ import json
 
 import pytest
 
-from graphml.engine.options import CompileOptions
+from graphml.compiler.options import CompileOptions
 from graphml.inspect import diff
 from graphml.inspect.document import Document
 from graphml.inspect.selection import Selection, select
-from graphml.inspect.stages import describe_model
+from graphml.inspect.without_weights import describe_model
 from tests.inspect import samples
 from tests.test_architectures import MODELS
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from graphml.engine.executor import Executor
-from graphml.engine.loading import open_executor
-from graphml.engine.options import CompileOptions
+from graphml.compiler.options import CompileOptions
 from graphml.inspect.document import describe, source_of
 from graphml.inspect.layers import equal_layers, layer_hashes, layer_of, renumbered, repeated_layers
-from graphml.inspect.stages import describe_model
+from graphml.inspect.without_weights import describe_model
 from graphml.ir.node import Source
 from graphml.ir.shape import Symbol
+from graphml.runtime.executor import Executor
+from graphml.runtime.open_executor import open_executor
 from tests.docs.pages import table
 from tests.inspect import samples
 from tests.test_architectures import MODELS

@@ -19,10 +19,10 @@ import pytest
 from graphml.errors import GraphError, UsageError
 from graphml.inspect import dump, mermaid
 from graphml.inspect.document import Document, nodes_of
-from graphml.inspect.names import printable
+from graphml.inspect.node_names import printable
 from graphml.inspect.records import graph_of, is_dump, read_dump
 from graphml.inspect.selection import Selection, select
-from graphml.inspect.stages import describe_model, prepare_model
+from graphml.inspect.without_weights import describe_model, prepare_model
 from graphml.ir.dtype import F32
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node

@@ -13,7 +13,6 @@ import pytest
 from graphml_cpu import program as cpu_program
 
 import graphml
-from graphml.engine import discovery
 from graphml.inspect import profile_table
 from graphml.inspect.measured import Profile, overlays
 from graphml.inspect.phases import (
@@ -23,6 +22,7 @@ from graphml.inspect.profile import profile
 from graphml.inspect.profile_table import as_json, comma_separated, markdown, table
 from graphml.inspect.trace import trace
 from graphml.ir.node import Node
+from graphml.loading import discovery
 from tests import golden, tiny_model
 
 BACKENDS = [name for name in discovery.backend_names() if discovery.backend(name).unavailable() is None]

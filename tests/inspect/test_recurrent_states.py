@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from graphml_cpu.lowering.step import Scratch, Step
 
-from graphml.engine.loading import open_executor
-from graphml.engine.options import CompileOptions
+from graphml.compiler.options import CompileOptions
 from graphml.inspect.bisect import Bisection, bisect
 from graphml.inspect.forced import extract, forced, is_state
 from graphml.inspect.judging import Judge
 from graphml.inspect.observe import observe, restore, save
 from graphml.ir.node import Node
 from graphml.ir.verify import verify
+from graphml.runtime.open_executor import open_executor
 from tests.inspect import faults
 from tests.test_architectures import MODELS, write_model
 

@@ -13,11 +13,11 @@ import pytest
 
 import graphml
 from graphml.backend import Device
-from graphml.engine import discovery
 from graphml.inspect import profile as profile_module
+from graphml.inspect.bug_report import Sizes, report, write_zip
 from graphml.inspect.records import read_dump
-from graphml.inspect.report import Sizes, report, write_zip
 from graphml.ir.text import parse
+from graphml.loading import discovery
 from graphml.passes.fusion import all_ops
 from graphml.weights import open_model
 from tests import golden, tiny_model

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from numpy.lib import format as npy
 
-from graphml.engine.executor import Executor
 from graphml.errors import UsageError
 from graphml.inspect import repro
 from graphml.inspect.bisect import bisect, check_alike
 from graphml.inspect.judging import Judge
 from graphml.inspect.observe import observe, restore, save
+from graphml.runtime.executor import Executor
 from tests import golden
 from tests.inspect import faults
 from tests.inspect.bisected import IDS, NONE, first, opened, stories, without_products_of_gates

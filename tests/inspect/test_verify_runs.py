@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from graphml.engine.loading import open_executor
-from graphml.inspect.verify.runs import Runs
+from graphml.authoring.verify.runs import Runs
 from graphml.ir.op import Array
-from tests.inspect.planted_models import HERE, write_model
+from graphml.runtime.open_executor import open_executor
+from tests.authoring.planted_models import HERE, write_model
 
 
 def test_values_are_kept_for_the_same_given_ones_alone(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from graphml.inspect.stages import describe_model
 from graphml.inspect.viewer import render
+from graphml.inspect.without_weights import describe_model
 from tests.inspect import samples
 from tests.inspect.chromium import LAYERS, Page, browser, document, opened
 from tests.test_architectures import MODELS

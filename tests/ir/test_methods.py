@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from graphml.engine.architecture import Layer, Tensors
 from graphml.ir import builder, step, wanted
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Op
 from graphml.ir.ops import table
+from graphml.loading.architecture import Layer, Tensors
 from tests import builder_page
 
 Method = Callable[..., Any]

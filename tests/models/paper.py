@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphml.engine.architecture import SampleModel
-from graphml.engine.loading import open_executor
+from graphml.loading.architecture import SampleModel
+from graphml.runtime.open_executor import open_executor
 from tests import golden
 from tests.test_architectures import N_BATCH, Sequence, kind_of
 

@@ -10,7 +10,7 @@ import pytest
 from graphml_models import falcon, gptneox, nanbeige
 from graphml_models._samples import HEAD_NORMS, POST_NORMS, SECTIONS, transformer
 
-from graphml.engine.architecture import SampleModel
+from graphml.loading.architecture import SampleModel
 from tests.golden import nmse
 from tests.models import paper
 from tests.models.paper import (

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphml.engine import discovery
-from graphml.engine.architecture import Keys, SampleModel
-from graphml.engine.executor import Executor
-from graphml.engine.loading import open_executor, read_architecture
+from graphml.authoring.draft.known_architecture import stored
 from graphml.errors import GraphmlError
-from graphml.inspect.draft.known import stored
+from graphml.loading import discovery
+from graphml.loading.architecture import Keys, SampleModel
+from graphml.runtime.executor import Executor
+from graphml.runtime.open_executor import open_executor, read_architecture
 from graphml.weights import Metadata, ModelFile, Tensor
 from tests.test_architectures import write_model
 

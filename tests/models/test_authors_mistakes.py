@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from graphml.engine import discovery
-from graphml.engine.loading import open_executor
 from graphml.errors import ArchitectureError
+from graphml.loading import discovery
+from graphml.runtime.open_executor import open_executor
 from tests.docs.pages import ROOT, blocks
 from tests.test_architectures import write_model
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphml.engine import discovery
-from graphml.engine.executor import Executor
-from graphml.engine.loading import read_architecture
 from graphml.errors import GraphmlError
+from graphml.loading import discovery
+from graphml.runtime.executor import Executor
+from graphml.runtime.open_executor import read_architecture
 from graphml.weights import Metadata, Tensor
 from graphml.weights.metadata import Stored
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphml.engine import discovery
-from graphml.engine.architecture import SampleModel
-from graphml.engine.executor import Executor
-from graphml.engine.loading import open_executor
-from graphml.engine.options import CompileOptions
-from graphml.engine.slots import make_slots
+from graphml.compiler.options import CompileOptions
 from graphml.ir.ops.attention import alibi_slopes
+from graphml.loading import discovery
+from graphml.loading.architecture import SampleModel
+from graphml.runtime.executor import Executor
+from graphml.runtime.open_executor import open_executor
+from graphml.runtime.slots import make_slots
 from tests import golden
 from tests.golden import nmse
 from tests.test_architectures import BACKENDS, write_model

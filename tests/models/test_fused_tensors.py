@@ -10,8 +10,8 @@ import pytest
 from graphml_models import dots1
 from graphml_models._samples import SPLIT_QKV, transformer
 
-from graphml.engine.architecture import SampleModel
-from graphml.engine.loading import open_executor
+from graphml.loading.architecture import SampleModel
+from graphml.runtime.open_executor import open_executor
 from tests import golden
 from tests.golden import Floats, nmse
 from tests.models import paper

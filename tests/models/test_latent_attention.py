@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphml.engine import discovery
-from graphml.engine.loading import open_executor
+from graphml.loading import discovery
+from graphml.runtime.open_executor import open_executor
 from tests import golden
 from tests.golden import nmse
 from tests.test_architectures import BACKENDS, TOKENS, Sequence, kind_of

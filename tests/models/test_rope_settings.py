@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from graphml_models._rope import Rope, read_rope
 
-from graphml.engine.architecture import Keys
 from graphml.errors import ArchitectureError
+from graphml.loading.architecture import Keys
 from graphml.weights import open_model
 from tests.golden import write_gguf
 

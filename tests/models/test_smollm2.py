@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import graphml
-from graphml.engine import discovery, fetch
+from graphml.loading import discovery, fetch
 
 pytestmark = pytest.mark.model
 

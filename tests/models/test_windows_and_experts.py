@@ -13,9 +13,9 @@ from graphml_models._samples import transformer
 from graphml_models._windows import PATTERN, SIZE, read_windows
 from numpy.typing import NDArray
 
-from graphml.engine.architecture import Keys, SampleModel
 from graphml.ir.op import Op
 from graphml.ir.ops.sparse import select_spans, selected_attention
+from graphml.loading.architecture import Keys, SampleModel
 from graphml.weights import open_model
 from tests import golden
 from tests.golden import nmse

@@ -10,9 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from graphml.backend import Backend, Device
-from graphml.engine import discovery
-from graphml.engine.compile import compile_graph
-from graphml.engine.options import CompileOptions
+from graphml.compiler.compile import compile_graph
+from graphml.compiler.options import CompileOptions
 from graphml.ir.dtype import dtype
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import interpret
@@ -21,6 +20,7 @@ from graphml.ir.op import Array, Sample, Type
 from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.shape import fixed
 from graphml.ir.verify import verify
+from graphml.loading import discovery
 from graphml.passes.expand import expand
 from tests.graphs import Recipe, random_graphs
 from tests.passes.patterns import FUSED, LINEAR, LINEAR_ATTRIBUTES, fuse_all

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from graphml.backend import Plan
-from graphml.engine import discovery
-from graphml.engine.compile import prepare
+from graphml.compiler.compile import prepare
 from graphml.ir.dtype import F32, dtype
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import evaluate, interpret, together
@@ -21,6 +20,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.shape import bounds
+from graphml.loading import discovery
 from graphml.passes.plan import ALIGNMENT, plan_memory
 from tests.graphs import Recipe, random_graphs
 

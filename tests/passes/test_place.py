@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphml.backend import Backend
-from graphml.engine import discovery
-from graphml.engine.parts import join
+from graphml.compiler.partitions import join
 from graphml.errors import UsageError
 from graphml.ir.dtype import F32
 from graphml.ir.graph import Graph
@@ -24,6 +23,7 @@ from graphml.ir.ops.elementwise import relu, sqr
 from graphml.ir.ops.index import set_rows
 from graphml.ir.shape import Symbol
 from graphml.ir.verify import verify
+from graphml.loading import discovery
 from graphml.passes.cut import COPY, Cut, constants, cut_graph, state_of
 from graphml.passes.place import Placement, Rule, parse_rules, place
 from tests.graphs import Recipe, random_graphs

@@ -20,8 +20,8 @@ from typing import Any
 import gguf
 import llama_cpp
 
-from graphml.generate.tokenizer import PRE_TOKENIZERS
-from tests.generate.vocabularies import pairs_vocabulary
+from graphml.text.tokenizer import PRE_TOKENIZERS
+from tests.text.vocabularies import pairs_vocabulary
 
 HERE = Path(__file__).parent
 WHOLE = ("gpt-2", "llama-spm", "bert-bge", "phi-3", "deepseek-coder", "qwen2", "llama-bpe")

@@ -1,0 +1,129 @@
+"""Several sequences on one model, continued together: a step reads the weights once for all of them.
+
+Knows which session waits for what; how one session samples and stops stands in `session`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import TypeVar
+
+import numpy as np
+
+from graphml.api.session import Session
+from graphml.api.tokens import Ids, Token, checked_ids
+from graphml.argument_checks import items_of
+from graphml.errors import UsageError
+from graphml.runtime.evaluation import Floats, evaluate, evaluate_best
+from graphml.runtime.executor import Executor
+from graphml.sampling import Best, SamplingParams
+from graphml.sampling.next_token import Follows
+
+T = TypeVar("T")
+
+
+class Batch:
+    """Sessions that take their steps together. Made by `Model.batch`; for one thread at a time.
+
+    sessions: each can be used alone too (`eval`, `sample`, `rewind`, `generate`), between steps of the batch.
+    """
+
+    def __init__(self, executor: Executor, sessions: Sequence[Session]) -> None:
+        self._executor, self.sessions = executor, tuple(sessions)
+
+    def __len__(self) -> int:
+        return len(self.sessions)
+
+    def eval(self, ids: Sequence[Ids]) -> Floats:
+        """Append ids to each session, in as few steps as they fit, and return the logits after each's last.
+
+        ids: for each session at least one. float32 [sessions, n_vocab], the caller's own. Raises UsageError
+        for another number of sessions or ids that are none, ContextFullError without room; after an error no
+        session holds more than before.
+        """
+        given = self._for_each("ids", ids)
+        checked = [
+            checked_ids(one, session.n_vocab) for session, one in zip(self.sessions, given, strict=True)
+        ]
+        if not all(checked):
+            raise UsageError("ids: wanted at least one token id for each session, got none for some")
+        for session in self.sessions:
+            session.begin()
+        return np.concatenate(self._evaluate(self.sessions, checked))
+
+    def _evaluate(
+        self, sessions: Sequence[Session], ids: Sequence[list[int]], best: bool = False
+    ) -> list[Floats]:
+        """What was evaluated, a row for each session; of the best nothing is given."""
+        begun = [session.evaluation(one) for session, one in zip(sessions, ids, strict=True)]
+        work = [(one.slot, one.waiting) for one in begun]
+        n_tokens, n_sequences = sum(len(waiting) for _, waiting in work), len(self)
+        self._executor.compiled_for(n_tokens, n_sequences)  # outside of what is timed
+        common = self._executor, work, sessions[0].n_vocab, self._executor.options
+        rows: list[Floats] = []
+        with ExitStack() as meters:
+            for session in sessions:
+                meters.enter_context(session.meter.token())
+            follows: Sequence[Floats | Best]
+            if best:
+                follows = evaluate_best(*common, [(session.chooses, session.numbers) for session in sessions])
+            else:
+                rows = evaluate(*common)
+                follows = [row[-1] for row in rows]
+        known = [Follows(one) for one in follows]
+        for session, one, follow in zip(sessions, begun, known, strict=True):
+            session.commit(one, follow)
+        return rows
+
+    def generate(
+        self,
+        ids: Sequence[Ids],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        max_tokens: int | None = None,
+    ) -> Iterator[tuple[int, Token]]:
+        """Append ids to each session, then give tokens round by round: the session's number and its token.
+
+        Each session ends by itself, as `Session.generate` says; the others go on. params: for all, or for
+        each session its own.
+        """
+        each = [params] * len(self) if params is None or isinstance(params, SamplingParams) else params
+        prompts, chosen = self._for_each("ids", ids), self._for_each("params", each)
+        running = {
+            i: session.generate(prompt, param, max_tokens)
+            for i, (session, prompt, param) in enumerate(zip(self.sessions, prompts, chosen, strict=True))
+        }
+        return self._rounds(running)
+
+    def _rounds(self, running: dict[int, Iterator[Token]]) -> Iterator[tuple[int, Token]]:
+        while running:
+            for i, tokens in list(running.items()):
+                token = next(tokens, None)
+                if token is None:
+                    del running[i]
+                else:
+                    yield i, token
+            going_on = [self.sessions[i] for i in running if self.sessions[i].stop_reason is None]
+            if going_on:
+                best = all(session.reads_best(session.chooses) for session in going_on)
+                self._evaluate(going_on, [[] for _ in going_on], best)
+
+    def _for_each(self, name: str, given: Sequence[T]) -> Sequence[T]:
+        given = items_of(name, given, f"one for each of {len(self)} sessions")
+        if len(given) != len(self):
+            raise UsageError(f"{name}: wanted one for each of {len(self)} sessions; got {len(given)}")
+        return given
+
+    def close(self) -> None:
+        """Give the memory of all sessions back; a second call does nothing."""
+        for session in self.sessions:
+            session.close()
+
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

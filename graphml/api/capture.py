@@ -1,0 +1,107 @@
+"""What a session captures and patches: patterns of node names become compile options, outputs become arrays.
+
+Knows names and arrays; nothing of tokens.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from numpy import concatenate
+
+from graphml.argument_checks import items_of, mapping_of, text_of
+from graphml.errors import UsageError
+from graphml.ir.op import Array
+from graphml.ir.shape import Symbol
+from graphml.passes.patch import Function, Patch, patch, values
+from graphml.passes.switches import nearest
+from graphml.runtime.executor import Executor
+
+Patterns: TypeAlias = str | Sequence[str]
+Patches: TypeAlias = Mapping[str, Function]
+
+_PREFIX = "value:"
+
+
+class Probe:
+    """Collects the captured values of a session's steps.
+
+    capture: names or patterns of nodes as built. patches: name or pattern -> function. history: whether the
+    values of every evaluation are wanted, not of the latest alone. A UsageError names the pattern that finds
+    nothing.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        capture: Patterns = (),
+        patches: Patches | None = None,
+        history: bool = False,
+    ) -> None:
+        self.keeps_history = history
+        self._executor, self._pieces = executor, list[dict[str, Array]]()
+        self._symbols: dict[str, str | None] = {}
+        self.options = executor.options
+        wanted = [capture] if isinstance(capture, str) else items_of("capture", capture, "names or patterns")
+        functions = mapping_of(
+            "patch", {} if patches is None else patches, "a mapping from names to functions"
+        )
+        if not wanted and not functions:
+            return
+        made = tuple(Patch(pattern, _callable(pattern, function)) for pattern, function in functions.items())
+        graph = patch(executor.build(1, 1), made)
+        known = {node.name: node for node in values(graph)}
+        for one in wanted:
+            pattern = text_of("capture", one)
+            hits = [pattern] if pattern in known else fnmatch.filter(known, pattern)
+            if not hits:
+                raise UsageError(
+                    f"capture: no value of the graph is called {pattern!r}.{nearest(pattern, list(known))}"
+                )
+            self._symbols |= dict.fromkeys(hits)
+        if self._symbols:
+            # Whether a value has rows of tokens or of outputs shows where these are not the same.
+            rows = known | {node.name: node for node in values(executor.build(2, 1))}
+            for name in self._symbols:
+                first = rows[name].shape[0] if rows[name].shape else None
+                self._symbols[name] = first.name if isinstance(first, Symbol) else None
+        keep = (*executor.options.keep, *self._symbols)
+        self.options = replace(executor.options, keep=keep, patch=made)
+
+    def begin(self) -> None:
+        """An evaluation begins."""
+        self._pieces = []
+
+    def take(self, outputs: Mapping[str, Array]) -> None:
+        """Copy what one step of the evaluation gave."""
+        if self._symbols:
+            self._pieces.append({name: outputs[_PREFIX + name].copy() for name in self._symbols})
+
+    def finish(self, all_logits: bool) -> dict[str, Array] | None:
+        """What an evaluation that is done gave: its steps joined along the tokens where a value has them.
+
+        None where nothing is captured.
+        """
+        if not self._pieces:
+            return None
+        joined = ("T", "O") if all_logits else ("T",)
+        return {
+            name: concatenate([piece[name] for piece in self._pieces])
+            if symbol in joined and len(self._pieces) > 1
+            else self._pieces[-1][name]
+            for name, symbol in self._symbols.items()
+        }
+
+    def close(self) -> None:
+        """Give back the programs that no other session can use."""
+        if self.options.patch:
+            self._executor.forget(self.options)
+
+
+def _callable(pattern: str, function: Function) -> Function:
+    if not callable(function):
+        raise UsageError(f"patch {pattern!r}: wanted a function of an array, got {function!r}")
+    return function

@@ -1,0 +1,255 @@
+"""A conversation with a model: messages in, answers out, and as little evaluated twice as possible.
+
+The model's chat template turns the whole conversation to text at every turn. What the session has already
+seen of that text is not fed again; a template that rewrites earlier turns costs what it rewrote. Knows
+messages and the text that they become; knows nothing of files, backends or terminals.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os.path import commonprefix
+from typing import Any
+
+from graphml.api.session import Session
+from graphml.argument_checks import mapping_of, text_of
+from graphml.errors import ContextFullError, UsageError
+from graphml.sampling import SamplingParams
+from graphml.text.chat_template import ChatTemplate
+from graphml.text.messages import Message, checked_messages
+from graphml.text.tokenizer import Tokenizer
+
+# Unicode keeps these two free for use inside a program: they fence off, through the template, what spells a
+# control token in a message, so that it is encoded as the plain text that it is.
+OPEN, CLOSE = "\ufdd0", "\ufdd1"
+_FENCED = re.compile(f"{OPEN}([^{OPEN}{CLOSE}]*){CLOSE}")
+_FENCES = re.compile(f"[{OPEN}{CLOSE}]")
+FENCED_ROLES = ("user", "assistant")
+WHOLE = ("end", "length", "context")  # why an answer ends, all of whose tokens are in its text
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A rendered text and the ids that stand for it, whatever the session holds meanwhile.
+
+    places: (characters, ids) pairs: so many ids stand for so many characters.
+    """
+
+    text: str = ""
+    ids: tuple[int, ...] = ()
+    places: tuple[tuple[int, int], ...] = ((0, 0),)
+
+
+class Chat:
+    """A conversation. Made by `Model.chat`.
+
+    system: the first message, if not empty; trusted: it may spell control tokens, while in what users and the
+    model say they are plain text. max_new: most tokens of an answer, None for no limit but the context.
+    variables: further variables of the template (`{"enable_thinking": False}`). `session`: where it runs.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        system: str = "",
+        max_new: int | None = 256,
+        variables: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.session, self.template, self.max_new = session, template, max_new
+        self._tokenizer = tokenizer
+        self._variables = dict(mapping_of("variables", variables or {}, "a mapping from names to values"))
+        self._messages: list[Message] = []
+        self._system = text_of("system", system)
+        self._seen = _Seen()
+        self.reset()
+
+    @property
+    def history(self) -> list[Message]:
+        """The messages so far, each {"role": ..., "content": ...}, as a copy."""
+        return [dict(message) for message in self._messages]
+
+    @history.setter
+    def history(self, messages: object) -> None:
+        self._messages = checked_messages(messages)
+        first = self._messages[:1]
+        self._system = first[0]["content"] if first and first[0]["role"] == "system" else ""
+
+    @property
+    def system(self) -> str:
+        """The system message; "" for none. Setting it keeps the other messages."""
+        return self._system
+
+    @system.setter
+    def system(self, text: str) -> None:
+        others = [message for message in self._messages if message["role"] != "system"]
+        self._system = text_of("system", text)
+        self.reset()
+        self._messages += others
+
+    def reset(self) -> None:
+        """Forget all messages but the system's."""
+        self._messages = [{"role": "system", "content": self._system}] if self._system else []
+
+    def add_user(self, text: str) -> None:
+        """Append a message of the user."""
+        self._messages.append({"role": "user", "content": text_of("text", text)})
+
+    def undo(self) -> list[Message]:
+        """Remove the last message of the user with its answer, and return both; UsageError without one."""
+        index = self._last_of_user("undo")
+        removed = self._messages[index:]
+        del self._messages[index:]
+        return removed
+
+    def render_turn(self) -> str:
+        """Return the text that the next answer begins from: what the session has not seen yet, to the letter.
+
+        It is the end of the whole conversation as the template writes it. TemplateError if that fails.
+        """
+        whole = self._render()
+        return _FENCES.sub("", whole[self._place(whole)[0] :])
+
+    def respond(self, params: SamplingParams | None = None) -> str:
+        """Generate the answer, append it to the history and return it; greedy without params."""
+        return "".join(self.stream(params))
+
+    def stream(self, params: SamplingParams | None = None) -> Iterator[str]:
+        """Generate the answer piece by piece; an answer that is broken off is kept as far as it went.
+
+        After an error the history is as before, and the answer can be asked for again; but messages that the
+        context has no room for are removed from it: a ContextFullError says how long they are.
+        """
+        if not self._messages or self._messages[-1]["role"] == "assistant":
+            raise UsageError("chat: wanted a message to answer; add one with add_user(text)")
+        return self._stream(params or SamplingParams())
+
+    def regenerate(self, params: SamplingParams | None = None) -> Iterator[str]:
+        """Generate another answer to the last message, as `stream` does, in place of the one that is there.
+
+        After an error, or where it is broken off before its first token, the history is as before. Greedy
+        sampling gives the same answer again.
+        """
+        self._last_of_user("regenerate")
+        return self._replace(params or SamplingParams())
+
+    def _replace(self, params: SamplingParams) -> Iterator[str]:
+        before = list(self._messages)
+        first = self._last_of_user("regenerate") + 1
+        del self._messages[first:]
+        try:
+            yield from self._stream(params)
+        finally:
+            answers = self._messages[first:]
+            broken_off = self.session.stop_reason in (None, "cancel")
+            if not answers or (broken_off and not answers[0]["content"]):
+                self._messages = before
+
+    def _last_of_user(self, method: str) -> int:
+        for index in range(len(self._messages) - 1, -1, -1):
+            if self._messages[index]["role"] == "user":
+                return index
+        raise UsageError(f"{method}: wanted a message of the user, got a conversation without one")
+
+    def _stream(self, params: SamplingParams) -> Iterator[str]:
+        whole = self._render()
+        ids = self._rewind_to_new(whole)
+        answer: list[str] = []
+        failed = False
+        try:
+            for token in self.session.generate(ids, params, self.max_new):
+                answer.append(token.piece)
+                if token.piece:
+                    yield token.piece
+        except Exception:
+            failed = True
+            raise
+        finally:
+            if not failed:
+                self._keep("".join(answer))
+
+    def _keep(self, answer: str) -> None:
+        self._messages.append({"role": "assistant", "content": answer})
+        if self.session.stop_reason in WHOLE:
+            # Otherwise the last tokens may stand for more than the text that was let out.
+            text, ids = self._seen.text + answer, tuple(self.session.tokens)
+            self._seen = _Seen(text, ids, (*self._seen.places, (len(text), len(ids))))
+
+    def _render(self) -> str:
+        messages = [
+            {**one, "content": self._fenced(one["content"])} if one["role"] in FENCED_ROLES else one
+            for one in self._messages
+        ]
+        return self.template.render(messages, add_generation_prompt=True, **self._variables)
+
+    def _place(self, whole: str) -> tuple[int, int]:
+        """The last place, (characters, tokens), up to which the session holds the ids of this text."""
+        common = len(commonprefix([self._seen.text, whole]))  # noqa: RUF071 - of texts, letter by letter
+        held = _shared(self._seen.ids, self.session.tokens)
+        return max(place for place in self._seen.places if place[0] <= common and place[1] <= held)
+
+    def _rewind_to_new(self, whole: str) -> list[int]:
+        """Rewind the session to what it shares with the text, and return the ids that are new."""
+        characters, n_past = self._place(whole)
+        ids = self._encode(whole[characters:], begins=n_past == 0)
+        self._check_room(n_past + len(ids))
+        # The session may hold more of them already; the last is left, as logits come from evaluating.
+        shared = _shared(self.session.tokens[n_past:], ids[:-1])
+        kept = [place for place in self._seen.places if place[0] <= characters]
+        known = (*self._seen.ids[:n_past], *ids)
+        self._seen = _Seen(whole, known, (*kept, (len(whole), len(known))))
+        self.session.rewind(n_past + shared)
+        return ids[shared:]
+
+    def _check_room(self, total: int) -> None:
+        """Remove the unanswered messages if the conversation has no room for a token of an answer."""
+        if total < self.session.n_ctx:
+            return
+        removed: list[str] = []
+        while self._messages and self._messages[-1]["role"] == "user":
+            removed.append(self._fenced(self._messages.pop()["content"]))
+        n_message = min(sum(len(self._encode(text, begins=False)) for text in removed), total)
+        raise ContextFullError(
+            f"the message has {n_message} tokens; the context holds {self.session.n_ctx}, of which "
+            f"{total - n_message} are used, and an answer needs room too. Shorten it, begin anew, or give a "
+            "longer context (--ctx; n_ctx in Python) if the model allows"
+        )
+
+    def _encode(self, text: str, begins: bool) -> list[int]:
+        ids: list[int] = []
+        for index, part in enumerate(_FENCED.split(text)):
+            if part:
+                ids += self._tokenizer.encode(
+                    _FENCES.sub("", part), add_special=False, parse_special=index % 2 == 0
+                )
+        bos = self._tokenizer.bos
+        # Templates often write the begin token out; it must not stand there twice.
+        if begins and bos is not None and ids[:1] != [bos] and self._adds_bos():
+            ids.insert(0, bos)
+        return ids
+
+    def _adds_bos(self) -> bool:
+        return self._tokenizer.encode("", add_special=True)[:1] == [self._tokenizer.bos]
+
+    def _fenced(self, content: str) -> str:
+        """The text with fences around whatever in it would be read as a control token."""
+        content = _FENCES.sub("\ufffd", content)
+        ids = self._tokenizer.encode(content, add_special=False, parse_special=True)
+        spelled = {self._tokenizer.piece(one) for one in set(ids) if self._tokenizer.is_special(one)} - {""}
+        if not spelled:
+            return content
+        longest_first = sorted(spelled, key=lambda text: (-len(text), text))
+        return re.sub("|".join(map(re.escape, longest_first)), rf"{OPEN}\g<0>{CLOSE}", content)
+
+
+def _shared(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many ids both begin with."""
+    count = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count

@@ -1,0 +1,344 @@
+"""An open model: its tokenizer, configuration and chat template, and the sessions that run on it.
+
+The door of the whole: `load`. Knows how the parts fit together; does none of their work.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from threading import RLock
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from graphml.api.batch import Batch
+from graphml.api.capture import Patches, Patterns, Probe
+from graphml.api.chat import Chat
+from graphml.api.embedding import chosen_pooling, embed_ids, normalized, texts_of
+from graphml.api.session import Session
+from graphml.argument_checks import path_of, progress_of, text_of, whole_number
+from graphml.backend import Progress, no_progress
+from graphml.compiler.options import CompileOptions
+from graphml.errors import TokenizerError, UsageError
+from graphml.loading import fetch
+from graphml.loading.architecture import EMBEDDING
+from graphml.runtime.evaluation import Floats
+from graphml.runtime.executor import MAX_CELLS, Executor
+from graphml.runtime.memory_needed import read_ahead
+from graphml.runtime.open_executor import open_executor
+from graphml.runtime.slots import make_slots
+from graphml.text.chat_template import ChatTemplate, template_names, template_source, template_text
+from graphml.text.tokenizer import Tokenizer
+from graphml.text.tokenizer import load_tokenizer as tokenizer_of
+from graphml.text.tokenizer.vocabulary import NO_VOCABULARY
+from graphml.weights import Metadata
+from graphml.weights.page_policy import chosen
+from graphml.weights.requantise import checked
+
+VOCABULARY_KEY = "tokenizer.ggml.model"
+
+AnyPath = str | os.PathLike[str]
+
+
+def load(
+    path: AnyPath,
+    backend: str = "cpu",
+    threads: int | None = None,
+    *,
+    kv: str = "f16",
+    quant: str | None = None,
+    pages: str | None = None,
+    numa: str | None = None,
+    n_batch: int = 512,
+    arch: AnyPath | None = None,
+    pre: str | None = None,
+    template: AnyPath | None = None,
+    progress: Progress | None = None,
+    fuse: str = "",
+    place: str = "",
+    strict: bool = False,
+    tuned: bool | None = None,
+    gpu_layers: int | None = None,
+    offline: bool | None = None,
+) -> Model:
+    """Open a model: a GGUF file (of a split one any part), a llama2.c checkpoint, or what a name stands for.
+
+    Short names and "user/repo:QUANT" are downloaded once; a path wins. Weights stay in the mapped file.
+
+    backend: "cpu", "reference", or any other installed one; several with commas ("cpu,reference") share the
+    model, the preferred first. threads: worker threads; None: the physical cores. kv: dtype of the key and
+    value cache (f16, f32, bf16, q8_0, q4_0). quant: what weights become in memory, whatever the file stores:
+    "fp32" is the exact reference, "q8" and "q4" requantise matrices; None leaves them in the mapped file.
+    pages, numa: where weights lie, see `graphml.weights.page_policy.Residence`; None: what GRAPHML_PAGES and
+    GRAPHML_NUMA say, else "ahead" (in the map, read ahead) and "first-touch".
+    n_batch: most tokens of one evaluation.
+    arch: a Python file that defines the architecture, in place of the known one (it is run, so it must be
+    trusted). pre: name of the pre-tokenizer, in place of the file's. template: Jinja text of a chat template,
+    or as a `Path` a file of it, in place of the file's. progress: called as progress(what, done, total).
+    fuse: which fusions are on ("none", "-swiglu,+linear"); "": what GRAPHML_FUSE says, else all. place: where
+    nodes go ("cpu:layers.0-14,reference:softmax"). strict: refuse what the preferred backend cannot run.
+    tuned: kernels use the parameters that `graphml tune` found; None: what GRAPHML_TUNED says, else not.
+    gpu_layers: how many of the last layers the first backend takes, the next one or the CPU the others;
+    None: all, or of several backends as many as fit in the first one's memory. offline: no server is asked;
+    None: what GRAPHML_OFFLINE and HF_HUB_OFFLINE say.
+
+    Raises a GraphmlError: WeightsError for a bad file, ArchitectureError, BackendError, UsageError for an
+    argument, DownloadError.
+    """
+    report = progress_of(progress)
+    options = CompileOptions(fuse, place=place, strict=strict)
+    options.fusions()  # a wrong name is told before anything is fetched
+    checked(quant)
+    residence = chosen(pages, numa)
+    threads = None if threads is None else _count("threads", threads)
+    n_batch = _count("n_batch", n_batch)
+    found = fetch.resolve(path, lambda done, total: report("download", done, total or 0), offline)
+    arch_file = None if arch is None else Path(path_of("arch", arch))
+    executor = open_executor(
+        found, backend, threads, arch_file, kv, n_batch, report, options, quant, residence, tuned, gpu_layers
+    )
+    try:
+        if progress is not None:
+            read_ahead(executor.file, progress)
+        return Model(executor, found, pre, template_text(template), report)
+    except BaseException:
+        executor.close()
+        raise
+
+
+def load_tokenizer(path: AnyPath, pre: str | None = None) -> Tokenizer:
+    """Open the tokenizer of a model file; `path` and `pre` as of `load`. No weights are downloaded.
+
+    Raises TokenizerError for a vocabulary that is unknown, damaged or not there.
+    """
+    with fetch.open_header(path) as file:
+        tokenizer = _tokenizer(file.metadata, pre)
+        if tokenizer is None:
+            raise TokenizerError(f"{file.path}: {_no_tokenizer(file.metadata)}")
+        return tokenizer
+
+
+class Model:
+    """An open model. Made by `load`; close it, or use it in a `with`, to give threads and file back.
+
+    arch: name of the architecture. config: its configuration, a frozen dataclass. n_ctx: the context that it
+    was trained for. n_vocab: how many ids it knows. path: the file. executor: what runs it.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        path: Path,
+        pre: str | None = None,
+        template: str | None = None,
+        progress: Progress = no_progress,
+    ) -> None:
+        self.executor, self.path = executor, path
+        self.arch: str = executor.architecture.name
+        self.config: Any = executor.config
+        self.n_ctx: int = executor.config.n_ctx
+        embedding = executor.file.tensors.get(EMBEDDING)
+        self.n_vocab: int = executor.config.n_vocab if embedding is None else embedding.shape[0]
+        self._pre, self._template_text, self._progress = pre, template, progress
+        self._making = RLock()
+        if pre is not None:
+            _ = self.tokenizer  # a wrong name is told at once
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer | None:
+        """The tokenizer, read when first asked for; None if the file has no vocabulary."""
+        with self._making:
+            return _tokenizer(self._metadata, self._pre)
+
+    @property
+    def has_template(self) -> bool:
+        """Whether a chat template was given or is in the file."""
+        return self._template_text is not None or bool(template_names(self._metadata))
+
+    @cached_property
+    def template(self) -> ChatTemplate:
+        """The chat template; TemplateError if the file has none and none was given."""
+        tokenizer = self._needed()
+        source = self._template_text
+        if source is None:
+            source = template_source(self._metadata)
+        return ChatTemplate(source, _spelled(tokenizer, tokenizer.bos), _spelled(tokenizer, tokenizer.eos))
+
+    def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        """Return the ids of a text; see `Tokenizer.encode`. TokenizerError without a vocabulary."""
+        return self._needed().encode(text, add_special, parse_special)
+
+    def decode(self, ids: Any, skip_special: bool = False) -> str:
+        """Return the text of ids; skip_special leaves control tokens out."""
+        return self._needed().decode(ids, skip_special)
+
+    def piece(self, id: int) -> str:
+        """Return the text of one token; bytes that make no character become U+FFFD."""
+        return self._needed().piece(id)
+
+    def session(
+        self,
+        n_ctx: int | None = None,
+        seed: int | None = None,
+        *,
+        capture: Patterns = (),
+        patch: Patches | None = None,
+        history: bool = False,
+    ) -> Session:
+        """Begin a session of at most `n_ctx` tokens (None: all that the model was trained for).
+
+        seed: of its random generator; None draws one. Sessions are independent of one another; they may run
+        in several threads and take turns then.
+
+        capture: names of values, or patterns such as "layers.*.attention", or a list of them, to find in
+        `Session.captured` after each evaluation; history: keep those of earlier ones too. patch: name or
+        pattern -> function; what it makes of a value (an array of its own) is what readers see, None leaves
+        it. A pattern that names no value is a UsageError.
+        """
+        size = self._context(n_ctx)
+        probe = Probe(self.executor, capture, patch, history)
+        return Session(self.executor, self.tokenizer, self.n_vocab, size, seed, self._progress, probe)
+
+    def batch(self, n_sequences: int, n_ctx: int | None = None, seed: int | None = None) -> Batch:
+        """Begin sessions of at most `n_ctx` tokens each that are continued together; see `Batch`.
+
+        A step reads the weights once for all of them, so that four sequences take hardly longer than one.
+        seed: of the first session's random generator, one more for each further one; None draws them.
+        """
+        size, count = self._context(n_ctx), _count("n_sequences", n_sequences)
+        if count > self.executor.n_batch:
+            raise UsageError(f"n_sequences: wanted at most n_batch = {self.executor.n_batch}; got {count}")
+        slots = make_slots(self.executor, self.executor.options, size, count)
+        first = None if seed is None else whole_number(seed)
+        return Batch(
+            self.executor,
+            [
+                Session(
+                    self.executor,
+                    self.tokenizer,
+                    self.n_vocab,
+                    size,
+                    seed if first is None else first + i,
+                    self._progress,
+                    slot=slot,
+                )
+                for i, slot in enumerate(slots)
+            ],
+        )
+
+    def embed(
+        self, texts: str | Sequence[str], pooling: str | None = None, normalize: bool = False
+    ) -> Floats:
+        """The embedding of each text, float32 [n, d]; of one text [1, d].
+
+        pooling: what the rows of a text's tokens become: `mean`, `cls` (the first), `last`, or `rank`, the
+        scores of a classifier; None: what the file says. Any model does it, by the rows that its logits are
+        made of. normalize: bring rows to length 1. A text must have at most `n_batch` tokens. UsageError for
+        other arguments, or a file that says nothing of pooling; TokenizerError without a vocabulary.
+        """
+        self._open()
+        chosen = chosen_pooling(self.executor, pooling)
+        rows = self._embedded([self.encode(text) for text in texts_of(texts)], chosen)
+        return normalized(rows) if normalize and chosen != "rank" else rows
+
+    def embed_tokens(self, text: str) -> Floats:
+        """The embedding of each of a text's tokens, float32 [tokens, d]."""
+        self._open()
+        return self._embedded([self.encode(text)], "none")
+
+    def rank(self, query: str, texts: str | Sequence[str]) -> Floats:
+        """How well each text answers a query, float32 [n, scores]: by the classifier of a reranking model.
+
+        Query and text stand together in one sequence, as llama.cpp joins them. Errors as of `embed`.
+        """
+        self._open()
+        return self._embedded([self._needed().pair(query, text) for text in texts_of(texts)], "rank")
+
+    def _embedded(self, ids: list[list[int]], pooling: str) -> Floats:
+        rows = embed_ids(self.executor, ids, pooling, self._progress)
+        return np.concatenate(rows) if rows else np.empty((0, 0), np.float32)
+
+    def _open(self) -> None:
+        if self.executor.closed:
+            raise UsageError(f"{self.path}: the model was closed")
+        self.executor.check_file()
+
+    @property
+    def _metadata(self) -> Metadata:
+        """What the file says, read from the map when it is asked for."""
+        self.executor.file.check_unchanged()
+        return self.executor.file.metadata
+
+    def _context(self, n_ctx: int | None) -> int:
+        """The tokens that a session is to hold."""
+        self._open()
+        if self.executor.architecture.output != "logits":
+            raise UsageError(f"{self.path}: {self.arch} gives embeddings, no logits: see embed")
+        limit = min(self.n_ctx, MAX_CELLS)
+        size = limit if n_ctx is None else whole_number(n_ctx)
+        if size is None or not 1 <= size <= limit:
+            raise UsageError(
+                f"n_ctx: wanted 1 to {limit}, the context the model was trained for; got {n_ctx!r}"
+            )
+        return size
+
+    def chat(
+        self,
+        system: str = "",
+        max_new: int | None = 256,
+        *,
+        n_ctx: int | None = None,
+        seed: int | None = None,
+        variables: dict[str, Any] | None = None,
+    ) -> Chat:
+        """Begin a conversation in a session of its own; see `Chat`."""
+        if self.executor.encodes:
+            raise UsageError(f"{self.path}: {self.arch} answers single texts: see Session.generate")
+        template, tokenizer = self.template, self._needed()
+        return Chat(self.session(n_ctx, seed), tokenizer, template, system, max_new, variables)
+
+    def close(self) -> None:
+        """Give threads, programs and file back; its sessions end. A second call does nothing."""
+        self.executor.close()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Model({str(self.path)!r}, {self.arch}, backend {self.executor.backend.name})"
+
+    def _needed(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise TokenizerError(f"{self.path}: {_no_tokenizer(self.executor.file.metadata)}")
+        return self.tokenizer
+
+
+def _tokenizer(metadata: Metadata, pre: str | None) -> Tokenizer | None:
+    if metadata.text(VOCABULARY_KEY, NO_VOCABULARY[0]) in NO_VOCABULARY:
+        return None
+    return tokenizer_of(metadata, None if pre is None else text_of("pre", pre))
+
+
+def _no_tokenizer(metadata: Metadata) -> str:
+    said = metadata.describe(VOCABULARY_KEY).preview if metadata.has(VOCABULARY_KEY) else "missing"
+    return f"the file has no vocabulary ({VOCABULARY_KEY} is {said}), so text cannot be encoded or decoded"
+
+
+def _spelled(tokenizer: Tokenizer, token: int | None) -> str | None:
+    return None if token is None else tokenizer.piece(token)
+
+
+def _count(name: str, value: object) -> int:
+    number = whole_number(value)
+    if number is None or number < 1:
+        raise UsageError(f"{name}: wanted a whole number of at least 1, got {value!r}")
+    return number

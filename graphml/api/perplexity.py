@@ -1,0 +1,77 @@
+"""Perplexity of a text under a model, by the method of llama.cpp's llama-perplexity.
+
+The ids are cut into chunks of n_ctx; each is evaluated in an empty session, its first id replaced by the
+begin token if the vocabulary adds one. The first half of a chunk is context only, the second is scored.
+Knows ids and logits; nothing of files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml.api.session import Session
+from graphml.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """The estimate after `chunks` chunks with `count` scored tokens; `error` is its standard error."""
+
+    value: float
+    error: float
+    chunks: int
+    count: int
+
+
+def perplexity(
+    session: Session, ids: Sequence[int], n_ctx: int, chunks: int | None = None, bos: int | None = None
+) -> Iterator[Perplexity]:
+    """Give the estimate after each chunk of `n_ctx` ids; at most `chunks` of them.
+
+    bos: the id that takes the place of each chunk's first one, None to leave it. Raises UsageError for fewer
+    than 2 * n_ctx ids, as llama-perplexity does, or an n_ctx below 4.
+    """
+    if n_ctx < 4:
+        raise UsageError(f"n_ctx: wanted at least 4 tokens per chunk, got {n_ctx}")
+    if len(ids) < 2 * n_ctx:
+        raise UsageError(f"text: wanted at least {2 * n_ctx} tokens for chunks of {n_ctx}, got {len(ids)}")
+    n_chunks = len(ids) // n_ctx if chunks is None else min(chunks, len(ids) // n_ctx)
+    total, squares, count = 0.0, 0.0, 0
+    for index in range(n_chunks):
+        chunk = list(ids[index * n_ctx : (index + 1) * n_ctx])
+        losses = _losses(session, chunk if bos is None else [bos, *chunk[1:]])
+        total += float(losses.sum())
+        squares += float((losses**2).sum())
+        count += len(losses)
+        mean = total / count
+        variance = squares / count - mean**2
+        error = math.sqrt(max(variance, 0.0) / max(count - 1, 1))
+        yield Perplexity(math.exp(mean), error * math.exp(mean), index + 1, count)
+
+
+def _losses(session: Session, chunk: list[int], rows: int = 256) -> NDArray[np.float64]:
+    """Negative log-likelihoods of the second half's tokens but the first; `rows` logits at a time."""
+    session.rewind(0)
+    first = len(chunk) // 2
+    session.eval(chunk[:first])
+    parts = []
+    for start in range(first, len(chunk) - 1, rows):
+        end = min(start + rows, len(chunk) - 1)
+        logits = session.eval(chunk[start:end], all_logits=True)
+        parts.append(_loss(logits, np.asarray(chunk[start + 1 : end + 1])))
+    return np.concatenate(parts)
+
+
+def _loss(logits: NDArray[np.float32], targets: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Logits [n, vocabulary] and the ids that really came [n] -> negative log-likelihoods [n]."""
+    highest = logits.max(axis=1)
+    chosen = logits[np.arange(len(targets)), targets].astype(np.float64)
+    logits -= highest[:, None]
+    np.exp(logits, out=logits)
+    losses: NDArray[np.float64] = np.log(logits.sum(axis=1, dtype=np.float64)) + highest - chosen
+    return losses

@@ -1,0 +1,346 @@
+"""A session: one sequence of tokens on a model, evaluated, continued, rewound.
+
+Knows ids, logits and, where the model has a tokenizer, the text of single tokens. Knows nothing of files,
+chat templates or architectures.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+
+from graphml.api.capture import Probe
+from graphml.api.read_source import read_source
+from graphml.api.stats import Meter, Stats
+from graphml.api.tokens import GeneratedText, Ids, StopReason, Token, check_stop, checked_ids
+from graphml.argument_checks import count_or_none, count_up_to, seed_or_drawn
+from graphml.backend import Progress, no_progress
+from graphml.compiler.top_k_outputs import N_BEST
+from graphml.errors import UsageError, WeightsError
+from graphml.runtime.committed import Captured, Committed, Evaluation, check_room
+from graphml.runtime.evaluation import Floats, check_continues, evaluate, evaluate_best, never
+from graphml.runtime.executor import Executor
+from graphml.runtime.run_ahead import Ahead, steps_ahead
+from graphml.runtime.slots import Slot, make_slots
+from graphml.sampling import Foreseen, SamplingParams, checked_params, flaw_of, may_decide
+from graphml.sampling.next_token import Follows
+from graphml.text.tokenizer import Tokenizer
+
+_NO_LOGITS: Floats = np.empty(0, np.float32)
+
+
+class Session:
+    """A sequence of tokens and the model's memory of it. Made by `Model.session`; for one thread at a time.
+
+    `n_ctx`: how many tokens it holds at most. `seed`: of the random generator, also where none was given;
+    `numbers`: that generator. `tokens`: the ids it holds. `source`: those that an encoder has read.
+    `stop_reason`: why the latest generation ended: "end" (an end-of-generation token), "stop" (a stop string
+    or token), "length" (max_tokens), "context" (n_ctx) or "cancel"; None while it runs or if it was left.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        tokenizer: Tokenizer | None,
+        n_vocab: int,
+        n_ctx: int,
+        seed: int | None = None,
+        progress: Progress = no_progress,
+        probe: Probe | None = None,
+        slot: Slot | None = None,
+    ) -> None:
+        self.n_ctx, self.n_vocab = n_ctx, n_vocab
+        self.stop_reason: StopReason | None = None
+        self._executor, self._tokenizer, self._progress = executor, tokenizer, progress
+        self._probe = probe or Probe(executor)
+        self._ahead: Ahead | None = None
+        self._cancelled = threading.Event()
+        self._turn = 0
+        self.chooses = SamplingParams()  # by what the latest generation chooses
+        self.meter = Meter()
+        self.set_seed(seed)
+        self._held = Committed(slot or make_slots(executor, self._probe.options, n_ctx)[0])
+
+    @property
+    def n_past(self) -> int:
+        """How many tokens the session holds: all that were evaluated or given out."""
+        return len(self._held)
+
+    @property
+    def tokens(self) -> list[int]:
+        """The ids that the session holds, in order."""
+        return self._held.ids
+
+    @property
+    def source(self) -> list[int]:
+        """The ids of the source text that an encoder has read."""
+        return list(self._held.latest.source)
+
+    @property
+    def captured(self) -> Captured:
+        """Name -> array of the latest evaluation, one row a token where the value has one."""
+        return self._held.latest.captured
+
+    @property
+    def history(self) -> list[Captured]:
+        """What was captured by each evaluation, first to latest; empty unless it was asked for."""
+        return list(self._held.latest.history)
+
+    @property
+    def stats(self) -> Stats:
+        """Counts and speed of the latest `generate`, or of the latest `eval`."""
+        return self.meter.stats()
+
+    def set_seed(self, seed: int | None) -> None:
+        """Start the random generator anew; None picks a random seed, which `seed` then holds."""
+        self.seed = seed_or_drawn(seed)
+        self.numbers = Foreseen(self.seed)
+
+    def eval(self, ids: Ids, all_logits: bool = False) -> Floats:
+        """Append ids and return the logits after the last one, float32 [n_vocab].
+
+        With all_logits, those after each: float32 [len(ids), n_vocab]. The array is the caller's own. A
+        prompt and a single token are the same to it. Raises UsageError for invalid token ids and
+        ContextFullError without room; after an error the session is as it was. After Ctrl-C it holds either
+        all of the ids or none of them: see `tokens`.
+        """
+        checked = checked_ids(ids, self.n_vocab, some=True)
+        self.begin()
+        self._compile(len(checked), all_logits)
+        with self.meter.prompt(len(checked)):
+            return self._evaluate(checked, all_logits)
+
+    def encode(self, ids: Ids) -> None:
+        """Have the model's encoder read a source text, which all that follows answers; no tokens are kept.
+
+        UsageError for a model without an encoder, invalid token ids, or more ids than one step takes.
+        """
+        checked = checked_ids(ids, self.n_vocab)
+        self.begin()
+        read_source(self._executor, self._held, checked, self.n_ctx, self.meter)
+
+    def _opening(self, ids: list[int]) -> list[int]:
+        """What the decoder of these ids evaluates first: they themselves where there is no encoder."""
+        if not self._executor.encodes:
+            return ids
+        if ids:
+            read_source(self._executor, self._held, ids, self.n_ctx, self.meter)
+        return [] if self.n_past else checked_ids([self._executor.config.start_token], self.n_vocab)
+
+    def rewind(self, n_past: int) -> None:
+        """Forget all tokens but the first `n_past`; UsageError unless the session holds as many."""
+        kept = count_up_to("n_past", n_past, self.n_past, "what the session holds")
+        self._turn += 1
+        if kept < self.n_past:
+            self.slot()
+            self._held.rewind(kept)
+
+    def sample(self, params: SamplingParams | None = None) -> int:
+        """Choose the id that follows the session's tokens; it is not appended (see `eval`).
+
+        Penalties look at the session's tokens. UsageError for a session that holds none; WeightsError where
+        the model's logits are no numbers.
+        """
+        self.slot()
+        params = checked_params(params)
+        if not self.n_past:
+            raise UsageError("sample: wanted a session that holds tokens; evaluate some first")
+        if not self._held.latest.follows.known:
+            self._held.last_waits()  # its logits are gone: once more
+            self._evaluate([], by=params)
+        token = self._chosen(params)
+        if token is None:
+            self._held.last_waits()
+            self._evaluate([])
+            token = self._chosen(params)
+        assert token is not None
+        return token
+
+    def _chosen(self, params: SamplingParams) -> int | None:
+        follows = self._held.latest.follows
+        try:
+            return follows.choose(params, self._held.history(), self.numbers)
+        except UsageError:
+            flaw = None if follows.logits is None else flaw_of(follows.logits)
+            if flaw is None:
+                raise
+        raise WeightsError(
+            f"{self._executor.file.path}: the model's logits are no numbers: {flaw}. Its tensors are damaged "
+            "or not those of this architecture, or numbers leave the range of the cache's dtype (kv); "
+            "`graphml compare` shows where they begin"
+        )
+
+    def reads_best(self, params: SamplingParams) -> bool:
+        """Whether the best ids of a row are read where these settings choose, and not the whole row."""
+        return self._executor.gives_best and may_decide(params, N_BEST, surely=self._executor.recurrent)
+
+    def _decide(self, params: SamplingParams, max_tokens: int | None) -> int:
+        """The id that follows, as `sample` has it; the step after is handed over first, where that can be."""
+        held = self._held
+        if not self._executor.gives_best or held.latest.follows.known:
+            return self.sample(params)
+        if self._ahead is None:
+            self._ahead = steps_ahead(
+                self._executor, self.slot(), self._probe.options, params, self.numbers, self.n_vocab
+            )
+        ahead = self._ahead
+        if ahead is not None and ahead.ready and held.latest.n_evaluated >= self.n_past - 1:
+            most = self.n_ctx - self.n_past
+            if max_tokens is not None:
+                most = min(most, max_tokens - self.meter.n_gen)
+            found = ahead.token(held, more=most > 1)
+            if found is not None:
+                return found
+        token = self.sample(params)
+        if ahead is not None:
+            ahead.missed(held.latest.follows.logits is not None)
+        return token
+
+    def generate(
+        self, ids: Ids = (), params: SamplingParams | None = None, max_tokens: int | None = None
+    ) -> Iterator[Token]:
+        """Append ids, then give tokens one by one, each appended too, until something ends it.
+
+        What ends it: an end-of-generation token or one of `params.stop_tokens`, neither of which is appended
+        (it is given only if text was still held back, as its piece); a stop string, which is not shown;
+        max_tokens; a full context; `cancel`; leaving the loop. See `stop_reason`. Without ids it goes on
+        where the session is. An encoder reads the ids, as `encode` does; the decoder begins with its start
+        token. Any other use of the session ends the generation with a UsageError, and so does a model whose
+        tokens see later ones: it does not continue a text.
+        """
+        params = checked_params(params)
+        check_continues(self._executor)
+        checked = checked_ids(ids, self.n_vocab)
+        if not checked and not self.n_past and not self.source:
+            raise UsageError("ids: wanted at least one token id, got none, and the session holds none")
+        most = count_or_none("max_tokens", max_tokens)
+        check_stop(self._tokenizer, params)
+        if not self._executor.encodes:
+            check_room(self.n_ctx, self.n_past, len(checked))
+        self.begin()
+        self.chooses = params
+        return self._generate(checked, params, most, self._turn)
+
+    def cancel(self) -> None:
+        """End the running generation at its next token, or its prompt at the next batch; from any thread."""
+        self._cancelled.set()
+
+    def close(self) -> None:
+        """Give the memory back; a second call does nothing."""
+        self._turn += 1
+        self._cancelled.set()
+        self._ahead = None
+        self._held.close()
+        self._probe.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Session({self.n_past} of {self.n_ctx} tokens)"
+
+    def _generate(
+        self, ids: list[int], params: SamplingParams, max_tokens: int | None, turn: int
+    ) -> Iterator[Token]:
+        text = GeneratedText(self._tokenizer, params)
+        ids = self._opening(ids)
+        if ids:
+            self._compile(len(ids))
+            with self.meter.prompt(len(ids)):
+                self._evaluate(ids, by=params)
+        while True:
+            self.stop_reason = self._reason_to_end(max_tokens)
+            if self.stop_reason is not None:
+                return
+            with self.meter.token():
+                token = self._decide(params, max_tokens)
+                ended = self.stop_reason = text.ended_by(token)
+                piece = text.flush() if ended else self._append(token, text, max_tokens)
+            if ended:
+                if piece:
+                    yield Token(token, piece)
+                return
+            self.meter.n_gen += 1
+            yield Token(token, piece)
+            if self.stop_reason is not None:
+                return
+            if self._turn != turn:
+                raise UsageError("generate: the session was used for something else meanwhile; begin anew")
+
+    def _append(self, token: int, text: GeneratedText, max_tokens: int | None) -> str:
+        """Append a token; the text that it makes certain, all of it where the generation ends here."""
+        self._held.append(token)
+        piece, stopped = text.push(token)
+        if stopped:
+            self.stop_reason = "stop"
+        elif self._reason_to_end(max_tokens, self.meter.n_gen + 1) is not None:
+            piece += text.flush()
+        return piece
+
+    def _reason_to_end(self, max_tokens: int | None, n_gen: int | None = None) -> StopReason | None:
+        if self._cancelled.is_set():
+            return "cancel"
+        if max_tokens is not None and (self.meter.n_gen if n_gen is None else n_gen) >= max_tokens:
+            return "length"
+        return "context" if self.n_past >= self.n_ctx else None
+
+    def begin(self) -> None:
+        """A new use: what ran before is over, figures and reasons start anew."""
+        self.slot()
+        self._executor.check_file()
+        self._ahead = None
+        self._turn += 1
+        self._cancelled.clear()
+        self.meter = Meter()
+        self.stop_reason = None
+
+    def _compile(self, count: int, all_logits: bool = False) -> None:
+        """Have the program for so many ids ready, so that the meter counts only its running."""
+        slot = self.slot()
+        waiting = count + self.n_past - slot.length
+        self._executor.compiled_for(waiting, len(slot.cache.lengths), all_logits, self._probe.options)
+
+    def _evaluate(self, ids: list[int], all_logits: bool = False, by: SamplingParams | None = None) -> Floats:
+        """Evaluate the tokens not evaluated yet and `ids`; see `eval` for what comes back.
+
+        by: what the next token is chosen by. Where the best tell, these alone are read and an empty array
+        comes back, as of an evaluation of ids that was cancelled.
+        """
+        evaluation, probe = self.evaluation(ids), self._probe
+        probe.begin()
+        work = [(evaluation.slot, evaluation.waiting)]
+        cancelled = self._cancelled.is_set if by is not None and ids else never
+        common = self._executor, work, self.n_vocab, probe.options
+        if by is not None and self.reads_best(by):
+            drawing = [(by, self.numbers)]
+            for one in evaluate_best(*common, drawing, probe.take, cancelled, self._progress):
+                self.commit(evaluation, Follows(one), all_logits)
+            return _NO_LOGITS
+        found = evaluate(*common, all_logits, probe.take, cancelled, self._progress)
+        if not found:
+            return _NO_LOGITS
+        self.commit(evaluation, Follows(found[0][-1]), all_logits)
+        return found[0][-len(ids) :] if all_logits else found[0][0]
+
+    def evaluation(self, ids: list[int]) -> Evaluation:
+        """Begin to evaluate the tokens that are not evaluated yet, and `ids`; `commit` ends it."""
+        self.slot()
+        return self._held.begin(self.n_ctx, ids)
+
+    def commit(self, done: Evaluation, follows: Follows, all_logits: bool = False) -> None:
+        """All tokens and the evaluation's ids are evaluated now, and this is known of what follows."""
+        probe = self._probe
+        self._held.commit(done, follows, probe.finish(all_logits), probe.keeps_history)
+
+    def slot(self) -> Slot:
+        """Where the keys and values are, after the step ahead is dropped; UsageError once it is closed."""
+        if self._held.closed or self._executor.closed:
+            raise UsageError("the session, or its model, was closed")
+        if self._ahead is not None:
+            self._ahead.drop()
+        return self._held.rolled_back()

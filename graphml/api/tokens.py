@@ -1,0 +1,90 @@
+"""Token ids as they come in and go out of a session: checked ids, generated tokens and their text.
+
+Knows a vocabulary's size and its text; nothing of models or logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml.errors import UsageError
+from graphml.sampling import SamplingParams
+from graphml.text.stop_strings import StopMatcher
+from graphml.text.tokenizer import Tokenizer
+
+Ids: TypeAlias = "Sequence[int] | NDArray[np.integer[Any]]"
+StopReason: TypeAlias = Literal["end", "stop", "length", "context", "cancel"]
+
+
+@dataclass(frozen=True)
+class Token:
+    """A generated token: its id, and the text that became certain with it.
+
+    The pieces of all tokens together are the text: a piece is empty while a character is not complete or a
+    stop string may be beginning, and then holds several tokens' text. Control tokens have none.
+    """
+
+    id: int
+    piece: str
+
+
+def checked_ids(ids: Ids, n_vocab: int, some: bool = False) -> list[int]:
+    """Return the ids as a list; UsageError unless they are whole numbers from 0 to n_vocab - 1.
+
+    some: there must be at least one.
+    """
+    if isinstance(ids, (str, bytes)):
+        raise UsageError(f"ids: wanted token ids, got a text; encode it first: {ids[:40]!r}")
+    try:
+        array = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UsageError(f"ids: wanted a sequence of token ids: {error}") from None
+    if array.size == 0 and array.ndim == 1:
+        if some:
+            raise UsageError("ids: wanted at least one token id, got none")
+        return []
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise UsageError(f"ids: wanted whole numbers [n], got {array.dtype} {list(array.shape)}")
+    low, high = int(array.min()), int(array.max())
+    if low < 0 or high >= n_vocab:
+        raise UsageError(f"ids: wanted ids from 0 to {n_vocab - 1}, got {low if low < 0 else high}")
+    checked: list[int] = array.tolist()
+    return checked
+
+
+def check_stop(tokenizer: Tokenizer | None, params: SamplingParams) -> None:
+    """UsageError for stop strings without a tokenizer, whose text could be compared."""
+    if params.stop and tokenizer is None:
+        raise UsageError("stop: wanted a model with a tokenizer, whose text could be compared")
+
+
+class GeneratedText:
+    """The text of a growing sequence of tokens, ended by a token or cut off at a stop string."""
+
+    def __init__(self, tokenizer: Tokenizer | None, params: SamplingParams) -> None:
+        self._stream = tokenizer.stream(skip_special=True) if tokenizer is not None else None
+        self._ends = tokenizer.end_tokens if tokenizer is not None else frozenset()
+        self._stop_tokens = params.stop_tokens
+        self._stops = StopMatcher(params.stop)
+
+    def ended_by(self, token: int) -> StopReason | None:
+        """Why this token ends the text without being part of it; None if it does not."""
+        if token in self._ends:
+            return "end"
+        return "stop" if token in self._stop_tokens else None
+
+    def push(self, token: int) -> tuple[str, bool]:
+        """Return the text that this token made certain, and whether a stop string was met."""
+        return ("", False) if self._stream is None else self._stops.push(self._stream.push(token))
+
+    def flush(self) -> str:
+        """Return what was held back, as far as no stop string is in it."""
+        if self._stream is None:
+            return ""
+        shown, stopped = self._stops.push(self._stream.flush())
+        return shown if stopped else shown + self._stops.flush()

@@ -1,0 +1,310 @@
+"""A config.json of Hugging Face transformers -> GGUF's keys and traits; what has no place is listed.
+
+Knows names in config.json and in GGUF; nothing of graphs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graphml.authoring.draft.traits import Traits
+from graphml.errors import UsageError
+
+LARGEST_BYTES = 8 << 20
+Value = int | float | str | bool | list[int]
+
+SIZES: Mapping[str, tuple[str, ...]] = {
+    "context_length": ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "seq_length",
+                       "max_seq_len"),
+    "vocab_size": ("vocab_size", "padded_vocab_size"),
+    "embedding_length": ("hidden_size", "n_embd", "d_model", "dim"),
+    "block_count": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "feed_forward_length": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "d_ff"),
+    "attention.head_count": ("num_attention_heads", "n_head", "n_heads"),
+    "attention.head_count_kv": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num"),
+    "attention.key_length": ("head_dim", "attention_head_dim", "kv_channels"),
+    "attention.sliding_window": ("sliding_window", "sliding_window_size", "local_attn_window"),
+    "attention.kv_lora_rank": ("kv_lora_rank",),
+    "attention.q_lora_rank": ("q_lora_rank",),
+    "rope.dimension_count": ("rotary_dim", "qk_rope_head_dim"),
+    "expert_count": ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"),
+    "expert_used_count": ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k"),
+    "expert_shared_count": ("n_shared_experts", "num_shared_experts"),
+    "expert_feed_forward_length": ("moe_intermediate_size", "expert_hidden_dim"),
+    "expert_shared_feed_forward_length": ("shared_expert_intermediate_size", "shared_intermediate_size"),
+    "expert_group_count": ("n_group",),
+    "expert_group_used_count": ("topk_group",),
+    "leading_dense_block_count": ("first_k_dense_replace",),
+}  # fmt: skip
+NUMBERS: Mapping[str, tuple[str, ...]] = {
+    "attention.layer_norm_rms_epsilon": ("rms_norm_eps", "norm_eps", "rms_norm_epsilon"),
+    "attention.layer_norm_epsilon": (
+        "layer_norm_eps",
+        "layer_norm_epsilon",
+        "layernorm_epsilon",
+        "norm_epsilon",
+    ),
+    "rope.freq_base": ("rope_theta", "rotary_emb_base", "rope_base"),
+    "rope.freq_base_swa": ("rope_local_base_freq",),
+    "attn_logit_softcapping": ("attn_logit_softcapping",),
+    "final_logit_softcapping": ("final_logit_softcapping",),
+    "embedding_scale": ("embedding_multiplier", "scale_emb"),
+    "residual_scale": ("residual_multiplier",),
+    "attention.scale": ("attention_multiplier",),
+    "logit_scale": ("logit_scale",),
+    "expert_weights_scale": ("routed_scaling_factor",),
+}
+ACTIVATIONS = {
+    "silu": "silu", "swish": "silu", "swiglu": "silu", "gelu": "gelu_erf", "gelu_new": "gelu",
+    "gelu_pytorch_tanh": "gelu", "gelu_tanh": "gelu", "gelu_fast": "gelu", "quick_gelu": "gelu_quick",
+    "relu": "relu", "relu2": "relu_squared", "relu_squared": "relu_squared",
+}  # fmt: skip
+# Facts that a config.json does not tell; by model_type, or its beginning.
+PLUS_ONE_AND_SCALED = ("gemma", "recurrent_gemma")
+WITH_POST_NORMS = ("gemma2", "gemma3", "glm4", "plamo3")
+WITH_HEAD_NORMS = ("qwen3", "gemma3", "hunyuan_v1", "exaone4")
+PLAIN_FEED_FORWARD = ("gpt", "phi", "falcon", "bloom", "mpt", "starcoder", "opt", "codeshell", "nemotron")
+# Of no meaning for the graph.
+SILENT = frozenset((
+    "architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "use_cache",
+    "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "initializer_range",
+    "attention_dropout", "hidden_dropout", "embd_pdrop", "attn_pdrop", "resid_pdrop",
+    "hidden_dropout_prob", "classifier_dropout", "dropout", "auto_map", "_name_or_path",
+    "output_router_logits", "router_aux_loss_coef", "router_jitter_noise", "pretraining_tp",
+    "aux_loss_alpha", "tokenizer_class", "max_window_layers", "id2label", "label2id",
+    "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
+    "summary_use_proj", "task_specific_params", "rope_interleaved", "attn_implementation",
+    "cache_implementation", "is_decoder", "quantization_config", "ep_size", "seq_aux",
+    "embedding_dropout", "resid_dropout", "name", "architecture", "gradient_checkpointing",
+))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class HfConfig:
+    """keys: GGUF's keys without the architecture's prefix -> values. left: (name, value) that found no place.
+
+    notes: what was assumed, or is to be done elsewhere.
+    """
+
+    model_type: str
+    traits: Traits
+    keys: Mapping[str, Value]
+    tied: bool
+    biases: bool
+    left: tuple[tuple[str, Any], ...]
+    notes: tuple[str, ...]
+
+
+def read_config(path: Path) -> HfConfig:
+    """Read a config.json; a UsageError for what is none, or lacks a size."""
+    try:
+        if path.stat().st_size > LARGEST_BYTES:
+            raise UsageError(f"{path}: wanted a config.json; it is larger than {LARGEST_BYTES >> 20} MiB")
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: cannot be read as config.json: {error}") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{path}: wanted an object; got {type(found).__name__}")
+    inner = found.get("text_config")
+    return _Reader(path, {**found, **inner} if isinstance(inner, dict) else found).read()
+
+
+class _Reader:
+    """Takes values out of a config by name, and knows what is left."""
+
+    def __init__(self, path: Path, config: Mapping[str, Any]) -> None:
+        self.path, self.config = path, config
+        self.used = {"text_config", "vision_config"}
+        self.notes: list[str] = []
+        self.keys: dict[str, Value] = {}
+
+    def take(self, *names: str) -> Any:
+        """The first that is there and not null; all of them count as read."""
+        self.used.update(names)
+        return next((self.config[name] for name in names if self.config.get(name) is not None), None)
+
+    def read(self) -> HfConfig:
+        kind = str(self.take("model_type") or "")
+        self._sizes()
+        self._rope()
+        layered = "attention.layer_norm_epsilon" in self.keys
+        told = self.take("hidden_act", "hidden_activation", "activation_function", "activation")
+        activation = ACTIVATIONS.get(str(told or "silu").lower())
+        if activation is None:
+            self.used -= {"hidden_act", "hidden_activation", "activation_function", "activation"}
+        plain = kind.startswith(PLAIN_FEED_FORWARD) and not kind.startswith("phi3")
+        gated = not plain and (not layered or activation == "silu")
+        if kind.startswith(PLUS_ONE_AND_SCALED):
+            self.keys.setdefault("embedding_scale", self._whole("embedding_length") ** 0.5)
+            self.notes.append("norms multiply with 1 + weight: add the 1 when the file is converted")
+        scalar = self.take("query_pre_attn_scalar")
+        if scalar:
+            self.keys["attention.scale"] = float(scalar) ** -0.5
+        divided = self.take("logits_scaling")
+        if divided:
+            self.keys["logit_scale"] = 1.0 / float(divided)
+        windows = self._windows()
+        traits = Traits(
+            norm="layer_norm" if layered else "rms_norm",
+            activation=activation or "silu",
+            gated=gated,
+            rope=self._has_rope(kind),
+            learned_positions=kind in ("gpt2", "gpt_bigcode", "opt", "starcoder"),
+            alibi=bool(self.take("alibi", "use_alibi")) or kind in ("bloom", "mpt"),
+            head_norms=bool(self.take("use_qk_norm", "qk_layernorm", "qk_norm"))
+            or kind.startswith(WITH_HEAD_NORMS),
+            post_norms=kind.startswith(WITH_POST_NORMS),
+            parallel=bool(self.take("use_parallel_residual", "parallel_attn"))
+            or kind in ("phi", "cohere", "cohere2"),
+            windows=windows,
+            score_cap="attn_logit_softcapping" in self.keys,
+            logit_cap="final_logit_softcapping" in self.keys,
+            embedding_scale=self.keys.get("embedding_scale", 1.0) != 1.0,
+            residual_scale=self.keys.get("residual_scale", 1.0) != 1.0,
+            logit_scale=self.keys.get("logit_scale", 1.0) != 1.0,
+            experts=bool(self.keys.get("expert_count")),
+            sigmoid_experts=self.take("scoring_func") == "sigmoid",
+            shared_experts=bool(self.keys.get("expert_shared_count"))
+            or "expert_shared_feed_forward_length" in self.keys,
+            latent="attention.kv_lora_rank" in self.keys,
+            recurrent=self.take("mamba_d_state", "state_size", "linear_num_key_heads") is not None,
+        )
+        if traits.experts:
+            self.keys["expert_weights_norm"] = bool(self.take("norm_topk_prob") is not False)
+        tied = bool(self.take("tie_word_embeddings"))
+        biases = (
+            bool(self.take("attention_bias", "qkv_bias", "use_bias", "use_qkv_bias", "bias"))
+            or kind == "qwen2"
+        )
+        self.take("mlp_bias")
+        left = tuple(
+            (name, value)
+            for name, value in self.config.items()
+            if name not in self.used | SILENT and value is not None
+        )
+        return HfConfig(kind, traits, self.keys, tied, biases, left, tuple(self.notes))
+
+    def _sizes(self) -> None:
+        for key, names in SIZES.items():
+            value = self.take(*names)
+            if isinstance(value, int) and not isinstance(value, bool):
+                self.keys[key] = value
+        for key, names in NUMBERS.items():
+            value = self.take(*names)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                self.keys[key] = float(value)
+        for key in ("embedding_length", "block_count", "attention.head_count", "vocab_size"):
+            if self._whole(key) < 1:
+                raise UsageError(
+                    f"{self.path}: wanted one of {', '.join(SIZES[key])}, a size of at least 1; got nothing"
+                )
+        if self.take("multi_query"):
+            self.keys["attention.head_count_kv"] = 1
+        width, heads = self._whole("embedding_length"), self._whole("attention.head_count")
+        self.keys.setdefault("attention.head_count_kv", heads)
+        self.keys.setdefault("attention.key_length", max(width // heads, 1))
+        self.keys.setdefault("feed_forward_length", 4 * width)
+        if "context_length" not in self.keys:
+            self.keys["context_length"] = 4096
+            self.notes.append("context_length is 4096: config.json does not tell")
+        if not any(name.endswith("epsilon") for name in self.keys):
+            self.keys["attention.layer_norm_rms_epsilon"] = 1e-5
+            self.notes.append("norms are RMS norms with an eps of 1e-5: config.json does not tell")
+        if "attention.layer_norm_rms_epsilon" in self.keys:
+            self.keys.pop("attention.layer_norm_epsilon", None)
+
+    def _has_rope(self, kind: str) -> bool:
+        return "rope.freq_base" in self.keys or kind not in (
+            "gpt2",
+            "gpt_bigcode",
+            "opt",
+            "starcoder",
+            "bloom",
+            "mpt",
+        )
+
+    def _rope(self) -> None:
+        """Base, share of the head that rotates, and scaling; what of it is not known is left."""
+        scaling = self._rope_told()
+        if "rope_theta" in scaling:
+            self.keys["rope.freq_base"] = float(scaling.pop("rope_theta"))
+        part = scaling.pop("partial_rotary_factor", None) or self.take("partial_rotary_factor", "rotary_pct")
+        if part and "rope.dimension_count" not in self.keys:
+            width = self._whole("attention.key_length")
+            self.keys["rope.dimension_count"] = int(float(part) * width) // 2 * 2
+        kind = str(scaling.pop("rope_type", scaling.pop("type", "default")))
+        if kind in ("linear", "yarn", "longrope", "su"):
+            self._scaled("longrope" if kind == "su" else kind, scaling)
+        elif kind == "llama3":
+            for name in ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"):
+                scaling.pop(name, None)
+            self.notes.append(
+                "llama 3's rope scaling goes into the tensor rope_freqs when the file is converted"
+            )
+        elif kind != "default":
+            scaling["rope_type"] = kind
+        if scaling:
+            self.config = {**self.config, "rope_scaling, the rest": scaling}
+
+    def _rope_told(self) -> dict[str, Any]:
+        """What is said of the rope of layers that see all tokens."""
+        told = self.take("rope_scaling", "rope_parameters")
+        scaling = dict(told) if isinstance(told, dict) else {}
+        if not isinstance(scaling.get("full_attention"), dict):
+            return scaling
+        local = scaling.get("sliding_attention")
+        if isinstance(local, dict) and "rope_theta" in local:
+            self.keys["rope.freq_base_swa"] = float(local["rope_theta"])
+        return dict(scaling["full_attention"])
+
+    def _scaled(self, kind: str, scaling: dict[str, Any]) -> None:
+        """The keys of a scaling; what is known is taken out of the dictionary."""
+        self.keys["rope.scaling.type"] = kind
+        original = scaling.pop("original_max_position_embeddings", None)
+        original = original or self.take("original_max_position_embeddings")
+        factor = scaling.pop("factor", None)
+        if factor and kind != "longrope":
+            self.keys["rope.scaling.factor"] = float(factor)
+        if original:
+            self.keys["rope.scaling.original_context_length"] = int(original)
+        named = {
+            "beta_fast": "yarn_beta_fast",
+            "beta_slow": "yarn_beta_slow",
+            "attention_factor": "attn_factor",
+        }
+        for name, key in named.items():
+            if isinstance(scaling.get(name), int | float):
+                self.keys[f"rope.scaling.{key}"] = float(scaling.pop(name))
+        if kind == "longrope":
+            for name in ("short_factor", "long_factor"):
+                scaling.pop(name, None)
+            self.notes.append(
+                "LongRoPE's factors go into the tensors rope_factors_short and rope_factors_long"
+            )
+
+    def _whole(self, key: str) -> int:
+        """A size read before; 0 if there is none."""
+        value = self.keys.get(key, 0)
+        return value if isinstance(value, int) else 0
+
+    def _windows(self) -> bool:
+        kinds, period = self.take("layer_types"), self.take("sliding_window_pattern")
+        switched_off = self.take("use_sliding_window") is False
+        if switched_off or not self.keys.get("attention.sliding_window"):
+            self.keys.pop("attention.sliding_window", None)
+            return False
+        if isinstance(kinds, list) and all(isinstance(one, str) for one in kinds):
+            local = [int("sliding" in one or "local" in one) for one in kinds]
+            if not any(local):
+                self.keys.pop("attention.sliding_window", None)
+                return False
+            self.keys["attention.sliding_window_pattern"] = local
+        elif isinstance(period, int):
+            self.keys["attention.sliding_window_pattern"] = period
+        else:
+            self.notes.append("the window is taken to be every layer's: config.json has no layer_types")
+        return True

@@ -1,0 +1,63 @@
+"""Which known architecture is nearest to given traits: their samples' graphs are looked at.
+
+Knows architectures through discovery; imports none by name.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphml.authoring.draft.traits import Traits, differences, traits_of
+from graphml.errors import GraphmlError
+from graphml.ir.graph import Graph
+from graphml.ir.language import Builder
+from graphml.loading import discovery
+from graphml.loading.architecture import Architecture, Keys, SampleModel, Tensors
+from graphml.weights import Metadata, Tensor
+from graphml.weights.metadata import Stored
+
+
+def sample_graph(architecture: Architecture, model: SampleModel, name: str) -> Graph:
+    """The graph of a sample of a model that calls itself `name`, for steps of one token."""
+    keys = {key: stored(value) for key, value in model.metadata.items()}
+    config = architecture.read(Keys(Metadata(Path(model.name), keys), name))
+    empty = np.zeros(0, np.uint8)
+    tensors = {key: Tensor(key, "f32", shape, empty) for key, shape in model.tensors.items()}
+    g = Builder(1, 1)
+    return g.finish(logits=architecture.build(g, config, Tensors(g, tensors)))
+
+
+def stored(value: Any) -> Stored:
+    """A value as a file has it."""
+    one = value[0] if isinstance(value, list) else value
+    kind = {bool: "bool", int: "i64", float: "f64", str: "string"}[type(one)]
+    if not isinstance(value, list):
+        return Stored(kind, None, lambda limit: value)
+    return Stored(kind, len(value), lambda limit: value[:limit])
+
+
+def traits_known(name: str) -> list[Traits]:
+    """The traits of a known architecture's samples; of one that cannot be built none."""
+    architecture = discovery.architecture(name)
+    found = []
+    for model in architecture.sample(name) if architecture.sample else ():
+        try:
+            found.append(traits_of(sample_graph(architecture, model, name)))
+        except (GraphmlError, KeyError):
+            continue
+    return found
+
+
+def nearest(wanted: Traits, preferred: str | None = None) -> tuple[str, list[str]]:
+    """The architecture whose sample differs least, `preferred` of equals, and in what it differs."""
+    best: tuple[int, bool, str, list[str]] | None = None
+    for name in discovery.architecture_names():
+        for traits in traits_known(name):
+            apart = differences(wanted, traits)
+            one = (len(apart), name != preferred, name, apart)
+            best = one if best is None else min(best, one)
+    assert best is not None, "no architecture is installed"
+    return best[2], best[3]

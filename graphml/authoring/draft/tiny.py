@@ -1,0 +1,55 @@
+"""A sample of an architecture as a GGUF file with random weights: small enough to try anything on it."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+from graphml.errors import UsageError
+from graphml.loading.architecture import SampleModel
+
+KINDS = {
+    bool: gguf.GGUFValueType.BOOL, int: gguf.GGUFValueType.UINT32, float: gguf.GGUFValueType.FLOAT32,
+    str: gguf.GGUFValueType.STRING,
+}  # fmt: skip
+
+
+def write_tiny(path: Path, architecture: str, model: SampleModel) -> None:
+    """Write the sample; a UsageError for a file that cannot be written.
+
+    Matrices keep the size of what they are multiplied with, norms are about 1; without a vocabulary.
+    """
+    try:
+        with path.open("wb"):
+            pass  # whether it can be written at all, before the writer holds it open
+        writer = gguf.GGUFWriter(path, architecture)
+        for key, value in model.metadata.items():
+            _add(writer, key, value)
+        writer.add_tokenizer_model("no_vocab")
+        for name, shape in model.tensors.items():
+            writer.add_tensor(name, random_weights(name, shape))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    except OSError as error:
+        raise UsageError(f"{path}: the sample cannot be written: {error.strerror or error}") from None
+
+
+def _add(writer: Any, key: str, value: Any) -> None:
+    if isinstance(value, list):
+        writer.add_key_value(key, value, gguf.GGUFValueType.ARRAY, sub_type=KINDS[type(value[0])])
+    else:
+        writer.add_key_value(key, value, KINDS[type(value)])
+
+
+def random_weights(name: str, shape: tuple[int, ...]) -> Any:
+    """Float32 numbers that hang on the name alone."""
+    numbers = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape, np.float32)
+    if name.endswith(".bias") or len(shape) == 1:
+        return np.float32(0.1) * numbers + np.float32(0.0 if name.endswith(".bias") else 1.0)
+    return numbers if name.startswith("token_embd") else numbers / np.float32(shape[-1] ** 0.5)

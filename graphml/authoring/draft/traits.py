@@ -1,0 +1,117 @@
+"""What tells architectures apart, as a config.json says it or as a graph shows it.
+
+Knows graphs; nothing of files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from graphml.authoring.mistakes.edit import tensor_of
+from graphml.authoring.mistakes.feed_forward import activations_of
+from graphml.inspect.layers import layer_of
+from graphml.ir.graph import Graph
+from graphml.ir.node import Node
+
+NORMS = ("rms_norm", "layer_norm")
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Of a decoder. norm, activation: as the builder calls them; the others: whether it has such."""
+
+    norm: str = "rms_norm"
+    activation: str = "silu"
+    gated: bool = True
+    rope: bool = True
+    learned_positions: bool = False
+    alibi: bool = False
+    head_norms: bool = False
+    post_norms: bool = False
+    parallel: bool = False
+    windows: bool = False
+    score_cap: bool = False
+    logit_cap: bool = False
+    embedding_scale: bool = False
+    residual_scale: bool = False
+    logit_scale: bool = False
+    experts: bool = False
+    sigmoid_experts: bool = False
+    shared_experts: bool = False
+    latent: bool = False
+    recurrent: bool = False
+
+
+def differences(one: Traits, other: Traits) -> list[str]:
+    """The names of what differs."""
+    return [field.name for field in fields(Traits) if getattr(one, field.name) != getattr(other, field.name)]
+
+
+def traits_of(graph: Graph) -> Traits:
+    """What a graph as built shows."""
+    nodes = graph.nodes
+    weights = " ".join(graph.leaves("weight"))
+    norms = [node.op.name for node in nodes if node.op.name in NORMS]
+    active = activations_of(graph)
+    squared = any(node.op.name == "sqr" and node.inputs[0].op.name == "relu" for node in nodes)
+    kinds = sorted({node.op.name for node in nodes if node.name in active})
+    attention = [node for node in nodes if node.op.name == "attention"]
+    logits = graph.outputs["logits"]
+    routers = [
+        node
+        for node in nodes
+        if node.op.name == "mul_mat" and "ffn_gate_inp" in str(tensor_of(node.inputs[0]))
+    ]
+    users = graph.users()
+    return Traits(
+        norm=max(NORMS, key=norms.count),
+        activation="relu_squared" if squared else kinds[0] if kinds else "",
+        gated=any(_gates(node, active) for node in nodes),
+        rope=any(node.op.name == "rope" for node in nodes),
+        learned_positions=any(
+            node.op.name == "get_rows" and node.inputs[1].name == "positions" for node in nodes
+        ),
+        alibi=any(node.attributes["max_bias"] for node in attention),
+        head_norms=any(node.op.name in NORMS and len(node.shape) == 3 for node in nodes),
+        post_norms="post_" in weights,
+        parallel=_parallel(graph),
+        windows=any(node.attributes["window"] for node in attention),
+        score_cap=any(node.attributes["softcap"] for node in attention),
+        logit_cap=logits.op.name == "scale" and logits.inputs[0].op.name == "tanh",
+        embedding_scale=any(node.op.name == "scale" and node.inputs[0].name == "embedding" for node in nodes),
+        residual_scale=any(_scaled_part(node) for node in nodes),
+        logit_scale=logits.op.name == "scale" and logits.inputs[0].op.name != "tanh",
+        experts=bool(routers),
+        sigmoid_experts=any(user.op.name == "sigmoid" for node in routers for user in users[node]),
+        shared_experts="_shexp" in weights,
+        latent="attn_kv_a_mqa" in weights,
+        recurrent=any(node.op.recurrent for node in nodes),
+    )
+
+
+def _gates(node: Node, active: set[str]) -> bool:
+    plain = [one.inputs[0] if one.op.name == "sqr" else one for one in node.inputs]
+    return node.op.name == "mul" and any(one.name in active for one in plain)
+
+
+def _scaled_part(node: Node) -> bool:
+    inside = layer_of(node.name) is not None and node.op.name == "add"
+    return inside and any(one.op.name == "scale" and layer_of(one.name) is not None for one in node.inputs)
+
+
+def _parallel(graph: Graph) -> bool:
+    """Whether the first feed-forward starts from what attention starts from."""
+    for node in graph.nodes:
+        name = str(tensor_of(node.inputs[0])) if node.op.name == "mul_mat" else ""
+        if not name.startswith("blk.0.ffn_"):
+            continue
+        stack, seen = [node.inputs[1]], set[Node]()
+        while stack:
+            one = stack.pop()
+            if one.op.name == "attention":
+                return False
+            if one not in seen and one.op.family != "leaf":
+                seen.add(one)
+                stack.extend(one.inputs)
+        return True
+    return False

@@ -1,0 +1,134 @@
+"""A draft of an architecture file, whole: what it is drafted from, its text, and what it leaves out.
+
+Knows how the parts of this room fit together; writes no file.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from graphml.authoring.draft.huggingface import HfConfig, read_config
+from graphml.authoring.draft.known_architecture import nearest, traits_known
+from graphml.authoring.draft.standalone import standalone
+from graphml.authoring.draft.traits import Traits, differences
+from graphml.errors import UsageError
+from graphml.loading import discovery
+
+NAMES = {  # transformers' model_type -> GGUF's name, where they differ by more than _ and -
+    "mistral": "llama", "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "phi": "phi2",
+    "gemma3_text": "gemma3", "gpt_neox": "gptneox", "gpt_bigcode": "starcoder", "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek2", "cohere": "command-r", "glm4_moe": "glm4moe", "phimoe": "phimoe",
+    "hunyuan_v1_dense": "hunyuan-dense", "hunyuan_v1_moe": "hunyuan-moe", "minimax_m2": "minimax-m2",
+}  # fmt: skip
+LONGEST = 100  # columns of the draft's comments
+PLAIN_KEYS = {"attention.head_count": 4, "attention.head_count_kv": 2, "attention.key_length": 16}
+
+
+@dataclass(frozen=True)
+class Draft:
+    """name: the file's, without .py. left: what has no place in the draft, a line each."""
+
+    name: str
+    text: str
+    like: str
+    left: tuple[str, ...]
+
+
+def draft(name: str, like: str | None = None, config: Path | None = None) -> Draft:
+    """Draft an architecture: after a known one, from a config.json, or a plain decoder."""
+    module = name.replace("-", "_")
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", module) or keyword.iskeyword(module):
+        raise UsageError(
+            f"NAME: wanted letters, digits, - and _, such as GGUF names architectures; got {name!r}"
+        )
+    if config is None:
+        return _after(name, module, like) if like else _plain(name, module)
+    found = read_config(config)
+    called = NAMES.get(found.model_type, found.model_type.replace("_", "-"))
+    preferred = called if called in discovery.architecture_names() else None
+    if like is None:
+        like, apart = nearest(found.traits, preferred)
+    else:
+        samples = traits_known(discovery.architecture(like).name)
+        apart = min((differences(found.traits, one) for one in samples), key=len, default=["everything"])
+    left = [f"{key} = {_short(value)}" for key, value in found.left]
+    if found.traits.latent or found.traits.recurrent:
+        kind = "latent attention" if found.traits.latent else "a recurrent state"
+        left.append(f"{kind}: see {'deepseek2' if found.traits.latent else 'mamba2'} for how it is written")
+    if not apart:
+        return Draft(module, _extension(name, like, found, left, config.name), like, tuple(left))
+    title = (
+        f"{name}: drafted by `graphml new-arch` from {config.name} (model_type {found.model_type or 'none'})."
+    )
+    told = [f"Nearest is {like}, which differs in: {', '.join(apart)}."]
+    traits = replace(found.traits, latent=False, recurrent=False)
+    gate = f"the feed-forward has {'a' if traits.gated else 'no'} gate: config.json does not tell"
+    notes = _notes(told, left, [gate, *found.notes])
+    return Draft(
+        module,
+        standalone(_safe(title), notes, traits, found.keys, found.tied, found.biases),
+        like,
+        tuple(left),
+    )
+
+
+def _after(name: str, module: str, like: str) -> Draft:
+    known = discovery.architecture(like)
+    return Draft(
+        module,
+        _like(f"{name}: {known.name} under another name, drafted by `graphml new-arch`.", [], like),
+        like,
+        (),
+    )
+
+
+def _plain(name: str, module: str) -> Draft:
+    title = f"{name}: a plain decoder, drafted by `graphml new-arch`."
+    return Draft(module, standalone(title, [], Traits(), PLAIN_KEYS, False, False), "llama", ())
+
+
+def _extension(name: str, like: str, found: HfConfig, left: Sequence[str], source: str) -> str:
+    keys = [f"    {key} = {_short(value)}" for key, value in found.keys.items()]
+    title = f"{name}: {like} with other sizes, drafted by `graphml new-arch` from {source}."
+    return _like(
+        title, [*_notes([], left, found.notes), "What config.json says, under GGUF's keys:", *keys], like
+    )
+
+
+def _like(title: str, notes: Sequence[str], like: str) -> str:
+    """A file that takes all from another; what differs is to be written in place of an import."""
+    module = f"graphml_models.{like.replace('-', '_').replace('.', '_')}"
+    how = "What differs is written here in place of one of these imports; docs/architectures.md shows how."
+    doc = ['"""' + _safe(title), "", *map(_safe, notes), *([""] if notes else []), how, '"""']
+    lines = [f"from {module} import {one} as {one}" for one in ("Config", "build", "sample")]
+    return "\n".join([*doc, "", *lines]) + "\n"
+
+
+def _notes(told: Sequence[str], left: Sequence[str], assumed: Sequence[str]) -> list[str]:
+    lines = [*told]
+    for head, items in (
+        ("Assumed, to be checked:", assumed),
+        ("In config.json and not in this draft:", left),
+    ):
+        if items:
+            lines += (
+                ["", head, *[f"- {one}" for one in items]]
+                if lines
+                else [head, *[f"- {one}" for one in items]]
+            )
+    return [_safe(line) for line in lines]
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST - 40 else text[: LONGEST - 43] + "..."
+
+
+def _safe(line: str) -> str:
+    """A line that cannot end the docstring it stands in."""
+    kept = line.replace("\\", "/").replace('"""', "'''")
+    return "".join(one if one.isprintable() else "?" for one in kept)[:LONGEST]

@@ -1,0 +1,101 @@
+"""Mistakes of attention: its scale, window, cap, sinks and distance penalty, and a norm that is forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from graphml.authoring.mistakes.edit import Mistake, Model, Try, attribute_tries, changed, leaf
+from graphml.inspect.layers import layer_of
+from graphml.ir.builder import complete, infer_type
+from graphml.ir.node import Node
+from graphml.ir.op import number
+from graphml.ir.shape import bound
+
+
+def _scale(model: Model) -> Iterator[Try]:
+    wanted: list[float | None] = [model.number("attention.scale")]
+    for node in model.nodes("attention"):
+        head, heads = bound(node.inputs[0].shape[2]), bound(node.inputs[0].shape[1])
+        wanted += [head**-0.5, 1.0, (model.n_embd / heads) ** -0.5, bound(node.shape[2]) ** -0.5]
+        wanted += [1 / head, model.n_embd**-0.5, head**0.5]
+    found = model.candidates(model.values("attention", "scale"), *wanted)
+    yield from attribute_tries(model, "attention", "scale", found)
+
+
+def _windowed(node: Node, window: Callable[[int], int]) -> Node | None:
+    layer = layer_of(node.name)
+    if node.op.name != "attention" or layer is None:
+        return None
+    return changed(node, window=window(layer))
+
+
+def _off_by_one(model: Model) -> Iterator[Try]:
+    for by in (1, -1):
+
+        def change(node: Node, by: int = by) -> Node | None:
+            now = int(number(node.attributes, "window")) if node.op.name == "attention" else 0
+            return _windowed(node, lambda layer: now + by) if now > max(0, -by) else None
+
+        told = ", ".join(f"{one:g}" for one in sorted(model.values("attention", "window")) if one)
+        if told:
+            yield Try(f"window {told} -> {by:+d} token", change)
+
+
+def _window(model: Model) -> Iterator[Try]:
+    """The window in all layers, in none, or in the usual patterns."""
+    told = model.number("attention.sliding_window")
+    used = {int(one) for one in model.values("attention", "window") if one}
+    for size in sorted({*used, *([int(told)] if told else [])}):
+
+        def everywhere(node: Node, size: int = size) -> Node | None:
+            return _windowed(node, lambda layer: size)
+
+        yield Try(f"window {size} in every layer", everywhere)
+        for period in (2, 3, 4, 5, 6, 8):
+            for first in (period - 1, 0):
+
+                def change(
+                    node: Node, size: int = size, period: int = period, first: int = first
+                ) -> Node | None:
+                    return _windowed(node, lambda layer: 0 if layer % period == first else size)
+
+                which = "first" if first == 0 else "last"
+                yield Try(f"window {size} in all but the {which} of {period} layers", change)
+    if used:
+        yield Try("no window", lambda node: _windowed(node, lambda layer: 0))
+
+
+def _softcap(model: Model) -> Iterator[Try]:
+    wanted = (model.number("attn_logit_softcapping"), 50.0, 30.0, 0.0)
+    found = model.candidates(model.values("attention", "softcap"), *wanted)
+    yield from attribute_tries(model, "attention", "softcap", found)
+
+
+def _alibi(model: Model) -> Iterator[Try]:
+    wanted = (model.number("attention.max_alibi_bias"), 8.0, 0.0)
+    found = model.candidates(model.values("attention", "max_bias"), *wanted)
+    yield from attribute_tries(model, "attention", "max_bias", found)
+
+
+def _sinks(model: Model) -> Iterator[Try]:
+    def change(node: Node) -> Node | None:
+        name = f"blk.{layer_of(node.name)}.attn_sinks.weight"
+        if node.op.name != "attention" or len(node.inputs) > 6 or name not in model.tensors:
+            return None
+        inputs = (*node.inputs, leaf(model, name))
+        full = complete(node.op, node.attributes)
+        kind = infer_type(node.op, [one.type for one in inputs], full)
+        return Node(node.op, inputs, kind, node.name, full, node.source)
+
+    if any(name.endswith("attn_sinks.weight") for name in model.unused):
+        yield Try("no sinks -> the file's attn_sinks", change)
+
+
+MISTAKES = (
+    Mistake("attention-sinks-forgotten", "attention has sinks", _sinks),
+    Mistake("attention-scale", "scores are scaled otherwise", _scale),
+    Mistake("window-off-by-one", "the window is a token longer or shorter", _off_by_one),
+    Mistake("window", "other layers see a window", _window),
+    Mistake("attention-softcap", "scores are capped otherwise", _softcap),
+    Mistake("alibi", "scores are penalised by distance (ALiBi), or are not", _alibi),
+)

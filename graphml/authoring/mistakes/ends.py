@@ -1,0 +1,90 @@
+"""Mistakes at both ends of a model and in its residual stream: factors and caps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphml.authoring.mistakes.edit import Mistake, Model, Try, changed, embeds, made, tensor_of
+from graphml.inspect.layers import layer_of
+from graphml.ir.node import Node
+from graphml.ir.ops import elementwise
+
+
+def _embedding(model: Model) -> Iterator[Try]:
+    wanted = (model.number("embedding_scale"), model.n_embd**0.5, model.number("embedding_multiplier"))
+    scaled = [node for node in model.nodes("scale") if embeds(node.inputs[0])]
+    now = {float(node.attributes["factor"]) for node in scaled}  # type: ignore[arg-type]
+    for factor in model.candidates(now or {1.0}, *wanted, 1.0):
+
+        def change(node: Node, factor: float = factor) -> Node | None:
+            if scaled:
+                ours = node.op.name == "scale" and embeds(node.inputs[0])
+                return changed(node, factor=factor) if ours else None
+            return made(elementwise.scale, node, like=node, factor=factor) if embeds(node) else None
+
+        told = ", ".join(f"{one:g}" for one in now) or "1"
+        yield Try(f"embedding times {told} -> times {factor:g}", change)
+
+
+def _logits(model: Model) -> str:
+    return next((node.name for name, node in model.graph.outputs.items() if name == "logits"), "")
+
+
+def _softcap(model: Model) -> Iterator[Try]:
+    last, told = _logits(model), model.number("final_logit_softcapping")
+    capped = [node for node in model.nodes("scale") if node.name == last and node.inputs[0].op.name == "tanh"]
+    if capped:
+        yield Try("logits capped -> not capped", lambda node: _uncapped(node) if node.name == last else None)
+    for cap in model.candidates({float(node.attributes["factor"]) for node in capped}, told, 30.0, 50.0):  # type: ignore[arg-type]
+
+        def change(node: Node, cap: float = cap) -> Node | None:
+            if node.name != last:
+                return None
+            small = made(elementwise.scale, _uncapped(node) or node, like=node, factor=1 / cap)
+            return made(elementwise.scale, made(elementwise.tanh, small, like=node), like=node, factor=cap)
+
+        if cap:
+            yield Try(f"cap of logits {'another' if capped else 'none'} -> {cap:g}", change)
+
+
+def _uncapped(node: Node) -> Node | None:
+    """What a cap was laid on; None if there is none."""
+    if node.op.name != "scale" or node.inputs[0].op.name != "tanh":
+        return None
+    small = node.inputs[0].inputs[0]
+    return small.inputs[0] if small.op.name == "scale" else small
+
+
+def _logit_scale(model: Model) -> Iterator[Try]:
+    last, told = _logits(model), model.number("logit_scale")
+    for factor in [told, 1 / told] if told and told != 1.0 else []:
+
+        def change(node: Node, factor: float = factor) -> Node | None:
+            return made(elementwise.scale, node, like=node, factor=factor) if node.name == last else None
+
+        yield Try(f"logits -> times {factor:g}", change)
+
+
+def _residual(model: Model) -> Iterator[Try]:
+    told = model.number("residual_scale")
+    if not told or told == 1.0:
+        return
+
+    def change(node: Node) -> Node | None:
+        stream = (
+            node.op.name == "add" and layer_of(node.name) is not None and tensor_of(node.inputs[1]) is None
+        )
+        if not stream or node.inputs[1].op.name == "scale":
+            return None
+        part = made(elementwise.scale, node.inputs[1], like=node, factor=told)
+        return made(node.op, node.inputs[0], part, like=node)
+
+    yield Try(f"what is added to the residual stream -> times {told:g}", change)
+
+
+MISTAKES = (
+    Mistake("embedding-scale", "the embedding is scaled otherwise", _embedding),
+    Mistake("residual-scale-forgotten", "what is added to the residual stream has a factor", _residual),
+    Mistake("logit-softcap", "logits are capped otherwise", _softcap),
+    Mistake("logit-scale-forgotten", "logits have a factor", _logit_scale),
+)

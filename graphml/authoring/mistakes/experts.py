@@ -1,0 +1,117 @@
+"""Mistakes of experts: how scores become weights, and the shared expert."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphml.authoring.mistakes.edit import Mistake, Model, Try, leaf, made, tensor_of
+from graphml.inspect.layers import layer_of
+from graphml.ir.node import Node
+from graphml.ir.ops import elementwise, linear, reduce
+
+SMALLEST = 6.103515625e-5  # what ggml holds sums of weights above
+
+
+def _is_sum(node: Node) -> bool:
+    held = node.inputs[0] if node.op.name == "clamp" else node
+    return held.op.name == "sum_rows"
+
+
+def _normalised(model: Model) -> Iterator[Try]:
+    def without(node: Node) -> Node | None:
+        ours = node.op.name == "div" and len(node.shape) == 2 and _is_sum(node.inputs[1])
+        return node.inputs[0] if ours else None
+
+    def with_sum(node: Node) -> Node | None:
+        if node.op.name != "gather":
+            return None
+        total = made(reduce.sum_rows, node, like=node)
+        held = made(elementwise.clamp, total, like=node, low=SMALLEST)
+        return made(elementwise.div, node, held, like=node)
+
+    if model.nodes("gather"):
+        if any(len(node.shape) == 2 for node in model.nodes("div")):
+            yield Try("weights of a token's experts over their sum -> as they are", without)
+        else:
+            yield Try("weights of a token's experts as they are -> over their sum", with_sum)
+
+
+def _gating(model: Model) -> Iterator[Try]:
+    """Scores by softmax over all, by sigmoid, or by softmax over the chosen."""
+    routed = {node.inputs[0].name for node in model.nodes("top_k", "gather", "best_groups")} | {
+        node.inputs[0].name for node in model.nodes("add") if node.inputs[0].op.name in ("softmax", "sigmoid")
+    }
+    for now, other in ((reduce.softmax, elementwise.sigmoid), (elementwise.sigmoid, reduce.softmax)):
+
+        def change(node: Node, now=now, other=other) -> Node | None:  # type: ignore[no-untyped-def]
+            if node.op is not now or node.name not in routed:
+                return None
+            return made(other, node.inputs[0], like=node)
+
+        yield Try(f"{now.name} of the router's scores -> {other.name}", change)
+
+    def chosen(node: Node) -> Node | None:
+        if node.op.name != "gather" or node.inputs[0].op.name not in ("softmax", "sigmoid"):
+            return None
+        plain = made(node.op, node.inputs[0].inputs[0], node.inputs[1], like=node)
+        return made(reduce.softmax, plain, like=node)
+
+    yield Try("weights by scores over all experts -> softmax over the chosen", chosen)
+
+
+def _scale(model: Model) -> Iterator[Try]:
+    factor = model.number("expert_weights_scale")
+    if not factor or factor == 1.0 or not model.nodes("gather"):
+        return
+
+    def change(node: Node) -> Node | None:
+        last = node.op.name == "reshape" and len(node.shape) == 3 and node.shape[-1] == 1
+        weights = last and node.inputs[0].op.name in ("div", "gather", "softmax")
+        return made(elementwise.scale, node, like=node, factor=factor) if weights else None
+
+    yield Try(f"weights of experts -> times {factor:g}", change)
+
+
+def _shared(model: Model) -> Iterator[Try]:
+    """The shared expert added to what the chosen ones give."""
+    unused = {name for name in model.unused if "_shexp.weight" in name}
+    if not unused:
+        return
+    last = {layer: node.name for node in model.nodes("add") if (layer := layer_of(node.name)) is not None}
+
+    def change(node: Node) -> Node | None:
+        layer = layer_of(node.name)
+        if layer is None or node.name != last.get(layer):
+            return None
+        x = _routed(node, f"blk.{layer}.ffn_gate_inp.weight")
+        names = [f"blk.{layer}.ffn_{part}_shexp.weight" for part in ("gate", "up", "down")]
+        if x is None or not unused.issuperset(names):
+            return None
+        gate, up = (made(linear.mul_mat, leaf(model, name), x, like=node) for name in names[:2])
+        h = made(elementwise.mul, made(elementwise.silu, gate, like=node), up, like=node)
+        return made(
+            elementwise.add, node, made(linear.mul_mat, leaf(model, names[2]), h, like=node), like=node
+        )
+
+    yield Try("chosen experts alone -> and the shared one", change)
+
+
+def _routed(node: Node, router: str) -> Node | None:
+    """What the router reads, on the way to a node."""
+    seen, stack = {node}, [node]
+    while stack:
+        one = stack.pop()
+        if one.op.name == "mul_mat" and tensor_of(one.inputs[0]) == router:
+            return one.inputs[1]
+        fresh = [source for source in one.inputs if source not in seen]
+        seen.update(fresh)
+        stack.extend(fresh)
+    return None
+
+
+MISTAKES = (
+    Mistake("shared-expert-forgotten", "an expert that all tokens share is left out", _shared),
+    Mistake("expert-weights-sum", "weights of a token's experts sum to 1, or do not", _normalised),
+    Mistake("expert-gating", "scores of experts become weights otherwise", _gating),
+    Mistake("expert-scale-forgotten", "weights of experts have a factor", _scale),
+)

@@ -1,0 +1,148 @@
+"""Mistakes of the feed-forward: its gate, its activation, and what it starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphml.authoring.mistakes.edit import Mistake, Model, Try, made, nth_of_layers
+from graphml.inspect.layers import layer_of
+from graphml.ir.graph import Graph
+from graphml.ir.node import Node
+from graphml.ir.op import Op
+from graphml.ir.ops import elementwise
+
+ACTIVATIONS: dict[str, Op] = {
+    op.name: op
+    for op in (elementwise.silu, elementwise.gelu, elementwise.gelu_erf, elementwise.gelu_quick,
+               elementwise.relu, elementwise.sigmoid, elementwise.tanh)
+}  # fmt: skip
+
+
+def activations_of(graph: Graph) -> set[str]:
+    """Names of the activations of layers: none of those that norms, caps or routers have."""
+    users = graph.users()
+    return {
+        node.name for node in graph.nodes
+        if node.op.name in ACTIVATIONS and layer_of(node.name) is not None
+        and not any(user.op.name in ("add", "top_k", "gather", "scale") for user in users[node])
+    }  # fmt: skip
+
+
+def _swapped(model: Model) -> Iterator[Try]:
+    inside = activations_of(model.graph)
+    several = nth_of_layers(node for node in model.graph.nodes if node.name in inside)
+    groups = [("", inside)] if inside else []
+    groups += [(f" ({number} of a layer)", names) for number, names in several.items() if len(several) > 1]
+    for which, names in groups:
+
+        def change(node: Node, names: set[str] = names) -> Node | None:
+            if node.op.name != "mul":
+                return None
+            for gate, up in (node.inputs, node.inputs[::-1]):
+                if gate.op.name in ACTIVATIONS and gate.name in names and gate.inputs[0].shape == up.shape:
+                    return made(node.op, made(gate.op, up, like=gate), gate.inputs[0], like=node)
+            return None
+
+        yield Try(f"act(gate) * up -> gate * act(up){which}", change)
+
+
+def _activation(model: Model) -> Iterator[Try]:
+    inside = activations_of(model.graph)
+    squared = {node.inputs[0].name for node in model.nodes("sqr") if node.inputs[0].op.name == "relu"}
+    used = sorted({node.op.name for node in model.graph.nodes if node.name in inside})
+    for now in used:
+        for name, op in ACTIVATIONS.items():
+
+            def change(node: Node, now: str = now, op: Op = op) -> Node | None:
+                if node.op.name != now or node.name not in inside:
+                    return None
+                return made(op, node.inputs[0], like=node)
+
+            if name != now:
+                yield Try(f"{now} -> {name}", change)
+
+        def square(node: Node, now: str = now) -> Node | None:
+            if node.op.name != now or node.name not in inside:
+                return None
+            return made(elementwise.sqr, made(elementwise.relu, node.inputs[0], like=node), like=node)
+
+        yield Try(f"{now} -> relu squared", square)
+
+    def unsquared(node: Node) -> Node | None:
+        return node.inputs[0] if node.op.name == "sqr" and node.inputs[0].name in squared else None
+
+    if squared:
+        yield Try("relu squared -> relu", unsquared)
+
+
+def _parallel(model: Model) -> Iterator[Try]:
+    """The second norm of a layer reads what the first reads, or what attention was added to."""
+    first: dict[int, str] = {}
+    second: dict[int, str] = {}
+    for node in model.graph.nodes:
+        layer = layer_of(node.name)
+        if layer is None or node.op.name not in ("rms_norm", "layer_norm"):
+            continue
+        if layer not in first:
+            first[layer] = node.inputs[0].name
+        elif node.inputs[0].op.name == "add" and layer_of(node.inputs[0].name) == layer:
+            second.setdefault(layer, node.name)
+
+    def parallel(node: Node) -> Node | None:
+        """To the residual before attention: in the last layer the rows that are wanted of it."""
+        if node.name not in second.values() or node.op.name not in ("rms_norm", "layer_norm"):
+            return None
+        before = node.inputs[0].inputs[0] if node.inputs[0].op.name == "add" else None
+        return None if before is None else made(node.op, before, like=node, **node.attributes)
+
+    if second:
+        yield Try("feed-forward behind attention -> beside it, of the same input", parallel)
+
+    ends = {layer: node for node in model.graph.nodes
+            if (layer := layer_of(node.name)) is not None and node.op.name == "add"}  # fmt: skip
+    if not second and ends:
+        yield Try("feed-forward beside attention -> behind it", _sequential)
+
+
+def _sequential(node: Node) -> Node | None:
+    """add(add(x, attention), ffn(norm(x))): the feed-forward anew, of a norm of the inner sum."""
+    if node.op.name != "add" or node.inputs[0].op.name != "add":
+        return None
+    inner, ffn = node.inputs
+    norms = [one for one in _between(ffn, inner.inputs[0]) if one.op.name in ("rms_norm", "layer_norm")]
+    if not norms:
+        return None
+    again = {norms[0].inputs[0]: inner}
+    return made(node.op, inner, _rebuilt(ffn, again), like=node)
+
+
+def _between(node: Node, start: Node) -> list[Node]:
+    """What node is made of, back to `start`, attention left aside."""
+    found: dict[Node, None] = {}
+    stack = [node]
+    while stack:
+        one = stack.pop()
+        if one in found or one.op.family == "leaf" or one.op.name == "attention":
+            continue
+        found[one] = None
+        stack.extend(source for source in one.inputs if source is not start)
+    return list(found)
+
+
+def _rebuilt(node: Node, new: dict[Node, Node]) -> Node:
+    """The node, made of other nodes where `new` says so."""
+    if node in new or not node.inputs:
+        return new.get(node, node)
+    inputs = tuple(_rebuilt(source, new) for source in node.inputs)
+    same = inputs == node.inputs
+    new[node] = (
+        node if same else Node(node.op, inputs, node.type, f"{node.name}.tried", node.attributes, node.source)
+    )
+    return new[node]
+
+
+MISTAKES = (
+    Mistake("gate-up-swapped", "gate and up are taken for each other", _swapped),
+    Mistake("activation", "the feed-forward has another activation", _activation),
+    Mistake("parallel-residual", "attention and feed-forward stand side by side, or do not", _parallel),
+)

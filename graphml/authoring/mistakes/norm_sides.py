@@ -1,0 +1,116 @@
+"""Mistakes about what a product reads: the value before its norm or behind it, a norm on the other side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphml.authoring.mistakes.edit import Mistake, Model, Places, Try, made, stem, tensor_of
+from graphml.authoring.mistakes.norms import like_others, normed
+from graphml.authoring.mistakes.residual import norm_ends, normed_of
+from graphml.inspect.layers import layer_of
+from graphml.ir.node import Node
+from graphml.ir.shape import bound
+
+PRODUCTS = ("mul_mat", "mul_mat_id")
+# Norms before a block, and how the names of the products begin that read them.
+BLOCKS = {
+    "attn_norm": ("attn_q", "attn_k", "attn_v", "attn_qkv"),
+    "ffn_norm": ("ffn_",),
+    "attn_norm_2": ("ffn_",),
+}
+INSIDE = ("ffn_down",)  # products that read what the block itself makes
+
+
+def _product(node: Node) -> str:
+    """The stem of a product's tensor, "" for what is none."""
+    name = tensor_of(node.inputs[0]) if node.op.name in PRODUCTS else None
+    return "" if name is None else stem(name)
+
+
+def _with_input(node: Node, x: Node) -> Node:
+    return made(node.op, node.inputs[0], x, *node.inputs[2:], like=node, **node.attributes)
+
+
+def _forgotten(model: Model) -> Iterator[Try]:
+    """The norm that a block begins with, which goes unused, before the products that read the stream."""
+    like = like_others(model)
+    stems = {stem(name) for name in model.unused if name.endswith(".weight")}
+    for wanted, begins in BLOCKS.items():
+        if like is None or wanted not in stems:
+            continue
+
+        def change(
+            node: Node, wanted: str = wanted, begins: tuple[str, ...] = begins, like: Node = like
+        ) -> Node | None:
+            name = f"blk.{layer_of(node.name)}.{wanted}.weight"
+            product = _product(node)
+            if not product.startswith(begins) or product.startswith(INSIDE) or name not in model.unused:
+                return None
+            x = node.inputs[1]
+            fits = len(x.shape) == 2 and bound(x.shape[1]) == model.n_embd
+            return _with_input(node, normed(model, x, name, like)) if fits else None
+
+        yield Try(f"no norm -> {wanted}", change)
+
+
+def _other_input(model: Model) -> Iterator[Try]:
+    """Products that read a value whose norm their layer has, and those that read the norm."""
+    behind: dict[str, Node] = {}
+    for node in norm_ends(model.graph):
+        x = normed_of(node)
+        if x is not None and layer_of(node.name) is not None:
+            behind[x.name] = node
+    stems = dict.fromkeys(product for node in model.graph.nodes if (product := _product(node)))
+    groups: list[tuple[str, ...]] = [(one,) for one in stems]
+    groups += [tuple(one for one in stems if one.endswith(end)) for end in ("_shexp", "_exps")]
+    groups += [tuple(one for one in stems if one in ("ffn_gate", "ffn_up"))]
+    for group in dict.fromkeys(group for group in groups if group):
+
+        def later(node: Node, group: tuple[str, ...] = group) -> Node | None:
+            norm = behind.get(node.inputs[1].name) if _product(node) in group else None
+            return None if norm is None else _with_input(node, _renormed(norm, node.inputs[1], node))
+
+        def earlier(node: Node, group: tuple[str, ...] = group) -> Node | None:
+            x = normed_of(node.inputs[1]) if _product(node) in group else None
+            return None if x is None else _with_input(node, x)
+
+        yield Try(f"{', '.join(group)}: of a value -> of its norm", later)
+        yield Try(f"{', '.join(group)}: of a norm -> of the value before it", earlier)
+
+
+def _moved(model: Model) -> Iterator[Try]:
+    """A norm before a square product -> behind it, and the other way round."""
+    places = Places.of(model.graph)
+    ends = {node.name for node in norm_ends(model.graph)}
+
+    def behind(node: Node) -> Node | None:
+        if places.stem(node) is None or node.op.name != "mul_mat":
+            return None
+        norm = node.inputs[1]
+        x = normed_of(norm)
+        if x is None or x.type != node.type:
+            return None
+        return _renormed(norm, _with_input(node, x), node)
+
+    def before(node: Node) -> Node | None:
+        x = normed_of(node) if node.name in ends else None
+        if x is None or x.op.name != "mul_mat" or x.inputs[1].type != x.type:
+            return None
+        return _with_input(x, _renormed(node, x.inputs[1], x))
+
+    yield Try("norm, then the product -> the product, then the norm", behind)
+    yield Try("the product, then its norm -> the norm first", before)
+
+
+def _renormed(norm: Node, x: Node, like: Node) -> Node:
+    """The norm, with its weight and bias, of another value."""
+    if norm.op.name in ("mul", "add"):
+        return made(norm.op, _renormed(norm.inputs[0], x, like), norm.inputs[1], like=like)
+    return made(norm.op, x, like=like, **norm.attributes)
+
+
+MISTAKES = (
+    Mistake("block-norm-forgotten", "attention or feed-forward begins with a norm of the file", _forgotten),
+    Mistake("norm-on-other-side", "a norm stands on the other side of a product", _moved),
+    Mistake("input-before-norm", "a product reads a value before its norm, or behind it", _other_input),
+)

@@ -1,0 +1,171 @@
+"""Mistakes of the residual stream and of norms in it: what is added to what, and norms that are too many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphml.authoring.mistakes.edit import (
+    Mistake,
+    Model,
+    Places,
+    Try,
+    computed,
+    made,
+    nth_of_layers,
+    stem,
+    tensor_of,
+)
+from graphml.inspect.layers import layer_of
+from graphml.ir.graph import Graph
+from graphml.ir.node import Node
+from graphml.ir.ops import elementwise
+from graphml.ir.shape import bound
+
+NORMS = ("rms_norm", "layer_norm")
+
+
+def normed_of(node: Node) -> Node | None:
+    """What a norm with its weight and bias, as far as it has them, was made of; None for anything else."""
+    if node.op.name == "add" and len(node.inputs[1].shape) == 1:
+        node = node.inputs[0]
+    if node.op.name == "mul" and len(node.inputs[1].shape) == 1:
+        node = node.inputs[0]
+    return node.inputs[0] if node.op.name in NORMS else None
+
+
+def norm_ends(graph: Graph) -> list[Node]:
+    """The last node of each norm, with its weight and bias."""
+    readers = graph.users()
+    return [
+        node
+        for node in graph.nodes
+        if (x := normed_of(node)) is not None
+        and not any(normed_of(one) is x for one in readers[node] if one.inputs[0] is node)
+    ]
+
+
+def _before_norm(model: Model) -> Iterator[Try]:
+    """add(norm(x), f(norm(x))) -> add(x, f(norm(x))), and the other way round: all, then each in a layer."""
+    for says, other in (
+        ("the normed value -> the one before its norm", _plain),
+        ("the value before the norm -> the normed one", _normed),
+    ):
+        places: dict[int | None, list[str]] = {}
+        for node in model.nodes("add"):
+            if len(node.inputs[1].shape) == 2 and other(node) is not None:
+                places.setdefault(layer_of(node.name), []).append(node.name)
+        most = max(map(len, places.values()), default=0)
+        for i in range(-1 if most > 1 else 0, most):
+            chosen = {name for names in places.values() for name in (names if i < 0 else names[i : i + 1])}
+
+            def change(node: Node, other=other, chosen: set[str] = chosen) -> Node | None:  # type: ignore[no-untyped-def]
+                inputs = other(node) if node.name in chosen else None
+                return None if inputs is None else made(node.op, *inputs, like=node)
+
+            which = f" (sum {i + 1} of a layer)" if i >= 0 and most > 1 else ""
+            yield Try(f"what is added to: {says}{which}", change)
+
+
+def _plain(node: Node) -> tuple[Node, Node] | None:
+    """The operands of a sum with a value as it was before its norm."""
+    for i in (0, 1):
+        x = normed_of(node.inputs[i])
+        if x is not None and node.inputs[i] in _sources(node.inputs[1 - i]):
+            return (x, node.inputs[1]) if i == 0 else (node.inputs[0], x)
+    return None
+
+
+def _normed(node: Node) -> tuple[Node, Node] | None:
+    """The operands of a sum with a value as it is behind the norm that the other is made of."""
+    for i in (0, 1):
+        norm = _norm_between(node.inputs[1 - i], node.inputs[i])
+        if norm is not None:
+            return (norm, node.inputs[1]) if i == 0 else (node.inputs[0], norm)
+    return None
+
+
+def _sources(node: Node) -> list[Node]:
+    """All that a node is made of in its layer and what that reads."""
+    layer = layer_of(node.name)
+    found: dict[Node, None] = {}
+    stack = [node]
+    while stack:
+        one = stack.pop()
+        if one in found or one.op.family == "leaf":
+            continue
+        found[one] = None
+        if layer_of(one.name) == layer:
+            stack.extend(one.inputs)
+    return list(found)
+
+
+def _norm_between(node: Node, x: Node) -> Node | None:
+    """The last node of the norm of x that a node is made of."""
+    found = [one for one in _sources(node) if one.op.name in ("mul", "add") and normed_of(one) is x]
+    return found[-1] if found and len(x.shape) == 2 else None
+
+
+def _forgotten(model: Model) -> Iterator[Try]:
+    """The stream added to what a block makes of its norm."""
+    places = Places.of(model.graph)
+    for wanted in ("attn_output", "ffn_down"):
+
+        def change(node: Node, wanted: str = wanted) -> Node | None:
+            if places.stem(node) != wanted or layer_of(node.name) is None:
+                return None
+            for one in _sources(node):
+                x = normed_of(one) if len(one.shape) == 2 else None
+                if x is not None and bound(x.shape[1]) == model.n_embd and x.type == node.type:
+                    return made(elementwise.add, x, node, like=node)
+            return None
+
+        yield Try(f"{wanted} alone -> added to the residual stream", change)
+
+
+def _superfluous(model: Model) -> Iterator[Try]:
+    """Each norm, known by its weight and which of its uses it is, left out."""
+    groups: dict[str, set[str]] = {}
+    uses: dict[tuple[int | None, str], int] = {}
+    for node in norm_ends(model.graph):
+        told = _weight_of(node)
+        key = layer_of(node.name), told
+        uses[key] = uses.get(key, 0) + 1
+        groups.setdefault(f"{told}, use {uses[key]}", set()).add(node.name)
+    for told, names in groups.items():
+
+        def change(node: Node, names: set[str] = names) -> Node | None:
+            x = normed_of(node) if node.name in names else None
+            return None if x is None else computed("kept", lambda values: values, x, like=node)
+
+        yield Try(f"{told} -> no norm", change)
+
+
+def _weight_of(node: Node) -> str:
+    for one in (node.inputs[0], node):
+        name = tensor_of(one.inputs[1]) if one.op.name == "mul" else None
+        if name is not None:
+            return stem(name)
+    return "a norm without weight"
+
+
+def _sums(model: Model) -> Iterator[Try]:
+    """One of the sums of each layer without what is added."""
+    sums = [node for node in model.nodes("add") if len(node.inputs[1].shape) == 2]
+    for number, names in nth_of_layers(sums).items():
+        for i in (0, 1):
+
+            def change(node: Node, names: set[str] = names, i: int = i) -> Node | None:
+                if node.name not in names:
+                    return None
+                return computed("kept", lambda values: values, node.inputs[i], like=node)
+
+            yield Try(f"sum {number} of a layer -> its {'first' if i == 0 else 'second'} part alone", change)
+
+
+MISTAKES = (
+    Mistake("residual-forgotten", "what a block makes is added to the residual stream", _forgotten),
+    Mistake("residual-of-normed", "what a block makes is added to the stream before its norm, or behind it",
+            _before_norm),
+    Mistake("sum-superfluous", "something is not added", _sums),
+    Mistake("norm-superfluous", "there is no norm", _superfluous),
+)  # fmt: skip

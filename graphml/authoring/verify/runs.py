@@ -1,0 +1,179 @@
+"""Runs of a graph as it was built, in NumPy, and the places in it that other programs know too.
+
+Values that runs have in common are computed once: an edited graph shares its nodes with the one it came from.
+Knows graphs and an open model; nothing of what is wanted of the values.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from graphml.authoring.mistakes.edit import Places, product_of, tensor_of
+from graphml.authoring.verify.record import Record
+from graphml.errors import UsageError
+from graphml.inspect.layers import layer_of
+from graphml.ir.graph import Graph
+from graphml.ir.interpreter import evaluate
+from graphml.ir.node import Node
+from graphml.ir.op import Array
+from graphml.ir.shape import resolve
+from graphml.loading.architecture import EMBEDDING
+from graphml.runtime.executor import BLOCK_SIZE, Executor
+from graphml.runtime.paged_cache import PagedCache
+
+KEPT_BYTES = 4 << 30  # of values that later runs may need again
+
+
+def points(graph: Graph) -> dict[str, str]:
+    """Names of places (see `record`) -> names of nodes, in the order of the graph."""
+    found = {f"stream.{layer}": name for layer, name in _stream(graph).items()}
+    ends = {node: name for name, node in Places.of(graph).last.items()}
+    for node in graph.nodes:
+        name = product_of(node)
+        if node.op.name == "mul_mat" and name is not None and len(node.shape) == 2:
+            stem = name.rpartition(".")[0]
+            found.setdefault(f"{stem}.in", node.inputs[1].name)
+        if node.name in ends and len(node.shape) == 2:
+            found[f"{ends[node.name].rpartition('.')[0]}.out"] = node.name
+    place = {node.name: i for i, node in enumerate(graph.nodes)}
+    return dict(sorted(found.items(), key=lambda item: place[item[1]]))
+
+
+def _stream(graph: Graph) -> dict[int, str]:
+    """Layer -> the node of the residual stream that it starts from; one more for what the last leaves.
+
+    That is the last value of a row for each token that others than its own layer read.
+    """
+    widths = {node.shape[-1] for node in graph.nodes
+              if node.op.name == "get_rows" and tensor_of(node.inputs[0]) == "token_embd.weight"}  # fmt: skip
+    found: dict[int, str] = {}
+    for node in graph.nodes:
+        layer = layer_of(node.name)
+        for source in node.inputs:
+            before = layer_of(source.name)
+            rows = len(source.shape) == 2 and source.shape[-1] in widths and source.op.family != "leaf"
+            if not rows or before == layer or source.op.name == "dequantize":
+                continue
+            if before is not None:
+                found[before + 1] = source.name
+            elif layer == 0:
+                found[0] = source.name
+    return found
+
+
+class Runs:
+    """The tokens of a record run by a model: all in one step, logits of every one."""
+
+    def __init__(self, executor: Executor, ids: tuple[int, ...]) -> None:
+        embedding = executor.file.tensors.get(EMBEDDING)
+        count, n_vocab = len(ids), embedding.shape[0] if embedding is not None else executor.config.n_vocab
+        wrong = [one for one in ids if not 0 <= one < n_vocab]
+        if wrong:
+            raise UsageError(f"token {wrong[0]}: wanted ids below {n_vocab}, the model's vocabulary")
+        if executor.encodes:
+            raise UsageError(f"{executor.file.path}: wanted a decoder alone; this model has an encoder too")
+        self.ids = ids
+        self.graph = executor.build(count, count)
+        self.unused = sorted(set(executor.file.tensors) - set(self.graph.leaves("weight")))
+        self.places = points(self.graph)  # an edited graph calls its nodes the same
+        if "logits" not in self.graph.outputs:
+            raise UsageError(f"{executor.file.path}: wanted a model that gives logits; this one embeds texts")
+        cache = PagedCache(count, BLOCK_SIZE)
+        positions, cells = cache.append(0, count)
+        self.dims = {"T": count, "O": count, "S": 1, "B": cache.table.shape[1], "C": cache.n_cells}
+        self.inputs: dict[str, Array] = {
+            "tokens": np.asarray(ids, np.int32), "positions": positions, "cells": cells,
+            "sequences": np.zeros(count, np.int32), "wanted": np.arange(count, dtype=np.int32),
+            "block_table": cache.table[:1].astype(np.int32),
+            "lengths": np.array(cache.lengths, np.int32),
+        }  # fmt: skip
+        self.weights = executor.weights
+        self._kept: dict[Node, Array] = {}
+        self._kept_bytes = 0
+        self._given: dict[str, Array] = {}  # the last ones, and values that were kept of what follows them
+        self._behind: dict[Node, Array] = {}
+
+    def values(
+        self, graph: Graph, names: Iterable[str], given: Mapping[str, Array] | None = None, keep: bool = False
+    ) -> dict[str, Array]:
+        """What nodes are, by name; given: what readers of some nodes see in place of what these compute.
+
+        keep: later runs of graphs with the same nodes may need the values again.
+        """
+        seen = {node: given[node.name] for node in graph.nodes if node.name in given} if given else {}
+        changed = _readers(graph, seen)
+        behind = self._known_behind(given) if given else {}
+        by_name = {node.name: node for node in graph.nodes}
+        by_name |= {f"output:{name}": node for name, node in graph.outputs.items()}
+        wanted = {name: by_name[name] for name in names if name in by_name}
+        needed: set[Node] = set()
+        stack = list(wanted.values())
+        while stack:
+            node = stack.pop()
+            if node not in needed and node not in (behind if node in changed else self._kept):
+                needed.add(node)
+                stack.extend(source for source in node.inputs if source not in seen)
+        local: dict[Node, Array] = {}
+        known = ChainMap(local, behind, self._kept)
+        operands = known.new_child(seen)
+        with np.errstate(all="ignore"):  # an edit that is tried may well give NaN
+            for node in graph.nodes:
+                if node in needed:
+                    local[node] = self._value(node, operands)
+                    if keep or (node.op.name == "dequantize" and node not in changed):
+                        self._keep(behind if node in changed else self._kept, node, local[node])
+        return {name: known[node] for name, node in wanted.items()}
+
+    def _known_behind(self, given: Mapping[str, Array]) -> dict[Node, Array]:
+        """The kept values of what follows given ones, as long as these are the same."""
+        if given.keys() != self._given.keys() or any(given[name] is not a for name, a in self._given.items()):
+            self._kept_bytes -= sum(value.nbytes for value in self._behind.values())
+            self._given, self._behind = dict(given), {}
+        return self._behind
+
+    def _value(self, node: Node, known: Mapping[Node, Array]) -> Array:
+        if node.op.name == "weight":
+            return self.weights[node.name]
+        if node.op.name == "input":
+            return self.inputs[node.name]
+        if node.op.name == "state":  # every reading of it begins with zeros, and gets a copy of its own
+            sizes = resolve(node.shape, self.dims)
+            if node.dtype.numpy is None:
+                raise UsageError(f"{node.name}: wanted a cache of f32; got {node.dtype.name}")
+            return np.zeros(sizes, node.dtype.numpy)
+        if node.op.writes is not None:
+            state = node.inputs[node.op.writes]
+            return evaluate(node, {**{one: known[one] for one in node.inputs}, state: known[state].copy()})
+        return evaluate(node, known)
+
+    def _keep(self, among: dict[Node, Array], node: Node, value: Array) -> None:
+        if self._kept_bytes + value.nbytes <= KEPT_BYTES:
+            among[node] = value
+            self._kept_bytes += value.nbytes
+
+    def record(self, by: str) -> Record:
+        """What this model computes at all of its places."""
+        places = self.places
+        found = self.values(self.graph, [*places.values(), "output:logits"], keep=True)
+        values = {
+            place: found[name].astype(np.float32)
+            for place, name in places.items()
+            if _rows(found[name], self)
+        }
+        return Record(by, self.ids, found["output:logits"], values)
+
+
+def _readers(graph: Graph, seen: Mapping[Node, Array]) -> set[Node]:
+    """The nodes that are computed of some, directly or not."""
+    found: set[Node] = set()
+    for node in graph.nodes:
+        if any(source in seen or source in found for source in node.inputs):
+            found.add(node)
+    return found
+
+
+def _rows(array: Array, runs: Runs) -> bool:
+    return array.ndim == 2 and len(array) == len(runs.ids)

@@ -1,0 +1,227 @@
+"""From two programs' values to a verdict: the first wrong part, and the mistake that explains it.
+
+Every edit of the catalogue is tried on the first wrong part; one that makes it agree is kept, and the next
+wrong part is looked at with it. Knows records, runs and the catalogue; nothing of how either side was run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from graphml.authoring.mistakes import CATALOGUE, Mistake, Model, Try, applied
+from graphml.authoring.verify.record import Record
+from graphml.authoring.verify.runs import Runs
+from graphml.authoring.verify.stages import (
+    Logits,
+    Row,
+    Stage,
+    compare_logits,
+    given,
+    own_error,
+    rows,
+    stages,
+    wrong_parts,
+)
+from graphml.errors import GraphmlError
+from graphml.ir.graph import Graph
+from graphml.ir.op import Array
+from graphml.runtime.executor import Executor
+
+MOST_CAUSES = 6  # mistakes of one model that are looked for, one after the other
+MOST_RIVALS = 6  # edits that make the part agree and are then held against each other
+PAIRS_S = 60.0  # for mistakes two at a time, where no single one is enough
+NEARER = 10.0  # by how much an edit must lessen the error to be told as the nearest
+
+Report = Callable[[str, int, int], None]
+_TRIED_WITH = (ArithmeticError, LookupError, ValueError, TypeError, GraphmlError)  # an edit that does not fit
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A mistake that explains the first wrong part, and what undoes it.
+
+    layers: where it was undone; None: everywhere. before, after: the part's NMSE. rivals: names of other
+    mistakes whose edits do as well. enough: whether the part agrees then; else it only comes nearer.
+    """
+
+    mistake: Mistake
+    says: str
+    at: str
+    layers: tuple[int, ...] | None
+    before: float
+    after: float
+    rivals: tuple[str, ...] = ()
+    enough: bool = True
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found. rows: the model as it is; first: its first wrong part; causes: in the order found.
+
+    logits: of the model as it is; mended: with all causes undone, None if there are none. unused: tensors
+    that the model leaves out.
+    """
+
+    rows: list[Row]
+    logits: Logits
+    first: Row | None
+    causes: list[Cause]
+    mended: Logits | None
+    unused: list[str]
+    limit: float
+
+
+def verify(
+    executor: Executor, record: Record, limit: float, progress: Report = lambda what, done, total: None
+) -> Verdict:
+    """Hold an open model against a record; limit: the NMSE that a part may have by itself."""
+    runs = Runs(executor, record.ids)
+    cut = stages(runs.places, record)
+    found, logits = rows(runs, runs.graph, cut, record, limit, keep=True)
+    before = compare_logits(logits, record.logits)
+    first = _first(found, limit)
+    model = Model(runs.graph, executor.file.metadata, executor.file.tensors, runs.unused)
+    search = _Search(runs, model, cut, record, limit, progress)
+    causes, graph = search.causes(found) if first is not None else ([], runs.graph)
+    mended = None
+    if causes:
+        mended = compare_logits(rows(runs, graph, cut, record, limit)[1], record.logits)
+    return Verdict(found, before, first, causes, mended, list(runs.unused), limit)
+
+
+def _first(found: Sequence[Row], limit: float) -> Row | None:
+    return next((row for row in found if row.own > limit), None)
+
+
+def _wrong(found: Sequence[Row], limit: float) -> int:
+    return sum(row.own > limit for row in found)
+
+
+@dataclass
+class _Search:
+    runs: Runs
+    model: Model
+    cut: list[Stage]
+    record: Record
+    limit: float
+    progress: Report
+
+    def causes(self, found: list[Row]) -> tuple[list[Cause], Graph]:
+        """The mistakes, and the graph with what they broke mended."""
+        graph, causes = self.runs.graph, list[Cause]()
+        while len(causes) < MOST_CAUSES:
+            row = _first(found, self.limit)
+            if row is None:
+                break
+            cause, mended = self._one(graph, row, found)
+            if cause is None:
+                break
+            causes.append(cause)
+            if mended is None:
+                break
+            before, graph = _wrong(found, self.limit), mended
+            found = rows(self.runs, graph, self.cut, self.record, self.limit)[0]
+            if _wrong(found, self.limit) >= before:  # what mends one part breaks another
+                break
+        return causes, graph
+
+    def _one(self, graph: Graph, row: Row, found: list[Row]) -> tuple[Cause | None, Graph | None]:
+        """The mistake of one part, and the graph without it."""
+        tries = list(self._tries(graph))
+        rivals: list[tuple[Mistake, Try, float]] = []
+        nearest: tuple[float, Mistake, Try] | None = None
+        self.runs.values(graph, [row.stage.end], self._given(row.stage), keep=True)  # edits change few nodes
+        for i, (mistake, one) in enumerate(tries):
+            self.progress("trying", i, len(tries))
+            left = self._error(graph, one, row.stage)
+            if left <= self.limit and left < row.own / NEARER:
+                rivals.append((mistake, one, left))
+            elif nearest is None or left < nearest[0]:
+                nearest = left, mistake, one
+        self.progress("trying", len(tries), len(tries))
+        if rivals:
+            return self._best(graph, row, rivals)
+        pair = self._pair(graph, row, tries) if row.stage.name == "model" else None
+        if pair is not None:
+            return pair
+        if nearest is not None and nearest[0] < row.own / NEARER:
+            left, mistake, one = nearest
+            return Cause(mistake, one.says, row.stage.name, None, row.own, left, enough=False), None
+        return None, None
+
+    def _tries(self, graph: Graph) -> Iterator[tuple[Mistake, Try]]:
+        unused = sorted(set(self.model.tensors) - set(graph.leaves("weight")))
+        model = replace(self.model, graph=graph, unused=unused)
+        for mistake in CATALOGUE:
+            for one in mistake.tries(model):
+                yield mistake, one
+
+    def _given(self, stage: Stage) -> dict[str, Array]:
+        """The other's value of the node where a stage begins."""
+        return {stage.start: given(self.cut, self.record)[stage.start]} if stage.start else {}
+
+    def _error(self, graph: Graph, one: Try, stage: Stage, layers: Sequence[int] | None = None) -> float:
+        """The part's NMSE with an edit; infinite where it finds nothing to do or does not fit."""
+        try:
+            edited = applied(graph, one.change, layers)
+            if edited is None:
+                return float("inf")
+            start = self._given(stage)
+            got = self.runs.values(edited, [stage.end], start).get(stage.end)
+            return own_error(stage, got, self.record, start.get(stage.start or ""))
+        except _TRIED_WITH:
+            return float("inf")
+
+    def _best(self, graph: Graph, row: Row, rivals: list[tuple[Mistake, Try, float]]) -> tuple[Cause, Graph]:
+        """Of the edits that make the part agree, the one that leaves the fewest parts wrong in all."""
+        kinds: dict[str, list[tuple[Mistake, Try, float]]] = {}
+        for rival in rivals:
+            kinds.setdefault(rival[0].name, []).append(rival)
+        shown = [rival for several in kinds.values() for rival in several[:3]][:MOST_RIVALS]
+        judged = []
+        for i, (mistake, one, left) in enumerate(shown):
+            scopes: list[tuple[int, ...] | None] = [None]
+            if row.stage.layer is not None:
+                scopes.append((row.stage.layer,))
+            for scope in scopes:
+                edited = applied(graph, one.change, scope)
+                if edited is None:
+                    continue
+                after = rows(self.runs, edited, self.cut, self.record, self.limit)[0]
+                wrong = _wrong(after, self.limit)
+                inside = wrong_parts(self.runs, edited, row.stage, self.cut, self.record, self.limit)
+                judged.append(((wrong, inside, scope is not None, i), mistake, one, left, scope, edited))
+        judged.sort(key=lambda entry: entry[0])
+        (wrong, inside, _, _), mistake, one, left, scope, edited = judged[0]
+        alike = [
+            other.name
+            for (w, n, *_), other, *_ in judged
+            if (w, n) == (wrong, inside) and other is not mistake
+        ]
+        cause = Cause(mistake, one.says, row.stage.name, scope, row.own, left, tuple(dict.fromkeys(alike)))
+        return cause, edited
+
+    def _pair(self, graph: Graph, row: Row, tries: list[tuple[Mistake, Try]]) -> tuple[Cause, Graph] | None:
+        """Two mistakes together, as long as there is time: logits alone do not tell them one by one."""
+        until = time.monotonic() + PAIRS_S
+        pairs = [(a, b) for a, b in combinations(tries, 2) if a[0] is not b[0]]
+        for i, ((first, one), (second, other)) in enumerate(pairs):
+            self.progress("trying", i, len(pairs))
+            if time.monotonic() > until:
+                break
+            try:
+                edited = applied(graph, one.change)
+            except _TRIED_WITH:
+                continue
+            if edited is None or self._error(edited, other, row.stage) > self.limit:
+                continue
+            both = applied(edited, other.change)
+            assert both is not None
+            joined = Mistake(f"{first.name} and {second.name}", f"{first.says}; {second.says}", first.tries)
+            left = self._error(edited, other, row.stage)
+            return Cause(joined, f"{one.says}; {other.says}", row.stage.name, None, row.own, left), both
+        self.progress("trying", len(pairs), len(pairs))
+        return None

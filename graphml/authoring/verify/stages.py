@@ -1,0 +1,179 @@
+"""A model cut where another program's values are known: how far each part is off, end to end and by itself.
+
+Knows runs and records; nothing of mistakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphml.authoring.verify.record import Record
+from graphml.authoring.verify.runs import Runs
+from graphml.ir.graph import Graph
+from graphml.ir.op import Array
+
+LOGITS = "output:logits"
+TOP = 10  # of how many most likely tokens the overlap is told
+INFINITE = float("inf")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of the model between two places. start: the node given, None: the tokens; end: what it makes."""
+
+    name: str
+    layer: int | None
+    start: str | None
+    end: str
+    place: str  # of the end, in records
+
+
+@dataclass(frozen=True)
+class Row:
+    """A stage's NMSE: end to end, and computed from the other's values where it begins.
+
+    part: the first place within the stage that differs, "" if none is known.
+    """
+
+    stage: Stage
+    nmse: float
+    own: float
+    part: str = ""
+
+
+@dataclass(frozen=True)
+class Logits:
+    """How the logits differ. same_top: share of tokens whose likeliest next token is the same.
+
+    overlap: how many of the ten likeliest are in both, as a share; kl, worst_kl: divergence of ours from the
+    other's distribution in nats, the mean and the largest over the tokens.
+    """
+
+    nmse: float
+    same_top: float
+    overlap: float
+    kl: float
+    worst_kl: float
+
+
+def nmse(got: Array | None, wanted: Array) -> float:
+    """Squared error over the wanted values' squares; infinite for another shape, NaN or infinity."""
+    if got is None or got.shape != wanted.shape:
+        return INFINITE
+    a, b = got.astype(np.float64), wanted.astype(np.float64)
+    energy = float(np.sum(b * b))
+    error = float(np.sum((a - b) ** 2))
+    found = 0.0 if error == 0 else error / energy if energy else INFINITE
+    return found if np.isfinite(found) else INFINITE
+
+
+def compare_logits(got: Array, wanted: Array) -> Logits:
+    """Both f32 [T, vocabulary]."""
+    if got.shape != wanted.shape:
+        return Logits(INFINITE, 0.0, 0.0, INFINITE, INFINITE)
+    k = min(TOP, got.shape[1])
+    ours, theirs = (np.argsort(-x, axis=-1, kind="stable")[:, :k] for x in (got, wanted))
+    shared = [len(set(a) & set(b)) / k for a, b in zip(ours.tolist(), theirs.tolist(), strict=True)]
+    p, q = _log_softmax(wanted), _log_softmax(got)
+    kl = np.sum(np.exp(p) * (p - q), axis=-1)
+    return Logits(
+        nmse(got, wanted), float(np.mean(ours[:, 0] == theirs[:, 0])), float(np.mean(shared)),
+        max(0.0, float(np.mean(kl))), max(0.0, float(np.max(kl))),
+    )  # fmt: skip
+
+
+def _log_softmax(x: Array) -> Array:
+    wide = x.astype(np.float64)
+    wide = wide - wide.max(axis=-1, keepdims=True)
+    result: Array = wide - np.log(np.sum(np.exp(wide), axis=-1, keepdims=True))
+    return result
+
+
+def stages(places: Mapping[str, str], record: Record) -> list[Stage]:
+    """The parts between those places of the residual stream that the record has; else the whole model."""
+    known = sorted(
+        int(name.removeprefix("stream.")) for name in places
+        if name.startswith("stream.") and name in record.values
+    )  # fmt: skip
+    found: list[Stage] = []
+    start, before = None, 0
+    for at in known:
+        end = places[f"stream.{at}"]
+        layers = list(range(before, at))
+        name = "embedding" if at == 0 else _named(layers, start)
+        found.append(Stage(name, layers[0] if len(layers) == 1 else None, start, end, f"stream.{at}"))
+        start, before = end, at
+    last = "output" if known else "model"
+    return [*found, Stage(last, None, start, LOGITS, "logits")]
+
+
+def _named(layers: list[int], start: str | None) -> str:
+    told = f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]}-{layers[-1]}"
+    return told if start is not None else f"embedding and {told}"
+
+
+def target(stage: Stage, record: Record) -> Array:
+    """What the other program has where the stage ends."""
+    return record.logits if stage.end == LOGITS else record.values[stage.place]
+
+
+def own_error(stage: Stage, got: Array | None, record: Record, start: Array | None) -> float:
+    """The NMSE of what a stage makes of the other's `start`: of what it adds, if it is as wide.
+
+    Of the sum an error would be seen against all that other layers added, which a few large numbers rule.
+    """
+    wanted = target(stage, record)
+    if got is None or start is None or not got.shape == start.shape == wanted.shape:
+        return nmse(got, wanted)
+    return nmse(got.astype(np.float64) - start, wanted.astype(np.float64) - start)
+
+
+def given(stages: Sequence[Stage], record: Record) -> dict[str, Array]:
+    """The other's values of the nodes where stages begin."""
+    ends = {stage.end: target(stage, record) for stage in stages}
+    return {stage.start: ends[stage.start] for stage in stages if stage.start is not None}
+
+
+def rows(
+    runs: Runs, graph: Graph, cut: Sequence[Stage], record: Record, limit: float, keep: bool = False
+) -> tuple[list[Row], Array]:
+    """A row for each stage, and the logits of the graph end to end."""
+    ends = [stage.end for stage in cut]
+    whole = runs.values(graph, ends, keep=keep)
+    places = {place: node for place, node in runs.places.items() if place in record.values}
+    starts = given(cut, record)
+    alone = runs.values(graph, [*ends, *places.values()], starts)
+    found = []
+    for stage in cut:
+        wanted = target(stage, record)
+        own = own_error(stage, alone.get(stage.end), record, starts.get(stage.start or ""))
+        part = _first_part(stage, places, alone, record, limit) if own > limit else ""
+        found.append(Row(stage, nmse(whole.get(stage.end), wanted), own, part))
+    return found, whole[LOGITS]
+
+
+def _first_part(
+    stage: Stage, places: Mapping[str, str], alone: Mapping[str, Array], record: Record, limit: float
+) -> str:
+    """The first place of the stage's layer that differs although the layer began right."""
+    prefix = "output" if stage.end == LOGITS else f"blk.{stage.layer}."
+    for place, node in places.items():
+        if place.startswith(prefix) and nmse(alone.get(node), record.values[place]) > limit:
+            name, _, side = place.removeprefix(f"blk.{stage.layer}.").rpartition(".")
+            return f"input of {name}" if side == "in" else name
+    return ""
+
+
+def wrong_parts(
+    runs: Runs, graph: Graph, stage: Stage, cut: Sequence[Stage], record: Record, limit: float
+) -> int:
+    """How many places of the stage's layer differ although the layer began right."""
+    if stage.layer is None:
+        return 0
+    prefix = f"blk.{stage.layer}."
+    places = {p: n for p, n in runs.places.items() if p in record.values and p.startswith(prefix)}
+    alone = runs.values(graph, places.values(), given(cut, record))
+    return sum(nmse(alone.get(node), record.values[place]) > limit for place, node in places.items())

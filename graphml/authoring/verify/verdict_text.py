@@ -1,0 +1,121 @@
+"""A verdict as text and as plain values. Knows verdicts; nothing of how they were reached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from graphml.authoring.mistakes.copied import left_out
+from graphml.authoring.verify.record import Record
+from graphml.authoring.verify.search import Cause, Verdict
+from graphml.authoring.verify.stages import TOP, Logits
+from graphml.inspect.compare import aligned
+from graphml.inspect.layers import layer_of
+from graphml.inspect.tolerances import spans
+
+MOST_UNUSED = 12
+
+
+def as_text(verdict: Verdict, record: Record, model: str, architecture: str) -> str:
+    """The table, the logits, the first wrong part and its likely cause."""
+    lines = [f"# {model} ({architecture}) against {record.by}, {len(record.ids)} tokens\n", _table(verdict)]
+    lines.append(_told(verdict.logits))
+    if verdict.first is None:
+        lines.append(f"every part agrees: NMSE at most {verdict.limit:.0e} from the same input")
+    else:
+        inside = f", at {verdict.first.part}" if verdict.first.part else ""
+        lines.append(f"\nfirst wrong: {verdict.first.stage.name}{inside}")
+        lines += [line for cause in verdict.causes for line in _cause(cause)]
+        if not any(cause.enough for cause in verdict.causes):
+            lines.append("no mistake of the catalogue explains it")
+        if verdict.mended is not None and any(cause.enough for cause in verdict.causes):
+            lines.append(f"with that undone: {_told(verdict.mended)}")
+        unused = _by_part(left_out(verdict.unused))
+        if unused:
+            more = len(unused) - MOST_UNUSED
+            names = ", ".join(unused[:MOST_UNUSED]) + (f" and {more} more" if more > 0 else "")
+            lines.append(f"tensors that the architecture leaves unused: {names}")
+    return "\n".join(lines) + "\n"
+
+
+def _by_part(names: Sequence[str]) -> list[str]:
+    """Names of tensors, those of several layers in one: `blk.0-29.ffn_norm.weight`."""
+    layers: dict[str, list[int]] = {}
+    for name in names:
+        layer = layer_of(name)
+        part = name if layer is None else name.split(".", 2)[2]
+        layers.setdefault(part, []).extend([] if layer is None else [layer])
+    return [
+        f"blk.{spans(np.array(sorted(found)))}.{part}" if found else part for part, found in layers.items()
+    ]
+
+
+def _table(verdict: Verdict) -> str:
+    head = ("part", "NMSE", "by itself", "")
+    cells = []
+    for row in verdict.rows:
+        verdicts = "" if row.own <= verdict.limit else f"wrong, at {row.part}" if row.part else "wrong"
+        inherited = not verdicts and row.nmse > verdict.limit
+        cells.append(
+            (row.stage.name, f"{row.nmse:.1e}", f"{row.own:.1e}", "inherited" if inherited else verdicts)
+        )
+    return aligned(head, cells)
+
+
+def _told(logits: Logits) -> str:
+    return (
+        f"logits: NMSE {logits.nmse:.1e}, same likeliest token {logits.same_top:.0%}, "
+        f"{logits.overlap:.0%} of the {TOP} likeliest, KL {logits.kl:.1e} (at most {logits.worst_kl:.1e})"
+    )
+
+
+def _cause(cause: Cause) -> list[str]:
+    where = "" if cause.layers is None else f", in layer {', '.join(map(str, cause.layers))} alone"
+    if not cause.enough:
+        return [
+            f"nearest: {cause.mistake.name}: {cause.says} brings {cause.at} from {cause.before:.1e} to "
+            f"{cause.after:.1e}, which is not enough"
+        ]
+    lines = [
+        f"likely cause: {cause.mistake.name}: {cause.mistake.says}",
+        f"  {cause.says}{where}: {cause.at} goes from {cause.before:.1e} to {cause.after:.1e}",
+    ]
+    if cause.rivals:
+        lines.append(f"  as well: {', '.join(cause.rivals)}")
+    return lines
+
+
+def as_json(verdict: Verdict, record: Record) -> dict[str, Any]:
+    """Plain values; an infinite number is the text "inf"."""
+    found = {
+        "against": record.by, "tokens": len(record.ids), "limit": verdict.limit,
+        "agrees": verdict.first is None,
+        "first_wrong": None if verdict.first is None else verdict.first.stage.name,
+        "parts": [
+            {"part": row.stage.name, "nmse": row.nmse, "by_itself": row.own, "at": row.part}
+            for row in verdict.rows
+        ],
+        "logits": vars(verdict.logits),
+        "causes": [
+            {
+                "name": cause.mistake.name, "mistake": cause.mistake.says, "edit": cause.says, "at": cause.at,
+                "layers": cause.layers, "before": cause.before, "after": cause.after,
+                "rivals": cause.rivals, "enough": cause.enough,
+            }
+            for cause in verdict.causes
+        ],
+        "mended": None if verdict.mended is None else vars(verdict.mended),
+        "unused_tensors": verdict.unused,
+    }  # fmt: skip
+    plain: dict[str, Any] = _finite(found)
+    return plain
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if abs(value) < float("inf") else "inf"
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,233 @@
+"""Compares two result files row by row: how much faster or slower, and whether that is beyond the spread.
+
+Reads the JSON of `graphml bench -o json|jsonl` and of llama-bench. Knows rows; measures nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graphml.bench.result_rows import quartiles, too_noisy
+from graphml.errors import UsageError
+from graphml.inspect.node_names import printable
+
+LARGEST_BYTES = 64 << 20
+LARGEST = 1e18  # of any figure
+_KEY = ("model_filename", "quant", "n_threads", "n_batch", "n_ubatch", "type_k", "type_v", "n_prompt",
+        "n_gen", "n_depth", "n_parallel")  # fmt: skip
+_DEFAULTS: Mapping[str, Any] = {"n_parallel": 1, "quant": "", "backends": "", "suite_case": ""}
+# What tells rows apart besides, and is left out, from the right, where the files have no row in common.
+# A suite may have one test at one setting twice, once beside a busy process.
+_MORE_KEYS = (("backends", "suite_case"), ("backends",), ())
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A row of both files. a, b: the figures compared; spread_a, spread_b: their quartiles.
+
+    change: b over a, less 1. beyond_spread: the quartiles do not overlap.
+    """
+
+    model: str
+    backend: str
+    threads: int
+    test: str
+    a: float
+    b: float
+    spread_a: tuple[float, float]
+    spread_b: tuple[float, float]
+
+    @property
+    def change(self) -> float:
+        """B over a, less 1: -0.05 is five per cent slower."""
+        return self.b / self.a - 1 if self.a else 0.0
+
+    @property
+    def beyond_spread(self) -> bool:
+        """Whether the quartiles of the two do not overlap."""
+        return self.spread_b[1] < self.spread_a[0] or self.spread_b[0] > self.spread_a[1]
+
+    @property
+    def refused(self) -> bool:
+        """Whether either was too noisy to be a figure."""
+        return too_noisy(self.spread_a[0], self.a, self.spread_a[1]) or too_noisy(
+            self.spread_b[0], self.b, self.spread_b[1]
+        )
+
+    def slower(self, tolerance: float) -> bool:
+        """Whether b is slower by more than the tolerance (a part of 1) and beyond the spread of the two."""
+        return not self.refused and self.change < -tolerance and self.beyond_spread
+
+
+def read(path: Path) -> list[Record]:
+    """The rows of a file; UsageError for one that cannot be read or holds something else."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(LARGEST_BYTES + 1)
+        text = raw[:LARGEST_BYTES].decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+    if len(raw) > LARGEST_BYTES:
+        raise UsageError(f"{path}: wanted results of a benchmark; it has more than {LARGEST_BYTES >> 20} MiB")
+    try:
+        if text.lstrip().startswith("["):
+            found = json.loads(text)
+        else:
+            found = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: wanted the JSON of a benchmark: {error}") from None
+    for number, one in enumerate(found):
+        _check(path, number, one)
+    return list(found)
+
+
+def _check(path: Path, number: int, one: Any) -> None:
+    """UsageError that names the field for a row that cannot be compared."""
+    if not isinstance(one, dict):
+        raise UsageError(f"{path}: row {number}: wanted an object; got {type(one).__name__}")
+    wanted = {"n_prompt": 0.0, "n_gen": 0.0, "n_threads": 1.0, "avg_ts": 0.0, "stddev_ts": 0.0}
+    if one.get("peer"):
+        wanted |= {"ratio": 0.0, "ratio_q1": 0.0, "ratio_q3": 0.0}
+    for name, least in wanted.items():
+        if not _is_number(one.get(name), least):
+            raise UsageError(
+                f"{path}: row {number}: {name}: wanted a number of at least {least:g}; got {one.get(name)!r}"
+            )
+    samples = one.get("samples_ts", [])
+    if not (isinstance(samples, list) and all(_is_number(value, 0.0) for value in samples)):
+        raise UsageError(f"{path}: row {number}: samples_ts: wanted a list of numbers of at least 0")
+
+
+def _is_number(value: Any, least: float) -> bool:
+    """Whether it is a finite number (JSON has whole ones of any length, Python reads NaN too)."""
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return plain and least <= value <= LARGEST and not math.isnan(value)
+
+
+def compare(a: Sequence[Record], b: Sequence[Record], by: str = "t/s") -> list[Change]:
+    """The rows that both have, in the order of a. by: "t/s", or "ratio" to the peer that each was run with.
+
+    Rows are the same test at the same setting and of the same case of a suite on the same backend, or, where
+    none is in both so, on any. UsageError if no row is in both.
+    """
+    figure = _FIGURES.get(by)
+    if figure is None:
+        raise UsageError(f"--by: wanted {' or '.join(_FIGURES)}; got {by!r}")
+    found = []
+    for one, other in _pairs(a, b)[0]:
+        before, after = figure(one), figure(other)
+        if before is not None and after is not None:
+            found.append(_change(one, other, before, after))
+    if not found:
+        raise UsageError("the two files have no row in common: same model, threads, types and test")
+    return found
+
+
+def left_over(a: Sequence[Record], b: Sequence[Record]) -> tuple[list[str], list[str]]:
+    """What the rows that only a has are called, and those that only b has."""
+    _, only_a, only_b = _pairs(a, b)
+    return [_name(one) for one in only_a], [_name(one) for one in only_b]
+
+
+def _pairs(
+    a: Sequence[Record], b: Sequence[Record]
+) -> tuple[list[tuple[Record, Record]], list[Record], list[Record]]:
+    """Rows of both, in the order of a, and those of each that have no counterpart."""
+    for more in _MORE_KEYS:
+        theirs: dict[tuple[str, ...], Record] = {}
+        for one in b:
+            theirs.setdefault(_key(one, more), one)
+        keys = [_key(one, more) for one in a]
+        found = [(one, theirs[key]) for one, key in zip(a, keys, strict=True) if key in theirs]
+        if found:
+            only_a = [one for one, key in zip(a, keys, strict=True) if key not in theirs]
+            return found, only_a, [one for one in b if _key(one, more) not in keys]
+    return [], list(a), list(b)
+
+
+def _name(one: Record) -> str:
+    """As "llama 1.1B Q4_0, cpu, 2 threads, tg64"."""
+    threads = f"{int(one['n_threads'])} thread{'s' * (one['n_threads'] > 1)}"
+    parts = (one.get("model_type", ""), one.get("backends", ""), threads, _test_of(one))
+    return printable(", ".join(str(part) for part in parts if part))
+
+
+def _key(one: Record, more: Sequence[str]) -> tuple[str, ...]:
+    key = [one.get(name, _DEFAULTS.get(name)) for name in (*_KEY, *more)]
+    key[0] = str(key[0]).replace("\\", "/").rpartition("/")[2]
+    return tuple(map(str, key))
+
+
+_Figure = tuple[float, tuple[float, float]]
+
+
+def _rate(one: Record) -> _Figure | None:
+    samples = one.get("samples_ts")
+    if samples:
+        q1, median, q3 = quartiles([float(value) for value in samples])
+        return median, (q1, q3)
+    mean, deviation = float(one["avg_ts"]), float(one["stddev_ts"])
+    return mean, (mean - deviation, mean + deviation)
+
+
+def _ratio(one: Record) -> _Figure | None:
+    if not one.get("peer") or one.get("side"):  # of other sides it is the first side's, upside down
+        return None
+    return float(one["ratio"]), (float(one["ratio_q1"]), float(one["ratio_q3"]))
+
+
+_FIGURES: Mapping[str, Callable[[Record], _Figure | None]] = {"t/s": _rate, "ratio": _ratio}
+
+
+def _change(one: Record, other: Record, a: Any, b: Any) -> Change:
+    return Change(
+        str(one.get("model_type", "")), str(one.get("backends", "")), int(one["n_threads"]), _test_of(one),
+        a[0], b[0], a[1], b[1],
+    )  # fmt: skip
+
+
+def _test_of(one: Record) -> str:
+    """As "tg64", or of a case of a suite "16k context: tg16 @ d16384"."""
+    case = f"{one['suite_case']}: " if one.get("suite_case") else ""
+    return case + str(one.get("test") or _test_name(one))
+
+
+def _test_name(one: Record) -> str:
+    parts = [f"{kind}{one[name]}" for kind, name in (("pp", "n_prompt"), ("tg", "n_gen")) if one[name]]
+    return "+".join(parts) + (f" @ d{one['n_depth']}" if one.get("n_depth") else "")
+
+
+def markdown(changes: Sequence[Change], tolerance: float) -> str:
+    """A table with a verdict for each row."""
+    lines = ["| model | backend | threads | test | a | b | change | verdict |",
+             "| ----- | ------- | ------: | ---: | -: | -: | -----: | ------- |"]  # fmt: skip
+    for one in changes:
+        name = printable(one.model).replace("|", "\\|")
+        figures = " | ".join(
+            f"{value:.2f} ({low:.2f} to {high:.2f})"
+            for value, (low, high) in ((one.a, one.spread_a), (one.b, one.spread_b))
+        )
+        lines.append(
+            f"| {name} | {printable(one.backend)} | {one.threads} | {printable(one.test)} | {figures} "
+            f"| {'' if one.refused else f'{one.change:+.1%}'} | {verdict(one, tolerance)} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def verdict(one: Change, tolerance: float) -> str:
+    """One word or a few."""
+    if one.refused:
+        return "too noisy"
+    if one.slower(tolerance):
+        return "SLOWER"
+    if abs(one.change) <= tolerance:
+        return "the same"
+    if not one.beyond_spread:
+        return "within the spread"
+    return "faster" if one.change > 0 else "slower, allowed"

@@ -1,0 +1,128 @@
+"""Measures tests on sides that take turns: A B, B A, A B, ..., one round after another.
+
+Turns make the ratio of two sides immune to a machine whose speed changes: each round has a ratio of its own,
+and the ratio told is the median of them. Knows sides and clocks; nothing of processes, files or tables.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from graphml.backend import Progress, no_progress
+from graphml.bench.side import Side
+from graphml.bench.test_plan import Test
+from graphml.inspect.work import NO_WORK, Work
+
+STABLE = 0.03  # a run that is not better than the best by more ends the warm-up
+MOST_WARM_UPS = 5
+WARM_UP_S = 10.0
+SETTLE_S = 0.02  # after which spinning threads of the side before are asleep
+WORKING = "bench"
+
+Probe = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one side did: nanoseconds of each round, what the test costs and what held its time.
+
+    cost: that of graphml for every side, because it runs the same model. bound: shares of 1. resident: bytes.
+    bandwidth: bytes per second of the memory that this side reads, the best measured between rounds; 0: not
+    known.
+    """
+
+    side: Side
+    test: Test
+    ns: tuple[int, ...]
+    cost: Work = NO_WORK
+    bound: dict[str, float] = field(default_factory=dict)
+    resident: int = 0
+    bandwidth: float = 0.0
+
+    @property
+    def rates(self) -> list[float]:
+        """Tokens per second of each round."""
+        return [1e9 * self.test.n_tokens / max(taken, 1) for taken in self.ns]
+
+
+@dataclass(frozen=True)
+class Round:
+    """A test measured on all sides."""
+
+    test: Test
+    sides: tuple[Measured, ...]
+
+    def ratios(self, side: int, other: int = 0) -> list[float]:
+        """The other side's speed over that side's, round by round."""
+        return [theirs / ours for ours, theirs in zip(self.sides[other].ns, self.sides[side].ns, strict=True)]
+
+
+def measure(
+    sides: Sequence[Side],
+    tests: Sequence[Test],
+    repetitions: int = 5,
+    probe: Probe | None = None,
+    warm: bool = True,
+    settle_s: float = SETTLE_S,
+    delay_s: float = 0.0,
+    progress: Progress = no_progress,
+) -> Iterator[Round]:
+    """Measure each test on all sides and give what came out, one after the other.
+
+    probe: bytes per second that the host's memory gives now, asked between the rounds; None: no side's memory
+    is measured. warm: first run each side until
+    it is stable. delay_s: pause before each test. progress: called as progress("bench", rounds done, in all).
+    """
+    best = [0.0] * len(sides)
+    for number, test in enumerate(tests):
+        time.sleep(delay_s)
+        costs = [side.prepare(test) for side in sides]
+        if warm:
+            for side in sides:
+                warm_up(side)
+        taken: list[list[int]] = [[] for _ in sides]
+        for turn in range(repetitions):
+            progress(WORKING, number * repetitions + turn, len(tests) * repetitions)
+            if probe is not None:
+                best = list(map(max, best, _bandwidths(sides, probe)))
+            for index in order(len(sides), turn):
+                time.sleep(settle_s)
+                taken[index].append(sides[index].run())
+        cost = max(costs, key=lambda one: one.n_bytes)
+        found = tuple(
+            Measured(side, test, tuple(ns), cost, _bound(side, memory, ns), side.resident(), memory)
+            for side, ns, memory in zip(sides, taken, best, strict=True)
+        )
+        yield Round(test, found)
+    progress(WORKING, len(tests) * repetitions, len(tests) * repetitions)
+
+
+def _bandwidths(sides: Sequence[Side], probe: Probe) -> list[float]:
+    """What each side's memory gives now; the host's is asked once for all."""
+    host = probe() if any(side.on_host for side in sides) else 0.0
+    return [host if side.on_host else side.bandwidth() for side in sides]
+
+
+def _bound(side: Side, bandwidth: float, ns: Sequence[int]) -> dict[str, float]:
+    return side.bound(bandwidth, median(ns) / 1e9) if bandwidth else {}
+
+
+def order(count: int, turn: int) -> list[int]:
+    """Who comes when: each turn backwards from the one before, so that none always follows the same."""
+    return list(range(count)) if turn % 2 == 0 else list(range(count - 1, -1, -1))
+
+
+def warm_up(side: Side) -> int:
+    """Run the side until a run is hardly better than the best before, at most a few times: how often."""
+    start, best = time.perf_counter(), 0
+    for count in range(1, MOST_WARM_UPS + 1):
+        taken = side.run()
+        if best and taken > best * (1 - STABLE):
+            return count
+        best = taken
+        if time.perf_counter() - start > WARM_UP_S:
+            return count
+    return MOST_WARM_UPS

@@ -1,0 +1,267 @@
+"""Pictures of a benchmark, with matplotlib: speed against depth, batch, threads; the kernels' roofline.
+
+Knows rows and profiles; measures nothing. matplotlib is imported when something is drawn.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphml.bench.bars import FARTHEST
+from graphml.bench.cells import device
+from graphml.bench.result_rows import Row
+from graphml.errors import UsageError
+from graphml.inspect.measured import Profile, Stage
+from graphml.inspect.node_names import printable
+from graphml.inspect.work import total
+
+# Field of a row -> file name and label of the axis.
+AXES: Mapping[str, tuple[str, str]] = {
+    "n_depth": ("depth", "tokens in the context before"),
+    "n_parallel": ("sequences", "sequences at once"),
+    "n_ubatch": ("batch", "tokens of a step (-ub)"),
+    "n_threads": ("threads", "threads"),
+}
+_IDENTITY = ("model_type", "quant", "backends", "type_k", "n_prompt", "n_gen", *AXES)
+SHARE_LABELLED = 0.01  # of the stage's time
+TITLES = {"pp": "prompt processing", "tg": "generation"}
+LEGEND_INCHES = 0.2  # of a line
+INCHES, DPI = (8.0, 5.0), 120
+Line = tuple[str, list[tuple[float, float, float, float]]]
+
+
+def ready(folder: Path) -> None:
+    """Make the folder; UsageError where nothing could be drawn, which is better known before measuring."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise UsageError(
+            "--plot: matplotlib is not installed; in a clone of graphml: pip install '.[plots]'"
+        ) from None
+    matplotlib.use("Agg")
+    with _writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"--plot {folder}: cannot be written: {error.strerror or error}") from None
+
+
+def draw_speeds(folder: Path, rows: Sequence[Row]) -> list[Path]:
+    """Draw tokens per second against all that rows with nothing else between them have two values of.
+
+    The files that were written. UsageError for a folder that cannot be written.
+    """
+    with _writing(folder):
+        return [_speed(folder, rows, field) for field in AXES if lines(rows, field)]
+
+
+def draw_bars(folder: Path, rows: Sequence[Row]) -> list[Path]:
+    """Draw a bar chart for each side: tokens per second of its tests, and the roof that its memory sets.
+
+    The files that were written. UsageError for a folder that cannot be written.
+    """
+    sides = dict.fromkeys(row.backends for row in rows)
+    found = {
+        side: [row for row in rows if row.backends == side and "t/s" not in row.refused] for side in sides
+    }
+    with _writing(folder):
+        return [_bars(folder, side, of, rows) for side, of in found.items()]
+
+
+def draw_rooflines(
+    folder: Path, profile: Profile, backend: str, bandwidth: float, flops: float
+) -> list[Path]:
+    """Draw the roofline of each stage; the files that were written.
+
+    bandwidth, flops: bytes and float32 operations a second that were measured on the backend's device; a roof
+    that was not measured, 0, is not drawn.
+    """
+    with _writing(folder):
+        return [_roofline(folder, profile, backend, stage, bandwidth, flops) for stage in profile.stages]
+
+
+def lines(rows: Sequence[Row], field: str) -> list[Line]:
+    """Rows that differ in nothing but the field, as a line each: its label, and x, median, quartiles."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in (one for one in rows if "t/s" not in one.refused):
+        groups.setdefault(tuple(getattr(row, name) for name in _IDENTITY if name != field), []).append(row)
+    kept = [sorted(group, key=lambda row: int(getattr(row, field))) for group in groups.values()]
+    kept = [group for group in kept if len({getattr(row, field) for row in group}) > 1]
+    return [
+        (
+            _label(group[0], field, rows),
+            [(float(getattr(row, field)), row.median_ts, row.q1_ts, row.q3_ts) for row in group],
+        )
+        for group in kept
+    ]
+
+
+def _label(row: Row, field: str, rows: Sequence[Row]) -> str:
+    """What tells this line from the others."""
+    test = [f"{kind}{count}" for kind, count in (("pp", row.n_prompt), ("tg", row.n_gen)) if count]
+    parts = [row.suite_case] if row.suite_case and not field else ["+".join(test), row.backends]
+    for name in ("model_type", "quant", "type_k", *AXES):
+        if name != field and len({getattr(one, name) for one in rows}) > 1:
+            value = getattr(row, name)
+            parts.append(f"{AXES[name][0]} {value}" if name in AXES else printable(str(value)))
+    return ", ".join(parts)
+
+
+def _speed(folder: Path, rows: Sequence[Row], field: str) -> Path:
+    """Tokens per second against one field; prompts and generation in panels of their own, legends below."""
+    from matplotlib import pyplot
+
+    name, label = AXES[field]
+    found = lines(rows, field)
+    kinds = [kind for kind in TITLES if any(text.startswith(kind) for text, _ in found)]
+    most = max(sum(text.startswith(kind) for text, _ in found) for kind in kinds)
+    width, height = INCHES
+    figure, panels = pyplot.subplots(
+        1, len(kinds), figsize=(width, height + LEGEND_INCHES * most), dpi=DPI, squeeze=False
+    )
+    for kind, axes in zip(kinds, panels[0], strict=True):
+        for text, points in found:
+            if text.startswith(kind):
+                x, median, low, high = np.array(points).T
+                axes.errorbar(
+                    x, median, np.array([median - low, high - median]), marker="o", capsize=3, label=text
+                )
+        axes.set(xlabel=label, ylabel="tokens per second", ylim=(0, None), title=TITLES[kind])
+        axes.set_xticks(sorted({x for _, points in found for x, *_ in points}))
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.14))
+    figure.suptitle(", ".join(sorted({printable(row.model_type) for row in rows})))
+    return _saved(figure, folder / f"{name}.png")
+
+
+def _bars(folder: Path, side: str, rows: Sequence[Row], everything: Sequence[Row]) -> Path:
+    """One side's tests, prompts and generation in panels of their own; dashed: all bytes at the bandwidth."""
+    from matplotlib import pyplot
+
+    panels = {
+        title: [row for row in rows if bool(row.n_prompt) == (kind == "pp")] for kind, title in TITLES.items()
+    }
+    panels = {title: of for title, of in panels.items() if of}
+    height = 1.2 + 0.45 * max(map(len, panels.values()))
+    figure, drawn = pyplot.subplots(
+        1, len(panels), figsize=(6.5 * len(panels), height), dpi=DPI, squeeze=False
+    )
+    for axes, (title, of) in zip(drawn[0], panels.items(), strict=True):
+        names = [_label(row, "", everything) for row in of]
+        y = np.arange(len(of))
+        median, low, high = np.array([(row.median_ts, row.q1_ts, row.q3_ts) for row in of]).T
+        axes.barh(y, median, xerr=np.array([median - low, high - median]), capsize=3, color="tab:blue")
+        roofs = [
+            (i, row.median_ts / row.of_bandwidth) for i, row in enumerate(of) if _has_roof(row, high.max())
+        ]
+        for number, (i, roof) in enumerate(roofs):
+            label = "" if number else "all that is read, at the memory's bandwidth"
+            axes.vlines(roof, i - 0.45, i + 0.45, color="black", linestyle="--", label=label)
+        axes.set(xlabel="tokens per second", xlim=(0, None), title=title)
+        axes.set_yticks(y, [printable(name) for name in names])
+        axes.invert_yaxis()
+        axes.grid(alpha=0.3, axis="x")
+        if roofs:
+            axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.5 / height - 0.08))
+    models = ", ".join(sorted({printable(row.model_type) for row in rows}))
+    figure.suptitle(
+        f"{models}\n{printable(side)}" + f": {device(rows[0])}" * bool(rows[0].device), fontsize="medium"
+    )
+    return _saved(figure, folder / f"speed-{_file_name(side)}.png")
+
+
+def _has_roof(row: Row, longest: float) -> bool:
+    """Whether generation's roof is known, and not so far off that no bar could be seen."""
+    return bool(row.n_gen and not row.n_prompt and row.of_bandwidth) and (
+        row.median_ts / row.of_bandwidth <= FARTHEST * longest
+    )
+
+
+def _file_name(side: str) -> str:
+    """A side's name as part of a file's."""
+    return "".join(char if char.isalnum() or char in ".-" else "-" for char in side)
+
+
+def _roofline(
+    folder: Path, profile: Profile, backend: str, stage: Stage, bandwidth: float, flops: float
+) -> Path:
+    """Each kernel's operations a second against those per byte, below what memory and arithmetic allow."""
+    from matplotlib import pyplot
+
+    found = kernels(stage)
+    figure, axes = pyplot.subplots(figsize=(INCHES[0] + 3, INCHES[1]), dpi=DPI)  # the legend stands beside
+    ridge = flops / bandwidth if bandwidth and flops else found[0].intensity if found else 1.0
+    left = min([one.intensity for one in found] + [ridge]) / 4
+    right = max([one.intensity for one in found] + [ridge]) * 8
+    x = np.geomspace(left, right, 200)
+    if bandwidth:
+        memory = f"bandwidth of its memory, {bandwidth / 1e9:.0f} GB/s"
+        axes.plot(x, bandwidth * x / 1e9, color="gray", label=memory)
+    if flops:
+        arithmetic = f"float32 product of NumPy's BLAS, {flops / 1e9:.0f} GFLOP/s"
+        axes.axhline(flops / 1e9, color="gray", linestyle="--", label=arithmetic)
+    for one in found:
+        label = f"{one.name} {one.share:.0%}" if one.share >= SHARE_LABELLED else None
+        axes.scatter(one.intensity, one.speed / 1e9, s=30 + 600 * one.share, alpha=0.7, label=label)
+    axes.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="GFLOP/s", xlim=(left, right))
+    threads = f", {profile.threads} thread{'s' * (profile.threads > 1)}" * bool(flops)  # of the host
+    axes.set_title(
+        f"{printable(profile.model)}, {backend}, {stage.name}{threads}: kernels and their share of the time"
+    )
+    axes.grid(alpha=0.3, which="both")
+    legend = axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize="small")
+    for handle in legend.legend_handles:
+        if hasattr(handle, "set_sizes"):
+            handle.set_sizes([40])
+    return _saved(figure, folder / f"roofline-{_file_name(backend)}-{stage.name}.png")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kind of node: operations per byte, operations a second, and its share of the stage's time."""
+
+    name: str
+    intensity: float
+    speed: float
+    share: float
+
+
+def kernels(stage: Stage) -> list[Kernel]:
+    """The nodes of a stage that have products in them, those of all layers together, the longest first."""
+    whole = float(np.median(stage.seconds))
+    members: dict[str, list[int]] = {}
+    for i, entry in enumerate(stage.entries):
+        if entry.op:
+            what = entry.name.rpartition(".")[2]
+            members.setdefault(what if what == entry.op else f"{entry.op} {what}", []).append(i)
+    found = []
+    for name, indices in members.items():
+        work = total([stage.entries[i].work for i in indices])
+        taken = float(np.median(stage.work[:, indices].sum(axis=1)))
+        if work.flops and work.n_bytes and taken > 0:
+            found.append(
+                Kernel(printable(name), work.flops / work.n_bytes, work.flops / taken, taken / whole)
+            )
+    return sorted(found, key=lambda one: -one.share)
+
+
+def _saved(figure: Any, path: Path) -> Path:
+    from matplotlib import pyplot
+
+    figure.tight_layout()
+    figure.savefig(path, bbox_inches="tight")
+    pyplot.close(figure)
+    return path

@@ -1,0 +1,191 @@
+"""What a measurement comes to: one row per test and side, with llama-bench's fields and more.
+
+Knows numbers; measures nothing and formats nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graphml.bench.describe import Environment
+from graphml.bench.measure import Measured, Round
+from graphml.bench.test_plan import Setting
+
+NOISY = 0.10
+
+
+@dataclass(frozen=True)
+class Row:
+    """One test on one side. The first fields are llama-bench's, with its meanings.
+
+    avg_ns, stddev_ns: of a run; avg_ts, stddev_ts: tokens per second; median_ts, q1_ts, q3_ts, min_ts and
+    max_ts: the middle of the rounds, its quartiles and ends. noisy: the quartiles lie more than 10 % of the
+    median apart.
+    n_bytes, flops: what a run reads and computes, the same for a peer. gb_s, gflop_s: of the median.
+    bandwidth_gb_s: the best that the side's memory gave between the rounds, by plain reads on the host, by
+    copies (read and written) on a device; 0: not measured. of_bandwidth: gb_s as a part of 1 of it.
+    bound: what held most of the time (memory, compute, overhead), and the shares; "" where it is not known.
+    suite_case, wanted, verdict: of a suite, what the row is called, what it was to reach and whether it did.
+    peer, ratio, ratio_q1, ratio_q3: the median of the rounds' ratios of this row to the peer's;
+    quartiles. The first side's peer is the first other engine, or else the second side, that of all others
+    the first.
+    side: 0 for the first. device, device_kind, driver: what the side runs on ("": its backend does not say).
+    refused: the figures ("t/s", "ratio") that were too noisy to be quoted: their quartiles lie further apart
+    than the median.
+    """
+
+    build_commit: str
+    cpu_info: str
+    backends: str
+    model_filename: str
+    model_type: str
+    model_size: int
+    model_n_params: int
+    n_batch: int
+    n_ubatch: int
+    n_threads: int
+    type_k: str
+    type_v: str
+    n_prompt: int
+    n_gen: int
+    n_depth: int
+    n_parallel: int
+    test: str
+    test_time: str
+    avg_ns: int
+    stddev_ns: int
+    avg_ts: float
+    stddev_ts: float
+    median_ts: float
+    q1_ts: float
+    q3_ts: float
+    min_ts: float
+    max_ts: float
+    noisy: bool
+    n_bytes: int
+    flops: int
+    gb_s: float
+    gflop_s: float
+    bandwidth_gb_s: float
+    of_bandwidth: float
+    bound: str
+    share_memory: float
+    share_compute: float
+    share_overhead: float
+    peer: str
+    ratio: float
+    ratio_q1: float
+    ratio_q3: float
+    quant: str
+    resident_bytes: int
+    engine_version: str
+    level: str
+    model_sha256: str
+    cpu_cores: int
+    cpu_governor: str
+    os: str
+    python: str
+    numpy: str
+    numba: str
+    llvmlite: str
+    load_average: float
+    suite_case: str = ""
+    wanted: str = ""
+    verdict: str = ""
+    side: int = 0
+    device: str = ""
+    device_kind: str = ""
+    driver: str = ""
+    refused: str = ""
+    samples_ns: tuple[int, ...] = ()
+    samples_ts: tuple[float, ...] = ()
+    samples_ratio: tuple[float, ...] = ()
+
+
+FIELDS: tuple[str, ...] = tuple(field.name for field in dataclasses.fields(Row))
+SAMPLES = tuple(name for name in FIELDS if name.startswith("samples_"))
+SCALARS = tuple(name for name in FIELDS if name not in SAMPLES)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What all rows of a setting share. about: what each side said of itself, the first of the model too."""
+
+    setting: Setting
+    about: Sequence[dict[str, Any]]
+    environment: Environment
+    test_time: str
+    model_sha256: str = ""
+
+
+def rows(found: Round, context: Context) -> list[Row]:
+    """The rows of a test: one per side."""
+    return [_row(found, index, one, context) for index, one in enumerate(found.sides)]
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """First quartile, median and third quartile, by interpolation; of one value itself."""
+    if len(values) < 2:
+        return values[0], values[0], values[0]
+    first, middle, third = statistics.quantiles(values, n=4, method="inclusive")
+    return first, middle, third
+
+
+def too_noisy(first: float, middle: float, third: float) -> bool:
+    """Whether the quartiles lie further apart than the median, so that the median is no figure."""
+    return third - first > middle
+
+
+def _peer(index: int, about: Sequence[dict[str, Any]]) -> int | None:
+    """The side that a side is compared with: see `Row`."""
+    if len(about) < 2:
+        return None
+    others = (i for i, one in enumerate(about) if one["engine_version"] != about[0]["engine_version"])
+    return next(others, 1) if index == 0 else 0
+
+
+def _row(found: Round, index: int, one: Measured, context: Context) -> Row:
+    setting, env, model = context.setting, context.environment, context.about[0]
+    rates, test = one.rates, one.test
+    q1, median, q3 = quartiles(rates)
+    seconds = test.n_tokens / median
+    bandwidth, speed = one.bandwidth, one.cost.n_bytes / seconds
+    peer = _peer(index, context.about)
+    ratios = [] if peer is None else found.ratios(peer, index)
+    ratio_q1, ratio, ratio_q3 = quartiles(ratios) if ratios else (0.0, 0.0, 0.0)
+    noise = {"t/s": (q1, median, q3), "ratio": (ratio_q1, ratio, ratio_q3)}
+    device = context.about[index].get("device") or {"name": env.cpu_info, "kind": "processor", "driver": ""}
+    return Row(
+        build_commit=env.build_commit, cpu_info=env.cpu_info, backends=one.side.name,
+        model_filename=Path(setting.model).name, model_type=model["model_type"],
+        model_size=model["model_size"], model_n_params=model["model_n_params"], n_batch=setting.n_batch,
+        n_ubatch=setting.n_ubatch, n_threads=setting.threads, type_k=setting.type_k, type_v=setting.type_v,
+        n_prompt=test.n_prompt, n_gen=test.n_gen, n_depth=test.n_depth, n_parallel=test.n_parallel,
+        test=test.name, test_time=context.test_time, avg_ns=round(statistics.fmean(one.ns)),
+        stddev_ns=round(_deviation(one.ns)), avg_ts=statistics.fmean(rates), stddev_ts=_deviation(rates),
+        median_ts=median, q1_ts=q1, q3_ts=q3, min_ts=min(rates), max_ts=max(rates),
+        noisy=q3 - q1 > NOISY * median, n_bytes=one.cost.n_bytes, flops=one.cost.flops, gb_s=speed / 1e9,
+        gflop_s=one.cost.flops / seconds / 1e9, bandwidth_gb_s=bandwidth / 1e9,
+        of_bandwidth=speed / bandwidth if bandwidth else 0.0,
+        bound=max(one.bound, key=lambda name: one.bound[name]) if one.bound else "",
+        share_memory=one.bound.get("memory", 0.0), share_compute=one.bound.get("compute", 0.0),
+        share_overhead=one.bound.get("overhead", 0.0),
+        peer="" if peer is None else found.sides[peer].side.name,
+        ratio=ratio, ratio_q1=ratio_q1, ratio_q3=ratio_q3, quant=setting.quant, resident_bytes=one.resident,
+        engine_version=context.about[index]["engine_version"], level=context.about[index]["level"],
+        model_sha256=context.model_sha256, cpu_cores=env.cpu_cores, cpu_governor=env.cpu_governor, os=env.os,
+        python=env.python, numpy=env.numpy, numba=env.numba, llvmlite=env.llvmlite,
+        load_average=env.load_average, side=index, device=device["name"], device_kind=device["kind"],
+        driver=device["driver"], refused=", ".join(name for name, of in noise.items() if too_noisy(*of)),
+        samples_ns=one.ns, samples_ts=tuple(rates),
+        samples_ratio=tuple(ratios),
+    )  # fmt: skip
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return statistics.stdev(values) if len(values) > 1 else 0.0

@@ -1,0 +1,147 @@
+"""Runs tests on graphml: a model opened once, sessions for each test, and what each costs.
+
+Works in the process that it is in; see `side` for why that is one of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import graphml
+from graphml.api.batch import Batch
+from graphml.backend import NamedDevice, Progress, StepTime, TimedProgram, no_progress
+from graphml.bench.costs import cost, shares
+from graphml.bench.describe import describe_file
+from graphml.bench.test_plan import Setting, Test
+from graphml.errors import UsageError
+from graphml.inspect.work import Work
+
+PROFILED_TOKENS = 8
+
+
+class Runner:
+    """An open model that runs tests. Its tokens are random, as llama-bench's are."""
+
+    def __init__(self, setting: Setting, progress: Progress = no_progress) -> None:
+        if setting.type_k != setting.type_v:
+            raise UsageError(
+                f"-ctk {setting.type_k} -ctv {setting.type_v}: keys and values have the same type; give one"
+            )
+        start = time.perf_counter()
+        self.model = graphml.load(
+            Path(setting.model), setting.backend, setting.threads, kv=setting.type_k,
+            n_batch=setting.n_ubatch, progress=progress, quant=setting.quant or None,
+            arch=Path(setting.arch) if setting.arch else None,
+        )  # fmt: skip
+        self.load_s = time.perf_counter() - start
+        self._n_batch = setting.n_batch
+        self._batch: Batch | None = None
+        self._test = Test(1, 0)
+        self._ids = np.zeros(0, np.int32)
+
+    def describe(self) -> dict[str, Any]:
+        """What the rows say of the model and the engine."""
+        executor = self.model.executor
+        facts = dict(executor.backend.describe())
+        return {
+            **describe_file(executor.file),
+            "engine_version": f"graphml {graphml.__version__}",
+            "level": str(facts.get("instruction set", "")),
+            "device": self._device(),
+            "load_ms": 1e3 * self.load_s,
+        }
+
+    def _device(self) -> dict[str, str] | None:
+        """What the device is; None for the host's processor; without a name where it does not say."""
+        device, elsewhere = self.model.executor.device, self.model.executor.backend.reads_back
+        if isinstance(device, NamedDevice):
+            return {"name": device.name, "driver": device.driver, "kind": device.kind}
+        return {"name": "", "driver": "", "kind": ""} if elsewhere else None
+
+    def bandwidth(self) -> float:
+        """Bytes per second that the device's own memory gives now; 0 where that is not known."""
+        device = self.model.executor.device
+        return device.bandwidth() if isinstance(device, NamedDevice) else 0.0
+
+    def prepare(self, test: Test) -> Work:
+        """Begin sequences for a test and fill their depth; return what the test costs."""
+        if self._batch is not None:
+            self._batch.close()
+            self._batch = None
+        if test.n_ctx > self.model.n_ctx:
+            raise UsageError(
+                f"{test.name}: wanted a model with a context of {test.n_ctx} tokens; {self.model.path.name} "
+                f"was trained for {self.model.n_ctx}"
+            )
+        self._test = test
+        self._ids = np.random.default_rng(0).integers(0, self.model.n_vocab, max(test.n_ctx, 1), np.int32)
+        self._batch = self.model.batch(test.n_parallel, test.n_ctx, seed=0)
+        if test.n_depth:
+            self._evaluate(self._ids[test.n_prompt + test.n_gen :])
+        return cost(self.model.executor, test)
+
+    def run(self) -> int:
+        """Run the test once: nanoseconds."""
+        return self._run(self._test.n_gen)
+
+    def _run(self, n_gen: int) -> int:
+        assert self._batch is not None
+        for session in self._batch.sessions:
+            session.rewind(max(self._test.n_depth - 1, 0))
+            if self._test.n_depth:  # a recurrent state is worked out again here, not where it would be timed
+                session.eval(self._ids[-1:])
+        start = time.perf_counter_ns()
+        if self._test.n_prompt:
+            self._evaluate(self._ids[: self._test.n_prompt])
+        for token in self._ids[self._test.n_prompt : self._test.n_prompt + n_gen]:
+            self._evaluate([int(token)])
+        return time.perf_counter_ns() - start
+
+    def _evaluate(self, ids: Sequence[int] | np.ndarray[Any, Any]) -> None:
+        """Append the ids to every sequence, as many at a time as one was told."""
+        assert self._batch is not None
+        for start in range(0, len(ids), self._n_batch):
+            piece = ids[start : start + self._n_batch]
+            if len(self._batch) == 1:
+                self._batch.sessions[0].eval(piece)
+            else:
+                self._batch.eval([piece] * len(self._batch))
+
+    def bound(self, bandwidth: float, usual_s: float) -> dict[str, float]:
+        """Shares of the time that memory, compute and overhead take, from one run that is timed step by step.
+
+        bandwidth: bytes per second that memory gives. usual_s: seconds that a run usually takes; kernels are
+        taken to be so much faster as that is less than what this run took. Empty where the backend's programs
+        cannot be timed.
+        """
+        test, executor = self._test, self.model.executor
+        several = test.n_parallel
+        used = [executor.compiled_for(several, several)] * (test.n_gen > 0)
+        used += [executor.compiled_for(executor.n_batch, several)] * (test.n_prompt > 0)
+        programs = [compiled.program for compiled in used]
+        timed = [program for program in programs if isinstance(program, TimedProgram)]
+        if len(timed) < len(programs):
+            return {}
+        taken: list[tuple[Mapping[str, int], Sequence[StepTime]]] = []
+        for program in timed:
+            program.time_steps(lambda dims, times: taken.append((dims, times())))
+        try:
+            n_gen = min(test.n_gen, PROFILED_TOKENS)
+            whole = self._run(n_gen) / 1e9
+        finally:
+            for program in timed:
+                program.time_steps(None)
+        alike = not (test.n_prompt and test.n_gen)  # all tokens take the same time
+        usual = usual_s * (n_gen / test.n_gen if test.n_gen else 1.0) if alike else whole
+        return shares(taken, test, whole, usual, bandwidth)
+
+    def close(self) -> None:
+        """Give threads, file and memory back."""
+        if self._batch is not None:
+            self._batch.close()
+        self.model.close()

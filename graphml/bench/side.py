@@ -1,0 +1,167 @@
+"""One side of a comparison: a process of its own that opens a model once and works only when told to.
+
+Sides do not share a process because their threads would: llama.cpp's OpenMP threads spin for a while after
+each step, and so, more briefly, do ours; in one process either would be timed with the other's threads,
+libraries and allocator around it. A side that was not told to work is asleep in a read; `measure` waits
+before each run until the other's threads are asleep too. Knows processes and JSON lines; nothing of models.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from graphml import errors, peers
+from graphml.bench.test_plan import LLAMA_CPP, Setting, Test
+from graphml.errors import BackendError, UsageError
+from graphml.inspect.work import Work
+
+END_S = 20.0
+PEERS = (LLAMA_CPP,)
+
+
+class Side(Protocol):
+    """What `measure` asks of a side."""
+
+    name: str
+    about: dict[str, Any]
+
+    @property
+    def on_host(self) -> bool:
+        """Whether it works with the host's processor and memory."""
+
+    def bandwidth(self) -> float:
+        """Bytes per second that the memory of a device that is not the host gives now; 0: not known."""
+
+    def prepare(self, test: Test) -> Work:
+        """Get ready for a test, its depth filled; return what it costs, nothing where that is not known."""
+
+    def run(self) -> int:
+        """Run it once: nanoseconds."""
+
+    def bound(self, bandwidth: float, usual_s: float) -> dict[str, float]:
+        """Shares of memory, compute and overhead in its time; empty where that is not known.
+
+        bandwidth: bytes per second of memory. usual_s: seconds that a run usually takes.
+        """
+
+    def resident(self) -> int:
+        """Bytes in RAM; 0 where that is not known."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+class ProcessSide:
+    """A side in a process of its own. about: what it said of itself and the model."""
+
+    def __init__(self, setting: Setting, python: str = sys.executable) -> None:
+        self.setting = setting
+        self.name = setting.backend if setting.engine == "graphml" else setting.engine
+        command = _command(setting, python)
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - until the end
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
+                encoding="utf-8",
+            )  # fmt: skip
+        except OSError as error:
+            self._errors.close()
+            reason = error.strerror or error
+            raise UsageError(f"{self.name}: {command[0]} cannot be started: {reason}") from None
+        try:
+            self.about = self._ask(dataclasses.asdict(setting), "engine_version")
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def on_host(self) -> bool:
+        """See `Side`."""
+        return self.about.get("device") is None
+
+    def bandwidth(self) -> float:
+        """See `Side`."""
+        return float(self._ask({"do": "bandwidth"}, "bandwidth")["bandwidth"])
+
+    def prepare(self, test: Test) -> Work:
+        """See `Side`."""
+        return Work(**self._ask({"do": "prepare", "test": dataclasses.asdict(test)}))
+
+    def run(self) -> int:
+        """See `Side`."""
+        return int(self._ask({"do": "run"}, "ns")["ns"])
+
+    def bound(self, bandwidth: float, usual_s: float) -> dict[str, float]:
+        """See `Side`."""
+        found = self._ask({"do": "bound", "bandwidth": bandwidth, "usual_s": usual_s})
+        return {name: float(part) for name, part in found.items()}
+
+    def resident(self) -> int:
+        """See `Side`."""
+        return int(self._ask({"do": "memory"}, "resident")["resident"])
+
+    def close(self) -> None:
+        """See `Side`. A process that does not end by itself is ended."""
+        process = self._process
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):  # what could not be written to a process that ended
+                    stream.close()
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._errors.close()
+
+    def __enter__(self) -> ProcessSide:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._process.kill()
+        self.close()
+
+    def _ask(self, command: dict[str, Any], wanted: str | None = None) -> dict[str, Any]:
+        """Send a command; the answer, which has the `wanted` field, or the error that came instead of one."""
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):  # what it said before it ended is read all the same
+            process.stdin.write(json.dumps(command) + "\n")
+            process.stdin.flush()
+        line = process.stdout.readline()
+        if not line:
+            raise BackendError(f"{self.name}: its process ended with {process.wait()}: {self._last_words()}")
+        answer: Any = None
+        with contextlib.suppress(ValueError, RecursionError):
+            answer = json.loads(line)
+        if isinstance(answer, dict) and "error" in answer:
+            kind = getattr(errors, answer["kind"], BackendError)
+            raise kind(f"{self.name}: {answer['error']}")
+        if not isinstance(answer, dict) or (wanted is not None and wanted not in answer):
+            raise BackendError(f"{self.name}: its process said what is no answer: {line.strip()[:80]!r}")
+        return answer
+
+    def _last_words(self) -> str:
+        self._errors.seek(0)
+        lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+
+def _command(setting: Setting, python: str) -> list[str]:
+    if setting.engine == "graphml":
+        return [sys.executable, "-m", "graphml.bench.worker"]
+    if setting.engine not in PEERS:
+        raise UsageError(f"--peer: wanted one of {', '.join(PEERS)}; got {setting.engine!r}")
+    return [python, str(Path(peers.__file__).with_name("measure_llama_cpp.py"))]

@@ -1,0 +1,159 @@
+"""Rows as text: Markdown in llama-bench's columns, CSV, JSON, JSON lines, SQL or a page.
+
+Each row comes out, in one piece, as it comes in. Knows rows; measures nothing and knows no terminal.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from graphml.bench.cells import device, notes, of_bandwidth, params, ratio, size, speed
+from graphml.bench.result_rows import SCALARS, Row
+from graphml.bench.results_page import page
+from graphml.errors import GraphmlError
+from graphml.inspect.node_names import printable
+
+TABLE = "llama_bench"
+Spell = Callable[[Iterable[Row], Sequence[str]], Iterator[str]]
+
+# Column -> width (negative: to the left), as llama-bench's `get_field_width` has it for its own.
+_WIDTHS = {
+    "model": -30, "size": 10, "params": 10, "backend": -10, "threads": 7, "n_batch": 7, "n_ubatch": 8,
+    "type_k": 6, "type_v": 6, "quant": -6, "test": 15, "t/s": 20, "GB/s": 8, "of bandwidth": 12, "GFLOP/s": 8,
+    "bound by": -8, "ratio": 22, "device": -30,
+}  # fmt: skip
+_FIRST = ("model", "size", "params", "backend", "threads")
+_LAST = ("test", "t/s", "GB/s", "of bandwidth", "GFLOP/s", "bound by")
+
+
+def markdown(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
+    """A table; its t/s is the median and half the distance of the quartiles. shown: more columns."""
+    columns: tuple[str, ...] = ()
+    bandwidths: dict[str, float] = {}
+    noisy, refused, last, head = False, False, None, ""
+    for row in found:
+        if not columns:
+            columns = (*_FIRST, *(name for name in shown if name != "ratio"), *_LAST)
+            columns += (*("ratio",) * ("ratio" in shown), "device")
+            rules = {name: "-" * (abs(_WIDTHS[name]) - 1) + ":-"[_WIDTHS[name] < 0] for name in columns}
+            head = _line(columns, {name: name for name in columns}) + _line(columns, rules)
+        yield head + _line(columns, _cells(row))
+        head = ""
+        bandwidths[device(row)] = max(row.bandwidth_gb_s, bandwidths.get(device(row), 0.0))
+        noisy, refused, last = noisy or row.noisy, refused or bool(row.refused), row
+    if last is None:
+        return
+    version = last.build_commit or last.engine_version
+    yield f"\nbuild: {version}; {last.cpu_info}{_memory(bandwidths)}\n"
+    yield from notes(noisy, refused)
+
+
+def _memory(bandwidths: Mapping[str, float]) -> str:
+    """What each device's memory gave, as far as it was measured."""
+    known = {name: best for name, best in bandwidths.items() if best}
+    if len(known) == 1:
+        return f"; memory is read at {next(iter(known.values())):.1f} GB/s"
+    return "".join(f"; memory of {name} gives {best:.1f} GB/s" for name, best in known.items())
+
+
+def _line(columns: Sequence[str], cells: Mapping[str, str]) -> str:
+    padded = [
+        cells[name].rjust(_WIDTHS[name]) if _WIDTHS[name] > 0 else cells[name].ljust(-_WIDTHS[name])
+        for name in columns
+    ]
+    return f"| {' | '.join(padded)} |\n"
+
+
+def _cells(row: Row) -> dict[str, str]:
+    refused = row.refused.split(", ")
+    of_speed = (
+        {}
+        if "t/s" in refused
+        else {
+            "GB/s": f"{row.gb_s:.1f}",
+            "of bandwidth": of_bandwidth(row),
+            "GFLOP/s": f"{row.gflop_s:.1f}",
+            "bound by": row.bound,
+        }
+    )
+    return {
+        "model": printable(row.model_type).replace("|", "\\|"),
+        "size": size(row.model_size),
+        "params": params(row.model_n_params),
+        "backend": row.backends,
+        "threads": str(row.n_threads),
+        **{name: str(getattr(row, name)) for name in ("n_batch", "n_ubatch", "type_k", "type_v", "quant")},
+        "test": row.test,
+        **dict.fromkeys(("GB/s", "of bandwidth", "GFLOP/s", "bound by"), ""),
+        **of_speed,
+        "t/s": speed(row),
+        "ratio": f"{ratio(row)} {row.peer}" if row.peer else "",
+        "device": device(row).replace("|", "\\|"),
+    }
+
+
+def comma_separated(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
+    """CSV with every field but the samples."""
+    for number, row in enumerate(found):
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
+        if not number:
+            out.write(",".join(SCALARS) + "\n")
+        writer.writerow(
+            [int(value) if isinstance(value, bool) else value for value in _scalars(row).values()]
+        )
+        yield out.getvalue()
+
+
+def json_array(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
+    """One JSON array of objects, as llama-bench writes it; whole also where measuring ends with an error."""
+    before = "["
+    try:
+        for row in found:
+            text = json.dumps(dataclasses.asdict(row), indent=2, ensure_ascii=False, allow_nan=False)
+            yield before + "\n" + "\n".join("  " + line for line in text.splitlines())
+            before = ","
+    except (GraphmlError, KeyboardInterrupt):
+        if before == ",":
+            yield "\n]\n"
+        raise
+    yield "[]\n" if before == "[" else "\n]\n"
+
+
+def json_lines(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
+    """An object a line."""
+    for row in found:
+        yield json.dumps(dataclasses.asdict(row), ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def sql(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
+    """A table and a statement for each row, for sqlite and its kin, with every field but the samples."""
+    types = {"str": "TEXT", "int": "INTEGER", "bool": "INTEGER", "float": "REAL"}
+    kinds = {field.name: types[str(field.type)] for field in dataclasses.fields(Row) if field.name in SCALARS}
+    columns = ",\n".join(f"  {name} {kind}" for name, kind in kinds.items())
+    head = f"CREATE TABLE IF NOT EXISTS {TABLE} (\n{columns}\n);\n\n"
+    for row in found:
+        values = ", ".join(_literal(value) for value in _scalars(row).values())
+        yield f"{head}INSERT INTO {TABLE} ({', '.join(SCALARS)}) VALUES ({values});\n"
+        head = ""
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, str):
+        return "'" + value.replace("\0", "").replace("'", "''") + "'"
+    return str(int(value)) if isinstance(value, bool) else repr(value)
+
+
+def _scalars(row: Row) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in SCALARS}
+
+
+FORMATS: Mapping[str, Spell] = {
+    "md": markdown, "csv": comma_separated, "json": json_array, "jsonl": json_lines, "sql": sql,
+    "html": page,
+}  # fmt: skip

@@ -1,0 +1,180 @@
+"""Runs a suite: every case measured, its row judged by its goals, and the table of both.
+
+Knows cases and rows; how one is measured stands in `job`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from graphml.backend import Progress, no_progress
+from graphml.bench.cells import TOO_NOISY, device, notes, of_bandwidth, ratio, speed
+from graphml.bench.job import Job
+from graphml.bench.measure import measure
+from graphml.bench.result_rows import Row, rows
+from graphml.bench.side import ProcessSide
+from graphml.bench.suites import Case, Goal
+from graphml.bench.test_plan import Setting
+
+Models = Callable[[str, str], str]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A row of a case and whether each of its goals was reached; no goals, no verdicts."""
+
+    case: Case
+    row: Row
+
+    def reached(self, goal: Goal) -> bool:
+        """Whether the row's figure reaches the goal, or that which does otherwise."""
+        if self.refused(goal):
+            return False
+        value = figure(self.row, goal.figure)
+        good = value <= goal.value if goal.figure == "ms" else value >= goal.value
+        return good or (goal.otherwise is not None and self.reached(goal.otherwise))
+
+    def refused(self, goal: Goal) -> bool:
+        """Whether the figure of a goal is none, because it was too noisy."""
+        return ("ratio" if goal.figure == "ratio" else "t/s") in self.row.refused
+
+    @property
+    def verdict(self) -> str:
+        """PASS, or which figures fall short, or that some are none."""
+        missed = [goal for goal in self.goals if not self.reached(goal)]
+        short = [goal.figure for goal in missed if not self.refused(goal)]
+        if not self.goals:
+            return ""
+        if missed and not short:
+            return TOO_NOISY
+        return f"short: {', '.join(short)}" if short else "PASS"
+
+    @property
+    def named(self) -> Row:
+        """The row, which says too what it is called, what was wanted and what came of it."""
+        return replace(self.row, suite_case=self.case.name, wanted=self.wanted, verdict=self.verdict)
+
+    @property
+    def wanted(self) -> str:
+        """The goals as text."""
+        return ", ".join(goal.text() for goal in self.goals)
+
+    @property
+    def goals(self) -> list[Goal]:
+        """The case's goals, as far as they are for this number of threads."""
+        return [goal for goal in self.case.goals if self.row.n_threads >= goal.threads]
+
+
+def figure(row: Row, name: str) -> float:
+    """The figure of a row that goals name."""
+    return {
+        "ratio": row.ratio,
+        "t/s": row.median_ts,
+        "ms": milliseconds(row),
+        "of bandwidth": row.of_bandwidth,
+    }[name]
+
+
+def milliseconds(row: Row) -> float:
+    """The median time of a run."""
+    return 1e3 * row.n_parallel * (row.n_prompt + row.n_gen) / row.median_ts
+
+
+def run_cases(
+    cases: Sequence[Case],
+    threads: Sequence[int],
+    models: Models,
+    base: Job,
+    repetitions: int | None = None,
+    progress: Progress = no_progress,
+) -> Iterator[Judged]:
+    """Measure the cases with each number of threads, in order, and give what came of each.
+
+    models: shape and type -> path of the model. base: everything that a job is told but settings, tests and
+    repetitions. repetitions: in place of the cases' own. Of several sides the first one's row is judged.
+    """
+    for count in threads:
+        wanted = [case for case in cases if not case.threads or count in case.threads]
+        for (shape, type, quant, busy, rounds), group in groupby(
+            wanted, lambda case: (case.shape, case.type, case.quant, case.busy, case.repetitions)
+        ):
+            together = list(group)
+            setting = Setting("graphml", models(shape, type), "cpu", count, quant=quant, arch=base.arch)
+            job = replace(
+                base, settings=[setting], tests=[case.test for case in together],
+                repetitions=rounds if repetitions is None else repetitions,
+            )  # fmt: skip
+            found = _beside_busy(job, setting, busy, progress) if busy else job.rows(progress)
+            sides = 2 if busy else len(job.engines)
+            for number, row in enumerate(found):
+                if number % sides == 0:
+                    yield Judged(together[number // sides], row)
+
+
+def _beside_busy(job: Job, setting: Setting, busy: int, progress: Progress) -> Iterator[Row]:
+    """All threads beside one thread, both graphml's, while other processes keep processors busy."""
+    digest = job.digest(setting, progress)
+    with ExitStack() as stack:
+        sides = [
+            stack.enter_context(ProcessSide(replace(setting, threads=count)))
+            for count in (setting.threads, 1)
+        ]
+        sides[1].name = "one thread"
+        stack.enter_context(_busy_processes(busy))
+        shared = job.shared(setting, sides, digest)
+        for found in measure(sides, job.tests, job.repetitions, warm=job.warm, progress=progress):
+            yield from rows(found, shared)
+
+
+@contextmanager
+def _busy_processes(count: int) -> Iterator[None]:
+    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+_COLUMNS: tuple[tuple[str, int, Callable[[Judged], str]], ...] = (
+    ("case", -28, lambda one: one.case.name),
+    ("threads", 7, lambda one: str(one.row.n_threads)),
+    ("test", 15, lambda one: one.row.test),
+    ("t/s", 20, lambda one: speed(one.row)),
+    ("ms", 9, lambda one: "" if "t/s" in one.row.refused else f"{milliseconds(one.row):.1f}"),
+    ("resident MB", 11, lambda one: f"{one.row.resident_bytes / 1e6:.0f}"),
+    ("of bandwidth", 12, lambda one: of_bandwidth(one.row)),
+    ("bound by", -8, lambda one: one.row.bound),
+    ("ratio", 14, lambda one: ratio(one.row)),
+    ("wanted", -32, lambda one: one.wanted),
+    ("verdict", -20, lambda one: one.verdict),
+)
+
+
+def markdown(found: Iterable[Judged]) -> Iterator[str]:
+    """One line for each case as it comes; then where it ran."""
+    noisy, refused, last = False, False, None
+    head = _line([name for name, _, _ in _COLUMNS])
+    head += _line(["-" * (abs(width) - 1) + ":-"[width < 0] for _, width, _ in _COLUMNS])
+    for one in found:
+        yield head + _line([cell(one) for _, _, cell in _COLUMNS])
+        noisy, refused = noisy or one.row.noisy, refused or bool(one.row.refused)
+        last, head = one.row, ""
+    if last is not None:
+        version = last.build_commit or last.engine_version
+        yield f"\nbuild: {version}; {device(last)}; load {last.load_average:.1f} at the beginning\n"
+    yield from notes(noisy, refused)
+
+
+def _line(cells: Sequence[str]) -> str:
+    padded = [
+        cell.rjust(width) if width > 0 else cell.ljust(-width)
+        for cell, (_, width, _) in zip(cells, _COLUMNS, strict=True)
+    ]
+    return f"| {' | '.join(padded)} |\n"

@@ -1,0 +1,53 @@
+"""A process that measures graphml on command, in JSON lines: `python -m graphml.bench.worker`.
+
+The first line is the setting; then come commands, each answered by one line. See `side` for the other end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from graphml.bench.describe import resident_bytes
+from graphml.bench.runner import Runner
+from graphml.bench.test_plan import Setting, Test
+from graphml.errors import GraphmlError
+from graphml.peers.peer_talk import RefusedError, serve
+
+
+def main() -> None:
+    """Serve until stdin ends."""
+    runner: Runner | None = None
+
+    def answer(command: dict[str, Any]) -> dict[str, Any]:
+        nonlocal runner
+        try:
+            if runner is not None:
+                return carry_out(runner, command)
+            runner = Runner(Setting(**command))
+            return runner.describe()
+        except GraphmlError as error:
+            raise RefusedError(str(error), type(error).__name__) from None
+        except MemoryError:
+            raise RefusedError("not enough memory", "BackendError") from None
+
+    serve(answer)
+    if runner is not None:
+        runner.close()
+
+
+def carry_out(runner: Runner, command: dict[str, Any]) -> dict[str, Any]:
+    """Carry out one command: prepare a test, run it, say what bounds it, what memory gives or holds."""
+    verbs: dict[str, Callable[[], dict[str, Any]]] = {
+        "prepare": lambda: dataclasses.asdict(runner.prepare(Test(**command["test"]))),
+        "run": lambda: {"ns": runner.run()},
+        "bound": lambda: runner.bound(command["bandwidth"], command["usual_s"]),
+        "bandwidth": lambda: {"bandwidth": runner.bandwidth()},
+        "memory": lambda: {"resident": resident_bytes()},
+    }
+    return verbs[command["do"]]()
+
+
+if __name__ == "__main__":
+    main()

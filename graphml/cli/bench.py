@@ -1,0 +1,280 @@
+"""`graphml bench`: tokens per second in llama-bench's words, beside other engines, and what bounds them."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import tee, zip_longest
+from pathlib import Path
+from typing import TypeVar
+
+import typer
+
+import graphml
+from graphml import settings
+from graphml.bench import plots
+from graphml.bench import test_plan as plan
+from graphml.bench.describe import environment
+from graphml.bench.job import Job
+from graphml.bench.made_models import bench_model
+from graphml.bench.result_rows import Row
+from graphml.bench.results_page import page
+from graphml.bench.spell import FORMATS, Spell
+from graphml.bench.suite_run import Judged, run_cases
+from graphml.bench.suite_run import markdown as suite_markdown
+from graphml.bench.suites import Suite, suite_named
+from graphml.bench.value_lists import pairs, whole_numbers, words
+from graphml.cli import machine
+from graphml.cli.bench_compare import compare
+from graphml.cli.bench_options import How, What, Which, With, Written
+from graphml.cli.checks import check_backends, check_file
+from graphml.cli.console import Bars, remark
+from graphml.cli.opening import find
+from graphml.cli.option_groups import grouped
+from graphml.errors import BackendError, UsageError
+from graphml.inspect.profile import profile
+from graphml.loading import discovery
+
+T = TypeVar("T")
+bench = typer.Typer(add_completion=False, pretty_exceptions_enable=False, invoke_without_command=True)
+
+
+@bench.callback()
+@grouped
+def run(context: typer.Context, which: Which, what: What, setting: With, how: How, written: Written) -> None:
+    """Measure prompt processing and generation, as llama-bench does.
+
+    Values given several times, as lists (1,2) or as ranges (1-4, 512-2048+512, 1-32*2) are measured in all
+    combinations.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    for option, name in (("-o", written.output), ("-oe", written.output_err)):
+        if name is not None and name not in FORMATS:
+            raise UsageError(f"{option}: wanted one of {', '.join(FORMATS)}; got {name!r}")
+    if written.plot is not None:
+        plots.ready(written.plot)
+    job = _job(what, how, hashed=not {written.output, written.output_err} <= {"md", None})
+    job = replace(job, arch="" if which.arch is None else str(which.arch))
+    check_file("--arch", which.arch)
+    if how.peer_python is not None and not how.peer and not (how.suite and suite_named(how.suite).peers):
+        raise UsageError("--peer-python: wanted --peer too, whose Python it is")
+    with Bars() as bars:
+        counts = whole_numbers("-t", setting.threads or [str(_default_threads())], 1)
+        given = _models(which, bars)
+        if how.suite is not None:
+            chosen = suite_named(how.suite, how.case or ["*"])
+            _check_suite(how, what, setting)
+            _run_suite(chosen, counts, which, given, job, how.repetitions, written, bars)
+        elif how.case:
+            raise UsageError("--case: wanted --suite too, of whose cases it chooses some")
+        else:
+            _run_tests(
+                _settings(setting, given or [str(find(None, which.finding(), bars))], counts),
+                job,
+                written,
+                bars,
+            )
+
+
+def _job(what: What, how: How, hashed: bool) -> Job:
+    """The tests, the sides that run them, and how; its settings are still to come."""
+    tests = plan.tests(
+        whole_numbers("-p", what.n_prompt or ["512"]),
+        whole_numbers("-n", what.n_gen or ["128"]),
+        pairs("-pg", what.pg or []),
+        whole_numbers("-d", what.n_depth or ["0"]),
+        whole_numbers("-npl", what.parallel or ["1"], 1),
+    )
+    backends = words("--backend", [how.backend])
+    check_backends("--backend", ",".join(backends))
+    peers = words("--peer", [] if how.peer is None else [how.peer])
+    if not tests:
+        raise UsageError("wanted tokens to measure: -p, -n or -pg")
+    return Job(
+        [],
+        tests,
+        [("graphml", name) for name in backends] + [(name, "cpu") for name in peers],
+        environment(machine.cpu_name()),
+        machine.read_bandwidth,
+        how.peer_python or sys.executable,
+        how.repetitions or 5,
+        not how.no_warmup,
+        how.delay,
+        hashed=hashed,
+    )
+
+
+def _check_suite(how: How, what: What, given: With) -> None:
+    """Refuse what a suite's cases say themselves, and would not heed."""
+    fixed = {
+        "-p": what.n_prompt, "-n": what.n_gen, "-pg": what.pg, "-d": what.n_depth, "-npl": what.parallel,
+        "-b": given.batch_size, "-ub": given.ubatch_size, "-ctk": given.cache_type_k,
+        "-ctv": given.cache_type_v, "--quant": given.quant,
+    }  # fmt: skip
+    asked = [name for name, value in fixed.items() if value]
+    if asked:
+        raise UsageError(f"--suite {how.suite}: wanted no {', '.join(asked)}: its cases say what is measured")
+
+
+def _settings(given: With, models: list[str], threads: list[int]) -> list[plan.Setting]:
+    return plan.settings(
+        models,
+        threads,
+        whole_numbers("-b", given.batch_size or ["2048"], 1),
+        whole_numbers("-ub", given.ubatch_size or ["512"], 1),
+        _cache_types(given.cache_type_k, given.cache_type_v),
+        words("--quant", given.quant or []) or [""],
+    )
+
+
+def _run_tests(settings: list[plan.Setting], job: Job, written: Written, bars: Bars) -> None:
+    """Measure every test in every setting, print the rows and draw them."""
+    shown = _shown(settings, "ratio" if len(job.engines) > 1 else "")
+    kept: list[Row] = []
+    ours, theirs = tee(_each(replace(job, settings=settings).rows(bars.report), kept.append))
+    other = _spell(written.output_err)(theirs, shown) if written.output_err else iter(())
+    _write(_spell(written.output)(ours, shown), other)
+    if written.plot is not None:
+        _draw(written.plot, kept, replace(settings[0], arch=job.arch), job, bars)
+
+
+def _spell(name: str) -> Spell:
+    """What makes text of rows; a page says what was typed, too."""
+    return partial(page, commands=[_typed()]) if name == "html" else FORMATS[name]
+
+
+def _typed() -> str:
+    """The command line, of paths only the names: where things lie is nobody's business."""
+
+    def public(argument: str) -> str:
+        option, mark, value = argument.rpartition("=")
+        inside = "/" in value or "\\" in value
+        return option + mark + (Path(value).name if inside and Path(value).exists() else value)
+
+    return shlex.join(["graphml", *map(public, sys.argv[1:])])
+
+
+def _run_suite(
+    suite: Suite,
+    threads: list[int],
+    which: Which,
+    given: list[str],
+    job: Job,
+    repetitions: int | None,
+    written: Written,
+    bars: Bars,
+) -> None:
+    """Measure a suite's cases on its models, or all on the one that was given, and print what came of it."""
+    if len(given) > 1:
+        raise UsageError(f"--suite {suite.name}: wanted one model for all cases, or none; got {len(given)}")
+
+    def model(shape: str, type: str) -> str:
+        if given:
+            return given[0]
+        return str(bench_model(shape, type, bars.report) if shape else find(None, which.finding(), bars))
+
+    if suite.peers and len(job.engines) == 1:
+        job = replace(job, engines=[*job.engines, (plan.LLAMA_CPP, "cpu")])
+    found = run_cases(suite.cases, threads, model, job, repetitions, bars.report)
+
+    def spell(name: str | None, judged: Iterator[Judged]) -> Iterator[str]:
+        if name == "md":
+            return suite_markdown(judged)
+        return _spell(name)((one.named for one in judged), ()) if name else iter(())
+
+    kept: list[Row] = []
+
+    def keep(one: Judged) -> None:
+        if not one.case.busy:  # which is no point of a curve
+            kept.append(one.row)
+
+    ours, theirs = tee(_each(found, keep))
+    _write(spell(written.output, ours), spell(written.output_err, theirs))
+    if written.plot is not None:
+        for path in [*plots.draw_bars(written.plot, kept), *plots.draw_speeds(written.plot, kept)]:
+            remark(f"drew {path}")
+
+
+def _each(found: Iterator[T], do: Callable[[T], None]) -> Iterator[T]:
+    for one in found:
+        do(one)
+        yield one
+
+
+def _write(out: Iterator[str], error: Iterator[str]) -> None:
+    """Write the pieces to stdout and to stderr as they come."""
+    for piece, other in zip_longest(out, error, fillvalue=""):
+        for stream, text in ((sys.stdout, piece), (sys.stderr, other)):
+            stream.write(text)
+            stream.flush()
+
+
+def _draw(folder: Path, rows: list[Row], setting: plan.Setting, job: Job, bars: Bars) -> None:
+    """The pictures: of the rows, and the rooflines of the first setting's kernels on each backend."""
+    drawn = [*plots.draw_bars(folder, rows), *plots.draw_speeds(folder, rows)]
+    for backend in (name for engine, name in job.engines if engine == "graphml"):
+        try:
+            drawn += _rooflines(folder, rows, replace(setting, backend=backend), bars)
+        except BackendError as error:  # programs that cannot be timed
+            remark(f"--plot: no roofline of {backend}: {error}")
+    for path in drawn:
+        remark(f"drew {path}")
+
+
+def _rooflines(folder: Path, rows: list[Row], setting: plan.Setting, bars: Bars) -> list[Path]:
+    """A backend's rooflines, below the roofs of its device: of one that is not the host no arithmetic."""
+    with graphml.load(
+        setting.model, setting.backend, setting.threads, kv=setting.type_k, n_batch=setting.n_ubatch,
+        quant=setting.quant or None, progress=bars.report,
+        arch=Path(setting.arch) if setting.arch else None,
+    ) as model:  # fmt: skip
+        room = max(model.n_ctx - 16, 1)
+        found = profile(model, min(512, room // 2), min(16, room // 4), 2)
+    here = [row for row in rows if (row.backends, row.n_threads) == (setting.backend, setting.threads)]
+    bandwidth, flops = 1e9 * max(row.bandwidth_gb_s for row in here), 0.0
+    on_host = here[0].device == here[0].cpu_info
+    if on_host:
+        bandwidth = max(bandwidth, machine.read_bandwidth(setting.threads))
+        flops = machine.multiply_rate(setting.threads)
+    return plots.draw_rooflines(folder, found, setting.backend, bandwidth, flops)
+
+
+def _models(given: Which, bars: Bars) -> list[str]:
+    """The paths of all models that are named, fetched or made."""
+    if given.type and not given.shape:
+        raise UsageError("--type: wanted --shape too, whose model is to be made")
+    found = [find(name, given.finding(), bars) for name in given.model or []]
+    found += [find(None, given.finding(name), bars) for name in given.hf or []]
+    kinds = words("--type", given.type or []) or ["Q4_K_M"]
+    shapes = words("--shape", given.shape or [])
+    found += [bench_model(shape, kind, bars.report) for shape in shapes for kind in kinds]
+    return [str(path) for path in found]
+
+
+def _cache_types(keys: list[str] | None, values: list[str] | None) -> list[tuple[str, str]]:
+    """Pairs of types; where one option is left out, the other's."""
+    k, v = words("-ctk", keys or []), words("-ctv", values or [])
+    if k and v:
+        return [(one, other) for one in k for other in v]
+    return [(one, one) for one in k or v or ["f16"]]
+
+
+def _default_threads() -> int:
+    """The physical cores that this process may use, or what GRAPHML_THREADS says."""
+    facts = discovery.backend("cpu").describe()
+    return settings.threads() or int(facts.get("threads", 1))
+
+
+def _shown(wanted: list[plan.Setting], ratio: str) -> list[str]:
+    """The settings that become columns: those that have several values, or another than the usual."""
+    usual = plan.Setting("", "", "", 0)
+    names = ("n_batch", "n_ubatch", "type_k", "type_v", "quant")
+    shown = [name for name in names if {getattr(one, name) for one in wanted} != {getattr(usual, name)}]
+    return [*shown, *[ratio] * bool(ratio)]
+
+
+bench.command("compare")(compare)

@@ -1,0 +1,94 @@
+"""`graphml bisect`: the first value that is wrong by itself, what it is made of, and a repro of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphml.cli import compared_runs as numbers
+from graphml.cli import options
+from graphml.cli.checks import check_file, check_folder, check_limit
+from graphml.cli.console import size, write_json
+from graphml.cli.option_groups import grouped
+from graphml.errors import UsageError
+from graphml.inspect import repro
+from graphml.inspect.bisect import Finding, check_alike
+from graphml.inspect.bisect import bisect as bisect_run
+from graphml.inspect.findings import as_json, as_text
+from graphml.inspect.judging import Judge
+from graphml.inspect.observe import Observation, observe, restore
+from graphml.inspect.rounds import examine
+from graphml.inspect.route import TOKENS
+
+
+@dataclass(frozen=True)
+class Given(numbers.Given):
+    """The same, B as the graph was written, and as many tokens as cross the borders of kernels and caches."""
+
+    tokens: numbers.Tokens = TOKENS
+    fuse_b: numbers.FuseB = "none"
+
+
+@grouped
+def bisect(
+    given: Given,
+    model: options.Model = None,
+    saved: Annotated[
+        Path | None,
+        typer.Option(
+            "--saved", metavar="RUN.npz", help="A run that --save wrote, in place of A and its tokens."
+        ),
+    ] = None,
+    limit: Annotated[
+        float | None,
+        typer.Option("--limit", min=0.0, metavar="NMSE", help="Allowed for every value alike."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--repro", metavar="FOLDER", help="Write repro.py and repro.npz there.")
+    ] = None,
+) -> None:
+    """Find the first value that is wrong by itself, not by what it was given. Exit code 1: there is one."""
+    numbers.check_format(given.format)
+    check_limit(limit)
+    check_file("--saved", saved)
+    check_folder("--repro", out)
+    if saved is not None and (given.fuse_a or given.prompt != numbers.TEXT):
+        raise UsageError("--saved: wanted no --fuse-a and no --prompt: the run has its own")
+    with numbers.opened(model, given, None if saved else given.a, given.b) as sides:
+        executor = sides.b.executor
+        if saved is not None:
+            run = restore(saved, executor.weights)
+            check_alike(run, executor)
+            if len(run.ids) > executor.n_batch:
+                raise UsageError(
+                    f"--saved: wanted --tokens {len(run.ids)}, as the run has; got {given.tokens}"
+                )
+            other = observe(executor, run.ids, sides.options_b, in_use=False)
+            found = bisect_run(run, other, Judge(executor, sides.options_b, limit))
+        else:
+            assert sides.a is not None
+            judge = Judge(executor, sides.options_b, limit, sides.a.executor.device)
+            run, other, found = examine(sides.a.executor, sides.ids, sides.options_a, judge)
+        files = _write(found.first, run, given.b, out, given.threads)
+    if given.format == "json":
+        write_json({**as_json(found), "a": dict(run.facts), "b": dict(other.facts), "repro": files})
+    else:
+        print(as_text(found, run, other), end="")
+        for name in files:
+            print(f"wrote {name} ({size(Path(name).stat().st_size)})")
+    if found.findings:
+        raise typer.Exit(1)
+
+
+def _write(
+    finding: Finding | None, run: Observation, judge: str, out: Path | None, threads: int | None
+) -> list[str]:
+    if out is None or finding is None or not finding.graph.nodes:
+        return []
+    case = repro.Case(finding.graph, finding.other, finding.arrays)
+    backends = (judge if finding.graph is not finding.other else run.facts["backend"], judge)
+    title = f"{finding.node.name} ({finding.node.op.name}): {backends[0]} against {backends[1]}"
+    return [str(path) for path in repro.write(case, backends, finding.limit, title, out, threads)]

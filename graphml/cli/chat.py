@@ -1,0 +1,56 @@
+"""`graphml chat`: a conversation, at a terminal or line by line from a pipe."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from graphml.cli import options
+from graphml.cli.console import Bars, remark
+from graphml.cli.conversation.commands import take
+from graphml.cli.conversation.completions import completions
+from graphml.cli.conversation.conversation import Conversation
+from graphml.cli.conversation.line_input import open_input
+from graphml.cli.opening import find, load, sampling, seed_of
+from graphml.cli.option_groups import grouped
+
+HELP = "/help lists the commands, Ctrl-D ends."
+
+
+@grouped
+def chat(
+    opening: options.Running,
+    drawing: options.Sampling,
+    model: options.Model = None,
+    system: options.System = "",
+    max_tokens: options.MaxTokens = 512,
+    ctx: options.Context = None,
+    template: options.Template = None,
+    stats: Annotated[
+        bool, typer.Option("--stats", help="Print a line about the speed after each answer.")
+    ] = False,
+) -> None:
+    """Talk with a model. /help lists the commands; Ctrl-C stops an answer, Ctrl-D ends the conversation."""
+    params = sampling(drawing)
+    limit = None if max_tokens < 0 else max_tokens
+    given = open_input(completions)
+    with Bars() as bars:
+        with given.while_working():
+            opened = load(find(model, opening, bars), opening, bars, template)
+        with opened:
+            with given.while_working():
+                talk = opened.chat(system, limit, n_ctx=ctx, seed=seed_of(drawing.seed))
+            conversation = Conversation(talk, params, bars, stats)
+            remark(f"{opened.path.name}: {HELP}")
+            for text in given.lines:
+                try:
+                    with given.while_working():
+                        take(conversation, text)
+                except KeyboardInterrupt:
+                    if not given.interactive:
+                        raise
+                if conversation.ended:
+                    break
+    if conversation.failed and not given.interactive:
+        raise typer.Exit(1)

@@ -1,0 +1,78 @@
+"""Checks of what options name, before anything is opened: a wrong name is wrong usage, and the exit code 2.
+
+Knows names and files; nothing of models.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from graphml.cli.options import Compiling, Running
+from graphml.compiler.options import CompileOptions
+from graphml.errors import TokenizerError, UsageError
+from graphml.loading import discovery
+from graphml.passes.place import parse_rules
+from graphml.runtime.executor import CACHE_DTYPES
+from graphml.weights.requantise import checked
+
+
+def check_backends(option: str, names: str) -> None:
+    """UsageError unless all these names, with commas between them, are those of installed backends."""
+    known = discovery.backend_names()
+    for name in names.split(","):
+        if name.strip() not in known:
+            raise UsageError(
+                f"{option}: no backend {name.strip()!r} is installed; installed: {', '.join(known)}"
+            )
+
+
+def check_file(option: str, path: Path | None) -> None:
+    """UsageError where a file that is named is not there."""
+    if path is not None and not path.is_file():
+        what = "is a folder; wanted a file" if path.is_dir() else "no such file"
+        raise UsageError(f"{option}: {path}: {what}")
+
+
+def check_target(option: str, file: Path | None) -> None:
+    """UsageError where a file cannot be written: what is measured for minutes should not be lost then."""
+    if file is not None and not file.parent.is_dir():
+        raise UsageError(f"{option} {file}: cannot be written: {file.parent} is no folder")
+
+
+def check_folder(option: str, folder: Path | None) -> None:
+    """UsageError where something that is no folder stands in the way of one that is to be written to."""
+    if folder is not None:
+        there = next((one for one in (folder, *folder.parents) if one.exists()), folder)
+        if not there.is_dir():
+            raise UsageError(f"{option}: {folder}: cannot be written: {there} is no folder")
+
+
+def check_limit(limit: float | None) -> None:
+    """UsageError for an NMSE that is no finite number: every value would be allowed."""
+    if limit is not None and not math.isfinite(limit):
+        raise UsageError(f"--limit: wanted a finite number, got {limit}")
+
+
+def check_compiling(given: Compiling) -> None:
+    """UsageError for an option that names what is not there."""
+    check_backends("--backend", given.backend)
+    check_file("--arch", given.arch)
+    if given.place and given.gpu_layers is None:  # else the CPU may join them
+        parse_rules(given.place, [name.strip() for name in given.backend.split(",")])
+    if given.kv not in CACHE_DTYPES:
+        raise UsageError(f"kv: wanted one of {', '.join(CACHE_DTYPES)}; got {given.kv!r}")
+    CompileOptions(given.fuse).fusions()
+    if isinstance(given, Running):
+        checked(given.quant)
+        if given.pre is not None:
+            _check_pre(given.pre)
+
+
+def _check_pre(name: str) -> None:
+    from graphml.text.tokenizer.pre_tokenizers import pre_tokenizer  # only here is it needed
+
+    try:
+        pre_tokenizer(name)
+    except TokenizerError as error:
+        raise UsageError(f"--pre: {error}") from None

@@ -1,0 +1,87 @@
+"""`graphml compare`: every value of a run against that of another backend or of other fusions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphml.cli import compared_runs as numbers
+from graphml.cli import options
+from graphml.cli.checks import check_target
+from graphml.cli.console import write_file, write_json
+from graphml.cli.option_groups import grouped
+from graphml.errors import UsageError
+from graphml.inspect.compare import Row, as_markdown, with_errors
+from graphml.inspect.compare import compare as compare_runs
+from graphml.inspect.findings import told
+from graphml.inspect.observe import observe, save
+from graphml.inspect.without_weights import describe_model
+
+
+@grouped
+def compare(
+    given: numbers.Given,
+    model: options.Model = None,
+    worst: Annotated[
+        int, typer.Option("--worst", min=0, help="Print the values that differ most, so many; 0: all.")
+    ] = 0,
+    saving: Annotated[
+        Path | None,
+        typer.Option("--save", metavar="RUN.npz", help="Write A's run to a file instead of comparing it."),
+    ] = None,
+    graph: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Write A's graph with these errors too, for the viewer."),
+    ] = None,
+) -> None:
+    """List, value by value in the order of the graph, how far two runs of a model are apart."""
+    numbers.check_format(given.format)
+    if saving is not None and (worst or graph is not None or given.fuse_b):
+        raise UsageError("--save: wanted no --worst, --graph and --fuse-b: A's run is written, not compared")
+    check_target("--save", saving)
+    check_target("--graph", graph)
+    if saving is not None:
+        _npz(saving)
+    with numbers.opened(model, given, given.a, given.a if saving else given.b) as sides:
+        assert sides.a is not None
+        run = observe(sides.a.executor, sides.ids, sides.options_a)
+        if saving is not None:
+            save(run, saving)
+            return
+        other_run = observe(sides.b.executor, sides.ids, sides.options_b)
+        path = str(sides.b.path)
+        rows = compare_runs(run, other_run)
+        if graph is not None:
+            many = 1 if rows[-1].step == "decode" else sides.a.executor.n_batch
+            document = describe_model(sides.a.executor, many, options=sides.options_a)
+            write_file(graph, json.dumps(with_errors(document, rows), allow_nan=False) + "\n", "--graph")
+    if worst:
+        rows = sorted(rows, key=lambda row: -row.difference.nmse)[:worst]
+    if given.format == "json":
+        write_json(
+            {
+                "model": path, "ids": sides.ids, "a": dict(run.facts), "b": dict(other_run.facts),
+                "values": [row.as_json() for row in rows],
+            }
+        )  # fmt: skip
+        return
+    print(f"# {path}: {told(run)} against {told(other_run)}, {len(sides.ids)} tokens\n")
+    print(as_markdown(rows))
+    print(_ending(rows))
+
+
+def _ending(rows: list[Row]) -> str:
+    top = max(rows, key=lambda row: row.difference.nmse)
+    odd = sum(1 for row in rows if row.difference.nan[0] or row.difference.inf[0])
+    return (
+        f"{len(rows)} values; the largest NMSE is {top.difference.nmse:.1e} at {top.node} ({top.step}); "
+        f"{odd or 'none'} with NaN or infinity in A"
+    )
+
+
+def _npz(path: Path) -> None:
+    if path.suffix != ".npz":
+        raise UsageError(f"--save: wanted a name that ends in .npz; got {str(path)!r}")

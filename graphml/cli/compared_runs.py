@@ -1,0 +1,109 @@
+"""What `graphml compare` and `graphml bisect` share: options, the two sides, the tokens that they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import typer
+
+import graphml
+from graphml.api.model import Model
+from graphml.cli import options
+from graphml.cli.checks import check_backends, check_file
+from graphml.cli.console import Bars
+from graphml.cli.opening import find
+from graphml.compiler.options import CompileOptions
+from graphml.errors import UsageError
+
+SMALLEST_BATCH = 32
+TEXT = "Once upon a time there was a little girl who liked to look at the stars. Every night she"
+
+BackendA = Annotated[str, typer.Option("--a", metavar="BACKEND", help="What is looked at.")]
+BackendB = Annotated[str, typer.Option("--b", metavar="BACKEND", help="What it is held against.")]
+FuseA = Annotated[
+    str, typer.Option("--fuse-a", metavar="SWITCHES", help="Fusions of A; as --fuse.", show_default=False)
+]
+FuseB = Annotated[str, typer.Option("--fuse-b", metavar="SWITCHES", help="Fusions of B.")]
+Prompt = Annotated[str, typer.Option("--prompt", "-p", metavar="TEXT", help="The text to run.")]
+Tokens = Annotated[
+    int,
+    typer.Option(
+        "--tokens", min=1, help="So many tokens of it; the last runs alone, those before in a batch."
+    ),
+]
+Format = Annotated[str, typer.Option("--format", help="md or json.")]
+FORMATS = ("md", "json")
+
+
+@dataclass(frozen=True)
+class Given(options.Finding):
+    """The options of both."""
+
+    a: BackendA = "cpu"
+    b: BackendB = "reference"
+    fuse_a: FuseA = ""
+    fuse_b: FuseB = ""
+    prompt: Prompt = TEXT
+    tokens: Tokens = 8
+    format: Format = "md"
+    kv: options.CacheType = "f16"
+    threads: options.Threads = None
+    arch: options.Architecture = None
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The two models, opened; b is a where both run on one backend. ids: what they run."""
+
+    a: Model | None
+    b: Model
+    ids: list[int]
+    options_a: CompileOptions
+    options_b: CompileOptions
+
+
+@contextmanager
+def opened(model: str | None, given: Given, a: str | None, b: str) -> Iterator[Sides]:
+    """Open the model once per backend; a None: it is not run."""
+    for option, name in (("--a", a), ("--b", b)):
+        if name is not None:
+            check_backends(option, name)
+    check_file("--arch", given.arch)
+    options_a, options_b = CompileOptions(given.fuse_a), CompileOptions(given.fuse_b)
+    for one in (options_a, options_b):
+        one.fusions()  # a wrong name is told before anything is opened
+    with Bars() as bars, ExitStack() as held:
+        path = find(model, given, bars)
+        batch = max(given.tokens, SMALLEST_BATCH)
+
+        def load(backend: str) -> Model:
+            opened = graphml.load(
+                path, backend, given.threads, kv=given.kv, n_batch=batch, arch=given.arch,
+                progress=bars.report,
+            )  # fmt: skip
+            return held.enter_context(opened)
+
+        first = None if a is None else load(a)
+        other = first if first is not None and a == b else load(b)
+        yield Sides(first, other, ids_of(other, given.prompt, given.tokens), options_a, options_b)
+
+
+def ids_of(model: Model, prompt: str, tokens: int) -> list[int]:
+    """So many tokens of the prompt, which begins anew where it ends; random ones without a vocabulary."""
+    if model.tokenizer is None:
+        generator = np.random.default_rng(0)
+        return [int(one) for one in generator.integers(0, model.n_vocab, tokens)]
+    ids = model.encode(prompt)
+    if not ids:
+        raise UsageError("--prompt: wanted a text of at least one token; got none")
+    return [ids[i % len(ids)] for i in range(tokens)]
+
+
+def check_format(format: str) -> None:
+    """A UsageError for another format."""
+    if format not in FORMATS:
+        raise UsageError(f"--format: wanted one of {', '.join(FORMATS)}; got {format!r}")

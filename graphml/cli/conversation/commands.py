@@ -1,0 +1,214 @@
+"""The commands of a conversation, a value each: name, what it takes, help, function.
+
+Knows what each does to the conversation; nothing of keys. Texts of messages go to stdout, all else to stderr.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from graphml.cli.console import say, write
+from graphml.cli.conversation import sampling_settings
+from graphml.cli.conversation.conversation import Conversation
+from graphml.cli.conversation.message_file import read_messages, write_messages
+from graphml.errors import GraphmlError, UsageError
+
+KEYS = (
+    ("Enter", "sends; a paste of several lines is one message"),
+    ("Alt-Enter", "begins a further line, and so does Enter after a backslash"),
+    ("Tab", "completes commands, settings and files"),
+    ("Up, Ctrl-R", "earlier inputs; a search in them"),
+    (
+        "Ctrl-C",
+        "clears what is typed, stops an answer; twice at an empty line it ends the conversation",
+    ),
+    ("Ctrl-D", "ends the conversation"),
+)
+_NAME = re.compile(r"/[A-Za-z?]*")
+_SETTING = re.compile(r"([^\s=]*)\s*=?\s*(.*)", re.DOTALL)  # NAME, NAME VALUE or NAME=VALUE
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: its name, what it takes ("" for nothing), what it does, and the function that does it.
+
+    others: further names that are understood.
+    """
+
+    name: str
+    takes: str
+    help: str
+    run: Callable[[Conversation, str], None]
+    others: tuple[str, ...] = ()
+
+
+def take(conversation: Conversation, text: str) -> None:
+    """Do what an input says: a command, or a message to answer. Errors are printed."""
+    try:
+        command, argument = parse(text)
+        if command is not None:
+            command.run(conversation, argument)
+        elif text:
+            conversation.answer(text)
+    except GraphmlError as error:
+        conversation.tell(error)
+
+
+def parse(text: str) -> tuple[Command | None, str]:
+    """Return the command that an input is and what follows its name; None for a message.
+
+    A command is a slash and letters: a message may begin with a path, and pasted lines with an unknown word.
+    UsageError for a command that is not known, or that takes nothing and is given something.
+    """
+    words = text.split(None, 1)
+    name = words[0] if words else ""
+    argument = words[1].strip() if len(words) > 1 else ""
+    if not _NAME.fullmatch(name):
+        return None, ""
+    command = _by_name().get(name.lower())
+    if command is None:
+        if "\n" in text:
+            return None, ""
+        near = get_close_matches(name.lower(), (one.name for one in COMMANDS), 1, 0.5)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise UsageError(f"unknown command {name}: {hint}/help lists the commands")
+    if argument and not command.takes:
+        raise UsageError(f"{command.name}: wanted nothing after it, got {argument!r:.80}")
+    return command, argument
+
+
+def _by_name() -> dict[str, Command]:
+    return {name: command for command in COMMANDS for name in (command.name, *command.others)}
+
+
+def _table(rows: Iterable[tuple[str, str]]) -> None:
+    """Print two columns on stderr, the second one wrapped at the terminal's width."""
+    given = list(rows)
+    first = max(len(left) for left, _ in given)
+    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else 1 << 16
+    for left, right in given:
+        for line in textwrap.wrap(right, max(width - first - 3, 20)):
+            say(f"{left:{first}}  {line}")
+            left = ""
+
+
+def _help(conversation: Conversation, argument: str) -> None:
+    _table((f"{one.name} {one.takes}".rstrip(), one.help) for one in COMMANDS)
+    if sys.stdin.isatty():
+        say("")
+        _table(KEYS)
+
+
+def _system(conversation: Conversation, argument: str) -> None:
+    chat = conversation.chat
+    if argument:
+        chat.system = "" if argument in ('""', "''") else argument
+        say("the system message is changed from the next answer on")
+    elif chat.system:
+        write(f"system: {chat.system}\n")
+    else:
+        say("there is no system message; /system TEXT sets one")
+
+
+def _regenerate(conversation: Conversation, argument: str) -> None:
+    conversation.regenerate()
+
+
+def _undo(conversation: Conversation, argument: str) -> None:
+    (message, *_) = conversation.chat.undo()
+    say(f"taken back: {textwrap.shorten(message['content'], 60, placeholder=' ...')}")
+
+
+def _reset(conversation: Conversation, argument: str) -> None:
+    conversation.chat.reset()
+    say("a new conversation" + ("; the system message is kept" if conversation.chat.system else ""))
+
+
+def _history(conversation: Conversation, argument: str) -> None:
+    for message in conversation.chat.history:
+        write(f"{message['role']}: {message['content']}\n")
+
+
+def _save(conversation: Conversation, argument: str) -> None:
+    path = _file("/save", conversation, argument)
+    messages = conversation.chat.history
+    if not messages:
+        raise UsageError("/save: wanted messages, got a conversation without one")
+    write_messages(path, messages)
+    conversation.file = path
+    say(f"{_count(len(messages))} saved to {path}")
+
+
+def _load(conversation: Conversation, argument: str) -> None:
+    path = _file("/load", conversation, argument)
+    messages = read_messages(path)
+    conversation.chat.history = messages
+    conversation.file = path
+    say(f"{_count(len(messages))} loaded from {path} in place of those that were there")
+    if messages and messages[-1]["role"] == "user":
+        say("the last one has no answer: /regenerate answers it")
+
+
+def _file(command: str, conversation: Conversation, argument: str) -> Path:
+    if not argument and conversation.file is None:
+        raise UsageError(f"{command}: wanted the name of a file, such as {command} talk.json")
+    try:
+        return Path(argument).expanduser() if argument or conversation.file is None else conversation.file
+    except RuntimeError as error:  # ~name of nobody
+        raise UsageError(f"{command} {argument}: {error}") from None
+
+
+def _count(n: int) -> str:
+    return f"{n} message{'' if n == 1 else 's'}"
+
+
+def _set(conversation: Conversation, argument: str) -> None:
+    given = _SETTING.match(argument)
+    assert given is not None  # every text matches
+    name, value = given.groups()
+    names = [sampling_settings.named(name)] if argument else list(sampling_settings.HELP)
+    if value:
+        conversation.params = sampling_settings.changed(
+            names[0], value, conversation.chat, conversation.params
+        )
+    values = [sampling_settings.value_of(name, conversation.chat, conversation.params) for name in names]
+    left = max(map(len, names)), max(map(len, values))
+    _table(
+        (f"{name:{left[0]}}  {value:{left[1]}}", sampling_settings.HELP[name])
+        for name, value in zip(names, values, strict=True)
+    )
+
+
+def _stats(conversation: Conversation, argument: str) -> None:
+    if argument not in ("", "on", "off"):
+        raise UsageError(f"/stats: wanted on, off or nothing, got {argument!r:.80}")
+    conversation.shows_stats = not conversation.shows_stats if not argument else argument == "on"
+    if conversation.shows_stats and conversation.chat.session.stats.n_gen:
+        say(conversation.stats())
+    say(f"a line about the speed after each answer: {'on' if conversation.shows_stats else 'off'}")
+
+
+def _exit(conversation: Conversation, argument: str) -> None:
+    conversation.ended = True
+
+
+COMMANDS = (
+    Command("/help", "", "lists the commands and keys", _help, ("/?",)),
+    Command("/system", "[TEXT]", 'shows or changes the system message; "" removes it', _system),
+    Command("/regenerate", "", "asks for another answer to the last message", _regenerate, ("/retry",)),
+    Command("/undo", "", "takes back the last message and its answer", _undo),
+    Command("/reset", "", "begins anew, with the same system message", _reset, ("/clear",)),
+    Command("/history", "", "shows the messages so far", _history),
+    Command("/save", "[FILE]", "writes the messages to a JSON file", _save),
+    Command("/load", "[FILE]", "goes on from the messages of a JSON file", _load),
+    Command("/set", "[NAME [VALUE]]", "shows or changes how tokens are sampled", _set),
+    Command("/stats", "[on|off]", "switches a line about the speed after each answer", _stats),
+    Command("/exit", "", "ends the conversation", _exit, ("/quit", "/bye")),
+)

@@ -1,0 +1,106 @@
+"""A conversation at work: the chat, its settings, and an answer shown with what there is to say about it.
+
+Knows the chat and where its text goes; nothing of commands or keys.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import graphml
+from graphml.cli.console import Bars, print_error, remark, say, write
+from graphml.cli.speed import speed
+from graphml.errors import GraphmlError
+
+
+@dataclass
+class Conversation:
+    """A chat, how its tokens are sampled, and what the commands change.
+
+    shows_stats: a line about the speed follows each answer. file: what was saved or loaded last. failed: a
+    message or a command was answered by an error.
+    """
+
+    chat: graphml.Chat
+    params: graphml.SamplingParams
+    bars: Bars
+    shows_stats: bool = False
+    file: Path | None = None
+    ended: bool = False
+    failed: bool = False
+
+    def answer(self, text: str) -> None:
+        """Show the answer to a message; one that has none because of an error is removed."""
+        before = len(self.chat.history)
+        with _interrupt_cancels(self.chat.session):
+            self.chat.add_user(text)
+            if self._show(self.chat.stream(self.params)):
+                return
+            if len(self.chat.history) > before:  # else it had no room, and is removed already
+                self.chat.undo()
+            remark("the message was removed")
+
+    def regenerate(self) -> None:
+        """Show another answer to the last message."""
+        before = self.chat.history[-1:]
+        with _interrupt_cancels(self.chat.session):
+            done = self._show(self.chat.regenerate(self.params))
+        if done and self.params.greedy and self.chat.history[-1:] == before:
+            remark("the same answer: at temperature 0 the most likely token is taken; /set temperature 0.8")
+
+    def tell(self, error: GraphmlError) -> None:
+        """Print an error; the conversation goes on."""
+        self.failed = True
+        print_error(error)
+
+    def stats(self) -> str:
+        """The figures of the latest answer, and how much of the context is in use."""
+        session = self.chat.session
+        return f"{speed(session.stats)}; context {session.n_past} of {session.n_ctx}"
+
+    def _show(self, pieces: Iterator[str]) -> bool:
+        """Write the pieces as they come; whether there was no error."""
+        session = self.chat.session
+        end = "" if sys.stdout.isatty() else "\n"  # a line each for what reads a pipe, an answer or none
+        error = None
+        try:
+            for piece in pieces:
+                self.bars.close()
+                end = "\n"
+                write(piece)
+        except GraphmlError as raised:
+            error = raised
+        self.bars.close()
+        write(end)
+        if error is not None:
+            self.tell(error)
+            return False
+        if session.stop_reason == "cancel":
+            remark("stopped: what was said is kept; /regenerate answers again, /undo takes it back")
+        elif session.stop_reason == "length":
+            remark(f"ended at {self.chat.max_new} tokens: /set max_tokens N allows more")
+        elif session.stop_reason == "context":
+            say(f"graphml: the context of {session.n_ctx} tokens is full: /undo, /reset or a larger --ctx")
+        if self.shows_stats:
+            say(self.stats())
+        return True
+
+
+@contextmanager
+def _interrupt_cancels(session: graphml.Session) -> Iterator[None]:
+    """Within, Ctrl-C ends the answer at its next token and raises nothing."""
+
+    def cancel(number: int, frame: Any) -> None:
+        session.cancel()
+
+    before = signal.signal(signal.SIGINT, cancel)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

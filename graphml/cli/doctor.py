@@ -1,0 +1,100 @@
+"""`graphml doctor`: what this machine is, and which backends can be used on it and why not."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from importlib import metadata
+from typing import Any
+
+import graphml
+from graphml import settings
+from graphml.cli import machine, options
+from graphml.cli.console import size, write_json
+from graphml.loading import discovery, fetch
+from graphml.runtime.memory_needed import main_memory
+
+PACKAGES = ("numpy", "numba", "llvmlite", "tokenizers", "jinja2", "huggingface-hub")
+
+
+def doctor(threads: options.Threads = None, json: options.Json = False) -> None:
+    """Show the processor, its features, threads and memory bandwidth, and every backend."""
+    report = facts(threads)
+    if json:
+        write_json(report)
+    else:
+        _print(report)
+
+
+def facts(threads: int | None = None) -> dict[str, Any]:
+    """All that is known of the machine, as `--json` writes it; threads None: the default."""
+    backends = {name: _backend(name) for name in discovery.backend_names()}
+    default = backends.get("cpu", {}).get("facts", {}).get("threads")
+    workers = threads or settings.threads() or (default if isinstance(default, int) else os.cpu_count()) or 1
+    one, all_threads = machine.read_bandwidth(1), machine.read_bandwidth(workers)
+    return {
+        "graphml": graphml.__version__,
+        "python": f"{platform.python_version()} on {platform.platform()}",
+        "packages": {name: _version(name) for name in _packages()},
+        "cpu": machine.cpu_name(),
+        "features": machine.cpu_features(),
+        "logical_processors": os.cpu_count(),
+        "threads": workers,
+        "memory_bytes": main_memory(),
+        "bandwidth_one_thread": round(one),
+        "bandwidth": round(all_threads),
+        "cache_folder": str(settings.cache_folder()),
+        "models": {name: fetch.is_downloaded(known) for name, known in fetch.MODELS.items()},
+        "architectures": discovery.architecture_names(),
+        "backends": backends,
+    }
+
+
+def _packages() -> list[str]:
+    """Those that matter, and what the extras need that are called as a backend is."""
+    lines = metadata.requires("graphml-engine") or []
+    asked = (re.match(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]", line) for line in lines)
+    return [*PACKAGES, *(found[1] for found in asked if found and found[2] in discovery.backend_names())]
+
+
+def _backend(name: str) -> dict[str, Any]:
+    """Whether a backend can be used and why not, and what it says of itself."""
+    try:
+        backend = discovery.backend(name)
+        reason = backend.unavailable()
+        facts = dict(backend.describe()) if reason is None else {}
+    except Exception as error:  # a backend is a stranger's code: whatever is wrong with it is the answer
+        return {"usable": False, "reason": f"{type(error).__name__}: {error}", "facts": {}}
+    return {"usable": reason is None, "reason": reason, "facts": facts}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _print(report: dict[str, Any]) -> None:
+    packages = ", ".join(f"{name} {version or 'missing'}" for name, version in report["packages"].items())
+    memory = report["memory_bytes"]
+    print(f"graphml {report['graphml']}, Python {report['python']}")
+    print(f"packages      {packages}")
+    print(f"processor     {report['cpu']}")
+    print(f"features      {' '.join(report['features']) or 'the system does not tell'}")
+    print(f"threads       {report['threads']} of {report['logical_processors']} logical processors")
+    print(f"memory        {size(memory) if memory else 'the system does not tell'}")
+    print(
+        f"bandwidth     {report['bandwidth'] / 1e9:.1f} GB/s with {report['threads']} threads, "
+        f"{report['bandwidth_one_thread'] / 1e9:.1f} GB/s with one"
+    )
+    here = [name for name, there in report["models"].items() if there]
+    print(
+        f"models        {', '.join(here) or 'none'} in {report['cache_folder']} (`graphml models` lists all)"
+    )
+    print(f"architectures {', '.join(report['architectures'])}")
+    for name, found in report["backends"].items():
+        print(f"backend {name}: {'usable' if found['usable'] else 'cannot be used: ' + str(found['reason'])}")
+        for key, value in found["facts"].items():
+            print(f"  {key}: {value}")

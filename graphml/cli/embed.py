@@ -1,0 +1,70 @@
+"""`graphml embed`: texts to rows of numbers, by an embedding model or the hidden rows of any other."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from graphml.api.embedding import chosen_pooling
+from graphml.cli import options
+from graphml.cli.console import Bars, write, write_json
+from graphml.cli.opening import find, load
+from graphml.cli.option_groups import grouped
+from graphml.errors import UsageError
+
+
+@grouped
+def embed(
+    opening: options.Running,
+    model: options.Model = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--text", "-p", help="A text; may be given again. Without it, each line of stdin is one.",
+            show_default=False,
+        ),
+    ] = None,
+    pooling: Annotated[
+        str | None,
+        typer.Option(
+            help="What a text's rows become: mean, cls (the first), last, rank; by default as the file says.",
+            show_default=False,
+        ),
+    ] = None,
+    query: Annotated[
+        str | None, typer.Option(help="Score how well each text answers this, with a reranking model.")
+    ] = None,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Bring each row to length 1.")] = False,
+    json: options.Json = False,
+) -> None:  # fmt: skip
+    """Print the embedding of each text, a line of numbers each."""
+    texts = _texts(text)
+    if query is not None and (pooling not in (None, "rank") or normalize):
+        raise UsageError("--query: wanted neither --pooling nor --normalize, which mean nothing for scores")
+    with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
+        chosen = "rank" if query is not None else chosen_pooling(opened.executor, pooling)
+        rows = opened.embed(texts, chosen, normalize) if query is None else opened.rank(query, texts)
+        bars.close()
+        if json:
+            write_json(
+                {
+                    "model": str(opened.path), "arch": opened.arch, "pooling": chosen,
+                    "normalized": normalize, "embeddings": [[float(x) for x in row] for row in rows],
+                }
+            )  # fmt: skip
+            return
+        for row in rows:
+            write(" ".join(f"{x:.7g}" for x in row) + "\n")
+
+
+def _texts(given: list[str] | None) -> list[str]:
+    if given:
+        return given
+    if sys.stdin.isatty():
+        raise UsageError("texts: wanted -p TEXT, or a text on each line of stdin")
+    found = [line for line in sys.stdin.read().splitlines() if line.strip()]
+    if not found:
+        raise UsageError("texts: wanted -p TEXT, or a text on each line of stdin; got nothing")
+    return found

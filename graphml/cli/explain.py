@@ -1,0 +1,34 @@
+"""`graphml explain`: where a node came from, what it became, and where it is computed and stored."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from graphml.cli import dumps, options
+from graphml.cli.console import write_json
+from graphml.cli.option_groups import grouped
+from graphml.inspect import explain as explanations
+
+NodeName = Annotated[str, typer.Option("--node", metavar="NAME", help="The node, such as layers.3.up.")]
+
+
+@grouped
+def explain(
+    compiling: options.Compiling,
+    node: NodeName,
+    model: options.Model = None,
+    tokens: dumps.Tokens = 1,
+    json: options.Json = False,
+) -> None:
+    """Tell one node's story: source line, passes, fusions that took or refused it, place, storage, readers.
+
+    MODEL may be a dump. Of a model file the header is read only.
+    """
+    document = dumps.document_of(model, tokens, compiling)
+    found = explanations.explain(document, node)
+    if json:
+        write_json(found)
+    else:
+        print(explanations.text(found), end="")

@@ -1,0 +1,93 @@
+"""`graphml graph`: the graph of a model after any pass, in a form to read, draw or hand to another tool."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from graphml.cli import dumps, options
+from graphml.cli.console import remark
+from graphml.cli.option_groups import grouped
+from graphml.errors import UsageError
+from graphml.inspect import dump
+from graphml.inspect.document import Document
+from graphml.inspect.selection import Selection, select
+from graphml.inspect.viewer import render
+
+LARGE = 200
+"""Nodes beyond which nobody reads all of a graph on a terminal."""
+FORMATS = (*dump.DRAWINGS, "json", "model-explorer", "html")
+
+Pass = Annotated[
+    str | None, typer.Option("--pass", metavar="NAME", help="After which pass; by default the last.")
+]
+Layer = Annotated[int | None, typer.Option("--layer", min=0, help="This layer alone.")]
+Collapse = Annotated[
+    bool | None,
+    typer.Option(
+        "--collapse/--no-collapse",
+        help="Layers that are alike once; by default where a terminal reads the text of a large graph.",
+        show_default=False,
+    ),
+]
+Format = Annotated[str, typer.Option("--format", "-f", help=f"One of {', '.join(FORMATS)}.")]
+
+
+@grouped
+def graph(
+    compiling: options.Compiling,
+    model: options.Model = None,
+    pass_name: Pass = None,
+    layer: Layer = None,
+    collapse: Collapse = None,
+    tokens: dumps.Tokens = 1,
+    format: Format = "text",
+    output: dumps.Output = None,
+) -> None:
+    """Write a model's graph after a pass as text, DOT, Mermaid, GraphML, JSON or HTML.
+
+    MODEL may be a dump in JSON or text form. Of a model file the header is read only.
+    """
+    if format not in FORMATS:
+        raise UsageError(f"--format: wanted one of {', '.join(FORMATS)}; got {format!r}")
+    if layer is not None and collapse:
+        raise UsageError("--layer, --collapse: wanted one of them; got both")
+    document = dumps.document_of(model, tokens, compiling)
+    if format not in dump.DRAWINGS:
+        drawn = _whole(document, pass_name, layer, bool(collapse), format)
+    else:
+        chosen = select(document, pass_name, layer, bool(collapse))
+        if collapse is None and layer is None and format == "text" and output is None:
+            chosen = _readable(document, chosen)
+        drawn = dump.DRAWINGS[format](chosen)
+    dumps.write_out(drawn, output)
+
+
+def _readable(document: Document, whole: Selection) -> Selection:
+    """On a terminal a large graph with its alike layers once; a file and a pipe get all."""
+    if not sys.stdout.isatty() or len(whole.nodes) <= LARGE:
+        return whole
+    folded = select(document, whole.name, collapse=True)
+    if folded.collapsed:
+        shown = f"{len(folded.nodes)} of {len(whole.nodes)} nodes"
+        remark(f"{shown}: layers that are alike are shown once; --no-collapse shows all")
+    return folded
+
+
+def _whole(document: Document, pass_name: str | None, layer: int | None, collapse: bool, format: str) -> str:
+    """The formats that hold every pass. `--pass` leaves one; the viewer has all and opens that one."""
+    page = format == "html"
+    one = select(document, pass_name).name
+    names = [found["name"] for found in document["passes"]] if pass_name is None or page else [pass_name]
+    collapse = collapse and not page  # the viewer does so itself, and opens layers again
+    selections: dict[str, Selection] = {name: select(document, name, layer, collapse) for name in names}
+    if format == "model-explorer":
+        return json.dumps(dump.model_explorer(selections, document["model"])) + "\n"
+    narrowed = dump.narrowed(document, selections)
+    if format == "json":
+        return json.dumps(narrowed, allow_nan=False) + "\n"
+    view = {"pass": one} if layer is None else {"pass": one, "layer": str(layer)}
+    return render({**narrowed, "view": view})

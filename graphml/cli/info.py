@@ -1,0 +1,138 @@
+"""`graphml info`: what is in a model file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from graphml.cli import options
+from graphml.cli.console import Bars, size, write_json
+from graphml.cli.opening import open_header
+from graphml.cli.option_groups import grouped
+from graphml.errors import WeightsError
+from graphml.weights import Metadata, ModelFile, Tensor
+from graphml.weights.requantise import checked, choose, memory_of
+
+LONGEST_WHOLE_ARRAY = 64
+
+
+@grouped
+def info(
+    finding: options.Finding,
+    model: options.Model = None,
+    json: options.Json = False,
+    quant: options.Quant = None,
+) -> None:
+    """Show a model file's metadata with types, its tensors, and how much of it is quantised how.
+
+    With --quant, also what would become of each tensor; nothing is converted.
+    """
+    checked(quant)
+    with Bars() as bars:
+        file = open_header(model, finding, bars)
+    with file:
+        if json:
+            write_json(_as_json(file, quant))
+        else:
+            _print(file, quant)
+
+
+def quantisation(tensors: Sequence[Tensor]) -> list[dict[str, Any]]:
+    """Return per dtype the counts of tensors and elements, bytes, and bits per weight; largest first."""
+    mix: dict[str, dict[str, Any]] = {}
+    for tensor in tensors:
+        row = mix.setdefault(tensor.dtype, {"dtype": tensor.dtype, "tensors": 0, "elements": 0, "bytes": 0})
+        row["tensors"] += 1
+        row["elements"] += tensor.n_elements
+        row["bytes"] += tensor.n_bytes
+    for row in mix.values():
+        row["bits_per_weight"] = _bits(row["bytes"], row["elements"])
+    return sorted(mix.values(), key=lambda row: -int(row["bytes"]))
+
+
+def _bits(n_bytes: int, n_elements: int) -> float:
+    return round(8 * n_bytes / n_elements, 3) if n_elements else 0.0
+
+
+def _becomes(tensor: Tensor, quant: str | None) -> dict[str, Any]:
+    """What a tensor becomes in memory, or why it stays."""
+    if quant is None:
+        return {}
+    choice = choose(tensor, quant)
+    return {"becomes": choice.dtype, "bytes_in_memory": choice.n_bytes, "stays_because": choice.reason}
+
+
+def _memory(file: ModelFile, quant: str | None) -> dict[str, int]:
+    mapped, copied = memory_of(file.tensors, quant)
+    return {"mapped": mapped, "copied": copied}
+
+
+def _as_json(file: ModelFile, quant: str | None) -> dict[str, Any]:
+    tensors = list(file.tensors.values())
+    parameters = sum(one.n_elements for one in tensors)
+    return {
+        "path": str(file.path),
+        "files": [str(one) for one in file.paths],
+        "bytes": file.n_bytes,
+        "parameters": parameters,
+        "bits_per_weight": _bits(file.n_weight_bytes, parameters),
+        "metadata": {key: _value(file.metadata, key) for key in file.metadata},
+        "quantisation": quantisation(tensors),
+        "memory": _memory(file, quant),
+        "tensors": [
+            {"name": one.name, "dtype": one.dtype, "shape": list(one.shape), "bytes": one.n_bytes}
+            | _becomes(one, quant)
+            for one in tensors
+        ],
+    }
+
+
+def _value(metadata: Metadata, key: str) -> dict[str, Any]:
+    """Type and value; of a long array its length and how it begins."""
+    described = metadata.describe(key)
+    if described.count is None:
+        try:
+            return {"type": described.type, "value": metadata[key]}
+        except WeightsError:  # not UTF-8: shown as far as it can be
+            return {"type": described.type, "preview": described.preview}
+    found: dict[str, Any] = {"type": f"{described.type}[]", "count": described.count}
+    if described.count <= LONGEST_WHOLE_ARRAY:
+        return found | {"value": metadata[key]}
+    return found | {"preview": described.preview}
+
+
+def _print(file: ModelFile, quant: str | None) -> None:
+    tensors = list(file.tensors.values())
+    parameters = sum(one.n_elements for one in tensors)
+    print(f"{file.path}: {size(file.n_bytes)}, {parameters:,} parameters, ", end="")
+    print(f"{_bits(file.n_weight_bytes, parameters):g} bits per weight")
+    print(f"\nmetadata: {len(file.metadata)} keys")
+    for key in file.metadata:
+        print(f"  {file.metadata.describe(key)}")
+    print("\nquantisation")
+    rows = quantisation(tensors)
+    for row in rows:
+        print(
+            f"  {row['dtype']:8} {row['tensors']:5} tensors {row['elements']:>16,} weights "
+            f"{size(row['bytes']):>11} {row['bits_per_weight']:7g} bits per weight"
+        )
+    memory = _memory(file, quant)
+    print(f"\nmemory: weights {size(memory['mapped'])} in the map, {size(memory['copied'])} copied")
+    print(f"\ntensors: {len(tensors)}")
+    width = max((len(one.name) for one in tensors), default=0)
+    for one in tensors:
+        shape = " x ".join(map(str, one.shape))
+        # repr() of a name escapes what could steer the terminal
+        line = f"  {repr(one.name)[1:-1]:{width}}  {one.dtype:8} {shape:>18} {size(one.n_bytes):>11}"
+        print(f"{line}{_told(one, quant)}")
+
+
+def _told(tensor: Tensor, quant: str | None) -> str:
+    if quant is None:
+        return ""
+    choice = choose(tensor, quant)
+    return (
+        f"  -> {choice.dtype} {size(choice.n_bytes)}"
+        if choice.reason is None
+        else f"  stays: {choice.reason}"
+    )

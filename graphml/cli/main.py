@@ -1,0 +1,157 @@
+"""The command `graphml`: finds the command's file, imports that alone, and turns errors into one line.
+
+Exit codes: 0, 1 for an error that graphml raised, 2 for wrong arguments, 130 for Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+import graphml
+from graphml import settings
+from graphml.cli.console import print_error
+from graphml.errors import GraphmlError, UsageError
+
+COMMANDS = (
+    "run", "chat", "embed", "info", "plan", "placement", "doctor", "pull", "models", "rm", "perplexity",
+    "graph", "diff", "explain", "profile", "bench", "tune", "compare", "bisect", "verify", "new-arch",
+    "test-backend",
+    "report",
+)  # fmt: skip
+
+
+class Commands(TyperGroup):
+    """The commands by name, each imported when it is asked for, and the end of all errors."""
+
+    _listing = False
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name, from the file of that name; None if there is none."""
+        if cmd_name not in COMMANDS:
+            return None
+        name = cmd_name.replace("-", "_")
+        if self._listing:
+            summary = _summary(Path(__file__).with_name(f"{name}.py"), name)
+            if summary is not None:
+                return TyperCommand(cmd_name, help=summary)
+        found = getattr(importlib.import_module(f"graphml.cli.{name}"), name)
+        if isinstance(found, typer.Typer):  # a command with commands of its own
+            return typer.main.get_group(found)
+        single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        single.command(cmd_name)(found)
+        return typer.main.get_command(single)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, which names every command and imports none."""
+        with self._listed():
+            super().format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """What the word on the command line may become; the shell waits for it."""
+        with self._listed():
+            return super().shell_complete(ctx, incomplete)
+
+    @contextmanager
+    def _listed(self) -> Iterator[None]:
+        """Within, commands are no more than their names and what they do."""
+        self._listing = True
+        try:
+            yield
+        finally:
+            self._listing = False
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; an error of graphml becomes one line on stderr."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except GraphmlError as error:
+            if settings.debug():
+                raise
+            print_error(error)
+            raise typer.Exit(2 if isinstance(error, UsageError) else 1) from None
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
+            raise typer.Exit(130) from None
+        except MemoryError as error:
+            if settings.debug():
+                raise
+            print(f"graphml: not enough memory{f': {error}' if str(error) else ''}", file=sys.stderr)
+            raise typer.Exit(1) from None
+        except OSError as error:
+            if settings.debug():
+                raise
+            if not isinstance(error, BrokenPipeError):  # the reader of stdout went away, which is no news
+                print_error(error)
+            # What could not be written is still there: Python would complain once more when it flushes it.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(1) from None
+        return result
+
+
+def _summary(file: Path, name: str) -> str | None:
+    """The docstring of a command's function, without importing its file; None where that cannot be read.
+
+    Of a command with commands of its own it is that of its callback.
+    """
+    try:
+        body = ast.parse(file.read_text(encoding="utf-8")).body
+    except (OSError, SyntaxError):  # installed without sources
+        return None
+    functions = {one.name: one for one in body if isinstance(one, ast.FunctionDef)}
+    callbacks = [one for one in functions.values() if any(map(_is_callback, one.decorator_list))]
+    found = [functions[name]] if name in functions else callbacks
+    return ast.get_docstring(found[0]) if found else None
+
+
+def _is_callback(decorator: ast.expr) -> bool:
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return isinstance(called, ast.Attribute) and called.attr == "callback"
+
+
+app = typer.Typer(
+    cls=Commands,
+    name="graphml",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"graphml {graphml.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def graphml_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Run language models as static op graphs. Without MODEL, the commands use SmolLM2-135M-Instruct."""
+
+
+def main() -> None:
+    """Run the command line."""
+    if sys.stdout is None:  # as Python has it where the descriptor was closed
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a model may say what the terminal's encoding lacks
+    app(prog_name="graphml")

@@ -1,0 +1,73 @@
+"""`graphml models`: what has been downloaded, and which short names there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphml.bench.describe import describe_file
+from graphml.cli import options
+from graphml.cli.console import size, write_json
+from graphml.errors import GraphmlError
+from graphml.loading import fetch
+from graphml.loading.download.stored import PARTLY, StoredModel, stored_models
+from graphml.weights import open_model
+
+
+def models(json: options.Json = False) -> None:
+    """List the models on this machine, in graphml's cache and the Hugging Face hub's, and the short names."""
+    stored = stored_models()
+    here = [_row(one) for one in stored]
+    downloaded = {one.short_name for one in stored if one.place != PARTLY}
+    known: list[dict[str, Any]] = [
+        {
+            "name": name, "bytes": one.n_bytes, "licence": one.licence, "from": one.source,
+            "downloaded": name in downloaded,
+        }
+        for name, one in fetch.MODELS.items()
+    ]  # fmt: skip
+    if json:
+        write_json({"models": here, "short_names": known})
+        return
+    print("on this machine")
+    _table(
+        [
+            [one["name"], one["short_name"] or "", one["type"], size(one["bytes"]), one["place"], one["path"]]
+            for one in here
+        ]
+        or [["nothing yet"]]
+    )
+    left = [one for one in known if not one["downloaded"]]
+    if left:
+        print("\nshort names of others (downloaded when they are first used)")
+        _table([[one["name"], size(one["bytes"]), one["licence"], one["from"]] for one in left])
+
+
+def _row(model: StoredModel) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "short_name": model.short_name,
+        "type": _type(model),
+        "bytes": model.n_bytes,
+        "place": model.place,
+        "path": str(model.files[0]),
+        "files": [str(file) for file in model.files],
+    }
+
+
+def _type(model: StoredModel) -> str:
+    """Architecture, parameters and quantisation, as the file's header says."""
+    if model.place == PARTLY:
+        return "not whole"
+    try:
+        with open_model(model.files[0]) as file:
+            return str(describe_file(file)["model_type"])
+    except GraphmlError:
+        return "cannot be read"
+
+
+def _table(rows: list[list[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        # repr() of a name escapes what could steer the terminal
+        print(f"  {repr('  '.join(cells).rstrip())[1:-1]}")

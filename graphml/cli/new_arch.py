@@ -1,0 +1,61 @@
+"""`graphml new-arch`: the first draft of an architecture file, and a tiny model to try it on."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphml.authoring.draft.tiny import write_tiny
+from graphml.authoring.draft.write import draft
+from graphml.cli.checks import check_file, check_target
+from graphml.cli.console import write_file
+from graphml.errors import ArchitectureError, UsageError
+from graphml.loading import discovery
+
+
+def new_arch(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What GGUF files call the architecture.")],
+    like: Annotated[
+        str | None,
+        typer.Option("--like", metavar="ARCH", show_default=False, help="A known architecture to extend."),
+    ] = None,
+    from_hf: Annotated[
+        Path | None,
+        typer.Option("--from-hf", metavar="CONFIG.json", show_default=False, help="A Hugging Face config."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE.py", help="Where to; by default NAME.py here.",
+                     show_default=False),
+    ] = None,
+    sample: Annotated[
+        Path | None,
+        typer.Option("--sample", metavar="FILE.gguf", show_default=False,
+                     help="Write the draft's tiny sample model too, with random weights."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
+) -> None:  # fmt: skip
+    """Draft an architecture file that works at once with --arch FILE, and say what it leaves out."""
+    check_file("--from-hf", from_hf)
+    check_target("--sample", sample)
+    if like is not None:
+        try:
+            discovery.architecture(like)
+        except ArchitectureError as error:
+            raise UsageError(f"--like: {error}") from None
+    made = draft(name, like, from_hf)
+    path = output or Path(f"{made.name}.py")
+    for one in (path, sample):
+        if one is not None and one.exists() and not force:
+            raise UsageError(f"{one}: is there already; --force overwrites it")
+    write_file(path, made.text)
+    known = discovery.architecture_from_file(path)
+    if sample is not None:
+        assert known.sample is not None
+        write_tiny(sample, name, known.sample(name)[0])
+    for line in made.left:
+        print(f"graphml: not in the draft: {line}", file=sys.stderr)
+    print(path)

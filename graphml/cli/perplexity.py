@@ -1,0 +1,62 @@
+"""`graphml perplexity`: how well a model predicts a text; the method is llama-perplexity's."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphml.api.perplexity import perplexity as estimates
+from graphml.cli import options
+from graphml.cli.console import Bars, write_json
+from graphml.cli.opening import find, load
+from graphml.cli.option_groups import grouped
+from graphml.errors import TokenizerError, UsageError
+
+
+@grouped
+def perplexity(
+    opening: options.Running,
+    file: Annotated[
+        Path, typer.Option("--file", "-f", metavar="FILE", help="A text in UTF-8.", show_default=False)
+    ],
+    model: options.Model = None,
+    ctx: Annotated[int, typer.Option("--ctx", "-c", min=4, help="Tokens per chunk.")] = 512,
+    chunks: Annotated[int, typer.Option("--chunks", min=-1, help="Most chunks; -1: all.")] = -1,
+    json: options.Json = False,
+) -> None:
+    """Print the perplexity of a text; its second half of every chunk counts."""
+    if chunks == 0:
+        raise UsageError("--chunks: wanted at least 1, or -1 for all; got 0")
+    text = _read(file)
+    with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
+        if opened.tokenizer is None:
+            raise TokenizerError(f"{opened.path}: wanted a model with a vocabulary, to encode the text")
+        ids = opened.encode(text)
+        begins = opened.tokenizer.bos if ids[:1] == [opened.tokenizer.bos] else None
+        limit = None if chunks < 0 else chunks
+        total = len(ids) // ctx if limit is None else min(limit, len(ids) // ctx)
+        found = None
+        bars.report("perplexity", 0, total)
+        for found in estimates(opened.session(ctx), ids, ctx, limit, begins):
+            bars.report("perplexity", found.chunks, total)
+        assert found is not None
+        if json:
+            write_json(
+                {
+                    "model": str(opened.path), "file": str(file), "perplexity": found.value,
+                    "error": found.error, "chunks": found.chunks, "n_ctx": ctx, "scored": found.count,
+                }
+            )  # fmt: skip
+            return
+        print(f"{found.chunks} chunks of {ctx}: {found.value:.4f} +/- {found.error:.5f}", file=sys.stderr)
+        print(f"{found.value:.4f}")
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--file {file}: cannot be read as UTF-8 text: {error}") from error

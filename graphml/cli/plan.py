@@ -1,0 +1,67 @@
+"""`graphml plan`: how much memory a model needs, and what of it is left unused, from its header alone."""
+
+from __future__ import annotations
+
+from graphml.cli import options
+from graphml.cli.console import Bars, size, write_json
+from graphml.cli.opening import header
+from graphml.cli.option_groups import grouped
+from graphml.errors import UsageError
+from graphml.runtime.executor import Executor
+from graphml.runtime.memory_needed import memory_need
+
+
+@grouped
+def plan(
+    opening: options.Header,
+    model: options.Model = None,
+    ctx: options.Context = None,
+    json: options.Json = False,
+) -> None:
+    """Show the memory for weights, keys and values, and intermediate results, and what of the file is unused.
+
+    Reads the header only.
+    """
+    with Bars() as bars, header(model, opening, opening.batch, bars) as (path, executor):
+        need = memory_need(executor, _context(executor, ctx))
+        unused = {"unused_tensors": executor.unused_tensors, "unread_keys": _unread_keys(executor)}
+    if json:
+        write_json(
+            {
+                "model": str(path), "backend": opening.backend, "kv": opening.kv, "n_batch": opening.batch,
+                **need.as_dict(), **unused,
+            }
+        )  # fmt: skip
+        return
+    rows = [
+        ("weights", need.weights, "mapped, shared between processes"),
+        (
+            f"keys and values ({opening.kv}, {need.n_ctx} tokens)",
+            need.cache,
+            f"{size(need.cache_per_token)} per token",
+        ),
+        *([("recurrent states", need.recurrent, "per sequence")] if need.recurrent else []),
+        ("arena, one token", need.arena_decode, ""),
+        (f"arena, {opening.batch} tokens", need.arena_prefill, ""),
+        ("together", need.total, ""),
+    ]
+    print(f"{path} on {opening.backend}")
+    for name, n_bytes, note in rows:
+        print(f"  {name:38} {size(n_bytes):>11}  {note}".rstrip())
+    for what, names in unused.items():
+        if names:
+            print(f"  {what.replace('_', ' ')}: {', '.join(repr(one)[1:-1] for one in names)}")
+
+
+def _unread_keys(executor: Executor) -> list[str]:
+    """The architecture's keys of the file that neither its configuration nor its graph asked for."""
+    metadata = executor.file.metadata
+    prefix = f"{metadata.text('general.architecture')}."
+    return [key for key in metadata.unread() if key.startswith(prefix)]
+
+
+def _context(executor: Executor, ctx: int | None) -> int:
+    limit = executor.config.n_ctx
+    if ctx is not None and ctx > limit:
+        raise UsageError(f"--ctx: wanted 1 to {limit}, the context the model was trained for; got {ctx}")
+    return limit if ctx is None else ctx

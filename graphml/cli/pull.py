@@ -1,0 +1,30 @@
+"""`graphml pull`: get a model and print where it lies."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from graphml.cli import options
+from graphml.cli.console import Bars
+from graphml.cli.opening import find
+from graphml.cli.option_groups import grouped
+
+
+@grouped
+def pull(
+    finding: options.Finding,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="A short name (`graphml models` lists them) or user/repo:QUANT; by default smollm2.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Download a model unless it is there already, and print its path."""
+    with Bars() as bars:
+        path = find(name, finding, bars)
+    print(path)

@@ -1,0 +1,57 @@
+"""`graphml rm`: remove downloaded models."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from graphml.cli.console import size
+from graphml.errors import UsageError
+from graphml.loading.download.stored import PARTLY, StoredModel, named, remove, stored_models
+
+Names = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NAME...",
+        help="Short names, user/repo:QUANT, user/repo for all of it, or paths, as `graphml models` has them.",
+        show_default=False,
+    ),
+]
+
+
+def rm(
+    names: Names,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove downloaded models, whole or partial, from graphml's cache and the Hugging Face hub's."""
+    stored = stored_models()
+    chosen = list(dict.fromkeys(one for name in names for one in named(stored, name)))
+    if not yes and not _confirmed(chosen):
+        print("nothing was removed", file=sys.stderr)
+        raise typer.Exit(1)
+    freed = 0
+    for one in chosen:
+        freed += remove(one)
+        print(f"removed {_line(one)}")
+    print(f"freed {size(freed)}")
+
+
+def _confirmed(chosen: list[StoredModel]) -> bool:
+    """Ask, which wants a terminal."""
+    if not _on_terminal():
+        raise UsageError(f"rm: wanted --yes, or a terminal to ask on; it would remove {len(chosen)} of them")
+    for one in chosen:
+        print(f"{_line(one)}", file=sys.stderr)
+    total = size(sum(one.n_bytes for one in chosen))
+    return typer.confirm(f"Remove {'it' if len(chosen) == 1 else 'them'} ({total})?", err=True)
+
+
+def _on_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _line(model: StoredModel) -> str:
+    what = " (partial download)" if model.place == PARTLY else ""
+    return repr(f"{model.name}{what} {model.files[0]}")[1:-1]

@@ -1,0 +1,40 @@
+"""`graphml tune`: tries out which parameters of the kernels suit this machine, and keeps them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from graphml import tuning_file
+from graphml.backend import TunableDevice
+from graphml.cli import options
+from graphml.cli.console import Bars, write_json
+from graphml.cli.opening import whole
+from graphml.cli.option_groups import grouped
+from graphml.errors import UsageError
+
+
+@grouped
+def tune(
+    opening: options.Header,
+    model: options.Model = None,
+    json: options.Json = False,
+) -> None:
+    """Find the parameters with which this machine runs the model's kernels fastest, and keep them.
+
+    Programs use them where GRAPHML_TUNED=1 or load(..., tuned=True) says so.
+    """
+    with Bars() as bars, whole(model, opening, opening.batch, bars, tuned=False) as (path, executor):
+        device = executor.device
+        if not isinstance(device, TunableDevice):
+            raise UsageError(f"backend {opening.backend!r} has nothing to tune")
+        tuning_file.ready(tuning_file.path())
+        graphs = [executor.compiled(tokens, 1).graph for tokens in dict.fromkeys((1, opening.batch))]
+        found = device.tune(graphs, executor.weights, bars.report)
+    if json:
+        write_json({"model": str(path), "backend": opening.backend, "tuned": [asdict(one) for one in found]})
+        return
+    for one in found:
+        kept = ", ".join(f"{name} {value}" for name, value in one.parameters.items()) or "as usual"
+        times = f"{one.usual_s * 1e6:9.1f} us  {one.usual_s / one.tuned_s:5.2f} x"
+        print(f"{one.kernel:20} {one.shape:40} {times}  {kept}")
+    print(f"kept in {tuning_file.path()}; to use: GRAPHML_TUNED=1")

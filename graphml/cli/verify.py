@@ -1,0 +1,105 @@
+"""`graphml verify`: an architecture against another program, layer by layer, and what is likely wrong."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import graphml
+from graphml.api.model import Model
+from graphml.authoring.verify import record as records
+from graphml.authoring.verify.recorders import PEERS, record_of
+from graphml.authoring.verify.runs import Runs
+from graphml.authoring.verify.search import verify as verify_model
+from graphml.authoring.verify.verdict_text import as_json, as_text
+from graphml.cli import compared_runs as numbers
+from graphml.cli import options
+from graphml.cli.checks import check_file, check_limit, check_target
+from graphml.cli.console import Bars, write_json
+from graphml.cli.opening import find
+from graphml.cli.option_groups import grouped
+from graphml.errors import UsageError
+
+EXACT, HALF, QUANTISED = 1e-6, 1e-4, 5e-3  # the NMSE that a part may have, by the weights of the model
+
+
+@grouped
+def verify(
+    finding: options.Finding,
+    model: options.Model = None,
+    against: Annotated[
+        str,
+        typer.Option(
+            "--against", metavar="hf|llama.cpp|FILE", show_default=False,
+            help="What it is held against: hf[:CHECKPOINT], llama.cpp[:FILE.gguf], a record or a golden.",
+        ),
+    ] = "",
+    prompt: numbers.Prompt = numbers.TEXT,
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Its first tokens, run in one batch.")] = 16,
+    limit: Annotated[
+        float | None,
+        typer.Option("--limit", min=0.0, metavar="NMSE", show_default=False,
+                     help="Allowed for a part by itself; by default as the weights' formats ask for."),
+    ] = None,
+    recording: Annotated[
+        Path | None,
+        typer.Option("--record", metavar="FILE.npz",
+                     help="Write what it is held against; without --against the model's own values."),
+    ] = None,
+    python: Annotated[
+        str, typer.Option("--python", metavar="PATH", show_default=False, help="Python that has the peer.")
+    ] = sys.executable,
+    format: numbers.Format = "md",
+    arch: options.Architecture = None,
+) -> None:  # fmt: skip
+    """Hold a model's graph in float32 against another program, part by part, and name the likely mistake.
+
+    Exit code 1: a part is wrong.
+    """
+    numbers.check_format(format)
+    if not against and recording is None:
+        raise UsageError("--against: wanted hf, llama.cpp, a record or a golden; got nothing")
+    if recording is not None and recording.suffix != ".npz":
+        raise UsageError(f"--record: wanted a name that ends in .npz; got {str(recording)!r}")
+    check_limit(limit)
+    check_file("--arch", arch)
+    check_target("--record", recording)
+    with Bars() as bars:
+        path = find(model, finding, bars)
+        with graphml.load(path, "reference", kv="f32", arch=arch, progress=bars.report) as opened:
+            executor = opened.executor
+            record = _record(opened, path, against, prompt, tokens, python)
+            if recording is not None:
+                records.save(record, recording)
+            if not against:
+                return
+            allowed = _limit(opened) if limit is None else limit
+            verdict = verify_model(executor, record, allowed, bars.report)
+            name = executor.architecture.name
+    if format == "json":
+        write_json({"model": str(path), "architecture": name, **as_json(verdict, record)})
+    else:
+        print(as_text(verdict, record, path.name, name), end="")
+    if verdict.first is not None:
+        raise typer.Exit(1)
+
+
+def _record(model: Model, path: Path, against: str, prompt: str, tokens: int, python: str) -> records.Record:
+    if not against or against.partition(":")[0] in PEERS:
+        ids = tuple(numbers.ids_of(model, prompt, tokens))
+        if not against:
+            return Runs(model.executor, ids).record(f"graphml {graphml.__version__}")
+        architecture = model.executor.file.metadata.text("general.architecture")
+        return record_of(against, path, architecture, ids, python)
+    return records.read(Path(against))
+
+
+def _limit(model: Model) -> float:
+    """What rounding alone may do: other programs convert activations to the format that weights ask for."""
+    kinds = {tensor.dtype for tensor in model.executor.file.tensors.values() if len(tensor.shape) > 1}
+    if kinds <= {"f32"}:
+        return EXACT
+    return HALF if kinds <= {"f32", "f16", "bf16"} else QUANTISED

@@ -1,0 +1,1 @@
+"""Graph to program: passes, partitions over devices, layers by memory. No file names, no ids."""

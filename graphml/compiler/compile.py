@@ -1,0 +1,192 @@
+"""The compiler: from a built graph to a program that runs. The passes are listed in `passes.pipeline`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TypeVar
+
+from graphml import settings
+from graphml.backend import Backend, Device, Plan, Program, Progress, no_progress, on_device
+from graphml.compiler.options import DEFAULT, CompileOptions
+from graphml.compiler.partitions import (
+    PartsDevice,
+    ReadyPart,
+    backends_of,
+    join,
+    lower_parts,
+    share_arenas,
+    whole_plan,
+)
+from graphml.ir.graph import Graph
+from graphml.ir.node import Node
+from graphml.ir.op import Array
+from graphml.ir.verify import verify
+from graphml.passes.fusion import FusionLog
+from graphml.passes.keep import keep_values
+from graphml.passes.patch import patch
+from graphml.passes.pipeline import PASSES, apply_passes
+from graphml.passes.place import Placement, parse_rules, place, refusals, refuse_fallbacks
+from graphml.passes.plan import plan_memory
+
+T = TypeVar("T")
+
+_DECODE_SLACK = 6  # steps of one token are so short that threads run ahead into the next ones
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A graph after all passes that need no weights, with its plan of memory, and how it came about.
+
+    snapshots, seconds: the graph after each pass, and what the pass took. placement, parts: of a graph on
+    several backends; backends: on which of them each node is.
+    """
+
+    graph: Graph
+    plan: Plan
+    fusions: FusionLog
+    snapshots: Mapping[str, Graph]
+    seconds: Mapping[str, float]
+    options: CompileOptions = DEFAULT
+    placement: Placement | None = None
+    parts: tuple[ReadyPart, ...] = ()
+    backends: Mapping[Node, str] = field(default_factory=dict)
+
+    def with_seconds(self, **more: float) -> Prepared:
+        """The same with what other steps took; what a pass of that name took is added to it."""
+        added = {name: self.seconds.get(name, 0.0) + seconds for name, seconds in more.items()}
+        return replace(self, seconds={**self.seconds, **added})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled(Prepared):
+    """The same with the program that a device made of it."""
+
+    program: Program
+
+
+@dataclass
+class _Record:
+    """The graph after each pass, verified where the settings say so, and the seconds that each took."""
+
+    snapshots: dict[str, Graph] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def timed(self, name: str, step: Callable[[], T]) -> T:
+        start = time.perf_counter()
+        result = step()
+        self.seconds[name] = time.perf_counter() - start
+        return result
+
+    def keep(self, name: str, graph: Graph) -> Graph:
+        self.snapshots[name] = verify(graph) if settings.verify() else graph
+        return graph
+
+
+def prepare(graph: Graph, backend: Backend, device: Device, options: CompileOptions = DEFAULT) -> Prepared:
+    """Run the passes that need no weights: all but lowering."""
+    record = _Record()
+    graph = record.keep(
+        "build", record.timed("build", lambda: keep_values(patch(graph, options.patch), options.keep))
+    )
+    if isinstance(device, PartsDevice):
+        return _prepare_parts(graph, device, options, record)
+    backend = on_device(backend, device)
+    if options.place:
+        parse_rules(options.place, [backend.name])  # on one backend every rule names that one
+    (graph,), log = _apply_passes([(graph, backend)], options, record, lambda graphs: graphs[0])
+    if options.strict:
+        refuse_fallbacks([(node.name, reason) for node, reason in refusals(graph, backend)])
+    plan = record.timed("plan", lambda: plan_memory(graph, device, _slack(graph)))
+    return Prepared(graph, plan, log, record.snapshots, record.seconds, options)
+
+
+def _prepare_parts(graph: Graph, device: PartsDevice, options: CompileOptions, record: _Record) -> Prepared:
+    """The same for several backends: place first, then every pass part by part (decision 8).
+
+    The graphs kept are the parts joined again; the plan is of the arenas of all devices together.
+    """
+    names, outputs, slack = options.fusions(), list(graph.outputs), _slack(graph)
+    backends = {backend.name: backend for backend in device.backends}
+    rules = parse_rules(options.place, list(backends))
+
+    def passed(part: Graph, backend: Backend) -> Graph:
+        return apply_passes(part, backend, names)
+
+    homes = device.homes(options.place)
+    placement = record.timed("place", lambda: place(graph, device.backends, rules, passed, homes))
+    if options.strict:
+        refuse_fallbacks([(one.name, one.refused or "") for one in placement.fallbacks])
+    parts = placement.cut.parts
+    nodes: list[dict[Node, Node]] = []
+
+    def whole(graphs: Sequence[Graph]) -> Graph:
+        joined, nodes[:] = join(graphs, outputs)
+        return joined
+
+    record.keep("place", whole([part.graph for part in parts]))
+    placed = [(part.graph, backends[part.backend]) for part in parts]
+    ready, log = _apply_passes(placed, options, record, whole)
+    final = record.snapshots[PASSES[-1].name]
+
+    def planned() -> tuple[ReadyPart, ...]:
+        return share_arenas(
+            [
+                ReadyPart(part.backend, own, plan_memory(own, device.devices[part.backend], slack))
+                for part, own in zip(parts, ready, strict=True)
+            ]
+        )
+
+    done = record.timed("plan", planned)
+    where = backends_of(done, nodes)
+    device.settle(final, options.place, placement.states(), where)
+    plan = whole_plan(done, nodes)
+    return Prepared(final, plan, log, record.snapshots, record.seconds, options, placement, done, where)
+
+
+def _apply_passes(
+    parts: Sequence[tuple[Graph, Backend]],
+    options: CompileOptions,
+    record: _Record,
+    whole: Callable[[Sequence[Graph]], Graph],
+) -> tuple[list[Graph], FusionLog]:
+    """Every pass on each part. whole: the parts after a pass as the one graph that is recorded."""
+    graphs, log, names = [graph for graph, _ in parts], FusionLog(), options.fusions()
+    for one in PASSES:
+        start = time.perf_counter()
+        done = [one.apply(graph, backend, names) for graph, (_, backend) in zip(graphs, parts, strict=True)]
+        record.seconds[one.name] = time.perf_counter() - start
+        graphs = [graph for graph, _ in done]
+        log = sum((more for _, more in done), log)
+        record.keep(one.name, whole(graphs))
+    return graphs, log
+
+
+def _slack(graph: Graph) -> int:
+    tokens = [symbol for symbol in graph.symbols().values() if symbol.name == "T"]
+    return _DECODE_SLACK if all(symbol.bound == 1 for symbol in tokens) else 0
+
+
+def compile_graph(
+    graph: Graph,
+    backend: Backend,
+    device: Device,
+    weights: Mapping[str, Array],
+    progress: Progress = no_progress,
+    options: CompileOptions = DEFAULT,
+    build_seconds: float = 0.0,
+) -> Compiled:
+    """Compile a graph for a device; weights: name -> array, as the graph's dtypes hold them.
+
+    build_seconds: what building the graph took, which counts with the pass `build`.
+    """
+    prepared = prepare(graph, backend, device, options)
+    start = time.perf_counter()
+    if isinstance(device, PartsDevice) and prepared.placement is not None:
+        homes = prepared.placement.states()
+        program: Program = lower_parts(device, prepared.parts, homes, weights, progress)
+    else:
+        program = device.lower(prepared.graph, prepared.plan, weights, progress)
+    prepared = prepared.with_seconds(build=build_seconds, lower=time.perf_counter() - start)
+    return Compiled(**{one.name: getattr(prepared, one.name) for one in fields(Prepared)}, program=program)

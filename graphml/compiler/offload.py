@@ -1,0 +1,91 @@
+"""How many layers a GPU takes: as many as the user says, else as many as fit in its memory.
+
+Knows tensors by the names of their layers and backends by theirs; nothing of graphs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from graphml.backend import Device, MemoryDevice
+from graphml.compiler.partitions import PartsDevice
+from graphml.errors import UsageError
+from graphml.loading import discovery
+from graphml.weights import Tensor
+
+_LAYER = re.compile(r"blk\.(\d+)\.")
+_ON_THE_HOST = ("cpu", "reference")
+# What is left to programs, keys and values, and to whatever else uses the device.
+_SHARE = 0.8
+
+
+def with_host(backends: str, gpu_layers: int | None) -> str:
+    """The backends that share a model of which only some layers go to the first: the CPU is added to one.
+
+    `UsageError` for layers that would go from the CPU to the CPU.
+    """
+    if gpu_layers is None or "," in backends:
+        return backends
+    if backends in _ON_THE_HOST:
+        others = ", ".join(name for name in discovery.backend_names() if name not in _ON_THE_HOST)
+        raise UsageError(f"gpu-layers: wanted a backend that drives a GPU ({others}); got {backends!r}")
+    return f"{backends},cpu"
+
+
+def layer_rules(gpu_layers: int, n_layers: int, backends: Sequence[str]) -> str:
+    """Placement rules that give the last `gpu_layers` layers to the first backend, the others to the second.
+
+    What stands before the first and after the last layer follows its neighbours. All layers are no rule.
+    """
+    if gpu_layers < 0:
+        raise UsageError(f"gpu-layers: wanted a whole number of at least 0; got {gpu_layers}")
+    first = n_layers - min(gpu_layers, n_layers)
+    if first == 0:
+        return ""
+    rules = [f"{backends[1]}:layers.0-{first - 1}"]
+    if first < n_layers:
+        rules.append(f"{backends[0]}:layers.{first}-{n_layers - 1}")
+    return ",".join(rules)
+
+
+def layer_bytes(tensors: Mapping[str, Tensor]) -> tuple[list[int], int]:
+    """Bytes of each layer's weights, and of those that belong to no layer."""
+    sizes: Counter[int] = Counter()
+    others = 0
+    for name, tensor in tensors.items():
+        found = _LAYER.match(name)
+        if found:
+            sizes[int(found[1])] += tensor.n_bytes
+        else:
+            others += tensor.n_bytes
+    return [sizes[i] for i in range(max(sizes, default=-1) + 1)], others
+
+
+def layers_that_fit(layers: Sequence[int], others: int, room: int) -> int:
+    """How many of the last layers fit, with the weights outside of them, in so many bytes of a device."""
+    left = room * _SHARE - others
+    for count, size in enumerate(reversed(layers)):
+        left -= size
+        if left < 0:
+            return count
+    return len(layers)
+
+
+def place_layers(tensors: Mapping[str, Tensor], device: Device, gpu_layers: int | None, place: str) -> str:
+    """The rules by which a model is placed: the user's own after those that its layers or the memory ask for.
+
+    Where neither says anything, all that the first backend can run goes to it.
+    """
+    if not isinstance(device, PartsDevice):
+        return place
+    layers, others = layer_bytes(tensors)
+    names = list(device.devices)
+    if gpu_layers is None:
+        first = device.devices[names[0]]
+        room = first.memory_bytes if isinstance(first, MemoryDevice) else None
+        if place or room is None:
+            return place
+        gpu_layers = layers_that_fit(layers, others, room)
+    return ",".join(filter(None, (layer_rules(gpu_layers, len(layers), names), place)))

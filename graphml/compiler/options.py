@@ -1,0 +1,40 @@
+"""What a caller may choose about compilation, as one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphml import settings
+from graphml.errors import UsageError
+from graphml.passes.patch import Patch
+from graphml.passes.switches import switched
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """Choices of one compilation.
+
+    fuse: which fusions are on, as `graphml.passes.switches.switched` reads it; "" leaves it to GRAPHML_FUSE,
+    which defaults to all. keep: names of nodes as built, or patterns (`layers.*.q`), whose values the caller
+    reads: each becomes an output `value:NAME`, and no fusion may swallow it. strict: refuse a node that the
+    backend cannot run itself. place: where nodes go if there are several backends, as
+    `graphml.passes.place.parse_rules` reads it. patch: functions of the user's put into the graph as it is
+    built; `keep` sees what they make. pooling: how embeddings are pooled, a name of
+    `graphml.loading.pooling.POOLINGS`; "": what the architecture gives, logits for most.
+    """
+
+    fuse: str = ""
+    keep: tuple[str, ...] = ()
+    strict: bool = False
+    place: str = ""
+    patch: tuple[Patch, ...] = ()
+    pooling: str = ""
+
+    def fusions(self) -> frozenset[str]:
+        """The names of the fusions that are on; a `UsageError` for a name that no fusion has."""
+        if not isinstance(self.fuse, str):
+            raise UsageError(f"fuse: wanted names in one text, got {self.fuse!r}")
+        return switched(self.fuse, "fuse") if self.fuse else switched(settings.fuse(), "GRAPHML_FUSE")
+
+
+DEFAULT = CompileOptions()

@@ -1,0 +1,217 @@
+"""What a backend is tested with: every op with its samples, in every format that its operands may have.
+
+All of it is found by looking at the ops, so one that is added is tested unasked. Runs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+
+from graphml.backend import Backend
+from graphml.ir.builder import complete
+from graphml.ir.dtype import F32, DType, dtype
+from graphml.ir.fused import decomposition
+from graphml.ir.op import Attribute, Op, Sample, Type
+from graphml.ir.ops.leaf import LEAVES
+from graphml.ir.shape import Dim, Symbol, bound
+from graphml.passes.fusion import all_ops
+from graphml.weights.random_blocks import formats as weight_formats
+
+CACHE_TYPES = ("f16", "bf16", "q8_0", "q4_0")
+WIDE = 512  # elements of a row of weights: two of the largest blocks
+ROWS_OF_TABLE = 33
+USUAL = "q8_0"  # the format of samples that are not tried with all of them
+PRODUCTS = ("mul_mat", "mul_mat_id")
+SAID_BY = ("from_dtype", "to_dtype", "cache_dtype")  # attributes that say what a stored operand is made of
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to call an op.
+
+    number: of the sample among the op's. leaves: what each operand is, `input`, `weight` or `state`. format:
+    of the weights or the cache; f32 where all are plain numbers. converted: the operand that is converted to
+    `activation` before; -1: none. inplace: the operand that the result takes over; -1: none. weight: for a
+    result of a format, whose layout is the backend's own: the format of weights that it is multiplied with.
+    """
+
+    op: Op
+    number: int
+    sample: Sample
+    leaves: tuple[str, ...]
+    format: str = "f32"
+    activation: DType | None = None
+    converted: int = -1
+    inplace: int = -1
+    weight: str = ""
+
+    @cached_property
+    def name(self) -> str:
+        """`linear/2 q4_k`."""
+        parts = [f"{self.op.name}/{self.number}", *([] if self.format == "f32" else [self.format])]
+        return " ".join([*parts, *(["in place"] if self.inplace >= 0 else [])])
+
+    @cached_property
+    def call(self) -> str:
+        """`linear(q4_k[33, 512], f32[T<=5, 512])`."""
+        given = [f"{name}={value!r}" for name, value in self.sample.attributes.items()]
+        return f"{self.op.name}({', '.join([*map(repr, self.sample.inputs), *given])})"
+
+    def at(self, tokens: int) -> Case:
+        """The same call in a step of at most so many tokens."""
+        inputs = [_bounded(kind, tokens) for kind in self.sample.inputs]
+        return replace(self, sample=_with(self.sample, inputs))
+
+    @cached_property
+    def symbols(self) -> Mapping[str, int]:
+        """The symbols of its operands and their bounds."""
+        return {d.name: d.bound for kind in self.sample.inputs for d in kind.shape if isinstance(d, Symbol)}
+
+    @cached_property
+    def results(self) -> tuple[Type, ...]:
+        """The types of what the op gives."""
+        kind = self.op.infer(self.sample.inputs, complete(self.op, self.sample.attributes))
+        return kind.parts or (kind,)
+
+
+def cases(backend: Backend) -> list[Case]:
+    """Every case for a backend, op by op. A fused op that it has no kernels for never comes before it."""
+    found: list[Case] = []
+    for name, op in sorted(all_ops().items()):
+        if op not in LEAVES and (op.decompose is None or name in backend.fused):
+            for number, sample in enumerate(op.samples()):
+                found += _of_sample(op, number, sample, backend)
+            found += _of_formats(op, backend)
+    return found
+
+
+def _of_sample(op: Op, number: int, sample: Sample, backend: Backend) -> Iterator[Case]:
+    case = Case(op, number, sample, _leaves(op, sample))
+    if any(kind.dtype.is_format for kind in case.results):
+        yield from _conversions(case, backend)
+        return
+    yield case
+    for i in op.inplace:
+        if i < len(sample.inputs) and (sample.inputs[i],) == case.results and case.leaves[i] == "input":
+            yield replace(case, inplace=i)
+            break
+    for kind in map(dtype, () if op.recurrent else CACHE_TYPES):
+        kept = [i for i, leaf in enumerate(case.leaves) if leaf == "state"]
+        if kept and all(_whole(sample.inputs[i], kind) for i in kept):
+            yield _kept_as(case, kept, kind)
+
+
+def _leaves(op: Op, sample: Sample) -> tuple[str, ...]:
+    """What the operands are in a model: caches are states, what is the same in every step is a weight."""
+    moving = [_moves(kind) for kind in sample.inputs]
+
+    def leaf(i: int, kind: Type) -> str:
+        cache = "cache_dtype" in op.attributes and len(kind.shape) == 3 and not moving[i]
+        if op.writes == i or cache:
+            return "state"
+        return "weight" if any(moving) and not moving[i] and kind.dtype is F32 else "input"
+
+    return tuple(leaf(i, kind) for i, kind in enumerate(sample.inputs))
+
+
+def _moves(kind: Type) -> bool:
+    return any(isinstance(dim, Symbol) for dim in kind.shape)
+
+
+def _whole(kind: Type, stored: DType) -> bool:
+    return bound(kind.shape[-1]) % stored.block_elements == 0
+
+
+def _kept_as(case: Case, kept: list[int], kind: DType) -> Case:
+    """The same with states of another dtype."""
+    inputs = [Type(kind, one.shape) if i in kept else one for i, one in enumerate(case.sample.inputs)]
+    said = {name: kind.name for name in SAID_BY if name in case.op.attributes}
+    return replace(case, sample=_with(case.sample, inputs, said), format=kind.name)
+
+
+def resized(case: Case, sample: Sample) -> Case:
+    """The same call with the shapes of another sample."""
+    leaves, kind = _leaves(case.op, sample), dtype(case.format)
+    inputs = [
+        Type(kind, one.shape) if leaf != "input" and len(one.shape) > 1 else one
+        for one, leaf in zip(sample.inputs, leaves, strict=True)
+    ]
+    said = {name: kind.name for name in SAID_BY if name in case.op.attributes}
+    return replace(case, sample=_with(sample, inputs, said), leaves=leaves)
+
+
+def _conversions(case: Case, backend: Backend) -> Iterator[Case]:
+    """A value converted as the backend wants it, once for each dtype that is some weights' partner."""
+    (made,) = (kind for kind in case.results if kind.dtype.is_format)
+    partners: dict[DType | None, str] = {}
+    for name in weight_formats():
+        partners.setdefault(backend.activation(dtype(name)), name)
+    for kind, name in partners.items():
+        if kind is not None and kind.is_format and _whole(made, kind) and _whole(made, dtype(name)):
+            sample = _with(case.sample, case.sample.inputs, {"dtype": kind.name})
+            yield replace(case, sample=sample, format=kind.name, weight=name)
+
+
+def _of_formats(op: Op, backend: Backend) -> Iterator[Case]:
+    """An op that reads weights as the file stores them, with weights of every format."""
+    if "from_dtype" in op.attributes:
+        number, sample = _fullest(op, lambda one: len(one.inputs[0].shape) == 2)
+        lead = sample.inputs[0].shape[:-1]
+        table = tuple(ROWS_OF_TABLE if isinstance(dim, Symbol) else dim for dim in lead)
+        for name in weight_formats():
+            inputs = [Type(dtype(name), (*table, WIDE)), *sample.inputs[1:]]
+            leaves = ("weight", *("input" for _ in inputs[1:]))
+            if name != "f32":
+                yield Case(op, number, _with(sample, inputs, {"from_dtype": name}), leaves, name)
+    elif multiplies(op):
+        fullest, _ = _fullest(op)
+        for number, sample in enumerate(op.samples()):
+            case = Case(op, number, sample, _leaves(op, sample))
+            if not any(kind.dtype.is_format for kind in case.results):
+                for name in weight_formats() if number == fullest else [USUAL]:
+                    yield _with_weights(case, dtype(name), backend)
+
+
+@cache
+def multiplies(op: Op) -> bool:
+    """Whether a fused op stands for products with weights."""
+    if op.decompose is None:
+        return False
+    sample = op.samples()[0]
+    plain = decomposition(op, sample.inputs, complete(op, sample.attributes))
+    return any(node.op.name in PRODUCTS for node in plain.nodes)
+
+
+def _fullest(op: Op, fits: Callable[[Sample], bool] = lambda sample: True) -> tuple[int, Sample]:
+    """The sample with most operands and dimensions, and its number."""
+    chosen = [pair for pair in enumerate(op.samples()) if fits(pair[1])]
+    return max(chosen, key=lambda pair: (len(pair[1].inputs), sum(len(one.shape) for one in pair[1].inputs)))
+
+
+def _with_weights(case: Case, kind: DType, backend: Backend) -> Case:
+    """The same with matrices of a format and rows of its length; what they meet as the backend wants it."""
+    inputs = list(case.sample.inputs)
+    matrices = [i for i, one in enumerate(inputs) if case.leaves[i] == "weight" and len(one.shape) > 1]
+    length = inputs[matrices[0]].shape[-1]
+    x = next(i for i, one in enumerate(inputs) if _moves(one) and one.shape[-1] == length)
+    for i in (*matrices, x):
+        inputs[i] = Type(kind if i in matrices else F32, (*inputs[i].shape[:-1], WIDE))
+    activation = backend.activation(kind)
+    sample = _with(case.sample, inputs)
+    made = replace(case, sample=sample, format=kind.name)
+    return made if activation is None else replace(made, activation=activation, converted=x)
+
+
+def _with(
+    sample: Sample, inputs: Sequence[Type], attributes: Mapping[str, Attribute] | None = None
+) -> Sample:
+    return Sample(tuple(inputs), {**sample.attributes, **(attributes or {})}, sample.fill)
+
+
+def _bounded(kind: Type, tokens: int) -> Type:
+    def dim(one: Dim) -> Dim:
+        return Symbol(one.name, tokens) if isinstance(one, Symbol) and one.name == "T" else one
+
+    return Type(kind.dtype, tuple(map(dim, kind.shape)))

@@ -1,0 +1,126 @@
+"""Goes through all cases on a backend: program by program, and case by case where something is wrong.
+
+Knows backends by their contract alone; prints nothing.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from graphml.backend import Backend, Device, Progress, no_progress
+from graphml.conformance.cases import PRODUCTS, Case, cases, multiplies
+from graphml.conformance.guards import inputs_in_arena
+from graphml.conformance.trial import Run, Trial, symbols_agree
+from graphml.conformance.verdict import Verdict, limit_of
+
+MOST_TOGETHER = 32  # cases of a program
+FEW, ONE, MANY = 5, 1, 70
+# At most so many tokens -> the steps that a program is run with: all of them, fewer, one.
+RUNS = {
+    FEW: (Run(FEW), Run(3), Run(1), Run(FEW, "NaN"), Run(FEW, "infinity")),
+    ONE: (Run(ONE), Run(ONE, "NaN"), Run(ONE, "infinity")),
+    MANY: (Run(MANY), Run(33), Run(MANY, "NaN")),  # of products and attention, which then have other kernels
+}
+
+
+def chosen(backend: Backend, pattern: str = "*", formats: Sequence[str] = ()) -> list[Case]:
+    """The cases of ops whose names match a pattern, of some formats or of all."""
+    return [
+        case
+        for case in cases(backend)
+        if matches(case.op.name, pattern) and (not formats or case.format in formats)
+    ]
+
+
+def matches(op: str, pattern: str) -> bool:
+    """Whether a name is like one of the patterns, which stand with commas between them."""
+    return any(fnmatch.fnmatchcase(op, one.strip()) for one in pattern.split(","))
+
+
+def groups(some: Sequence[Case], sizes: Sequence[int] = tuple(RUNS)) -> list[tuple[Case, ...]]:
+    """Cases that share a program: those of an op, as many as go together, at each number of tokens."""
+    found: list[tuple[Case, ...]] = []
+    for tokens in sizes:
+        for _, of_op in groupby(some, key=lambda case: case.op.name):
+            now: list[Case] = []
+            for case in (case.at(tokens) for case in of_op if tokens in sizes_of(case)):
+                if now and (len(now) == MOST_TOGETHER or not symbols_agree([*now, case])):
+                    found.append(tuple(now))
+                    now = []
+                now.append(case)
+            if now:
+                found.append(tuple(now))
+    return sorted(found, key=lambda group: group[0].op.name)
+
+
+def sizes_of(case: Case) -> tuple[int, ...]:
+    """Which of `RUNS` make a difference to a case."""
+    if "T" not in case.symbols or case.inplace >= 0:
+        return (FEW,)
+    tiled = case.op.family == "attention" or case.op.name in PRODUCTS or multiplies(case.op)
+    return (FEW, ONE, MANY) if tiled else (FEW, ONE)
+
+
+def check(
+    backend: Backend,
+    device: Device,
+    some: Sequence[Case],
+    limits: str = "graphml",
+    progress: Progress = no_progress,
+    sizes: Sequence[int] = tuple(RUNS),
+) -> Iterator[Verdict]:
+    """The verdict on each case at each number of tokens, in the order of the ops.
+
+    sizes: the most tokens of a step, some of `RUNS`.
+    """
+    todo = groups(some, sizes)
+    in_arena = inputs_in_arena(device)
+    for i, group in enumerate(todo):
+        progress("testing", i, len(todo))
+        yield from _check_group(backend, device, group, limits, in_arena)
+    progress("testing", len(todo), len(todo))
+
+
+def _check_group(
+    backend: Backend, device: Device, group: Sequence[Case], limits: str, in_arena: bool
+) -> list[Verdict]:
+    """The verdicts on cases that share a program; where one is wrong, of each case alone.
+
+    Who writes out of bounds spoils what others made. What is wrong only in company is told so.
+    """
+    together = _tried(backend, device, group, limits, in_arena)
+    if len(group) == 1 or not any(verdict.failed for verdict in together):
+        return together
+    alone = [verdict for case in group for verdict in _tried(backend, device, [case], limits, in_arena)]
+    return alone if any(verdict.failed for verdict in alone) else together
+
+
+def _tried(
+    backend: Backend, device: Device, group: Sequence[Case], limits: str, in_arena: bool
+) -> list[Verdict]:
+    """The worst verdict of all runs on each case; a stranger's code may raise anything."""
+    tokens = max(case.symbols.get("T", 0) for case in group) or FEW
+    worst: list[Verdict] = []
+    run = RUNS[tokens][0]
+    try:
+        trial = Trial(group, backend, device, limits, in_arena)
+        for run in RUNS[tokens]:
+            now = trial.run(run)
+            worst = [_worse(*pair) for pair in zip(worst, now, strict=True)] if worst else now
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+        limit = limit_of([], limits)
+        return [
+            Verdict(one.name, one.op.name, one.format, one.call, f"{run}", float("inf"), limit, problem)
+            for one in group
+        ]
+    return worst
+
+
+def _worse(a: Verdict, b: Verdict) -> Verdict:
+    """The one that failed, the first of two; else that with the larger error."""
+    if a.failed or b.failed:
+        return a if a.failed else b
+    return b if b.nmse > a.nmse else a

@@ -1,0 +1,242 @@
+"""Several cases in one program, with words between all values that nobody may change.
+
+Compiling a pipeline for a GPU takes long, so the cases of an op share a program, and a program is run at
+several sizes. Knows the contract of backends; chooses no cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from graphml.backend import Backend, Device, State, no_progress, on_device
+from graphml.conformance.cases import Case
+from graphml.conformance.fill import may_be_special, operand, weight
+from graphml.conformance.guards import PREFIX, guard, words
+from graphml.conformance.verdict import Verdict, judge, limit_of
+from graphml.ir.dtype import F32, dtype
+from graphml.ir.graph import Graph
+from graphml.ir.interpreter import interpret
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml.ir.op import Array, Type
+from graphml.ir.ops.linear import decode, quantize
+from graphml.ir.shape import fixed, resolve
+from graphml.passes.fusions.linear import linear
+
+ONE_AFTER_ANOTHER = 1e3  # the second of two exp makes 20 times as much of the first one's rounding
+OF_PRODUCT = 35  # rows of the weights that a converted value is multiplied with
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a program: tokens of the step, and whether `NaN` or `infinity` is among its inputs."""
+
+    tokens: int
+    special: str = ""
+
+    def __str__(self) -> str:
+        return f"T={self.tokens}" + (f" with {self.special}" if self.special else "")
+
+
+@dataclass(frozen=True)
+class Built:
+    """A case in a graph: the node of its op, and the outputs and states that are compared."""
+
+    case: Case
+    node: Node
+    nodes: tuple[Node, ...]
+    outputs: Mapping[str, Node]
+    copied: Node | None = None
+
+
+def build(cases: Sequence[Case]) -> tuple[Graph, list[Built]]:
+    """One graph of all the cases; inputs are outputs too, so that it is seen if they change."""
+    g, built = Builder(), []
+    outputs: dict[str, Node] = {}
+    for i, case in enumerate(cases):
+        with g.scope(f"case_{i}"):
+            built.append(_add(g, case, i))
+        outputs |= built[-1].outputs
+    graph = g.finish(**outputs)
+    return Graph(graph.nodes, {**graph.outputs, **graph.leaves("input")}), built
+
+
+def _add(g: Builder, case: Case, i: int) -> Built:
+    makers = {"input": g.input, "weight": g.weight, "state": g.state}
+    operands = [
+        makers[leaf](f"{i}.{j}", kind.dtype, kind.shape)
+        for j, (leaf, kind) in enumerate(zip(case.leaves, case.sample.inputs, strict=True))
+    ]
+    extra: list[Node] = []
+    if case.activation is not None:
+        operands[case.converted] = g.make(quantize, operands[case.converted], dtype=case.activation.name)
+        extra.append(operands[case.converted])
+    copied = None
+    if case.inplace >= 0:  # the op's own result is what it writes over: no other kernel is to blame
+        copied = operands[case.inplace] = g.make(case.op, *operands, name=None, **case.sample.attributes)
+        extra.append(copied)
+    node = g.make(case.op, *operands, name=None, **case.sample.attributes)
+    results = list(g.results(node))
+    if case.weight:
+        (j,) = (j for j, result in enumerate(results) if result.dtype.is_format)
+        kind = dtype(case.weight)
+        matrix = g.weight(f"{i}.product", kind, (OF_PRODUCT, fixed(results[j].shape[-1])))
+        results[j] = g.make(linear, matrix, results[j])
+        extra.append(results[j])
+    outputs = {} if case.op.is_write else {f"{i}.result_{j}": r for j, r in enumerate(results)}
+    return Built(case, node, (*extra, node), outputs, copied)
+
+
+class Trial:
+    """A program of several cases on a device."""
+
+    def __init__(
+        self, cases: Sequence[Case], backend: Backend, device: Device, limits: str, in_arena: bool
+    ) -> None:
+        plain, self.built = build(cases)
+        self._limits = limits
+        over = {one.node: one.copied for one in self.built if one.copied is not None}
+        guarded = guard(plain, device, over, in_arena)
+        self.graph, self._neighbours = guarded.graph, guarded.neighbours
+        self.refused = [on_device(backend, device).refuses(one.node) for one in self.built]
+        self._weights, self._around = self._make_weights()
+        self._before = {name: array.copy() for name, array in self._around.items()}
+        self._bounds = {name: symbol.bound for name, symbol in self.graph.symbols().items()}
+        self._program = device.lower(self.graph, guarded.plan, self._weights, no_progress)
+        self._state: State = device.state(self.graph, self._bounds)
+
+    def run(self, run: Run) -> list[Verdict]:
+        """Run once and judge every case."""
+        dims = {**self._bounds, "T": run.tokens}
+        leaves = self._fill(dims, run)
+        with np.errstate(all="ignore"):
+            wanted = interpret(
+                self.graph, {name: a if name in self._weights else a.copy() for name, a in leaves.items()},
+                self._keep_states,
+            )  # fmt: skip
+            got = {name: np.array(array) for name, array in self._program.run(dims, self._state).items()}
+        return [self._judge(i, run, leaves, wanted, got) for i in range(len(self.built))]
+
+    def _keep_states(self, node: Node, value: Array) -> None:
+        if node.op.name == "state" or node.op.is_write:
+            self._wanted_states[_state_of(node)] = value
+
+    def _make_weights(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        weights, around = {}, {}
+        for name, node in self.graph.leaves("weight").items():
+            i, _, j = name.partition(".")
+            case, index = self.built[int(i)].case, j
+            if j == "product":
+                kinds = (Type(node.dtype, node.shape),)
+                case, index = replace(case, sample=replace(case.sample, inputs=kinds, fill={})), "0"
+            generator = np.random.default_rng([int(i), len(name)])
+            weights[name], around[name] = weight(case, int(index), generator)
+        return weights, around
+
+    def _fill(self, dims: Mapping[str, int], run: Run) -> dict[str, Array]:
+        """Values of all leaves; what a step does not use of its inputs is NaN."""
+        leaves = dict(self._weights)
+        self._wanted_states: dict[str, Array] = {}
+        generator = np.random.default_rng([run.tokens, 7])
+        for name, node in self.graph.leaves("input").items():
+            if name.startswith(PREFIX):
+                value = words()
+            else:
+                value = self._operand(name, dims, generator, run.special)
+                self._program.inputs[name][...] = np.nan if node.dtype is F32 else 0
+            self._program.inputs[name][tuple(slice(n) for n in resolve(node.shape, dims))] = value
+            leaves[name] = value
+        for name in self.graph.leaves("state"):
+            leaves[name] = self._operand(name, dims, generator, run.special)
+            self._state.array(name)[...] = leaves[name]
+        return leaves
+
+    def _operand(
+        self, name: str, dims: Mapping[str, int], generator: np.random.Generator, special: str
+    ) -> Array:
+        i, _, j = name.partition(".")
+        case = self.built[int(i)].case
+        return operand(case, int(j), dims, generator, special if may_be_special(case) else "")
+
+    def _judge(
+        self, i: int, run: Run, leaves: Mapping[str, Array], wanted: Mapping[str, Array],
+        got: Mapping[str, Array],
+    ) -> Verdict:  # fmt: skip
+        """The verdict on a case: its results and states, its operands, and what lies around them."""
+        one = self.built[i]
+        limit, worst, problems = limit_of(one.nodes, self._limits), 0.0, list[str]()
+        if one.copied is not None:
+            limit *= ONE_AFTER_ANOTHER
+        for what, (mine, right) in self._compared(i, wanted, got).items():
+            if run.special == "infinity":  # what infinity less infinity is, nobody says
+                mine = _where_sure(mine, right)
+            nmse, problem = judge(mine, right, limit)
+            worst = max(worst, nmse)
+            problems += [f"{what}: {problem}"] if problem else []
+        problems += self._damaged(i, leaves, got)
+        text = "; ".join(problems)
+        case = one.case
+        told = f"{run} of at most {self._bounds.get('T', run.tokens)}"
+        return Verdict(
+            case.name, case.op.name, case.format, case.call, told, worst, limit, text, self.refused[i]
+        )
+
+    def _compared(
+        self, i: int, wanted: Mapping[str, Array], got: Mapping[str, Array]
+    ) -> dict[str, tuple[Array, Array]]:
+        """Name -> what came and what was wanted, as numbers."""
+        found = {}
+        missing: Array = np.empty(0, np.float32)
+        for name in self.built[i].outputs:
+            found[name.partition(".")[2]] = got.get(name, missing), wanted[name]
+        for name, node in self.graph.leaves("state").items():
+            if name.startswith(f"{i}."):
+                mine, right = np.array(self._state.array(name)), self._wanted_states[name]
+                if node.dtype.is_format and mine.shape == right.shape:
+                    mine, right = decode(mine, node.dtype), decode(right, node.dtype)
+                found[f"state {name.partition('.')[2]}"] = mine, right
+        return found
+
+    def _damaged(self, i: int, leaves: Mapping[str, Array], got: Mapping[str, Array]) -> Iterator[str]:
+        for name in self.graph.leaves("input"):
+            if name.startswith(f"{i}.") and name in got and not _same_bits(got[name], leaves[name]):
+                yield f"operand {name.partition('.')[2]} was changed"
+        for name, around in self._around.items():
+            if name.startswith(f"{i}.") and not np.array_equal(around, self._before[name]):
+                yield f"weight {name.partition('.')[2]} or the bytes around it were changed"
+        mine = (f"case_{i}.", f"{i}.")
+        for k, (before, after) in enumerate(self._neighbours):
+            if before.startswith(mine) or (after.startswith(mine) and before == "the start"):
+                hit = np.flatnonzero(~np.isnan(got[f"{PREFIX}{k}"]))
+                if hit.size:
+                    yield (
+                        f"wrote out of bounds: {hit.size} of the {words().size} words between {before} "
+                        f"and {after}, the first at {4 * int(hit[0])} bytes"
+                    )
+
+
+def _state_of(node: Node) -> str:
+    """The name of the state that a node is, or that it stands for after a write."""
+    while node.op.is_write:
+        node = node.inputs[node.op.writes or 0]
+    return node.name
+
+
+def _where_sure(got: Array, wanted: Array) -> Array:
+    if got.shape != wanted.shape or got.dtype.kind != "f":
+        return got
+    return np.where(np.isnan(wanted), wanted, got)
+
+
+def _same_bits(a: Array, b: Array) -> bool:
+    a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+    return a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def symbols_agree(cases: Sequence[Case]) -> bool:
+    """Whether the cases may share a graph: a symbol has one bound there."""
+    known: dict[str, int] = {}
+    return all(known.setdefault(name, size) == size for case in cases for name, size in case.symbols.items())

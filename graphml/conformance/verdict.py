@@ -1,0 +1,95 @@
+"""Whether a value is what it should be, and what to say where it is not.
+
+Knows arrays and limits; nothing of backends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphml.inspect.inside import where
+from graphml.inspect.tolerances import difference, tolerance
+from graphml.ir.node import Node
+from graphml.ir.op import Array
+
+# The limits of ggml's test-backend-ops, for backends that compute in half precision or by fast functions.
+GGML = {"moved": 0.0, "default": 1e-7, "softmax": 1e-6, "product": 5e-4}
+LIMITS = ("graphml", "ggml")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a case.
+
+    run: which run is told of, the first that failed or the worst. nmse, limit: what it is and may be.
+    problem: what is wrong; "" if nothing is. refused: why the backend has no kernel; None where it has one.
+    """
+
+    case: str
+    op: str
+    format: str
+    call: str
+    run: str
+    nmse: float
+    limit: float
+    problem: str = ""
+    refused: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether anything is wrong."""
+        return bool(self.problem)
+
+    def __str__(self) -> str:
+        what = f"{self.case}: {self.call}"
+        return f"{what}, {self.run}: {self.problem}" if self.problem else f"{what}: NMSE {self.nmse:.1e}"
+
+
+def limit_of(nodes: Sequence[Node], limits: str) -> float:
+    """The NMSE that nodes may add together, by graphml's own limits or by those of ggml."""
+    if limits == "graphml":
+        return tolerance(nodes)
+    found = [GGML["moved"]]
+    for node in nodes:
+        name, family = node.op.name, node.op.family
+        if family in ("linear", "attention") or name.startswith(("linear", "mul_mat")):
+            found.append(GGML["product"])
+        elif name == "softmax" or family not in ("layout", "index", "leaf"):
+            found.append(GGML["softmax" if name == "softmax" else "default"])
+        else:
+            found.append(GGML["default"] if node.op.is_write else GGML["moved"])
+    return max(found)
+
+
+def judge(got: Array, wanted: Array, limit: float) -> tuple[float, str]:
+    """The NMSE, and what is wrong: "" where nothing is."""
+    if got.shape != wanted.shape or got.dtype != wanted.dtype:
+        return np.inf, f"is {got.dtype}{list(got.shape)}, wanted {wanted.dtype}{list(wanted.shape)}"
+    if wanted.dtype.kind in "iu":
+        if np.array_equal(got, wanted):
+            return 0.0, ""
+        return np.inf, f"{where(got, wanted)}; {_worst(got, wanted)}"
+    nmse = difference(got, wanted).nmse
+    if nmse <= limit:
+        return nmse, ""
+    misplaced = np.isfinite(got) != np.isfinite(wanted)
+    misplaced |= ~np.isfinite(wanted) & (got != wanted) & ~(np.isnan(got) & np.isnan(wanted))
+    what = f"NMSE {nmse:.1e}, allowed {limit:.0e}"
+    if misplaced.any():
+        what = "NaN or infinity is not where it should be"
+    return nmse, f"{what}; {where(got, wanted)}; {_worst(got, wanted, misplaced)}"
+
+
+def _worst(got: Array, wanted: Array, misplaced: Array | None = None) -> str:
+    """The element that is farthest off, or the first that is no number where it should be one."""
+    a, b = got.astype(np.float64), wanted.astype(np.float64)
+    if misplaced is not None and misplaced.any():
+        at = np.unravel_index(int(misplaced.argmax()), misplaced.shape)
+    else:
+        both = np.isfinite(a) & np.isfinite(b)
+        error = np.where(both, np.abs(np.where(both, a, 0) - np.where(both, b, 0)), 0)
+        at = np.unravel_index(int(error.argmax()), error.shape)
+    return f"worst at {[int(i) for i in at]}: {got[at]:.7g}, wanted {wanted[at]:.7g}"

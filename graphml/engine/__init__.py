@@ -1,1 +1,0 @@
-"""From a model file to programs that run: discovery, compilation, loading, caches."""

@@ -1,0 +1,133 @@
+"""Finds backends and architectures through entry points: the built-in ones by the same door as a stranger's.
+
+Groups: `graphml.backends` (each entry a `graphml.backend.Backend`), `graphml.architectures` (each entry a
+package with one module per architecture, or one such module).
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+
+from graphml.backend import Backend
+from graphml.errors import ArchitectureError, BackendError, GraphmlError
+from graphml.loading.architecture import OUTPUTS, Architecture, described
+from graphml.loading.pooling import PLAIN, Rank
+
+
+def backend_names() -> list[str]:
+    """The installed backends by name."""
+    return sorted(entry.name for entry in entry_points(group="graphml.backends"))
+
+
+@functools.cache
+def backend(name: str) -> Backend:
+    """The backend called `name`; a `BackendError` lists the installed ones."""
+    for entry in entry_points(group="graphml.backends", name=name):
+        try:
+            found = entry.load()
+        except (ImportError, OSError) as error:  # it needs what is not installed, or cannot be loaded
+            raise BackendError(f"backend {name!r} cannot be imported: {error}") from error
+        if not isinstance(found, Backend):
+            raise BackendError(f"entry point {entry.value!r} of backend {name!r} is no Backend: {found!r}")
+        return found
+    raise BackendError(f"no backend {name!r} is installed; installed: {', '.join(backend_names())}")
+
+
+def _run_file(path: Path, what: str, error: type[GraphmlError]) -> ModuleType:
+    """The module of a Python file, which is run, so it must be trusted; `error` where it cannot be."""
+    if not path.is_file():
+        raise error(f"{path}: no such {what}")
+    spec = importlib.util.spec_from_file_location(f"graphml_file_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise error(f"{path}: wanted a Python file that ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for what annotations that are texts mean
+    try:
+        spec.loader.exec_module(module)
+    except Exception as reason:
+        del sys.modules[spec.name]
+        raise error(f"{path}: cannot be run: {described(reason)}") from reason
+    return module
+
+
+def backend_from_file(path: Path) -> Backend:
+    """The `BACKEND` of a Python file; the file is run, so it must be trusted."""
+    module = _run_file(path, "file of a backend", BackendError)
+    found = getattr(module, "BACKEND", None)
+    if not isinstance(found, Backend):
+        raise BackendError(f"{path}: wanted BACKEND, a graphml.backend.Backend; got {found!r}")
+    return found
+
+
+@functools.cache
+def _architecture_modules() -> Mapping[str, str]:
+    """Architecture name, as GGUF has it -> module path; modules that begin with `_` are shared parts."""
+    found = {}
+    for entry in entry_points(group="graphml.architectures"):
+        spec = importlib.util.find_spec(entry.value)
+        if spec is None:
+            raise ArchitectureError(
+                f"entry point {entry.name!r} names {entry.value!r}, which cannot be imported"
+            )
+        if spec.submodule_search_locations is None:
+            found[entry.name] = entry.value
+            continue
+        for module in pkgutil.iter_modules(spec.submodule_search_locations):
+            if not module.name.startswith("_"):
+                found[module.name.replace("_", "-")] = f"{entry.value}.{module.name}"
+    return found
+
+
+def architecture_names() -> list[str]:
+    """The known architectures."""
+    return sorted(_architecture_modules())
+
+
+def architecture(name: str) -> Architecture:
+    """The architecture that GGUF calls `name`; an `ArchitectureError` names the nearest and all known."""
+    modules, called = _architecture_modules(), name
+    name = name.replace("_", "-")  # a few are written with `_`: seed_oss
+    if name not in modules:
+        nearest = difflib.get_close_matches(name, modules, 1, 0.5)
+        hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+        raise ArchitectureError(
+            f"unknown architecture {called!r}.{hint} Known: {', '.join(architecture_names())}. To add one, "
+            "write a file with Config and build (see docs/architectures.md) and give it with --arch FILE.py."
+        )
+    return _from_module(name, importlib.import_module(modules[name]))
+
+
+def architecture_from_file(path: Path) -> Architecture:
+    """The architecture that a Python file defines; the file is run, so it must be trusted."""
+    module = _run_file(path, "architecture file", ArchitectureError)
+    return _from_module(path.stem.replace("_", "-"), module)
+
+
+def _from_module(name: str, module: ModuleType) -> Architecture:
+    missing = [wanted for wanted in ("Config", "build") if not hasattr(module, wanted)]
+    if missing:
+        raise ArchitectureError(f"{module.__file__}: architecture {name!r} has no {missing[0]}")
+    if not callable(getattr(module.Config, "read", None)):
+        raise ArchitectureError(f"{module.__file__}: Config of architecture {name!r} has no read(keys)")
+    output, rank = getattr(module, "OUTPUT", OUTPUTS[0]), getattr(module, "RANK", PLAIN)
+    if output not in OUTPUTS:
+        raise ArchitectureError(
+            f"{module.__file__}: OUTPUT: wanted one of {', '.join(OUTPUTS)}; got {output!r}"
+        )
+    if not isinstance(rank, Rank):
+        raise ArchitectureError(
+            f"{module.__file__}: RANK: wanted a graphml.loading.pooling.Rank; got {rank!r}"
+        )
+    return Architecture(
+        name, module.Config.read, module.build, getattr(module, "sample", None),
+        bool(getattr(module, "CAUSAL", True)), output, rank, getattr(module, "encode", None),
+    )  # fmt: skip

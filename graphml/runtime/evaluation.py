@@ -1,0 +1,190 @@
+"""Ids into sequences, in steps of at most n_batch tokens: one long prompt, or the next tokens of many.
+
+Knows slots, steps and logits; nothing of text, sampling or why something is evaluated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml.backend import Progress, no_progress
+from graphml.compiler.options import CompileOptions
+from graphml.compiler.top_k_outputs import BEST_IDS, BEST_LOGITS, DRAWN, N_BEST, OF_ROW
+from graphml.errors import UsageError
+from graphml.ir.op import Array
+from graphml.pages import out_of_memory
+from graphml.runtime.executor import Executor
+from graphml.runtime.slots import Slot
+from graphml.sampling import Best, Drawn, Foreseen, SamplingParams, Settings, draw_settings
+
+Floats: TypeAlias = NDArray[np.float32]
+Work: TypeAlias = Sequence[tuple[Slot, Array]]
+Step: TypeAlias = list[tuple[int, int, int]]
+Take: TypeAlias = Callable[[Mapping[str, Array]], None]
+
+
+def _nothing(outputs: Mapping[str, Array]) -> None:
+    """Take nothing of a step."""
+
+
+def never() -> bool:
+    """Nobody cancels."""
+    return False
+
+
+def check_continues(executor: Executor) -> None:
+    """UsageError for a model whose tokens see later ones: it does not continue a text."""
+    if not executor.architecture.causal:
+        raise UsageError(
+            f"generate: {executor.architecture.name} does not continue a text token by token, for "
+            "its tokens see those after them; `eval` gives the logits of a whole text"
+        )
+
+
+def _steps(lengths: Sequence[int], n_batch: int) -> Iterator[Step]:
+    """Steps that take each sequence's tokens in turn: (sequence, first token, behind the last)."""
+    step: Step = []
+    room = n_batch
+    for i, length in enumerate(lengths):
+        first = 0
+        while first < length:
+            end = min(length, first + room)
+            step.append((i, first, end))
+            room -= end - first
+            first = end
+            if not room:
+                yield step
+                step, room = [], n_batch
+    if step:
+        yield step
+
+
+def evaluate(
+    executor: Executor,
+    work: Work,
+    n_vocab: int,
+    options: CompileOptions,
+    all_logits: bool = False,
+    take: Take = _nothing,
+    cancelled: Callable[[], bool] = never,
+    progress: Progress = no_progress,
+) -> list[Floats]:
+    """Append ids (at least one) to each slot, all of one cache: for each the logits float32 [rows, n_vocab].
+
+    rows: 1, after the last id, or all_logits: after each. take: gets the outputs of every step. An empty list
+    when cancelled. Then, and after an error, slots may hold more: the caller rolls them back.
+    Where tokens see later ones, all of a text must come at once: a UsageError otherwise.
+    """
+    lengths = [len(ids) for _, ids in work]
+    try:
+        out = [np.empty((length if all_logits else 1, n_vocab), np.float32) for length in lengths]
+    except MemoryError as error:
+        raise out_of_memory(f"logits of {sum(lengths)} tokens", error, "give fewer tokens at once") from None
+
+    def keep(step: Step, outputs: Mapping[str, Array]) -> None:
+        row = 0
+        for i, first, end in step:
+            if all_logits:
+                out[i][first:end] = outputs["logits"][row : row + end - first]
+            elif end == lengths[i]:
+                out[i][0] = outputs["logits"][row]
+            row += end - first if all_logits else 1
+        take(outputs)
+
+    return out if _run(executor, work, options, all_logits, keep, cancelled, progress) else []
+
+
+def evaluate_best(
+    executor: Executor,
+    work: Work,
+    n_vocab: int,
+    options: CompileOptions,
+    drawing: Sequence[tuple[SamplingParams, Foreseen]],
+    take: Take = _nothing,
+    cancelled: Callable[[], bool] = never,
+    progress: Progress = no_progress,
+) -> list[Best]:
+    """The same for an executor that `gives_best`: the best of the logits after each slot's last id.
+
+    drawing: by what the next token of each will be chosen. The device draws it, too, where it can.
+    """
+    settings = [draw_settings(params, numbers.ahead(0), N_BEST) for params, numbers in drawing]
+    found: dict[int, Best] = {}
+
+    def keep(step: Step, outputs: Mapping[str, Array]) -> None:
+        for row, (i, _, end) in enumerate(step):
+            if end == len(work[i][1]):
+                found[i] = best_of(outputs, row, n_vocab, settings[i], _row_of(executor, outputs, row))
+        take(outputs)
+
+    done = _run(executor, work, options, False, keep, cancelled, progress, settings)
+    return [found[i] for i in range(len(work))] if done else []
+
+
+def best_of(
+    outputs: Mapping[str, Array],
+    row: int,
+    n_vocab: int,
+    settings: Settings | None,
+    whole: Callable[[], Floats | None] = lambda: None,
+) -> Best:
+    """What a row of a step's outputs tells; settings: by which it was drawn. Without ids that is the best."""
+    log_sum, token, before, upto = map(float, outputs[OF_ROW][row])
+    drawn = None if settings is None else Drawn(int(token), before, upto, settings)
+    if BEST_IDS in outputs:
+        return Best(outputs[BEST_IDS][row], outputs[BEST_LOGITS][row], log_sum, n_vocab, whole, drawn)
+    return Best(outputs[DRAWN][row : row + 1], np.zeros(1, np.float32), log_sum, n_vocab, whole, drawn)
+
+
+def _row_of(executor: Executor, outputs: Mapping[str, Array], row: int) -> Callable[[], Floats | None]:
+    number = executor.n_steps
+
+    def whole() -> Floats | None:
+        with executor.lock:  # the outputs are the executor's until the next step
+            return outputs["logits"][row].copy() if executor.n_steps == number else None
+
+    return whole
+
+
+def _run(
+    executor: Executor,
+    work: Work,
+    options: CompileOptions,
+    all_logits: bool,
+    keep: Callable[[Step, Mapping[str, Array]], None],
+    cancelled: Callable[[], bool],
+    progress: Progress,
+    settings: Sequence[Settings | None] = (),
+) -> bool:
+    """Take all steps; keep: gets each with its outputs, in the order of their rows. False when cancelled."""
+    cache, state = work[0][0].cache, work[0][0].state
+    drawing = {slot.sequence: one for (slot, _), one in zip(work, settings, strict=False) if one is not None}
+    lengths = [len(ids) for _, ids in work]
+    total, done = sum(lengths), 0
+    held = sum(slot.length for slot, _ in work)
+    if not executor.architecture.causal and (held or total > executor.n_batch):
+        raise UsageError(
+            f"in {executor.architecture.name} tokens see those after them, so that all of a text must be "
+            f"evaluated at once: wanted at most n_batch = {executor.n_batch} ids, and rewind(0) before "
+            f"others; got {total}, where {held} are held"
+        )
+    if executor.encodes and not all(slot.source_length for slot, _ in work):
+        raise UsageError(
+            f"{executor.architecture.name} continues what answers a source text: wanted one that was "
+            "read before, see Session.encode"
+        )
+    tell = progress if total > executor.n_batch else no_progress
+    for step in _steps(lengths, executor.n_batch):
+        if cancelled():
+            return False
+        tell("prefill", done, total)
+        given = {work[i][0].sequence: work[i][1][first:end] for i, first, end in step}
+        with executor.lock:  # the outputs are the executor's until the next step
+            keep(step, executor.values(given, cache, state, all_logits, options, drawing))
+        done += sum(end - first for _, first, end in step)
+    tell("prefill", total, total)
+    return True

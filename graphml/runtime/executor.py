@@ -1,0 +1,350 @@
+"""Runs an open model: keeps its programs (one token; many tokens; many with all logits) and feeds them.
+
+Knows ids, positions and cells; nothing of text or sampling.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from graphml.backend import AheadProgram, Backend, Device, Progress, State, no_progress, on_device
+from graphml.compiler.compile import Compiled, compile_graph
+from graphml.compiler.options import DEFAULT, CompileOptions
+from graphml.compiler.top_k_outputs import DRAWN, candidates
+from graphml.errors import ArchitectureError, BackendError, UsageError
+from graphml.ir.graph import Graph
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml.ir.op import Array
+from graphml.loading.architecture import Architecture, Keys, Tensors, blamed, check_logits
+from graphml.loading.pooling import ROWS, Rank, pooled, read_pooling
+from graphml.loading.unused_tensors import tell_unused
+from graphml.pages import out_of_memory
+from graphml.runtime.begun_step import Begun
+from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.step_inputs import Settings, fill, graph_arrays
+from graphml.weights import ModelFile
+
+BLOCK_SIZE = 32
+MAX_CELLS = 1 << 20  # of the longest context that programs are compiled for
+CACHE_DTYPES = ("f16", "f32", "bf16", "q8_0", "q4_0")
+
+
+class Executor:
+    """The programs of one model on one device.
+
+    n_batch: tokens of the longest step; cache_dtype: how keys and values are kept; options: how programs are
+    compiled where a call says nothing else. Several sessions may share an executor from several threads;
+    their steps take turns: the caller holds `lock` while it reads the logits of a step. Closing waits for
+    what is being built, compiled or run; later calls are a UsageError.
+    """
+
+    def __init__(
+        self,
+        file: ModelFile,
+        architecture: Architecture,
+        config: Any,
+        backend: Backend,
+        device: Device,
+        n_batch: int = 512,
+        cache_dtype: str = "f16",
+        progress: Progress = no_progress,
+        options: CompileOptions = DEFAULT,
+    ) -> None:
+        if cache_dtype not in CACHE_DTYPES:
+            raise UsageError(f"kv: wanted one of {', '.join(CACHE_DTYPES)}; got {cache_dtype!r}")
+        if not 1 <= n_batch <= MAX_CELLS:
+            raise UsageError(f"n_batch: wanted 1 to {MAX_CELLS} tokens of one step; got {n_batch}")
+        self.file, self.architecture, self.config = file, architecture, config
+        self.backend, self.device = on_device(backend, device), device
+        self.n_batch, self.cache_dtype, self.options = n_batch, cache_dtype, options
+        self.unused_tensors: list[str] = []
+        self._recurrent: bool | None = None
+        self._encoder_uses: set[str] = set()
+        self._progress = progress
+        self._mapped = any(tensor.mapped for tensor in file.tensors.values())
+        self._weights = graph_arrays(file)
+        self._programs: dict[tuple[int, int, int, bool, CompileOptions], Compiled] = {}
+        self.lock = threading.RLock()
+        self.n_steps = 0  # so far, of whatever session
+        self.closed = False
+
+    def build(
+        self,
+        max_tokens: int,
+        max_outputs: int,
+        max_sequences: int = 1,
+        pooling: str = "",
+        *,
+        best: bool = False,
+    ) -> Graph:
+        """The graph of one step, as the architecture builds it.
+
+        pooling: see `CompileOptions`; best: with `candidates` beside the logits.
+        """
+        g = Builder(
+            max_tokens, max_outputs, max_sequences, MAX_CELLS, BLOCK_SIZE, self.cache_dtype,
+            self.architecture.causal,
+        )  # fmt: skip
+        if self.encodes and not self._encoder_uses:
+            self.build_encoder(1)
+        with self._open(), blamed(self.file.path, self._built_by):
+            weights = Tensors(g, self.file.tensors, used=set(self._encoder_uses))
+            built = self.architecture.build(g, self.config, weights)
+            graph = g.finish(**self._outputs(g, weights, built, pooling, best))
+        self.unused_tensors = weights.unused()
+        self._recurrent = any(node.op.recurrent for node in graph.nodes)
+        return graph
+
+    def build_encoder(self, max_tokens: int, max_sequences: int = 1) -> Graph:
+        """The graph that reads source texts, of a model that `encodes`: gives their hidden rows [T, D]."""
+        assert self.architecture.encode is not None
+        g = Builder(
+            max_tokens, max_tokens, max_sequences, MAX_CELLS, BLOCK_SIZE, self.cache_dtype,
+            causal=False, caches="encoder",
+        )  # fmt: skip
+        with self._open(), blamed(self.file.path, self._built_by):
+            weights = Tensors(g, self.file.tensors)
+            graph = g.finish(embeddings=self.architecture.encode(g, self.config, weights))
+        self._encoder_uses = set(self.file.tensors) - set(weights.unused())
+        return graph
+
+    @property
+    def encodes(self) -> bool:
+        """Whether the model has an encoder, which reads a source text before the decoder's first step."""
+        return self.architecture.encode is not None
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether sequences have a state that every token changes: it cannot be cut back."""
+        if self._recurrent is None:
+            self.build(1, 1)
+        return bool(self._recurrent)
+
+    @property
+    def _built_by(self) -> str:
+        return f"architecture {self.architecture.name!r}"
+
+    def _outputs(self, g: Builder, weights: Tensors, built: Any, pooling: str, best: bool) -> dict[str, Node]:
+        """What the graph gives: logits, or embeddings of an encoder and where pooling is asked for."""
+        of = self.architecture.output
+        if not isinstance(built, Node):
+            raise ArchitectureError(f"{self._built_by}: build gave {built!r}; wanted the node of the {of}")
+        if of == "logits":
+            check_logits(built, self.file.tensors)
+        if of == "logits" and not pooling:
+            return {of: built} | (candidates(g, built) if best else {})
+        hidden = built if of == "embeddings" else g.hidden
+        if hidden is None:
+            raise ArchitectureError(
+                f"{self._built_by}: wanted logits made by weights.logits(x), to embed by x"
+            )
+        eps = self._keys.number("attention.layer_norm_epsilon", 1e-5)
+        return {"embeddings": pooled(g, weights, hidden, pooling or self.pooling, self._rank, eps)}
+
+    @property
+    def _keys(self) -> Keys:
+        return Keys(self.file.metadata, self.file.metadata.text("general.architecture"))
+
+    @cached_property
+    def pooling(self) -> str:
+        """The file's kind of pooling (`graphml.loading.pooling.POOLINGS`); "none" where it says nothing."""
+        return read_pooling(self._keys) or "none"
+
+    @cached_property
+    def _rank(self) -> Rank:
+        """How pairs are scored, with the pooling that the file says, if any."""
+        rank, first = self.architecture.rank, "last" if self.architecture.causal else "cls"
+        return replace(
+            rank, pooling=read_pooling(self._keys, "classifier.pooling_type") or rank.pooling or first
+        )
+
+    def _rows(self, all_logits: bool, options: CompileOptions | None) -> str:
+        """Which rows of each sequence a step gives: `all`, `first` or `last`."""
+        pooling = (self.options if options is None else options).pooling
+        if self.architecture.output == "embeddings":
+            pooling = pooling or self.pooling
+        if all_logits or not pooling:
+            return "all" if all_logits else "last"
+        return ROWS[self._rank.pooling if pooling == "rank" else pooling]
+
+    @property
+    def gives_best(self) -> bool:
+        """Whether steps return the top ids of their rows beside the logits (`compiler.top_k_outputs`)."""
+        return self.backend.reads_back
+
+    @property
+    def weights(self) -> Mapping[str, Array]:
+        """Name -> array of the file's tensors, as the graph's dtypes hold them."""
+        return self._weights
+
+    def compiled(
+        self,
+        max_tokens: int,
+        max_outputs: int,
+        options: CompileOptions | None = None,
+        max_sequences: int = 1,
+        encoder: bool = False,
+    ) -> Compiled:
+        """The program for these bounds, compiled when first asked for; options None: the executor's own.
+
+        encoder: the one that reads source texts, of a model that `encodes`.
+        """
+        chosen = self.options if options is None else options
+        with self._open():
+            key = max_tokens, max_outputs, max_sequences, encoder, chosen
+            if key not in self._programs:
+                self.check_file()
+                start = time.perf_counter()
+                best = self.gives_best and max_outputs <= max_sequences  # not where logits of all are wanted
+                if encoder:
+                    graph = self.build_encoder(max_tokens, max_sequences)
+                else:
+                    graph = self.build(max_tokens, max_outputs, max_sequences, chosen.pooling, best=best)
+                taken = time.perf_counter() - start
+                tell_unused(self.file.path, self._built_by, self.unused_tensors)
+                try:
+                    self._programs[key] = compile_graph(
+                        graph, self.backend, self.device, self._weights, self._progress, chosen, taken
+                    )
+                except MemoryError as error:
+                    raise self._out_of_memory("a program for steps", max_tokens, error) from None
+            return self._programs[key]
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[None]:
+        """Within, nobody closes the executor; UsageError where somebody has."""
+        with self.lock:
+            if self.closed:
+                raise UsageError(f"{self.file.path}: the model was closed")
+            yield
+
+    def check_file(self) -> None:
+        """WeightsError where the file that weights are read from has changed; before programs and prompts."""
+        if self._mapped:
+            self.file.check_unchanged()
+
+    def forget(self, options: CompileOptions | None = None) -> None:
+        """Let go of the programs made so far, or of those of some options; who has one can run it."""
+        with self.lock:
+            kept = {} if options is None else self._programs
+            self._programs = {key: made for key, made in kept.items() if key[-1] != options}
+
+    def state_leaves(self, graph: Graph, max_sequences: int = 1) -> Iterable[Node]:
+        """The states of a graph by `build` and, of a model that `encodes`, of its encoder's."""
+        graphs = [graph] + ([self.build_encoder(1, max_sequences)] if self.encodes else [])
+        return {name: node for one in graphs for name, node in one.leaves("state").items()}.values()
+
+    def state(self, cache: PagedCache, options: CompileOptions | None = None) -> State:
+        """Fresh arrays for a cache."""
+        count = len(cache.lengths)
+        with self._open():
+            graph = self.compiled_for(1, count, options=options).graph
+            if self.encodes:  # the encoder writes what the decoder reads
+                graph = Graph(tuple(self.state_leaves(graph, count)), {})
+            return self.device.state(graph, {"C": cache.n_cells, "S": count})
+
+    def compiled_for(
+        self, n_tokens: int, n_sequences: int, all_logits: bool = False, options: CompileOptions | None = None
+    ) -> Compiled:
+        """The program for a step of so many tokens on a cache of so many sequences.
+
+        A step of no more tokens than sequences has one of its own; all longer ones share another.
+        """
+        few = n_tokens <= n_sequences
+        every = self._rows(all_logits, options) == "all"
+        max_outputs = self.n_batch if every and not few else n_sequences
+        return self.compiled(n_sequences if few else self.n_batch, max_outputs, options, n_sequences)
+
+    def step(self, ids: Array, cache: PagedCache, state: State, all_logits: bool, sequence: int = 0) -> Array:
+        """Append at most n_batch ids to a sequence: the last one's or all logits, good until the next.
+
+        Of an encoder, its embeddings.
+        """
+        return self.values({sequence: ids}, cache, state, all_logits)[self.architecture.output]
+
+    def values(
+        self,
+        ids: Mapping[int, Array],
+        cache: PagedCache,
+        state: State,
+        all_logits: bool = False,
+        options: CompileOptions | None = None,
+        settings: Settings | None = None,
+    ) -> Mapping[str, Array]:
+        """Append ids to sequences, at most n_batch in all: every output of the program by name.
+
+        Those are the logits or embeddings, and what the options keep. Rows are in the order of `ids`: logits
+        of each sequence's last token, or of all. Embeddings by the mean have a row for each of the cache's
+        sequences, by number. settings: how tokens are drawn, where the program `gives_best`.
+        """
+        count = sum(map(len, ids.values()))
+        if not 0 < count <= self.n_batch or not all(map(len, ids.values())):
+            raise UsageError(f"step: wanted 1 to {self.n_batch} ids, some of each sequence; got {count}")
+        with self._open():
+            if count > len(ids):
+                self.check_file()
+            program = self.compiled_for(count, len(cache.lengths), all_logits, options).program
+            lengths = {sequence: cache.lengths[sequence] for sequence in ids}
+            self.n_steps += 1
+            try:
+                dims = fill(program.inputs, ids, cache, self._rows(all_logits, options), settings)
+                return program.run(dims, state)
+            except BaseException as error:
+                for sequence, length in lengths.items():
+                    cache.rewind(sequence, length)
+                if isinstance(error, MemoryError):
+                    raise self._out_of_memory("a step", count, error) from None
+                raise
+
+    def begin(
+        self,
+        sequence: int,
+        token: int | None,
+        cache: PagedCache,
+        state: State,
+        settings: Sequence[float],
+        wanted: Sequence[str],
+        options: CompileOptions | None = None,
+    ) -> Begun:
+        """Submit a step of one token, which the device may begin after all steps before it are done.
+
+        token: None takes what the step before, submitted by this method, has `drawn`: the caller makes sure
+        that no other came in between (`n_steps`). settings: `draw_settings` of this step. wanted: outputs
+        that are read. Only for a program that is an `AheadProgram`.
+        """
+        with self._open():
+            program = self.compiled_for(1, len(cache.lengths), False, options).program
+            assert isinstance(program, AheadProgram)
+            length = cache.lengths[sequence]
+            self.n_steps += 1
+            try:
+                ids = {sequence: np.array([token or 0], np.int32)}
+                dims = fill(program.inputs, ids, cache, "last", {sequence: settings})
+                fed = {"tokens": DRAWN} if token is None else {}
+                return Begun(self.n_steps, program.begin(dims, state, fed, wanted))
+            except BaseException:
+                cache.rewind(sequence, length)
+                raise
+
+    def _out_of_memory(self, what: str, n_tokens: int, error: MemoryError) -> BackendError:
+        of = f"{self.file.path}: {what} of {n_tokens} token{'s' if n_tokens > 1 else ''}"
+        return out_of_memory(of, error, f"give a smaller n_batch (it is {self.n_batch}), or fewer threads")
+
+    def close(self) -> None:
+        """Give the device and the file back; no program can run any more. A second call does nothing."""
+        with self.lock:
+            if not self.closed:
+                self.closed = True
+                self._programs.clear()
+                self._weights.clear()
+                self.device.close()
+                self.file.close()

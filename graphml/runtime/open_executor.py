@@ -1,0 +1,128 @@
+"""Opens a model: file, architecture, backend and executor put together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from graphml import settings
+from graphml.backend import Backend, Device, Progress, TunableDevice, no_progress
+from graphml.compiler.offload import place_layers, with_host
+from graphml.compiler.options import DEFAULT, CompileOptions
+from graphml.compiler.partitions import several
+from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError, WeightsError
+from graphml.loading import discovery
+from graphml.loading.architecture import EMBEDDING, Architecture, Keys, described
+from graphml.runtime.executor import Executor
+from graphml.runtime.memory_needed import main_memory
+from graphml.weights import ModelFile, open_model
+from graphml.weights.page_policy import Residence, chosen, settled
+from graphml.weights.requantise import checked, represented
+
+
+def read_architecture(file: ModelFile, arch_file: Path | None = None) -> tuple[Architecture, Any]:
+    """The file's architecture (or the one that a Python file defines) and its configuration."""
+    name = file.metadata.text("general.architecture")
+    try:
+        known = discovery.architecture_from_file(arch_file) if arch_file else discovery.architecture(name)
+        keys = Keys(file.metadata, name)
+        known = replace(known, causal=keys.boolean("attention.causal", True) and known.causal)
+        config = known.read(keys)
+        _check_width(file, f"{name}.embedding_length")
+    except ArchitectureError as error:
+        raise ArchitectureError(f"{file.path}: {error}") from None
+    except GraphmlError:
+        raise
+    except Exception as error:  # an architecture may be a stranger's file
+        if arch_file is None and isinstance(error, TypeError | ZeroDivisionError | OverflowError):
+            raise WeightsError(
+                f"{file.path}: the metadata of architecture {name!r} make no sense: {error}"
+            ) from None
+        raise ArchitectureError(f"{file.path}: architecture {name!r}: {described(error)}") from error
+    return known, config
+
+
+def _check_width(file: ModelFile, key: str) -> None:
+    """Metadata that contradict the embedding would give another model without a word."""
+    embedding = file.tensors.get(EMBEDDING)
+    if embedding is not None and file.metadata.has(key) and embedding.shape[-1] != file.metadata.integer(key):
+        raise ArchitectureError(
+            f"{key} is {file.metadata.integer(key)}; {EMBEDDING} has rows of {embedding.shape[-1]}"
+        )
+
+
+def choose_backend(names: str) -> Backend:
+    """The installed backend of that name; of several names, with commas, all as one."""
+    if not isinstance(names, str):
+        raise UsageError(f"backend: wanted names in one text, got {names!r}")
+    found = []
+    for name in (part.strip() for part in names.split(",")):
+        found.append(discovery.backend(name))
+        reason = found[-1].unavailable()
+        if reason is not None:
+            raise BackendError(f"backend {name!r} cannot be used here: {reason}")
+    return found[0] if len(found) == 1 else several(found)
+
+
+def _use_tuning(device: Device, backend: str, tuned: bool | None) -> None:
+    if isinstance(device, TunableDevice):
+        device.use_tuning(settings.tuned() if tuned is None else tuned)
+    elif tuned:
+        raise BackendError(f"backend {backend!r} has nothing to tune")
+
+
+def open_executor(
+    path: Path | ModelFile,
+    backend: str = "cpu",
+    threads: int | None = None,
+    arch_file: Path | None = None,
+    cache_dtype: str = "f16",
+    n_batch: int = 512,
+    progress: Progress = no_progress,
+    options: CompileOptions = DEFAULT,
+    quant: str | None = None,
+    residence: Residence | None = None,
+    tuned: bool | None = None,
+    gpu_layers: int | None = None,
+) -> Executor:
+    """Open a model file on a backend, or on several (`cpu,reference`), the preferred first.
+
+    path: or a file that is open, which the executor takes over; a header alone is enough to build graphs.
+
+    gpu_layers: how many of the last layers go to the first backend, the others to the next (the CPU, if only
+    one is named); None: all, or of several backends as many as fit in the first one's memory.
+    quant: what the weights become in memory, a name of `weights.represent.QUANTS`; None: as the file has
+    them. residence: where they lie; None: as the environment says. tuned: whether kernels use what `graphml
+    tune` found; None: as the environment says. Nothing is compiled before it is needed.
+    """
+    options.fusions()  # a wrong name is told before anything is opened
+    checked(quant)
+    residence = chosen(None, None) if residence is None else residence
+    wanted = choose_backend(with_host(backend, gpu_layers))
+    with contextlib.ExitStack() as undo:
+        file = path if isinstance(path, ModelFile) else open_model(path)
+        undo.callback(file.close)
+        architecture, config = read_architecture(file, arch_file)
+        if architecture.encode is not None and "," in wanted.name:
+            raise BackendError(
+                f"backend: {architecture.name} has an encoder, which writes what the decoder reads: wanted "
+                f"one backend for both; got {wanted.name}"
+            )
+        device = wanted.open(threads)
+        undo.callback(device.close)
+        options = replace(options, place=place_layers(file.tensors, device, gpu_layers, options.place))
+        _use_tuning(device, backend, tuned)
+        helpers = threads or settings.threads() or os.cpu_count() or 1
+        with residence.placed():
+            if quant is not None:
+                file = represented(file, quant, helpers, progress)
+            if residence.pages == "copy" or file.n_bytes <= (main_memory() or 0) // 2:
+                file = settled(file, residence, helpers, progress)  # more would push itself out again
+        executor = Executor(
+            file, architecture, config, wanted, device, n_batch, cache_dtype, progress, options
+        )
+        undo.pop_all()
+    return executor

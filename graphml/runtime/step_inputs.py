@@ -1,0 +1,100 @@
+"""What a program is fed: weights, and ids with where they go in a cache and the rows that are wanted of them.
+
+Knows arrays and a cache; nothing of programs or of what the graph does with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from graphml.compiler.top_k_outputs import DRAW_SETTINGS
+from graphml.errors import WeightsError
+from graphml.ir.dtype import dtype
+from graphml.ir.op import Array
+from graphml.runtime.paged_cache import PagedCache
+from graphml.weights import ModelFile, Tensor
+
+Settings: TypeAlias = Mapping[int, Sequence[float]]
+"""Sequence -> how its next token is drawn, see `graphml.compiler.top_k_outputs.DRAW_SETTINGS`."""
+
+
+def fill(
+    feed: Mapping[str, Array],
+    ids: Mapping[int, Array],
+    cache: PagedCache,
+    which: str,
+    settings: Settings | None = None,
+) -> dict[str, int]:
+    """Make room for ids and write a step's inputs; the step's dims. which: the rows that are wanted.
+
+    Sequences of a cache without source texts have empty ones; those without settings draw the best id.
+    """
+    given = cache.append_all({sequence: len(one) for sequence, one in ids.items()})
+    counts = np.array([len(one) for one in ids.values()], np.int32)
+    read = [0] * len(cache.lengths) if cache.source is None else cache.source.lengths
+    given |= {
+        "tokens": np.concatenate(list(ids.values())),
+        "wanted": _wanted(counts, which),
+        "lengths": np.array(cache.lengths, np.int32),
+        "source_lengths": np.array(read, np.int32),
+    }
+    for name, values in given.items():
+        if name in feed:
+            feed[name][: len(values)] = values
+    if DRAW_SETTINGS in feed:
+        for row, sequence in enumerate(ids):
+            feed[DRAW_SETTINGS][row] = (settings or {}).get(sequence, 0.0)
+    n_blocks = _feed_table(feed, "block_table", ids, cache)
+    if cache.source is not None:
+        _feed_table(feed, "source_table", ids, cache.source)
+    n_tokens, n_wanted = len(given["tokens"]), len(given["wanted"])
+    return {"T": n_tokens, "O": n_wanted, "S": len(cache.lengths), "B": n_blocks, "C": cache.n_cells}
+
+
+def _wanted(counts: Array, which: str) -> Array:
+    """The numbers of the wanted rows of sequences that have so many each."""
+    ends = np.cumsum(counts, dtype=np.int32)
+    return {"all": np.arange(ends[-1], dtype=np.int32), "first": ends - counts, "last": ends - 1}[which]
+
+
+def _feed_table(feed: Mapping[str, Array], name: str, sequences: Iterable[int], cache: PagedCache) -> int:
+    """Write the cells' blocks of some sequences, if the graph has such an input; how many it is wide."""
+    if name not in feed:
+        return 0
+    for sequence in sequences:
+        n_blocks = -(-cache.lengths[sequence] // cache.block_size)
+        # The table is read up to the current length only, so no more of it is written.
+        feed[name][sequence, :n_blocks] = cache.table[sequence, :n_blocks]
+    return int(feed[name].shape[1])
+
+
+def graph_arrays(file: ModelFile) -> dict[str, Array]:
+    """Name -> array of a file's tensors, as the graph holds their dtypes; WeightsError where data are not."""
+    if file.header_only:
+        return _Absent(file.path)
+    return {name: as_graph_array(tensor) for name, tensor in file.tensors.items()}
+
+
+class _Absent(dict[str, Array]):
+    """The arrays of a file of which the header alone was read: there are none."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def __missing__(self, name: str) -> Array:
+        raise WeightsError(
+            f"{self._path}: tensor {name!r}: the header of the file alone was read, not its data"
+        )
+
+
+def as_graph_array(tensor: Tensor) -> Array:
+    """A tensor's bytes as the graph holds its dtype, without a copy."""
+    kind = dtype(tensor.dtype)
+    if kind.numpy is not None:
+        return tensor.data.view(kind.numpy).reshape(tensor.shape)
+    return tensor.data.reshape(*tensor.shape[:-1], -1)

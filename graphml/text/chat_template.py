@@ -1,0 +1,226 @@
+"""A conversation to the text that a model was trained on, by the chat template that the model file carries.
+
+Templates are programs by strangers: they run in `sandbox`, on a copy of the conversation. There is no
+built-in template to fall back on: a wrong one makes a good model look bad. Knows messages and GGUF's template
+keys; knows nothing of tokens or sessions.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import CodeType
+from typing import Any, TypeVar
+
+import jinja2
+
+from graphml.argument_checks import path_of
+from graphml.errors import TemplateError, UsageError
+from graphml.text.sandbox.budget import CURRENT, Budget, TemplateLimits
+from graphml.text.sandbox.environment import LONGEST_MESSAGE, ChatEnvironment
+from graphml.text.sandbox.instrument import instrument
+
+__all__ = ["ChatTemplate", "TemplateLimits", "template_names", "template_source", "template_text"]
+
+KEY = "tokenizer.chat_template"
+NAMES_KEY = "tokenizer.chat_templates"
+DEFAULT_NAME = "default"
+LARGEST_SOURCE = 64 * 1024
+LARGEST_FILE_BYTES = 1 << 20
+DEEPEST_DATA = 64
+FILE_NAME = "<chat template>"
+
+T = TypeVar("T")
+
+
+class ChatTemplate:
+    """One compiled chat template.
+
+    source: Jinja text. bos_token, eos_token: written out where the template asks for them; `special_tokens`
+    adds others by the name that templates use ("unk_token", "pad_token", ...). One that is None is undefined
+    in the template. now: gives the time for strftime_now. Several threads may render with one template.
+
+    Raises TemplateError with the line for a template that does not compile or is too long.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        bos_token: str | None = None,
+        eos_token: str | None = None,
+        *,
+        special_tokens: Mapping[str, str] | None = None,
+        name: str = DEFAULT_NAME,
+        limits: TemplateLimits = TemplateLimits(),  # noqa: B008 - a frozen value
+        now: Callable[[], datetime] = datetime.now,
+    ) -> None:
+        if not isinstance(source, str):
+            raise UsageError(f"source: wanted the template's text, got {type(source).__name__}")
+        self.source = source
+        self.name = name
+        self._limits = limits
+        tokens = {**(special_tokens or {}), "bos_token": bos_token, "eos_token": eos_token}
+        self._special_tokens = {key: text for key, text in tokens.items() if text is not None}
+        self._template = self._guarded(Budget(limits, {}), lambda: self._compile(now))
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        **kwargs: Any,
+    ) -> str:
+        """Return the conversation as the model wants it.
+
+        messages: mappings with "role" and "content" and whatever else the template reads; `tools` and
+        `documents` as Hugging Face has them; further keywords become the template's variables
+        (`enable_thinking=False`). All of it is plain data: text, numbers, lists, mappings. The template gets
+        a copy.
+
+        Raises UsageError for data of another kind, TemplateError with the template's line when it fails,
+        raises an exception of its own, or goes over its limits.
+        """
+        if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
+            raise UsageError(
+                f"messages: wanted a list of mappings with role and content, got {messages!r:.80}"
+            )
+        for index, message in enumerate(messages):
+            if not isinstance(message, Mapping):
+                raise UsageError(
+                    f"messages[{index}]: wanted a mapping with role and content, got {message!r:.80}"
+                )
+        given = {
+            **self._special_tokens,
+            "messages": messages,
+            "tools": tools,
+            "documents": documents,
+            "add_generation_prompt": add_generation_prompt,
+            **kwargs,
+        }
+        variables = {key: _copy(value, key) for key, value in given.items()}
+        budget = Budget(self._limits, variables)
+        return self._guarded(budget, lambda: self._run(variables, budget))
+
+    def _compile(self, now: Callable[[], datetime]) -> jinja2.Template:
+        if len(self.source) > LARGEST_SOURCE:
+            raise TemplateError(
+                f"the template is too long: {len(self.source):,} characters, limit {LARGEST_SOURCE:,}"
+            )
+        environment = ChatEnvironment(now)
+        tree = instrument(environment.parse(self.source, filename=FILE_NAME))
+        code = environment.compile(tree, filename=FILE_NAME)
+        assert isinstance(code, CodeType)
+        return jinja2.Template.from_code(environment, code, environment.make_globals(None))
+
+    def _run(self, variables: dict[str, Any], budget: Budget) -> str:
+        context = self._template.new_context(variables)
+        parts, size = [], 0
+        for part in self._template.root_render_func(context):
+            size += len(part)
+            if size > budget.largest:
+                raise TemplateError(f"the template writes more than {budget.largest:,} characters")
+            parts.append(part)
+        return "".join(parts)
+
+    def _guarded(self, budget: Budget, action: Callable[[], T]) -> T:
+        """Compile or run; whatever goes wrong comes out as one TemplateError with the template's line."""
+        token = CURRENT.set(budget)
+        try:
+            return action()
+        except Exception as error:
+            reason = _reason(error)[:LONGEST_MESSAGE]  # may quote the template's values
+            failure = f"chat template {self.name!r}{self._line(error)}: {reason}"
+        finally:
+            CURRENT.reset(token)
+        # Raised outside of the handler, so that the failed frames and all they hold are let go.
+        raise TemplateError(failure)
+
+    def _line(self, error: Exception) -> str:
+        if isinstance(error, jinja2.TemplateSyntaxError):
+            return f", line {error.lineno}"
+        line, trace = 0, error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == FILE_NAME:
+                line = self._template.get_corresponding_lineno(trace.tb_lineno)
+            trace = trace.tb_next
+        return f", line {line}" if line else ""
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "the template calls itself too deeply, or is nested too deeply"
+    if isinstance(error, MemoryError):
+        return "the template needs too much memory"
+    if isinstance(error, SyntaxError):
+        return f"the template does not compile: {error.msg}"
+    if isinstance(error, (TemplateError, jinja2.TemplateError)):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+def template_names(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of a GGUF file's chat templates: "default" is the unnamed one, and comes first."""
+    names = [DEFAULT_NAME] if KEY in metadata else []
+    listed = metadata.get(NAMES_KEY, [])
+    if not isinstance(listed, Sequence) or isinstance(listed, (str, bytes)):
+        raise TemplateError(f"{NAMES_KEY}: wanted a list of names, got {type(listed).__name__}")
+    found = [key[len(KEY) + 1 :] for key in metadata if key.startswith(KEY + ".")]
+    return tuple(dict.fromkeys(names + [name for name in (*listed, *found) if f"{KEY}.{name}" in metadata]))
+
+
+def template_source(metadata: Mapping[str, Any], name: str | None = None) -> str:
+    """Return the text of a GGUF file's chat template: the unnamed one, or the variant of this name.
+
+    Raises TemplateError when the file has none, or none of this name.
+    """
+    wanted = name or DEFAULT_NAME
+    names = template_names(metadata)
+    if not names:
+        raise TemplateError(
+            f"the model has no chat template ({KEY} is missing). Give one with --template FILE, a Jinja file"
+            " such as the chat_template.jinja beside the original model, or complete text without a chat"
+        )
+    if wanted not in names:
+        had = ", ".join(names)[:LONGEST_MESSAGE]
+        raise TemplateError(f"the model has no chat template named {wanted!r}; it has: {had}")
+    named = f"{KEY}.{wanted}"
+    source = metadata[named if named in metadata else KEY]
+    if not isinstance(source, str):
+        raise TemplateError(f"{KEY}: wanted text, got {type(source).__name__}")
+    return source
+
+
+def _copy(value: Any, where: str, depth: int = 0) -> Any:
+    """Return plain data as a copy of built-in types; UsageError names the place of anything else."""
+    if value is None or isinstance(value, bool):
+        return value
+    for kind in (str, int, float):
+        if isinstance(value, kind):
+            return value if type(value) is kind else kind(value)
+    if depth >= DEEPEST_DATA:
+        raise UsageError(f"{where[:80]}: wanted data nested less than {DEEPEST_DATA} deep")
+    if isinstance(value, Mapping):
+        return {
+            _copy(key, f"{where} key", DEEPEST_DATA): _copy(part, f"{where}.{key}", depth + 1)
+            for key, part in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        parts = [_copy(part, f"{where}[{index}]", depth + 1) for index, part in enumerate(value)]
+        return tuple(parts) if isinstance(value, tuple) else parts
+    raise UsageError(f"{where[:80]}: wanted text, numbers, lists or mappings, got {type(value).__name__}")
+
+
+def template_text(template: str | os.PathLike[str] | None) -> str | None:
+    """Return the text of a template, of a file where a path is given; TemplateError if it cannot be read."""
+    if template is None or isinstance(template, str):
+        return template
+    path = Path(path_of("template", template))
+    try:
+        if path.stat().st_size > LARGEST_FILE_BYTES:
+            raise TemplateError(f"{path}: wanted a template of at most {LARGEST_FILE_BYTES} bytes")
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TemplateError(f"{path}: cannot be read as a chat template: {error}") from error

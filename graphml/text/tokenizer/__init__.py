@@ -1,0 +1,12 @@
+"""Tokenizers from GGUF metadata: text to ids and back, exactly as llama.cpp does it.
+
+`load_tokenizer` is the door. Knows vocabularies; nothing of models, graphs or files.
+"""
+
+from __future__ import annotations
+
+from graphml.text.tokenizer.pre_tokenizers import PRE_TOKENIZERS
+from graphml.text.tokenizer.streaming import Stream
+from graphml.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
+
+__all__ = ["PRE_TOKENIZERS", "Stream", "Tokenizer", "load_tokenizer"]

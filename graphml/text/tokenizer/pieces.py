@@ -1,0 +1,80 @@
+"""What each token stands for: bytes, which need not be whole characters.
+
+Knows how vocabularies spell bytes and spaces; nothing of encoding.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from graphml.errors import TokenizerError
+from graphml.text.tokenizer import attributes
+from graphml.text.tokenizer.byte_letters import LETTER_BYTES
+from graphml.text.tokenizer.vocabulary import NO_VOCABULARY_TEXT, PREFIX, Vocabulary
+
+_BYTE_TOKEN: Final = re.compile("<0x([0-9A-Fa-f]{2})>")
+
+
+class Pieces:
+    """The bytes of every token of a vocabulary, made when first asked for."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._marks: list[int] = vocabulary.attributes.tolist()
+        self._known: dict[int, bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._marks)
+
+    def is_hidden(self, token: int) -> bool:
+        """Whether it is a control or unknown token, which plain text leaves out."""
+        return self._marks[self._checked(token)] & int(attributes.HIDDEN) != 0
+
+    def bytes_of(self, token: int) -> bytes:
+        """Return what a token stands for; TokenizerError for an id that is out of range."""
+        found = self._known.get(token)
+        if found is None:
+            found = self._known[token] = self._spelled(self._checked(token))
+        return found
+
+    def _checked(self, token: int) -> int:
+        if not self._marks:
+            raise TokenizerError(NO_VOCABULARY_TEXT)
+        if not 0 <= token < len(self._marks):
+            raise TokenizerError(f"token id {token}: 0 to {len(self._marks) - 1} are the vocabulary's ids")
+        return token
+
+    def _spelled(self, token: int) -> bytes:
+        text, marks = self._vocabulary.texts[token], self._marks[token]
+        if marks & int(attributes.SPECIAL):
+            return _utf8(text)
+        if marks & int(attributes.NORMAL):
+            if self._vocabulary.flags.escape_spaces:
+                return _utf8(text.replace("\u2581", " "))
+            return _bytes_of_letters(text)
+        if marks & int(attributes.BYTE):
+            found = _BYTE_TOKEN.fullmatch(text)
+            if found is None:
+                raise TokenizerError(
+                    f"{PREFIX}tokens: byte token {token} must read like <0x0A>, it is {text[:64]!r}"
+                )
+            return bytes.fromhex(found.group(1))
+        return b""
+
+
+def _bytes_of_letters(text: str) -> bytes:
+    """Undo GPT-2's letters for bytes; a letter that stands for none is spelled out, as llama.cpp does."""
+    spelled = bytearray()
+    for letter in text:
+        byte = LETTER_BYTES.get(letter)
+        if byte is not None:
+            spelled.append(byte)
+        else:
+            spelled += f"[UNK_BYTE_0x{_utf8(letter).hex()}".encode() + _utf8(text) + b"]"
+    return bytes(spelled)
+
+
+def _utf8(text: str) -> bytes:
+    """UTF-8, with bytes that were none in the file as they were."""
+    return text.encode("utf-8", "surrogateescape")

@@ -1,0 +1,170 @@
+"""The tokenizer of one vocabulary: text to ids and back; the encoder of its kind is plugged in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Protocol
+
+from graphml.argument_checks import items_of, text_of, token_id
+from graphml.errors import TokenizerError
+from graphml.text.tokenizer.byte_bpe import byte_pair_encoder
+from graphml.text.tokenizer.pieces import Pieces
+from graphml.text.tokenizer.special import SpecialTokens, special_tokens
+from graphml.text.tokenizer.spm import ScoredPairEncoder
+from graphml.text.tokenizer.streaming import Decoding, Stream
+from graphml.text.tokenizer.unigram import unigram_encoder
+from graphml.text.tokenizer.vocabulary import NO_VOCABULARY_TEXT, PREFIX, Vocabulary, read_vocabulary
+from graphml.text.tokenizer.wordpiece import WordPieceEncoder
+from graphml.weights import Metadata
+
+
+class Encoder(Protocol):
+    """Turns text without special tokens into ids."""
+
+    def encode(self, text: str, after_special: bool) -> list[int]:
+        """Return the ids of a fragment; `after_special`: it begins the text or follows a special token."""
+        ...
+
+
+class Tokenizer:
+    """Text to token ids and back, as llama.cpp does it for the same vocabulary.
+
+    `bos`, `eos`, `eot` are ids or None; `end_tokens` are all ids that end a generation; `pre` is the name
+    of the pre-tokenizer, empty for kinds without one. Safe to share between threads.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, encoder: Encoder | None) -> None:
+        self._vocabulary = vocabulary
+        self._encoder = encoder
+        self._pieces = Pieces(vocabulary)
+        flags = vocabulary.flags
+        self._decoding = Decoding(self._pieces, flags.add_space_prefix, flags.clean_spaces)
+        self.n_vocab = vocabulary.n_vocab
+        self.pre = vocabulary.pre_name if vocabulary.pre is not None else ""
+        self.bos = vocabulary.roles.bos
+        self.eos = vocabulary.roles.eos
+        self.eot = vocabulary.roles.eot
+        self.end_tokens = vocabulary.roles.ends
+
+    def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        """Return the ids of a text.
+
+        `add_special` adds what the vocabulary wants around a text (begin, end, separator tokens).
+        `parse_special` finds control tokens that the text spells, such as <|im_start|>; without it they
+        are text like any other. User-defined tokens are found in either case. Lone surrogates count as
+        U+FFFD. UsageError for what is no text; TokenizerError if a token that must be added is not there, or
+        a character cannot be encoded.
+        """
+        if self._encoder is None:
+            raise TokenizerError(NO_VOCABULARY_TEXT)
+        ids = self._before() if add_special else []
+        after_special = True
+        finder = self._all_special if parse_special else self._visible_special
+        for fragment in finder.split(_well_formed(text_of("text", text))):
+            if isinstance(fragment, str):
+                ids += self._encoder.encode(fragment, after_special)
+                after_special = False
+            else:
+                ids.append(fragment)
+                after_special = True
+        if add_special:
+            ids += self._after()
+        return ids
+
+    def pair(self, query: str, text: str) -> list[int]:
+        """Return the ids of two texts in one sequence, with what the vocabulary wants around them.
+
+        As llama.cpp has it for reranking. Errors as of `encode`.
+        """
+        first, second = self.encode(query, add_special=False), self.encode(text, add_special=False)
+        between = self._after()
+        if self._vocabulary.flags.add_sep and self._vocabulary.kind != "wordpiece":
+            between = [*between, _present(self._vocabulary.roles.separator, "seperator")]
+        return [*self._before(), *first, *between, *second, *self._after()]
+
+    def decode(self, ids: Iterable[int], skip_special: bool = False) -> str:
+        """Return the text of ids; bytes that make no character become U+FFFD.
+
+        `skip_special` leaves control and unknown tokens out. As in llama.cpp, a vocabulary that puts a space
+        before a text loses that space only at the very first id: after a begin token it stays.
+        """
+        every = items_of("ids", ids, "a sequence of token ids")
+        return self._decoding.decode(map(token_id, every), skip_special)
+
+    def stream(self, skip_special: bool = False) -> Stream:
+        """Return a decoder that takes one id at a time and never shows half a character."""
+        return Stream(self._decoding, skip_special)
+
+    def piece(self, token: int) -> str:
+        """Return the text of one token; bytes that make no character become U+FFFD."""
+        return self.piece_bytes(token).decode("utf-8", "replace")
+
+    def piece_bytes(self, token: int) -> bytes:
+        """Return the bytes of one token, which need not be whole characters."""
+        return self._pieces.bytes_of(token_id(token))
+
+    def is_special(self, token: int) -> bool:
+        """Whether it is a control or unknown token, which `skip_special` leaves out."""
+        return self._pieces.is_hidden(token_id(token))
+
+    @cached_property
+    def _all_special(self) -> SpecialTokens:
+        return special_tokens(self._vocabulary, hidden=True)
+
+    @cached_property
+    def _visible_special(self) -> SpecialTokens:
+        return special_tokens(self._vocabulary, hidden=False)
+
+    def _before(self) -> list[int]:
+        wanted = self._vocabulary.flags.add_bos or self._vocabulary.kind == "wordpiece"
+        return [_present(self.bos, "bos")] if wanted else []
+
+    def _after(self) -> list[int]:
+        if self._vocabulary.kind == "wordpiece":
+            return [_present(self._vocabulary.roles.separator, "seperator")]
+        return [_present(self.eos, "eos")] if self._vocabulary.flags.add_eos else []
+
+
+def load_tokenizer(metadata: Metadata, pre: str | None = None) -> Tokenizer:
+    """Make the tokenizer that the metadata of a model file describes.
+
+    `pre` overrides the file's `tokenizer.ggml.pre`. A byte-pair vocabulary without that key is cut as
+    `default`, as llama.cpp does, with a warning in the log. A file that says it has no vocabulary gives a
+    tokenizer whose every use fails. Raises TokenizerError for a kind or pre-tokenizer that is unknown and
+    for a damaged vocabulary, UsageError for `pre` with a kind that has no pre-tokenizer, WeightsError for
+    a missing key or one of a wrong type.
+    """
+    vocabulary = read_vocabulary(metadata, pre)
+    return Tokenizer(vocabulary, _encoder(vocabulary, metadata))
+
+
+def _encoder(vocabulary: Vocabulary, metadata: Metadata) -> Encoder | None:
+    if vocabulary.kind == "none":
+        return None
+    if vocabulary.kind == "spm":
+        return ScoredPairEncoder(vocabulary)
+    if vocabulary.kind == "wordpiece":
+        return WordPieceEncoder(vocabulary)
+    if vocabulary.kind == "unigram":
+        return unigram_encoder(vocabulary, metadata)
+    return byte_pair_encoder(vocabulary, metadata)
+
+
+def _present(token: int | None, role: str) -> int:
+    if token is None:
+        raise TokenizerError(
+            f"add_special: the vocabulary wants its {role} token, {PREFIX}{role}_token_id names none in range"
+        )
+    return token
+
+
+def _well_formed(text: str) -> str:
+    """The text with lone surrogates, which no file or terminal means, as U+FFFD."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text

@@ -1,0 +1,157 @@
+"""`Model.embed`, `embed_tokens`, `rank`: texts to rows, on a tiny BERT with a vocabulary and on a decoder."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+from graphml_models import bert
+from typer.testing import CliRunner
+
+import graphml
+from graphml.cli.main import app
+from graphml.inspect.observe import observe
+from tests import golden, tiny_model
+from tests.test_architectures import kind_of
+
+WORDS = ("a", "the", "cat", "dog", "sat", "lay", "on", "in", "mat")
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"\u2581{word}" for word in WORDS), "s", "."]
+ROLES = {"padding": 0, "unknown": 1, "cls": 2, "bos": 2, "seperator": 3, "eos": 3}
+TEXTS = ["a cat sat on the mat", "the dogs lay in the mat.", "cat", "a dog", "the mats", "in", "on a mat",
+         "sat.", "dogs and cats", "a a a a a"]  # fmt: skip
+
+
+def write(path: Path, scores: bool = False, **keys: int) -> Path:
+    """The sample of BERT with a vocabulary of word pieces, and a matrix that scores pairs."""
+    model = bert.sample("bert")[0]
+    if scores:
+        model = replace(model, tensors={**model.tensors, "cls.output.weight": (1, 64)})
+    model = replace(
+        model, metadata={**model.metadata, **{f"bert.{key}": value for key, value in keys.items()}}
+    )
+    writer = gguf.GGUFWriter(path, "bert")
+    for key, value in model.metadata.items():
+        writer.add_key_value(key, value, gguf.GGUFValueType[kind_of(value)])
+    writer.add_tokenizer_model("bert")
+    writer.add_token_list(PIECES)
+    for role, token in ROLES.items():
+        writer.add_uint32(f"tokenizer.ggml.{role}_token_id", token)
+    for name, shape in model.tensors.items():
+        writer.add_tensor(name, golden.weights(name, shape[::-1], seed=7))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[graphml.Model]:
+    path = write(tmp_path_factory.mktemp("bert") / "bert.gguf", pooling_type=1)
+    with graphml.load(path, "reference", kv="f32", n_batch=24) as model:
+        yield model
+
+
+def test_many_texts_are_each_alone(model: graphml.Model) -> None:
+    together = model.embed(TEXTS)
+    assert (together.shape, together.dtype) == ((len(TEXTS), 64), np.float32)
+    for text, row in zip(TEXTS, together, strict=True):
+        np.testing.assert_allclose(model.embed(text)[0], row, rtol=1e-5, atol=1e-6)
+    assert len({row.tobytes() for row in together}) == len(TEXTS)
+
+
+@pytest.mark.parametrize(("pooling", "pool"), [
+    (None, lambda x: x.mean(0)), ("cls", lambda x: x[0]), ("last", lambda x: x[-1])
+])  # fmt: skip
+def test_pooling_of_the_rows_of_tokens(model: graphml.Model, pooling: str | None, pool: object) -> None:
+    ids = model.encode(TEXTS[0])
+    assert (ids[0], ids[-1]) == (2, 3)
+    rows = model.embed_tokens(TEXTS[0])
+    assert rows.shape == (len(ids), 64)
+    np.testing.assert_allclose(model.embed(TEXTS[0], pooling)[0], pool(rows), rtol=1e-5, atol=1e-6)  # type: ignore[operator]
+
+
+def test_rows_of_length_one(model: graphml.Model) -> None:
+    plain, short = model.embed(TEXTS), model.embed(TEXTS, normalize=True)
+    np.testing.assert_allclose(np.linalg.norm(short, axis=1), 1, rtol=1e-6)
+    np.testing.assert_allclose(short * np.linalg.norm(plain, axis=1)[:, None], plain, rtol=1e-5, atol=1e-6)
+
+
+def test_no_texts_give_no_rows(model: graphml.Model) -> None:
+    assert model.embed([]).shape[0] == 0
+
+
+@pytest.mark.parametrize(("texts", "pooling", "said"), [
+    ("cat", "median", "pooling: wanted one of none, mean, cls, last, rank; got 'median'"),
+    ("cat", "none", "which gives no row for a text as a whole"),
+    (["cat", "a " * 30], None, r"texts\[1\]: wanted 1 to 24 tokens \(n_batch\); got 32"),
+    (["cat", 3], None, r"texts\[1\]: wanted text, got int"),
+])  # fmt: skip
+def test_what_cannot_be_is_told(model: graphml.Model, texts: object, pooling: str, said: str) -> None:
+    with pytest.raises(graphml.UsageError, match=said):
+        model.embed(texts, pooling)  # type: ignore[arg-type]  # what the test is about
+
+
+def test_an_encoder_has_no_sessions(model: graphml.Model) -> None:
+    with pytest.raises(graphml.UsageError, match="bert gives embeddings, no logits: see embed"):
+        model.session()
+    with pytest.raises(graphml.UsageError, match="wanted a model with logits; bert gives"):
+        observe(model.executor, [2, 5, 3])
+    with pytest.raises(graphml.ArchitectureError, match="rank wants a classifier"):
+        model.embed("cat", "rank")
+
+
+def test_a_decoder_embeds_by_what_its_logits_are_made_of(tmp_path: Path) -> None:
+    path = tiny_model.write(tmp_path / "tiny.gguf")
+    with graphml.load(path, "reference", kv="f32") as model:
+        rows, ids = model.embed_tokens("hello world"), model.encode("hello world")
+        output = model.executor.weights["output.weight"]
+        logits = model.session().eval(ids, all_logits=True)
+        np.testing.assert_allclose(rows @ output.T, logits, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(model.embed("hello world", "last")[0], rows[-1], rtol=1e-4, atol=1e-5)
+        with pytest.raises(graphml.UsageError, match="says none"):
+            model.embed("hello")
+
+
+def test_ranking_pairs(tmp_path: Path) -> None:
+    with graphml.load(
+        write(tmp_path / "rank.gguf", scores=True, pooling_type=4), "reference", kv="f32"
+    ) as model:
+        scores = model.rank("the cat", TEXTS)
+        assert scores.shape == (len(TEXTS), 1)
+        assert model.tokenizer is not None
+        pair = model.tokenizer.pair("the cat", "a dog")
+        assert [PIECES[id] for id in pair] == [
+            "[CLS]", "\u2581the", "\u2581cat", "[SEP]", "\u2581a", "\u2581dog", "[SEP]"
+        ]  # fmt: skip
+        assert abs(model.rank("the dog", [TEXTS[0]])[0, 0] - scores[0, 0]) > 1e-4
+
+
+def test_the_command(model: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    common = [str(model.path), "--backend", "reference", "--kv", "f32"]
+    done = CliRunner().invoke(app, ["embed", *common, "-p", TEXTS[0], "--text", TEXTS[1]])
+    assert done.exit_code == 0, done.output
+    rows = np.array([[float(x) for x in line.split()] for line in done.stdout.splitlines()])
+    np.testing.assert_allclose(rows, model.embed(TEXTS[:2]), rtol=1e-4, atol=1e-5)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    done = CliRunner().invoke(app, ["embed", *common, "--json", "--normalize"], input="cat\n\na dog\n")
+    found = json.loads(done.stdout)
+    assert (found["pooling"], len(found["embeddings"])) == ("mean", 2)
+    np.testing.assert_allclose(found["embeddings"], model.embed(["cat", "a dog"], normalize=True), atol=1e-5)
+
+
+@pytest.mark.parametrize(("more", "said"), [
+    ([], "wanted -p TEXT, or a text on each line of stdin; got nothing"),
+    (["-p", "cat", "--query", "dog", "--normalize"], "--query: wanted neither --pooling nor --normalize"),
+])  # fmt: skip
+def test_what_the_command_cannot_do(model: graphml.Model, more: list[str], said: str) -> None:
+    done = CliRunner().invoke(app, ["embed", str(model.path), "--backend", "reference", *more], input="")
+    assert done.exit_code == 2
+    assert said in done.stderr

@@ -1,0 +1,36 @@
+"""Perplexity against its definition, spelled out token by token."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import graphml
+from graphml.api.perplexity import perplexity
+from tests import tiny_model
+
+
+def test_it_is_the_mean_loss_of_second_halves(tmp_path: Path) -> None:
+    path = tiny_model.write(tmp_path / "tiny.gguf")
+    ids = np.random.default_rng(3).integers(3, 268, 70).tolist()
+    with graphml.load(path, backend="reference", kv="f32", n_batch=8) as model:
+        losses = []
+        for start in (0, 30):
+            session = model.session()
+            session.eval([tiny_model.BEGIN])
+            for position in range(start + 1, start + 29):
+                logits = session.eval(ids[position : position + 1]).astype(np.float64)
+                if position - start >= 15:
+                    losses.append(math.log(np.exp(logits).sum()) - logits[ids[position + 1]])
+        found = list(perplexity(model.session(), ids, 30, None, tiny_model.BEGIN))
+        assert [one.chunks for one in found] == [1, 2]
+        assert [one.count for one in found] == [14, 28]
+        assert found[1].value == pytest.approx(math.exp(np.mean(losses)), rel=1e-4)
+        error = math.exp(np.mean(losses)) * np.std(losses) / math.sqrt(27)
+        assert found[1].error == pytest.approx(error, rel=1e-3)
+        assert len(list(perplexity(model.session(), ids, 30, 1))) == 1
+        with pytest.raises(graphml.UsageError, match="at least 72 tokens for chunks of 36, got 70"):
+            next(perplexity(model.session(), ids, 36))

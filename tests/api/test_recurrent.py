@@ -1,0 +1,164 @@
+"""Sessions and batches of recurrent models: rewound, failed, cancelled, together they are as if fresh."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphml
+from graphml.runtime.memory_needed import memory_need
+from tests.golden import Floats, nmse
+from tests.test_architectures import MODELS, write_model
+
+NAMES = ["mamba-plain", "granitehybrid-experts"]  # a state alone, and beside keys and values
+IDS = np.random.default_rng(2).integers(0, 80, 60).tolist()
+CLOSE = 1e-10
+
+
+@pytest.fixture(
+    scope="module", params=[(name, backend) for name in NAMES for backend in ("cpu", "reference")]
+)
+def model(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[graphml.Model]:
+    name, backend = request.param
+    path = tmp_path_factory.mktemp("recurrent") / "model.gguf"
+    write_model(path, *MODELS[name])
+    with graphml.load(path, backend, threads=2, n_batch=8, kv="f32") as opened:
+        yield opened
+
+
+def fresh(model: graphml.Model, ids: list[int]) -> Floats:
+    with model.session() as session:
+        return session.eval(ids)
+
+
+def test_a_state_is_not_cut_back(model: graphml.Model) -> None:
+    assert model.executor.recurrent
+    session = model.session()
+    session.eval(IDS[:20])
+    session.rewind(13)
+    assert session.tokens == IDS[:13]
+    assert session.sample() == int(fresh(model, IDS[:13]).argmax())  # its logits are made again
+    assert nmse(session.eval(IDS[40:43]), fresh(model, [*IDS[:13], *IDS[40:43]])) < CLOSE
+    session.rewind(5)
+    rows = session.eval(IDS[20:24], all_logits=True)
+    assert rows.shape == (4, model.n_vocab)
+    assert nmse(rows[-1], fresh(model, [*IDS[:5], *IDS[20:24]])) < CLOSE
+    session.rewind(0)
+    assert nmse(session.eval(IDS[:9]), fresh(model, IDS[:9])) < CLOSE
+
+
+def test_what_was_given_out_but_not_evaluated_is_rewound_for_free(model: graphml.Model) -> None:
+    session = model.session()
+    session.eval(IDS[:6])
+    given = [token.id for token in session.generate(max_tokens=4)]
+    before = session.slot().length
+    session.rewind(6 + 3)
+    assert session.slot().length == before == 9
+    assert nmse(session.eval([5]), fresh(model, [*IDS[:6], *given[:3], 5])) < CLOSE
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_failed_step_leaves_no_trace(
+    model: graphml.Model, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    session, calls = model.session(), itertools.count(1)
+    session.eval(IDS[:10])
+    program = model.executor.compiled_for(8, 1).program
+    run = program.run
+
+    def fails_behind_the_step(*arguments: Any) -> Any:
+        made = run(*arguments)
+        if next(calls) == step:
+            raise graphml.BackendError("broken")
+        return made
+
+    monkeypatch.setattr(program, "run", fails_behind_the_step)
+    with pytest.raises(graphml.BackendError, match="broken"):
+        session.eval(IDS[10:30])
+    monkeypatch.undo()
+    assert session.tokens == IDS[:10]
+    assert nmse(session.eval(IDS[30:33]), fresh(model, [*IDS[:10], *IDS[30:33]])) < CLOSE
+
+
+def test_a_cancelled_prompt_leaves_no_trace(model: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, values = model.session(), model.executor.values
+    session.eval(IDS[:10])
+
+    def cancels(*arguments: Any) -> Any:
+        session.cancel()
+        return values(*arguments)
+
+    monkeypatch.setattr(model.executor, "values", cancels)
+    assert list(session.generate(IDS[10:40])) == []
+    assert session.stop_reason == "cancel"
+    monkeypatch.undo()
+    assert session.tokens == IDS[:10]
+    assert nmse(session.eval(IDS[40:43]), fresh(model, [*IDS[:10], *IDS[40:43]])) < CLOSE
+
+
+def test_sequences_of_a_batch_do_not_know_each_other(model: graphml.Model) -> None:
+    """Prompts of several lengths fill more than one step; then single tokens, one sequence rewound."""
+    prompts = [IDS[:11], IDS[20:22], IDS[30:45]]
+    with model.batch(3, n_ctx=64) as batch:
+        for logits, ids in zip(batch.eval(prompts), prompts, strict=True):
+            assert nmse(logits, fresh(model, ids)) < CLOSE
+        assert np.isfinite(batch.eval([[1], [2], [3]])).all()
+        batch.sessions[0].rewind(4)
+        more = [[7, 8], [9], [10]]
+        wanted = [[*IDS[:4], 7, 8], [*prompts[1], 2, 9], [*prompts[2], 3, 10]]
+        for logits, ids in zip(batch.eval(more), wanted, strict=True):
+            assert nmse(logits, fresh(model, ids)) < CLOSE
+        one = batch.sessions[1]
+        assert nmse(one.eval([4, 5, 6]), fresh(model, [*wanted[1], 4, 5, 6])) < CLOSE
+
+
+def test_sessions_that_take_turns_have_states_of_their_own(model: graphml.Model) -> None:
+    first, second = model.session(), model.session()
+    for start in range(0, 12, 3):
+        first.eval(IDS[start : start + 3])
+        second.eval(IDS[30 + start : 33 + start])
+    assert nmse(first.eval([1]), fresh(model, [*IDS[:12], 1])) < CLOSE
+    assert nmse(second.eval([1]), fresh(model, [*IDS[30:42], 1])) < CLOSE
+
+
+def test_captured_values_and_generation(model: graphml.Model) -> None:
+    """What is captured is what is computed; greedy generation is eval and sample."""
+    with model.session(capture="layers.1.scan") as session:
+        session.eval(IDS[:20])
+        scanned = session.captured["layers.1.scan"]
+    with model.session(capture="layers.1.scan") as session:
+        pieces = []
+        for token in IDS[:20]:
+            session.eval([token])
+            pieces.append(session.captured["layers.1.scan"].copy())
+    assert nmse(np.concatenate(pieces), scanned) < CLOSE
+    session, by_hand = model.session(), []
+    logits = fresh(model, IDS[:5])
+    for _ in range(6):
+        by_hand.append(int(logits.argmax()))
+        logits = fresh(model, IDS[:5] + by_hand)
+    assert [token.id for token in session.generate(IDS[:5], max_tokens=6)] == by_hand
+
+
+def test_a_step_is_not_taken_again_for_the_whole_row(
+    model: graphml.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the device gives the best ids of a row alone, they are asked for only if they always tell."""
+    monkeypatch.setattr(type(model.executor), "gives_best", property(lambda executor: True))
+    session = model.session()
+    assert session.reads_best(graphml.SamplingParams(top_k=5, temperature=1.0))
+    assert not session.reads_best(graphml.SamplingParams(top_p=0.9, temperature=1.0))
+
+
+def test_the_memory_that_is_told_is_what_a_session_takes(model: graphml.Model) -> None:
+    need = memory_need(model.executor, 64)
+    slot = model.session(n_ctx=64).slot()
+    assert need.recurrent > 0
+    assert need.cache + need.recurrent == slot.state.n_bytes
+    assert need.cache == 64 * need.cache_per_token

@@ -1,0 +1,135 @@
+"""The page that `-o html` writes: whole, escaped, without references; and in a real browser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from graphml.bench.bars import Bar, chart
+from graphml.bench.result_rows import Row
+from graphml.bench.results_page import page
+from graphml.bench.test_plan import Test
+from graphml.errors import BackendError
+from tests.bench.results import made_rows, row
+from tests.inspect.chromium import browser, opened
+
+HOSTILE = "</script><img src=x onerror=\"alert(1)\"> & 'q'"
+WILD = (10, 10, 100, 1000, 1000)
+VOID = {"meta", "rect", "line", "br"}
+
+
+def rows() -> list[Row]:
+    """Two sides, both kinds of tests, one figure that is none, and a model with a hostile name."""
+    found = [*made_rows(Test(512, 0), [100, 110, 120], [300, 310, 320])]
+    found += made_rows(Test(0, 64), [100, 110, 120], [130, 140, 150])
+    found.append(row(Test(0, 64, 16), ns=WILD, peer=[100] * 5))
+    return [replace(one, model_type=HOSTILE, device="llvmpipe", driver=HOSTILE) for one in found]
+
+
+def text(found: list[Row]) -> str:
+    return "".join(page(found, ["ratio"], ["graphml bench -m 'a b.gguf'"]))
+
+
+def test_rows_of_several_models_say_whose_they_are() -> None:
+    """Charts of speeds are of one model each; that of the ratios and the list of rounds are of all."""
+    found = list(made_rows(Test(0, 64), [100, 110, 120], [130, 140, 150]))
+    models = ("llama 1B Q4_0", "phi 2.8B Q8_0")
+    told = text([replace(one, model_type=model) for model in models for one in found])
+    for part in (told.split("Speed in proportion to")[-1].split("</figure>")[0], told.split("<details>")[1]):
+        assert all(model in part for model in models)
+    assert "llama 1B Q4_0" not in text([replace(one, model_type=models[1]) for one in found])
+    assert f"{found[0].test}, {found[0].backends}</text>" in told
+
+
+class Reader(HTMLParser):
+    """Holds that tags are closed in order; keeps attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_well_formed_and_names_are_escaped() -> None:
+    found = text(rows())
+    reader = Reader()
+    reader.feed(found)
+    assert reader.open == []
+    assert not reader.tags & {"script", "img", "link", "iframe", "a", "object"}
+    assert not reader.attributes & {"src", "href", "onerror", "style"}
+    assert "url(" not in found
+    assert "&lt;/script&gt;&lt;img" in found
+    assert "default-src 'none'" in found
+
+
+def test_the_page_holds_figures_machine_commit_command_and_rounds() -> None:
+    found, made = text(rows()), rows()
+    for one in made[:4]:
+        assert f"{one.median_ts:.2f} ± " in found
+        for value in one.samples_ts:
+            assert f"{value:.2f}" in found
+    assert "A &quot;fast&quot;, one | CPU&#x27;s, 2 logical processors" in found
+    assert "<dt>Commit of graphml</dt><dd>abc</dd>" in found
+    assert "graphml bench -m &#x27;a b.gguf&#x27;" in found
+    assert "of llama.cpp" in found
+    assert "Too noisy: the quartiles" in found
+    assert found.count("<svg") == 3  # prompt, generation, ratio
+
+
+def test_a_suite_s_cases_are_named_and_judged() -> None:
+    found = text([replace(row(), suite_case="phi-2", wanted="t/s 25", verdict="PASS")])
+    assert '<th scope="col">verdict</th>' in found
+    assert "<td>phi-2</td>" in found
+
+
+def test_a_page_that_ends_early_is_whole_and_says_so() -> None:
+    def some() -> Iterator[Row]:
+        yield row()
+        raise BackendError("gone")
+
+    pieces: list[str] = []
+    with pytest.raises(BackendError, match="gone"):
+        pieces.extend(page(some()))
+    assert pieces[-1].endswith("</html>\n")
+    assert "tests are missing" in pieces[-1]
+
+
+def test_bars_begin_at_zero_and_roofs_far_away_are_left_out() -> None:
+    bars = [Bar("a", "50", 0, 50.0, 40.0, 60.0, 100.0), Bar("b", "25", 1, 25.0, 25.0, 25.0, 1e9)]
+    bars.append(Bar("c", "too noisy", 2, None))
+    widths = re.findall(r'class="side\d" x="0" y="\d+" width="([\d.]+)%"', chart(bars, "speed"))
+    assert [round(float(one)) for one in widths] == [49, 25]
+    assert chart(bars, "speed").count('class="mark"') == 1
+
+
+def test_in_a_browser_nothing_overflows_and_nothing_is_fetched(tmp_path: Path) -> None:
+    with browser() as chromium:
+        for width, scheme in ((390, "dark"), (1280, "light")):
+            with opened(chromium, text(rows()), tmp_path, ready="main", color_scheme=scheme) as shown:
+                shown.page.set_viewport_size({"width": width, "height": 900})
+                assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
+                grounds = shown.page.evaluate(
+                    "[document.body, document.querySelector('figure')]"
+                    ".map(one => getComputedStyle(one).backgroundColor)"
+                )
+                assert len(set(grounds)) == 2  # the style was let in by the page's policy
+                assert shown.page.locator("figure .side0").first.bounding_box()["width"] > 100

@@ -1,0 +1,153 @@
+"""`graphml chat` on a terminal, as a person uses it: pastes, Ctrl-C, typing ahead, dumb terminals."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests import tiny_model
+from tests.cli.test_process import COMMAND
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX terminals")
+CTRL_C, CTRL_D, ENTER = b"\x03", b"\x04", b"\r"
+PASTES_ARE_MARKED, PASTES_ARE_PLAIN = b"\x1b[?2004h", b"\x1b[?2004l"
+PROMPT = b">"  # the space after it is a movement of the cursor
+
+
+class Person:
+    """Someone at the other end of a terminal: types, and waits for what is shown."""
+
+    def __init__(self, terminal: int) -> None:
+        self.terminal, self.seen = terminal, b""
+
+    def type(self, *keys: bytes) -> None:
+        for one in keys:
+            os.write(self.terminal, one)
+
+    def wait_for_answer(self) -> None:
+        """Return when the prompt has ended and something of the answer is shown."""
+        self.wait_for(PASTES_ARE_PLAIN)
+        self.wait_for(PASTES_ARE_MARKED)
+        if not self.seen:
+            self.seen += os.read(self.terminal, 1 << 16)
+
+    def wait_for(self, text: bytes) -> bytes:
+        """Return what is shown up to this text, counted from where the last waiting ended."""
+        end = time.monotonic() + 20
+        while text not in self.seen and time.monotonic() < end:
+            if select.select([self.terminal], [], [], 0.5)[0]:
+                try:
+                    part = os.read(self.terminal, 1 << 16)
+                except OSError:  # Linux's way to say that the other end was closed
+                    break
+                self.seen += part
+        before, found, self.seen = self.seen.partition(text)
+        assert found, f"waited for {text!r} and saw {before!r}"
+        return before
+
+
+@pytest.fixture
+def chat(tmp_path: Path) -> Callable[..., object]:
+    model = tiny_model.write(tmp_path / "tiny.gguf", n_ctx=1 << 14)
+
+    @contextmanager
+    def at_terminal(term: str, *options: str) -> Iterator[Person]:
+        import pty  # not on Windows
+
+        person_end, terminal = pty.openpty()
+        command = [*COMMAND, "chat", str(model), "--backend", "reference", *options]
+        environment = {**os.environ, "TERM": term, "XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)}
+        ends = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
+        # A session of its own, whose terminal this is: Ctrl-C arrives as it does from a keyboard.
+        take_it = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+        command = [sys.executable, "-c", take_it + "os.execv(sys.argv[1], sys.argv[1:])", *command]
+        with subprocess.Popen(command, **ends, env=environment, start_new_session=True) as process:
+            os.close(terminal)
+            try:
+                yield Person(person_end)
+                assert process.wait(30) == 0
+            finally:
+                process.kill()
+                os.close(person_end)
+
+    return at_terminal
+
+
+def test_a_conversation_at_a_terminal(chat: Callable[..., object], tmp_path: Path) -> None:
+    saved = tmp_path / "talk.json"
+
+    def messages() -> list[str]:
+        return [one["content"] for one in json.loads(saved.read_text())][::2]
+
+    with chat("xterm", "-n", "2", "--stats") as person:
+        # Pasted while the model is loaded.
+        person.wait_for(PASTES_ARE_MARKED)
+        person.type(b"\x1b[200~first line\nsecond line\n\x1b[201~", ENTER)
+        person.wait_for(b"answer 2 tokens")
+        person.wait_for(PROMPT)
+        person.type(b"half a li")
+        person.wait_for(b"half a li")
+        person.type(CTRL_C)
+        person.wait_for(PROMPT)
+        # An answer that would go on for minutes.
+        person.type(b"/set max_tokens -1", ENTER)
+        person.wait_for(b"max_tokens  -1")
+        person.wait_for(PROMPT)
+        person.type(b"hello \xf0\x9f\x98\x80", ENTER)
+        person.wait_for_answer()
+        person.type(CTRL_C)
+        assert b"^C" not in person.wait_for(b"stopped: what was said is kept")
+        person.wait_for(PROMPT)
+        person.type(b"/set max_tokens 99", ENTER)
+        person.wait_for(b"max_tokens  99")
+        person.wait_for(PROMPT)
+        # Pasted while there is an answer.
+        person.type(b"\xff", ENTER)
+        person.wait_for_answer()
+        person.type(b"\x1b[200~ahead\nof the end\x1b[201~", ENTER)
+        person.wait_for(b"ended at 99 tokens")
+        person.wait_for(b"ended at 99 tokens")
+        person.wait_for(PROMPT)
+        person.type(b"/save " + bytes(saved), ENTER)
+        person.wait_for(b"8 messages saved")
+        person.wait_for(PROMPT)
+        person.type(CTRL_C)
+        person.wait_for(b"Ctrl-C once more")
+        person.wait_for(PROMPT)
+        person.type(CTRL_C)
+        person.wait_for(PASTES_ARE_PLAIN)
+    assert messages() == ["first line\nsecond line", "hello \N{GRINNING FACE}", "\ufffd", "ahead\nof the end"]
+    if sys.platform == "linux":
+        history = tmp_path / "graphml" / "chat_history.jsonl"
+        assert history.stat().st_mode & 0o777 == 0o600
+        assert "half a li" not in history.read_text()
+        assert json.loads(history.read_text().splitlines()[0]) == "first line\nsecond line"
+
+
+def test_a_dumb_terminal_gets_no_escape_codes(chat: Callable[..., object]) -> None:
+    with chat("dumb", "-n", "2") as person:
+        seen = person.wait_for(b"> ")
+        person.type(b"half a li", CTRL_C)
+        seen += person.wait_for(b"Ctrl-C once more")
+        seen += person.wait_for(b"> ")
+        person.type(b"one\\\n")
+        seen += person.wait_for(b"  ")
+        person.type(b"two\n")
+        seen += person.wait_for(b"ended at 2 tokens")
+        seen += person.wait_for(b"> ")
+        person.type(b"/history\n")
+        seen += person.wait_for(b"user: one\r\ntwo\r\nassistant: ")
+        seen += person.wait_for(b"> ")
+        person.type(CTRL_D)
+        seen += person.wait_for(b"\r\n")
+    assert b"\x1b" not in seen
+    assert b"user: half" not in seen

@@ -1,0 +1,331 @@
+"""The commands: what they print where, on a tiny model and the stories checkpoint."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+import graphml
+from graphml.cli.main import COMMANDS, app
+from graphml.loading import fetch
+from graphml.weights import open_model
+from tests import tiny_model
+
+STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
+REFERENCE = ["--backend", "reference"]
+
+
+def graphml_command(*arguments: object, stdin: str | None = None, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, [str(one) for one in arguments], input=stdin)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception  # else it would look like exit code 1
+    assert result.exit_code == code, result.output
+    return result
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model.write(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
+
+
+def test_version_and_help() -> None:
+    assert graphml_command("--version").stdout == f"graphml {graphml.__version__}\n"
+    help_text = graphml_command("--help").stdout
+    for name in COMMANDS:
+        assert name in help_text
+        assert "Usage: graphml" in graphml_command(name, "--help").stdout
+    assert "No such command 'walk'" in graphml_command("walk", code=2).output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_summary_is_what_the_command_says_of_itself(name: str) -> None:
+    """It is read from the file, which `--help` does not import."""
+    command: Any = typer.main.get_command(app)
+    whole = command.get_command(None, name)
+    with command._listed():
+        short = command.get_command(None, name)
+    assert inspect.cleandoc(short.help) == inspect.cleandoc(whole.help)
+    assert not [one for one in short.params if one.name != "help"]
+
+
+def test_completion_can_be_shown_and_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    shown = graphml_command("--show-completion", "bash").stdout
+    assert "_GRAPHML_COMPLETE=complete_bash" in shown
+    assert "complete -o default -F _graphml_completion graphml" in shown
+    graphml_command("--install-completion", "bash")
+    assert "_GRAPHML_COMPLETE" in (tmp_path / ".bash_completions" / "graphml.sh").read_text()
+    assert "graphml.sh" in (tmp_path / ".bashrc").read_text()
+
+
+def test_run_continues_a_text_where_there_is_no_template() -> None:
+    done = graphml_command("run", STORIES, "-p", "", "-n", 20, *REFERENCE)
+    assert done.stdout.startswith("Once upon a time, there was a little girl named Lily.")
+    assert done.stdout.endswith("\n")
+    assert done.stderr == ""
+
+
+def test_run_and_info_take_another_representation_of_the_weights() -> None:
+    begin = "Once upon a time, there was a little girl named Lily."
+    for quant in ("q8", "fp32"):
+        done = graphml_command("run", STORIES, "-p", "", "-n", 20, "--quant", quant, *REFERENCE)
+        assert done.stdout.startswith(begin)
+        assert done.stderr == ""
+    found = json.loads(graphml_command("info", STORIES, "--quant", "q8", "--json").stdout)
+    changed = [one for one in found["tensors"] if one["stays_because"] is None]
+    assert {one["becomes"] for one in changed} == {"q8_0"}
+    assert found["memory"]["copied"] == sum(one["bytes_in_memory"] for one in changed) > 0
+    shown = graphml_command("info", STORIES, "--quant", "q8").stdout
+    assert "-> q8_0" in shown
+    assert "stays: is a vector" in shown
+    wrong = graphml_command("run", STORIES, "-p", "", "--quant", "q5", code=2)
+    assert "quant: wanted one of fp32, q8, q4; got 'q5'" in wrong.stderr
+
+
+def test_run_uses_the_template_unless_raw(path: Path) -> None:
+    done = graphml_command("run", path, "-p", "hello", "-n", 3, "--json", *REFERENCE)
+    found = json.loads(done.stdout)
+    assert found["prompt"] == "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
+    with graphml.load(path, backend="reference") as model:
+        ids = model.encode(found["prompt"], parse_special=True)
+        session = model.session()
+        tokens = list(session.generate(ids, max_tokens=3))
+    assert found["prompt_ids"] == ids
+    assert found["ids"] == [token.id for token in tokens]
+    assert found["text"] == "".join(token.piece for token in tokens)
+    assert found["stop_reason"] == "length"
+    assert (found["stats"]["n_prompt"], found["stats"]["n_gen"]) == (len(ids), 3)
+    raw = json.loads(
+        graphml_command("run", path, "-p", "hello", "-n", 3, "--json", "--raw", *REFERENCE).stdout
+    )
+    assert raw["prompt"] == "hello"
+
+
+def test_run_reads_stdin_and_shows_the_prompt(path: Path) -> None:
+    done = graphml_command(
+        "run", path, "-n", 0, "--show-prompt", "--system", "be kind", *REFERENCE, stdin="hi"
+    )
+    assert done.stdout == (
+        "<|im_start|>system\nbe kind<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n\n"
+    )
+
+
+def test_run_repeats_with_the_seed_that_it_tells(path: Path) -> None:
+    options = ["run", path, "-p", "hello", "-n", 12, "--temp", 1.5, "--top-k", 200, "--json", *REFERENCE]
+    first = json.loads(graphml_command(*options).stdout)
+    again = json.loads(graphml_command(*options, "--seed", first["seed"]).stdout)
+    other = json.loads(graphml_command(*options, "--seed", first["seed"] + 1).stdout)
+    assert first["ids"] == again["ids"] != other["ids"]
+
+
+def test_run_takes_a_template_and_stops(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.jinja").write_text("Q: {{ messages[0]['content'] }} A:", encoding="utf-8")
+    options = ["run", path, "-p", "hello", "--template", tmp_path / "own.jinja", "--json", *REFERENCE]
+    found = json.loads(graphml_command(*options, "-n", 5).stdout)
+    assert found["prompt"] == "Q: hello A:"
+    stopped = json.loads(graphml_command(*options, "-n", 5, "--stop", found["text"][0]).stdout)
+    assert stopped["stop_reason"] == "stop"
+    assert stopped["text"] == ""
+
+
+def test_a_full_context_is_told(path: Path) -> None:
+    done = graphml_command("run", path, "-p", "hello", "-c", 32, "-n", -1, "--raw", *REFERENCE)
+    assert "the context of 32 tokens is full" in done.stderr
+
+
+OF_THE_MODEL = ("no chat template", "unknown kind of model file")
+"""What is wrong with a file, and not with how the command was called."""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "nothing.gguf", "-p", "x"], "model 'nothing.gguf': no such file"),
+        (["run", STORIES, "-p", "x", "--backend", "abacus"], "no backend 'abacus'"),
+        (["run", STORIES, "-p", "x", "-c", 1000, *REFERENCE], "n_ctx: wanted 1 to 512"),
+        (["run", STORIES, "-p", "x", "--repeat-penalty", 0, *REFERENCE], "repeat_penalty: wanted"),
+        (
+            ["run", STORIES, "-p", "x", "--system", "s", *REFERENCE],
+            "--system: wanted a model with a chat template",
+        ),
+        (["run", STORIES, "-p", "x", "-hf", "a/b"], "wanted either MODEL or -hf"),
+        (["chat", STORIES, *REFERENCE], "no chat template"),
+        (["info", __file__], "unknown kind of model file"),
+        (["plan", STORIES, "-c", 1000, *REFERENCE], "--ctx: wanted 1 to 512"),
+        (["pull", "smolm2"], "did you mean smollm2"),
+        (["perplexity", STORIES, "-f", "nothing.txt", *REFERENCE], "--file nothing.txt: cannot be read"),
+        (["perplexity", STORIES, "-f", STORIES, *REFERENCE], "cannot be read as UTF-8"),
+        (
+            ["perplexity", STORIES, "-f", __file__, "-c", 1000, *REFERENCE],
+            "n_ctx: wanted 1 to 512",
+        ),
+        (["perplexity", STORIES, "-f", __file__, "--chunks", 0, *REFERENCE], "--chunks: wanted at least 1"),
+    ],
+    ids=lambda value: " ".join(map(str, value[:1])) if isinstance(value, list) else "",
+)
+def test_errors_are_one_line(arguments: list[object], says: str) -> None:
+    done = graphml_command(*arguments, code=1 if says in OF_THE_MODEL else 2)
+    assert done.stdout == ""
+    assert done.stderr.startswith("graphml: ")
+    assert done.stderr.count("\n") == 1
+    assert says in done.stderr
+
+
+def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHML_DEBUG", "1")
+    result = CliRunner().invoke(app, ["run", "nothing.gguf", "-p", "x"])
+    assert isinstance(result.exception, graphml.UsageError)
+
+
+def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHML_THREADS", "many")
+    assert "GRAPHML_THREADS: wanted a whole number" in graphml_command("doctor", code=2).stderr
+
+
+def test_chat_talks_line_by_line(path: Path) -> None:
+    script = "hello\n/history\n\n/reset\n/history\n/nonsense\nworld\n/exit\nnever\n"
+    done = graphml_command("chat", path, "-n", 3, "--system", "be kind", *REFERENCE, stdin=script, code=1)
+    with graphml.load(path, backend="reference") as model:
+        chat = model.chat(system="be kind", max_new=3)
+        answers = []
+        for text in ("hello", "world"):
+            chat.reset()
+            chat.add_user(text)
+            answers.append(chat.respond())
+    assert done.stdout == (
+        f"{answers[0]}\nsystem: be kind\nuser: hello\nassistant: {answers[0]}\n"
+        f"system: be kind\n{answers[1]}\n"
+    )
+    assert "unknown command /nonsense" in done.stderr
+
+
+def test_chat_goes_on_after_a_message_too_long_and_ends_with_1(path: Path) -> None:
+    script = "hello " * 30 + "\nhi\n/history\n"
+    done = graphml_command("chat", path, "-n", 2, "-c", 40, *REFERENCE, stdin=script, code=1)
+    assert "the message has 59 tokens; the context holds 40" in done.stderr
+    assert "--ctx" in done.stderr
+    assert "is full" not in done.stderr
+    assert done.stderr.count("graphml:") == 1
+    assert "user: hi\n" in done.stdout
+    assert "hello" not in done.stdout
+
+
+def test_info_tells_metadata_tensors_and_mix(path: Path) -> None:
+    text = graphml_command("info", path).stdout
+    assert "llama.block_count: u32 = 2" in text
+    assert "tokenizer.ggml.tokens: string[268]" in text
+    assert "blk.1.ffn_down.weight" in text
+    found = json.loads(graphml_command("info", path, "--json").stdout)
+    assert found["metadata"]["llama.block_count"] == {"type": "u32", "value": 2}
+    assert found["metadata"]["tokenizer.ggml.merges"]["value"] == tiny_model.MERGES
+    assert found["metadata"]["tokenizer.ggml.tokens"]["count"] == 268
+    (row,) = found["quantisation"]
+    assert row == {
+        "dtype": "f32",
+        "tensors": len(found["tensors"]),
+        "elements": found["parameters"],
+        "bytes": 4 * found["parameters"],
+        "bits_per_weight": 32.0,
+    }
+    down = next(one for one in found["tensors"] if one["name"] == "blk.0.ffn_down.weight")
+    assert (down["shape"], down["bytes"]) == ([tiny_model.WIDTH, tiny_model.HIDDEN], 4 * 32 * 64)
+
+
+def test_plan_reckons_without_weights(path: Path) -> None:
+    found = json.loads(graphml_command("plan", path, "-c", 64, "--kv", "f16", "--json", *REFERENCE).stdout)
+    kv_width = tiny_model.WIDTH // tiny_model.HEADS * tiny_model.KV_HEADS
+    assert found["cache_per_token"] == 2 * 2 * kv_width * tiny_model.LAYERS
+    assert found["cache"] == 64 * found["cache_per_token"]
+    assert found["weights"] == json.loads(graphml_command("info", path, "--json").stdout)["parameters"] * 4
+    assert found["arena_prefill"] > found["arena_decode"] > 0
+    parts = ("weights", "cache", "arena_prefill", "arena_decode")
+    assert found["total"] == sum(found[part] for part in parts)
+    text = graphml_command("plan", path, *REFERENCE).stdout
+    assert "keys and values (f16, 160 tokens)" in text
+    double = json.loads(graphml_command("plan", path, "-c", 64, "--kv", "f32", "--json", *REFERENCE).stdout)
+    assert double["cache"] == 2 * found["cache"]
+
+
+def test_plan_names_what_the_graph_leaves_unused(path: Path, tmp_path: Path) -> None:
+    found = json.loads(graphml_command("plan", path, "--json", *REFERENCE).stdout)
+    # The tensors' shapes say how wide the feed-forward is.
+    assert (found["unused_tensors"], found["unread_keys"]) == ([], ["llama.feed_forward_length"])
+    bigrams = tmp_path / "bigrams.py"
+    bigrams.write_text(
+        "from graphml_models.llama import Config\n\ndef build(g, config, weights):\n"
+        "    return weights.linear(g.rows(g.embed(weights['token_embd'], g.tokens), g.wanted), 'output')\n"
+    )
+    text = graphml_command("plan", path, "--arch", bigrams, *REFERENCE).stdout
+    (unused,) = [line for line in text.splitlines() if line.startswith("  unused tensors: ")]
+    assert "blk.0.attn_q.weight" in unused
+    assert "token_embd" not in unused
+    assert "  unread keys: llama.feed_forward_length\n" in text
+
+
+def test_doctor_tells_the_machine_and_every_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphml.cli.machine.BANDWIDTH_BYTES", 1 << 20)
+    found = json.loads(graphml_command("doctor", "--json", "-t", 1).stdout)
+    assert found["threads"] == 1
+    assert found["bandwidth"] > 1e8
+    assert found["backends"]["reference"] == {"usable": True, "reason": None, "facts": {}}
+    assert set(found["backends"]) >= {"cpu", "reference"}
+    text = graphml_command("doctor").stdout
+    assert "GB/s with" in text
+    assert "backend reference: usable" in text
+
+
+def test_doctor_tells_why_a_backend_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def backend(name: str) -> None:
+        raise ImportError(f"no module for {name}")
+
+    monkeypatch.setattr("graphml.loading.discovery.backend", backend)
+    assert "backend cpu: cannot be used: ImportError: no module for cpu" in graphml_command("doctor").stdout
+
+
+def test_pull_prints_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHML_CACHE", str(tmp_path))
+    known = fetch.MODELS["smollm2"]
+    target = tmp_path / "models" / known.file_name
+    target.parent.mkdir()
+    with target.open("wb") as file:
+        file.truncate(known.n_bytes)
+    for name in (["smollm2"], []):
+        assert graphml_command("pull", *name).stdout == f"{target}\n"
+    assert graphml_command("pull", target).stdout == f"{target}\n"
+
+
+def test_hub_models_are_fetched(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def fetch_hub(reference: str, progress: object = None, offline: bool | None = None) -> Path:
+        asked.append(reference)
+        return path
+
+    monkeypatch.setattr(fetch, "fetch_hub", fetch_hub)
+    monkeypatch.setattr(fetch, "open_hub_header", lambda *given, **named: open_model(fetch_hub(*given)))
+    assert graphml_command("pull", "-hf", "user/repo:Q4_0").stdout == f"{path}\n"
+    found = json.loads(
+        graphml_command("run", "-hf", "user/repo", "-p", "x", "-n", 1, "--json", *REFERENCE).stdout
+    )
+    assert found["model"] == str(path)
+    assert "llama.block_count" in graphml_command("info", "--hf", "user/repo").stdout
+    assert asked == ["user/repo:Q4_0", "user/repo", "user/repo"]
+
+
+def test_perplexity_of_a_text(tmp_path: Path) -> None:
+    text = tmp_path / "story.txt"
+    text.write_text("Once upon a time, there was a little girl named Lily. " * 20, encoding="utf-8")
+    options = ["perplexity", STORIES, "-f", text, "-c", 48, "--chunks", 3, *REFERENCE]
+    done = graphml_command(*options)
+    found = json.loads(graphml_command(*options, "--json").stdout)
+    assert done.stdout == f"{found['perplexity']:.4f}\n"
+    assert (found["chunks"], found["n_ctx"], found["scored"]) == (3, 48, 3 * 23)
+    assert 1 < found["perplexity"] < 5
+    assert found["error"] > 0

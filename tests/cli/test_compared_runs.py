@@ -1,0 +1,118 @@
+"""`graphml compare` and `graphml bisect` as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from graphml.cli.main import app
+from tests import golden
+from tests.inspect import faults
+
+STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
+
+
+def command(*arguments: object, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+# The gate alone, not with the two products before it.
+ALONE = "-mul_mat_swiglu"
+
+
+def wrong_swiglu() -> AbstractContextManager[None]:
+    return faults.wrong_lowering("swiglu", faults.with_arguments(up_stride=0))
+
+
+def test_compare_lists_every_value() -> None:
+    done = command("compare", STORIES, "--tokens", 5)
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"# {STORIES}: cpu against reference, 5 tokens"
+    assert [line for line in lines if line.startswith("## ")] == ["## prefill", "## decode"]
+    table = [line for line in lines if line.startswith("| layers.0.attention ")]
+    assert len(table) == 2
+    assert "| 4x8x8 " in table[0]
+    assert lines[-1].endswith("none with NaN or infinity in A")
+    assert len({len(line) for line in lines if line.startswith("| ")}) <= 2
+
+
+def test_compare_as_json_and_the_worst(tmp_path: Path) -> None:
+    with wrong_swiglu():
+        done = command(
+            "compare", STORIES, "--format", "json", "--worst", 3, "--graph", tmp_path / "g.json",
+            "--fuse-a", ALONE, "--b", "cpu", "--fuse-b", "none",
+        )  # fmt: skip
+    found = json.loads(done.stdout)
+    assert len(found["values"]) == 3
+    assert found["a"]["fuse"] == ALONE
+    assert found["b"]["fuse"] == "none"
+    assert found["values"][0]["nmse"] > 1e-2
+    document = json.loads((tmp_path / "g.json").read_text())
+    assert document["overlays"]["nmse"]["layers.0.attention"] < 1e-9
+    command("graph", tmp_path / "g.json")
+
+
+def test_bisect_finds_nothing_where_nothing_is_wrong() -> None:
+    done = command("bisect", STORIES, "--tokens", 5)
+    assert "nothing is wrong by itself" in done.stdout
+
+
+def test_bisect_names_the_node_and_writes_a_repro(tmp_path: Path) -> None:
+    with wrong_swiglu():
+        done = command("bisect", STORIES, "--fuse-a", ALONE, "--repro", tmp_path, code=1)
+    assert "first wrong: layers.0.swiglu (swiglu) in prefill" in done.stdout
+    assert "the kernel is wrong: cpu" in done.stdout
+    assert "made by the fusion swiglu of layers.0.swiglu, layers.0.silu" in done.stdout
+    assert "_ffn.py:" in done.stdout
+    assert "its parts, one by one: right; it is the fused kernel" in done.stdout
+    assert f"wrote {tmp_path / 'repro.py'}" in done.stdout
+    ran = subprocess.run(
+        [sys.executable, str(tmp_path / "repro.py")], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, "they agree" in ran.stdout) == (0, True), ran.stderr
+
+
+def test_bisect_as_json() -> None:
+    with wrong_swiglu():
+        found = json.loads(command("bisect", STORIES, "--fuse-a", ALONE, "--format", "json", code=1).stdout)
+    first = found["findings"][0]
+    assert (first["kind"], first["node"], first["fusion"]) == ("kernel", "layers.0.swiglu", "swiglu")
+    assert [part["op"] for part in first["parts"]] == ["silu", "mul"]
+    verdicts = {reading["node"]: reading["verdict"] for reading in reversed(found["readings"])}
+    assert verdicts["layers.0.gate"] == "ok"
+    assert verdicts["layers.0.ffn_residual"] == "inherited"
+
+
+def test_a_saved_run_is_bisected(tmp_path: Path) -> None:
+    with wrong_swiglu():
+        command("compare", STORIES, "--fuse-a", ALONE, "--save", tmp_path / "run.npz")
+    done = command("bisect", STORIES, "--saved", tmp_path / "run.npz", code=1)
+    assert "first wrong: layers.0.swiglu (swiglu) in prefill" in done.stdout
+
+
+def test_a_model_without_vocabulary(tmp_path: Path) -> None:
+    path = golden.build(golden.read("llama-moe"), tmp_path / "moe.gguf")
+    assert "nothing is wrong" in command("bisect", path).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["compare", "--format", "html"], "--format: wanted one of md, json; got 'html'"),
+        (["compare", "--save", "run.txt"], "--save: wanted a name that ends in .npz"),
+        (["bisect", "--fuse-a=-nothing"], "'nothing'"),
+        (["bisect", "--saved", "missing.npz"], "--saved: missing.npz: no such file"),
+    ],
+)
+def test_wrong_arguments(arguments: list[str], said: str) -> None:
+    name, *rest = arguments
+    done = command(name, STORIES, *rest, code=2)
+    assert said in done.stderr

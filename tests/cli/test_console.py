@@ -1,0 +1,90 @@
+"""Bars and text: drawn on terminals only, and nothing that could steer one."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from graphml.cli import console
+from graphml.cli.main import app
+from tests import tiny_model
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_no_bar_off_a_terminal() -> None:
+    stream = io.StringIO()
+    with console.Bars(stream) as bars:
+        for done in range(10):
+            bars.report("download", done, 10)
+    assert stream.getvalue() == ""
+
+
+def test_bars_appear_when_work_takes_long_and_vanish(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    stream = Terminal()
+    with console.Bars(stream) as bars:
+        bars.report("compiling kernels", 0, 4)
+        bars.report("compiling kernels", 4, 4)
+        assert stream.getvalue() == ""  # over at once
+        monkeypatch.setattr(console, "PATIENCE_S", -1.0)
+        bars.report("download", 1 << 20, 4 << 20)
+        bars.report("compiling kernels", 1, 4)
+        bars.report("something", 5, 0)
+    shown = stream.getvalue()
+    for text in ("Downloading", "1.0 MiB of 4.0 MiB", "Compiling kernels", "1 of 4", "Something"):
+        assert text in shown
+    assert shown.rstrip().endswith("\x1b[2K")  # erased
+
+
+def test_models_cannot_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream, shown in ((Terminal(), "ab\n\tc"), (io.StringIO(), "a\x1b]0;\x07b\n\tc\x9b")):
+        monkeypatch.setattr("sys.stdout", stream)
+        console.write("a\x1b]0;\x07b\n\tc\x9b" if shown != "ab\n\tc" else "a\x1b\x07b\n\tc\x9b")
+        assert stream.getvalue() == shown
+
+
+def test_errors_that_quote_a_model_cannot_steer_it_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = tmp_path / "hostile.jinja"
+    template.write_text("{{ raise_exception('a\x1b]0;\x07b') }}")
+    model = tiny_model.write(tmp_path / "tiny.gguf")
+    for stream, shown in ((Terminal(), "line 1: a]0;b\n"), (io.StringIO(), "line 1: a\x1b]0;\x07b\n")):
+        monkeypatch.setattr("sys.stderr", stream)
+        with pytest.raises(SystemExit):
+            app(["run", str(model), "-p", "x", "--backend", "reference", "--template", str(template)])
+        assert stream.getvalue().endswith(shown)
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 << 30, "3.0 GiB"), (5 << 40, "5.0 TiB")],
+)
+def test_sizes(n_bytes: int, text: str) -> None:
+    assert console.size(n_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("variables", "shown"),
+    [
+        ({"TERM": "xterm", "NO_COLOR": ""}, "\x1b[2mab\x1b[0m\n"),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, "ab\n"),
+        ({"TERM": "dumb", "NO_COLOR": ""}, "ab\n"),
+    ],
+)
+def test_remarks_are_dimmed_where_the_user_and_the_terminal_allow_it(
+    variables: dict[str, str], shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    for stream, text in ((Terminal(), shown), (io.StringIO(), "")):
+        monkeypatch.setattr("sys.stderr", stream)
+        console.remark("a\x1bb")
+        assert stream.getvalue() == text

@@ -1,0 +1,137 @@
+"""The commands that measure and report, on a tiny model."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests import tiny_model
+from tests.cli.test_commands import graphml_command
+
+SMALL = ["-p", 8, "-n", 4, "-r", 1, "-t", 2]
+
+
+@pytest.fixture(autouse=True)
+def quick_bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphml.cli.machine.BANDWIDTH_BYTES", 1 << 20)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model.write(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_profile_shows_tables(path: Path, backend: str) -> None:
+    text = graphml_command("profile", path, *SMALL, "--backend", backend).stdout
+    assert text.startswith(f"tiny.gguf: llama on {backend}, ")
+    assert "\n## prompt\n8 tokens in " in text
+    assert "\n## generation\n" in text
+    for column in ("| phase ", "| op ", "| layer "):
+        assert text.count(column) == 2
+    only = graphml_command("profile", path, *SMALL, "--backend", backend, "--by", "node").stdout
+    assert "layers.1.ffn_norm" in only
+    assert "| phase " not in only.replace("| layer | phase ", "")
+
+
+def test_profile_as_csv_and_json(path: Path) -> None:
+    rows = list(
+        csv.DictReader(io.StringIO(graphml_command("profile", path, *SMALL, "--format", "csv").stdout))
+    )
+    assert {"stage", "op", "calls", "ms", "GB/s", "GFLOP/s", "bound by"} <= set(rows[0])
+    assert {row["stage"] for row in rows} == {"prompt", "generation"}
+    found = json.loads(graphml_command("profile", path, *SMALL, "--format", "json").stdout)
+    assert (found["model"], found["threads"], found["n_prompt"], found["n_gen"]) == ("tiny.gguf", 2, 8, 4)
+    assert all({"phase", "op", "layer", "node"} <= set(stage) for stage in found["stages"])
+    found = json.loads(graphml_command("profile", path, *SMALL, "--format", "json", "--by", "op").stdout)
+    assert not any("node" in stage for stage in found["stages"])
+
+
+def test_profile_with_and_without_a_fusion(path: Path) -> None:
+    def ops(*options: object) -> set[str]:
+        found = json.loads(graphml_command("profile", path, *SMALL, *options, "--format", "json").stdout)
+        return {row["op"] for stage in found["stages"] for row in stage["op"]}
+
+    assert "swiglu" not in ops("--fuse=none")
+    assert ops("--fuse=none") != ops()
+
+
+def test_profile_of_two_backends(path: Path) -> None:
+    options = ["--backend", "cpu,reference", "--place", "reference:layers.1", "--format", "json"]
+    found = json.loads(graphml_command("profile", path, *SMALL, *options).stdout)
+    assert found["threads"] == 2
+    for stage in found["stages"]:
+        assert [row["layer"] for row in stage["layer"] if row["layer"] is not None] == [0, 1]
+        assert all(row["ms"] > 0 for row in stage["layer"])
+        assert {row["op"] for row in stage["node"] if row["layer"] == 1} >= {"attention", "mul_mat"}
+
+
+def test_profile_writes_a_trace(path: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    graphml_command("profile", path, *SMALL, "--trace", trace, "-p", 0)
+    found = json.loads(trace.read_text())
+    assert any(event["name"] == "logits" for event in found["traceEvents"])
+
+
+def test_profile_writes_the_graph_with_its_times(path: Path, tmp_path: Path) -> None:
+    dump = tmp_path / "graph.json"
+    graphml_command("profile", path, *SMALL, "--graph", dump)
+    told = json.loads(graphml_command("explain", dump, "--node", "layers.1.ffn_residual", "--json").stdout)
+    assert told["final"]["name"] == "layers.1.ffn_residual"
+    assert json.loads(dump.read_text())["overlays"]["time_us"]["layers.1.ffn_residual"] > 0
+    graphml_command("profile", path, *SMALL, "-n", 0, "--graph", dump)
+    found = json.loads(dump.read_text())
+    assert any("T<=512" in node["shape"] for node in found["passes"][-1]["nodes"])
+    assert found["overlays"]["time_us"]["layers.1.ffn_residual"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--format", "xml"], "--format: wanted one of md, csv, json; got 'xml'"),
+        (["--by", "kernel"], "--by: wanted phase, op, layer, node; got 'kernel'"),
+        (["--by", "op,layer", "--format", "csv"], "--by: wanted one table for csv"),
+        (["-p", 0, "-n", 0], "wanted tokens to profile"),
+        (["-p", 500], "its context of 160 tokens does not hold"),
+        (["--fuse", "nothing"], "nothing"),
+        (["--trace", "/no/such/folder/trace.json", *SMALL], "cannot be written"),
+    ],
+    ids=lambda value: " ".join(map(str, value[:2])) if isinstance(value, list) else "",
+)
+def test_errors_are_one_line(path: Path, arguments: list[object], says: str) -> None:
+    done = graphml_command("profile", path, "--backend", "reference", *arguments, code=2)
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert says in done.stderr
+
+
+def test_report_writes_a_zip(path: Path, tmp_path: Path) -> None:
+    target = tmp_path / "report.zip"
+    assert graphml_command("report", path, "-o", target, "-t", 2).stdout == f"{target}\n"
+    with zipfile.ZipFile(target) as archive:
+        names = set(archive.namelist())
+        assert names >= {
+            "graph.json",
+            "plan.txt",
+            "placement.txt",
+            "fusions.txt",
+            "profile.md",
+            "doctor.json",
+        }
+        assert "errors.txt" not in names
+        assert "cache_folder" not in archive.read("doctor.json").decode()
+
+
+def test_report_of_what_cannot_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF")
+    target = tmp_path / "report.zip"
+    graphml_command("report", tmp_path / "broken.gguf", "-o", target)
+    with zipfile.ZipFile(target) as archive:
+        assert "WeightsError" in archive.read("errors.txt").decode()
+    done = graphml_command("report", tmp_path / "broken.gguf", "-o", tmp_path / "no" / "report.zip", code=2)
+    assert "cannot be written" in done.stderr

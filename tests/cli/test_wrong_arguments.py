@@ -1,0 +1,216 @@
+"""Every option of every command: a value that is wrong ends it with exit code 2, one error and no output."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from graphml.cli.main import COMMANDS, app
+from tests import tiny_model
+
+STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
+REFERENCE = ["--backend", "reference"]
+NO_NUMBER, BELOW = ("x", "1.5", ""), ("-7",)
+NO_FILE = ("/nowhere/at/all", "")
+NO_NAME = ("nonsense", "")
+
+WRONG: dict[str, tuple[str, ...]] = {
+    "--max-tokens": (*NO_NUMBER, *BELOW),
+    "--ctx": (*NO_NUMBER, *BELOW, "0"),
+    "--threads": (*NO_NUMBER, *BELOW, "0"),
+    "--gpu-layers": (*NO_NUMBER, *BELOW),
+    "--batch": (*NO_NUMBER, *BELOW, "0", "1" + "0" * 30),
+    "--seed": (*NO_NUMBER, *BELOW),
+    "--temp": ("x", "-0.1", "nan", "inf", "1e39"),
+    "--top-k": (*NO_NUMBER, *BELOW),
+    "--top-p": ("x", "-0.1", "1.1", "nan"),
+    "--min-p": ("x", "-0.1", "1.1", "nan"),
+    "--typical-p": ("x", "-0.1", "1.1", "nan"),
+    "--repeat-penalty": ("x", "0", "-1", "nan", "inf", "1e300"),
+    "--presence-penalty": ("x", "nan", "inf", "1e300"),
+    "--frequency-penalty": ("x", "nan", "inf", "1e300"),
+    "--repeat-last-n": (*NO_NUMBER, *BELOW),
+    "--dynatemp-range": ("x", "-0.1", "nan", "inf"),
+    "--dynatemp-exp": ("x", "-0.1", "nan", "inf"),
+    "--stop": ("",),
+    "--template": NO_FILE,
+    "--arch": NO_FILE,
+    "--file": NO_FILE,
+    "--saved": NO_FILE,
+    "--from-hf": NO_FILE,
+    "--backend": (*NO_NAME, "cpu,nonsense"),
+    "--a": NO_NAME,
+    "--b": NO_NAME,
+    "--kv": NO_NAME,
+    "--quant": NO_NAME,
+    "--pre": NO_NAME,
+    "--pooling": NO_NAME,
+    "--fuse": ("nonsense", "-nonsense"),
+    "--fuse-a": ("nonsense",),
+    "--fuse-b": ("nonsense",),
+    "--place": ("nonsense", "nonsense:layers.0"),
+    "--hf": ("nonsense", ""),
+    "--tokens": (*NO_NUMBER, *BELOW, "0", "1" + "0" * 30),
+    "--layer": (*NO_NUMBER, *BELOW, "99"),
+    "--pass": NO_NAME,
+    "--pass-a": NO_NAME,
+    "--pass-b": NO_NAME,
+    "--format": NO_NAME,
+    "--node": NO_NAME,
+    "--by": NO_NAME,
+    "--chunks": (*NO_NUMBER, *BELOW, "0"),
+    "--prompt-tokens": (*NO_NUMBER, *BELOW, "100000"),
+    "--rounds": (*NO_NUMBER, *BELOW, "0"),
+    "--worst": (*NO_NUMBER, *BELOW),
+    "--limit": ("x", "-1", "nan", "inf"),
+    "--save": ("run.txt", ""),
+    "--record": ("run.txt", ""),
+    "--against": ("nonsense", ""),
+    "--like": NO_NAME,
+    "--op": ("nonsense", ""),
+    "--mode": NO_NAME,
+    "--type": ("nonsense",),
+    "--limits": NO_NAME,
+    # where to write: nothing that is no folder can be one
+    "--output": ("/dev/null/no", ""),
+    "--html": ("/dev/null/no",),
+    "--trace": ("/dev/null/no",),
+    "--graph": ("/dev/null/no",),
+    "--sample": ("/dev/null/no",),
+    "--repro": ("/dev/null/no",),
+    # bench, with lists and ranges
+    "--model": ("nonsense", ""),
+    "--shape": NO_NAME,
+    "--n-prompt": ("x", "-7", "", "4-1"),
+    "--n-gen": ("x", "-7", ""),
+    "--n-prompt-gen": ("x", "5", "1,2,3", ""),
+    "--n-depth": ("x", "-7", ""),
+    "--n-parallel": ("x", "0", ""),
+    "--batch-size": ("x", "0", ""),
+    "--ubatch-size": ("x", "0", ""),
+    "--cache-type-k": ("",),
+    "--cache-type-v": ("",),
+    "--peer": NO_NAME,
+    "--peer-python": ("python", ""),
+    "--repetitions": (*NO_NUMBER, "0"),
+    "--delay": ("x", "-1", "nan", "inf"),
+    "--suite": NO_NAME,
+    "--case": ("nonsense", ""),
+    "--output-err": NO_NAME,
+    "--plot": ("/dev/null/no",),
+    "--fail-over": NO_NAME,
+}
+ANY = {"--prompt", "--system", "--text", "--query", "--python"}
+"""Options whose value may be any text; a Python is started, and only then known to be none."""
+APART = {
+    ("test-backend", "--type"): ("nonsense",),
+    ("bench", "--type"): ("Q8_0",),  # without a shape
+    ("bench", "--threads"): ("x", "0", ""),
+    ("bench", "--output"): NO_NAME,
+    ("bench", "--quant"): ("",),
+    ("perplexity", "--ctx"): (*NO_NUMBER, *BELOW, "3"),
+    ("new-arch", "--output"): ("/dev/null/no",),
+    ("report", "--output"): ("/dev/null/no",),
+}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model.write(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
+
+
+def begin(name: str, path: Path) -> list[object]:
+    """What the command needs to get as far as its options; few do more than open the model."""
+    needs: dict[str, list[object]] = {
+        "run": [path, "-p", "hi", "-n", 1, *REFERENCE],
+        "chat": [path, "-n", 1, *REFERENCE],
+        "embed": [path, "-p", "hi", "--pooling", "mean", *REFERENCE],
+        "perplexity": [path, "-f", __file__, "-c", 64, "--chunks", 1, *REFERENCE],
+        "diff": [path, "--fuse-b", "none", *REFERENCE],
+        "explain": [path, "--node", "layers.0.q", *REFERENCE],
+        "profile": [path, "-p", 4, "-n", 1, "-r", 1, *REFERENCE],
+        "bench": ["-m", path, "-p", 4, "-n", 0, "-r", 1, *REFERENCE],
+        "compare": [path, "--a", "reference"],
+        "bisect": [path, "--a", "reference"],
+        "new-arch": ["my-arch"],
+        "test-backend": ["reference", "--op", "add"],
+        "doctor": [],
+        "pull": [],
+        "info": [path],
+        "verify": [path],
+    }
+    return needs.get(name, [path, *REFERENCE])
+
+
+def options_of(name: str) -> set[str]:
+    command: Any = typer.main.get_command(app)
+    found = command.get_command(None, name)
+    flags = {max(one.opts, key=len) for one in found.params if one.param_type_name == "option"}
+    return flags - {max(one.opts, key=len) for one in found.params if getattr(one, "is_flag", False)}
+
+
+OPTIONS = {name: options_of(name) for name in COMMANDS}
+
+
+def check_refused(arguments: list[object]) -> None:
+    done = CliRunner().invoke(app, [str(one) for one in arguments], input="hi\n")
+    told = f"{' '.join(map(str, arguments))}: {done.exception!r} {done.output}"
+    assert done.exception is None or isinstance(done.exception, SystemExit), told
+    assert done.exit_code == 2, told
+    assert done.stdout == "", told
+    assert "Error" in done.stderr or done.stderr.count("\n") == 1, told
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_wrong_values_end_with_2(
+    name: str, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them at the first command that has the option, one at the others."""
+    monkeypatch.chdir(tmp_path)
+    before = {option for one in COMMANDS[: COMMANDS.index(name)] for option in OPTIONS[one]}
+    for option in sorted(OPTIONS[name] - ANY):
+        values = APART.get((name, option)) or WRONG.get(option)
+        assert values, f"{name} {option}: this table lacks its wrong values"
+        for value in values[:1] if option in before else values:
+            start = [] if option == "--hf" else begin(name, path)
+            spelled = [f"{option}={value}"]
+            check_refused([name, *start, *spelled])
+    assert not list(tmp_path.iterdir())
+
+
+CONTRADICTIONS: list[list[object]] = [
+    ["run", "MODEL", "-hf", "user/repo", "-p", "x"],
+    ["run", "MODEL", "--raw", "--system", "x", "-p", "x"],
+    ["run", "MODEL", "--raw", "--template", __file__, "-p", "x"],
+    ["pull", "smollm2", "-hf", "user/repo"],
+    ["embed", "MODEL", "-p", "x", "--query", "y", "--normalize"],
+    ["embed", "MODEL", "-p", "x", "--query", "y", "--pooling", "mean"],
+    ["graph", "MODEL", "--layer", 0, "--collapse"],
+    ["diff", "MODEL"],
+    ["profile", "MODEL", "--by", "op,layer", "--format", "csv"],
+    ["profile", "MODEL", "-p", 0, "-n", 0],
+    ["compare", "MODEL", "--save", "x.npz", "--worst", 3],
+    ["bisect", "MODEL", "--saved", __file__, "--fuse-a", "none"],
+    ["new-arch", "mine", "--like", "llama", "--from-hf", __file__],
+    ["bench", "-m", "MODEL", "--suite", "das", "-p", "64"],
+    ["bench", "-m", "MODEL", "--case", "x"],
+    ["bench", "-m", "MODEL", "-ctk", "f16", "-ctv", "f32", "-p", 4, "-n", 0, "-r", 1],
+    ["verify", "MODEL"],
+    ["test-backend", "nonsense"],
+    ["test-backend", "nonsense.py"],
+    ["info", "."],
+    ["info", ""],
+    ["nonsense"],
+    ["run", "MODEL", "--nonsense"],
+    ["explain", "MODEL"],
+]
+
+
+@pytest.mark.parametrize("arguments", CONTRADICTIONS, ids=lambda value: " ".join(map(str, value))[:60])
+def test_what_does_not_go_together_ends_with_2(arguments: list[object], path: Path) -> None:
+    with_model = [path if one == "MODEL" else one for one in arguments]
+    check_refused(with_model)

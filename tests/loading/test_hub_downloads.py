@@ -1,0 +1,246 @@
+"""Bytes of the hub under bad conditions: broken connections, servers that lie, other callers, a full disk."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import threading
+from collections import namedtuple
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from graphml.errors import DownloadError
+from graphml.loading.download import http_ranges as ranges
+from graphml.loading.download import keeping
+from graphml.loading.fetch import fetch_hub, open_hub_header
+from tests.hub_server import FILES, HubServer
+
+NAME = "tiny-Q8_0.gguf"
+CONTENT = FILES[NAME]
+
+
+def left_over(tmp_path: Path) -> list[str]:
+    """Every file in the cache but locks."""
+    cache = tmp_path / "cache"
+    return sorted(
+        path.relative_to(cache).as_posix()
+        for path in cache.rglob("*")
+        if path.is_file() and path.suffix != ".lock"
+    )
+
+
+WHOLE = ["models/hub/some/tiny/.tiny-Q8_0.gguf.sum", "models/hub/some/tiny/tiny-Q8_0.gguf"]
+
+
+def test_a_connection_that_breaks_is_taken_up_where_it_broke(hub: HubServer, tmp_path: Path) -> None:
+    hub.breaks_after = 3000
+    assert fetch_hub("some/tiny:Q8_0").read_bytes() == CONTENT
+    assert hub.ranges == [f"bytes={start}-9999" for start in (0, 3000, 6000, 9000)]
+    assert left_over(tmp_path) == WHOLE
+
+
+def test_an_interrupted_download_resumes_in_the_next_call(hub: HubServer, tmp_path: Path) -> None:
+    hub.breaks_after = 4000
+
+    def interrupt(done: int, total: int | None) -> None:
+        if done >= 4000:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fetch_hub("some/tiny:Q8_0", progress=interrupt)
+    (part,) = left_over(tmp_path)
+    assert part.startswith("partial/hub/some/tiny/tiny-Q8_0.gguf.")
+    hub.breaks_after = None
+    seen: list[int] = []
+    assert fetch_hub("some/tiny:Q8_0", progress=lambda done, total: seen.append(done)).read_bytes() == CONTENT
+    assert hub.ranges[-1] == "bytes=4000-9999"
+    assert seen[0] == 4000
+    assert left_over(tmp_path) == WHOLE
+
+
+@pytest.mark.parametrize("fetch", [fetch_hub, open_hub_header])
+def test_an_error_of_the_callers_own_is_not_the_servers(hub: HubServer, fetch: Callable[..., object]) -> None:
+    def fails(done: int, total: int | None) -> None:
+        raise ValueError("the caller's own")
+
+    with pytest.raises(ValueError, match="the caller's own"):
+        fetch("some/tiny:Q8_0", progress=fails)
+
+
+def begun_before(hub: HubServer, folder: Path, begin: bytes) -> None:
+    """An earlier call left the first bytes of the file behind."""
+    hub.status, works = 404, hub.status
+    with pytest.raises(DownloadError):
+        fetch_hub("some/tiny:Q8_0")
+    (part,) = left_over(folder)
+    (folder / "cache" / part).write_bytes(begin)
+    hub.status = works
+
+
+def test_a_download_of_another_version_is_not_taken_up(hub: HubServer, tmp_path: Path) -> None:
+    begun_before(hub, tmp_path, b"o" * 4000)
+    hub.files[NAME], hub.commit = b"new" * 3000, "d" * 40
+    assert fetch_hub("some/tiny:Q8_0").read_bytes() == b"new" * 3000
+    assert left_over(tmp_path) == WHOLE
+
+
+def test_bytes_that_were_damaged_on_the_disk_are_not_taken(hub: HubServer, tmp_path: Path) -> None:
+    begun_before(hub, tmp_path, b"?" * 4000)
+    with pytest.raises(DownloadError, match=f"sha256 {hashlib.sha256(CONTENT).hexdigest()}, got "):
+        fetch_hub("some/tiny:Q8_0")
+    assert left_over(tmp_path) == []
+    assert fetch_hub("some/tiny:Q8_0").read_bytes() == CONTENT
+
+
+def test_a_server_that_ignores_ranges_is_enough(hub: HubServer, tmp_path: Path) -> None:
+    hub.ignores_ranges = True
+    hub.breaks_after = 7000
+    with pytest.raises(DownloadError, match=r"tiny-Q8_0.gguf: 127.0.0.1"):
+        fetch_hub("some/tiny:Q8_0")  # it never comes further than 7000
+    hub.breaks_after = None
+    assert fetch_hub("some/tiny:Q8_0").read_bytes() == CONTENT
+
+
+def test_redirects_are_followed(hub: HubServer) -> None:
+    hub.redirects = True
+    assert fetch_hub("some/tiny:Q8_0").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("lies", "says"),
+    [
+        ("sum", r"wanted 10000 bytes with sha256 [0-9a-f]{64}, got [0-9a-f]{64}$"),
+        ("range", r"sends 'bytes 1-9999/10000'; wanted bytes 0 on, of 10000"),
+        ("total", r"sends 'bytes 0-9999/10001'; wanted bytes 0 on, of 10000"),
+        ("size", r"wanted 1000000000000000 bytes more on the disk"),
+        ("no size", r"does not say how large it is"),
+        ("smaller", r"sends 'bytes 0-9998/10000'; wanted bytes 0 on, of 9999"),
+        ("gzip", r"sends an encoding that was not asked for"),
+    ],
+)
+def test_a_server_that_lies_is_refused(hub: HubServer, tmp_path: Path, lies: str, says: str) -> None:
+    hub.lies = lies
+    with pytest.raises(DownloadError, match=says):
+        fetch_hub("some/tiny:Q8_0")
+    assert not (tmp_path / "cache" / "models" / "hub" / "some" / "tiny" / NAME).exists()
+
+
+def test_no_more_is_written_than_was_announced(hub: HubServer) -> None:
+    hub.lies = "longer"
+    assert fetch_hub("some/tiny:Q8_0").read_bytes() == CONTENT
+
+
+def test_terms_that_were_not_accepted_are_named(hub: HubServer) -> None:
+    hub.status = 403
+    with pytest.raises(
+        DownloadError, match=r"accept the terms on its page http://.*/some/tiny, and set HF_TOKEN"
+    ):
+        fetch_hub("some/tiny:Q8_0")
+    assert len(hub.ranges) == 1
+
+
+def test_a_busy_server_is_asked_again_and_not_for_ever(hub: HubServer) -> None:
+    hub.status = 503
+    with pytest.raises(DownloadError, match=r"127.0.0.1:\d+ answers 503"):
+        fetch_hub("some/tiny:Q8_0")
+    assert len(hub.ranges) == ranges.MOST_FAILURES + 1
+
+
+@pytest.mark.parametrize(
+    "name", ["../../evil", "/etc/evil", "a\\b", "C:evil", "a\x1b[31m", "a\nb", "a\0b", "a/../../b"]
+)
+def test_names_that_lead_elsewhere_or_steer_terminals_are_not_there(hub: HubServer, name: str) -> None:
+    hub.files = {f"{name}-Q8_0.gguf": b"x", "...gguf": b"x"}
+    with pytest.raises(DownloadError, match=r"no file fits 'Q8_0'; there are \.\.$|holds no .gguf"):
+        fetch_hub("some/tiny:Q8_0")
+    assert hub.downloads() == []
+
+
+@pytest.mark.parametrize("commit", ["../../../etc", "main", ""])
+def test_a_revision_that_is_none_is_refused(hub: HubServer, commit: str) -> None:
+    hub.commit = commit
+    with pytest.raises(DownloadError, match="wanted 40 hexadecimal digits"):
+        fetch_hub("some/tiny:Q8_0")
+
+
+@pytest.mark.parametrize("reference", ["../..", "../tiny", ".cache/x", "some/..", "a b/c"])
+def test_references_that_leave_the_folder_are_none(reference: str) -> None:
+    with pytest.raises(Exception, match="wanted user/repo"):
+        fetch_hub(reference)
+
+
+def test_callers_at_the_same_time_download_once(hub: HubServer) -> None:
+    found: list[Path] = []
+    threads = [threading.Thread(target=lambda: found.append(fetch_hub("some/tiny:Q8_0"))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [path.read_bytes() == CONTENT for path in found] == [True] * 4
+    assert len(hub.downloads()) == 1
+
+
+def test_a_file_from_before_there_were_notes_is_checked_once(
+    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cache" / "models" / "hub" / "some" / "tiny" / NAME
+    path.parent.mkdir(parents=True)
+    path.write_bytes(CONTENT)
+    assert fetch_hub("some/tiny:Q8_0") == path
+    assert hub.downloads() == []
+    monkeypatch.setattr(keeping, "_digest", None)
+    assert fetch_hub("some/tiny:Q8_0") == path
+
+
+def test_a_file_of_the_right_size_and_other_bytes_is_fetched_anew(hub: HubServer, tmp_path: Path) -> None:
+    path = tmp_path / "cache" / "models" / "hub" / "some" / "tiny" / NAME
+    path.parent.mkdir(parents=True)
+    path.write_bytes(CONTENT[::-1])
+    assert fetch_hub("some/tiny:Q8_0").read_bytes() == CONTENT
+
+
+def test_a_full_disk_is_told_before_anything_is_written(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10, 10, 9999))
+    with pytest.raises(DownloadError, match=r"wanted 10000 bytes more on the disk .* where 9999 are free"):
+        fetch_hub("some/tiny:Q8_0")
+    assert hub.downloads() == []
+
+
+def test_a_cache_that_cannot_be_written_is_named(hub: HubServer, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    with pytest.raises(DownloadError, match=f"cannot write to {tmp_path / 'cache'}"):
+        fetch_hub("some/tiny:Q8_0")
+
+
+def test_what_other_programs_downloaded_is_used(hub: HubServer, tmp_path: Path) -> None:
+    snapshot = tmp_path / "shared" / "models--some--tiny" / "snapshots" / hub.commit
+    snapshot.mkdir(parents=True)
+    (snapshot / NAME).write_bytes(CONTENT)
+    assert fetch_hub("some/tiny:Q8_0") == snapshot / NAME
+    assert fetch_hub("some/tiny:Q8_0", offline=True) == snapshot / NAME
+    assert hub.downloads() == []
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        (
+            {"model.safetensors": b"", "config.json": b""},
+            r"it has safetensors: convert .* named \.\.\.-GGUF$",
+        ),
+        ({"a.onnx": b"", "pytorch_model.bin": b""}, r"it has PyTorch checkpoints and ONNX: convert"),
+        ({"README.md": b"", "mmproj-x.gguf": b""}, r"it has README.md, mmproj-x.gguf$"),
+        ({}, r"it is empty$"),
+    ],
+)
+def test_a_repository_without_a_model_is_told_by_what_it_has(
+    hub: HubServer, files: dict[str, bytes], says: str
+) -> None:
+    hub.files = files
+    with pytest.raises(DownloadError, match=f"holds no .gguf model; {says}"):
+        fetch_hub("some/tiny")

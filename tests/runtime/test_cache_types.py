@@ -1,0 +1,88 @@
+"""Keys and values kept in blocks: a batch is its steps, a backend is the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graphml_models._samples import transformer
+
+import graphml
+from graphml.errors import UsageError
+from graphml.runtime.executor import BLOCK_SIZE, Executor
+from graphml.runtime.open_executor import open_executor
+from graphml.runtime.paged_cache import PagedCache
+from tests.golden import Floats, nmse
+from tests.test_architectures import write_model
+
+TOKENS = np.random.default_rng(5).integers(0, 80, 40)
+# The error of the logits that the type brings, at least and at most; and what of it may hang on the last bit
+# of a key or a value, which decides between two neighbours of a coarse grid.
+COSTS = {"q8_0": (2e-6, 1e-4, 1e-6), "q4_0": (5e-4, 3e-2, 1e-4)}
+BITS = {"q8_0": 8.5, "q4_0": 4.5}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with heads of 32 elements: one block of a quantised cache."""
+    wide = transformer(
+        "llama", "wide", n_head_kv=2, metadata={"attention.head_count": 2, "attention.head_count_kv": 1}
+    )
+    return write_model(tmp_path_factory.mktemp("cache_types") / "wide.gguf", "llama", wide)
+
+
+@pytest.fixture(scope="module", params=COSTS)
+def kept(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def pair(path: Path, kept: str) -> Iterator[tuple[Executor, Executor]]:
+    both = tuple(
+        open_executor(path, name, 2, cache_dtype=kept, n_batch=len(TOKENS)) for name in ("cpu", "reference")
+    )
+    yield both[0], both[1]
+    for executor in both:
+        executor.close()
+
+
+def logits(executor: Executor, piece: int = len(TOKENS)) -> Floats:
+    cache = PagedCache(64, BLOCK_SIZE)
+    state = executor.state(cache)
+    parts = [TOKENS[i : i + piece] for i in range(0, len(TOKENS), piece)]
+    return np.concatenate([executor.step(part, cache, state, True).copy() for part in parts])
+
+
+def test_a_batch_is_its_steps_and_the_reference(pair: tuple[Executor, Executor], kept: str) -> None:
+    cpu, reference = pair
+    together = logits(cpu)
+    *_, limit = COSTS[kept]
+    assert nmse(logits(cpu, 1), together) < limit
+    assert nmse(logits(cpu, 7), together) < limit
+    assert nmse(together, logits(reference)) < limit
+    assert not [node.op.name for node in cpu.compiled(1, 1).program.fallbacks]  # type: ignore[attr-defined]
+
+
+def test_a_type_costs_what_its_grid_does(path: Path, pair: tuple[Executor, Executor], kept: str) -> None:
+    exact = open_executor(path, "reference", cache_dtype="f32", n_batch=len(TOKENS))
+    cost = nmse(logits(pair[0]), logits(exact))
+    exact.close()
+    least, most, _ = COSTS[kept]
+    assert least < cost < most
+
+
+def test_the_state_takes_what_the_type_says(pair: tuple[Executor, Executor], kept: str) -> None:
+    for executor in pair:
+        assert executor.state(PagedCache(64, BLOCK_SIZE)).n_bytes == 64 * 2 * 2 * 32 * BITS[kept] / 8
+
+
+def test_heads_that_are_no_whole_blocks_are_an_error_that_names_the_option(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "narrow.gguf", "llama", transformer("llama", "narrow"))
+    wanted = r"narrow.gguf: kv: q8_0 keeps blocks of 32 .* cache.0.k has heads of 16"
+    with (
+        graphml.load(model, "reference", kv="q8_0") as opened,
+        pytest.raises(UsageError, match=wanted),
+    ):
+        opened.session().eval([1])

@@ -1,0 +1,98 @@
+"""Real vocabularies encode and decode as llama.cpp does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from graphml.text.tokenizer import PRE_TOKENIZERS, Tokenizer, load_tokenizer
+from graphml.text.tokenizer.pre_tokenizers import PreTokenizer
+from tests.text.vocabularies import ALL, DATA, WHOLE, metadata, pairs_vocabulary, recorded
+
+Loader = Callable[[str], Tokenizer]
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_ids_are_those_of_llama_cpps_own_test(name: str, tokenizer: Loader) -> None:
+    texts = (DATA / f"{name}.inp").read_bytes().decode().split("\n__ggml_vocab_test__\n")
+    lines = (DATA / f"{name}.out").read_text().splitlines()
+    assert len(lines) == 46
+    assert texts.pop() == "", "the last text is followed by a separator, too"
+    for text, line in zip(texts, lines, strict=True):
+        assert tokenizer(name).encode(text, add_special=False) == [int(word) for word in line.split()], text
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_random_texts_give_the_recorded_ids(name: str, tokenizer: Loader) -> None:
+    loaded = tokenizer(name)
+    for text, ids, _ in recorded(name)["cases"]:
+        got = {
+            f"{add:d}{parse:d}": loaded.encode(text, add_special=add, parse_special=parse)
+            for add in (False, True)
+            for parse in (False, True)
+        }
+        assert got == ids, text
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_ids_give_the_recorded_texts_at_once_and_as_a_stream(name: str, tokenizer: Loader) -> None:
+    loaded = tokenizer(name)
+    for _, ids, texts in recorded(name)["cases"]:
+        wanted = iter(texts)
+        for flags in ("00", "11"):
+            for skip in (False, True):
+                text = next(wanted)
+                assert loaded.decode(ids[flags], skip_special=skip) == text
+                stream = loaded.stream(skip_special=skip)
+                assert "".join(map(stream.push, ids[flags])) + stream.flush() == text
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_special_ids_are_the_recorded_ones(name: str, tokenizer: Loader) -> None:
+    loaded, facts = tokenizer(name), recorded(name)
+    assert loaded.n_vocab == facts["n_vocab"]
+    assert (loaded.bos, loaded.eos) == tuple(
+        None if facts[role] < 0 else facts[role] for role in ("bos", "eos")
+    )
+    assert sorted(loaded.end_tokens) == facts["ends"]
+    assert [token for token in range(loaded.n_vocab) if loaded.is_special(token)] == facts["hidden"]
+    assert loaded.eot is None or loaded.eot in loaded.end_tokens
+
+
+def test_every_pre_tokenizer_cuts_as_recorded() -> None:
+    record = recorded("pre")
+    assert record["names"].keys() == PRE_TOKENIZERS.keys() - {"whitespace"}
+    assert len(record["rows"]) >= 29, "the texts must tell the pre-tokenizers apart"
+    vocabulary = metadata(pairs_vocabulary())
+    loaded: dict[PreTokenizer, Tokenizer] = {}
+    for name, row in record["names"].items():
+        rules = PRE_TOKENIZERS[name]
+        if rules not in loaded:
+            loaded[rules] = load_tokenizer(vocabulary, pre=name)
+        for text, ids in zip(record["texts"], record["rows"][row], strict=True):
+            assert loaded[rules].encode(text, add_special=False) == ids, (name, text)
+
+
+def test_a_table_of_replacements_normalises(tokenizer: Loader) -> None:
+    loaded = tokenizer("nomic-bert-moe")
+    plain = loaded.encode("first 1/2 Angstrom", add_special=False)
+    assert loaded.encode("ﬁrst  1⁄2\tAngstrom ", add_special=False)[:2] == plain[:2]
+    assert loaded.decode(plain) == "first 1/2 Angstrom"
+
+
+@pytest.mark.parametrize("name", ["gpt-2", "llama-spm", "bert-bge", "gemma-4", "llama-bpe"])
+@pytest.mark.parametrize("letter", [" ", "1", "a", "\n", "<", "字", " '"])
+def test_a_long_run_of_one_character_takes_no_quadratic_time(
+    name: str, letter: str, tokenizer: Loader
+) -> None:
+    loaded = tokenizer(name)
+    short, long = (_seconds(loaded, letter * count) for count in (10_000, 80_000))
+    assert long < 8 * 4 * short + 1.0
+
+
+def _seconds(loaded: Tokenizer, text: str) -> float:
+    start = time.perf_counter()
+    loaded.decode(loaded.encode(text, parse_special=True))
+    return time.perf_counter() - start
