@@ -6,11 +6,13 @@ Knows terminals; nothing of models. rich is imported only where a bar is really 
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import fill
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -123,10 +125,25 @@ def remark(text: str) -> None:
         say(text)
 
 
+def fold(text: str) -> str:
+    """The text with lines that end between words, where stderr is a terminal that is narrower."""
+    try:
+        width = os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):
+        return text
+    lines = text.split("\n")
+    if width < 1 or max(map(len, lines)) <= width:
+        return text
+    return "\n".join(
+        line if len(line) <= width else fill(line, width, break_long_words=False, break_on_hyphens=False)
+        for line in lines
+    )
+
+
 def say(text: str) -> None:
     """Print a line on stderr: dimmed on a terminal, and without the characters that could steer it."""
     if sys.stderr.isatty():
-        text = CONTROL.sub("", text)
+        text = fold(CONTROL.sub("", text))
         text = f"\x1b[2m{text}\x1b[0m" if settings.colours() else text
     print(text, file=sys.stderr)
 
@@ -137,7 +154,7 @@ def print_error(error: Exception) -> None:
     Its text may quote a model: names of tensors, what a chat template raises.
     """
     line = f"graphml: {' '.join(str(error).splitlines())}"
-    print(CONTROL.sub("", line) if sys.stderr.isatty() else line, file=sys.stderr)
+    print(fold(CONTROL.sub("", line)) if sys.stderr.isatty() else line, file=sys.stderr)
 
 
 def write(text: str) -> None:

@@ -31,7 +31,7 @@ def models(json: options.Json = False) -> None:
     print("on this machine")
     _table(
         [
-            [one["name"], one["short_name"] or "", one["type"], size(one["bytes"]), one["place"], one["path"]]
+            [one["name"], _other(one), one["type"], size(one["bytes"]), one["place"], one["path"]]
             for one in here
         ]
         or [["nothing yet"]]
@@ -40,6 +40,11 @@ def models(json: options.Json = False) -> None:
     if left:
         print("\nshort names of others (downloaded when they are first used)")
         _table([[one["name"], size(one["bytes"]), one["licence"], one["from"]] for one in left])
+
+
+def _other(row: dict[str, Any]) -> str:
+    """The short name, where the model is listed under another."""
+    return str(row["short_name"] or "") if row["short_name"] != row["name"] else ""
 
 
 def _row(model: StoredModel) -> dict[str, Any]:

@@ -41,7 +41,8 @@ def rm(
 def _confirmed(chosen: list[StoredModel]) -> bool:
     """Ask, which wants a terminal."""
     if not _on_terminal():
-        raise UsageError(f"rm: wanted --yes, or a terminal to ask on; it would remove {len(chosen)} of them")
+        names = ", ".join(repr(one.name)[1:-1] for one in chosen)
+        raise UsageError(f"rm: wanted --yes, or a terminal to ask on; it would remove {names}")
     for one in chosen:
         print(f"{_line(one)}", file=sys.stderr)
     total = size(sum(one.n_bytes for one in chosen))

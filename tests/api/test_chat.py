@@ -190,6 +190,9 @@ def test_a_message_leaves_room_for_an_answer(model: graphml.Model) -> None:
     enough.add_user("hello")
     enough.respond(PARAMS)
     assert enough.session.stop_reason == "context"
+    enough.add_user("more")
+    with pytest.raises(graphml.ContextFullError, match=f"holds {n_turn + 1}, all of which are used, and an"):
+        enough.respond()
 
 
 def test_another_error_leaves_the_history_as_it_was(

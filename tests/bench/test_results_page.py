@@ -133,3 +133,8 @@ def test_in_a_browser_nothing_overflows_and_nothing_is_fetched(tmp_path: Path) -
                 )
                 assert len(set(grounds)) == 2  # the style was let in by the page's policy
                 assert shown.page.locator("figure .side0").first.bounding_box()["width"] > 100
+        named = [replace(one, model_type="llama 1B Q4_0", driver="Vulkan, Mesa " * 9) for one in rows()[:4]]
+        with opened(chromium, text(named), tmp_path, ready="main") as shown:
+            shown.page.set_viewport_size({"width": 1280, "height": 900})
+            hidden = "one => one.scrollWidth - one.clientWidth"
+            assert shown.page.locator(".rows .wide").evaluate(hidden) <= 0, "a device may take several lines"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import struct
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,3 +91,25 @@ def test_remarks_are_dimmed_where_the_user_and_the_terminal_allow_it(
         monkeypatch.setattr("sys.stderr", stream)
         console.remark("a\x1bb")
         assert stream.getvalue() == text
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_notes_are_broken_between_words_where_the_terminal_is_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    import fcntl
+    import pty
+    import termios
+
+    near, far = pty.openpty()
+    fcntl.ioctl(far, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 20, 0, 0))
+    with os.fdopen(far, "w") as stream, os.fdopen(near, "rb", buffering=0) as shown:
+        monkeypatch.setattr("sys.stderr", stream)
+        monkeypatch.setenv("TERM", "dumb")
+        console.say("prompt 169 tokens, answer 7\n  kept: as it is")
+        stream.flush()
+        assert shown.read(999) == b"prompt 169 tokens,\r\nanswer 7\r\n  kept: as it is\r\n"
+        whole = "a/path/of/more/than/20/letters"
+        assert console.fold(whole) == whole, "what is copied is not broken"
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    assert (
+        console.fold("a note that goes to a file stays a line") == "a note that goes to a file stays a line"
+    )

@@ -108,7 +108,8 @@ def test_rm_asks_on_a_terminal_and_nowhere_else(
     model: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = Path(graphml_command("pull", MODEL).stdout.strip())
-    assert "wanted --yes, or a terminal" in graphml_command("rm", MODEL, code=2).stderr
+    asked = graphml_command("rm", MODEL, code=2).stderr
+    assert "wanted --yes, or a terminal to ask on; it would remove some/tiny:tiny-Q8_0.gguf" in asked
     monkeypatch.setattr("graphml.cli.rm._on_terminal", lambda: True)
     assert "nothing was removed" in graphml_command("rm", MODEL, stdin="n\n", code=1).stderr
     assert path.exists()

@@ -85,7 +85,7 @@ def opened(
     """The page of `html`, read from a file, drawn; the console stayed silent and the network idle."""
     path = folder / "graph.html"
     path.write_text(html, encoding="utf-8")
-    context = chromium.new_context(viewport={"width": 1440, "height": 900}, **options)
+    context = chromium.new_context(**{"viewport": {"width": 1440, "height": 900}, **options})
     try:
         page = Page(context.new_page())
         page.page.on("console", lambda message: page.complaints.append(message.text))

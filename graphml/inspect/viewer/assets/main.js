@@ -85,7 +85,11 @@ class App {
     if (children.length !== stage.childElementCount || children.some((child, at) => stage.children[at] !== child)) stage.replaceChildren(...children);
     this.shown().forEach((pane) => pane.measure());
     for (const pane of this.shown()) { pane.draw(this.passOf(pane)); pane.apply(); }
-    [...byId("passes").children].forEach((tab, at) => choose(tab, "aria-selected", at === state.pass));
+    [...byId("passes").children].forEach((tab, at) => {
+      const was = tab.getAttribute("aria-selected");
+      choose(tab, "aria-selected", at === state.pass);
+      if (at === state.pass && was !== "true") tab.scrollIntoView({ block: "nearest", inline: "nearest" });
+    });
     [...byId("views").children].forEach((button) => choose(button, "aria-checked", button.dataset.view === state.view));
     byId("all").hidden = !this.shown().length || !pass.layerNumbers.length;
     byId("all").textContent = pass.layerNumbers.every((layer) => state.open.has(layer)) ? "Close all layers" : "Open all layers";
