@@ -215,8 +215,9 @@ class Chat:
         n_ctx, n_used = self.session.n_ctx, total - n_message
         used = f"of which {n_used} are used" if n_used < n_ctx else "all of which are used"
         raise ContextFullError(
-            f"the message has {n_message} tokens; the context holds {n_ctx}, {used}, and an answer needs room "
-            "too. Shorten it, begin anew, or give a longer context (--ctx; n_ctx in Python) if the model allows"
+            f"the message has {n_message} tokens; the context holds {n_ctx}, {used}, and an answer needs "
+            "room too. Shorten it, begin anew, or give a longer context (--ctx; n_ctx in Python) if the "
+            "model allows"
         )
 
     def _encode(self, text: str, begins: bool) -> list[int]:
