@@ -40,11 +40,12 @@ def told(run: Observation) -> str:
 def _nothing(found: Bisection) -> str:
     nearest = max(found.readings, key=lambda one: one.here.nmse / one.limit if one.limit else 0.0)
     inherited = sum(one.verdict == "inherited" for one in found.readings)
+    differ = f"{inherited} values differ end to end all the same: allowed errors, as of int8, add up\n"
     return (
         "nothing is wrong by itself\n"
         f"nearest to its limit: {nearest.node.name} ({nearest.step}), NMSE {nearest.here.nmse:.1e} of "
         f"{nearest.limit:.0e}\n"
-        f"{inherited} values differ end to end all the same: allowed errors, as of int8, add up\n"
+        + differ * (inherited > 0)
         + "".join(f"\n{head}:\n" + "".join(f"- {line}\n" for line in lines) for head, lines in (
             ("looked at", found.coverage.looked_at), ("not looked at", found.coverage.not_looked_at)))
     )  # fmt: skip

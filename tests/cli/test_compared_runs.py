@@ -63,6 +63,7 @@ def test_compare_as_json_and_the_worst(tmp_path: Path) -> None:
 def test_bisect_finds_nothing_where_nothing_is_wrong() -> None:
     done = command("bisect", STORIES, "--tokens", 5)
     assert "nothing is wrong by itself" in done.stdout
+    assert "\n0 values differ" not in done.stdout
 
 
 def test_bisect_names_the_node_and_writes_a_repro(tmp_path: Path) -> None:

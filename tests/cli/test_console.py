@@ -106,10 +106,13 @@ def test_notes_are_broken_between_words_where_the_terminal_is_narrow(monkeypatch
         monkeypatch.setenv("TERM", "dumb")
         console.say("prompt 169 tokens, answer 7\n  kept: as it is")
         stream.flush()
-        assert shown.read(999) == b"prompt 169 tokens,\r\nanswer 7\r\n  kept: as it is\r\n"
+        wanted = b"prompt 169 tokens,\r\nanswer 7\r\n  kept: as it is\r\n"
+        found = b""
+        while not found.endswith(b"it is\r\n"):  # a terminal hands over what is there, maybe a part
+            found += shown.read(999)
+        assert found == wanted
         whole = "a/path/of/more/than/20/letters"
         assert console.fold(whole) == whole, "what is copied is not broken"
     monkeypatch.setattr("sys.stderr", io.StringIO())
-    assert (
-        console.fold("a note that goes to a file stays a line") == "a note that goes to a file stays a line"
-    )
+    note = "a note that goes to a file stays a line"
+    assert console.fold(note) == note
