@@ -14,9 +14,9 @@ from graphml.compiler.options import CompileOptions
 from graphml.ir.verify import verify
 from graphml.loading import discovery
 from graphml.loading.architecture import SampleModel
-from graphml.runtime.executor import BLOCK_SIZE, Executor
+from graphml.runtime.executor import Executor
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests import fusion_counts, golden
 from tests.golden import Floats, nmse
 

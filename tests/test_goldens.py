@@ -18,9 +18,9 @@ from graphml.ir.text import parse, write
 from graphml.loading import discovery
 from graphml.passes.fusion import all_ops
 from graphml.passes.plan import plan_memory
-from graphml.runtime.executor import BLOCK_SIZE, Executor
+from graphml.runtime.executor import Executor
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests import fusion_counts, golden, transformers_records
 from tests.golden import Floats, nmse
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from graphml.loading import discovery
-from graphml.runtime.executor import BLOCK_SIZE
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from graphml.runtime.source_text import encode
 from tests import golden
 from tests.golden import Floats, nmse

@@ -97,7 +97,7 @@ class GpuDevice:
 
     def tune(self, graphs: Sequence[Graph], weights: Mapping[str, Array], progress: Progress) -> list[Tuned]:
         """See `graphml.backend.TunableDevice`."""
-        return tune(graphs, weights, self, progress)
+        return tune(graphs, weights, self, self.memory, progress)
 
     def state(self, graph: Graph, dims: Mapping[str, int]) -> GpuState:
         """Zeroed buffers."""

@@ -8,12 +8,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import graphml_quant
 import numpy as np
 
-from graphml.backend import Progress, StepTime, Tuned, no_progress
+from graphml.backend import Device, Progress, StepTime, Tuned, no_progress
 from graphml.errors import BackendError
 from graphml.ir.dtype import F32
 from graphml.ir.graph import Graph
@@ -26,11 +25,9 @@ from graphml.passes.fusions.linear import linear
 from graphml.passes.plan import plan_memory
 from graphml_gpu import tuning
 from graphml_gpu.kernels import formats
+from graphml_gpu.memory import Memory
 from graphml_gpu.program import GpuProgram
 from graphml_gpu.tuning import Parameters, Product, Tuning
-
-if TYPE_CHECKING:
-    from graphml_gpu.device import GpuDevice
 
 _WORTH = 0.97
 _ROUNDS = 7
@@ -65,8 +62,8 @@ def _problems(graphs: Sequence[Graph]) -> list[_Problem]:
 class _Bench:
     """One problem on the device, made with any parameters."""
 
-    def __init__(self, problem: _Problem, weight: Array, device: GpuDevice) -> None:
-        self._device, self._weight, product = device, weight, problem.product
+    def __init__(self, problem: _Problem, weight: Array, device: Device, memory: Memory) -> None:
+        self._device, self._memory, self._weight, product = device, memory, weight, problem.product
         g = Builder()
         node = g.weight("w", problem.weight.dtype, (product.n, product.k))
         x = g.input("x", F32, (Symbol("T", product.columns), product.k))
@@ -87,7 +84,7 @@ class _Bench:
         `BackendError` where the product is wrong.
         """
         plan = plan_memory(self._graph, self._device)
-        chosen, memory = Tuning({self._product: parameters}), self._device.memory
+        chosen, memory = Tuning({self._product: parameters}), self._memory
         try:
             program = GpuProgram(self._graph, plan, {"w": self._weight}, memory, no_progress, chosen)
             program.inputs["x"][...] = self._x
@@ -118,10 +115,8 @@ class _Bench:
         return [statistics.median(one) for one in zip(*rounds, strict=True)]
 
 
-def _search(problem: _Problem, weight: Array, device: GpuDevice) -> tuple[Parameters, float, float]:
+def _search(bench: _Bench, every: Sequence[Parameters]) -> tuple[Parameters, float, float]:
     """The best parameters (none: the usual), seconds with the usual and with these."""
-    bench = _Bench(problem, weight, device)
-    every = tuning.candidates(device.facts, problem.product)
     made = [(parameters, bench.made(parameters, usual=i == 0)) for i, parameters in enumerate(every)]
     candidates = [parameters for parameters, program in made if program is not None]
     programs = [program for _, program in made if program is not None]
@@ -134,18 +129,19 @@ def _search(problem: _Problem, weight: Array, device: GpuDevice) -> tuple[Parame
 
 
 def tune(
-    graphs: Sequence[Graph], weights: Mapping[str, Array], device: GpuDevice, progress: Progress
+    graphs: Sequence[Graph], weights: Mapping[str, Array], device: Device, memory: Memory, progress: Progress
 ) -> list[Tuned]:
-    """See `graphml.backend.TunableDevice`."""
-    problems = _problems(graphs)
+    """See `graphml.backend.TunableDevice`. memory: the device's."""
+    problems, facts = _problems(graphs), memory.driver.facts
     found = []
     for done, problem in enumerate(problems):
         progress("tune", done, len(problems))
         product = problem.product
-        parameters, usual_s, tuned_s = _search(problem, np.asarray(weights[problem.weight.name]), device)
+        bench = _Bench(problem, np.asarray(weights[problem.weight.name]), device, memory)
+        parameters, usual_s, tuned_s = _search(bench, tuning.candidates(facts, product))
         result = {"parameters": dict(parameters), "usual_s": usual_s, "tuned_s": tuned_s}
-        tuning.save(device.facts, {product: result})  # now: who interrupts the rest keeps this
-        kernel = "mat_vec" if tuning.takes_few(device.facts, product.columns) else "mat_mul"
+        tuning.save(facts, {product: result})  # now: who interrupts the rest keeps this
+        kernel = "mat_vec" if tuning.takes_few(facts, product.columns) else "mat_mul"
         shape = f"{product.n} x {product.k}, {product.columns} rows"
         found.append(Tuned(f"{kernel}-{product.format}", shape, dict(parameters), usual_s, tuned_s))
     progress("tune", len(problems), len(problems))

@@ -27,9 +27,10 @@ from graphml.errors import TokenizerError, UsageError
 from graphml.loading import fetch
 from graphml.loading.architecture import EMBEDDING
 from graphml.runtime.evaluation import Floats
-from graphml.runtime.executor import MAX_CELLS, Executor
+from graphml.runtime.executor import Executor
 from graphml.runtime.memory_needed import read_ahead
 from graphml.runtime.open_executor import open_executor
+from graphml.runtime.paged_cache import MAX_CELLS
 from graphml.runtime.slots import make_slots
 from graphml.text.chat_template import ChatTemplate, template_names, template_source, template_text
 from graphml.text.tokenizer import Tokenizer

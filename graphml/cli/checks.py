@@ -13,7 +13,7 @@ from graphml.compiler.options import CompileOptions
 from graphml.errors import TokenizerError, UsageError
 from graphml.loading import discovery
 from graphml.passes.place import parse_rules
-from graphml.runtime.executor import CACHE_DTYPES
+from graphml.runtime.paged_cache import CACHE_DTYPES
 from graphml.weights.requantise import checked
 
 

@@ -19,7 +19,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import integer
 from graphml.ir.shape import fixed
-from graphml.runtime.executor import BLOCK_SIZE, CACHE_DTYPES
+from graphml.runtime.paged_cache import BLOCK_SIZE, CACHE_DTYPES
 
 TILE = 64  # rows and positions of the tiles that kernels have
 SHOWN = 4  # names that a line lists

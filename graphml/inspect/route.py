@@ -13,7 +13,8 @@ import numpy as np
 
 from graphml.ir.op import Array
 from graphml.ir.shape import bound
-from graphml.runtime.executor import BLOCK_SIZE, MAX_CELLS, Executor
+from graphml.runtime.executor import Executor
+from graphml.runtime.paged_cache import BLOCK_SIZE, MAX_CELLS
 
 FEW, FAR, TOGETHER = 6, 3, 70  # tokens of steps; odd and even, and more than tiles of 64 rows have
 TOKENS = 79  # a few, one alone, 71 across two cache blocks and a tile, and one behind them

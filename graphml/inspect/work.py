@@ -15,7 +15,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import integer
 from graphml.ir.ops.attention import causal, first_seen
 from graphml.ir.shape import Shape, Symbol
-from graphml.runtime.executor import BLOCK_SIZE
+from graphml.runtime.paged_cache import BLOCK_SIZE
 
 Dims = Mapping[str, int]
 

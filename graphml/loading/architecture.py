@@ -30,7 +30,7 @@ from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.shape import fixed
 from graphml.ir.source import callers
 from graphml.ir.wanted import Count
-from graphml.loading.pooling import PLAIN, Rank
+from graphml.loading.rank import PLAIN, Rank
 from graphml.weights import Metadata, Tensor
 
 OUTPUTS = ("logits", "embeddings")  # what an architecture may give; the first unless it says otherwise

@@ -20,7 +20,7 @@ from types import ModuleType
 from graphml.backend import Backend
 from graphml.errors import ArchitectureError, BackendError, GraphmlError
 from graphml.loading.architecture import OUTPUTS, Architecture, described
-from graphml.loading.pooling import PLAIN, Rank
+from graphml.loading.rank import PLAIN, Rank
 
 
 def backend_names() -> list[str]:
@@ -124,9 +124,7 @@ def _from_module(name: str, module: ModuleType) -> Architecture:
             f"{module.__file__}: OUTPUT: wanted one of {', '.join(OUTPUTS)}; got {output!r}"
         )
     if not isinstance(rank, Rank):
-        raise ArchitectureError(
-            f"{module.__file__}: RANK: wanted a graphml.loading.pooling.Rank; got {rank!r}"
-        )
+        raise ArchitectureError(f"{module.__file__}: RANK: wanted a graphml.loading.rank.Rank; got {rank!r}")
     return Architecture(
         name, module.Config.read, module.build, getattr(module, "sample", None),
         bool(getattr(module, "CAUSAL", True)), output, rank, getattr(module, "encode", None),

@@ -6,38 +6,21 @@ rows and sequences; nothing of texts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Literal, TypeAlias
 
 from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-
-if TYPE_CHECKING:
-    from graphml.loading.architecture import Keys, Tensors
+from graphml.loading.architecture import Keys, Tensors
+from graphml.loading.rank import Rank
 
 POOLINGS = ("none", "mean", "cls", "last", "rank")
 """By GGUF's number: each token's row; the mean of a text's; its first; its last; scores of two texts."""
-ROWS = {"none": "all", "mean": "all", "cls": "first", "last": "last"}
+Rows: TypeAlias = Literal["all", "first", "last"]
+"""Which rows of each sequence a step returns."""
+ROWS: dict[str, Rows] = {"none": "all", "mean": "all", "cls": "first", "last": "last"}
 """Which rows of a text the hidden layers must give."""
 _UNSPECIFIED = 0xFFFFFFFF
-
-
-@dataclass(frozen=True)
-class Rank:
-    """How an architecture scores a pair of texts: pooled, a dense layer and its activation, a projection.
-
-    pooling: where the file does not say it (`classifier.pooling_type`); "": the row of the first token, or of
-    the last if tokens do not see later ones. last: what is done to the scores.
-    """
-
-    pooling: str = ""
-    activation: Callable[[Builder, Node], Node] = Builder.tanh
-    last: Callable[[Builder, Node], Node] | None = None
-
-
-PLAIN = Rank()
 
 
 def read_pooling(keys: Keys, key: str = "pooling_type") -> str:

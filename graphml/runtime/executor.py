@@ -9,8 +9,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,24 +16,20 @@ import numpy as np
 from graphml.backend import AheadProgram, Backend, Device, Progress, State, no_progress, on_device
 from graphml.compiler.compile import Compiled, compile_graph
 from graphml.compiler.options import DEFAULT, CompileOptions
-from graphml.compiler.top_k_outputs import DRAWN, candidates
-from graphml.errors import ArchitectureError, BackendError, UsageError
+from graphml.compiler.top_k_outputs import DRAWN
+from graphml.errors import BackendError, UsageError
 from graphml.ir.graph import Graph
-from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Array
-from graphml.loading.architecture import Architecture, Keys, Tensors, blamed, check_logits
-from graphml.loading.pooling import ROWS, Rank, pooled, read_pooling
+from graphml.loading.architecture import Architecture
+from graphml.loading.pooling import Rows
 from graphml.loading.unused_tensors import tell_unused
 from graphml.pages import out_of_memory
 from graphml.runtime.begun_step import Begun
-from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.model_graphs import ModelGraphs
+from graphml.runtime.paged_cache import MAX_CELLS, PagedCache
 from graphml.runtime.step_inputs import Settings, fill, graph_arrays
 from graphml.weights import ModelFile
-
-BLOCK_SIZE = 32
-MAX_CELLS = 1 << 20  # of the longest context that programs are compiled for
-CACHE_DTYPES = ("f16", "f32", "bf16", "q8_0", "q4_0")
 
 
 class Executor:
@@ -59,16 +53,12 @@ class Executor:
         progress: Progress = no_progress,
         options: CompileOptions = DEFAULT,
     ) -> None:
-        if cache_dtype not in CACHE_DTYPES:
-            raise UsageError(f"kv: wanted one of {', '.join(CACHE_DTYPES)}; got {cache_dtype!r}")
         if not 1 <= n_batch <= MAX_CELLS:
             raise UsageError(f"n_batch: wanted 1 to {MAX_CELLS} tokens of one step; got {n_batch}")
         self.file, self.architecture, self.config = file, architecture, config
+        self.graphs = ModelGraphs(file, architecture, config, cache_dtype)
         self.backend, self.device = on_device(backend, device), device
         self.n_batch, self.cache_dtype, self.options = n_batch, cache_dtype, options
-        self.unused_tensors: list[str] = []
-        self._recurrent: bool | None = None
-        self._encoder_uses: set[str] = set()
         self._progress = progress
         self._mapped = any(tensor.mapped for tensor in file.tensors.values())
         self._weights = graph_arrays(file)
@@ -86,95 +76,40 @@ class Executor:
         *,
         best: bool = False,
     ) -> Graph:
-        """The graph of one step, as the architecture builds it.
-
-        pooling: see `CompileOptions`; best: with `candidates` beside the logits.
-        """
-        g = Builder(
-            max_tokens, max_outputs, max_sequences, MAX_CELLS, BLOCK_SIZE, self.cache_dtype,
-            self.architecture.causal,
-        )  # fmt: skip
-        if self.encodes and not self._encoder_uses:
-            self.build_encoder(1)
-        with self._open(), blamed(self.file.path, self._built_by):
-            weights = Tensors(g, self.file.tensors, used=set(self._encoder_uses))
-            built = self.architecture.build(g, self.config, weights)
-            graph = g.finish(**self._outputs(g, weights, built, pooling, best))
-        self.unused_tensors = weights.unused()
-        self._recurrent = any(node.op.recurrent for node in graph.nodes)
-        return graph
+        """The graph of one step; see `ModelGraphs.build`."""
+        with self._open():
+            return self.graphs.build(max_tokens, max_outputs, max_sequences, pooling, best=best)
 
     def build_encoder(self, max_tokens: int, max_sequences: int = 1) -> Graph:
-        """The graph that reads source texts, of a model that `encodes`: gives their hidden rows [T, D]."""
-        assert self.architecture.encode is not None
-        g = Builder(
-            max_tokens, max_tokens, max_sequences, MAX_CELLS, BLOCK_SIZE, self.cache_dtype,
-            causal=False, caches="encoder",
-        )  # fmt: skip
-        with self._open(), blamed(self.file.path, self._built_by):
-            weights = Tensors(g, self.file.tensors)
-            graph = g.finish(embeddings=self.architecture.encode(g, self.config, weights))
-        self._encoder_uses = set(self.file.tensors) - set(weights.unused())
-        return graph
+        """The graph that reads source texts; see `ModelGraphs.build_encoder`."""
+        with self._open():
+            return self.graphs.build_encoder(max_tokens, max_sequences)
 
     @property
     def encodes(self) -> bool:
         """Whether the model has an encoder, which reads a source text before the decoder's first step."""
-        return self.architecture.encode is not None
+        return self.graphs.encodes
 
     @property
     def recurrent(self) -> bool:
         """Whether sequences have a state that every token changes: it cannot be cut back."""
-        if self._recurrent is None:
+        if self.graphs.recurrent is None:
             self.build(1, 1)
-        return bool(self._recurrent)
+        return bool(self.graphs.recurrent)
 
     @property
-    def _built_by(self) -> str:
-        return f"architecture {self.architecture.name!r}"
-
-    def _outputs(self, g: Builder, weights: Tensors, built: Any, pooling: str, best: bool) -> dict[str, Node]:
-        """What the graph gives: logits, or embeddings of an encoder and where pooling is asked for."""
-        of = self.architecture.output
-        if not isinstance(built, Node):
-            raise ArchitectureError(f"{self._built_by}: build gave {built!r}; wanted the node of the {of}")
-        if of == "logits":
-            check_logits(built, self.file.tensors)
-        if of == "logits" and not pooling:
-            return {of: built} | (candidates(g, built) if best else {})
-        hidden = built if of == "embeddings" else g.hidden
-        if hidden is None:
-            raise ArchitectureError(
-                f"{self._built_by}: wanted logits made by weights.logits(x), to embed by x"
-            )
-        eps = self._keys.number("attention.layer_norm_epsilon", 1e-5)
-        return {"embeddings": pooled(g, weights, hidden, pooling or self.pooling, self._rank, eps)}
+    def unused_tensors(self) -> list[str]:
+        """Tensors of the file that the graph built last does not use."""
+        return self.graphs.unused_tensors
 
     @property
-    def _keys(self) -> Keys:
-        return Keys(self.file.metadata, self.file.metadata.text("general.architecture"))
-
-    @cached_property
     def pooling(self) -> str:
         """The file's kind of pooling (`graphml.loading.pooling.POOLINGS`); "none" where it says nothing."""
-        return read_pooling(self._keys) or "none"
+        return self.graphs.pooling
 
-    @cached_property
-    def _rank(self) -> Rank:
-        """How pairs are scored, with the pooling that the file says, if any."""
-        rank, first = self.architecture.rank, "last" if self.architecture.causal else "cls"
-        return replace(
-            rank, pooling=read_pooling(self._keys, "classifier.pooling_type") or rank.pooling or first
-        )
-
-    def _rows(self, all_logits: bool, options: CompileOptions | None) -> str:
-        """Which rows of each sequence a step gives: `all`, `first` or `last`."""
-        pooling = (self.options if options is None else options).pooling
-        if self.architecture.output == "embeddings":
-            pooling = pooling or self.pooling
-        if all_logits or not pooling:
-            return "all" if all_logits else "last"
-        return ROWS[self._rank.pooling if pooling == "rank" else pooling]
+    def _rows(self, all_logits: bool, options: CompileOptions | None) -> Rows:
+        """Which rows of each sequence a step gives."""
+        return self.graphs.rows(all_logits, (self.options if options is None else options).pooling)
 
     @property
     def gives_best(self) -> bool:
@@ -210,7 +145,7 @@ class Executor:
                 else:
                     graph = self.build(max_tokens, max_outputs, max_sequences, chosen.pooling, best=best)
                 taken = time.perf_counter() - start
-                tell_unused(self.file.path, self._built_by, self.unused_tensors)
+                tell_unused(self.file.path, self.graphs.built_by, self.unused_tensors)
                 try:
                     self._programs[key] = compile_graph(
                         graph, self.backend, self.device, self._weights, self._progress, chosen, taken

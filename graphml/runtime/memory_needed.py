@@ -15,8 +15,8 @@ from graphml.backend import Progress
 from graphml.compiler.compile import prepare
 from graphml.ir.graph import Graph
 from graphml.ir.shape import resolve
-from graphml.runtime.executor import BLOCK_SIZE, Executor
-from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.executor import Executor
+from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from graphml.weights import ModelFile
 
 _READ_AHEAD_BYTES, _PAGE_BYTES = 16 << 20, 4096

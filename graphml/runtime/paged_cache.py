@@ -13,6 +13,10 @@ import numpy as np
 from graphml.errors import ContextFullError, UsageError
 from graphml.ir.op import Array
 
+BLOCK_SIZE = 32  # cells
+MAX_CELLS = 1 << 20  # of the longest context that programs are compiled for
+CACHE_DTYPES = ("f16", "f32", "bf16", "q8_0", "q4_0")
+
 
 class PagedCache:
     """Blocks of `block_size` cells, given to sequences as they grow and taken back as they shrink.

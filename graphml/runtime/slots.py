@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from graphml.backend import State
 from graphml.compiler.options import CompileOptions
 from graphml.pages import out_of_memory
-from graphml.runtime.executor import BLOCK_SIZE, Executor
+from graphml.runtime.executor import Executor
 from graphml.runtime.memory_needed import state_bytes
-from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 
 
 @dataclass

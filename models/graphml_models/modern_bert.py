@@ -11,7 +11,7 @@ from typing import Self
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
-from graphml.loading.pooling import Rank
+from graphml.loading.rank import Rank
 from graphml_models import _config, _layer_norm
 from graphml_models._attention import project, rotate
 from graphml_models._ffn import halved_ffn

@@ -13,9 +13,9 @@ from graphml_cpu import timing
 
 from graphml.backend import StepTime, TimedProgram
 from graphml.loading import discovery
-from graphml.runtime.executor import BLOCK_SIZE, Executor
+from graphml.runtime.executor import Executor
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests.test_architectures import MODELS, write_model
 
 BACKENDS = [name for name in discovery.backend_names() if discovery.backend(name).unavailable() is None]

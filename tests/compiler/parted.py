@@ -13,9 +13,9 @@ import numpy as np
 from graphml.compiler.options import CompileOptions
 from graphml.ir.graph import Graph
 from graphml.passes.place import layer_of
-from graphml.runtime.executor import BLOCK_SIZE, Executor
+from graphml.runtime.executor import Executor
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests import golden
 from tests.golden import Floats
 

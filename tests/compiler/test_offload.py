@@ -12,9 +12,9 @@ from graphml.backend import Device
 from graphml.compiler.offload import layer_rules, layers_that_fit, with_host
 from graphml.errors import UsageError
 from graphml.loading import discovery
-from graphml.runtime.executor import BLOCK_SIZE, Executor
+from graphml.runtime.executor import Executor
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 TOKENS = np.array([1, 403, 407, 261])

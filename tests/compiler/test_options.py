@@ -16,9 +16,9 @@ from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
 from graphml.loading import discovery
 from graphml.passes.fusion import fusions
-from graphml.runtime.executor import BLOCK_SIZE, Executor
+from graphml.runtime.executor import Executor
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests.runtime.test_executor import sample, write
 
 BACKENDS = [name for name in discovery.backend_names() if discovery.backend(name).unavailable() is None]

@@ -19,8 +19,7 @@ from graphml.ir.verify import verify
 from graphml.loading import discovery
 from graphml.passes.cut import constants
 from graphml.passes.place import layer_of
-from graphml.runtime.executor import BLOCK_SIZE
-from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests import golden
 from tests.compiler.parted import (
     BOTH,

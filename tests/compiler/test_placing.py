@@ -12,9 +12,9 @@ import pytest
 from graphml.backend import Backend, State
 from graphml.errors import BackendError, UsageError
 from graphml.loading import discovery
-from graphml.runtime.executor import BLOCK_SIZE, Executor
+from graphml.runtime.executor import Executor
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests import golden
 from tests.compiler.parted import (
     BOTH,

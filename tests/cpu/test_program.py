@@ -27,8 +27,9 @@ from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.passes.plan import plan_memory
-from graphml.runtime.executor import BLOCK_SIZE, Executor
+from graphml.runtime.executor import Executor
 from graphml.runtime.open_executor import open_executor
+from graphml.runtime.paged_cache import BLOCK_SIZE
 from graphml.runtime.step_inputs import as_graph_array
 from tests import golden
 from tests.golden import Floats, nmse

@@ -14,9 +14,9 @@ from graphml_gpu.device import GpuDevice
 from graphml_gpu.driver import Bound, Facts, Groups
 from graphml_gpu.plain_driver import FACTS, PlainDriver
 
-from graphml.runtime.executor import BLOCK_SIZE, Executor
+from graphml.runtime.executor import Executor
 from graphml.runtime.open_executor import read_architecture
-from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from graphml.weights import open_model
 from tests import golden
 

@@ -13,9 +13,9 @@ from graphml_gpu.program import GpuProgram
 
 import graphml
 from graphml.loading import discovery
-from graphml.runtime.executor import BLOCK_SIZE, Executor
+from graphml.runtime.executor import Executor
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests.golden import nmse
 from tests.test_architectures import MODELS, N_BATCH, Sequence, write_model
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from graphml.authoring.draft.known_architecture import stored
 from graphml.errors import GraphmlError
 from graphml.loading import discovery
 from graphml.loading.architecture import Keys, SampleModel
-from graphml.runtime.executor import Executor
+from graphml.runtime.model_graphs import ModelGraphs
 from graphml.runtime.open_executor import open_executor, read_architecture
 from graphml.weights import Metadata, ModelFile, Tensor
 from tests.test_architectures import write_model
@@ -61,12 +60,9 @@ def build(name: str, metadata: Mapping[str, Any], tensors: Mapping[str, tuple[in
     empty = np.zeros(0, np.uint8)
     held = {tensor: Tensor(tensor, "f32", shape, empty) for tensor, shape in tensors.items()}
     file = ModelFile(Path("m.gguf"), Metadata(Path("m.gguf"), keys), held, [])
-    executor = object.__new__(Executor)  # without arrays of weights, which building needs not
-    executor.file, (executor.architecture, executor.config) = file, read_architecture(file)
-    executor.cache_dtype, executor._encoder_uses = "f32", set()
-    executor.lock, executor.closed = threading.RLock(), False
-    Executor.build(executor, 1, 1)
-    return executor.unused_tensors
+    graphs = ModelGraphs(file, *read_architecture(file), "f32")
+    graphs.build(1, 1)
+    return graphs.unused_tensors
 
 
 def first(name: str) -> SampleModel:

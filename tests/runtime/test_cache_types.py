@@ -11,9 +11,9 @@ from graphml_models._samples import transformer
 
 import graphml
 from graphml.errors import UsageError
-from graphml.runtime.executor import BLOCK_SIZE, Executor
+from graphml.runtime.executor import Executor
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests.golden import Floats, nmse
 from tests.test_architectures import write_model
 

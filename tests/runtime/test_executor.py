@@ -14,10 +14,10 @@ from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageE
 from graphml.loading import discovery
 from graphml.loading.architecture import SampleModel
 from graphml.loading.unused_tensors import tell_unused
-from graphml.runtime.executor import BLOCK_SIZE, Executor
+from graphml.runtime.executor import Executor
 from graphml.runtime.memory_needed import arena_bytes
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests.golden import weights, write_gguf
 
 PASSES = ["build", "fuse", "quantize_activations", "fuse_quantized", "fuse_last"]

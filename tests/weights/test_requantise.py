@@ -11,9 +11,8 @@ from graphml_models._samples import transformer
 
 import graphml
 from graphml.errors import UsageError, WeightsError
-from graphml.runtime.executor import BLOCK_SIZE
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from graphml.weights import open_model, requantise
 from graphml.weights.requantise import QUANTS, choose, memory_of, represented
 from graphml.weights.tensor import Tensor

@@ -21,8 +21,8 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.shape import resolve
 from graphml.loading.architecture import EMBEDDING
-from graphml.runtime.executor import BLOCK_SIZE, Executor
-from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.executor import Executor
+from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 
 KEPT_BYTES = 4 << 30  # of values that later runs may need again
 

@@ -24,7 +24,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.shortcuts import CompleteStyle
 
 from graphml.cli.conversation.input_history import InputHistory
-from graphml.cli.conversation.line_input import FURTHER, PROMPT
+from graphml.cli.conversation.prompt_texts import FURTHER, PROMPT
 
 PASTES_ARE_MARKED, PASTES_ARE_PLAIN = "\x1b[?2004h", "\x1b[?2004l"
 

@@ -16,8 +16,8 @@ from typing import TextIO
 from graphml import settings
 from graphml.cli.console import say
 from graphml.cli.conversation.input_history import InputHistory
+from graphml.cli.conversation.prompt_texts import FURTHER, PROMPT
 
-PROMPT, FURTHER = "> ", "  "
 HOW_TO_END = "Ctrl-C once more, Ctrl-D or /exit ends the conversation"
 HISTORY_FILE = "chat_history.jsonl"
 _NO_TEXT = re.compile("[\ud800-\udfff]")  # how Python reads bytes that are not UTF-8

@@ -1,0 +1,3 @@
+"""What is before an input at a terminal, and before each further line of it."""
+
+PROMPT, FURTHER = "> ", "  "

@@ -1,0 +1,25 @@
+"""How an architecture scores a pair of texts. A value alone: `graphml.loading.pooling` makes nodes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+
+
+@dataclass(frozen=True)
+class Rank:
+    """How an architecture scores a pair of texts: pooled, a dense layer and its activation, a projection.
+
+    pooling: where the file does not say it (`classifier.pooling_type`); "": the row of the first token, or of
+    the last if tokens do not see later ones. last: what is done to the scores.
+    """
+
+    pooling: str = ""
+    activation: Callable[[Builder, Node], Node] = Builder.tanh
+    last: Callable[[Builder, Node], Node] | None = None
+
+
+PLAIN = Rank()

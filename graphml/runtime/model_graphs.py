@@ -1,0 +1,129 @@
+"""The graphs of an open model: what its architecture builds for a step, with the outputs that are asked for.
+
+Knows the file, the architecture and its configuration; nothing of devices, programs or ids.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from graphml.compiler.top_k_outputs import candidates
+from graphml.errors import ArchitectureError, UsageError
+from graphml.ir.graph import Graph
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml.loading.architecture import Architecture, Keys, Tensors, blamed, check_logits
+from graphml.loading.pooling import ROWS, Rows, pooled, read_pooling
+from graphml.loading.rank import Rank
+from graphml.runtime.paged_cache import BLOCK_SIZE, CACHE_DTYPES, MAX_CELLS
+from graphml.weights import ModelFile
+
+
+class ModelGraphs:
+    """Builds the graphs of one model. cache_dtype: how keys and values are kept, one of `CACHE_DTYPES`.
+
+    unused_tensors: those of the file that the graph built last does not use; recurrent: whether it has a
+    state that every token changes, None before a graph was built.
+    """
+
+    def __init__(self, file: ModelFile, architecture: Architecture, config: Any, cache_dtype: str) -> None:
+        if cache_dtype not in CACHE_DTYPES:
+            raise UsageError(f"kv: wanted one of {', '.join(CACHE_DTYPES)}; got {cache_dtype!r}")
+        self.file, self.architecture, self.config, self.cache_dtype = file, architecture, config, cache_dtype
+        self.unused_tensors: list[str] = []
+        self.recurrent: bool | None = None
+        self._encoder_uses: set[str] = set()
+
+    def build(
+        self,
+        max_tokens: int,
+        max_outputs: int,
+        max_sequences: int = 1,
+        pooling: str = "",
+        *,
+        best: bool = False,
+    ) -> Graph:
+        """The graph of one step, as the architecture builds it.
+
+        pooling: see `CompileOptions`; best: with `candidates` beside the logits.
+        """
+        g = Builder(
+            max_tokens, max_outputs, max_sequences, MAX_CELLS, BLOCK_SIZE, self.cache_dtype,
+            self.architecture.causal,
+        )  # fmt: skip
+        if self.encodes and not self._encoder_uses:
+            self.build_encoder(1)
+        with blamed(self.file.path, self.built_by):
+            weights = Tensors(g, self.file.tensors, used=set(self._encoder_uses))
+            built = self.architecture.build(g, self.config, weights)
+            graph = g.finish(**self._outputs(g, weights, built, pooling, best))
+        self.unused_tensors = weights.unused()
+        self.recurrent = any(node.op.recurrent for node in graph.nodes)
+        return graph
+
+    def build_encoder(self, max_tokens: int, max_sequences: int = 1) -> Graph:
+        """The graph that reads source texts, of a model that `encodes`: gives their hidden rows [T, D]."""
+        assert self.architecture.encode is not None
+        g = Builder(
+            max_tokens, max_tokens, max_sequences, MAX_CELLS, BLOCK_SIZE, self.cache_dtype,
+            causal=False, caches="encoder",
+        )  # fmt: skip
+        with blamed(self.file.path, self.built_by):
+            weights = Tensors(g, self.file.tensors)
+            graph = g.finish(embeddings=self.architecture.encode(g, self.config, weights))
+        self._encoder_uses = set(self.file.tensors) - set(weights.unused())
+        return graph
+
+    @property
+    def encodes(self) -> bool:
+        """Whether the model has an encoder, which reads a source text before the decoder's first step."""
+        return self.architecture.encode is not None
+
+    @property
+    def built_by(self) -> str:
+        """Who builds the graphs, as errors and warnings name it."""
+        return f"architecture {self.architecture.name!r}"
+
+    def _outputs(self, g: Builder, weights: Tensors, built: Any, pooling: str, best: bool) -> dict[str, Node]:
+        """What the graph gives: logits, or embeddings of an encoder and where pooling is asked for."""
+        of = self.architecture.output
+        if not isinstance(built, Node):
+            raise ArchitectureError(f"{self.built_by}: build gave {built!r}; wanted the node of the {of}")
+        if of == "logits":
+            check_logits(built, self.file.tensors)
+        if of == "logits" and not pooling:
+            return {of: built} | (candidates(g, built) if best else {})
+        hidden = built if of == "embeddings" else g.hidden
+        if hidden is None:
+            raise ArchitectureError(
+                f"{self.built_by}: wanted logits made by weights.logits(x), to embed by x"
+            )
+        eps = self._keys.number("attention.layer_norm_epsilon", 1e-5)
+        return {"embeddings": pooled(g, weights, hidden, pooling or self.pooling, self._rank, eps)}
+
+    @property
+    def _keys(self) -> Keys:
+        return Keys(self.file.metadata, self.file.metadata.text("general.architecture"))
+
+    @cached_property
+    def pooling(self) -> str:
+        """The file's kind of pooling (`graphml.loading.pooling.POOLINGS`); "none" where it says nothing."""
+        return read_pooling(self._keys) or "none"
+
+    @cached_property
+    def _rank(self) -> Rank:
+        """How pairs are scored, with the pooling that the file says, if any."""
+        rank, first = self.architecture.rank, "last" if self.architecture.causal else "cls"
+        return replace(
+            rank, pooling=read_pooling(self._keys, "classifier.pooling_type") or rank.pooling or first
+        )
+
+    def rows(self, all_logits: bool, pooling: str) -> Rows:
+        """Which rows a step returns that is asked for all logits, or pools so ("": it does not)."""
+        if self.architecture.output == "embeddings":
+            pooling = pooling or self.pooling
+        if all_logits or not pooling:
+            return "all" if all_logits else "last"
+        return ROWS[self._rank.pooling if pooling == "rank" else pooling]
