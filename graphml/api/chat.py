@@ -65,6 +65,7 @@ class Chat:
         self._messages: list[Message] = []
         self._system = text_of("system", system)
         self._seen = _Seen()
+        self._rendered: tuple[list[Message], ChatTemplate, str] | None = None  # of these, by this
         self.reset()
 
     @property
@@ -179,11 +180,15 @@ class Chat:
             self._seen = _Seen(text, ids, (*self._seen.places, (len(text), len(ids))))
 
     def _render(self) -> str:
-        messages = [
-            {**one, "content": self._fenced(one["content"])} if one["role"] in FENCED_ROLES else one
-            for one in self._messages
-        ]
-        return self.template.render(messages, add_generation_prompt=True, **self._variables)
+        """The conversation as the template writes it, fenced; rendered once as long as it stays the same."""
+        if self._rendered is None or self._rendered[:2] != (self._messages, self.template):
+            messages = [
+                {**one, "content": self._fenced(one["content"])} if one["role"] in FENCED_ROLES else one
+                for one in self._messages
+            ]
+            text = self.template.render(messages, add_generation_prompt=True, **self._variables)
+            self._rendered = self.history, self.template, text
+        return self._rendered[2]
 
     def _place(self, whole: str) -> tuple[int, int]:
         """The last place, (characters, tokens), up to which the session holds the ids of this text."""
@@ -239,8 +244,7 @@ class Chat:
     def _fenced(self, content: str) -> str:
         """The text with fences around whatever in it would be read as a control token."""
         content = _FENCES.sub("\ufffd", content)
-        ids = self._tokenizer.encode(content, add_special=False, parse_special=True)
-        spelled = {self._tokenizer.piece(one) for one in set(ids) if self._tokenizer.is_special(one)} - {""}
+        spelled = self._tokenizer.spelled_controls(content)
         if not spelled:
             return content
         longest_first = sorted(spelled, key=lambda text: (-len(text), text))

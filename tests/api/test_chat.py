@@ -11,6 +11,8 @@ import pytest
 
 import graphml
 from graphml import SamplingParams
+from graphml.text.chat_template import ChatTemplate
+from graphml.text.tokenizer import Tokenizer
 from tests import tiny_model
 
 # Drops what the assistant said before, as templates of reasoning models do.
@@ -98,6 +100,32 @@ def test_tokens_that_are_held_already_are_not_evaluated_again(model: graphml.Mod
     chat.respond(PARAMS)
     assert chat.session.stats.n_prompt < len(model.encode(turn, False, True)) / 2
     assert model.decode(chat.session.tokens).startswith(turn)
+
+
+def test_a_turn_is_rendered_once_and_its_text_encoded_once(
+    model: graphml.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered, encoded = [], []
+    render, encode = ChatTemplate.render, Tokenizer.encode
+
+    def counted(self: ChatTemplate, *messages: Any, **variables: Any) -> str:
+        rendered.append(render(self, *messages, **variables))
+        return rendered[-1]
+
+    def seen(self: Tokenizer, text: str, *how: Any, **more: Any) -> list[int]:
+        encoded.append(text)
+        return encode(self, text, *how, **more)
+
+    monkeypatch.setattr(ChatTemplate, "render", counted)
+    monkeypatch.setattr(Tokenizer, "encode", seen)
+    chat = model.chat(max_new=3)
+    for n, text in enumerate(("hello", "world"), 1):
+        chat.add_user(text)
+        shown = chat.render_turn()
+        assert text in shown
+        chat.respond()
+        assert len(rendered) == n
+        assert sum(text in one for one in encoded) == 1
 
 
 def test_users_and_answers_cannot_spell_control_tokens(model: graphml.Model) -> None:

@@ -108,6 +108,11 @@ class Tokenizer:
         """Whether it is a control or unknown token, which `skip_special` leaves out."""
         return self._pieces.is_hidden(token_id(token))
 
+    def spelled_controls(self, text: str) -> set[str]:
+        """The control and unknown tokens that a text spells, as texts; nothing is encoded."""
+        found = self._all_special.split(_well_formed(text_of("text", text)))
+        return {self.piece(one) for one in found if isinstance(one, int) and self.is_special(one)} - {""}
+
     @cached_property
     def _all_special(self) -> SpecialTokens:
         return special_tokens(self._vocabulary, hidden=True)
