@@ -24,9 +24,10 @@ BEFORE = list(range(10, 22))  # two batches
 NEW = [40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50]
 ROOT = Path(graphml.__file__).parent
 PARTS = (
-    "generate/session.py", "generate/committed.py", "generate/evaluation.py", "generate/ahead.py",
-    "generate/batch.py", "generate/follows.py", "generate/source.py", "generate/probe.py",
-    "engine/executor.py", "engine/cache.py", "engine/slots.py", "engine/feeding.py", "engine/encoding.py",
+    "api/session.py", "runtime/committed.py", "runtime/evaluation.py", "runtime/run_ahead.py",
+    "api/batch.py", "sampling/next_token.py", "api/read_source.py", "api/capture.py",
+    "runtime/executor.py", "runtime/paged_cache.py", "runtime/slots.py", "runtime/step_inputs.py",
+    "runtime/source_text.py",
 )  # fmt: skip
 TRACED = (remembering.__file__, *(str(ROOT / part) for part in PARTS))
 EVERY_BYTE_CODE = ("committed.py", "cache.py")
@@ -300,3 +301,7 @@ def alarms_interrupt() -> Iterator[None]:
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     yield
     signal.signal(signal.SIGALRM, before)
+
+
+def test_every_file_that_is_traced_is_there() -> None:
+    assert all(Path(one).is_file() for one in TRACED)

@@ -1,18 +1,16 @@
-"""The vocabularies of tests/data/tokenizers, loaded once; a tiny model on the reference backend."""
+"""The vocabularies of tests/data/tokenizers, loaded once."""
 
 from __future__ import annotations
 
 import lzma
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-import graphml
 from graphml.text.tokenizer import Tokenizer, load_tokenizer
 from graphml.weights import Metadata, open_model
-from tests import tiny_model
 from tests.text.vocabularies import DATA
 
 Loader = Callable[[str], Tokenizer]
@@ -34,15 +32,3 @@ def vocabulary_metadata(tmp_path_factory: pytest.TempPathFactory) -> Callable[[s
 @pytest.fixture(scope="session")
 def tokenizer(vocabulary_metadata: Callable[[str], Metadata]) -> Loader:
     return cache(lambda name: load_tokenizer(vocabulary_metadata(name)))
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[graphml.Model]:
-    path = tiny_model.write(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
-    with graphml.load(path, backend="reference", n_batch=8, kv="f32") as opened:
-        yield opened
-
-
-@pytest.fixture
-def ids(model: graphml.Model) -> list[int]:
-    return model.encode("hello world, hello")
