@@ -19,7 +19,7 @@ from graphml.errors import UsageError
 from graphml.runtime.evaluation import Floats, evaluate, evaluate_best
 from graphml.runtime.executor import Executor
 from graphml.sampling import Best, SamplingParams
-from graphml.sampling.next_token import Follows
+from graphml.sampling.next_logits import Follows
 
 T = TypeVar("T")
 

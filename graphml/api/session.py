@@ -25,7 +25,7 @@ from graphml.runtime.executor import Executor
 from graphml.runtime.run_ahead import Ahead, steps_ahead
 from graphml.runtime.slots import Slot, make_slots
 from graphml.sampling import Foreseen, SamplingParams, checked_params, flaw_of, may_decide
-from graphml.sampling.next_token import Follows
+from graphml.sampling.next_logits import Follows
 from graphml.text.tokenizer import Tokenizer
 
 _NO_LOGITS: Floats = np.empty(0, np.float32)

@@ -22,7 +22,7 @@ import numpy as np
 from graphml.errors import ContextFullError, UsageError
 from graphml.ir.op import Array
 from graphml.runtime.slots import Slot
-from graphml.sampling.next_token import Follows
+from graphml.sampling.next_logits import Follows
 
 Captured: TypeAlias = dict[str, Array]
 

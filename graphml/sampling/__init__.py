@@ -3,7 +3,11 @@
 Knows nothing of models, tokenizers or text.
 """
 
-from graphml.sampling.best import (
+from graphml.sampling.candidates import Candidates
+from graphml.sampling.params import SamplingParams, checked_params
+from graphml.sampling.random_numbers import Foreseen
+from graphml.sampling.sampler import Sampler, flaw_of, make_sampler, sampler_of
+from graphml.sampling.top_k_sampling import (
     Best,
     Drawn,
     Settings,
@@ -12,10 +16,6 @@ from graphml.sampling.best import (
     draws_row,
     may_decide,
 )
-from graphml.sampling.candidates import Candidates
-from graphml.sampling.chain import Sampler, flaw_of, make_sampler, sampler_of
-from graphml.sampling.params import SamplingParams, checked_params
-from graphml.sampling.random_numbers import Foreseen
 
 __all__ = [
     "Best",

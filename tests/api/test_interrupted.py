@@ -25,7 +25,7 @@ NEW = [40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50]
 ROOT = Path(graphml.__file__).parent
 PARTS = (
     "api/session.py", "runtime/committed.py", "runtime/evaluation.py", "runtime/run_ahead.py",
-    "api/batch.py", "sampling/next_token.py", "api/read_source.py", "api/capture.py",
+    "api/batch.py", "sampling/next_logits.py", "api/read_source.py", "api/capture.py",
     "runtime/executor.py", "runtime/paged_cache.py", "runtime/slots.py", "runtime/step_inputs.py",
     "runtime/source_text.py",
 )  # fmt: skip

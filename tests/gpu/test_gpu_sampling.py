@@ -14,7 +14,7 @@ from graphml_gpu import outputs
 import graphml
 from graphml.loading import discovery
 from graphml.runtime import run_ahead as ahead
-from graphml.sampling import SamplingParams, best, draw_settings
+from graphml.sampling import SamplingParams, draw_settings, top_k_sampling
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 DEVICES = [name for name in ("opencl", "wgpu") if discovery.backend(name).unavailable() is None]
@@ -114,7 +114,7 @@ def test_edges_between_tokens_of_a_row_have_the_row_read(
     margin: float, model: graphml.Model, plain: graphml.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Now and then, and always: rows come along then, and steps run ahead all the same."""
-    monkeypatch.setattr(best, "_ROW_MARGIN", margin)
+    monkeypatch.setattr(top_k_sampling, "_ROW_MARGIN", margin)
     read, begun = rows_read(model, monkeypatch), steps_ahead(model, monkeypatch)
     before = model.executor.n_steps
     assert generated(model, OF_ROW[2], 40) == generated(plain, OF_ROW[2], 40)

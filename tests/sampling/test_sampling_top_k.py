@@ -19,8 +19,8 @@ from graphml.sampling import (
     make_sampler,
     may_decide,
 )
-from graphml.sampling.best import drawn_of_row
 from graphml.sampling.candidates import Floats, leading
+from graphml.sampling.top_k_sampling import drawn_of_row
 
 SIZE, N_BEST = 1500, 64
 ALWAYS = [

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from graphml.errors import UsageError
 from graphml.sampling import filters
-from graphml.sampling.best import Best, drawn_of_row, first_choice
 from graphml.sampling.candidates import Candidates, Floats, Ids, all_candidates
 from graphml.sampling.params import SamplingParams
 from graphml.sampling.random_numbers import Foreseen, Numbers
+from graphml.sampling.top_k_sampling import Best, drawn_of_row, first_choice
 
 Step: TypeAlias = Callable[[Candidates, Sequence[int]], Candidates]
 Filter: TypeAlias = Callable[[Candidates], Candidates]
