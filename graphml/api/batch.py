@@ -16,10 +16,9 @@ from graphml.api.session import Session
 from graphml.api.tokens import Ids, Token, checked_ids
 from graphml.argument_checks import items_of
 from graphml.errors import UsageError
-from graphml.runtime.evaluation import Floats, evaluate, evaluate_best
+from graphml.runtime.evaluation import Floats, evaluate, evaluate_top_k
 from graphml.runtime.executor import Executor
-from graphml.sampling import Best, SamplingParams
-from graphml.sampling.next_logits import Follows
+from graphml.sampling import NextLogits, SamplingParams, TopK
 
 T = TypeVar("T")
 
@@ -54,9 +53,9 @@ class Batch:
         return np.concatenate(self._evaluate(self.sessions, checked))
 
     def _evaluate(
-        self, sessions: Sequence[Session], ids: Sequence[list[int]], best: bool = False
+        self, sessions: Sequence[Session], ids: Sequence[list[int]], top_k: bool = False
     ) -> list[Floats]:
-        """What was evaluated, a row for each session; of the best nothing is given."""
+        """What was evaluated, a row for each session; nothing where only the `top_k` of each is read."""
         begun = [session.evaluation(one) for session, one in zip(sessions, ids, strict=True)]
         work = [(one.slot, one.waiting) for one in begun]
         n_tokens, n_sequences = sum(len(waiting) for _, waiting in work), len(self)
@@ -66,15 +65,15 @@ class Batch:
         with ExitStack() as meters:
             for session in sessions:
                 meters.enter_context(session.meter.token())
-            follows: Sequence[Floats | Best]
-            if best:
-                follows = evaluate_best(*common, [(session.chooses, session.numbers) for session in sessions])
+            last: Sequence[Floats | TopK]
+            if top_k:
+                last = evaluate_top_k(*common, [(session.chooses, session.numbers) for session in sessions])
             else:
                 rows = evaluate(*common)
-                follows = [row[-1] for row in rows]
-        known = [Follows(one) for one in follows]
-        for session, one, follow in zip(sessions, begun, known, strict=True):
-            session.commit(one, follow)
+                last = [row[-1] for row in rows]
+        known = [NextLogits(one) for one in last]
+        for session, one, next_logits in zip(sessions, begun, known, strict=True):
+            session.commit(one, next_logits)
         return rows
 
     def generate(
@@ -106,8 +105,8 @@ class Batch:
                     yield i, token
             going_on = [self.sessions[i] for i in running if self.sessions[i].stop_reason is None]
             if going_on:
-                best = all(session.reads_best(session.chooses) for session in going_on)
-                self._evaluate(going_on, [[] for _ in going_on], best)
+                top_k = all(session.reads_top_k(session.chooses) for session in going_on)
+                self._evaluate(going_on, [[] for _ in going_on], top_k)
 
     def _for_each(self, name: str, given: Sequence[T]) -> Sequence[T]:
         given = items_of(name, given, f"one for each of {len(self)} sessions")

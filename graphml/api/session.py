@@ -20,12 +20,12 @@ from graphml.backend import Progress, no_progress
 from graphml.compiler.top_k_outputs import N_BEST
 from graphml.errors import UsageError, WeightsError
 from graphml.runtime.committed import Captured, Committed, Evaluation, check_room
-from graphml.runtime.evaluation import Floats, check_continues, evaluate, evaluate_best, never
+from graphml.runtime.evaluation import Floats, check_continues, evaluate, evaluate_top_k, never
 from graphml.runtime.executor import Executor
 from graphml.runtime.run_ahead import Ahead, steps_ahead
 from graphml.runtime.slots import Slot, make_slots
-from graphml.sampling import Foreseen, SamplingParams, checked_params, flaw_of, may_decide
-from graphml.sampling.next_logits import Follows
+from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, checked_params, flaw_of
+from graphml.sampling.top_k_sampling import samples_without_row
 from graphml.text.tokenizer import Tokenizer
 
 _NO_LOGITS: Floats = np.empty(0, np.float32)
@@ -96,7 +96,7 @@ class Session:
     def set_seed(self, seed: int | None) -> None:
         """Start the random generator anew; None picks a random seed, which `seed` then holds."""
         self.seed = seed_or_drawn(seed)
-        self.numbers = Foreseen(self.seed)
+        self.numbers = PeekableRandom(self.seed)
 
     def eval(self, ids: Ids, all_logits: bool = False) -> Floats:
         """Append ids and return the logits after the last one, float32 [n_vocab].
@@ -147,7 +147,7 @@ class Session:
         params = checked_params(params)
         if not self.n_past:
             raise UsageError("sample: wanted a session that holds tokens; evaluate some first")
-        if not self._held.latest.follows.known:
+        if not self._held.latest.next_logits.known:
             self._held.last_waits()  # its logits are gone: once more
             self._evaluate([], by=params)
         token = self._chosen(params)
@@ -159,11 +159,11 @@ class Session:
         return token
 
     def _chosen(self, params: SamplingParams) -> int | None:
-        follows = self._held.latest.follows
+        next_logits = self._held.latest.next_logits
         try:
-            return follows.choose(params, self._held.history(), self.numbers)
+            return next_logits.sample(params, self._held.history(), self.numbers)
         except UsageError:
-            flaw = None if follows.logits is None else flaw_of(follows.logits)
+            flaw = None if next_logits.row is None else flaw_of(next_logits.row)
             if flaw is None:
                 raise
         raise WeightsError(
@@ -172,14 +172,15 @@ class Session:
             "`graphml compare` shows where they begin"
         )
 
-    def reads_best(self, params: SamplingParams) -> bool:
-        """Whether the best ids of a row are read where these settings choose, and not the whole row."""
-        return self._executor.gives_best and may_decide(params, N_BEST, surely=self._executor.recurrent)
+    def reads_top_k(self, params: SamplingParams) -> bool:
+        """Whether the top k of a row is read to sample by these params, and not the whole row."""
+        executor = self._executor
+        return executor.gives_best and samples_without_row(params, N_BEST, always=executor.recurrent)
 
     def _decide(self, params: SamplingParams, max_tokens: int | None) -> int:
         """The id that follows, as `sample` has it; the step after is handed over first, where that can be."""
         held = self._held
-        if not self._executor.gives_best or held.latest.follows.known:
+        if not self._executor.gives_best or held.latest.next_logits.known:
             return self.sample(params)
         if self._ahead is None:
             self._ahead = steps_ahead(
@@ -195,7 +196,7 @@ class Session:
                 return found
         token = self.sample(params)
         if ahead is not None:
-            ahead.missed(held.latest.follows.logits is not None)
+            ahead.missed(held.latest.next_logits.row is not None)
         return token
 
     def generate(
@@ -308,23 +309,23 @@ class Session:
     def _evaluate(self, ids: list[int], all_logits: bool = False, by: SamplingParams | None = None) -> Floats:
         """Evaluate the tokens not evaluated yet and `ids`; see `eval` for what comes back.
 
-        by: what the next token is chosen by. Where the best tell, these alone are read and an empty array
-        comes back, as of an evaluation of ids that was cancelled.
+        by: what the next token is sampled by. Where the top k may be enough, it alone is read and an empty
+        array comes back, as of an evaluation of ids that was cancelled.
         """
         evaluation, probe = self.evaluation(ids), self._probe
         probe.begin()
         work = [(evaluation.slot, evaluation.waiting)]
         cancelled = self._cancelled.is_set if by is not None and ids else never
         common = self._executor, work, self.n_vocab, probe.options
-        if by is not None and self.reads_best(by):
-            drawing = [(by, self.numbers)]
-            for one in evaluate_best(*common, drawing, probe.take, cancelled, self._progress):
-                self.commit(evaluation, Follows(one), all_logits)
+        if by is not None and self.reads_top_k(by):
+            sampled_by = [(by, self.numbers)]
+            for one in evaluate_top_k(*common, sampled_by, probe.take, cancelled, self._progress):
+                self.commit(evaluation, NextLogits(one), all_logits)
             return _NO_LOGITS
         found = evaluate(*common, all_logits, probe.take, cancelled, self._progress)
         if not found:
             return _NO_LOGITS
-        self.commit(evaluation, Follows(found[0][-1]), all_logits)
+        self.commit(evaluation, NextLogits(found[0][-1]), all_logits)
         return found[0][-len(ids) :] if all_logits else found[0][0]
 
     def evaluation(self, ids: list[int]) -> Evaluation:
@@ -332,10 +333,10 @@ class Session:
         self.slot()
         return self._held.begin(self.n_ctx, ids)
 
-    def commit(self, done: Evaluation, follows: Follows, all_logits: bool = False) -> None:
+    def commit(self, done: Evaluation, next_logits: NextLogits, all_logits: bool = False) -> None:
         """All tokens and the evaluation's ids are evaluated now, and this is known of what follows."""
         probe = self._probe
-        self._held.commit(done, follows, probe.finish(all_logits), probe.keeps_history)
+        self._held.commit(done, next_logits, probe.finish(all_logits), probe.keeps_history)
 
     def slot(self) -> Slot:
         """Where the keys and values are, after the step ahead is dropped; UsageError once it is closed."""

@@ -22,7 +22,7 @@ import numpy as np
 from graphml.errors import ContextFullError, UsageError
 from graphml.ir.op import Array
 from graphml.runtime.slots import Slot
-from graphml.sampling.next_logits import Follows
+from graphml.sampling import NextLogits
 
 Captured: TypeAlias = dict[str, Array]
 
@@ -40,14 +40,14 @@ def check_room(n_ctx: int, n_held: int, count: int) -> None:
 class Commit:
     """One state of a session. Evaluated are its first `n_evaluated` of `n_tokens` tokens.
 
-    source: the ids that an encoder has read. follows: what is known of the token after the last. captured,
-    history: of the latest evaluation, and of all of them where that was asked for.
+    source: the ids that an encoder has read. next_logits: what is known of the logits after the last token.
+    captured, history: of the latest evaluation, and of all of them where that was asked for.
     """
 
     n_tokens: int = 0
     n_evaluated: int = 0
     source: tuple[int, ...] = ()
-    follows: Follows = field(default_factory=Follows)
+    next_logits: NextLogits = field(default_factory=NextLogits)
     captured: Captured = field(default_factory=dict)
     history: tuple[Captured, ...] = ()
 
@@ -110,7 +110,9 @@ class Committed:
         slot, latest = self._slot, self.latest
         del self._ids[latest.n_tokens :]
         if slot.source_length != len(latest.source):
-            self.latest = latest = replace(latest, source=(), n_tokens=0, n_evaluated=0, follows=Follows())
+            self.latest = latest = replace(
+                latest, source=(), n_tokens=0, n_evaluated=0, next_logits=NextLogits()
+            )
             slot.forget_source()
         if slot.length != latest.n_evaluated:
             slot.rewind(min(slot.length, latest.n_evaluated))
@@ -126,42 +128,48 @@ class Committed:
         return Evaluation(before, slot, ids, waiting)
 
     def commit(
-        self, done: Evaluation, follows: Follows, captured: Captured | None = None, keep_history: bool = False
+        self,
+        done: Evaluation,
+        next_logits: NextLogits,
+        captured: Captured | None = None,
+        keep_history: bool = False,
     ) -> None:
         """The evaluation is done: its ids and cells belong to the session now, and this follows them."""
         self._check(done.before, done.slot.length == done.n_done)
         found = done.before.captured if captured is None else captured
         history = (*done.before.history, found) if keep_history else done.before.history
-        made = Commit(done.n_done, done.n_done, done.before.source, follows, found, history)
+        made = Commit(done.n_done, done.n_done, done.before.source, next_logits, found, history)
         self._ids[done.before.n_tokens :] = done.ids
         self.latest = made
 
     def append(self, token: int) -> None:
         """Add a token that is not evaluated yet."""
-        made = replace(self.latest, n_tokens=self.latest.n_tokens + 1, follows=Follows())
+        made = replace(self.latest, n_tokens=self.latest.n_tokens + 1, next_logits=NextLogits())
         self._ids[self.latest.n_tokens :] = [token]
         self.latest = made
 
     def evaluated(self, before: Commit) -> None:
         """All tokens of `before` are in their cells now; what follows them is told elsewhere."""
         self._check(before, self._slot.length >= before.n_tokens)
-        self.latest = replace(before, n_evaluated=before.n_tokens, follows=Follows())
+        self.latest = replace(before, n_evaluated=before.n_tokens, next_logits=NextLogits())
 
     def rewind(self, n_tokens: int) -> None:
         """Forget all tokens but the first `n_tokens`."""
         n_evaluated = min(self.latest.n_evaluated, n_tokens)
-        self.latest = replace(self.latest, n_tokens=n_tokens, n_evaluated=n_evaluated, follows=Follows())
+        self.latest = replace(
+            self.latest, n_tokens=n_tokens, n_evaluated=n_evaluated, next_logits=NextLogits()
+        )
         self.rolled_back()
 
     def last_waits(self) -> Slot:
         """Have the last token evaluated once more: what followed it is gone."""
         n_evaluated = min(self.latest.n_evaluated, self.latest.n_tokens - 1)
-        self.latest = replace(self.latest, n_evaluated=n_evaluated, follows=Follows())
+        self.latest = replace(self.latest, n_evaluated=n_evaluated, next_logits=NextLogits())
         return self.rolled_back()
 
     def begin_source(self) -> tuple[Commit, Slot]:
         """Forget all tokens and the source text, since an encoder reads another one; the slot is empty."""
-        self.latest = replace(self.latest, source=(), n_tokens=0, n_evaluated=0, follows=Follows())
+        self.latest = replace(self.latest, source=(), n_tokens=0, n_evaluated=0, next_logits=NextLogits())
         slot = self.rolled_back()
         return self.latest, slot
 

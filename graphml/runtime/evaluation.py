@@ -19,7 +19,14 @@ from graphml.ir.op import Array
 from graphml.pages import out_of_memory
 from graphml.runtime.executor import Executor
 from graphml.runtime.slots import Slot
-from graphml.sampling import Best, Drawn, Foreseen, SamplingParams, Settings, draw_settings
+from graphml.sampling import (
+    DeviceSample,
+    DeviceSettings,
+    PeekableRandom,
+    SamplingParams,
+    TopK,
+    device_settings,
+)
 
 Floats: TypeAlias = NDArray[np.float32]
 Work: TypeAlias = Sequence[tuple[Slot, Array]]
@@ -98,46 +105,46 @@ def evaluate(
     return out if _run(executor, work, options, all_logits, keep, cancelled, progress) else []
 
 
-def evaluate_best(
+def evaluate_top_k(
     executor: Executor,
     work: Work,
     n_vocab: int,
     options: CompileOptions,
-    drawing: Sequence[tuple[SamplingParams, Foreseen]],
+    sampled_by: Sequence[tuple[SamplingParams, PeekableRandom]],
     take: Take = _nothing,
     cancelled: Callable[[], bool] = never,
     progress: Progress = no_progress,
-) -> list[Best]:
-    """The same for an executor that `gives_best`: the best of the logits after each slot's last id.
+) -> list[TopK]:
+    """The same for an executor that `gives_best`: the top k of the logits after each slot's last id.
 
-    drawing: by what the next token of each will be chosen. The device draws it, too, where it can.
+    sampled_by: by what the next token of each will be sampled. The device samples it, too, where it can.
     """
-    settings = [draw_settings(params, numbers.ahead(0), N_BEST) for params, numbers in drawing]
-    found: dict[int, Best] = {}
+    settings = [device_settings(params, numbers.peek(0), N_BEST) for params, numbers in sampled_by]
+    found: dict[int, TopK] = {}
 
     def keep(step: Step, outputs: Mapping[str, Array]) -> None:
         for row, (i, _, end) in enumerate(step):
             if end == len(work[i][1]):
-                found[i] = best_of(outputs, row, n_vocab, settings[i], _row_of(executor, outputs, row))
+                found[i] = top_k_of(outputs, row, n_vocab, settings[i], _row_of(executor, outputs, row))
         take(outputs)
 
     done = _run(executor, work, options, False, keep, cancelled, progress, settings)
     return [found[i] for i in range(len(work))] if done else []
 
 
-def best_of(
+def top_k_of(
     outputs: Mapping[str, Array],
     row: int,
     n_vocab: int,
-    settings: Settings | None,
+    settings: DeviceSettings | None,
     whole: Callable[[], Floats | None] = lambda: None,
-) -> Best:
-    """What a row of a step's outputs tells; settings: by which it was drawn. Without ids that is the best."""
+) -> TopK:
+    """The top k of a row of outputs, or the device's sample alone; settings: by which the device sampled."""
     log_sum, token, before, upto = map(float, outputs[OF_ROW][row])
-    drawn = None if settings is None else Drawn(int(token), before, upto, settings)
+    sampled = None if settings is None else DeviceSample(int(token), before, upto, settings)
     if BEST_IDS in outputs:
-        return Best(outputs[BEST_IDS][row], outputs[BEST_LOGITS][row], log_sum, n_vocab, whole, drawn)
-    return Best(outputs[DRAWN][row : row + 1], np.zeros(1, np.float32), log_sum, n_vocab, whole, drawn)
+        return TopK(outputs[BEST_IDS][row], outputs[BEST_LOGITS][row], log_sum, n_vocab, whole, sampled)
+    return TopK(outputs[DRAWN][row : row + 1], np.zeros(1, np.float32), log_sum, n_vocab, whole, sampled)
 
 
 def _row_of(executor: Executor, outputs: Mapping[str, Array], row: int) -> Callable[[], Floats | None]:
@@ -158,7 +165,7 @@ def _run(
     keep: Callable[[Step, Mapping[str, Array]], None],
     cancelled: Callable[[], bool],
     progress: Progress,
-    settings: Sequence[Settings | None] = (),
+    settings: Sequence[DeviceSettings | None] = (),
 ) -> bool:
     """Take all steps; keep: gets each with its outputs, in the order of their rows. False when cancelled."""
     cache, state = work[0][0].cache, work[0][0].state

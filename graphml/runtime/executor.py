@@ -253,7 +253,7 @@ class Executor:
         """Submit a step of one token, which the device may begin after all steps before it are done.
 
         token: None takes what the step before, submitted by this method, has `drawn`: the caller makes sure
-        that no other came in between (`n_steps`). settings: `draw_settings` of this step. wanted: outputs
+        that no other came in between (`n_steps`). settings: `device_settings` of this step. wanted: outputs
         that are read. Only for a program that is an `AheadProgram`.
         """
         with self._open():

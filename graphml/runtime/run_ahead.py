@@ -12,24 +12,25 @@ from graphml.compiler.options import CompileOptions
 from graphml.compiler.top_k_outputs import BEST_IDS, BEST_LOGITS, DRAWN, N_BEST, OF_ROW
 from graphml.runtime.begun_step import Begun
 from graphml.runtime.committed import Committed
-from graphml.runtime.evaluation import best_of
+from graphml.runtime.evaluation import top_k_of
 from graphml.runtime.executor import Executor
 from graphml.runtime.slots import Slot
 from graphml.sampling import (
-    Foreseen,
+    DeviceSettings,
+    Enough,
+    PeekableRandom,
     SamplingParams,
-    Settings,
-    decides_always,
-    draw_settings,
-    draws_row,
+    device_samples_row,
+    device_settings,
     flaw_of,
     sampler_of,
+    top_k_enough,
 )
 
 _WITH_ROW = (BEST_IDS, BEST_LOGITS, "logits")
 """Where the top-k may not be enough to sample, the row is read too: else its step would run once more."""
 _ROWS_AFTER_EDGE = 8
-"""So many steps give their rows along after a number that was too near to an edge to tell: the flatter a
+"""So many steps give their rows along after a number that was too near to an edge to sample by: the flatter a
 distribution is, the more edges it has, and the next is like it."""
 
 
@@ -45,15 +46,16 @@ class Ahead:
         slot: Slot,
         options: CompileOptions,
         params: SamplingParams,
-        numbers: Foreseen,
+        numbers: PeekableRandom,
         n_vocab: int,
     ) -> None:
         self._executor, self._slot, self._options = executor, slot, options
         self._params, self._numbers, self._n_vocab = params, numbers, n_vocab
-        self._of_row = draws_row(params)
+        self._of_row = device_samples_row(params)
         self._wanted: tuple[str, ...] = (DRAWN, OF_ROW)
         if not params.greedy and not self._of_row:
-            self._wanted += (BEST_IDS, BEST_LOGITS) if decides_always(params, N_BEST) else _WITH_ROW
+            always = top_k_enough(params, N_BEST) is Enough.ALWAYS
+            self._wanted += (BEST_IDS, BEST_LOGITS) if always else _WITH_ROW
         self._rows_along = 0
         self._next: Begun | None = None
         self.ready = True
@@ -70,12 +72,12 @@ class Ahead:
         before = held.latest
         if more and self._slot.length < self._slot.cache.n_ctx:
             with self._executor.lock:
-                if self._executor.n_steps == step.number:  # what it has drawn is still there
+                if self._executor.n_steps == step.number:  # what it has sampled is still there
                     self._next = self._begin(None, 1)
         outputs = step.outputs()
         sampler = sampler_of(self._params)
-        best = best_of(outputs, 0, self._n_vocab, self._settings(0))
-        token = sampler.sample_best(best, self._numbers)
+        top = top_k_of(outputs, 0, self._n_vocab, self._settings(0))
+        token = sampler.sample_top_k(top, self._numbers)
         if self._of_row:
             self._rows_along = _ROWS_AFTER_EDGE if token is None else max(self._rows_along - 1, 0)
         if token is None and "logits" in outputs and flaw_of(outputs["logits"][0]) is None:
@@ -94,14 +96,14 @@ class Ahead:
             slot.sequence, token, slot.cache, slot.state, settings, wanted, self._options
         )
 
-    def _settings(self, n_before: int) -> Settings:
-        """How the token is drawn that comes after so many others."""
-        settings = draw_settings(self._params, self._numbers.ahead(n_before), N_BEST)
+    def _settings(self, n_before: int) -> DeviceSettings:
+        """How the device samples the token that comes after so many others."""
+        settings = device_settings(self._params, self._numbers.peek(n_before), N_BEST)
         assert settings is not None
         return settings
 
     def missed(self, row_was_read: bool) -> None:
-        """The latest token was not chosen by `token`. What is drawn from rows has them along after that."""
+        """The latest token was not chosen by `token`. Rows that the device samples are read from now on."""
         self.ready = not row_was_read or self._rows_along > 0
 
     def drop(self) -> None:
@@ -114,7 +116,7 @@ def steps_ahead(
     slot: Slot,
     options: CompileOptions,
     params: SamplingParams,
-    numbers: Foreseen,
+    numbers: PeekableRandom,
     n_vocab: int,
 ) -> Ahead | None:
     """The steps of a new generation, or None where the device cannot sample as the parameters say.
@@ -122,7 +124,7 @@ def steps_ahead(
     None also where values are captured, which are read at every step, and for recurrent models, whose state
     cannot be rolled back.
     """
-    if not executor.gives_best or options.keep or draw_settings(params, 0.0, N_BEST) is None:
+    if not executor.gives_best or options.keep or device_settings(params, 0.0, N_BEST) is None:
         return None
     if executor.recurrent:
         return None

@@ -4,33 +4,38 @@ Knows nothing of models, tokenizers or text.
 """
 
 from graphml.sampling.candidates import Candidates
+from graphml.sampling.filter import Enough, Filter, Needs, NeedsTopK
+from graphml.sampling.next_logits import NextLogits
 from graphml.sampling.params import SamplingParams, checked_params
-from graphml.sampling.random_numbers import Foreseen
+from graphml.sampling.random_numbers import PeekableRandom
 from graphml.sampling.sampler import Sampler, flaw_of, make_sampler, sampler_of
+from graphml.sampling.top_k_logits import DeviceSample, DeviceSettings, TopK
 from graphml.sampling.top_k_sampling import (
-    Best,
-    Drawn,
-    Settings,
-    decides_always,
-    draw_settings,
-    draws_row,
-    may_decide,
+    device_samples_row,
+    device_settings,
+    samples_without_row,
+    top_k_enough,
 )
 
 __all__ = [
-    "Best",
     "Candidates",
-    "Drawn",
-    "Foreseen",
+    "DeviceSample",
+    "DeviceSettings",
+    "Enough",
+    "Filter",
+    "Needs",
+    "NeedsTopK",
+    "NextLogits",
+    "PeekableRandom",
     "Sampler",
     "SamplingParams",
-    "Settings",
+    "TopK",
     "checked_params",
-    "decides_always",
-    "draw_settings",
-    "draws_row",
+    "device_samples_row",
+    "device_settings",
     "flaw_of",
     "make_sampler",
-    "may_decide",
     "sampler_of",
+    "samples_without_row",
+    "top_k_enough",
 ]

@@ -1,4 +1,4 @@
-"""Candidate tokens of one step as a value, and the two things that every filter asks of them.
+"""Candidate tokens of one step as a value, and the arithmetic that several filters share.
 
 Knows ids, logits and order; knows no filter and no setting.
 """
@@ -22,7 +22,7 @@ FIRST_LOOK = 256
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Tokens that may still be drawn: ids int32 [n] and logits float32 [n].
+    """Tokens that may still be sampled: ids int32 [n] and logits float32 [n].
 
     is_sorted says that the logits are known to fall. The arrays are never written to: filters make new ones.
     """
@@ -67,6 +67,12 @@ def softmax(candidates: Candidates) -> Floats:
         weights: Floats = np.exp(logits - highest)
     weights /= weights.sum(dtype=np.float32)
     return weights
+
+
+def in_float32_range(values: Floats, finite: NDArray[np.bool_] | bool) -> Floats:
+    """Return values that came of finite numbers clipped to float32's range; -inf stays forbidden."""
+    limit = np.finfo(np.float32).max
+    return np.where(finite, np.clip(values, -limit, limit), values)
 
 
 def leading(scores: Floats, count: int) -> Indices:

@@ -1,4 +1,4 @@
-"""What is known of what follows a session's last token: all logits, or the best of them.
+"""What is known of the logits after a sequence's last token: the whole row, or its top k.
 
 Knows samplers; nothing of models, steps or text.
 """
@@ -7,29 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphml.sampling import Best, Foreseen, SamplingParams, sampler_of
 from graphml.sampling.candidates import Floats
+from graphml.sampling.params import SamplingParams
+from graphml.sampling.random_numbers import PeekableRandom
+from graphml.sampling.sampler import sampler_of
+from graphml.sampling.top_k_logits import TopK
 
 
-class Follows:
-    """Made of nothing where nothing is known. logits: float32 [n_vocab], a copy, where they were read."""
+class NextLogits:
+    """Made of None where nothing is known. row: float32 [n_vocab], a copy, where it was read."""
 
-    def __init__(self, what: Floats | Best | None = None) -> None:
-        self._best = what if isinstance(what, Best) else None
-        self.logits: Floats | None = None if what is None or isinstance(what, Best) else what.copy()
+    def __init__(self, logits: Floats | TopK | None = None) -> None:
+        self._top = logits if isinstance(logits, TopK) else None
+        self.row: Floats | None = None if logits is None or isinstance(logits, TopK) else logits.copy()
 
     @property
     def known(self) -> bool:
-        """Whether there is anything to choose by."""
-        return self.logits is not None or self._best is not None
+        """Whether there is anything to sample from."""
+        return self.row is not None or self._top is not None
 
-    def choose(self, params: SamplingParams, history: Sequence[int], numbers: Foreseen) -> int | None:
-        """The token that follows: by the best where they tell, else by all logits. None: they are gone."""
-        if self.logits is None and self._best is not None:
-            token = sampler_of(params).sample_best(self._best, numbers)
+    def sample(self, params: SamplingParams, history: Sequence[int], numbers: PeekableRandom) -> int | None:
+        """The next token: from the top k where it is enough, else from the row. None where that is gone."""
+        if self.row is None and self._top is not None:
+            token = sampler_of(params).sample_top_k(self._top, numbers)
             if token is not None:
                 return token
-            self.logits = self._best.row()
-        if self.logits is None:
+            self.row = self._top.row()
+        if self.row is None:
             return None
-        return sampler_of(params).sample(self.logits, history, numbers)
+        return sampler_of(params).sample(self.row, history, numbers)

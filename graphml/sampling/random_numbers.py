@@ -1,4 +1,4 @@
-"""The random numbers of a session, one for each token that is drawn.
+"""The random numbers of a session, one for each token that is sampled.
 
 Knows nothing of what they are for.
 """
@@ -12,25 +12,25 @@ import numpy as np
 
 
 class Numbers(Protocol):
-    """Gives random numbers from 0 to below 1: NumPy's `Generator`, or `Foreseen`."""
+    """Gives random numbers from 0 to below 1: NumPy's `Generator`, or `PeekableRandom`."""
 
     def random(self) -> float:
         """The next one."""
 
 
-class Foreseen:
-    """Numbers that can be looked at before they are drawn; the same as `np.random.default_rng(seed)`'s."""
+class PeekableRandom:
+    """The numbers of `np.random.default_rng(seed)`, which can be looked at before they are used."""
 
     def __init__(self, seed: int) -> None:
         self._generator = np.random.default_rng(seed)
-        self._seen: deque[float] = deque()
+        self._peeked: deque[float] = deque()
 
     def random(self) -> float:
         """The next one."""
-        return self._seen.popleft() if self._seen else float(self._generator.random())
+        return self._peeked.popleft() if self._peeked else float(self._generator.random())
 
-    def ahead(self, i: int) -> float:
-        """The number that comes after `i` others; it is not drawn."""
-        while len(self._seen) <= i:
-            self._seen.append(float(self._generator.random()))
-        return self._seen[i]
+    def peek(self, i: int) -> float:
+        """The number that comes after `i` others; it stays to be used."""
+        while len(self._peeked) <= i:
+            self._peeked.append(float(self._generator.random()))
+        return self._peeked[i]

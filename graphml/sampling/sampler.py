@@ -1,6 +1,6 @@
-"""The sampler: settings composed to a chain of steps in llama.cpp's order, and the draw at its end.
+"""The sampler: the filters that params switch on as a chain of steps, and the random choice at its end.
 
-Knows the order of the steps and the random draw; each step's meaning is in `filters`.
+Knows how steps follow each other; which filters there are is in `chain`, what each does in its own file.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.errors import UsageError
-from graphml.sampling import filters
+from graphml.sampling import chain
 from graphml.sampling.candidates import Candidates, Floats, Ids, all_candidates
 from graphml.sampling.params import SamplingParams
-from graphml.sampling.random_numbers import Foreseen, Numbers
-from graphml.sampling.top_k_sampling import Best, drawn_of_row, first_choice
+from graphml.sampling.random_numbers import Numbers, PeekableRandom
+from graphml.sampling.top_k_logits import TopK
+from graphml.sampling.top_k_sampling import candidates_of_top_k, device_sample
 
 Step: TypeAlias = Callable[[Candidates, Sequence[int]], Candidates]
-Filter: TypeAlias = Callable[[Candidates], Candidates]
 
 
 @dataclass(frozen=True)
@@ -39,29 +39,29 @@ class Sampler:
         """Return the id of the next token.
 
         logits: float32 [n_vocab]; history: ids so far, prompt included, which the penalties look at.
-        Greedy params draw nothing from the generator, all others one number per token.
+        Greedy params use no number of the generator, all others one per token.
         Raises UsageError for logits of another shape, NaN or +inf among them, or no token left to choose.
         """
-        return self._draw(self._last(logits, history), generator)
+        return self._choose(self._last(logits, history), generator)
 
-    def sample_best(self, best: Best, generator: Foreseen) -> int | None:
-        """Return what `sample` would of the whole row; None where the best tokens do not tell.
+    def sample_top_k(self, top: TopK, generator: PeekableRandom) -> int | None:
+        """Return what `sample` would of the whole row; None where the top k is not enough to know.
 
-        Then nothing is drawn from the generator.
+        Then no number of the generator is used.
         """
-        if best.drawn is not None:
-            token = drawn_of_row(self.params, best, generator.ahead(0))
+        if top.sampled is not None:
+            token = device_sample(self.params, top, generator.peek(0))
             if token is not None:
                 generator.random()
                 return token
-        candidates = first_choice(self.params, best)
+        candidates = candidates_of_top_k(self.params, top)
         if candidates is None:
             return None
         for _, step in self.steps[1:]:
             candidates = step(candidates, ())
-        return self._draw(candidates, generator)
+        return self._choose(candidates, generator)
 
-    def _draw(self, candidates: Candidates, generator: Numbers) -> int:
+    def _choose(self, candidates: Candidates, generator: Numbers) -> int:
         if self.params.greedy:
             return int(candidates.ids[0])
         with np.errstate(over="ignore"):  # two ends of float32's range
@@ -72,7 +72,7 @@ class Sampler:
         return int(candidates.ids[np.searchsorted(running, target, side="right")])
 
     def distribution(self, logits: Floats, history: Sequence[int]) -> tuple[Ids, NDArray[np.float64]]:
-        """Return the ids that may be drawn, int32 [n], and their probabilities, float64 [n] with sum 1."""
+        """Return the ids that may be sampled, int32 [n], and their probabilities, float64 [n] with sum 1."""
         candidates = self._last(logits, history)
         weights = np.exp(candidates.logits.astype(np.float64) - float(candidates.logits.max()))
         return candidates.ids, weights / weights.sum()
@@ -96,56 +96,10 @@ class Sampler:
 
 
 def make_sampler(params: SamplingParams) -> Sampler:
-    """Compose the steps that `params` switches on, in llama.cpp's order.
-
-    Logit bias, penalties, top-k, typical, top-p, min-p, temperature. A greedy chain goes from the penalties
-    straight to the highest logit: of the filters between only typical could remove it, and there
-    temperature 0, which the caller asked for, counts more. llama.cpp differs in that one case.
-    """
-    adjusting: list[tuple[str, Step]] = []
-    if params.logit_bias:
-        adjusting.append(("logit_bias", _blind(partial(filters.logit_bias, bias=params.logit_bias))))
-    if params.penalised:
-        penalise = partial(
-            filters.penalties,
-            last_n=params.penalty_last_n,
-            repeat=params.repeat_penalty,
-            presence=params.presence_penalty,
-            frequency=params.frequency_penalty,
-        )
-        adjusting.append(("penalties", penalise))
-    choosing = [(name, _blind(step)) for name, step in _choosing(params)]
-    return Sampler(params, (*adjusting, *choosing), len(adjusting))
-
-
-def _choosing(params: SamplingParams) -> list[tuple[str, Filter]]:
-    if params.greedy:
-        return [("temperature", partial(filters.temperature, value=0.0))]
-    steps: list[tuple[str, Filter]] = []
-    if params.top_k > 0:
-        steps.append(("top_k", partial(filters.top_k, k=params.top_k)))
-    if params.typical_p < 1.0:
-        steps.append(("typical", partial(filters.typical, p=params.typical_p, min_keep=params.min_keep)))
-    if params.top_p < 1.0:
-        steps.append(("top_p", partial(filters.top_p, p=params.top_p, min_keep=params.min_keep)))
-    if params.min_p > 0.0:
-        steps.append(("min_p", partial(filters.min_p, p=params.min_p, min_keep=params.min_keep)))
-    if params.dynatemp_range > 0.0:
-        dynamic = partial(
-            filters.dynamic_temperature,
-            value=params.temperature,
-            spread=params.dynatemp_range,
-            exponent=params.dynatemp_exponent,
-        )
-        steps.append(("dynamic_temperature", dynamic))
-    elif params.temperature != 1.0:
-        steps.append(("temperature", partial(filters.temperature, value=params.temperature)))
-    return steps
-
-
-def _blind(step: Filter) -> Step:
-    """Give a filter that does not look at the history the form of a step."""
-    return lambda candidates, history: step(candidates)
+    """Compose the filters that `params` switches on; see `graphml.sampling.chain`."""
+    on = chain.filters_on(params, chain.CHAIN)
+    steps = tuple((one.name, partial(one.apply, params)) for one in on)
+    return Sampler(params, steps, sum(one.adjusts for one in on))
 
 
 def _checked(logits: Floats) -> Floats:

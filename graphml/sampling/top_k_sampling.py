@@ -1,159 +1,118 @@
-"""Sampling that sees the best tokens of a row alone, where these decide which token is drawn.
+"""Sampling without the whole row: from its top k where that is enough, or the token that a device sampled.
 
-What is chosen is what the chain would choose of the whole row, to the last bit: filters get the same numbers
-in the same order, and where the rest of the row could matter nothing is chosen. Knows no device.
+The token is that of the whole row, to the last bit: filters get the same numbers in the same order, and where
+the rest of the row could matter there is none. All follows from what the filters state. Knows no device.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import lru_cache
 
-import numpy as np
-
-from graphml.ir.ops.sampling import ANY
-from graphml.sampling.candidates import Candidates, Floats, Ids
+from graphml.ir.ops.sampling import ANY, SETTINGS
+from graphml.sampling import chain
+from graphml.sampling.candidates import Candidates
+from graphml.sampling.filter import Enough, Filter, Needs, NeedsTopK
 from graphml.sampling.params import SamplingParams
+from graphml.sampling.top_k_logits import DeviceSettings, TopK
 
-Settings: TypeAlias = tuple[float, ...]
-"""How a device draws a token: `graphml.ir.ops.sampling.SETTINGS`."""
-
-_MARGIN = 2e-5
-"""How far from an edge between two tokens the sum of probabilities must be: sums differ by their order."""
+_OFF = {"inverse_temperature": 1.0, "top_k": 0.0, "top_p": 1.0, "lowest": ANY}
 _ROW_MARGIN = 5e-6
-"""The same for shares of a row that a device has drawn from: it adds up in pairs. A third is what WGSL lets
-exp be off by, the rest what float32 rounds; see decision 21."""
-
-
-_COLDEST = 1e-3
-"""The lowest temperature that devices draw by: below it numbers leave float32's range."""
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """What a device drew from a whole row by `settings`: an id, and the shares of 1 before it and with it."""
-
-    id: int
-    before: float
-    upto: float
-    settings: Settings
+"""How far from an edge between two tokens of a row a number must be, in shares of the row that a device
+sampled from: it adds up in pairs. A third is what WGSL lets exp be off by, the rest what float32 rounds; see
+decision 21."""
 
 
 @dataclass(frozen=True, eq=False)
-class Best:
-    """The best tokens of a row, the largest logit first, equals by id.
+class _Stated:
+    """What the filters that are on state together.
 
-    ids int32 [k], logits float32 [k]; log_sum: the logarithm of the sum of exp(logits) of the whole row; row:
-    gives the whole row, float32 [n_vocab], or None where it is gone; drawn: by the device, if it did.
+    first: the need of the first, None where the top k is never enough. settings: those of all, for a device;
+    None unless each filter is on devices, with settings of its own.
     """
 
-    ids: Ids
-    logits: Floats
-    log_sum: float
-    n_vocab: int
-    row: Callable[[], Floats | None] = lambda: None
-    drawn: Drawn | None = None
+    first: NeedsTopK | None
+    settings: Mapping[str, float] | None
 
     @property
-    def usable(self) -> bool:
-        """Whether the whole row is made of numbers, of which one at least is no minus infinity."""
-        return math.isfinite(self.log_sum)
+    def samples_row(self) -> bool:
+        """See `device_samples_row`."""
+        given = self.settings
+        return given is not None and given.get("top_k", 0.0) <= 0.0 and given.get("top_p", 1.0) >= 1.0
 
 
-def may_decide(params: SamplingParams, n_best: int, surely: bool = False) -> bool:
-    """Whether so many best tokens are enough, often at least: else the row is better read at once.
+@lru_cache(maxsize=64)
+def _stated(params: SamplingParams, filters: tuple[Filter, ...]) -> _Stated:
+    on = chain.filters_on(params, filters)
+    need = on[0].needs if on else None
+    if not isinstance(need, NeedsTopK) or any(one.adjusts or one.needs is Needs.HISTORY for one in on):
+        need = None
+    return _Stated(need, _settings_of(params, on))
 
-    surely: always, since a step cannot be taken again for its row, as of a recurrent model.
+
+def _settings_of(params: SamplingParams, on: Sequence[Filter]) -> Mapping[str, float] | None:
+    found: dict[str, float] = {}
+    for one in on:
+        given = None if one.on_device is None else one.on_device(params)
+        if given is None or given.keys() & found.keys() or not given.keys() <= set(SETTINGS):
+            return None
+        found.update(given)
+    return found
+
+
+def top_k_enough(params: SamplingParams, k: int) -> Enough:
+    """Whether the k largest logits of a row are enough to sample: as the first filter that is on states."""
+    first = _stated(params, chain.CHAIN).first
+    return Enough.NEVER if first is None else first.enough(params, k)
+
+
+def samples_without_row(params: SamplingParams, k: int, always: bool = False) -> bool:
+    """Whether the top k, or what a device samples, is at least often enough; else the row is read at once.
+
+    always: whether the top k must be enough for every row, where a step cannot run again for its row, as of
+    a recurrent model.
     """
-    if params.logit_bias or params.penalised:
-        return False
-    if surely:
-        return decides_always(params, n_best)
-    few = params.top_k == 0 and params.typical_p == 1.0 and (params.top_p < 1.0 or params.min_p > 0.0)
-    return decides_always(params, n_best) or few or draws_row(params)
+    enough = top_k_enough(params, k)
+    return enough is Enough.ALWAYS if always else enough is not Enough.NEVER or device_samples_row(params)
 
 
-def decides_always(params: SamplingParams, n_best: int) -> bool:
-    """Whether so many best tokens are enough whatever the row is."""
-    return params.greedy or 0 < params.top_k <= n_best
+def candidates_of_top_k(params: SamplingParams, top: TopK) -> Candidates | None:
+    """What the first filter that is on leaves of the whole row, or None where the top k is not enough."""
+    first = _stated(params, chain.CHAIN).first
+    if first is None or not top.usable or first.enough(params, len(top.ids)) is Enough.NEVER:
+        return None
+    return first.candidates(params, top)
 
 
-def draws_row(params: SamplingParams) -> bool:
-    """Whether a token is drawn from the whole row, or from what min_p leaves: by temperature, in id order."""
-    if params.greedy or params.logit_bias or params.penalised or params.dynatemp_range > 0.0:
-        return False
-    every = params.top_k == 0 and params.top_p == 1.0 and params.typical_p == 1.0
-    return every and params.temperature >= _COLDEST and (params.min_p == 0.0 or params.min_keep <= 1)
+def device_settings(params: SamplingParams, number: float, k: int) -> DeviceSettings | None:
+    """How a device samples the same (`graphml.ir.ops.sampling.SETTINGS`); None where it cannot.
+
+    number: the random number of this token. The device samples for the step after, and the host checks what
+    it sampled, so it must be right nearly always, no more.
+    """
+    given = _stated(params, chain.CHAIN).settings
+    if given is None or not samples_without_row(params, k):
+        return None
+    settings = {**_OFF, "number": number, **given}
+    return tuple(settings[name] for name in SETTINGS)
 
 
-def drawn_of_row(params: SamplingParams, best: Best, number: float) -> int | None:
-    """The id that a device drew, if the sampler would draw it by this number; None near an edge between two.
+def device_samples_row(params: SamplingParams) -> bool:
+    """Whether a device samples from the whole row, or from what min_p leaves, in the order of the ids."""
+    return _stated(params, chain.CHAIN).samples_row
+
+
+def device_sample(params: SamplingParams, top: TopK, number: float) -> int | None:
+    """The id that a device sampled, if the sampler would by this number; None near an edge between two.
 
     The sums of both differ by what float32 rounds: of the row in its sums, of a logit where it is divided by
     the temperature.
     """
-    drawn = best.drawn
-    if drawn is None or not best.usable or not draws_row(params):
+    sampled = top.sampled
+    if sampled is None or not top.usable or not device_samples_row(params):
         return None
-    if drawn.settings != draw_settings(params, number, len(best.ids)):
+    if sampled.settings != device_settings(params, number, len(top.ids)):
         return None
-    margin = _ROW_MARGIN + (abs(best.log_sum) + 16.0) / params.temperature * 2.0**-24
-    return drawn.id if drawn.before + margin <= number <= drawn.upto - margin else None
-
-
-def first_choice(params: SamplingParams, best: Best) -> Candidates | None:
-    """What the chain's first choosing step leaves of the whole row, or None where the best do not tell."""
-    if not may_decide(params, len(best.ids)) or not best.usable:
-        return None
-    found = Candidates(best.ids, best.logits, is_sorted=True)
-    if params.greedy:
-        return found.head(1)
-    if params.top_k > 0:
-        return found.head(min(params.top_k, best.n_vocab))
-    if params.top_p < 1.0:
-        return _top_p(params, found, best)
-    return _min_p(params, found, best) if params.min_p > 0.0 else None
-
-
-def _top_p(params: SamplingParams, found: Candidates, best: Best) -> Candidates | None:
-    running = np.cumsum(np.exp(found.logits.astype(np.float64) - best.log_sum))
-    margin = _MARGIN + abs(best.log_sum) * 2.0**-22
-    needed = int(np.searchsorted(running, params.top_p)) + 1
-    near = np.abs(running - params.top_p).min() <= margin
-    kept = max(needed, params.min_keep)
-    whole = len(found) == best.n_vocab
-    if near or (max(needed, kept) > len(found) and not whole):
-        return None
-    return found.head(kept)
-
-
-def _min_p(params: SamplingParams, found: Candidates, best: Best) -> Candidates | None:
-    lowest = found.logits[0] + np.float32(math.log(params.min_p))
-    count = int((found.logits >= lowest).sum())
-    if len(found) < best.n_vocab and max(count + 1, params.min_keep) > len(found):
-        return None
-    if count < params.min_keep:
-        return found.head(params.min_keep)
-    kept = found.head(count)  # of the whole row they are taken in the order in which they stand there
-    return kept.take(np.argsort(kept.ids), is_sorted=False)
-
-
-def draw_settings(params: SamplingParams, number: float, n_best: int) -> Settings | None:
-    """How a device would draw the same (`graphml.ir.ops.sampling.SETTINGS`); None where it cannot tell.
-
-    number: what the random generator gives for this token. The device draws for the step after; what it drew
-    is checked against the sampler, so it must be right nearly always, no more. Of a row it tells shares of
-    what the filter leaves, so `lowest` is to the last bit what the filter adds.
-    """
-    if params.greedy:
-        return (1.0, 1.0, 1.0, ANY, 0.0) if may_decide(params, n_best) else None
-    if not may_decide(params, n_best) or params.typical_p < 1.0:
-        return None
-    if params.dynatemp_range > 0.0 or params.temperature < _COLDEST:
-        return None
-    if params.min_keep > 1 and (params.top_p < 1.0 or params.min_p > 0.0):
-        return None
-    lowest = math.log(params.min_p) if params.min_p > 0.0 else ANY
-    return (1.0 / params.temperature, float(params.top_k), params.top_p, lowest, number)
+    margin = _ROW_MARGIN + (abs(top.log_sum) + 16.0) / params.temperature * 2.0**-24
+    return sampled.id if sampled.before + margin <= number <= sampled.upto - margin else None

@@ -152,8 +152,8 @@ def test_a_step_is_not_taken_again_for_the_whole_row(
     """Where the device gives the best ids of a row alone, they are asked for only if they always tell."""
     monkeypatch.setattr(type(model.executor), "gives_best", property(lambda executor: True))
     session = model.session()
-    assert session.reads_best(graphml.SamplingParams(top_k=5, temperature=1.0))
-    assert not session.reads_best(graphml.SamplingParams(top_p=0.9, temperature=1.0))
+    assert session.reads_top_k(graphml.SamplingParams(top_k=5, temperature=1.0))
+    assert not session.reads_top_k(graphml.SamplingParams(top_p=0.9, temperature=1.0))
 
 
 def test_the_memory_that_is_told_is_what_a_session_takes(model: graphml.Model) -> None:

@@ -33,6 +33,8 @@ from graphml.cli.main import COMMANDS, app
 from graphml.ir.ops.leaf import LEAVES
 from graphml.loading import discovery, fetch
 from graphml.passes.fusion import all_ops, fusions
+from graphml.sampling import Needs, NeedsTopK
+from graphml.sampling.chain import CHAIN
 from tests import architecture_table, support_table
 from tests.docs.pages import PAGES, ROOT, Block, blocks, headings, name_of, prose, table
 
@@ -302,6 +304,20 @@ def test_sampling_settings() -> None:
     fields = dataclasses.fields(graphml.SamplingParams)
     default = graphml.SamplingParams()
     assert listed == {field.name: repr(getattr(default, field.name)) for field in fields}
+
+
+def test_filters_of_the_sampler() -> None:
+    needs = {Needs.ROW: "the row", Needs.HISTORY: "the row and the history"}
+    listed = [list(row.values()) for row in table("docs/generation.md", "filter")]
+    assert [[cell.replace("`", "") for cell in row] for row in listed] == [
+        [
+            one.name,
+            ", ".join(one.params_read),
+            "the top k" if isinstance(one.needs, NeedsTopK) else needs[one.needs],
+            "yes" if one.on_device else "no",
+        ]
+        for one in CHAIN
+    ]
 
 
 def test_errors() -> None:

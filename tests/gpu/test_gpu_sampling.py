@@ -14,7 +14,7 @@ from graphml_gpu import outputs
 import graphml
 from graphml.loading import discovery
 from graphml.runtime import run_ahead as ahead
-from graphml.sampling import SamplingParams, draw_settings, top_k_sampling
+from graphml.sampling import SamplingParams, device_settings, top_k_sampling
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 DEVICES = [name for name in ("opencl", "wgpu") if discovery.backend(name).unavailable() is None]
@@ -142,7 +142,7 @@ def test_what_the_device_drew_is_checked(
     """It draws with other numbers than the host here: steps are dropped, tokens stay what they are."""
     before = model.executor.n_steps
     monkeypatch.setattr(
-        ahead, "draw_settings", lambda params, number, n: draw_settings(params, 1 - number, n)
+        ahead, "device_settings", lambda params, number, k: device_settings(params, 1 - number, k)
     )
     assert generated(model, DRAWN[1]) == generated(plain, DRAWN[1])
     assert model.executor.n_steps - before > LENGTH

@@ -1,4 +1,4 @@
-"""Tokens chosen among the best of a row are those that are chosen of the whole row, by the same numbers."""
+"""Tokens sampled from the top k of a row are those sampled from the whole row, by the same numbers."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import pytest
 
 from graphml.ir.ops.sampling import draw, draw_of_row
 from graphml.sampling import (
-    Best,
-    Drawn,
-    Foreseen,
+    DeviceSample,
+    DeviceSettings,
+    PeekableRandom,
     SamplingParams,
-    Settings,
-    draw_settings,
-    draws_row,
+    TopK,
+    device_samples_row,
+    device_settings,
     make_sampler,
-    may_decide,
+    samples_without_row,
 )
 from graphml.sampling.candidates import Floats, leading
-from graphml.sampling.top_k_sampling import drawn_of_row
+from graphml.sampling.top_k_sampling import device_sample
 
 SIZE, N_BEST = 1500, 64
 ALWAYS = [
@@ -89,12 +89,12 @@ def rows() -> dict[str, Floats]:
     }
 
 
-def best_of(row: Floats, error: float = 0.0) -> Best:
+def top_k_of(row: Floats, error: float = 0.0) -> TopK:
     """What a device gives; error: of its sum, relatively."""
     ids = leading(row, N_BEST).astype(np.int32)
     top = float(row.max())
     total = np.exp(row.astype(np.float64) - top).sum() * (1 + error)
-    return Best(ids, row[ids], float(np.float32(np.log(total) + top)), len(row))
+    return TopK(ids, row[ids], float(np.float32(np.log(total) + top)), len(row))
 
 
 @pytest.mark.parametrize("params", ALWAYS + OFTEN, ids=told)
@@ -102,9 +102,9 @@ def test_the_same_token_is_drawn_by_the_same_numbers(params: SamplingParams) -> 
     sampler, decided, asked = make_sampler(params), 0, 0
     for row in rows().values():
         for seed in range(20):
-            whole, part = np.random.default_rng(seed), Foreseen(seed)
+            whole, part = np.random.default_rng(seed), PeekableRandom(seed)
             wanted = sampler.sample(row, (), whole)
-            found = sampler.sample_best(best_of(row, (-3e-6, 0.0, 3e-6)[seed % 3]), part)
+            found = sampler.sample_top_k(top_k_of(row, (-3e-6, 0.0, 3e-6)[seed % 3]), part)
             asked += 1
             if found is None:
                 whole = np.random.default_rng(seed)
@@ -119,29 +119,29 @@ def test_edges_between_tokens_are_left_to_the_whole_row() -> None:
     """Ten equal tokens: at 0.3 the sum of three decides, to the last bit."""
     row = rows()["tenths"]
     chosen = [make_sampler(SamplingParams(temperature=1.0, top_p=p)) for p in (0.3, 0.3 + 1e-3)]
-    assert [one.sample_best(best_of(row), Foreseen(1)) is None for one in chosen] == [True, False]
+    assert [one.sample_top_k(top_k_of(row), PeekableRandom(1)) is None for one in chosen] == [True, False]
 
 
 @pytest.mark.parametrize("params", NEVER, ids=told)
 def test_what_needs_the_row_is_not_guessed(params: SamplingParams) -> None:
-    assert not may_decide(params, N_BEST)
-    assert make_sampler(params).sample_best(best_of(rows()["usual"]), Foreseen(1)) is None
-    assert draw_settings(params, 0.5, N_BEST) is None
+    assert not samples_without_row(params, N_BEST)
+    assert make_sampler(params).sample_top_k(top_k_of(rows()["usual"]), PeekableRandom(1)) is None
+    assert device_settings(params, 0.5, N_BEST) is None
 
 
 @pytest.mark.parametrize("flaw", [np.nan, np.inf])
 def test_rows_with_flaws_are_left_to_the_sampler_that_tells(flaw: float) -> None:
-    best = replace(best_of(rows()["usual"]), log_sum=flaw)
-    assert make_sampler(SamplingParams()).sample_best(best, Foreseen(1)) is None
+    top = replace(top_k_of(rows()["usual"]), log_sum=flaw)
+    assert make_sampler(SamplingParams()).sample_top_k(top, PeekableRandom(1)) is None
 
 
-def device_draws(row: Floats, best: Best, settings: Settings) -> tuple[int, float, float]:
+def device_draws(row: Floats, top: TopK, settings: DeviceSettings) -> tuple[int, float, float]:
     """What op `draw` gives of a row: an id, and the shares before it and with it."""
     assert draw.reference is not None
     assert draw_of_row.reference is not None
-    logits, given = best.logits[None], np.float32(settings)[None]
+    logits, given = top.logits[None], np.float32(settings)[None]
     told = draw_of_row.reference([row[None], logits, given], {})
-    found = draw.reference([best.ids[None], logits, told, given], {})
+    found = draw.reference([top.ids[None], logits, told, given], {})
     return int(found[0]), float(told[0, 2]), float(told[0, 3])
 
 
@@ -150,12 +150,12 @@ def test_what_a_device_draws_is_nearly_always_that(params: SamplingParams) -> No
     hits, asked = 0, 0
     for row in rows().values():
         for seed in range(20):
-            best, numbers = best_of(row), Foreseen(seed)
-            settings = draw_settings(params, numbers.ahead(0), N_BEST)
-            wanted = make_sampler(params).sample_best(best, numbers)
-            if settings is None or wanted is None or draws_row(params):
+            top, numbers = top_k_of(row), PeekableRandom(seed)
+            settings = device_settings(params, numbers.peek(0), N_BEST)
+            wanted = make_sampler(params).sample_top_k(top, numbers)
+            if settings is None or wanted is None or device_samples_row(params):
                 continue
-            hits += device_draws(row, best, settings)[0] == wanted
+            hits += device_draws(row, top, settings)[0] == wanted
             asked += 1
     assert asked == hits or (asked > 100 and hits >= 0.99 * asked)
 
@@ -167,17 +167,17 @@ def test_what_a_device_drew_of_a_row_is_taken(params: SamplingParams, n_known: i
     sampler, decided = make_sampler(params), 0
     for row in rows().values():
         for seed in range(20):
-            numbers, whole = Foreseen(seed), np.random.default_rng(seed)
-            settings = draw_settings(params, numbers.ahead(0), N_BEST)
+            numbers, whole = PeekableRandom(seed), np.random.default_rng(seed)
+            settings = device_settings(params, numbers.peek(0), N_BEST)
             assert settings is not None
-            best = best_of(row)
-            found, before, upto = device_draws(row, best, settings)
+            top = top_k_of(row)
+            found, before, upto = device_draws(row, top, settings)
             error = (-2e-6, 0.0, 2e-6)[seed % 3]
-            best = replace(
-                best, ids=best.ids[:n_known], logits=best.logits[:n_known],
-                drawn=Drawn(found, before + error, upto + error, settings),
+            top = replace(
+                top, ids=top.ids[:n_known], logits=top.logits[:n_known],
+                sampled=DeviceSample(found, before + error, upto + error, settings),
             )  # fmt: skip
-            wanted, token = sampler.sample(row, (), whole), sampler.sample_best(best, numbers)
+            wanted, token = sampler.sample(row, (), whole), sampler.sample_top_k(top, numbers)
             if token is None:
                 assert numbers.random() == np.random.default_rng(seed).random()
                 continue
@@ -190,32 +190,32 @@ def test_what_a_device_drew_of_a_row_is_taken(params: SamplingParams, n_known: i
 def test_numbers_near_an_edge_of_the_row_are_left_to_the_row() -> None:
     """A quarter for each of four: at both sides of an edge nothing is said, a little further on it is."""
     row, params = np.zeros(4, np.float32), SamplingParams(temperature=1.0)
-    known = Best(np.int32([0]), np.zeros(1, np.float32), float(np.log(4.0)), 4)
+    known = TopK(np.int32([0]), np.zeros(1, np.float32), float(np.log(4.0)), 4)
     found = []
     for number in (0.0, 2e-5, 0.25 - 2e-5, 0.25 - 1e-6, 0.25, 0.25 + 1e-6, 0.25 + 2e-5, 0.9):
-        settings = draw_settings(params, number, N_BEST)
+        settings = device_settings(params, number, N_BEST)
         assert settings is not None
-        drawn = Drawn(*device_draws(row, known, settings), settings)
-        found.append(drawn_of_row(params, replace(known, drawn=drawn), number))
+        drawn = DeviceSample(*device_draws(row, known, settings), settings)
+        found.append(device_sample(params, replace(known, sampled=drawn), number))
     assert found == [None, 0, 0, None, None, None, 1, 3]
 
 
 def test_only_what_was_drawn_by_the_same_settings_and_number_is_taken() -> None:
     row, params = rows()["usual"], SamplingParams(temperature=1.0)
-    settings = draw_settings(params, 0.5, N_BEST)
+    settings = device_settings(params, 0.5, N_BEST)
     assert settings is not None
-    best = best_of(row)
-    best = replace(best, drawn=Drawn(*device_draws(row, best, settings), settings))
-    assert drawn_of_row(params, best, 0.5) is not None
+    top = top_k_of(row)
+    top = replace(top, sampled=DeviceSample(*device_draws(row, top, settings), settings))
+    assert device_sample(params, top, 0.5) is not None
     others = [SamplingParams(), replace(params, temperature=0.9), replace(params, min_p=0.01)]
     others += [replace(params, top_k=4), replace(params, logit_bias={1: 1.0})]
-    assert [drawn_of_row(one, best, 0.5) for one in others] == [None] * 5
-    assert drawn_of_row(params, best, 0.50001) is None
-    assert drawn_of_row(params, replace(best, log_sum=np.nan), 0.5) is None
+    assert [device_sample(one, top, 0.5) for one in others] == [None] * 5
+    assert device_sample(params, top, 0.50001) is None
+    assert device_sample(params, replace(top, log_sum=np.nan), 0.5) is None
 
 
-def test_numbers_can_be_foreseen() -> None:
-    numbers, plain = Foreseen(5), np.random.default_rng(5)
+def test_numbers_can_be_peeked_at() -> None:
+    numbers, plain = PeekableRandom(5), np.random.default_rng(5)
     wanted = [plain.random() for _ in range(5)]
-    assert [numbers.ahead(2), numbers.random(), numbers.ahead(0)] == [wanted[2], wanted[0], wanted[1]]
+    assert [numbers.peek(2), numbers.random(), numbers.peek(0)] == [wanted[2], wanted[0], wanted[1]]
     assert [numbers.random() for _ in range(4)] == wanted[1:]

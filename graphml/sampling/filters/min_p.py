@@ -1,0 +1,46 @@
+"""Min-p: keeps tokens at least p times as likely as the most likely one."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from graphml.sampling.candidates import Candidates
+from graphml.sampling.filter import Enough, Filter, NeedsTopK
+from graphml.sampling.filters.top_k import top_k
+from graphml.sampling.params import SamplingParams
+from graphml.sampling.top_k_logits import TopK
+
+
+def min_p(candidates: Candidates, p: float, min_keep: int) -> Candidates:
+    """Keep tokens at least p times as likely as the most likely one."""
+    logits = candidates.logits
+    lowest = logits.max() + np.float32(math.log(p))
+    kept = np.flatnonzero(logits >= lowest)
+    if len(kept) >= min_keep:
+        return candidates.take(kept, candidates.is_sorted)
+    return top_k(candidates, min_keep)
+
+
+def _of_top_k(params: SamplingParams, top: TopK) -> Candidates | None:
+    found = top.candidates
+    lowest = found.logits[0] + np.float32(math.log(params.min_p))
+    count = int((found.logits >= lowest).sum())
+    if len(found) < top.n_vocab and max(count + 1, params.min_keep) > len(found):
+        return None
+    if count < params.min_keep:
+        return found.head(params.min_keep)
+    kept = found.head(count)  # the whole row is not sorted: there they are in the order of their ids
+    return kept.take(np.argsort(kept.ids), is_sorted=False)
+
+
+FILTER = Filter(
+    name="min_p",
+    params_read=("min_p", "min_keep"),
+    is_on=lambda params: params.min_p > 0.0,
+    apply=lambda params, candidates, _: min_p(candidates, params.min_p, params.min_keep),
+    needs=NeedsTopK(enough=lambda params, k: Enough.OFTEN, candidates=_of_top_k),
+    # To the last bit what the filter adds: a device that samples a row returns shares of what it leaves.
+    on_device=lambda params: {"lowest": math.log(params.min_p)} if params.min_keep <= 1 else None,
+)

@@ -1,0 +1,48 @@
+"""Temperature: divides the logits by it; 0 is greedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from graphml.sampling.candidates import Candidates
+from graphml.sampling.filter import Enough, Filter, NeedsTopK
+from graphml.sampling.params import SamplingParams
+
+_LOWEST_ON_DEVICE = 1e-3
+"""The lowest temperature at which devices sample: below it numbers leave float32's range."""
+
+
+def temperature(candidates: Candidates, value: float) -> Candidates:
+    """Divide the logits by the temperature; at 0 only the highest logit stays."""
+    if value <= 0.0:
+        best = int(np.argmax(candidates.logits))
+        return Candidates(candidates.ids[best : best + 1], candidates.logits[best : best + 1], is_sorted=True)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        scaled = candidates.logits / np.float32(value)
+    if not np.isfinite(scaled.max()):
+        # So cold that the highest logit leaves float32's range: what is left is the greedy choice.
+        return temperature(candidates, 0.0)
+    return candidates.with_logits(scaled, candidates.is_sorted)
+
+
+def _on_device(params: SamplingParams) -> Mapping[str, float] | None:
+    if params.greedy:
+        return {"top_k": 1.0, "number": 0.0}  # any number samples the only token
+    if params.temperature < _LOWEST_ON_DEVICE:
+        return None
+    return {"inverse_temperature": 1.0 / params.temperature}
+
+
+FILTER = Filter(
+    name="temperature",
+    params_read=("temperature", "dynatemp_range"),
+    is_on=lambda params: params.greedy or (params.temperature != 1.0 and params.dynatemp_range == 0.0),
+    apply=lambda params, candidates, _: temperature(candidates, params.temperature),
+    needs=NeedsTopK(
+        enough=lambda params, k: Enough.ALWAYS if params.greedy else Enough.NEVER,
+        candidates=lambda params, top: top.candidates.head(1),
+    ),
+    on_device=_on_device,
+)

@@ -1,0 +1,47 @@
+"""Top-p, nucleus sampling (Holtzman et al. 2020): keeps the most likely tokens that together reach p."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphml.sampling.candidates import Candidates, shortest_prefix, softmax
+from graphml.sampling.filter import Enough, Filter, NeedsTopK
+from graphml.sampling.params import SamplingParams
+from graphml.sampling.top_k_logits import TopK
+
+_MARGIN = 2e-5
+"""How far from an edge between two tokens the sum of probabilities must be: sums differ by their order."""
+
+
+def top_p(candidates: Candidates, p: float, min_keep: int) -> Candidates:
+    """Keep the fewest tokens, most likely first, that together reach p."""
+    probabilities = softmax(candidates)
+    if candidates.is_sorted:
+        running = np.cumsum(probabilities, dtype=np.float32)
+        needed = int(np.searchsorted(running, np.float32(p))) + 1
+        return candidates.head(max(needed, min_keep))
+    kept = shortest_prefix(candidates.logits, probabilities, p, min_keep)
+    return candidates.take(kept, is_sorted=True)
+
+
+def _of_top_k(params: SamplingParams, top: TopK) -> Candidates | None:
+    found = top.candidates
+    running = np.cumsum(np.exp(found.logits.astype(np.float64) - top.log_sum))
+    margin = _MARGIN + abs(top.log_sum) * 2.0**-22
+    needed = int(np.searchsorted(running, params.top_p)) + 1
+    near = np.abs(running - params.top_p).min() <= margin
+    kept = max(needed, params.min_keep)
+    whole = len(found) == top.n_vocab
+    if near or (kept > len(found) and not whole):
+        return None
+    return found.head(kept)
+
+
+FILTER = Filter(
+    name="top_p",
+    params_read=("top_p", "min_keep"),
+    is_on=lambda params: params.top_p < 1.0,
+    apply=lambda params, candidates, _: top_p(candidates, params.top_p, params.min_keep),
+    needs=NeedsTopK(enough=lambda params, k: Enough.OFTEN, candidates=_of_top_k),
+    on_device=lambda params: {"top_p": params.top_p} if params.min_keep <= 1 else None,
+)

@@ -1,0 +1,33 @@
+"""Locally typical sampling (Meister et al. 2022): keeps tokens whose surprise is near to the entropy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphml.sampling.candidates import Candidates, shortest_prefix, softmax
+from graphml.sampling.filter import Filter, Needs
+
+
+def typical(candidates: Candidates, p: float, min_keep: int) -> Candidates:
+    """Keep the tokens whose surprise is nearest to the entropy, until they together exceed p.
+
+    Returned nearest first, so no longer sorted by logit.
+    """
+    probabilities = softmax(candidates)
+    with np.errstate(divide="ignore"):
+        surprise = -np.log(probabilities)
+    # A token of probability 0 adds nothing to the entropy (0 * inf would be NaN) and is the least typical.
+    possible = probabilities > 0
+    entropy = np.sum(probabilities[possible] * surprise[possible], dtype=np.float32)
+    nearness = -np.abs(surprise - entropy)
+    kept = shortest_prefix(nearness, probabilities, p, min_keep, beyond=True)
+    return candidates.take(kept, is_sorted=False)
+
+
+FILTER = Filter(
+    name="typical",
+    params_read=("typical_p", "min_keep"),
+    is_on=lambda params: params.typical_p < 1.0,
+    apply=lambda params, candidates, _: typical(candidates, params.typical_p, params.min_keep),
+    needs=Needs.ROW,
+)
