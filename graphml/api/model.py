@@ -20,14 +20,14 @@ from graphml.api.capture import Patches, Patterns, Probe
 from graphml.api.chat import Chat
 from graphml.api.embedding import chosen_pooling, embed_ids, normalized, texts_of
 from graphml.api.session import Session
-from graphml.argument_checks import path_of, progress_of, text_of, whole_number
+from graphml.argument_checks import progress_of, text_of, whole_number
 from graphml.backend import Progress, no_progress
-from graphml.compiler.options import CompileOptions
 from graphml.errors import TokenizerError, UsageError
 from graphml.loading import fetch
 from graphml.loading.architecture import EMBEDDING
 from graphml.runtime.evaluation import Floats
 from graphml.runtime.executor import Executor
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.memory_needed import read_ahead
 from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import MAX_CELLS
@@ -37,8 +37,6 @@ from graphml.text.tokenizer import Tokenizer
 from graphml.text.tokenizer import load_tokenizer as tokenizer_of
 from graphml.text.tokenizer.vocabulary import NO_VOCABULARY
 from graphml.weights import Metadata
-from graphml.weights.page_policy import chosen
-from graphml.weights.requantise import checked
 
 VOCABULARY_KEY = "tokenizer.ggml.model"
 
@@ -90,22 +88,25 @@ def load(
     Raises a GraphmlError: WeightsError for a bad file, ArchitectureError, BackendError, UsageError for an
     argument, DownloadError.
     """
+    options = LoadOptions(
+        backend=backend, threads=threads, kv=kv, quant=quant, pages=pages, numa=numa, n_batch=n_batch,
+        arch=arch, pre=pre, template=template, fuse=fuse, place=place, strict=strict, tuned=tuned,
+        gpu_layers=gpu_layers, offline=offline,
+    )  # fmt: skip
+    return load_model(path, options, progress)
+
+
+def load_model(path: AnyPath, options: LoadOptions, progress: Progress | None = None) -> Model:
+    """As `load`, with the options as one value."""
     report = progress_of(progress)
-    options = CompileOptions(fuse, place=place, strict=strict)
-    options.fusions()  # a wrong name is told before anything is fetched
-    checked(quant)
-    residence = chosen(pages, numa)
-    threads = None if threads is None else _count("threads", threads)
-    n_batch = _count("n_batch", n_batch)
-    found = fetch.resolve(path, lambda done, total: report("download", done, total or 0), offline)
-    arch_file = None if arch is None else Path(path_of("arch", arch))
-    executor = open_executor(
-        found, backend, threads, arch_file, kv, n_batch, report, options, quant, residence, tuned, gpu_layers
-    )
+    options.compiling.fusions()  # a wrong name is told before anything is fetched
+    _ = options.residence
+    found = fetch.resolve(path, lambda done, total: report("download", done, total or 0), options.offline)
+    executor = open_executor(found, options, report)
     try:
         if progress is not None:
             read_ahead(executor.file, progress)
-        return Model(executor, found, pre, template_text(template), report)
+        return Model(executor, found, options.pre, template_text(options.template), report)
     except BaseException:
         executor.close()
         raise

@@ -20,13 +20,12 @@ HELP = "/help lists the commands, Ctrl-D ends."
 
 @grouped
 def chat(
-    opening: options.Running,
+    opening: options.Talking,
     drawing: options.Sampling,
     model: options.Model = None,
     system: options.System = "",
     max_tokens: options.MaxTokens = 512,
     ctx: options.Context = None,
-    template: options.Template = None,
     stats: Annotated[
         bool, typer.Option("--stats", help="Print a line about the speed after each answer.")
     ] = False,
@@ -37,7 +36,7 @@ def chat(
     given = open_input(completions)
     with Bars() as bars:
         with given.while_working():
-            opened = load(find(model, opening, bars), opening, bars, template)
+            opened = load(find(model, opening, bars), opening, bars)
         with opened:
             with given.while_working():
                 talk = opened.chat(system, limit, n_ctx=ctx, seed=seed_of(drawing.seed))

@@ -19,7 +19,7 @@ from graphml.errors import UsageError
 
 @grouped
 def run(
-    opening: options.Running,
+    opening: options.Talking,
     drawing: options.Sampling,
     model: options.Model = None,
     prompt: Annotated[
@@ -38,15 +38,14 @@ def run(
     ] = False,
     json: options.Json = False,
     ctx: options.Context = None,
-    template: options.Template = None,
 ) -> None:
     """Answer a prompt with the model's chat template; models without one, and --raw, continue the text."""
     params = sampling(drawing)
-    if raw and template is not None:
+    if raw and opening.template is not None:
         raise UsageError("--raw, --template: wanted one of them; got both")
     text = _prompt(prompt)
     limit = None if max_tokens < 0 else max_tokens
-    with Bars() as bars, load(find(model, opening, bars), opening, bars, template) as opened:
+    with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         session, given, pieces = _begin(opened, text, system, raw, params, limit, ctx, drawing.seed)
         if show_prompt and not json:
             write(given)

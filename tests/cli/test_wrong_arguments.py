@@ -48,6 +48,8 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--kv": NO_NAME,
     "--quant": NO_NAME,
     "--pre": NO_NAME,
+    "--pages": NO_NAME,
+    "--numa": NO_NAME,
     "--pooling": NO_NAME,
     "--fuse": ("nonsense", "-nonsense"),
     "--fuse-a": ("nonsense",),

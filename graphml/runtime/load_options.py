@@ -1,0 +1,104 @@
+"""Options of opening a model as one value: each with its type, default, help, range and flags.
+
+`load`, `open_executor`, the flags of the commands, their help and the table in docs/command-line.md come from
+these fields. Knows the options; opens nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphml.compiler.options import CompileOptions
+from graphml.option_fields import OneOf, Whole, check, option
+from graphml.runtime.paged_cache import CACHE_DTYPES, MAX_CELLS
+from graphml.weights.page_policy import NUMA, PAGES, Residence, chosen
+from graphml.weights.requantise import QUANTS
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """Options of opening a model; `LoadOptions()` is what is done where nothing is asked for.
+
+    None and "" leave the choice to the option's environment variable, if it has one, else to graphml. What is
+    wrong whatever the model is a UsageError when the value is made: it names the option, what was wanted and
+    what came.
+    """
+
+    backend: str = option(
+        "cpu",
+        "What computes: cpu, reference or another installed one; several with commas, preferred first.",
+        "--backend",
+    )
+    threads: int | None = option(
+        None, "Worker threads; by default the physical cores.", "--threads", "-t",
+        range=Whole(1), variable="GRAPHML_THREADS",
+    )  # fmt: skip
+    kv: str = option("f16", "How keys and values are kept: {words}.", "--kv", range=OneOf(CACHE_DTYPES))
+    quant: str | None = option(
+        None,
+        "What weights become in memory: {words}; fp32 is exact; by default as the file has them.",
+        "--quant",
+        range=OneOf(tuple(QUANTS)),
+    )
+    pages: str | None = option(
+        None, "Where weights are in memory: {words}.", "--pages",
+        range=OneOf(PAGES), variable="GRAPHML_PAGES", shown=PAGES[0],
+    )  # fmt: skip
+    numa: str | None = option(
+        None, "On which memory node they are: {words}.", "--numa",
+        range=OneOf(NUMA), variable="GRAPHML_NUMA", shown=NUMA[0],
+    )  # fmt: skip
+    n_batch: int = option(
+        512, "Most tokens of one evaluation.", "--batch", "-b",
+        range=Whole(1, MAX_CELLS, " tokens of one step"),
+    )  # fmt: skip
+    arch: str | os.PathLike[str] | None = option(
+        None, "A Python file that defines the architecture; it is run.", "--arch",
+        metavar="FILE.py", on_command_line=Path | None,
+    )  # fmt: skip
+    pre: str | None = option(None, "A pre-tokenizer's name, in place of the file's.", "--pre")
+    template: str | os.PathLike[str] | None = option(
+        None, "A Jinja chat template in place of the model's own.", "--template",
+        metavar="FILE", on_command_line=Path | None,
+    )  # fmt: skip
+    fuse: str = option(
+        "", "Which fusions are on: none, or names such as -swiglu,+linear; by default all.", "--fuse",
+        metavar="SWITCHES", variable="GRAPHML_FUSE",
+    )  # fmt: skip
+    place: str = option(
+        "",
+        "Where nodes go: cpu:layers.0-14,reference:softmax; by default to the first backend that can.",
+        "--place",
+        metavar="RULES",
+    )
+    strict: bool = option(False, "Refuse what the preferred backend cannot run.", "--strict")
+    tuned: bool | None = option(
+        None, "Kernels use the parameters that `graphml tune` found.", "--tuned/--no-tuned",
+        variable="GRAPHML_TUNED", shown="no-tuned",
+    )  # fmt: skip
+    gpu_layers: int | None = option(
+        None,
+        "How many of the last layers the first backend takes, the rest the next or the CPU.",
+        "--gpu-layers",
+        "-ngl",
+        range=Whole(0),
+        shown="all, or as many as fit",
+    )
+    offline: bool | None = option(
+        None, "Download nothing and ask no server.", "--offline", variable="GRAPHML_OFFLINE"
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @property
+    def compiling(self) -> CompileOptions:
+        """What of it is about compilation."""
+        return CompileOptions(self.fuse, place=self.place, strict=self.strict)
+
+    @property
+    def residence(self) -> Residence:
+        """Where weights are in memory, as the options say, or else the environment."""
+        return chosen(self.pages, self.numa)
