@@ -296,12 +296,15 @@ class Model:
         n_ctx: int | None = None,
         seed: int | None = None,
         variables: dict[str, Any] | None = None,
+        capture: Patterns = (),
+        history: bool = False,
     ) -> Chat:
-        """Begin a conversation in a session of its own; see `Chat`."""
+        """Begin a conversation in a session of its own; see `Chat`, and `session` for capture and history."""
         if self.executor.encodes:
             raise UsageError(f"{self.path}: {self.arch} answers single texts: see Session.generate")
         template, tokenizer = self.template, self._needed()
-        return Chat(self.session(n_ctx, seed), tokenizer, template, system, max_new, variables)
+        session = self.session(n_ctx, seed, capture=capture, history=history)
+        return Chat(session, tokenizer, template, system, max_new, variables)
 
     def close(self) -> None:
         """Give threads, programs and file back; its sessions end. A second call does nothing."""

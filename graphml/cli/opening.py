@@ -12,6 +12,7 @@ from graphml.api.model import load_model
 from graphml.cli.checks import check_opening
 from graphml.cli.console import Bars
 from graphml.cli.options import Opening, Sampling, Source
+from graphml.cli.written_values import logit_bias
 from graphml.errors import UsageError
 from graphml.loading import fetch
 from graphml.runtime.executor import Executor
@@ -64,6 +65,9 @@ def sampling(given: Sampling) -> graphml.SamplingParams:
         dynatemp_range=given.dynatemp_range,
         dynatemp_exponent=given.dynatemp_exp,
         stop=tuple(given.stop or ()),
+        min_keep=given.min_keep,
+        logit_bias=logit_bias("--logit-bias", given.logit_bias or ()),
+        stop_tokens=frozenset(given.stop_token or ()),
     )
 
 

@@ -81,6 +81,31 @@ DynatempRange = Annotated[
 DynatempExponent = Annotated[
     float, typer.Option("--dynatemp-exp", min=0.0, help="Exponent of the dynamic temperature.")
 ]
+MinKeep = Annotated[
+    int, typer.Option("--min-keep", min=0, help="Fewest tokens that top-p, min-p and typical-p leave.")
+]
+LogitBias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--logit-bias",
+        metavar="ID+X|ID-X",
+        help="Added to the logit of a token: 15043+1; 15043-inf forbids it; may be given again.",
+    ),
+]
+StopToken = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--stop-token", metavar="ID", min=0, help="A token that ends the generation; may be given again."
+    ),
+]
+Variables = Annotated[
+    str | None,
+    typer.Option(
+        "--chat-template-kwargs",
+        metavar="JSON",
+        help='Further variables of the chat template, as {"enable_thinking": false}.',
+    ),
+]
 Stop = Annotated[
     list[str] | None, typer.Option("--stop", help="A text that ends the generation; may be given again.")
 ]
@@ -138,3 +163,6 @@ class Sampling:
     dynatemp_exp: DynatempExponent = 1.0
     stop: Stop = None
     seed: Seed = -1
+    min_keep: MinKeep = 0
+    logit_bias: LogitBias = None
+    stop_token: StopToken = None
