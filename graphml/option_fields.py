@@ -83,8 +83,8 @@ class Option:
 
     flags: its names on the command line, the long one first. variable: the environment variable that decides
     where the default is left. range: which values are allowed; None: any. metavar, shown: what the help shows
-    as the value and as the default. on_command_line: the type there, if it is not the field's; parse: from
-    that to the field's.
+    as the value and as the default. key: the key of a file's metadata that it overrides. on_command_line: the
+    type there, if it is not the field's; parse: from that to the field's.
     """
 
     summary: str
@@ -93,6 +93,7 @@ class Option:
     range: Whole | Real | OneOf | Checked | None = None
     metavar: str | None = None
     shown: str = ""
+    key: str = ""
     on_command_line: Any = None
     parse: Callable[[Any], Any] | None = None
 

@@ -128,8 +128,10 @@ class Opening(LoadOptions):
     hf: str | None = same(Source, "hf")
 
 
+OVERRIDES = ("override_kv", *(name for name, one in options_of(LoadOptions).items() if one.key))
+"""Those that change the file's metadata."""
 _COMPILING = (
-    "hf", "offline", "backend", "threads", "kv", "arch", "fuse", "place", "gpu_layers", "strict",
+    "hf", "offline", "backend", "threads", "kv", "arch", "fuse", "place", "gpu_layers", "strict", *OVERRIDES,
 )  # fmt: skip
 _HEADER = (*_COMPILING, "n_batch")
 _RUNNING = (*_HEADER, "quant", "pre", "pages", "numa", "tuned")
@@ -142,7 +144,7 @@ Running = Annotated[Opening, Shown(*_RUNNING)]
 """The same, and what decides what is in memory. For commands that run a model."""
 Talking = Annotated[Opening, Shown(*_RUNNING, "template")]
 """The same, and the chat template. For commands that answer messages."""
-Compared = Annotated[Opening, Shown("hf", "offline", "kv", "threads", "arch")]
+Compared = Annotated[Opening, Shown("hf", "offline", "kv", "threads", "arch", *OVERRIDES)]
 """What both sides of a comparison have in common."""
 
 

@@ -7,11 +7,13 @@ these fields. Knows the options; opens nothing.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from graphml.compiler.options import CompileOptions
-from graphml.option_fields import OneOf, Whole, check, option
+from graphml.option_fields import Checked, OneOf, Real, Whole, check, option, options_of
+from graphml.runtime.metadata_overrides import Value, checked_overrides, parse_overrides
 from graphml.runtime.paged_cache import CACHE_DTYPES, MAX_CELLS
 from graphml.weights.page_policy import NUMA, PAGES, Residence, chosen
 from graphml.weights.requantise import QUANTS
@@ -90,8 +92,60 @@ class LoadOptions:
         None, "Download nothing and ask no server.", "--offline", variable="GRAPHML_OFFLINE"
     )
 
+    override_kv: Mapping[str, Value] | None = option(
+        None,
+        "A value in place of the file's, in its metadata; type int, float, bool or str; may be given again.",
+        "--override-kv",
+        range=Checked(checked_overrides),
+        metavar="KEY=TYPE:VALUE",
+        on_command_line=list[str] | None,
+        parse=parse_overrides,
+    )
+    rope_scaling: str | None = option(
+        None, "How rotary positions are scaled: {words}; by default as the file says.", "--rope-scaling",
+        range=OneOf(("none", "linear", "yarn")), key=".rope.scaling.type",
+    )  # fmt: skip
+    rope_freq_base: float | None = option(
+        None, "Base of the rotary frequencies, in place of the file's.", "--rope-freq-base",
+        range=Real(0, above=True), key=".rope.freq_base",
+    )  # fmt: skip
+    rope_freq_scale: float | None = option(
+        None, "Factor of the rotary frequencies: 0.25 is for a context 4 times as long.", "--rope-freq-scale",
+        range=Real(0, above=True), key=".rope.scaling.factor",
+    )  # fmt: skip
+    yarn_ext_factor: float | None = option(
+        None, "YaRN: how much is extrapolated; 0 interpolates all.", "--yarn-ext-factor",
+        range=Real(0), key=".rope.scaling.yarn_ext_factor",
+    )  # fmt: skip
+    yarn_attn_factor: float | None = option(
+        None, "YaRN: factor of the attention's scores.", "--yarn-attn-factor",
+        range=Real(0, above=True), key=".rope.scaling.attn_factor",
+    )  # fmt: skip
+    yarn_beta_slow: float | None = option(
+        None, "YaRN: turns in the context up to which a pair is interpolated.", "--yarn-beta-slow",
+        range=Real(0, above=True), key=".rope.scaling.yarn_beta_slow",
+    )  # fmt: skip
+    yarn_beta_fast: float | None = option(
+        None, "YaRN: turns in the context from which on a pair is not interpolated.", "--yarn-beta-fast",
+        range=Real(0, above=True), key=".rope.scaling.yarn_beta_fast",
+    )  # fmt: skip
+    yarn_orig_ctx: int | None = option(
+        None, "YaRN: the context that the model was trained for.", "--yarn-orig-ctx",
+        range=Whole(1), key=".rope.scaling.original_context_length",
+    )  # fmt: skip
+
     def __post_init__(self) -> None:
         check(self)
+
+    @property
+    def overrides(self) -> dict[str, tuple[str, Value]]:
+        """Key of the metadata -> the option that overrides it, and the value."""
+        found = {key: ("override_kv", value) for key, value in (self.override_kv or {}).items()}
+        for name, stated in options_of(LoadOptions).items():
+            value = getattr(self, name)
+            if stated.key and value is not None:
+                found[stated.key] = (name, 1.0 / value if name == "rope_freq_scale" else value)
+        return found
 
     @property
     def compiling(self) -> CompileOptions:

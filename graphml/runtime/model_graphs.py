@@ -22,10 +22,11 @@ from graphml.weights import ModelFile
 
 
 class ModelGraphs:
-    """Builds the graphs of one model. cache_dtype: how keys and values are kept, one of `paged_cache.CACHE_DTYPES`.
+    """Builds the graphs of one model.
 
-    unused_tensors: those of the file that the graph built last does not use; recurrent: whether it has a
-    state that every token changes, None before a graph was built.
+    cache_dtype: how keys and values are kept, one of `paged_cache.CACHE_DTYPES`. unused_tensors: those of the
+    file that the graph built last does not use. recurrent: whether it has a state that every token changes,
+    None before a graph was built.
     """
 
     def __init__(self, file: ModelFile, architecture: Architecture, config: Any, cache_dtype: str) -> None:

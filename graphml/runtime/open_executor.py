@@ -19,11 +19,13 @@ from graphml.loading.architecture import EMBEDDING, Architecture, Keys, describe
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.memory_needed import main_memory
+from graphml.runtime.metadata_overrides import check_read, overridden
 from graphml.weights import ModelFile, open_model
 from graphml.weights.page_policy import settled
 from graphml.weights.requantise import represented
 
 DEFAULT = LoadOptions()
+TOKENIZER = "tokenizer."  # what keys begin with that are read with the first text
 
 
 def read_architecture(file: ModelFile, arch_file: Path | None = None) -> tuple[Architecture, Any]:
@@ -92,6 +94,8 @@ def open_executor(
     with contextlib.ExitStack() as undo:
         file = path if isinstance(path, ModelFile) else open_model(path)
         undo.callback(file.close)
+        if options.overrides:
+            file = file.with_metadata(overridden(file.metadata, options.overrides))
         arch_file = None if options.arch is None else Path(path_of("arch", options.arch))
         architecture, config = read_architecture(file, arch_file)
         if architecture.encode is not None and "," in wanted.name:
@@ -113,5 +117,8 @@ def open_executor(
         executor = Executor(
             file, architecture, config, wanted, device, options.n_batch, options.kv, progress, compiling
         )
+        if file.metadata.unread_overrides():
+            _ = executor.pooling  # which reads a key besides those of the configuration
+            check_read(file.metadata, TOKENIZER)
         undo.pop_all()
     return executor
