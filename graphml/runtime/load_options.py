@@ -78,7 +78,7 @@ class LoadOptions:
     strict: bool = option(False, "Refuse what the preferred backend cannot run.", "--strict")
     tuned: bool | None = option(
         None, "Kernels use the parameters that `graphml tune` found.", "--tuned/--no-tuned",
-        variable="GRAPHML_TUNED", shown="no-tuned",
+        variable="GRAPHML_TUNED",
     )  # fmt: skip
     gpu_layers: int | None = option(
         None,
@@ -118,7 +118,7 @@ class LoadOptions:
         range=Real(0), key=".rope.scaling.yarn_ext_factor",
     )  # fmt: skip
     yarn_attn_factor: float | None = option(
-        None, "YaRN: factor of the attention's scores.", "--yarn-attn-factor",
+        None, "YaRN: factor of the rotated queries and keys.", "--yarn-attn-factor",
         range=Real(0, above=True), key=".rope.scaling.attn_factor",
     )  # fmt: skip
     yarn_beta_slow: float | None = option(
