@@ -12,6 +12,7 @@ from pathlib import Path
 from graphml.ir.graph import Graph
 from graphml.ir.verify import verify
 from graphml.passes.fusion import fuse, fusions
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 
 FILE = Path(__file__).parent / "data" / "fusions" / "counts.json"
@@ -45,7 +46,7 @@ def _write() -> None:
                 write_model(path, *MODELS[name])
             else:
                 golden.build(golden.read(name), path)
-            executor = open_executor(path, "reference")
+            executor = open_executor(path, LoadOptions("reference"))
             found[name] = counts(executor.build(1, 1))
             executor.close()
     lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(found[name])}" for name in sorted(found))

@@ -15,6 +15,7 @@ from graphml.ir.verify import verify
 from graphml.loading import discovery
 from graphml.loading.architecture import SampleModel
 from graphml.runtime.executor import Executor
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests import fusion_counts, golden
@@ -80,7 +81,9 @@ class Models:
             path = self.folder / f"{model}-{form}.gguf"
             if not path.exists():
                 write_model(path, *MODELS[model], form)
-            self.executors[key] = open_executor(path, backend, threads=2, cache_dtype="f32", n_batch=N_BATCH)
+            self.executors[key] = open_executor(
+                path, LoadOptions(backend, threads=2, kv="f32", n_batch=N_BATCH)
+            )
         return self.executors[key]
 
     def close(self, model: str, backend: str) -> None:

@@ -19,6 +19,7 @@ from graphml.loading import discovery
 from graphml.passes.fusion import all_ops
 from graphml.passes.plan import plan_memory
 from graphml.runtime.executor import Executor
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests import fusion_counts, golden, transformers_records
@@ -43,7 +44,7 @@ def built(name: str, folder: Path, poison: str | None = None) -> Path:
 
 @contextmanager
 def opened(path: Path, backend: str) -> Iterator[Executor]:
-    executor = open_executor(path, backend, cache_dtype="f32", n_batch=32)
+    executor = open_executor(path, LoadOptions(backend, kv="f32", n_batch=32))
     try:
         yield executor
     finally:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests import golden
 from tests.golden import nmse
@@ -158,7 +159,7 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("piece", [24, 5, 1])
 def test_it_is_the_recurrence_of_the_paper(told: tuple[Path, Row], backend: str, piece: int) -> None:
     path, wanted = told
-    executor = open_executor(path, backend, threads=2, n_batch=24)
+    executor = open_executor(path, LoadOptions(backend, threads=2, n_batch=24))
     assert nmse(Sequence(executor).feed(TOKENS, piece), wanted) < 1e-10
     executor.close()
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from graphml.loading import discovery
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from graphml.runtime.source_text import encode
@@ -23,7 +24,7 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.npz"))
 def rows(name: str, backend: str, path: Path, step: int) -> Floats:
     """The rows of all tokens, fed in steps of so many."""
     write_model(path, *MODELS[f"{architecture(name)}-{RECORDS[name].sample}"])
-    executor = open_executor(path, backend, threads=2, cache_dtype="f32", n_batch=len(TOKENS))
+    executor = open_executor(path, LoadOptions(backend, threads=2, kv="f32", n_batch=len(TOKENS)))
     try:
         cache = PagedCache(64, BLOCK_SIZE, encoded=executor.encodes)
         state = executor.state(cache)

@@ -19,6 +19,7 @@ from graphml.errors import UsageError
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 from graphml.loading import fetch
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import choose_backend, open_executor
 
 
@@ -62,7 +63,7 @@ def compile(
                 f"backend: the model is open on {source.executor.backend.name!r}; got {backend!r}"
             )
         return source.executor.compiled(tokens, outputs, options)
-    executor = open_executor(Path(fetch.resolve(source)), backend or "cpu", threads)
+    executor = open_executor(Path(fetch.resolve(source)), LoadOptions(backend or "cpu", threads))
     try:
         compiled = executor.compiled(tokens, outputs, options)
     except BaseException:

@@ -6,7 +6,7 @@ The door of the whole: `load`. Knows how the parts fit together; does none of th
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
@@ -19,28 +19,24 @@ from graphml.api.batch import Batch
 from graphml.api.capture import Patches, Patterns, Probe
 from graphml.api.chat import Chat
 from graphml.api.embedding import chosen_pooling, embed_ids, normalized, texts_of
+from graphml.api.model_tokenizer import no_tokenizer, tokenizer_of
 from graphml.api.session import Session
-from graphml.argument_checks import path_of, progress_of, text_of, whole_number
+from graphml.argument_checks import progress_of, whole_number
 from graphml.backend import Progress, no_progress
-from graphml.compiler.options import CompileOptions
 from graphml.errors import TokenizerError, UsageError
 from graphml.loading import fetch
 from graphml.loading.architecture import EMBEDDING
 from graphml.runtime.evaluation import Floats
 from graphml.runtime.executor import Executor
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.memory_needed import read_ahead
+from graphml.runtime.metadata_overrides import check_read
 from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import MAX_CELLS
 from graphml.runtime.slots import make_slots
 from graphml.text.chat_template import ChatTemplate, template_names, template_source, template_text
 from graphml.text.tokenizer import Tokenizer
-from graphml.text.tokenizer import load_tokenizer as tokenizer_of
-from graphml.text.tokenizer.vocabulary import NO_VOCABULARY
 from graphml.weights import Metadata
-from graphml.weights.page_policy import chosen
-from graphml.weights.requantise import checked
-
-VOCABULARY_KEY = "tokenizer.ggml.model"
 
 AnyPath = str | os.PathLike[str]
 
@@ -65,6 +61,7 @@ def load(
     tuned: bool | None = None,
     gpu_layers: int | None = None,
     offline: bool | None = None,
+    override_kv: Mapping[str, bool | int | float | str] | None = None,
 ) -> Model:
     """Open a model: a GGUF file (of a split one any part), a llama2.c checkpoint, or what a name stands for.
 
@@ -85,42 +82,39 @@ def load(
     tuned: kernels use the parameters that `graphml tune` found; None: what GRAPHML_TUNED says, else not.
     gpu_layers: how many of the last layers the first backend takes, the next one or the CPU the others;
     None: all, or of several backends as many as fit in the first one's memory. offline: no server is asked;
-    None: what GRAPHML_OFFLINE and HF_HUB_OFFLINE say.
+    None: what GRAPHML_OFFLINE and HF_HUB_OFFLINE say. override_kv: values in place of those of the file's
+    metadata, by key; `.rope.freq_base` is the architecture's own key `llama.rope.freq_base`.
 
     Raises a GraphmlError: WeightsError for a bad file, ArchitectureError, BackendError, UsageError for an
     argument, DownloadError.
     """
+    options = LoadOptions(
+        backend=backend, threads=threads, kv=kv, quant=quant, pages=pages, numa=numa, n_batch=n_batch,
+        arch=arch, pre=pre, template=template, fuse=fuse, place=place, strict=strict, tuned=tuned,
+        gpu_layers=gpu_layers, offline=offline, override_kv=override_kv,
+    )  # fmt: skip
+    return load_model(path, options, progress)
+
+
+def load_model(path: AnyPath, options: LoadOptions, progress: Progress | None = None) -> Model:
+    """As `load`, with the options as one value."""
     report = progress_of(progress)
-    options = CompileOptions(fuse, place=place, strict=strict)
-    options.fusions()  # a wrong name is told before anything is fetched
-    checked(quant)
-    residence = chosen(pages, numa)
-    threads = None if threads is None else _count("threads", threads)
-    n_batch = _count("n_batch", n_batch)
-    found = fetch.resolve(path, lambda done, total: report("download", done, total or 0), offline)
-    arch_file = None if arch is None else Path(path_of("arch", arch))
-    executor = open_executor(
-        found, backend, threads, arch_file, kv, n_batch, report, options, quant, residence, tuned, gpu_layers
-    )
+    options.compiling.fusions()  # a wrong name is told before anything is fetched
+    _ = options.residence
+    found = fetch.resolve(path, lambda done, total: report("download", done, total or 0), options.offline)
+    executor = open_executor(found, options, report)
     try:
         if progress is not None:
             read_ahead(executor.file, progress)
-        return Model(executor, found, pre, template_text(template), report)
+        model = Model(executor, found, options.pre, template_text(options.template), report)
+        metadata = executor.file.metadata
+        if metadata.unread_overrides() and model.tokenizer is not None:  # which reads most keys that are left
+            _ = metadata.unread_overrides() and model.has_template and model.template
+        check_read(metadata)
+        return model
     except BaseException:
         executor.close()
         raise
-
-
-def load_tokenizer(path: AnyPath, pre: str | None = None) -> Tokenizer:
-    """Open the tokenizer of a model file; `path` and `pre` as of `load`. No weights are downloaded.
-
-    Raises TokenizerError for a vocabulary that is unknown, damaged or not there.
-    """
-    with fetch.open_header(path) as file:
-        tokenizer = _tokenizer(file.metadata, pre)
-        if tokenizer is None:
-            raise TokenizerError(f"{file.path}: {_no_tokenizer(file.metadata)}")
-        return tokenizer
 
 
 class Model:
@@ -153,7 +147,7 @@ class Model:
     def tokenizer(self) -> Tokenizer | None:
         """The tokenizer, read when first asked for; None if the file has no vocabulary."""
         with self._making:
-            return _tokenizer(self._metadata, self._pre)
+            return tokenizer_of(self._metadata, self._pre)
 
     @property
     def has_template(self) -> bool:
@@ -295,12 +289,15 @@ class Model:
         n_ctx: int | None = None,
         seed: int | None = None,
         variables: dict[str, Any] | None = None,
+        capture: Patterns = (),
+        history: bool = False,
     ) -> Chat:
-        """Begin a conversation in a session of its own; see `Chat`."""
+        """Begin a conversation in a session of its own; see `Chat`, and `session` for capture and history."""
         if self.executor.encodes:
             raise UsageError(f"{self.path}: {self.arch} answers single texts: see Session.generate")
         template, tokenizer = self.template, self._needed()
-        return Chat(self.session(n_ctx, seed), tokenizer, template, system, max_new, variables)
+        session = self.session(n_ctx, seed, capture=capture, history=history)
+        return Chat(session, tokenizer, template, system, max_new, variables)
 
     def close(self) -> None:
         """Give threads, programs and file back; its sessions end. A second call does nothing."""
@@ -319,19 +316,8 @@ class Model:
 
     def _needed(self) -> Tokenizer:
         if self.tokenizer is None:
-            raise TokenizerError(f"{self.path}: {_no_tokenizer(self.executor.file.metadata)}")
+            raise TokenizerError(f"{self.path}: {no_tokenizer(self.executor.file.metadata)}")
         return self.tokenizer
-
-
-def _tokenizer(metadata: Metadata, pre: str | None) -> Tokenizer | None:
-    if metadata.text(VOCABULARY_KEY, NO_VOCABULARY[0]) in NO_VOCABULARY:
-        return None
-    return tokenizer_of(metadata, None if pre is None else text_of("pre", pre))
-
-
-def _no_tokenizer(metadata: Metadata) -> str:
-    said = metadata.describe(VOCABULARY_KEY).preview if metadata.has(VOCABULARY_KEY) else "missing"
-    return f"the file has no vocabulary ({VOCABULARY_KEY} is {said}), so text cannot be encoded or decoded"
 
 
 def _spelled(tokenizer: Tokenizer, token: int | None) -> str | None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from graphml.bench.suites import SUITES
-from graphml.cli.options import Architecture, Finding, Offline
+from graphml.cli.options import Architecture, Offline, Source
 
 Models = Annotated[
     list[str] | None,
@@ -132,11 +132,11 @@ class Which:
     shape: Shapes = None
     type: Types = None
     arch: Architecture = None
-    offline: Offline = False
+    offline: Offline = None
 
-    def finding(self, hf: str | None = None) -> Finding:
+    def finding(self, hf: str | None = None) -> Source:
         """How one of them is looked for."""
-        return Finding(hf, self.offline)
+        return Source(hf, self.offline)
 
 
 @dataclass(frozen=True)

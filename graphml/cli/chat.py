@@ -14,33 +14,36 @@ from graphml.cli.conversation.conversation import Conversation
 from graphml.cli.conversation.line_input import open_input
 from graphml.cli.opening import find, load, sampling, seed_of
 from graphml.cli.option_groups import grouped
+from graphml.cli.written_values import template_variables
 
 HELP = "/help lists the commands, Ctrl-D ends."
 
 
 @grouped
 def chat(
-    opening: options.Running,
+    opening: options.Talking,
     drawing: options.Sampling,
     model: options.Model = None,
     system: options.System = "",
     max_tokens: options.MaxTokens = 512,
     ctx: options.Context = None,
-    template: options.Template = None,
+    variables: options.Variables = None,
     stats: Annotated[
         bool, typer.Option("--stats", help="Print a line about the speed after each answer.")
     ] = False,
 ) -> None:
     """Talk with a model. /help lists the commands; Ctrl-C stops an answer, Ctrl-D ends the conversation."""
-    params = sampling(drawing)
+    params, given_variables = sampling(drawing), template_variables(variables)
     limit = None if max_tokens < 0 else max_tokens
     given = open_input(completions)
     with Bars() as bars:
         with given.while_working():
-            opened = load(find(model, opening, bars), opening, bars, template)
+            opened = load(find(model, opening, bars), opening, bars)
         with opened:
             with given.while_working():
-                talk = opened.chat(system, limit, n_ctx=ctx, seed=seed_of(drawing.seed))
+                talk = opened.chat(
+                    system, limit, n_ctx=ctx, seed=seed_of(drawing.seed), variables=given_variables
+                )
             conversation = Conversation(talk, params, bars, stats)
             remark(f"{opened.path.name}: {HELP}")
             for text in given.lines:

@@ -8,13 +8,10 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from graphml.cli.options import Compiling, Running
-from graphml.compiler.options import CompileOptions
+from graphml.cli.options import Opening
 from graphml.errors import TokenizerError, UsageError
 from graphml.loading import discovery
 from graphml.passes.place import parse_rules
-from graphml.runtime.paged_cache import CACHE_DTYPES
-from graphml.weights.requantise import checked
 
 
 def check_backends(option: str, names: str) -> None:
@@ -54,19 +51,17 @@ def check_limit(limit: float | None) -> None:
         raise UsageError(f"--limit: wanted a finite number, got {limit}")
 
 
-def check_compiling(given: Compiling) -> None:
+def check_opening(given: Opening) -> None:
     """UsageError for an option that names what is not there."""
     check_backends("--backend", given.backend)
-    check_file("--arch", given.arch)
+    for name in ("arch", "template"):
+        path = getattr(given, name)
+        check_file(f"--{name}", None if path is None else Path(path))
     if given.place and given.gpu_layers is None:  # else the CPU may join them
         parse_rules(given.place, [name.strip() for name in given.backend.split(",")])
-    if given.kv not in CACHE_DTYPES:
-        raise UsageError(f"kv: wanted one of {', '.join(CACHE_DTYPES)}; got {given.kv!r}")
-    CompileOptions(given.fuse).fusions()
-    if isinstance(given, Running):
-        checked(given.quant)
-        if given.pre is not None:
-            _check_pre(given.pre)
+    given.compiling.fusions()
+    if given.pre is not None:
+        _check_pre(given.pre)
 
 
 def _check_pre(name: str) -> None:

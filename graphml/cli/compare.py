@@ -23,6 +23,7 @@ from graphml.inspect.without_weights import describe_model
 
 @grouped
 def compare(
+    opening: options.Compared,
     given: numbers.Given,
     model: options.Model = None,
     worst: Annotated[
@@ -45,7 +46,7 @@ def compare(
     check_target("--graph", graph)
     if saving is not None:
         _npz(saving)
-    with numbers.opened(model, given, given.a, given.a if saving else given.b) as sides:
+    with numbers.opened(model, opening, given, given.a, given.a if saving else given.b) as sides:
         assert sides.a is not None
         run = observe(sides.a.executor, sides.ids, sides.options_a)
         if saving is not None:

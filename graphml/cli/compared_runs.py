@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
 import typer
 
-import graphml
-from graphml.api.model import Model
+from graphml.api.model import Model, load_model
 from graphml.cli import options
-from graphml.cli.checks import check_backends, check_file
+from graphml.cli.checks import check_backends
 from graphml.cli.console import Bars
 from graphml.cli.opening import find
 from graphml.compiler.options import CompileOptions
@@ -40,8 +39,8 @@ FORMATS = ("md", "json")
 
 
 @dataclass(frozen=True)
-class Given(options.Finding):
-    """The options of both."""
+class Given:
+    """The options of both, besides those of opening the model."""
 
     a: BackendA = "cpu"
     b: BackendB = "reference"
@@ -50,9 +49,6 @@ class Given(options.Finding):
     prompt: Prompt = TEXT
     tokens: Tokens = 8
     format: Format = "md"
-    kv: options.CacheType = "f16"
-    threads: options.Threads = None
-    arch: options.Architecture = None
 
 
 @dataclass(frozen=True)
@@ -67,25 +63,23 @@ class Sides:
 
 
 @contextmanager
-def opened(model: str | None, given: Given, a: str | None, b: str) -> Iterator[Sides]:
+def opened(
+    model: str | None, opening: options.Opening, given: Given, a: str | None, b: str
+) -> Iterator[Sides]:
     """Open the model once per backend; a None: it is not run."""
     for option, name in (("--a", a), ("--b", b)):
         if name is not None:
             check_backends(option, name)
-    check_file("--arch", given.arch)
     options_a, options_b = CompileOptions(given.fuse_a), CompileOptions(given.fuse_b)
     for one in (options_a, options_b):
         one.fusions()  # a wrong name is told before anything is opened
     with Bars() as bars, ExitStack() as held:
-        path = find(model, given, bars)
+        path = find(model, opening, bars)
         batch = max(given.tokens, SMALLEST_BATCH)
 
         def load(backend: str) -> Model:
-            opened = graphml.load(
-                path, backend, given.threads, kv=given.kv, n_batch=batch, arch=given.arch,
-                progress=bars.report,
-            )  # fmt: skip
-            return held.enter_context(opened)
+            side = replace(opening, backend=backend, n_batch=batch)
+            return held.enter_context(load_model(path, side, bars.report))
 
         first = None if a is None else load(a)
         other = first if first is not None and a == b else load(b)

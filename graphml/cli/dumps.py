@@ -9,7 +9,7 @@ import typer
 
 from graphml.cli.console import Bars, write_file
 from graphml.cli.opening import header
-from graphml.cli.options import Compiling
+from graphml.cli.options import Opening
 from graphml.inspect.document import Document
 from graphml.inspect.records import is_dump, read_dump
 from graphml.inspect.without_weights import describe_model
@@ -22,7 +22,7 @@ Output = Annotated[
 ]
 
 
-def document_of(model: str | None, tokens: int, given: Compiling) -> Document:
+def document_of(model: str | None, tokens: int, given: Opening) -> Document:
     """The document of a model's passes, from the header of its file, or of a dump in a file."""
     if model is not None and given.hf is None and is_dump(Path(model)):
         return read_dump(Path(model))

@@ -18,7 +18,7 @@ LONGEST_WHOLE_ARRAY = 64
 
 @grouped
 def info(
-    finding: options.Finding,
+    source: options.Source,
     model: options.Model = None,
     json: options.Json = False,
     quant: options.Quant = None,
@@ -29,7 +29,7 @@ def info(
     """
     checked(quant)
     with Bars() as bars:
-        file = open_header(model, finding, bars)
+        file = open_header(model, source, bars)
     with file:
         if json:
             write_json(_as_json(file, quant))

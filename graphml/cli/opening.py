@@ -3,42 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import graphml
-from graphml.cli.checks import check_compiling, check_file
+from graphml.api.model import load_model
+from graphml.cli.checks import check_opening
 from graphml.cli.console import Bars
-from graphml.cli.options import Compiling, Finding, Running, Sampling
-from graphml.compiler.options import CompileOptions
+from graphml.cli.options import Opening, Sampling, Source
+from graphml.cli.written_values import logit_bias
 from graphml.errors import UsageError
 from graphml.loading import fetch
 from graphml.runtime.executor import Executor
 from graphml.runtime.open_executor import open_executor
 from graphml.weights import ModelFile
-from graphml.weights.page_policy import Residence
 
 
-def find(model: str | None, given: Finding, bars: Bars) -> Path:
+def find(model: str | None, given: Source | Opening, bars: Bars) -> Path:
     """Return the path of the model that the arguments name, downloaded if it must be; None: the default."""
     progress = _shown(model, given, bars)
     if given.hf is None:
-        return fetch.resolve(model, progress, given.offline or None)
-    return fetch.fetch_hub(given.hf, progress=progress, offline=given.offline or None)
+        return fetch.resolve(model, progress, given.offline)
+    return fetch.fetch_hub(given.hf, progress=progress, offline=given.offline)
 
 
-def open_header(model: str | None, given: Finding, bars: Bars) -> ModelFile:
+def open_header(model: str | None, given: Source | Opening, bars: Bars) -> ModelFile:
     """Open that model for what its header says; of one of the hub no more is downloaded."""
     progress = _shown(model, given, bars)
     if given.hf is None:
-        return fetch.open_header(model, progress, given.offline or None)
-    return fetch.open_hub_header(given.hf, progress=progress, offline=given.offline or None)
+        return fetch.open_header(model, progress, given.offline)
+    return fetch.open_hub_header(given.hf, progress=progress, offline=given.offline)
 
 
-def _shown(model: str | None, given: Finding, bars: Bars) -> fetch.Progress:
+def _shown(model: str | None, given: Source | Opening, bars: Bars) -> fetch.Progress:
     """What shows a download; before it, UsageError for a model that is named twice, or a wrong option."""
-    if isinstance(given, Compiling):
-        check_compiling(given)
+    if isinstance(given, Opening):
+        check_opening(given)
     if model is not None and given.hf is not None:
         raise UsageError(f"wanted either MODEL or -hf, got both: {model!r} and {given.hf!r}")
     return lambda done, total: bars.report("download", done, total or 0)
@@ -64,49 +65,29 @@ def sampling(given: Sampling) -> graphml.SamplingParams:
         dynatemp_range=given.dynatemp_range,
         dynatemp_exponent=given.dynatemp_exp,
         stop=tuple(given.stop or ()),
+        min_keep=given.min_keep,
+        logit_bias=logit_bias("--logit-bias", given.logit_bias or ()),
+        stop_tokens=frozenset(given.stop_token or ()),
     )
 
 
-def load(path: Path, given: Running, bars: Bars, template: Path | None = None) -> graphml.Model:
+def load(path: Path, given: Opening, bars: Bars) -> graphml.Model:
     """Open a model as the options say."""
-    check_file("--template", template)
-    return graphml.load(
-        path, given.backend, given.threads, kv=given.kv, quant=given.quant, n_batch=given.batch,
-        arch=given.arch, pre=given.pre, template=template, fuse=given.fuse, place=given.place,
-        strict=given.strict, progress=bars.report, gpu_layers=given.gpu_layers,
-    )  # fmt: skip
+    return load_model(path, given, bars.report)
 
 
 @contextmanager
-def header(model: str | None, given: Compiling, n_batch: int, bars: Bars) -> Iterator[tuple[Path, Executor]]:
+def header(model: str | None, given: Opening, n_batch: int, bars: Bars) -> Iterator[tuple[Path, Executor]]:
     """A model's path and what builds its graphs, as the options say; of its file the header alone is read."""
-    with _executor(
-        open_header(model, given, bars), given, n_batch, bars, residence=Residence("map")
-    ) as opened:
+    file = open_header(model, given, bars)
+    unread = replace(given, n_batch=n_batch, pages="map", numa="first-touch")
+    with closing(open_executor(file, unread, bars.report)) as opened:
         yield opened.file.path, opened
 
 
 @contextmanager
-def whole(
-    model: str | None, given: Compiling, n_batch: int, bars: Bars, tuned: bool | None = None
-) -> Iterator[tuple[Path, Executor]]:
+def whole(model: str | None, given: Opening, bars: Bars) -> Iterator[tuple[Path, Executor]]:
     """The same, of a file that is here, so that its programs can run."""
     path = find(model, given, bars)
-    with _executor(path, given, n_batch, bars, tuned=tuned) as opened:
+    with closing(open_executor(path, given, bars.report)) as opened:
         yield path, opened
-
-
-@contextmanager
-def _executor(
-    source: Path | ModelFile, given: Compiling, n_batch: int, bars: Bars, residence: Residence | None = None,
-    tuned: bool | None = None,
-) -> Iterator[Executor]:  # fmt: skip
-    chosen = CompileOptions(given.fuse, place=given.place, strict=given.strict)
-    executor = open_executor(
-        source, given.backend, given.threads, given.arch, given.kv, n_batch, bars.report, chosen,
-        residence=residence, tuned=tuned, gpu_layers=given.gpu_layers,
-    )  # fmt: skip
-    try:
-        yield executor
-    finally:
-        executor.close()

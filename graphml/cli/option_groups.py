@@ -1,45 +1,102 @@
 """Options that come together: a dataclass of them is one parameter of a command's function.
 
-Knows Typer's way of reading a function's parameters; knows no option.
+Knows Typer's way of reading a function's parameters, and how a field states its option; knows no option.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, dataclass, fields, is_dataclass
 from inspect import Parameter, Signature, signature
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import typer
+
+from graphml.option_fields import Option, Whole
+
+
+class Shown:
+    """Says which fields of a dataclass are a command's options; the others keep their defaults."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A parameter that is made of options: its dataclass, and the fields that have one."""
+
+    made: Any
+    fields: tuple[Field[Any], ...]
+
+    def parameters(self) -> list[Parameter]:
+        types = get_type_hints(self.made, include_extras=True)
+        return [
+            Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=_type(one, types))
+            for one in self.fields
+        ]
+
+    def make(self, given: dict[str, Any]) -> Any:
+        """The value; takes what it is made of from what was given."""
+        return self.made(**{one.name: _value(one, given.pop(one.name)) for one in self.fields})
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """A command whose parameters of a dataclass's type are its fields' options, behind the other options.
 
-    The fields' annotations and defaults are what Typer wants of a parameter; fields of two dataclasses of a
-    command need different names.
+    A field states its option (`graphml.option_fields`), or has the annotation and default that Typer wants of
+    a parameter. Fields of two dataclasses of a command need different names.
     """
     hints = get_type_hints(command, include_extras=True)
-    groups = {name: hints[name] for name in signature(command).parameters if is_dataclass(hints[name])}
+    names = list(signature(command).parameters)
+    groups = {name: group for name in names if (group := _group(hints[name])) is not None}
     shown = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[name])
         for name, one in signature(command).parameters.items()
         if name not in groups
     ]
     for group in groups.values():
-        types = get_type_hints(group, include_extras=True)
-        shown += [
-            Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=types[field.name])
-            for field in fields(group)
-        ]
+        shown += group.parameters()
 
     @functools.wraps(command)
     def called(**given: Any) -> None:
-        made = {
-            name: group(**{field.name: given.pop(field.name) for field in fields(group)})
-            for name, group in groups.items()
-        }
+        made = {name: group.make(given) for name, group in groups.items()}
         command(**given, **made)
 
     called.__signature__ = Signature(shown)  # type: ignore[attr-defined]
     called.__annotations__ = {one.name: one.annotation for one in shown}
     return called
+
+
+def typer_option(option: Option, default: Any) -> Any:
+    """The option as Typer wants it."""
+    return typer.Option(
+        *option.flags,
+        help=option.help,
+        metavar=option.metavar,
+        min=option.range.least if isinstance(option.range, Whole) else None,
+        show_default=option.shown or default not in (None, "", ()),
+    )
+
+
+def _group(hint: Any) -> _Group | None:
+    made = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    if not is_dataclass(made):
+        return None
+    chosen = {one.name: one for one in fields(made)}
+    for said in get_args(hint)[1:] if made is not hint else ():
+        chosen = {name: chosen[name] for name in said.names}
+    return _Group(made, tuple(chosen.values()))
+
+
+def _type(one: Field[Any], types: dict[str, Any]) -> Any:
+    option = one.metadata.get("option")
+    if option is None:
+        return types[one.name]
+    return Annotated[option.on_command_line or types[one.name], typer_option(option, one.default)]
+
+
+def _value(one: Field[Any], given: Any) -> Any:
+    option = one.metadata.get("option")
+    return given if option is None or option.parse is None else option.parse(given)

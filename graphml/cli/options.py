@@ -1,12 +1,19 @@
-"""The options that several commands share: their names, help and ranges, once."""
+"""The options that several commands share: their names, help and ranges, once.
+
+Those of opening a model are the fields of `LoadOptions`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from graphml.cli.option_groups import Shown, typer_option
+from graphml.option_fields import option, options_of, same
+from graphml.runtime.load_options import LoadOptions
 
 Model = Annotated[
     str | None,
@@ -16,81 +23,21 @@ Model = Annotated[
         show_default=False,
     ),
 ]
-Offline = Annotated[bool, typer.Option("--offline", help="Download nothing and ask no server.")]
-Hub = Annotated[
-    str | None,
-    typer.Option(
-        "-hf",
-        "--hf",
-        metavar="USER/REPO:QUANT",
-        help="A model of the Hugging Face hub instead.",
-        show_default=False,
-    ),
-]
-Backend = Annotated[
-    str,
-    typer.Option(
-        help="What computes: cpu, reference or another installed one; several with commas, preferred first."
-    ),
-]
-Place = Annotated[
-    str,
-    typer.Option(
-        "--place",
-        metavar="RULES",
-        help="Where nodes go: cpu:layers.0-14,reference:softmax; by default to the first backend that can.",
-        show_default=False,
-    ),
-]
-GpuLayers = Annotated[
-    int | None,
-    typer.Option(
-        "--gpu-layers",
-        "-ngl",
-        min=0,
-        help="How many of the last layers the first backend takes, the rest the next or the CPU.",
-        show_default="all, or as many as fit",
-    ),
-]
-Strict = Annotated[bool, typer.Option("--strict", help="Refuse what the preferred backend cannot run.")]
-Threads = Annotated[
-    int | None, typer.Option("--threads", "-t", min=1, help="Worker threads; by default the physical cores.")
-]
-CacheType = Annotated[
-    str, typer.Option("--kv", help="How keys and values are kept: f16, f32, bf16, q8_0 or q4_0.")
-]
-Quant = Annotated[
-    str | None,
-    typer.Option(
-        "--quant",
-        help="What weights become in memory: fp32 (exact), q8 or q4; by default as the file has them.",
-        show_default=False,
-    ),
-]
+
+
+def stated(name: str) -> Any:
+    """The option of a field of the load options, for a command that takes it alone."""
+    (default,) = (one.default for one in fields(LoadOptions) if one.name == name)
+    return typer_option(options_of(LoadOptions)[name], default)
+
+
+Offline = Annotated[bool | None, stated("offline")]
+Threads = Annotated[int | None, stated("threads")]
+Quant = Annotated[str | None, stated("quant")]
+Architecture = Annotated[Path | None, stated("arch")]
 Context = Annotated[
     int | None,
     typer.Option("--ctx", "-c", min=1, help="Tokens of context; by default as the model was trained."),
-]
-BatchSize = Annotated[int, typer.Option("--batch", "-b", min=1, help="Most tokens of one evaluation.")]
-Architecture = Annotated[
-    Path | None,
-    typer.Option("--arch", metavar="FILE.py", help="A Python file that defines the architecture; it is run."),
-]
-Fuse = Annotated[
-    str,
-    typer.Option(
-        "--fuse",
-        metavar="SWITCHES",
-        help="Which fusions are on: none, or names such as -swiglu,+linear; by default all.",
-        show_default=False,
-    ),
-]
-PreTokenizer = Annotated[
-    str | None, typer.Option("--pre", help="A pre-tokenizer's name, in place of the file's.")
-]
-Template = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="A Jinja chat template in place of the model's own."),
 ]
 System = Annotated[str, typer.Option("--system", help="What the system message says.")]
 MaxTokens = Annotated[
@@ -134,46 +81,71 @@ DynatempRange = Annotated[
 DynatempExponent = Annotated[
     float, typer.Option("--dynatemp-exp", min=0.0, help="Exponent of the dynamic temperature.")
 ]
+MinKeep = Annotated[
+    int, typer.Option("--min-keep", min=0, help="Fewest tokens that top-p, min-p and typical-p leave.")
+]
+LogitBias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--logit-bias",
+        metavar="ID+X|ID-X",
+        help="Added to the logit of a token: 15043+1; 15043-inf forbids it; may be given again.",
+    ),
+]
+StopToken = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--stop-token", metavar="ID", min=0, help="A token that ends the generation; may be given again."
+    ),
+]
+Variables = Annotated[
+    str | None,
+    typer.Option(
+        "--chat-template-kwargs",
+        metavar="JSON",
+        help='Further variables of the chat template, as {"enable_thinking": false}.',
+    ),
+]
 Stop = Annotated[
     list[str] | None, typer.Option("--stop", help="A text that ends the generation; may be given again.")
 ]
 
 
 @dataclass(frozen=True)
-class Finding:
+class Source:
     """Where a model is looked for, besides MODEL."""
 
-    hf: Hub = None
-    offline: Offline = False
+    hf: str | None = option(
+        None, "A model of the Hugging Face hub instead.", "--hf", "-hf", metavar="USER/REPO:QUANT"
+    )
+    offline: bool | None = same(LoadOptions, "offline")
 
 
 @dataclass(frozen=True)
-class Compiling(Finding):
-    """The same, and what decides what a model's graph becomes."""
+class Opening(LoadOptions):
+    """The load options, and where a model is looked for besides MODEL."""
 
-    backend: Backend = "cpu"
-    threads: Threads = None
-    kv: CacheType = "f16"
-    arch: Architecture = None
-    fuse: Fuse = ""
-    place: Place = ""
-    gpu_layers: GpuLayers = None
-    strict: Strict = False
+    hf: str | None = same(Source, "hf")
 
 
-@dataclass(frozen=True)
-class Header(Compiling):
-    """The same for steps of some size. For commands that read no more than a file's header."""
+OVERRIDES = ("override_kv", *(name for name, one in options_of(LoadOptions).items() if one.key))
+"""Those that change the file's metadata."""
+_COMPILING = (
+    "hf", "offline", "backend", "threads", "kv", "arch", "fuse", "place", "gpu_layers", "strict", *OVERRIDES,
+)  # fmt: skip
+_HEADER = (*_COMPILING, "n_batch")
+_RUNNING = (*_HEADER, "quant", "pre", "pages", "numa", "tuned")
 
-    batch: BatchSize = 512
-
-
-@dataclass(frozen=True)
-class Running(Header):
-    """The same, and what decides what is in memory. For commands that run a model."""
-
-    quant: Quant = None
-    pre: PreTokenizer = None
+Compiling = Annotated[Opening, Shown(*_COMPILING)]
+"""What decides what a model's graph becomes."""
+Header = Annotated[Opening, Shown(*_HEADER)]
+"""The same for steps of some size. For commands that read no more than a file's header."""
+Running = Annotated[Opening, Shown(*_RUNNING)]
+"""The same, and what decides what is in memory. For commands that run a model."""
+Talking = Annotated[Opening, Shown(*_RUNNING, "template")]
+"""The same, and the chat template. For commands that answer messages."""
+Compared = Annotated[Opening, Shown("hf", "offline", "kv", "threads", "arch", *OVERRIDES)]
+"""What both sides of a comparison have in common."""
 
 
 @dataclass(frozen=True)
@@ -193,3 +165,6 @@ class Sampling:
     dynatemp_exp: DynatempExponent = 1.0
     stop: Stop = None
     seed: Seed = -1
+    min_keep: MinKeep = 0
+    logit_bias: LogitBias = None
+    stop_token: StopToken = None

@@ -28,14 +28,14 @@ def placement(
 
     Reads the header only.
     """
-    with Bars() as bars, header(model, opening, opening.batch, bars) as (path, executor):
+    with Bars() as bars, header(model, opening, opening.n_batch, bars) as (path, executor):
         found = describe_placement(executor)
     if json:
         write_json({"model": str(path), "kv": opening.kv, "strict": opening.strict, **found})
         return
     rules = executor.options.place  # those of --gpu-layers, too
     print(f"{path} on {executor.backend.name}{f', {rules}' if rules else ''}")
-    _devices(found["devices"], opening.batch)
+    _devices(found["devices"], opening.n_batch)
     _reasons(found["nodes"])
     _parts(found["parts"], every)
     _copies(found, every)

@@ -22,13 +22,13 @@ def plan(
 
     Reads the header only.
     """
-    with Bars() as bars, header(model, opening, opening.batch, bars) as (path, executor):
+    with Bars() as bars, header(model, opening, opening.n_batch, bars) as (path, executor):
         need = memory_need(executor, _context(executor, ctx))
         unused = {"unused_tensors": executor.unused_tensors, "unread_keys": _unread_keys(executor)}
     if json:
         write_json(
             {
-                "model": str(path), "backend": opening.backend, "kv": opening.kv, "n_batch": opening.batch,
+                "model": str(path), "backend": opening.backend, "kv": opening.kv, "n_batch": opening.n_batch,
                 **need.as_dict(), **unused,
             }
         )  # fmt: skip
@@ -42,7 +42,7 @@ def plan(
         ),
         *([("recurrent states", need.recurrent, "per sequence")] if need.recurrent else []),
         ("arena, one token", need.arena_decode, ""),
-        (f"arena, {opening.batch} tokens", need.arena_prefill, ""),
+        (f"arena, {opening.n_batch} tokens", need.arena_prefill, ""),
         ("together", need.total, ""),
     ]
     print(f"{path} on {opening.backend}")

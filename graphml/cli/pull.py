@@ -14,7 +14,7 @@ from graphml.cli.option_groups import grouped
 
 @grouped
 def pull(
-    finding: options.Finding,
+    source: options.Source,
     name: Annotated[
         str | None,
         typer.Argument(
@@ -26,5 +26,5 @@ def pull(
 ) -> None:
     """Download a model unless it is there already, and print its path."""
     with Bars() as bars:
-        path = find(name, finding, bars)
+        path = find(name, source, bars)
     print(path)

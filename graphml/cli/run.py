@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Annotated
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 import graphml
 from graphml.cli import options
+from graphml.cli.checks import check_target
 from graphml.cli.console import Bars, remark, write, write_json
 from graphml.cli.opening import find, load, sampling, seed_of
 from graphml.cli.option_groups import grouped
 from graphml.cli.speed import speed
+from graphml.cli.written_values import template_variables
 from graphml.errors import UsageError
 
 
 @grouped
 def run(
-    opening: options.Running,
+    opening: options.Talking,
     drawing: options.Sampling,
     model: options.Model = None,
     prompt: Annotated[
@@ -38,20 +43,36 @@ def run(
     ] = False,
     json: options.Json = False,
     ctx: options.Context = None,
-    template: options.Template = None,
+    variables: options.Variables = None,
+    capture: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--capture",
+            metavar="PATTERN",
+            help="Values to write to --captured, as layers.*.attention; may be given again.",
+        ),
+    ] = None,
+    captured: Annotated[
+        Path | None,
+        typer.Option("--captured", metavar="FILE.npz", help="Where the values of --capture are written."),
+    ] = None,
 ) -> None:
     """Answer a prompt with the model's chat template; models without one, and --raw, continue the text."""
-    params = sampling(drawing)
-    if raw and template is not None:
+    params, given_variables = sampling(drawing), template_variables(variables)
+    if raw and opening.template is not None:
         raise UsageError("--raw, --template: wanted one of them; got both")
+    _check_captured(capture, captured)
     text = _prompt(prompt)
     limit = None if max_tokens < 0 else max_tokens
-    with Bars() as bars, load(find(model, opening, bars), opening, bars, template) as opened:
-        session, given, pieces = _begin(opened, text, system, raw, params, limit, ctx, drawing.seed)
+    how = Answer(system, raw, params, limit, ctx, drawing.seed, given_variables, tuple(capture or ()))
+    with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
+        session, given, pieces = _begin(opened, text, how)
         if show_prompt and not json:
             write(given)
         answer = _shown(pieces, bars, silent=json)
         stats = session.stats
+        if captured is not None:
+            _write_captured(captured, session)
         if json:
             ids = session.tokens
             first = len(ids) - stats.n_gen
@@ -82,26 +103,56 @@ def _prompt(prompt: str | None) -> str:
     return sys.stdin.read()
 
 
-def _begin(
-    model: graphml.Model,
-    text: str,
-    system: str,
-    raw: bool,
-    params: graphml.SamplingParams,
-    limit: int | None,
-    ctx: int | None,
-    seed: int,
-) -> tuple[graphml.Session, str, Iterator[str]]:
+@dataclass(frozen=True)
+class Answer:
+    """How a prompt is answered."""
+
+    system: str
+    raw: bool
+    params: graphml.SamplingParams
+    limit: int | None
+    ctx: int | None
+    seed: int
+    variables: dict[str, Any] | None
+    capture: tuple[str, ...]
+
+
+def _begin(model: graphml.Model, text: str, how: Answer) -> tuple[graphml.Session, str, Iterator[str]]:
     """The session, the text that the model is given, and the pieces of its answer."""
-    if raw or not model.has_template:
-        if system:
-            raise UsageError("--system: wanted a model with a chat template and no --raw")
-        session = model.session(ctx, seed_of(seed))
+    seed, kept = seed_of(how.seed), bool(how.capture)
+    if how.raw or not model.has_template:
+        for option, value in (("--system", how.system), ("--chat-template-kwargs", how.variables)):
+            if value:
+                raise UsageError(f"{option}: wanted a model with a chat template and no --raw")
+        session = model.session(how.ctx, seed, capture=how.capture, history=kept)
         ids = model.encode(text, parse_special=True)
-        return session, text, (token.piece for token in session.generate(ids, params, limit))
-    chat = model.chat(system, limit, n_ctx=ctx, seed=seed_of(seed))
+        tokens = session.generate(ids, how.params, how.limit)
+        return session, text, (token.piece for token in tokens)
+    chat = model.chat(
+        how.system, how.limit, n_ctx=how.ctx, seed=seed, variables=how.variables,
+        capture=how.capture, history=kept,
+    )  # fmt: skip
     chat.add_user(text)
-    return chat.session, chat.render_turn(), chat.stream(params)
+    return chat.session, chat.render_turn(), chat.stream(how.params)
+
+
+def _check_captured(capture: list[str] | None, file: Path | None) -> None:
+    if bool(capture) != (file is not None):
+        raise UsageError("--capture, --captured: wanted both, patterns of values and a file for them")
+    if file is not None and file.suffix != ".npz":
+        raise UsageError(f"--captured: wanted a name that ends in .npz; got {str(file)!r}")
+    check_target("--captured", file)
+
+
+def _write_captured(file: Path, session: graphml.Session) -> None:
+    """Write each value of each evaluation under EVALUATION.NAME; the first evaluation has number 0."""
+    found: dict[str, Any] = {
+        f"{i}.{name}": array for i, one in enumerate(session.history) for name, array in one.items()
+    }
+    try:
+        np.savez(file, **found)
+    except OSError as error:
+        raise UsageError(f"--captured {file}: cannot be written: {error.strerror or error}") from None
 
 
 def _shown(pieces: Iterator[str], bars: Bars, silent: bool) -> str:

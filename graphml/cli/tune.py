@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from graphml import tuning_file
 from graphml.backend import TunableDevice
@@ -23,12 +23,12 @@ def tune(
 
     Programs use them where GRAPHML_TUNED=1 or load(..., tuned=True) says so.
     """
-    with Bars() as bars, whole(model, opening, opening.batch, bars, tuned=False) as (path, executor):
+    with Bars() as bars, whole(model, replace(opening, tuned=False), bars) as (path, executor):
         device = executor.device
         if not isinstance(device, TunableDevice):
             raise UsageError(f"backend {opening.backend!r} has nothing to tune")
         tuning_file.ready(tuning_file.path())
-        graphs = [executor.compiled(tokens, 1).graph for tokens in dict.fromkeys((1, opening.batch))]
+        graphs = [executor.compiled(tokens, 1).graph for tokens in dict.fromkeys((1, opening.n_batch))]
         found = device.tune(graphs, executor.weights, bars.report)
     if json:
         write_json({"model": str(path), "backend": opening.backend, "tuned": [asdict(one) for one in found]})

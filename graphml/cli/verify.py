@@ -28,7 +28,7 @@ EXACT, HALF, QUANTISED = 1e-6, 1e-4, 5e-3  # the NMSE that a part may have, by t
 
 @grouped
 def verify(
-    finding: options.Finding,
+    source: options.Source,
     model: options.Model = None,
     against: Annotated[
         str,
@@ -68,7 +68,7 @@ def verify(
     check_file("--arch", arch)
     check_target("--record", recording)
     with Bars() as bars:
-        path = find(model, finding, bars)
+        path = find(model, source, bars)
         with graphml.load(path, "reference", kv="f32", arch=arch, progress=bars.report) as opened:
             executor = opened.executor
             record = _record(opened, path, against, prompt, tokens, python)

@@ -27,7 +27,7 @@ from graphml.loading.unused_tensors import tell_unused
 from graphml.pages import out_of_memory
 from graphml.runtime.begun_step import Begun
 from graphml.runtime.model_graphs import ModelGraphs
-from graphml.runtime.paged_cache import MAX_CELLS, PagedCache
+from graphml.runtime.paged_cache import PagedCache
 from graphml.runtime.step_inputs import Settings, fill, graph_arrays
 from graphml.weights import ModelFile
 
@@ -53,8 +53,6 @@ class Executor:
         progress: Progress = no_progress,
         options: CompileOptions = DEFAULT,
     ) -> None:
-        if not 1 <= n_batch <= MAX_CELLS:
-            raise UsageError(f"n_batch: wanted 1 to {MAX_CELLS} tokens of one step; got {n_batch}")
         self.file, self.architecture, self.config = file, architecture, config
         self.graphs = ModelGraphs(file, architecture, config, cache_dtype)
         self.backend, self.device = on_device(backend, device), device

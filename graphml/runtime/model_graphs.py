@@ -10,27 +10,26 @@ from functools import cached_property
 from typing import Any
 
 from graphml.compiler.top_k_outputs import candidates
-from graphml.errors import ArchitectureError, UsageError
+from graphml.errors import ArchitectureError
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Architecture, Keys, Tensors, blamed, check_logits
 from graphml.loading.pooling import ROWS, Rows, pooled, read_pooling
 from graphml.loading.rank import Rank
-from graphml.runtime.paged_cache import BLOCK_SIZE, CACHE_DTYPES, MAX_CELLS
+from graphml.runtime.paged_cache import BLOCK_SIZE, MAX_CELLS
 from graphml.weights import ModelFile
 
 
 class ModelGraphs:
-    """Builds the graphs of one model. cache_dtype: how keys and values are kept, one of `CACHE_DTYPES`.
+    """Builds the graphs of one model.
 
-    unused_tensors: those of the file that the graph built last does not use; recurrent: whether it has a
-    state that every token changes, None before a graph was built.
+    cache_dtype: how keys and values are kept, one of `paged_cache.CACHE_DTYPES`. unused_tensors: those of the
+    file that the graph built last does not use. recurrent: whether it has a state that every token changes,
+    None before a graph was built.
     """
 
     def __init__(self, file: ModelFile, architecture: Architecture, config: Any, cache_dtype: str) -> None:
-        if cache_dtype not in CACHE_DTYPES:
-            raise UsageError(f"kv: wanted one of {', '.join(CACHE_DTYPES)}; got {cache_dtype!r}")
         self.file, self.architecture, self.config, self.cache_dtype = file, architecture, config, cache_dtype
         self.unused_tensors: list[str] = []
         self.recurrent: bool | None = None

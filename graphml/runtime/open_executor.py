@@ -9,18 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from graphml import settings
+from graphml.argument_checks import path_of
 from graphml.backend import Backend, Device, Progress, TunableDevice, no_progress
 from graphml.compiler.offload import place_layers, with_host
-from graphml.compiler.options import DEFAULT, CompileOptions
 from graphml.compiler.partitions import several
 from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError, WeightsError
 from graphml.loading import discovery
 from graphml.loading.architecture import EMBEDDING, Architecture, Keys, described
 from graphml.runtime.executor import Executor
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.memory_needed import main_memory
+from graphml.runtime.metadata_overrides import check_read, overridden
 from graphml.weights import ModelFile, open_model
-from graphml.weights.page_policy import Residence, chosen, settled
-from graphml.weights.requantise import checked, represented
+from graphml.weights.page_policy import settled
+from graphml.weights.requantise import represented
+
+DEFAULT = LoadOptions()
+TOKENIZER = "tokenizer."  # what keys begin with that are read with the first text
 
 
 def read_architecture(file: ModelFile, arch_file: Path | None = None) -> tuple[Architecture, Any]:
@@ -67,62 +72,53 @@ def choose_backend(names: str) -> Backend:
     return found[0] if len(found) == 1 else several(found)
 
 
-def _use_tuning(device: Device, backend: str, tuned: bool | None) -> None:
+def _use_tuning(device: Device, options: LoadOptions) -> None:
     if isinstance(device, TunableDevice):
-        device.use_tuning(settings.tuned() if tuned is None else tuned)
-    elif tuned:
-        raise BackendError(f"backend {backend!r} has nothing to tune")
+        device.use_tuning(settings.tuned() if options.tuned is None else options.tuned)
+    elif options.tuned:
+        raise BackendError(f"backend {options.backend!r} has nothing to tune")
 
 
 def open_executor(
-    path: Path | ModelFile,
-    backend: str = "cpu",
-    threads: int | None = None,
-    arch_file: Path | None = None,
-    cache_dtype: str = "f16",
-    n_batch: int = 512,
-    progress: Progress = no_progress,
-    options: CompileOptions = DEFAULT,
-    quant: str | None = None,
-    residence: Residence | None = None,
-    tuned: bool | None = None,
-    gpu_layers: int | None = None,
+    path: Path | ModelFile, options: LoadOptions = DEFAULT, progress: Progress = no_progress
 ) -> Executor:
     """Open a model file on a backend, or on several (`cpu,reference`), the preferred first.
 
     path: or a file that is open, which the executor takes over; a header alone is enough to build graphs.
-
-    gpu_layers: how many of the last layers go to the first backend, the others to the next (the CPU, if only
-    one is named); None: all, or of several backends as many as fit in the first one's memory.
-    quant: what the weights become in memory, a name of `weights.represent.QUANTS`; None: as the file has
-    them. residence: where they lie; None: as the environment says. tuned: whether kernels use what `graphml
-    tune` found; None: as the environment says. Nothing is compiled before it is needed.
+    options: what of them is about names, text and downloads (`pre`, `template`, `offline`) has no meaning
+    here. Nothing is compiled before it is needed.
     """
-    options.fusions()  # a wrong name is told before anything is opened
-    checked(quant)
-    residence = chosen(None, None) if residence is None else residence
-    wanted = choose_backend(with_host(backend, gpu_layers))
+    compiling, residence = options.compiling, options.residence
+    compiling.fusions()  # a wrong name is told before anything is opened
+    wanted = choose_backend(with_host(options.backend, options.gpu_layers))
     with contextlib.ExitStack() as undo:
         file = path if isinstance(path, ModelFile) else open_model(path)
         undo.callback(file.close)
+        if options.overrides:
+            file = file.with_metadata(overridden(file.metadata, options.overrides))
+        arch_file = None if options.arch is None else Path(path_of("arch", options.arch))
         architecture, config = read_architecture(file, arch_file)
         if architecture.encode is not None and "," in wanted.name:
             raise BackendError(
                 f"backend: {architecture.name} has an encoder, which writes what the decoder reads: wanted "
                 f"one backend for both; got {wanted.name}"
             )
-        device = wanted.open(threads)
+        device = wanted.open(options.threads)
         undo.callback(device.close)
-        options = replace(options, place=place_layers(file.tensors, device, gpu_layers, options.place))
-        _use_tuning(device, backend, tuned)
-        helpers = threads or settings.threads() or os.cpu_count() or 1
+        place = place_layers(file.tensors, device, options.gpu_layers, compiling.place)
+        compiling = replace(compiling, place=place)
+        _use_tuning(device, options)
+        helpers = options.threads or settings.threads() or os.cpu_count() or 1
         with residence.placed():
-            if quant is not None:
-                file = represented(file, quant, helpers, progress)
+            if options.quant is not None:
+                file = represented(file, options.quant, helpers, progress)
             if residence.pages == "copy" or file.n_bytes <= (main_memory() or 0) // 2:
                 file = settled(file, residence, helpers, progress)  # more would push itself out again
         executor = Executor(
-            file, architecture, config, wanted, device, n_batch, cache_dtype, progress, options
+            file, architecture, config, wanted, device, options.n_batch, options.kv, progress, compiling
         )
+        if file.metadata.unread_overrides():
+            _ = executor.pooling  # which reads a key besides those of the configuration
+            check_read(file.metadata, TOKENIZER)
         undo.pop_all()
     return executor

@@ -5,12 +5,12 @@ Values stay where they are until they are read; knows nothing of file layouts an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from graphml.errors import WeightsError
+from graphml.errors import GraphmlError, UsageError, WeightsError
 
 INTEGER_TYPES = frozenset({"u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64"})
 FLOAT_TYPES = frozenset({"f32", "f64"})
@@ -57,20 +57,39 @@ class Description:
         return f"{self.key}: {kind} = {self.preview}"
 
 
+@dataclass(frozen=True)
+class Override:
+    """A value in place of the file's; `origin` is the option that asks for it, for errors."""
+
+    key: str
+    value: bool | int | float | str
+    origin: str
+
+    def stored(self) -> Stored:
+        """The value as the file would have it."""
+        kinds: dict[type, str] = {bool: "bool", int: "i64", float: "f64", str: "string"}
+        return Stored(kinds[type(self.value)], None, lambda _: self.value)
+
+
 class Metadata(Mapping[str, Any]):
     """The metadata of one model file, read by key and type.
 
     Every typed read takes the key and an optional default for a missing key. A missing key without a
     default and a value of another type raise WeightsError with the file, the key, what was wanted and what
     is there. `absent` maps a prefix of keys to the reason why keys of that prefix are missing, for the
-    error.
+    error. Some values may be overrides of the file's.
     """
 
     def __init__(
-        self, path: Path, values: Mapping[str, Stored], absent: Mapping[str, str] | None = None
+        self,
+        path: Path,
+        values: Mapping[str, Stored],
+        absent: Mapping[str, str] | None = None,
+        overrides: Sequence[Override] = (),
     ) -> None:
         self.path = path
-        self._values = dict(values)
+        self._values = dict(values) | {one.key: one.stored() for one in overrides}
+        self._overrides = {one.key: one for one in overrides}
         self._absent = dict(absent or {})
         self._read: set[str] = set()
 
@@ -100,6 +119,14 @@ class Metadata(Mapping[str, Any]):
     def unread(self) -> list[str]:
         """The keys whose value nobody has read yet, in file order."""
         return [key for key in self._values if key not in self._read]
+
+    def overridden(self, overrides: Sequence[Override]) -> Metadata:
+        """The same metadata, of which nothing was read yet, with other values."""
+        return Metadata(self.path, self._values, self._absent, overrides)
+
+    def unread_overrides(self) -> list[Override]:
+        """The overrides whose value nobody has read yet."""
+        return [one for key, one in self._overrides.items() if key not in self._read]
 
     def describe(self, key: str) -> Description:
         """Type, count and a short preview of a value; decodes a few elements, is not a read."""
@@ -202,7 +229,10 @@ class Metadata(Mapping[str, Any]):
         why = "".join(f" ({reason})" for prefix, reason in self._absent.items() if key.startswith(prefix))
         return WeightsError(f"{self.path}: key {key!r}: wanted {wanted}, but the file has no such key{why}")
 
-    def _wrong(self, key: str, wanted: str, stored: Stored) -> WeightsError:
+    def _wrong(self, key: str, wanted: str, stored: Stored) -> GraphmlError:
+        if key in self._overrides:
+            said = f"{stored.type} {self.describe(key).preview}"
+            return UsageError(f"{self._overrides[key].origin}: key {key!r}: wanted {wanted}, got {said}")
         what = stored.type if stored.count is None else f"an array of {stored.count} x {stored.type}"
         return WeightsError(
             f"{self.path}: key {key!r}: wanted {wanted}, got {what} {self.describe(key).preview}"

@@ -41,6 +41,10 @@ class ModelFile:
         """The same file with other tensors; it takes the maps over."""
         return ModelFile(self.path, self.metadata, tensors, self._maps)
 
+    def with_metadata(self, metadata: Metadata) -> ModelFile:
+        """The same file with other metadata; it takes the maps over."""
+        return ModelFile(self.path, metadata, self.tensors, self._maps)
+
     def check_unchanged(self) -> None:
         """WeightsError, with its name, where a file was written to or cut off since it was opened."""
         for one in self._maps:

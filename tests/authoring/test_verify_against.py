@@ -18,6 +18,7 @@ from graphml.authoring.verify.runs import Runs
 from graphml.authoring.verify.search import Verdict, verify
 from graphml.authoring.verify.verdict_text import as_text
 from graphml.runtime.executor import Executor
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests.authoring.planted_models import HERE, LAYERS, H, K, Tensors, write_model
 from tests.inspect.samples import FOLDER
@@ -223,7 +224,7 @@ def right(name: str, text: str) -> tuple[Path, Record]:
 
 
 def opened(model: Path, arch: Path) -> AbstractContextManager[Executor]:
-    return closing(open_executor(model, "reference", arch_file=arch, cache_dtype="f32", n_batch=32))
+    return closing(open_executor(model, LoadOptions("reference", arch=arch, kv="f32", n_batch=32)))
 
 
 def planted(plant: Plant, folder: Path) -> tuple[Record, Verdict]:
@@ -242,7 +243,7 @@ def prepared(plant: Plant, folder: Path) -> tuple[Record, Executor]:
     wrong = folder / "wrong.py"
     wrong.write_text((text if plant.swapped else changed) + HELPERS)
     tested = write_model(folder / "broken.gguf", plant.of, plant.broken) if plant.broken else model
-    return record, open_executor(tested, "reference", arch_file=wrong, cache_dtype="f32", n_batch=32)
+    return record, open_executor(tested, LoadOptions("reference", arch=wrong, kv="f32", n_batch=32))
 
 
 IDENTS = [f"{i}-{plant.mistake}-{plant.of}" for i, plant in enumerate(PLANTS)]

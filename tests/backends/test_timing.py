@@ -14,6 +14,7 @@ from graphml_cpu import timing
 from graphml.backend import StepTime, TimedProgram
 from graphml.loading import discovery
 from graphml.runtime.executor import Executor
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests.test_architectures import MODELS, write_model
@@ -27,7 +28,7 @@ MODEL = sorted(MODELS)[0]
 @pytest.fixture(params=BACKENDS)
 def executor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Executor]:
     path = write_model(tmp_path / "model.gguf", *MODELS[MODEL])
-    opened = open_executor(path, request.param, threads=2, cache_dtype="f32", n_batch=len(TOKENS))
+    opened = open_executor(path, LoadOptions(request.param, threads=2, kv="f32", n_batch=len(TOKENS)))
     yield opened
     opened.close()
 
@@ -127,7 +128,7 @@ def test_what_runs_in_numpy_is_timed_too(executor: Executor, monkeypatch: pytest
 def test_tapes_that_are_not_timed_stay_as_they_are(tmp_path: Path) -> None:
     """No timed tape is made before it is needed, and the untimed one has no time stamps."""
     path = write_model(tmp_path / "model.gguf", *MODELS[MODEL])
-    executor = open_executor(path, "cpu", threads=2, n_batch=len(TOKENS))
+    executor = open_executor(path, LoadOptions("cpu", threads=2, n_batch=len(TOKENS)))
     timed(executor)
     program = executor.compiled(len(TOKENS), 1).program
     assert isinstance(program, cpu_program.CpuProgram)

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner, Result
@@ -329,3 +330,48 @@ def test_perplexity_of_a_text(tmp_path: Path) -> None:
     assert (found["chunks"], found["n_ctx"], found["scored"]) == (3, 48, 3 * 23)
     assert 1 < found["perplexity"] < 5
     assert found["error"] > 0
+
+
+def answer(path: Path, *options: object) -> Any:
+    return json.loads(
+        graphml_command("run", path, "-p", "hello", "-n", 3, "--raw", "--json", *REFERENCE, *options).stdout
+    )
+
+
+def test_run_forbids_tokens_and_stops_at_tokens(path: Path) -> None:
+    first, second, *_ = answer(path)["ids"]
+    assert answer(path, "--logit-bias", f"{first}-inf")["ids"][0] != first
+    assert answer(path, "--logit-bias", f"{second}+100")["ids"][0] == second
+    stopped = answer(path, "--stop-token", first, "--stop-token", second)
+    assert (stopped["text"], stopped["stop_reason"]) == ("", "stop")
+
+
+def test_the_fewest_tokens_that_filters_leave_can_be_said(path: Path) -> None:
+    few = ("--temp", 100, "--top-p", 0, "--seed")
+    many = ("--min-keep", 200, *few)
+    assert answer(path, *few, 1)["ids"] == answer(path, *few, 2)["ids"]
+    assert answer(path, *many, 1)["ids"] != answer(path, *many, 2)["ids"]
+
+
+def test_variables_of_the_template_are_given_as_json(path: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.jinja"
+    own.write_text("{{ tone }} {{ messages[-1]['content'] }}:", encoding="utf-8")
+    more = ["--template", own, "--chat-template-kwargs", '{"tone": "kindly"}', "-n", 1, *REFERENCE]
+    assert graphml_command("run", path, "-p", "hi", "--show-prompt", *more).stdout.startswith("kindly hi:")
+    said = graphml_command("chat", path, *more, stdin="hi")
+    assert said.stdout != graphml_command("chat", path, *more[:2], *more[4:], stdin="hi").stdout
+
+
+@pytest.mark.parametrize("raw", [[], ["--raw"]], ids=["chat", "raw"])
+def test_values_of_a_run_are_written(path: Path, tmp_path: Path, raw: list[str]) -> None:
+    file = tmp_path / "values.npz"
+    wanted = ["--capture", "layers.*.attention", "--capture", "layers.0.q", "--captured", file]
+    graphml_command("run", path, "-p", "hello world", "-n", 3, *raw, *wanted, *REFERENCE)
+    with np.load(file) as found, graphml.load(path, "reference") as model:
+        names = {name.partition(".")[2] for name in found}
+        assert names == {"layers.0.attention", "layers.1.attention", "layers.0.q"}
+        if raw:
+            session = model.session(capture="layers.1.attention")
+            session.eval(model.encode("hello world", parse_special=True))
+            assert np.array_equal(found["0.layers.1.attention"], session.captured["layers.1.attention"])
+        assert len(found["1.layers.1.attention"]) == 1

@@ -100,6 +100,12 @@ def test_settings_are_shown_and_changed(path: Path) -> None:
         "stop = =": ("stop", '["="]'),
         f"stop {DEEP}": ("stop", f'["{DEEP}"]'),
         "stop []": ("stop", "[]"),
+        "logit_bias 5-inf": ("logit_bias", '["5-inf"]'),
+        'logit-bias ["5+1.5", "6-2"]': ("logit_bias", '["5+1.5", "6-2.0"]'),
+        "logit_bias default": ("logit_bias", "[]"),
+        "stop_token 3": ("stop_tokens", "[3]"),
+        "stop_tokens [4, 3]": ("stop_tokens", "[3, 4]"),
+        "min_keep 2": ("min_keep", "2"),
     }
     done = chat(path, *(f"/set {change}" for change in changes))
     for line, (name, value) in zip(done.stderr.splitlines(), changes.values(), strict=True):
@@ -130,6 +136,9 @@ WRONG = {
     "/set seed -2": "seed: wanted a whole number of at least -1, got '-2'",
     "/set max_tokens many": "max_tokens: wanted a whole number of at least -1, got 'many'",
     '/set stop ["a", 1]': "stop: wanted strings that are not empty, got 1",
+    "/set logit_bias 5": "logit_bias: wanted ID+X or ID-X, such as 15043-inf; got '5'",
+    "/set stop_tokens many": "stop_tokens: wanted a collection of token ids, got 'many'",
+    "/set stop_tokens [-1]": "stop_tokens: wanted a whole number of at least 0, got -1",
     "/set temprature 1": "/set temprature: no such setting (did you mean temperature or dynatemp_range?)",
     "/set =1": "/set : no such setting (known: temperature, top_k, top_p, min_p, typical_p, repeat_penalty, "
     "presence_penalty, frequency_penalty)",

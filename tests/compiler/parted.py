@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from graphml.compiler.options import CompileOptions
 from graphml.ir.graph import Graph
 from graphml.passes.place import layer_of
 from graphml.runtime.executor import Executor
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests import golden
@@ -39,8 +39,8 @@ def built(name: str, folder: Path, form: str | None = None) -> Path:
 def opened(
     path: Path, backend: str = BOTH, place: str = "", strict: bool = False, fuse: str = ""
 ) -> Iterator[Executor]:
-    options = CompileOptions(fuse, place=place, strict=strict)
-    executor = open_executor(path, backend, 2, cache_dtype="f32", n_batch=32, options=options)
+    options = LoadOptions(backend, 2, kv="f32", n_batch=32, fuse=fuse, place=place, strict=strict)
+    executor = open_executor(path, options)
     with contextlib.closing(executor):
         yield executor
 

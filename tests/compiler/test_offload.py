@@ -13,6 +13,7 @@ from graphml.compiler.offload import layer_rules, layers_that_fit, with_host
 from graphml.errors import UsageError
 from graphml.loading import discovery
 from graphml.runtime.executor import Executor
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 
@@ -52,8 +53,8 @@ def logits(executor: Executor) -> np.ndarray:
 
 @pytest.mark.parametrize(("count", "states"), [(0, 0), (2, 4), (5, 10), (None, 10)])
 def test_a_split_model_answers_the_same(count: int | None, states: int) -> None:
-    split = open_executor(STORIES, BOTH, 2, cache_dtype="f32", n_batch=8, gpu_layers=count)
-    whole = open_executor(STORIES, "cpu", 2, cache_dtype="f32", n_batch=8)
+    split = open_executor(STORIES, LoadOptions(BOTH, 2, kv="f32", n_batch=8, gpu_layers=count))
+    whole = open_executor(STORIES, LoadOptions("cpu", 2, kv="f32", n_batch=8))
     np.testing.assert_allclose(logits(split), logits(whole), atol=1e-4)
     placement = split.compiled(1, 1).placement
     assert placement is not None
@@ -78,6 +79,6 @@ def test_memory_decides_where_nobody_does(monkeypatch: pytest.MonkeyPatch, room:
     monkeypatch.setattr(
         discovery, "backend", lambda name: replace(plain, open=limited) if name == "reference" else find(name)
     )
-    executor = open_executor(STORIES, BOTH, 2, n_batch=8)
+    executor = open_executor(STORIES, LoadOptions(BOTH, 2, n_batch=8))
     assert executor.options.place == rules
     executor.close()

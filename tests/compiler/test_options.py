@@ -17,6 +17,7 @@ from graphml.ir.language import Builder
 from graphml.loading import discovery
 from graphml.passes.fusion import fusions
 from graphml.runtime.executor import Executor
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests.runtime.test_executor import sample, write
@@ -32,7 +33,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=BACKENDS, scope="module")
 def executor(request: pytest.FixtureRequest, path: Path) -> Iterator[Executor]:
-    made = open_executor(path, request.param, threads=2, cache_dtype="f32", n_batch=8)
+    made = open_executor(path, LoadOptions(request.param, threads=2, kv="f32", n_batch=8))
     yield made
     made.close()
 

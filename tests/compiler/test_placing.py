@@ -13,6 +13,7 @@ from graphml.backend import Backend, State
 from graphml.errors import BackendError, UsageError
 from graphml.loading import discovery
 from graphml.runtime.executor import Executor
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests import golden
@@ -163,6 +164,6 @@ def test_rules_that_make_no_sense_are_told(backend: str, place: str, wanted: str
 def test_lists_of_backends_that_make_no_sense_are_told(folder: Path) -> None:
     path = built("llama-dense", folder)
     with pytest.raises(UsageError, match="'cpu' stands twice in 'cpu,cpu'"):
-        open_executor(path, "cpu,cpu")
+        open_executor(path, LoadOptions("cpu,cpu"))
     with pytest.raises(BackendError, match="no backend 'gpu' is installed"):
-        open_executor(path, "cpu,gpu")
+        open_executor(path, LoadOptions("cpu,gpu"))

@@ -28,6 +28,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.passes.plan import plan_memory
 from graphml.runtime.executor import Executor
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import BLOCK_SIZE
 from graphml.runtime.step_inputs import as_graph_array
@@ -99,7 +100,7 @@ class Programs:
         self.executors: list[Executor] = []
 
     def open(self, path: Path, threads: int) -> Executor:
-        self.executors.append(open_executor(path, "cpu", threads, cache_dtype="f32", n_batch=N_BATCH))
+        self.executors.append(open_executor(path, LoadOptions("cpu", threads, kv="f32", n_batch=N_BATCH)))
         return self.executors[-1]
 
     def __call__(self, name: str, max_tokens: int = N_BATCH, threads: int = 2, apart: bool = False) -> Run:

@@ -105,6 +105,7 @@ def test_without_being_asked_for_nothing_is_read(own_cache: Path) -> None:
 def test_the_environment_asks_for_it(
     own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from graphml.runtime.load_options import LoadOptions
     from graphml.runtime.open_executor import open_executor
 
     path = tiny_model.write(tmp_path / "tiny.gguf")
@@ -113,9 +114,9 @@ def test_the_environment_asks_for_it(
     monkeypatch.setenv("GRAPHML_TUNED", "1")
     with pytest.raises(BackendError, match=r"tuning\.json"):
         open_executor(path)
-    open_executor(path, tuned=False).close()
+    open_executor(path, LoadOptions(tuned=False)).close()
     with pytest.raises(BackendError, match="'reference' has nothing to tune"):
-        open_executor(path, "reference", tuned=True)
+        open_executor(path, LoadOptions("reference", tuned=True))
 
 
 @pytest.mark.parametrize("wrong", ["product", "usual"])

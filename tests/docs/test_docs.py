@@ -35,7 +35,7 @@ from graphml.loading import discovery, fetch
 from graphml.passes.fusion import all_ops, fusions
 from graphml.sampling import Needs, NeedsTopK
 from graphml.sampling.chain import CHAIN
-from tests import architecture_table, support_table
+from tests import architecture_table, option_table, support_table
 from tests.docs.pages import PAGES, ROOT, Block, blocks, headings, name_of, prose, table
 
 SAMPLES = ROOT / "tests" / "data" / "llama2c"
@@ -342,6 +342,11 @@ def test_commands_and_their_options() -> None:
     for name in COMMANDS:
         wanted = options_of(group.get_command(None, name)) - {"--help"}
         assert named[name] == wanted, f"graphml {name}"
+
+
+def test_load_options() -> None:
+    listed = [tuple(row.values()) for row in table("docs/command-line.md", "load option")]
+    assert listed == option_table.rows(), option_table.HOW
 
 
 def test_commands_of_a_conversation() -> None:

@@ -14,6 +14,7 @@ from graphml_gpu.program import GpuProgram
 import graphml
 from graphml.loading import discovery
 from graphml.runtime.executor import Executor
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests.golden import nmse
@@ -38,7 +39,7 @@ def after(executor: Executor, pieces: list[int]) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def wanted() -> Iterator[np.ndarray]:
-    executor = open_executor(STORIES, "cpu", 2, cache_dtype="f32", n_batch=62)
+    executor = open_executor(STORIES, LoadOptions("cpu", 2, kv="f32", n_batch=62))
     yield after(executor, PIECES)
     executor.close()
 
@@ -50,7 +51,7 @@ def test_contexts_that_are_split_say_the_same(
     """The context is not split up to 64 positions, and is behind them (else 256)."""
     monkeypatch.setattr(attention, "_UNSPLIT", 64)
     monkeypatch.setattr(attention, "_LEAST", 32)
-    executor = open_executor(STORIES, backend, cache_dtype="f32", n_batch=62)
+    executor = open_executor(STORIES, LoadOptions(backend, kv="f32", n_batch=62))
     assert nmse(after(executor, PIECES), wanted) < 1e-9
     program = executor.compiled(1, 1).program
     assert isinstance(program, GpuProgram)
@@ -60,7 +61,7 @@ def test_contexts_that_are_split_say_the_same(
 
 @pytest.mark.parametrize("backend", DEVICES)
 def test_layers_shared_with_the_cpu_say_the_same(backend: str, wanted: np.ndarray) -> None:
-    executor = open_executor(STORIES, backend, 2, cache_dtype="f32", n_batch=62, gpu_layers=2)
+    executor = open_executor(STORIES, LoadOptions(backend, 2, kv="f32", n_batch=62, gpu_layers=2))
     assert nmse(after(executor, PIECES), wanted) < 1e-9
     compiled = executor.compiled(1, 1)
     assert [part.backend for part in compiled.parts] == ["cpu", backend]
@@ -71,7 +72,7 @@ def test_layers_shared_with_the_cpu_say_the_same(backend: str, wanted: np.ndarra
 
 @pytest.mark.parametrize("backend", DEVICES)
 def test_a_layer_of_a_step_is_eight_dispatches(backend: str) -> None:
-    executor = open_executor(STORIES, backend, n_batch=2)
+    executor = open_executor(STORIES, LoadOptions(backend, n_batch=2))
     program = executor.compiled(1, 1).program
     assert isinstance(program, GpuProgram)
     for position, count in ((0, 8), (200, 8), (300, 9)):
@@ -113,7 +114,7 @@ def test_steps_leave_no_memory_behind(backend: str, tmp_path: Path) -> None:
     if not statm.exists():
         pytest.skip("the system does not tell how much memory a process has")
     path = write_model(tmp_path / "tiny.gguf", *MODELS["llama-grouped"])
-    executor = open_executor(path, backend, cache_dtype="f32", n_batch=N_BATCH)
+    executor = open_executor(path, LoadOptions(backend, kv="f32", n_batch=N_BATCH))
     sequence = Sequence(executor)
     held = []
     for _ in range(2):

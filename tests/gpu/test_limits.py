@@ -24,6 +24,7 @@ from graphml.conformance.trial import Run, Trial
 from graphml.errors import BackendError
 from graphml.ir.op import Array
 from graphml.runtime.executor import Executor
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor, read_architecture
 from graphml.weights import open_model
 from tests.golden import nmse
@@ -114,7 +115,7 @@ def in_numpy(executor: Executor) -> set[str]:
 
 @pytest.fixture(scope="module")
 def wanted() -> Iterator[Array]:
-    executor = open_executor(STORIES, "reference", 1, cache_dtype="f32", n_batch=1)
+    executor = open_executor(STORIES, LoadOptions("reference", 1, kv="f32", n_batch=1))
     yield after(executor, [1, 1, 1])
     executor.close()
 

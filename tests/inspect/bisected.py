@@ -20,6 +20,7 @@ from graphml.inspect.layers import layer_of
 from graphml.inspect.observe import observe
 from graphml.inspect.route import TOKENS, Leg, wide
 from graphml.runtime.executor import Executor
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from graphml.weights import open_model
 from tests import golden
@@ -70,7 +71,7 @@ class Opened:
 def opened(
     path: Path, a: str = "cpu", b: str = "reference", n_batch: int = 32, **settings: Any
 ) -> Iterator[Opened]:
-    one, other = (open_executor(path, name, 2, n_batch=n_batch, **settings) for name in (a, b))
+    one, other = (open_executor(path, LoadOptions(name, 2, n_batch=n_batch, **settings)) for name in (a, b))
     try:
         yield Opened(one, other)
     finally:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from graphml.inspect.document import describe
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests import tiny_model
 
@@ -106,7 +107,7 @@ def _described(layers: int) -> str:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiny_model, "LAYERS", layers)
         path = tiny_model.write(Path(folder) / "tiny.gguf")
-        executor = open_executor(path, "reference", threads=1, n_batch=8)
+        executor = open_executor(path, LoadOptions("reference", threads=1, n_batch=8))
         compiled = executor.compiled(1, 1)
         found = describe(compiled, model="tiny llama", backend=executor.backend, device=executor.device)
         executor.close()

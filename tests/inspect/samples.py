@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from graphml.runtime.executor import Executor
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests.test_architectures import MODELS, write_model
 
@@ -23,10 +24,10 @@ def model_path(model: str, form: str | None = None) -> Path:
 @functools.cache
 def executor(model: str, backend: str = "reference", form: str | None = None) -> Executor:
     """The sample model, open; it stays so until the process ends."""
-    return open_executor(model_path(model, form), backend, threads=1, n_batch=24)
+    return open_executor(model_path(model, form), LoadOptions(backend, threads=1, n_batch=24))
 
 
 @functools.cache
 def stories(backend: str = "reference") -> Executor:
     """The stories checkpoint, open."""
-    return open_executor(STORIES, backend, threads=1)
+    return open_executor(STORIES, LoadOptions(backend, threads=1))

@@ -42,7 +42,7 @@ def quantised(name: str, folder: Path, form: str | None) -> Path:
 @pytest.mark.parametrize("form", [None, "q4_1", "q8_0"])
 @pytest.mark.parametrize("name", golden.FEW)
 def test_nothing_is_found_where_nothing_is_wrong(name: str, form: str | None, tmp_path: Path) -> None:
-    with opened(quantised(name, tmp_path, form), cache_dtype="f16") as both:
+    with opened(quantised(name, tmp_path, form), kv="f16") as both:
         found = both.bisect(ids=golden.read(name).tokens[:8])
     assert not found.findings
     steps = ["prefill", "decode", "prefill with extreme values", "decode with extreme values"]

@@ -113,7 +113,7 @@ NAMED: dict[str, tuple[Fault, str, str, str]] = {
 
 
 def examined(model: Path, until: str | None = None) -> Any:
-    with opened(model, arch_file=HERE / "gated.py", n_batch=TOKENS) as both:
+    with opened(model, arch=HERE / "gated.py", n_batch=TOKENS) as both:
         return both.examine(until=until)
 
 
@@ -196,7 +196,7 @@ def test_values_beyond_a_clamp_are_tried(gated: Path, tmp_path: Path) -> None:
     arch = tmp_path / "gated.py"
     arch.write_text(text.replace("g.gelu(gate_TF), up_TF", "g.gelu(gate_TF), g.clamp(up_TF, -50.0, 50.0)"))
     fault = faults.wrong_values("clamp", lambda node, right, operands: next(iter(operands.values())))
-    with fault, opened(gated, arch_file=arch) as both:
+    with fault, opened(gated, arch=arch) as both:
         found = both.examine(8)
     assert found.first is not None
     assert (found.first.step, found.first.node.name) == ("prefill with extreme values", "layers.0.clamp")
@@ -231,7 +231,7 @@ def test_steps_fit_the_context(tmp_path: Path) -> None:
         return [leg.name for leg in wide(both.a, tokens)]
 
     short = write_model(tmp_path / "m.gguf", "gated", context_length=40)
-    with opened(short, arch_file=HERE / "gated.py", n_batch=TOKENS) as both:
+    with opened(short, arch=HERE / "gated.py", n_batch=TOKENS) as both:
         assert steps(both, 1) == ["decode", "far", "far decode"]
         assert steps(both, 8) == [
             "prefill", "decode", "far", "far decode", "two sequences", "two sequences decode",

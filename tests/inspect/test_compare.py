@@ -15,6 +15,7 @@ from graphml.inspect.observe import observe, restore, save
 from graphml.inspect.tolerances import INT8_TOLERANCE, TOLERANCES, difference, tolerance
 from graphml.inspect.without_weights import describe_model
 from graphml.ir.verify import verify
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests import golden
 
@@ -64,7 +65,7 @@ def test_arrays_that_do_not_match() -> None:
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 def test_an_observed_run_gives_the_logits_of_a_session(backend: str) -> None:
-    executor = open_executor(STORIES, backend, 2, n_batch=32)
+    executor = open_executor(STORIES, LoadOptions(backend, 2, n_batch=32))
     run = observe(executor, IDS)
     assert [step.name for step in run.steps] == ["prefill", "decode"]
     assert all(one.nmse < 1e-12 for step in run.steps for one in (step.unwatched or {}).values())
@@ -77,7 +78,7 @@ def test_an_observed_run_gives_the_logits_of_a_session(backend: str) -> None:
 
 
 def test_rows_are_what_both_runs_show_in_the_order_of_the_graph(tmp_path: Path) -> None:
-    executor = open_executor(STORIES, "cpu", 2, n_batch=32)
+    executor = open_executor(STORIES, LoadOptions("cpu", 2, n_batch=32))
     a, b = observe(executor, IDS), observe(executor, IDS, CompileOptions(fuse="none"))
     rows = compare(a, b)
     names = [row.node for row in rows if row.step == "prefill"]
@@ -103,7 +104,7 @@ def test_forced_and_extracted_graphs_are_well_formed(tmp_path: Path) -> None:
     one = golden.read("llama-moe")
     tensors = {name: golden.weights(name, sizes, one.seed) for name, sizes in one.tensors.items()}
     path = golden.write_gguf(tmp_path / "m.gguf", one.architecture, one.metadata, tensors, "q4_1")
-    executor = open_executor(path, "cpu", 2, n_batch=32)
+    executor = open_executor(path, LoadOptions("cpu", 2, n_batch=32))
     (step,) = observe(executor, [3]).steps
     executor.close()
     given = {name for name in step.values if not is_state(step.graph.node(name))}
@@ -117,7 +118,7 @@ def test_forced_and_extracted_graphs_are_well_formed(tmp_path: Path) -> None:
 
 
 def test_tolerances_are_of_the_most_tolerant_node() -> None:
-    executor = open_executor(STORIES, "reference", n_batch=32)
+    executor = open_executor(STORIES, LoadOptions("reference", n_batch=32))
     graph = observe(executor, IDS[:1]).steps[0].graph
     executor.close()
     norm, attention = graph.node("layers.0.attn_norm"), graph.node("layers.0.attention")

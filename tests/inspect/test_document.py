@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from graphml.compiler.options import CompileOptions
 from graphml.inspect.document import describe, source_of
 from graphml.inspect.layers import equal_layers, layer_hashes, layer_of, renumbered, repeated_layers
 from graphml.inspect.without_weights import describe_model
 from graphml.ir.node import Source
 from graphml.ir.shape import Symbol
 from graphml.runtime.executor import Executor
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests.docs.pages import table
 from tests.inspect import samples
@@ -143,8 +143,8 @@ def test_a_source_does_not_tell_the_folder(file: str) -> None:
 
 
 def test_nodes_on_several_backends_have_each_its_own() -> None:
-    options = CompileOptions(place="reference:layers.1-2")
-    with closing(open_executor(samples.STORIES, "cpu,reference", threads=1, options=options)) as executor:
+    options = LoadOptions("cpu,reference", threads=1, place="reference:layers.1-2")
+    with closing(open_executor(samples.STORIES, options)) as executor:
         last = describe_model(executor)["passes"][-1]
     owners = {node["name"]: node["backend"] for node in last["nodes"]}
     assert (owners["layers.0.q"], owners["layers.1.q"], owners["layers.3.q"]) == ("cpu", "reference", "cpu")

@@ -16,6 +16,7 @@ from graphml.inspect.judging import Judge
 from graphml.inspect.observe import observe, restore, save
 from graphml.ir.node import Node
 from graphml.ir.verify import verify
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests.inspect import faults
 from tests.test_architectures import MODELS, write_model
@@ -30,7 +31,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def judged(model: Path, backend: str = "cpu") -> Bisection:
-    a, b = (open_executor(model, name, 2, n_batch=32) for name in (backend, "reference"))
+    a, b = (open_executor(model, LoadOptions(name, 2, n_batch=32)) for name in (backend, "reference"))
     try:
         run, other = observe(a, IDS), observe(b, IDS, NONE)
         return bisect(run, other, Judge(b, NONE, own=a.device))
@@ -66,7 +67,7 @@ def test_a_state_that_is_left_wrong_is_named(model: Path) -> None:
 
 
 def test_graphs_cut_open_are_well_formed_and_saved_runs_hold_states(model: Path, tmp_path: Path) -> None:
-    executor = open_executor(model, "cpu", 2, n_batch=32)
+    executor = open_executor(model, LoadOptions("cpu", 2, n_batch=32))
     run = observe(executor, IDS)
     executor.close()
     step = run.steps[0]

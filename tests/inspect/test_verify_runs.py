@@ -9,13 +9,14 @@ import numpy as np
 
 from graphml.authoring.verify.runs import Runs
 from graphml.ir.op import Array
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests.authoring.planted_models import HERE, write_model
 
 
 def test_values_are_kept_for_the_same_given_ones_alone(tmp_path: Path) -> None:
     model = write_model(tmp_path / "model.gguf", "plain")
-    with closing(open_executor(model, "reference", arch_file=HERE / "plain.py", cache_dtype="f32")) as opened:
+    with closing(open_executor(model, LoadOptions("reference", arch=HERE / "plain.py", kv="f32"))) as opened:
         runs = Runs(opened, (3, 1, 4))
         start, end = runs.places["stream.1"], "output:logits"
 

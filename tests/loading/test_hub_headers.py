@@ -12,6 +12,7 @@ import graphml
 from graphml.cli.main import app
 from graphml.errors import DownloadError, WeightsError
 from graphml.loading.fetch import open_header
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.memory_needed import arena_bytes
 from graphml.runtime.open_executor import open_executor
 from graphml.weights import header as headers
@@ -51,7 +52,7 @@ def test_a_header_is_what_the_whole_file_says(hub: HubServer, model: Path) -> No
 
 
 def test_no_program_is_made_of_a_header(model: Path) -> None:
-    executor = open_executor(open_header(MODEL), "reference")  # type: ignore[arg-type]
+    executor = open_executor(open_header(MODEL), LoadOptions("reference"))  # type: ignore[arg-type]
     assert arena_bytes(executor)["decode"] > 0
     with pytest.raises(WeightsError, match=r"some/tiny/tiny-Q8_0.gguf: tensor '.*': the header of"):
         executor.compiled(1, 1)

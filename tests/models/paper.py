@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.loading.architecture import SampleModel
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests import golden
 from tests.test_architectures import N_BATCH, Sequence, kind_of
@@ -48,7 +49,7 @@ def logits(
     """
     typed = {key: (kind_of(value), value) for key, value in metadata.items()}
     path = golden.write_gguf(folder / "model.gguf", architecture, typed, tensors, form)
-    executor = open_executor(path, backend, threads=2, cache_dtype="f32", n_batch=N_BATCH)
+    executor = open_executor(path, LoadOptions(backend, threads=2, kv="f32", n_batch=N_BATCH))
     try:
         sequence = Sequence(executor)
         assert not executor.unused_tensors

@@ -15,6 +15,7 @@ from graphml.authoring.draft.known_architecture import stored
 from graphml.errors import GraphmlError
 from graphml.loading import discovery
 from graphml.loading.architecture import Keys, SampleModel
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.model_graphs import ModelGraphs
 from graphml.runtime.open_executor import open_executor, read_architecture
 from graphml.weights import Metadata, ModelFile, Tensor
@@ -51,7 +52,7 @@ def test_an_error_names_what_is_wrong(
     metadata = {**model.metadata, **{f"{name}.{key}": value for key, value in keys.items()}}
     path = write_model(tmp_path / "model.gguf", name, replace(model, metadata=metadata, tensors=shapes))
     with pytest.raises(GraphmlError, match=text):
-        open_executor(path, "reference").build(1, 1)
+        open_executor(path, LoadOptions("reference")).build(1, 1)
 
 
 def build(name: str, metadata: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]]) -> list[str]:
@@ -137,4 +138,4 @@ def test_a_strangers_config_that_fails_is_an_error_with_its_line(tmp_path: Path)
     )
     path = write_model(tmp_path / "model.gguf", "llama", first("llama"))
     with pytest.raises(GraphmlError, match=r"architecture 'llama': KeyError: 'width' \(at .*mine\.py:4\)"):
-        open_executor(path, "reference", arch_file=arch)
+        open_executor(path, LoadOptions("reference", arch=arch))

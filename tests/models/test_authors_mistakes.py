@@ -9,6 +9,7 @@ import pytest
 
 from graphml.errors import ArchitectureError
 from graphml.loading import discovery
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests.docs.pages import ROOT, blocks
 from tests.test_architectures import write_model
@@ -96,7 +97,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def refusal(model: Path, arch: Path) -> str:
     with pytest.raises(ArchitectureError) as error:
-        open_executor(model, "reference", arch_file=arch).build(8, 8)
+        open_executor(model, LoadOptions("reference", arch=arch)).build(8, 8)
     return str(error.value)
 
 
@@ -132,7 +133,7 @@ def test_an_error_inside_graphml_names_the_authors_line(model: Path, tmp_path: P
     arch = tmp_path / "mine.py"
     arch.write_text(SMALL.replace('keys.integer("block_count")', 'keys.integer("block_count", length=2)'))
     with pytest.raises(ArchitectureError, match=r"TypeError: .*'length' \(at .*mine\.py:\d+\)$"):
-        open_executor(model, "reference", arch_file=arch)
+        open_executor(model, LoadOptions("reference", arch=arch))
     arch.write_text(SMALL.replace('keys.integer("block_count")', 'keys.integers("head_count", "2", 1)[0]'))
     with pytest.raises(ArchitectureError, match=r"TypeError: .* \(at .*mine\.py:\d+\)$"):
-        open_executor(model, "reference", arch_file=arch)
+        open_executor(model, LoadOptions("reference", arch=arch))

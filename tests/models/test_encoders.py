@@ -16,6 +16,7 @@ from graphml.ir.ops.attention import alibi_slopes
 from graphml.loading import discovery
 from graphml.loading.architecture import SampleModel
 from graphml.runtime.executor import Executor
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from graphml.runtime.slots import make_slots
 from tests import golden
@@ -154,7 +155,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[[str, SampleModel, str], Executo
 
     def opened(name: str, model: SampleModel, backend: str) -> Executor:
         path = write_model(tmp_path / "model.gguf", name, model)
-        made.append(open_executor(path, backend, threads=2, cache_dtype="f32", n_batch=128))
+        made.append(open_executor(path, LoadOptions(backend, threads=2, kv="f32", n_batch=128)))
         return made[-1]
 
     yield opened
@@ -173,7 +174,7 @@ def error(name: str, number: int, more: Mapping[str, Any], backend: str, path: P
     """NMSE of the hidden rows of a sample."""
     model = sample(name, number)
     executor = open_executor(
-        write_model(path, name, model), backend, threads=2, cache_dtype="f32", n_batch=128
+        write_model(path, name, model), LoadOptions(backend, threads=2, kv="f32", n_batch=128)
     )
     try:
         return nmse(embedded(executor, [TOKENS], "none"), rows(Weights(model), TOKENS, **more))

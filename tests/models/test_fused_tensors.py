@@ -11,6 +11,7 @@ from graphml_models import dots1
 from graphml_models._samples import SPLIT_QKV, transformer
 
 from graphml.loading.architecture import SampleModel
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests import golden
 from tests.golden import Floats, nmse
@@ -36,10 +37,7 @@ def logits(path: Path, model: SampleModel, tensors: Tensors, form: str | None, b
     architecture = next(iter(model.metadata)).split(".")[0]
     executor = open_executor(
         golden.write_gguf(path, architecture, metadata, tensors, form),
-        backend,
-        threads=2,
-        cache_dtype="f32",
-        n_batch=N_BATCH,
+        LoadOptions(backend, threads=2, kv="f32", n_batch=N_BATCH),
     )
     try:
         said = Sequence(executor).feed(paper.TOKENS)

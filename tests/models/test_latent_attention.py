@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from graphml.loading import discovery
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests import golden
 from tests.golden import nmse
@@ -29,7 +30,7 @@ def test_folded_is_unfolded(backend: str, tmp_path: Path) -> None:
     logits = []
     for title, tensors in (("folded", folded), ("unfolded", unfolded)):
         path = golden.write_gguf(tmp_path / f"{title}.gguf", "deepseek2", metadata, tensors)
-        executor = open_executor(path, backend, cache_dtype="f32", n_batch=24)
+        executor = open_executor(path, LoadOptions(backend, kv="f32", n_batch=24))
         logits.append(Sequence(executor).feed(TOKENS))
         assert not executor.unused_tensors
         executor.close()

@@ -12,6 +12,7 @@ from graphml_models._samples import transformer
 import graphml
 from graphml.errors import UsageError
 from graphml.runtime.executor import Executor
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests.golden import Floats, nmse
@@ -41,7 +42,8 @@ def kept(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def pair(path: Path, kept: str) -> Iterator[tuple[Executor, Executor]]:
     both = tuple(
-        open_executor(path, name, 2, cache_dtype=kept, n_batch=len(TOKENS)) for name in ("cpu", "reference")
+        open_executor(path, LoadOptions(name, 2, kv=kept, n_batch=len(TOKENS)))
+        for name in ("cpu", "reference")
     )
     yield both[0], both[1]
     for executor in both:
@@ -66,7 +68,7 @@ def test_a_batch_is_its_steps_and_the_reference(pair: tuple[Executor, Executor],
 
 
 def test_a_type_costs_what_its_grid_does(path: Path, pair: tuple[Executor, Executor], kept: str) -> None:
-    exact = open_executor(path, "reference", cache_dtype="f32", n_batch=len(TOKENS))
+    exact = open_executor(path, LoadOptions("reference", kv="f32", n_batch=len(TOKENS)))
     cost = nmse(logits(pair[0]), logits(exact))
     exact.close()
     least, most, _ = COSTS[kept]

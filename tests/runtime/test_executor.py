@@ -15,6 +15,7 @@ from graphml.loading import discovery
 from graphml.loading.architecture import SampleModel
 from graphml.loading.unused_tensors import tell_unused
 from graphml.runtime.executor import Executor
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.memory_needed import arena_bytes
 from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
@@ -43,7 +44,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def executor(path: Path) -> Iterator[Executor]:
-    made = open_executor(path, "reference", cache_dtype="f32", n_batch=8)
+    made = open_executor(path, LoadOptions("reference", kv="f32", n_batch=8))
     yield made
     made.close()
 
@@ -62,7 +63,7 @@ def test_passes_are_verified_when_the_setting_says_so(path: Path, monkeypatch: p
     for value, times in (("", 0), ("1", len(PASSES))):
         monkeypatch.setenv("GRAPHML_VERIFY", value)
         seen.clear()
-        made = open_executor(path, "reference")
+        made = open_executor(path, LoadOptions("reference"))
         made.compiled(1, 1)
         made.close()
         assert len(seen) == times
@@ -98,7 +99,7 @@ def test_a_failed_step_gives_its_cells_back(executor: Executor, monkeypatch: pyt
 
 @pytest.mark.parametrize("cache_dtype", ["f16", "f32", "bf16"])
 def test_the_state_has_the_size_of_the_cache(path: Path, cache_dtype: str) -> None:
-    made = open_executor(path, "reference", cache_dtype=cache_dtype)
+    made = open_executor(path, LoadOptions("reference", kv=cache_dtype))
     state = made.state(PagedCache(64, BLOCK_SIZE))
     assert state.n_bytes == 64 * 2 * 2 * 64 * (4 if cache_dtype == "f32" else 2)
     assert len(state.array("cache.1.v")) == 64
@@ -107,11 +108,11 @@ def test_the_state_has_the_size_of_the_cache(path: Path, cache_dtype: str) -> No
 
 def test_an_unknown_cache_dtype_lists_the_known(path: Path) -> None:
     with pytest.raises(UsageError, match="wanted one of f16, f32, bf16, q8_0, q4_0; got 'q4_1'"):
-        open_executor(path, "reference", cache_dtype="q4_1")
+        open_executor(path, LoadOptions("reference", kv="q4_1"))
 
 
 def test_closing_twice_is_fine(path: Path) -> None:
-    made = open_executor(path, "reference")
+    made = open_executor(path, LoadOptions("reference"))
     made.compiled(1, 1)
     made.close()
     made.close()
@@ -122,13 +123,15 @@ def test_a_backend_that_cannot_be_used_says_why(path: Path, monkeypatch: pytest.
     broken = replace(discovery.backend("reference"), unavailable=lambda: "no such luck")
     monkeypatch.setattr("graphml.loading.discovery.backend", lambda name: broken)
     with pytest.raises(BackendError, match="'reference' cannot be used here: no such luck"):
-        open_executor(path, "reference")
+        open_executor(path, LoadOptions("reference"))
 
 
 def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
     model = sample()
     tensors = {name: shape for name, shape in model.tensors.items() if name != "blk.1.attn_k.weight"}
-    made = open_executor(write(tmp_path / "m.gguf", replace(model, tensors=tensors)), "reference")
+    made = open_executor(
+        write(tmp_path / "m.gguf", replace(model, tensors=tensors)), LoadOptions("reference")
+    )
     with pytest.raises(ArchitectureError, match=r"m\.gguf: tensor blk\.1\.attn_k\.weight is wanted"):
         made.compiled(1, 1)
     made.close()
@@ -138,8 +141,7 @@ def test_an_unused_tensor_is_named_once(tmp_path: Path, caplog: pytest.LogCaptur
     model = sample()
     made = open_executor(
         write(tmp_path / "m.gguf", replace(model, tensors={**model.tensors, "blk.0.extra.weight": (4,)})),
-        "reference",
-        n_batch=8,
+        LoadOptions("reference", n_batch=8),
     )
     made.compiled(1, 1)
     made.compiled(8, 1)
@@ -149,7 +151,9 @@ def test_an_unused_tensor_is_named_once(tmp_path: Path, caplog: pytest.LogCaptur
     made.forget()
     made.compiled(1, 1)
     made.close()
-    again = open_executor(tmp_path / "m.gguf", "reference", n_batch=8)  # as the other side of a comparison
+    again = open_executor(
+        tmp_path / "m.gguf", LoadOptions("reference", n_batch=8)
+    )  # as the other side of a comparison
     again.compiled(1, 1)
     assert caplog.messages == [told]
     again.close()
@@ -193,7 +197,7 @@ def test_metadata_that_do_not_fit_the_tensors_are_an_error_of_ours(
     model = sample()
     changed = replace(model, metadata={**model.metadata, f"llama.{key}": value})
     with pytest.raises(GraphmlError) as caught:  # noqa: PT012  # opening or building may find it
-        made = open_executor(write(tmp_path / "m.gguf", changed), "reference")
+        made = open_executor(write(tmp_path / "m.gguf", changed), LoadOptions("reference"))
         try:
             made.compiled(1, 1)
         finally:
@@ -205,7 +209,7 @@ def test_missing_metadata_are_named(tmp_path: Path) -> None:
     model = sample()
     keys = {key: value for key, value in model.metadata.items() if key != "llama.block_count"}
     with pytest.raises(WeightsError, match=r"llama\.block_count"):
-        open_executor(write(tmp_path / "m.gguf", replace(model, metadata=keys)), "reference")
+        open_executor(write(tmp_path / "m.gguf", replace(model, metadata=keys)), LoadOptions("reference"))
 
 
 def test_an_unknown_architecture_names_the_file(tmp_path: Path) -> None:
@@ -213,7 +217,7 @@ def test_an_unknown_architecture_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(
         ArchitectureError, match=r"m\.gguf: unknown architecture 'lama'. Did you mean 'llama'\?"
     ):
-        open_executor(file, "reference")
+        open_executor(file, LoadOptions("reference"))
 
 
 def test_an_architecture_file_takes_the_place_of_the_known(tmp_path: Path) -> None:
@@ -222,7 +226,7 @@ def test_an_architecture_file_takes_the_place_of_the_known(tmp_path: Path) -> No
     file = write(tmp_path / "m.gguf", replace(model, metadata=keys), "my-model")
     own = tmp_path / "my_model.py"
     own.write_text("from graphml_models.llama import Config, build\n")
-    made = open_executor(file, "reference", arch_file=own)
+    made = open_executor(file, LoadOptions("reference", arch=own))
     assert made.build(1, 1).outputs["logits"].shape[-1] == 80
     made.close()
 
@@ -239,7 +243,7 @@ def build(g, config, weights):
 def test_a_graph_need_not_ask_for_every_input(backend: str, path: Path, tmp_path: Path) -> None:
     own = tmp_path / "bigrams.py"
     own.write_text(BIGRAMS)
-    with contextlib.closing(open_executor(path, backend, 1, own, n_batch=8)) as made:
+    with contextlib.closing(open_executor(path, LoadOptions(backend, 1, arch=own, n_batch=8))) as made:
         cache = PagedCache(32, BLOCK_SIZE)
         got = made.step(np.array([3, 5]), cache, made.state(cache), all_logits=True).copy()
         assert set(made.compiled(8, 8).graph.leaves("input")) == {"tokens", "wanted"}
@@ -263,7 +267,7 @@ def test_what_an_architecture_does_wrong_is_told_with_its_line(
     own.write_text(
         f"from graphml_models.llama import Config\n\n\ndef build(g, config, weights):\n    {build}\n"
     )
-    made = open_executor(path, "reference", arch_file=own)
+    made = open_executor(path, LoadOptions("reference", arch=own))
     with contextlib.closing(made), pytest.raises(ArchitectureError, match=wanted) as caught:
         made.compiled(1, 1)
     assert "tiny.gguf" in str(caught.value)
@@ -274,7 +278,7 @@ def test_logits_for_fewer_or_more_ids_than_can_be_embedded_are_refused(tmp_path:
     for rows in (79, 81):
         tensors = {**model.tensors, "output.weight": (rows, model.tensors["output.weight"][1])}
         file = write(tmp_path / "m.gguf", replace(model, tensors=tensors))
-        made = open_executor(file, "reference")
+        made = open_executor(file, LoadOptions("reference"))
         wanted = rf"logits for the 80 rows .*T<=1, {rows}"
         with contextlib.closing(made), pytest.raises(ArchitectureError, match=wanted):
             made.compiled(1, 1)

@@ -11,6 +11,7 @@ from graphml_models._samples import transformer
 
 import graphml
 from graphml.errors import UsageError, WeightsError
+from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from graphml.weights import open_model, requantise
@@ -88,7 +89,7 @@ def test_every_tensor_is_what_its_format_makes_of_it(
 
 
 def logits(path: Path, quant: str | None) -> Floats:
-    executor = open_executor(path, "cpu", 2, cache_dtype="f32", n_batch=8, quant=quant)
+    executor = open_executor(path, LoadOptions("cpu", 2, kv="f32", n_batch=8, quant=quant))
     cache = PagedCache(32, BLOCK_SIZE)
     found = executor.step(np.arange(8), cache, executor.state(cache), True).copy()
     executor.close()

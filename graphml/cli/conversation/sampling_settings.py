@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from typing import Any, get_type_hints
 
 import graphml
 from graphml.cli import options
 from graphml.cli.opening import seed_of
+from graphml.cli.written_values import logit_bias, written_bias
 from graphml.errors import UsageError
 from graphml.inspect.node_names import nearest
 
@@ -20,6 +22,7 @@ NAME_OF_OPTION = {
     "temp": "temperature",
     "repeat_last_n": "penalty_last_n",
     "dynatemp_exp": "dynatemp_exponent",
+    "stop_token": "stop_tokens",
 }
 SEED, MAX_TOKENS = "seed", "max_tokens"
 DEFAULT = "default"
@@ -32,6 +35,8 @@ def _helps() -> dict[str, str]:
 
 HELP = _helps() | {
     "stop": "Texts that end an answer: one as it is, or several as a JSON list; [] for none.",
+    "logit_bias": "Added to logits: ID+X or ID-X, such as 15043-inf, or several as a JSON list; [] for none.",
+    "stop_tokens": "Tokens that end an answer: an id, or several as a JSON list; [] for none.",
     MAX_TOKENS: "Most tokens of an answer; -1: until the model ends.",
 }
 
@@ -52,7 +57,11 @@ def value_of(name: str, chat: graphml.Chat, params: graphml.SamplingParams) -> s
     if name == MAX_TOKENS:
         return "-1" if chat.max_new is None else str(chat.max_new)
     value = getattr(params, name)
-    return json.dumps(value, ensure_ascii=False) if name == "stop" else str(value)
+    if name == "logit_bias":
+        value = written_bias(value)
+    if name == "stop_tokens":
+        value = sorted(value)
+    return json.dumps(value, ensure_ascii=False) if name in _LISTS else str(value)
 
 
 def changed(
@@ -67,7 +76,7 @@ def changed(
     elif text == DEFAULT:
         return dataclasses.replace(params, **{name: getattr(graphml.SamplingParams(), name)})
     else:
-        kind = _stops if name == "stop" else type(getattr(params, name))
+        kind = _LISTS.get(name, type(getattr(params, name)))
         value: Any
         try:
             value = kind(text)
@@ -96,3 +105,19 @@ def _stops(text: str) -> tuple[str, ...]:
     if not isinstance(found, (str, list)):
         found = text
     return tuple(found) if isinstance(found, list) else (found,) if found else ()
+
+
+def _ids(text: str) -> list[Any]:
+    """One id, or a JSON list of several."""
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        raise ValueError(text) from None
+    return found if isinstance(found, list) else [found]
+
+
+def _biases(text: str) -> dict[int, float]:
+    return logit_bias("logit_bias", _stops(text))
+
+
+_LISTS: dict[str, Callable[[str], Any]] = {"stop": _stops, "logit_bias": _biases, "stop_tokens": _ids}

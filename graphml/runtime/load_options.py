@@ -1,0 +1,158 @@
+"""Options of opening a model as one value: each with its type, default, help, range and flags.
+
+`load`, `open_executor`, the flags of the commands, their help and the table in docs/command-line.md come from
+these fields. Knows the options; opens nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphml.compiler.options import CompileOptions
+from graphml.option_fields import Checked, OneOf, Real, Whole, check, option, options_of
+from graphml.runtime.metadata_overrides import Value, checked_overrides, parse_overrides
+from graphml.runtime.paged_cache import CACHE_DTYPES, MAX_CELLS
+from graphml.weights.page_policy import NUMA, PAGES, Residence, chosen
+from graphml.weights.requantise import QUANTS
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """Options of opening a model; `LoadOptions()` is what is done where nothing is asked for.
+
+    None and "" leave the choice to the option's environment variable, if it has one, else to graphml. What is
+    wrong whatever the model is a UsageError when the value is made: it names the option, what was wanted and
+    what came.
+    """
+
+    backend: str = option(
+        "cpu",
+        "What computes: cpu, reference or another installed one; several with commas, preferred first.",
+        "--backend",
+    )
+    threads: int | None = option(
+        None, "Worker threads; by default the physical cores.", "--threads", "-t",
+        range=Whole(1), variable="GRAPHML_THREADS",
+    )  # fmt: skip
+    kv: str = option("f16", "How keys and values are kept: {words}.", "--kv", range=OneOf(CACHE_DTYPES))
+    quant: str | None = option(
+        None,
+        "What weights become in memory: {words}; fp32 is exact; by default as the file has them.",
+        "--quant",
+        range=OneOf(tuple(QUANTS)),
+    )
+    pages: str | None = option(
+        None, "Where weights are in memory: {words}.", "--pages",
+        range=OneOf(PAGES), variable="GRAPHML_PAGES", shown=PAGES[0],
+    )  # fmt: skip
+    numa: str | None = option(
+        None, "On which memory node they are: {words}.", "--numa",
+        range=OneOf(NUMA), variable="GRAPHML_NUMA", shown=NUMA[0],
+    )  # fmt: skip
+    n_batch: int = option(
+        512, "Most tokens of one evaluation.", "--batch", "-b",
+        range=Whole(1, MAX_CELLS, " tokens of one step"),
+    )  # fmt: skip
+    arch: str | os.PathLike[str] | None = option(
+        None, "A Python file that defines the architecture; it is run.", "--arch",
+        metavar="FILE.py", on_command_line=Path | None,
+    )  # fmt: skip
+    pre: str | None = option(None, "A pre-tokenizer's name, in place of the file's.", "--pre")
+    template: str | os.PathLike[str] | None = option(
+        None, "A Jinja chat template in place of the model's own.", "--template",
+        metavar="FILE", on_command_line=Path | None,
+    )  # fmt: skip
+    fuse: str = option(
+        "", "Which fusions are on: none, or names such as -swiglu,+linear; by default all.", "--fuse",
+        metavar="SWITCHES", variable="GRAPHML_FUSE",
+    )  # fmt: skip
+    place: str = option(
+        "",
+        "Where nodes go: cpu:layers.0-14,reference:softmax; by default to the first backend that can.",
+        "--place",
+        metavar="RULES",
+    )
+    strict: bool = option(False, "Refuse what the preferred backend cannot run.", "--strict")
+    tuned: bool | None = option(
+        None, "Kernels use the parameters that `graphml tune` found.", "--tuned/--no-tuned",
+        variable="GRAPHML_TUNED",
+    )  # fmt: skip
+    gpu_layers: int | None = option(
+        None,
+        "How many of the last layers the first backend takes, the rest the next or the CPU.",
+        "--gpu-layers",
+        "-ngl",
+        range=Whole(0),
+        shown="all, or as many as fit",
+    )
+    offline: bool | None = option(
+        None, "Download nothing and ask no server.", "--offline", variable="GRAPHML_OFFLINE"
+    )
+
+    override_kv: Mapping[str, Value] | None = option(
+        None,
+        "A value in place of the file's, in its metadata; type int, float, bool or str; may be given again.",
+        "--override-kv",
+        range=Checked(checked_overrides),
+        metavar="KEY=TYPE:VALUE",
+        on_command_line=list[str] | None,
+        parse=parse_overrides,
+    )
+    rope_scaling: str | None = option(
+        None, "How rotary positions are scaled: {words}; by default as the file says.", "--rope-scaling",
+        range=OneOf(("none", "linear", "yarn")), key=".rope.scaling.type",
+    )  # fmt: skip
+    rope_freq_base: float | None = option(
+        None, "Base of the rotary frequencies, in place of the file's.", "--rope-freq-base",
+        range=Real(0, above=True), key=".rope.freq_base",
+    )  # fmt: skip
+    rope_freq_scale: float | None = option(
+        None, "Factor of the rotary frequencies: 0.25 is for a context 4 times as long.", "--rope-freq-scale",
+        range=Real(0, above=True), key=".rope.scaling.factor",
+    )  # fmt: skip
+    yarn_ext_factor: float | None = option(
+        None, "YaRN: how much is extrapolated; 0 interpolates all.", "--yarn-ext-factor",
+        range=Real(0), key=".rope.scaling.yarn_ext_factor",
+    )  # fmt: skip
+    yarn_attn_factor: float | None = option(
+        None, "YaRN: factor of the rotated queries and keys.", "--yarn-attn-factor",
+        range=Real(0, above=True), key=".rope.scaling.attn_factor",
+    )  # fmt: skip
+    yarn_beta_slow: float | None = option(
+        None, "YaRN: turns in the context up to which a pair is interpolated.", "--yarn-beta-slow",
+        range=Real(0, above=True), key=".rope.scaling.yarn_beta_slow",
+    )  # fmt: skip
+    yarn_beta_fast: float | None = option(
+        None, "YaRN: turns in the context from which on a pair is not interpolated.", "--yarn-beta-fast",
+        range=Real(0, above=True), key=".rope.scaling.yarn_beta_fast",
+    )  # fmt: skip
+    yarn_orig_ctx: int | None = option(
+        None, "YaRN: the context that the model was trained for.", "--yarn-orig-ctx",
+        range=Whole(1), key=".rope.scaling.original_context_length",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @property
+    def overrides(self) -> dict[str, tuple[str, Value]]:
+        """Key of the metadata -> the option that overrides it, and the value."""
+        found = {key: ("override_kv", value) for key, value in (self.override_kv or {}).items()}
+        for name, stated in options_of(LoadOptions).items():
+            value = getattr(self, name)
+            if stated.key and value is not None:
+                found[stated.key] = (name, 1.0 / value if name == "rope_freq_scale" else value)
+        return found
+
+    @property
+    def compiling(self) -> CompileOptions:
+        """What of it is about compilation."""
+        return CompileOptions(self.fuse, place=self.place, strict=self.strict)
+
+    @property
+    def residence(self) -> Residence:
+        """Where weights are in memory, as the options say, or else the environment."""
+        return chosen(self.pages, self.numa)
