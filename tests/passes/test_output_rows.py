@@ -19,7 +19,7 @@ T, D, ROWS = 6, 8, np.array([4, 1], np.int32)
 
 
 def by_row(op: Op, sample: Sample) -> list[int]:
-    """The operands of a sample that have as many rows as its result, which come from the same rows of them."""
+    """The operands of a sample whose rows make those of its result, one by one."""
     made = op.infer(sample.inputs, full_attributes(op, sample))
     if not made.shape or not isinstance(made.shape[0], Symbol):
         return []
