@@ -119,6 +119,8 @@ class Op:
     recurrent: it reads the state too, and its output is a value of its own.
     decompose: of a fused op, see `graphml.ir.fused`.
     commutative: the first two inputs may be swapped.
+    rowwise: inputs of which, along the first dimension, only the same row makes a row of the output, if they
+        have as many rows as it; of other inputs all may. Empty: nothing is known.
     """
 
     name: str
@@ -133,6 +135,7 @@ class Op:
     recurrent: bool = False
     decompose: Callable[..., Any] | None = None
     commutative: bool = False
+    rowwise: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         return self.name

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fnmatch
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -263,8 +264,8 @@ class Tensors:
 
     @method
     def logits(self, x: Node, name: str = "logits") -> Node:
-        """X times the matrix `output`, or the embedding where the file has no such."""
-        self.g.hidden = x
+        """The output rows of x times the matrix `output`, or the embedding where the file has no such."""
+        self.g.hidden = x = output_rows(self.g, x)
         return self.linear(x, "output" if self._get("output") else "token_embd", name)
 
     @method
@@ -299,6 +300,11 @@ class Tensors:
         return sorted(set(self._tensors) - self._used)
 
 
+def output_rows(g: Builder, x: Node) -> Node:
+    """The rows of x [T, ...] that the step returns, [O, ...]; x itself where it has no others."""
+    return g.wanted_rows(x) if x.shape and x.shape[0] == g.n_tokens else x
+
+
 class Layer(Tensors):
     """The tensors of one layer."""
 
@@ -317,5 +323,6 @@ class Layer(Tensors):
 
     @method
     def wanted(self, x: Node) -> Node:
-        """In the last layer only the rows of x whose logits are wanted; x itself before that."""
-        return self.g.wanted_rows(x) if self.is_last else x
+        """X itself: the output rows are chosen by `weights.logits`. Deprecated, gone with version 0.3."""
+        warnings.warn("layer.wanted(x) is x now: leave it out", DeprecationWarning, stacklevel=3)
+        return x

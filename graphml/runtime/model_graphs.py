@@ -14,9 +14,10 @@ from graphml.errors import ArchitectureError
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.loading.architecture import Architecture, Keys, Tensors, blamed, check_logits
+from graphml.loading.architecture import Architecture, Keys, Tensors, blamed, check_logits, output_rows
 from graphml.loading.pooling import ROWS, Rows, pooled, read_pooling
 from graphml.loading.rank import Rank
+from graphml.passes.output_rows import leave_rows_out
 from graphml.runtime.paged_cache import BLOCK_SIZE, MAX_CELLS
 from graphml.weights import ModelFile
 
@@ -57,7 +58,8 @@ class ModelGraphs:
         with blamed(self.file.path, self.built_by):
             weights = Tensors(g, self.file.tensors, used=set(self._encoder_uses))
             built = self.architecture.build(g, self.config, weights)
-            graph = g.finish(**self._outputs(g, weights, built, pooling, best))
+            made = g.finish(**self._outputs(g, weights, built, pooling, best))
+            graph = leave_rows_out(made, g.wanted)
         self.unused_tensors = weights.unused()
         self.recurrent = any(node.op.recurrent for node in graph.nodes)
         return graph
@@ -99,6 +101,7 @@ class ModelGraphs:
             raise ArchitectureError(
                 f"{self.built_by}: wanted logits made by weights.logits(x), to embed by x"
             )
+        hidden = output_rows(g, hidden)
         eps = self._keys.number("attention.layer_norm_epsilon", 1e-5)
         return {"embeddings": pooled(g, weights, hidden, pooling or self.pooling, self._rank, eps)}
 

@@ -37,7 +37,6 @@ def encoder(weights: Tensors, config: Config, x_TD: Node, attention: Part, ffn: 
     g, eps = weights.g, config.norm_eps
     for layer in weights.layers(config.n_layer):
         h_TD = attention(layer, x_TD)
-        x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
         h_TD = g.add(layer.linear(h_TD, "attn_output", "attn_out"), x_TD, "attn_residual")
         h_TD = norm(layer, h_TD, "attn_output_norm", eps)
         if layer.get("attn_norm_2"):

@@ -1,6 +1,6 @@
 """The family of GPT-2: layer norms before attention and feed-forward, biases as far as the file has them.
 
-T tokens, O rows whose logits are wanted, D model width, N heads, K key-value heads, H head width, F hidden.
+T tokens, D model width, N heads, K key-value heads, H head width, F hidden.
 """
 
 from __future__ import annotations
@@ -59,7 +59,6 @@ def decoder(weights: Tensors, config: Config, x_TD: Node, attention: Part, ffn: 
     g = weights.g
     for layer in weights.layers(config.n_layer):
         h_TD = attention(layer, norm(layer, x_TD, "attn_norm", config.norm_eps))
-        x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
         x_TD = g.add(x_TD, layer.linear(h_TD, "attn_output", "attn_out"), "attn_residual")
         h_TD = ffn(layer, norm(layer, x_TD, "ffn_norm", config.norm_eps))
         x_TD = g.add(x_TD, h_TD, "ffn_residual")

@@ -1,6 +1,6 @@
 """Trinity (Arcee AI 2025, "Arcee Trinity"): DeepSeek-V3's experts, a gate on attention's output, windows.
 
-Norms stand before and behind the blocks. T tokens, O rows whose logits are wanted, D model width, N heads, H
+Norms stand before and behind the blocks. T tokens, D model width, N heads, H
 head width.
 """
 
@@ -49,7 +49,6 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     for layer in weights.layers(config.n_layer):
         table = tables[config.windows[layer.index] > 0]
         h_TD = attention(g, config, layer, table, norm(layer, x_TD, "attn_norm"))
-        x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
         h_TD = norm(layer, layer.linear(h_TD, "attn_output", "attn_out"), "post_attention_norm")
         x_TD = g.add(x_TD, h_TD, "attn_residual")
         h_TD = shared_and_chosen(g, config, layer, norm(layer, x_TD, "ffn_norm"))

@@ -1,6 +1,6 @@
 """Arctic (Snowflake 2024, "Snowflake Arctic"): llama with experts beside each whole layer.
 
-T tokens, O rows whose logits are wanted, D model width.
+T tokens, D model width.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     x_TD = g.embed(weights["token_embd"], g.tokens)
     for layer in weights.layers(config.n_layer):
         a_TD = llama.attention(g, config, layer, table, norm(layer, x_TD, "attn_norm"))
-        x_TD, a_TD = layer.wanted(x_TD), layer.wanted(a_TD)
         y_TD = g.add(x_TD, layer.linear(a_TD, "attn_output", "attn_out"), "attn_residual")
         y_TD = g.add(y_TD, gated_ffn(g, layer, norm(layer, y_TD, "ffn_norm")), "ffn_residual")
         e_TD = swiglu_experts(g, layer, norm(layer, x_TD, "ffn_norm_exps"), config.n_expert_used)

@@ -52,7 +52,6 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     for layer in weights.layers(config.n_layer):
         n_TD = norm(g, config, layer, x_TD, "attn_norm")
         h_TD = attention(g, config, layer, table, n_TD)
-        x_TD, n_TD, h_TD = layer.wanted(x_TD), layer.wanted(n_TD), layer.wanted(h_TD)
         x_TD = g.add(x_TD, layer.linear(h_TD, "attn_output", "attn_out"), "attn_residual")
         x_TD = g.add(x_TD, feed_forward(g, config, layer, n_TD), "ffn_residual")
     return g.scale(weights.logits(norm(g, config, weights, x_TD, "output_norm"), "unscaled"),

@@ -56,11 +56,10 @@ def build(
     for layer in weights.layers(config.n_layer):
         n_TD = g.layer_norm(x_TD, layer["attn_norm"], None, config.norm_eps, "attn_norm")
         h_TD = attention(g, config, layer, table, n_TD)
-        x_TD, n_TD, h_TD = layer.wanted(x_TD), layer.wanted(n_TD), layer.wanted(h_TD)
         x_TD = g.add(x_TD, layer.linear(h_TD, "attn_output", "attn_out"), "attn_residual")
         x_TD = g.add(x_TD, gated_ffn(g, layer, n_TD, scaled=scaled), "ffn_residual")
-    x_OD = g.layer_norm(x_TD, weights["output_norm"], None, config.norm_eps, "output_norm")
-    return g.scale(weights.logits(x_OD, "unscaled"), config.logit_scale, name="logits")
+    x_TD = g.layer_norm(x_TD, weights["output_norm"], None, config.norm_eps, "output_norm")
+    return g.scale(weights.logits(x_TD, "unscaled"), config.logit_scale, name="logits")
 
 
 def sample(name: str) -> list[SampleModel]:

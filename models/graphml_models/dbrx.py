@@ -36,7 +36,6 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     x_TD = g.embed(weights["token_embd"], g.tokens)
     for layer in weights.layers(config.n_layer):
         h_TD = attention(g, config, layer, table, norm(layer, x_TD, "attn_norm", config.norm_eps))
-        x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
         x_TD = g.add(x_TD, layer.linear(h_TD, "attn_output", "attn_out"), "attn_residual")
         h_TD = norm(layer, x_TD, "attn_output_norm", config.norm_eps)
         x_TD = g.add(x_TD, swiglu_experts(g, layer, h_TD, config.n_expert_used), "ffn_residual")

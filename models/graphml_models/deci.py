@@ -43,10 +43,8 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
             if n_head_kv:
                 heads = replace(config, n_head=n_head, n_head_kv=n_head_kv)
                 h_TD = llama.attention(g, heads, layer, table, h_TD)
-            h_TD = layer.linear(layer.wanted(h_TD), "attn_output", "attn_out")
-            x_TD = g.add(layer.wanted(x_TD), h_TD, "attn_residual")
-        else:
-            x_TD = layer.wanted(x_TD)
+            h_TD = layer.linear(h_TD, "attn_output", "attn_out")
+            x_TD = g.add(x_TD, h_TD, "attn_residual")
         if layer.get("ffn_up", "ffn_gate", "ffn_down"):
             h_TD = g.rms_norm(x_TD, layer["ffn_norm"], config.norm_eps, "ffn_norm")
             x_TD = g.add(x_TD, gated_ffn(g, layer, h_TD), "ffn_residual")

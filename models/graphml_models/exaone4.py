@@ -47,7 +47,6 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     x_TD = g.embed(weights["token_embd"], g.tokens)
     for layer in weights.layers(config.n_layer):
         h_TD = attention(g, config, layer, table, x_TD)
-        x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
         h_TD = layer.linear(h_TD, "attn_output", "attn_out")
         h_TD = g.rms_norm(h_TD, layer["post_attention_norm"], config.norm_eps, "attn_post_norm")
         x_TD = g.add(x_TD, h_TD, "attn_residual")

@@ -36,10 +36,10 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     x_TD = g.embed(weights["token_embd"], g.tokens)
     for layer in weights.without("*.attn_output.bias").layers(config.n_layer):
         h_TD = g.rms_norm(x_TD, layer["attn_norm"], eps, "attn_norm")
-        a_TD = layer.wanted(llama.attention(g, config, layer, table, h_TD, "neox"))
-        s_TI = layer.wanted(mamba2(g, config.ssm, layer, h_TD, eps, normed=False))
+        a_TD = llama.attention(g, config, layer, table, h_TD, "neox")
+        s_TI = mamba2(g, config.ssm, layer, h_TD, eps, normed=False)
         h_TD = g.add(llama.attn_out(layer, a_TD), layer.linear(s_TI, "ssm_out", "ssm_out"), "mixed")
-        x_TD = g.add(layer.wanted(x_TD), h_TD, "mixed_residual")
+        x_TD = g.add(x_TD, h_TD, "mixed_residual")
         h_TD = gated_ffn(g, layer, g.rms_norm(x_TD, layer["ffn_norm"], eps, "ffn_norm"))
         x_TD = g.add(x_TD, h_TD, "ffn_residual")
     return weights.logits(g.rms_norm(x_TD, weights["output_norm"], eps, "output_norm"))

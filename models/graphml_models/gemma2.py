@@ -63,7 +63,6 @@ def build(g: Builder, config: Config, weights: Tensors, attention: Attention = a
         window = config.windows[layer.index]
         h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
         h_TD = attention(g, config, layer, tables[window > 0], window, h_TD)
-        x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
         h_TD = layer.linear(h_TD, "attn_output", "attn_out")
         h_TD = g.rms_norm(h_TD, layer["post_attention_norm"], config.norm_eps, "attn_post_norm")
         x_TD = g.add(x_TD, h_TD, "attn_residual")

@@ -89,8 +89,8 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     total = streams[0]
     for one in projected(g, weights, "altup_unembd_proj", streams[1:], streams[active]):
         total = g.add(total, one)
-    x_OD = g.wanted_rows(g.scale(total, 1 / config.n_stream, name="mean_of_streams"))
-    logits = weights.logits(g.rms_norm(x_OD, weights["output_norm"], eps, "output_norm"))
+    x_TD = g.scale(total, 1 / config.n_stream, name="mean_of_streams")
+    logits = weights.logits(g.rms_norm(x_TD, weights["output_norm"], eps, "output_norm"))
     return g.softcap(logits, config.logit_cap) if config.logit_cap else logits
 
 

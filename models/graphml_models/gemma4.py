@@ -68,7 +68,6 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
 
     for layer in weights.layers(config.n_layer):
         h_TD = attention(g, config, layer, tables, normed(layer, x_TD, "attn_norm"))
-        x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
         h_TD = normed(layer, layer.linear(h_TD, "attn_output", "attn_out"), "post_attention_norm")
         x_TD = g.add(x_TD, h_TD, "attn_residual")
         h_TD = gated_ffn(g, layer, normed(layer, x_TD, "ffn_norm"), Builder.gelu, scaled=True)
@@ -79,7 +78,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         x_TD = g.add(x_TD, normed(layer, h_TD, "post_ffw_norm"), "ffn_residual")
         if inputs_TLP is not None:
             at = layer.index * config.n_input
-            own_TP = layer.wanted(g.columns(inputs_TLP, at, at + config.n_input, "own_input"))
+            own_TP = g.columns(inputs_TLP, at, at + config.n_input, "own_input")
             h_TP = g.mul(g.gelu(layer.linear(x_TD, "inp_gate", "own_gate")), own_TP)
             x_TD = g.add(x_TD, normed(layer, layer.linear(h_TP, "proj", "own"), "post_norm"), "own_residual")
         factor = layer.get("layer_output_scale")

@@ -36,7 +36,6 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     for layer in weights.layers(config.n_layer):
         h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
         h_TD = llama.attention(g, config, layer, table, h_TD, config.rope_mode)
-        x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
         h_TD = layer.linear(h_TD, "attn_output", "attn_out")
         h_TD = g.rms_norm(h_TD, layer["post_attention_norm"], config.norm_eps, "attn_post_norm")
         x_TD = g.add(x_TD, h_TD, "attn_residual")

@@ -3,7 +3,7 @@
 Streams of residuals are mixed before and behind each block, by weights made of all of them (manifold-
 constrained hyper-connections: Xie et al. 2025, arXiv:2512.24880). Latent attention knows no positions. It
 would choose among pools of more than `attention.indexer.top_k` tokens (`indexer*`, unused here): the context
-is no longer than that, and all of it is seen. T tokens, O rows whose logits are wanted, D model width, S
+is no longer than that, and all of it is seen. T tokens, D model width, S
 streams, N heads, V width of a head's values.
 """
 
@@ -90,9 +90,8 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
             shared=clamped_swiglu(config.shared_limits[layer.index]),
         )
         x_TSD = spread(g, h_TD, x_TSD, mixed)
-    x_OSD = g.wanted_rows(g.flatten(x_TSD))
-    x_OD = g.scale(total(g, g.heads(x_OSD, config.n_stream)), 1.0 / config.n_stream, name="mean")
-    return weights.logits(g.rms_norm(x_OD, weights["output_norm"], config.norm_eps, "output_norm"))
+    x_TD = g.scale(total(g, x_TSD), 1.0 / config.n_stream, name="mean")
+    return weights.logits(g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm"))
 
 
 def total(g: Builder, x_TSD: Node, weights_TS: Node | None = None) -> Node:

@@ -42,7 +42,6 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         return decoder(weights, config, x_TD, attention)
     for layer in weights.layers(config.n_layer):
         a_TD = attention(layer, norm(layer, x_TD, "attn_norm", config.norm_eps))
-        x_TD, a_TD = layer.wanted(x_TD), layer.wanted(a_TD)
         f_TD = gelu_ffn(layer, norm(layer, x_TD, "ffn_norm", config.norm_eps))
         x_TD = g.add(x_TD, layer.linear(a_TD, "attn_output", "attn_out"), "attn_residual")
         x_TD = g.add(x_TD, f_TD, "ffn_residual")

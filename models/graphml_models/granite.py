@@ -81,14 +81,13 @@ def build(
     for layer in weights.layers(config.n_layer):
         h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
         h_TD = mixer(g, config, layer, table, h_TD)
-        x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
         h_TD = project(layer, h_TD)
         x_TD = g.add(x_TD, g.scale(h_TD, factor, name="attn_scaled"), "attn_residual")
         h_TD = g.rms_norm(x_TD, layer["ffn_norm"], config.norm_eps, "ffn_norm")
         h_TD = feed_forward(g, config, layer, h_TD)
         x_TD = g.add(x_TD, g.scale(h_TD, factor, name="ffn_scaled"), "ffn_residual")
-    x_OD = g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm")
-    return g.scale(weights.logits(x_OD, "unscaled"), 1.0 / config.logit_scale, name="logits")
+    x_TD = g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm")
+    return g.scale(weights.logits(x_TD, "unscaled"), 1.0 / config.logit_scale, name="logits")
 
 
 def sample(name: str) -> list[SampleModel]:

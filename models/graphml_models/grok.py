@@ -1,6 +1,6 @@
 """Grok (xAI 2024, "Open Release of Grok-1"): experts, a norm behind every part, scores held softly.
 
-T tokens, O rows whose logits are wanted, D model width, N heads, H head width.
+T tokens, D model width, N heads, H head width.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     x_TD = g.scale(g.embed(weights["token_embd"], g.tokens), config.embedding_scale, name="embedded")
     for layer in weights.layers(config.n_layer):
         h_TD = attention(g, config, layer, table, norm(layer, x_TD, "attn_norm"))
-        x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
         h_TD = norm(layer, layer.linear(h_TD, "attn_output", "attn_out"), "attn_output_norm")
         x_TD = g.add(x_TD, h_TD, "attn_residual")
         h_TD = feed_forward(g, config, layer, norm(layer, x_TD, "ffn_norm"))

@@ -2,7 +2,7 @@
 
 In each cycle the low stack refines its own value several times beside the high stack's, then the high one
 its own. Each pass has keys and values of its own. Norms have no weights; attention is gated. All attention is
-causal, whatever `prefix_lm` says, as in llama.cpp. T tokens, O rows whose logits are wanted, D model width, N
+causal, whatever `prefix_lm` says, as in llama.cpp. T tokens, D model width, N
 heads, H head width.
 """
 
@@ -61,7 +61,6 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         if place == 0:
             x_TD = g.add(high_TD, low_TD, "stack_input")
         h_TD = attention(g, config, layer, table, g.rms_norm(x_TD, None, eps, "attn_norm"))
-        x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
         x_TD = g.add(x_TD, layer.linear(h_TD, "attn_output", "attn_out"), "attn_residual")
         h_TD = gated_ffn(g, layer, g.rms_norm(x_TD, None, eps, "ffn_norm"))
         x_TD = g.add(x_TD, h_TD, "ffn_residual")

@@ -76,14 +76,13 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
             selected = index(g, config, layer, table, h_TD, narrow)
         a_TD = folded(g, layer, parts, config.scale, sinks=layer["attn_sinks"], selected=selected)
         a_TD = g.mul(a_TD, g.sigmoid(layer.linear(h_TD, "attn_gate", scaled=False)), "attn_gated")
-        x_TSD, a_TD, factors_TS = layer.wanted(x_TSD), layer.wanted(a_TD), layer.wanted(factors_TS)
         x_TSD = added(g, x_TSD, layer.linear(a_TD, "attn_output", "attn_out", scaled=False), factors_TS)
         h_TD, factors_TS = reduced(g, config, layer, x_TSD, "hc_ffn")
         h_TD = g.rms_norm(h_TD, layer["ffn_norm"], config.norm_eps, "ffn_norm")
         product = clamped_swiglu(config.limits[layer.index])
         x_TSD = added(g, x_TSD, shared_and_chosen(g, config, layer, h_TD, product=product), factors_TS)
-    x_OD, _ = reduced(g, config, weights, x_TSD, "output_hc")
-    return weights.logits(g.rms_norm(x_OD, weights["output_norm"], config.norm_eps, "output_norm"))
+    x_TD, _ = reduced(g, config, weights, x_TSD, "output_hc")
+    return weights.logits(g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm"))
 
 
 def reduced(g: Builder, config: Config, weights: Tensors, x_TSD: Node, name: str) -> tuple[Node, Node]:

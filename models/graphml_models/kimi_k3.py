@@ -61,8 +61,8 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         x_TD = h_TD if keeps else g.add(x_TD, h_TD, "attn_residual")
         h_TD = g.rms_norm(mixed(layer, "ffn_res_score"), layer["ffn_norm"], config.norm_eps, "ffn_norm")
         x_TD = g.add(x_TD, feed_forward(g, config, layer, h_TD), "ffn_residual")
-    x_OD = g.wanted_rows(mixed(plain, "output_res_score"))
-    return plain.logits(g.rms_norm(x_OD, plain["output_norm"], config.norm_eps, "output_norm"))
+    x_TD = mixed(plain, "output_res_score")
+    return plain.logits(g.rms_norm(x_TD, plain["output_norm"], config.norm_eps, "output_norm"))
 
 
 def weighted(g: Builder, values_TE: Node, score_D: Node, eps: float) -> Node:

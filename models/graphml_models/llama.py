@@ -1,6 +1,6 @@
 """Llama and its kin (Touvron et al. 2023, arXiv:2302.13971), dense or with experts (Mixtral, 2401.04088).
 
-T tokens, O rows whose logits are wanted, D model width, N heads, K key-value heads, H head width, F hidden.
+T tokens, D model width, N heads, K key-value heads, H head width, F hidden.
 """
 
 from __future__ import annotations
@@ -57,7 +57,6 @@ def block(
     """Attention, then feed-forward, each of a norm and added to the residual; arguments as of `build`."""
     h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
     h_TD = attention(g, config, layer, table, h_TD)
-    x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
     x_TD = g.add(x_TD, project(layer, h_TD), "attn_residual")
     h_TD = g.rms_norm(x_TD, layer[ffn_norm], config.norm_eps, "ffn_norm")
     return g.add(x_TD, feed_forward(g, config, layer, h_TD), "ffn_residual")
@@ -89,8 +88,8 @@ def build(
     for layer in weights.layers(config.n_layer):
         table = ropes[layer.index]
         x_TD = block(g, config, layer, table, x_TD, attention, feed_forward, ffn_norm, project)
-    x_OD = g.rms_norm(x_TD, weights[output_norm], config.norm_eps, "output_norm")
-    return weights.logits(x_OD)
+    x_TD = g.rms_norm(x_TD, weights[output_norm], config.norm_eps, "output_norm")
+    return weights.logits(x_TD)
 
 
 sample = llama_like  # tiny models for tests

@@ -81,7 +81,6 @@ def build(
     x_TD = g.embed(weights["token_embd"], g.tokens)
     for layer in weights.layers(config.n_layer):
         h_TI = mixer(g, config, layer, g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "norm"))
-        x_TD, h_TI = layer.wanted(x_TD), layer.wanted(h_TI)
         x_TD = g.add(x_TD, layer.linear(h_TI, "ssm_out", "mixed"), "residual")
     return weights.logits(g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm"))
 

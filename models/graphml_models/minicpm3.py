@@ -1,6 +1,6 @@
 """MiniCPM 3 (OpenBMB 2024, "MiniCPM3-4B"; Hu et al. 2024, arXiv:2404.06395): latent attention, scaled parts.
 
-T tokens, O rows whose logits are wanted, D model width.
+T tokens, D model width.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     for layer in weights.layers(config.n_layer):
         h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
         h_TD = unfolded(g, config, layer, table, h_TD, mode="neox")
-        x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
         x_TD = g.add(x_TD, g.scale(layer.linear(h_TD, "attn_output", "attn_out"), depth), "attn_residual")
         h_TD = g.rms_norm(x_TD, layer["ffn_norm"], config.norm_eps, "ffn_norm")
         x_TD = g.add(x_TD, g.scale(gated_ffn(g, layer, h_TD), depth), "ffn_residual")
-    x_OD = g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm")
-    return weights.logits(g.scale(x_OD, BASE_WIDTH / config.n_embd))
+    x_TD = g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm")
+    return weights.logits(g.scale(x_TD, BASE_WIDTH / config.n_embd))
 
 
 def sample(name: str) -> list[SampleModel]:

@@ -1,6 +1,6 @@
 """MiniMax-01 (MiniMax 2025, arXiv:2501.08313): lightning attention, softmax in some layers, experts.
 
-Residuals start from what is normed. T tokens, O rows whose logits are wanted, D model width, N heads, H head
+Residuals start from what is normed. T tokens, D model width, N heads, H head
 width.
 """
 
@@ -40,7 +40,6 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         normed_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
         attends = config.attends[layer.index]
         h_TD = (softmax if attends else lightning)(g, config, layer, table, normed_TD)
-        normed_TD, h_TD = layer.wanted(normed_TD), layer.wanted(h_TD)
         h_TD = layer.linear(h_TD, "attn_output", "attn_out", scaled=attends)
         x_TD = g.add(h_TD, g.scale(normed_TD, config.residual), "attn_residual")
         normed_TD = g.rms_norm(x_TD, layer["ffn_norm"], config.norm_eps, "ffn_norm")

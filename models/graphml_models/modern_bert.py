@@ -53,7 +53,6 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         h_TD = attention(
             g, config, layer, tables, x_TD if whole else norm(layer, x_TD, "attn_norm", config.norm_eps)
         )
-        x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
         x_TD = g.add(x_TD, layer.linear(h_TD, "attn_output", "attn_out"), "attn_residual")
         activation = Builder.silu if config.silu else Builder.gelu_erf
         h_TD = halved_ffn(g, layer, norm(layer, x_TD, "ffn_norm", config.norm_eps), activation)

@@ -1,6 +1,6 @@
 """Muse Glimmer (Meta 2026): gated attention, norms on both sides of the blocks, positions in windows.
 
-The embedding is normed; logits are scaled and capped. T tokens, O rows whose logits are wanted, D model
+The embedding is normed; logits are scaled and capped. T tokens, D model
 width, N heads, H head width.
 """
 
@@ -59,7 +59,6 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     for layer in weights.layers(config.n_layer):
         h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
         h_TD = attention(g, config, layer, table, h_TD)
-        x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
         h_TD = layer.linear(h_TD, "attn_output", "attn_out")
         h_TD = g.rms_norm(h_TD, layer["post_attention_norm"], POST_EPS, "attn_post_norm")
         x_TD = g.add(x_TD, h_TD, "attn_residual")

@@ -1,7 +1,6 @@
 """Nanbeige 4.2 (Nanbeige LLM Lab 2026): llama whose layers are run through several times.
 
-A norm may stand between the rounds. Every round has keys and values of its own. T tokens, O rows whose
-logits are wanted, D model width.
+A norm may stand between the rounds. Every round has keys and values of its own. T tokens, D model width.
 """
 
 from __future__ import annotations

@@ -64,11 +64,10 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     x_TD = g.embed(weights["token_embd"], g.tokens)
     for layer in weights.layers(config.n_layer):
         h = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "norm")
-        x_TD = layer.wanted(x_TD)
         if config.n_ff[layer.index]:
-            h = feed_forward(g, config, layer, layer.wanted(h))
+            h = feed_forward(g, config, layer, h)
         else:
-            h = mixed_out(layer, layer.wanted(mixer(g, config, layer, h)))
+            h = mixed_out(layer, mixer(g, config, layer, h))
         x_TD = g.add(x_TD, h, "residual")
     return weights.logits(g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm"))
 

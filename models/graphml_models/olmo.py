@@ -44,7 +44,6 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     for layer in weights.layers(config.n_layer):
         h_TD = g.layer_norm(x_TD, None, None, config.norm_eps, "attn_norm")
         h_TD = attention(g, config, layer, table, h_TD)
-        x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
         x_TD = g.add(x_TD, layer.linear(h_TD, "attn_output", "attn_out"), "attn_residual")
         h_TD = g.layer_norm(x_TD, None, None, config.norm_eps, "ffn_norm")
         x_TD = g.add(x_TD, gated_ffn(g, layer, h_TD), "ffn_residual")

@@ -1,6 +1,6 @@
 """Phi-3.5-MoE (Abdin et al. 2024, arXiv:2404.14219): experts, LongRoPE, and biases everywhere.
 
-Norms have a bias but subtract no mean, as in llama.cpp. T tokens, O rows whose logits are wanted, D model
+Norms have a bias but subtract no mean, as in llama.cpp. T tokens, D model
 width.
 """
 
@@ -25,7 +25,6 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     x_TD = g.embed(weights["token_embd"], g.tokens)
     for layer in weights.layers(config.n_layer):
         h_TD = llama.attention(g, config, layer, table, norm(layer, x_TD, "attn_norm"), mode="neox")
-        x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
         x_TD = g.add(x_TD, layer.linear(h_TD, "attn_output", "attn_out"), "attn_residual")
         h_TD = swiglu_experts(g, layer, norm(layer, x_TD, "ffn_norm"), config.n_expert_used)
         x_TD = g.add(x_TD, h_TD, "ffn_residual")

@@ -1,6 +1,6 @@
 """PLaMo (Preferred Networks 2023, "PLaMo-13B"): attention and SwiGLU start from the same norm.
 
-T tokens, O rows whose logits are wanted, D model width.
+T tokens, D model width.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     for layer in weights.layers(config.n_layer):
         h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
         a_TD = llama.attention(g, config, layer, table, h_TD, mode="neox")
-        x_TD, h_TD, a_TD = (layer.wanted(node) for node in (x_TD, h_TD, a_TD))
         x_TD = g.add(x_TD, layer.linear(a_TD, "attn_output", "attn_out"), "attn_residual")
         x_TD = g.add(x_TD, gated_ffn(g, layer, h_TD), "ffn_residual")
     return weights.logits(g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm"))

@@ -37,12 +37,11 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     x_TD = g.embed(weights["token_embd"], g.tokens)
     for layer in weights.layers(config.n_layer):
         h_TD, of = norm(layer, x_TD, "attn_norm"), config.of(layer)
-        x_TD = layer.wanted(x_TD)
         if of is None:
-            h_TD = layer.wanted(state_space(g, config, layer, h_TD))
+            h_TD = state_space(g, config, layer, h_TD)
             h_TD = layer.linear(h_TD, "ssm_out", "mixed", scaled=False)
         else:
-            h_TD = layer.wanted(attention(g, of, layer, table, h_TD))
+            h_TD = attention(g, of, layer, table, h_TD)
             h_TD = layer.linear(h_TD, "attn_output", "mixed")
         x_TD = g.add(x_TD, norm(layer, h_TD, "post_attention_norm"), "mixed_residual")
         h_TD = halved_ffn(g, layer, norm(layer, x_TD, "ffn_norm"))

@@ -1,7 +1,7 @@
 """Qwen3-TTS (Qwen Team 2026, "Qwen3-TTS"), its language model on text: qwen3vl that says codes of sound.
 
-There are fewer codes than ids of text: they are the last ids, and no others are ever the answer. O rows whose
-logits are wanted, D model width.
+There are fewer codes than ids of text: they are the last ids, and no others are ever the answer. O output
+rows, D model width.
 """
 
 from __future__ import annotations

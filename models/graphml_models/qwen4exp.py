@@ -3,7 +3,7 @@
 A block reads a gated mean of S streams and writes to each with a weight of its own (hyper-connections: Zhu et
 al. 2024, arXiv:2409.19606). One layer adds rows of a table that the last tokens' hashes find. Attention would
 choose among more than `attention.indexer.top_k` tokens (`indexer.*`, unused here): the context is no longer
-than that, and all of it is seen. T tokens, O rows whose logits are wanted, D model width, E all streams'.
+than that, and all of it is seen. T tokens, D model width, E all streams'.
 """
 
 from __future__ import annotations
@@ -98,8 +98,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         x_TSD = spread(g, layer, x_TSD, _delta_net.out(layer, h_TD), normed_TE, "hc_attn")
         h_TD, normed_TE = gather(g, config, layer, x_TSD, "hc_ffn")
         x_TSD = spread(g, layer, x_TSD, qwen3next.feed_forward(g, config, layer, h_TD), normed_TE, "hc_ffn")
-    x_OSD = g.heads(g.wanted_rows(g.flatten(x_TSD)), config.n_stream)
-    return plain.logits(gather(g, config, plain, x_OSD, "output_hc")[0])
+    return plain.logits(gather(g, config, plain, x_TSD, "output_hc")[0])
 
 
 def gather(g: Builder, config: Config, tensors: Tensors, x_TSD: Node, name: str) -> tuple[Node, Node]:

@@ -1,7 +1,7 @@
 """RWKV-6 (Peng et al. 2024, arXiv:2404.05892): linear attention that each channel forgets at its own pace.
 
 No positions and no cache: a layer knows the token before by a shift, and all others by its memory. T tokens,
-O rows whose logits are wanted, D model width, N heads, H head width, R a narrow width.
+D model width, N heads, H head width, R a narrow width.
 """
 
 from __future__ import annotations
@@ -137,7 +137,6 @@ def build(
         x_TD = g.add(x_TD, h_TD, "attn_residual")
         h_TD = norm(layer, x_TD, "attn_norm_2")
         ahead_TD = ahead(g, layer, h_TD, "channel_shift")
-        x_TD, h_TD, ahead_TD = (layer.wanted(one) for one in (x_TD, h_TD, ahead_TD))
         x_TD = g.add(x_TD, channel_mix(g, layer, h_TD, ahead_TD), "ffn_residual")
         if config.halved_every and (layer.index + 1) % config.halved_every == 0:
             x_TD = g.scale(x_TD, 0.5, name="halved")

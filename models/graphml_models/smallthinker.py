@@ -1,6 +1,6 @@
 """SmallThinker (Song et al. 2025, arXiv:2507.20984): experts with ReLU, chosen before attention; windows.
 
-Every fourth layer sees all and has no positions. T tokens, O rows whose logits are wanted, D model width, N
+Every fourth layer sees all and has no positions. T tokens, D model width, N
 heads, H head width, E experts.
 """
 
@@ -46,7 +46,6 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         scores_TE = layer.linear(x_TD, "ffn_gate_inp", "router")
         h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
         h_TD = attention(g, config, layer, table, h_TD)
-        x_TD, h_TD, scores_TE = (layer.wanted(node) for node in (x_TD, h_TD, scores_TE))
         x_TD = g.add(x_TD, layer.linear(h_TD, "attn_output", "attn_out"), "attn_residual")
         h_TD = g.rms_norm(x_TD, layer["ffn_norm"], config.norm_eps, "ffn_norm")
         x_TD = g.add(x_TD, experts(g, config, layer, scores_TE, h_TD), "ffn_residual")

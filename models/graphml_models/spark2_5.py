@@ -1,6 +1,6 @@
 """Spark 2.5 (iFLYTEK 2026, "Spark-X2.5"): llama with GELU gates, windows, and a gate on what each head gives.
 
-T tokens, O rows whose logits are wanted, D model width, N heads, H head width.
+T tokens, D model width, N heads, H head width.
 """
 
 from __future__ import annotations

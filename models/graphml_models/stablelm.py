@@ -24,7 +24,6 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     for layer in weights.layers(config.n_layer):
         h_TD = norm(layer, x_TD, "attn_norm", config.norm_eps)
         a_TD = attention(g, config, layer, table, h_TD)
-        x_TD, h_TD, a_TD = (layer.wanted(node) for node in (x_TD, h_TD, a_TD))
         x_TD = g.add(x_TD, layer.linear(a_TD, "attn_output", "attn_out"), "attn_residual")
         if layer.get("ffn_norm"):
             h_TD = norm(layer, x_TD, "ffn_norm", config.norm_eps)

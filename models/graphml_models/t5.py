@@ -41,7 +41,7 @@ class Config(t5encoder.Config):
 
 def encode(g: Builder, config: Config, weights: Tensors) -> Node:
     """Hidden rows [T, D] of the encoder; each layer of the decoder has keys and values of its own of them."""
-    x_TD = t5encoder.build(g, config, weights, whole=True)
+    x_TD = t5encoder.build(g, config, weights)
     for layer in weights.layers(config.n_layer_decoder, prefix="dec.blk"):
         k_TKH, v_TKH = (
             g.heads(
@@ -72,14 +72,13 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         h_TD = g.rms_norm(x_TD, layer["cross_attn_norm"], config.norm_eps, "cross_norm")
         h_TD = layer.linear(h_TD, "cross_attn_q", "cross_q", rows=config.n_head * config.head_dim)
         h_TD = g.attend_source(g.heads(h_TD, config.n_head), layer.index, config.n_head_kv, scale=1.0)
-        x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
         x_TD = g.add(x_TD, layer.linear(h_TD, "cross_attn_o", "cross_out"), "cross_residual")
         h_TD = g.rms_norm(x_TD, layer["ffn_norm"], config.norm_eps, "ffn_norm")
         x_TD = g.add(x_TD, feed_forward(g, layer, h_TD), "ffn_residual")
-    x_OD = g.rms_norm(x_TD, weights["dec.output_norm"], config.norm_eps, "output_norm")
+    x_TD = g.rms_norm(x_TD, weights["dec.output_norm"], config.norm_eps, "output_norm")
     if weights.get("output") is None:
-        x_OD = g.scale(x_OD, config.n_embd**-0.5, name="output_scaled")
-    return weights.logits(x_OD)
+        x_TD = g.scale(x_TD, config.n_embd**-0.5, name="output_scaled")
+    return weights.logits(x_TD)
 
 
 def sample(name: str) -> list[SampleModel]:

@@ -35,8 +35,8 @@ class Config(_config.Config):
         return cls(**_config.shared(keys), n_buckets=n_buckets)
 
 
-def build(g: Builder, config: Config, weights: Tensors, whole: bool = False) -> Node:
-    """Hidden rows [O, D], or `whole` [T, D]; the first layer's biases are those of all that have none."""
+def build(g: Builder, config: Config, weights: Tensors) -> Node:
+    """Hidden rows [T, D]; the first layer's biases are those of all that have none."""
     x_TD = g.embed(weights["token_embd"], g.tokens)
     bias = None
     for layer in weights.layers(config.n_layer, prefix="enc.blk"):
@@ -44,8 +44,6 @@ def build(g: Builder, config: Config, weights: Tensors, whole: bool = False) -> 
         h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
         q_TNH, k_TNH, v_TNH = project(g, config, layer, h_TD)
         h_TD = g.attend_relative(q_TNH, k_TNH, v_TNH, layer.index, bias)
-        if not whole:
-            x_TD, h_TD = layer.wanted(x_TD), layer.wanted(h_TD)
         x_TD = g.add(x_TD, layer.linear(h_TD, "attn_o", "attn_out"), "attn_residual")
         h_TD = g.rms_norm(x_TD, layer["ffn_norm"], config.norm_eps, "ffn_norm")
         x_TD = g.add(x_TD, feed_forward(g, layer, h_TD), "ffn_residual")

@@ -52,11 +52,10 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     embedding_TD = x_TD
     for layer in weights.layers(config.n_layer):
         h_TD = attention(g, config, layer, table, g.rms_norm(x_TD, None, config.norm_eps, "attn_norm"))
-        x_TD, h_TD, e_TD = (layer.wanted(node) for node in (x_TD, h_TD, embedding_TD))
         x_TD = g.add(x_TD, layer.linear(h_TD, "attn_output", "attn_out"), "attn_residual")
         h_TD = feed_forward(g, layer, g.rms_norm(x_TD, None, config.norm_eps, "ffn_norm"))
         x_TD = g.add(x_TD, h_TD, "ffn_residual")
-        x_TD = g.add(x_TD, g.mul(e_TD, layer["layer_output_scale"]), "embedding_residual")
+        x_TD = g.add(x_TD, g.mul(embedding_TD, layer["layer_output_scale"]), "embedding_residual")
     logits = weights.logits(g.rms_norm(x_TD, None, config.norm_eps, "output_norm"), "unscaled")
     return g.scale(logits, config.logit_scale, name="logits")
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from graphml.authoring.draft.traits import Traits
 
-LEGEND = "T tokens, O rows whose logits are wanted, D model width, N heads, K key-value heads, H head width."
+LEGEND = "T tokens, O output rows, D model width, N heads, K key-value heads, H head width."
 
 
 def standalone(
@@ -116,8 +116,6 @@ def _build(traits: Traits, names: dict[str, set[str]]) -> str:
     lines.append("    for layer in weights.layers(config.n_layer):")
     h = [f'h_TD = {_norm(traits, "layer", "x_TD", "attn_norm", "attn_norm")}',
          f"a_TD = attention(g, config, layer, {table}h_TD)"]  # fmt: skip
-    wanted = "x_TD, a_TD, h_TD" if traits.parallel else "x_TD, a_TD"
-    h.append(f"{wanted} = {', '.join(f'layer.wanted({one})' for one in wanted.split(', '))}")
     h.append('a_TD = layer.linear(a_TD, "attn_output", "attn_out")')
     if traits.post_norms:
         h.append(f"a_TD = {_norm(traits, 'layer', 'a_TD', 'post_attention_norm', 'attn_post_norm')}")

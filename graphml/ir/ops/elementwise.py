@@ -16,7 +16,8 @@ def _unary(name: str, meaning: Callable[[Array], Array]) -> Op:
         with np.errstate(over="ignore", invalid="ignore"):
             return np.asarray(meaning(x), dtype=np.float32)
 
-    return Op(name, "elementwise", infer=same_shape, reference=reference, samples=singles, inplace=(0,))
+    return Op(name, "elementwise", infer=same_shape, reference=reference, samples=singles, inplace=(0,),
+              rowwise=(0,))  # fmt: skip
 
 
 def _binary(name: str, meaning: Callable[[Array, Array], Array], commutative: bool = False) -> Op:
@@ -26,7 +27,7 @@ def _binary(name: str, meaning: Callable[[Array, Array], Array], commutative: bo
             return np.asarray(meaning(a, b), dtype=np.float32)
 
     return Op(name, "elementwise", infer=broadcast, reference=reference, samples=stretched_pairs,
-              inplace=(0,), commutative=commutative)  # fmt: skip
+              inplace=(0,), commutative=commutative, rowwise=(0, 1))  # fmt: skip
 
 
 def _sigmoid(x: Array) -> Array:
@@ -92,6 +93,7 @@ scale = Op(
     samples=singles,
     attributes={"factor": 1.0, "offset": 0.0},
     inplace=(0,),
+    rowwise=(0,),
 )
 clamp = Op(
     "clamp",
@@ -101,4 +103,5 @@ clamp = Op(
     samples=singles,
     attributes={"low": float("-inf"), "high": float("inf")},
     inplace=(0,),
+    rowwise=(0,),
 )

@@ -108,22 +108,22 @@ def _column_numbers(inputs: Sequence[Array], attributes: Attributes) -> Array:
 get_rows = Op("get_rows", "index", infer=_infer_get_rows, reference=_get_rows,
               samples=lambda: [Sample((f32(11, *row), ids), {}, {1: below(11)})
                                for row in ((8,), (65,), (3, 5), (1,)) for ids in (i32(ROWS), i32(ROWS, 2))],
-              attributes={"from_dtype": "f32"})  # fmt: skip
+              attributes={"from_dtype": "f32"}, rowwise=(1,))  # fmt: skip
 set_rows = Op("set_rows", "index", infer=_infer_set_rows, reference=_set_rows,
               samples=lambda: [Sample((f32(15, 3, n), f32(ROWS, 3, n), i32(ROWS)), {}, {2: distinct})
                               for n in (16, 64)],
               attributes={"to_dtype": "f32"}, writes=0)  # fmt: skip
 gather = Op("gather", "index", infer=_infer_gather,
-            reference=lambda inputs, at: np.take_along_axis(inputs[0], inputs[1], axis=-1),
+            reference=lambda inputs, at: np.take_along_axis(inputs[0], inputs[1], axis=-1), rowwise=(0, 1),
             samples=lambda: [Sample((f32(ROWS, 12), i32(ROWS, 3)), {}, {1: below(12)})])  # fmt: skip
 top_k = Op("top_k", "index", infer=_infer_top_k, reference=_top_k,
            samples=lambda: [Sample((f32(ROWS, 12),), {"k": 3}), Sample((f32(ROWS, 128),), {"k": 8})],
-           attributes={"k": None})  # fmt: skip
+           attributes={"k": None}, rowwise=(0,))  # fmt: skip
 best_groups = Op("best_groups", "index", infer=_infer_best_groups, reference=_best_groups,
                  samples=lambda: [Sample((f32(ROWS, n),), {"n_group": groups, "n_group_used": used})
                                   for n, groups, used in ((12, 3, 2), (256, 8, 4), (4, 1, 1))],
-                 attributes={"n_group": None, "n_group_used": None})  # fmt: skip
+                 attributes={"n_group": None, "n_group_used": None}, rowwise=(0,))  # fmt: skip
 column_numbers = Op("column_numbers", "index", infer=_infer_column_numbers, reference=_column_numbers,
                     samples=lambda: [Sample((i32(ROWS),), {"n": n, "each": each})
                                      for n, each in ((1, 1), (5, 1), (128, 1), (12, 4))],
-                    attributes={"n": None, "each": 1})  # fmt: skip
+                    attributes={"n": None, "each": 1}, rowwise=(0,))  # fmt: skip

@@ -78,27 +78,27 @@ def _infer_repeat(inputs: Sequence[Type], attributes: Attributes) -> Type:
 reshape = Op("reshape", "layout", infer=_infer_reshape, reference=_reshape,
              samples=lambda: [Sample((f32(ROWS, 24),), {"tail": (4, 6)}),
                               Sample((f32(ROWS, 4, 6),), {"tail": (24,)})],
-             attributes={"tail": None, "keep": 1}, view=True)  # fmt: skip
+             attributes={"tail": None, "keep": 1}, view=True, rowwise=(0,))  # fmt: skip
 permute = Op("permute", "layout", infer=_infer_permute,
              reference=lambda inputs, at: np.ascontiguousarray(np.transpose(inputs[0], integers(at, "axes"))),
              samples=lambda: [Sample((f32(ROWS, 4, 6),), {"axes": (1, 0, 2)}),
                               Sample((f32(ROWS, 4, 6),), {"axes": (0, 2, 1)}),
                               Sample((f32(ROWS, 4, 6),), {"axes": (2, 0, 1)}),
                               Sample((f32(3, 5),), {"axes": (1, 0)})],
-             attributes={"axes": None})  # fmt: skip
+             attributes={"axes": None}, rowwise=(0,))  # fmt: skip
 # No samples: its operand is a node with several results, which only fused ops make.
 part = Op("part", "layout", infer=_infer_part, reference=_part, samples=list,
           attributes={"index": None}, view=True)  # fmt: skip
 concat = Op("concat", "layout", infer=_infer_concat,
             reference=lambda inputs, at: np.concatenate(inputs, axis=-1),
-            samples=lambda: [Sample((f32(ROWS, 5), f32(ROWS, 9)))])  # fmt: skip
+            samples=lambda: [Sample((f32(ROWS, 5), f32(ROWS, 9)))], rowwise=(0, 1))  # fmt: skip
 columns = Op("columns", "layout", infer=_infer_columns, reference=_columns,
              samples=lambda: [Sample((f32(ROWS, 40),), {"start": 8, "stop": 24})],
-             attributes={"start": None, "stop": None})  # fmt: skip
+             attributes={"start": None, "stop": None}, rowwise=(0,))  # fmt: skip
 repeat = Op("repeat", "layout", infer=_infer_repeat,
             reference=lambda inputs, at: np.repeat(inputs[0], integer(at, "n"), axis=1),
             samples=lambda: [Sample((f32(ROWS, 1, d),), {"n": n}) for d, n in ((64, 3), (7, 1))],
-            attributes={"n": None})  # fmt: skip
+            attributes={"n": None}, rowwise=(0,))  # fmt: skip
 
 
 def maker(node: Node) -> Node:

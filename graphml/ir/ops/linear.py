@@ -110,6 +110,7 @@ quantize = Op("quantize", "linear", infer=_infer_quantize, reference=_quantize,
               samples=lambda: [Sample(s.inputs, {"dtype": "q8_0"}) for s in _conversions()],
               attributes={"dtype": None})  # fmt: skip
 mul_mat = Op("mul_mat", "linear", infer=_infer_mul_mat,
-             reference=lambda inputs, at: inputs[1] @ inputs[0].T, samples=_matrices)  # fmt: skip
+             reference=lambda inputs, at: inputs[1] @ inputs[0].T, samples=_matrices,
+             rowwise=(1,))  # fmt: skip
 mul_mat_id = Op("mul_mat_id", "linear", infer=_infer_mul_mat_id, reference=mul_mat_id_reference,
-                samples=_experts)  # fmt: skip
+                samples=_experts, rowwise=(1, 2))  # fmt: skip

@@ -37,8 +37,8 @@ def _samples(size: float) -> Callable[[], list[Sample]]:
 
 
 rms_norm = Op("rms_norm", "norm", infer=same_shape, reference=_rms_norm, samples=_samples(1e-5**0.5),
-              attributes={"eps": 1e-5}, inplace=(0,))  # fmt: skip
+              attributes={"eps": 1e-5}, inplace=(0,), rowwise=(0,))  # fmt: skip
 layer_norm = Op("layer_norm", "norm", infer=same_shape, reference=_layer_norm, samples=_samples(1e-5**0.5),
-                attributes={"eps": 1e-5}, inplace=(0,))  # fmt: skip
+                attributes={"eps": 1e-5}, inplace=(0,), rowwise=(0,))  # fmt: skip
 l2_norm = Op("l2_norm", "norm", infer=same_shape, reference=_l2_norm, samples=_samples(1e-6 / 16),
-             attributes={"eps": 1e-6}, inplace=(0,))  # fmt: skip
+             attributes={"eps": 1e-6}, inplace=(0,), rowwise=(0,))  # fmt: skip

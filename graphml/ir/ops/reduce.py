@@ -56,6 +56,7 @@ def _mean_samples() -> list[Sample]:
     return [Sample((f32(ROWS, n), i32(ROWS), i32(ROWS), i32(3)), {}, fill) for n in (1, 7, 64, 130)]
 
 
-softmax = Op("softmax", "reduce", infer=same_shape, reference=_softmax, samples=singles, inplace=(0,))
-sum_rows = Op("sum_rows", "reduce", infer=_infer_sum, reference=_sum, samples=singles)
+softmax = Op("softmax", "reduce", infer=same_shape, reference=_softmax, samples=singles, inplace=(0,),
+             rowwise=(0,))  # fmt: skip
+sum_rows = Op("sum_rows", "reduce", infer=_infer_sum, reference=_sum, samples=singles, rowwise=(0,))
 mean_rows = Op("mean_rows", "reduce", infer=_infer_mean, reference=_mean, samples=_mean_samples)

@@ -1,0 +1,120 @@
+"""Leaves rows out that no output needs: moves the choice of output rows from the logits towards the inputs.
+
+An architecture computes every row, and of a prompt's rows only some have logits that are read. `f(x)[rows]`
+is `f(x[rows])` for an op that makes each row of the same row of `x` (`Op.rowwise`), and `f(x)` need not be
+computed if nothing else reads it. In a last layer that is all that follows attention. Knows ops by
+their facts; no architecture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from graphml.ir.builder import complete, infer_type
+from graphml.ir.dtype import F32
+from graphml.ir.graph import Graph, make_graph
+from graphml.ir.node import Node
+from graphml.ir.ops.index import get_rows
+from graphml.ir.shape import Dim
+
+
+def leave_rows_out(graph: Graph, rows: Node) -> Graph:
+    """The graph with every `get_rows(x, rows)` as near to the inputs as it can be. rows: i32 [O], a leaf."""
+    chosen = {node for node in graph.nodes if node.op is get_rows and node.inputs[1] is rows}
+    if not chosen:
+        return graph
+    (n_rows,) = {node.inputs[0].shape[0] for node in chosen}
+    return _Rewriting(graph, chosen, _moved(graph, chosen, n_rows), rows, n_rows).run()
+
+
+def _moved(graph: Graph, chosen: Collection[Node], n_rows: Dim) -> set[Node]:
+    """The nodes that are computed for the chosen rows alone: those of which nothing else is read."""
+    users, outputs = graph.users(), set(graph.outputs.values())
+    moved = {node for node in graph.nodes if _by_row(node, n_rows) and node not in outputs}
+    while True:
+        read_by_row = {(node, source) for node in moved for source in _by_row(node, n_rows)}
+        read_by_row |= {(node, node.inputs[0]) for node in chosen}
+        kept = {
+            node
+            for node in moved
+            if all((reader, node) in read_by_row for reader in users[node])
+            and all(source in moved or _can_be_chosen(source) for source in _by_row(node, n_rows))
+        }
+        if kept == moved:
+            return kept
+        moved = kept
+
+
+def _by_row(node: Node, n_rows: Dim) -> list[Node]:
+    """The inputs of whose rows only the same one makes a row of the node; none where that is not so."""
+    if not _has_rows(node, n_rows):
+        return []
+    found = [node.inputs[i] for i in node.op.rowwise if i < len(node.inputs)]
+    found = [source for source in found if _has_rows(source, n_rows)]
+    whole = [source for i, source in enumerate(node.inputs) if i not in node.op.rowwise]
+    return [] if set(found) & set(whole) else found
+
+
+def _has_rows(node: Node, n_rows: Dim) -> bool:
+    return bool(node.shape) and node.shape[0] == n_rows
+
+
+def _can_be_chosen(node: Node) -> bool:
+    """Whether `get_rows` reads it; other values are moved themselves, or their readers stay."""
+    return node.dtype is F32 and len(node.shape) > 1
+
+
+class _Rewriting:
+    """Makes the graph anew, node by node, with the moved nodes on the chosen rows."""
+
+    def __init__(
+        self, graph: Graph, chosen: Collection[Node], moved: Collection[Node], rows: Node, n_rows: Dim
+    ) -> None:
+        self._graph, self._chosen, self._moved = graph, chosen, moved
+        self._rows, self._n_rows = rows, n_rows
+        self._order: dict[Node, None] = {}
+        self._whole: dict[Node, Node] = {}  # node -> the same in the new graph
+        self._picked: dict[Node, Node] = {}  # node -> its chosen rows there
+        self._taken = {node.name for node in graph.nodes}
+
+    def run(self) -> Graph:
+        for node in self._graph.nodes:
+            if node in self._chosen:
+                self._whole[node] = self._rows_of(node.inputs[0])
+            elif node in self._moved:
+                self._picked[node] = self._computed(node)
+            else:
+                inputs = tuple(self._whole[source] for source in node.inputs)
+                self._whole[node] = self._put(node if inputs == node.inputs else replace(node, inputs=inputs))
+        outputs = {name: self._whole[node] for name, node in self._graph.outputs.items()}
+        return make_graph(self._order, outputs)
+
+    def _put(self, node: Node) -> Node:
+        self._order[node] = None
+        return node
+
+    def _computed(self, node: Node) -> Node:
+        by_row = _by_row(node, self._n_rows)
+        inputs = tuple(
+            self._rows_of(source) if source in by_row else self._whole[source] for source in node.inputs
+        )
+        made = infer_type(node.op, [source.type for source in inputs], node.attributes)
+        return self._put(replace(node, inputs=inputs, type=made))
+
+    def _rows_of(self, node: Node) -> Node:
+        """The chosen rows of a value; `get_rows` is made where it was not moved itself."""
+        if node not in self._picked:
+            rows = self._put(self._rows)
+            inputs = self._whole[node], rows
+            attributes = complete(get_rows, {"from_dtype": node.dtype.name})
+            made = infer_type(get_rows, [source.type for source in inputs], attributes)
+            name = self._unique(f"{node.name}.rows")
+            self._picked[node] = self._put(Node(get_rows, inputs, made, name, attributes, node.source))
+        return self._picked[node]
+
+    def _unique(self, name: str) -> str:
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name

@@ -1,0 +1,131 @@
+"""Rows that no output needs are left out: what moves, what stays, and that the values are the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphml.ir.dtype import F32
+from graphml.ir.graph import Graph
+from graphml.ir.interpreter import interpret
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml.ir.op import Op, Sample
+from graphml.ir.shape import Symbol
+from graphml.passes.output_rows import leave_rows_out
+from tests.graphs import PLAIN, arrays_of, full_attributes, largest, sample_ids
+
+T, D, ROWS = 6, 8, np.array([4, 1], np.int32)
+
+
+def by_row(op: Op, sample: Sample) -> list[int]:
+    """The operands of a sample whose rows make those of its result, one by one."""
+    made = op.infer(sample.inputs, full_attributes(op, sample))
+    if not made.shape or not isinstance(made.shape[0], Symbol):
+        return []
+    every = [i for i in op.rowwise if i < len(sample.inputs) and sample.inputs[i].shape]
+    return [i for i in every if sample.inputs[i].shape[0] == made.shape[0]]
+
+
+ROWWISE = [(op, sample) for op, sample in PLAIN if by_row(op, sample)]
+
+
+def builder() -> Builder:
+    return Builder(T, 2)
+
+
+def rows(node: Node) -> int | Symbol:
+    return node.shape[0]
+
+
+def checked(g: Builder, **outputs: Node) -> Graph:
+    """The graph with rows left out; its values are those of the graph as it was built."""
+    built = g.finish(**outputs)
+    found = leave_rows_out(built, g.wanted)
+    generator = np.random.default_rng(0)
+    arrays = {
+        name: ROWS if node is g.wanted else generator.standard_normal((T, D), np.float32)
+        for name, node in built.leaves("input").items()
+    }
+    for name, node in built.leaves("weight").items():
+        arrays[name] = generator.standard_normal([int(dim) for dim in node.shape], np.float32)
+    want, got = interpret(built, arrays), interpret(found, arrays)
+    for name in outputs:
+        np.testing.assert_allclose(got[name], want[name], rtol=1e-6, atol=1e-6)
+    return found
+
+
+def x_of(g: Builder, name: str = "x") -> Node:
+    return g.input(name, F32, (g.n_tokens, D))
+
+
+def test_what_follows_the_last_reader_of_all_rows_moves() -> None:
+    g = builder()
+    x = x_of(g)
+    normed = g.rms_norm(x, g.weight("w", F32, (D,)), 1e-5, "normed")
+    product = g.mul_mat(g.weight("m", F32, (3, D)), normed, "product")
+    found = checked(g, y=g.wanted_rows(g.softmax(product)))
+    assert rows(found.node("product")) == rows(found.node("normed")) == g.n_outputs
+    assert [node.inputs[0].name for node in found.nodes if node.op.name == "get_rows"] == ["x"]
+
+
+def test_what_others_read_stays() -> None:
+    g = builder()
+    read = g.silu(x_of(g), "read")
+    kept = g.sqr(read, "kept")
+    found = checked(g, y=g.wanted_rows(g.add(read, kept)), all_rows=g.silu(kept))
+    assert rows(found.node("kept")) == rows(found.node("read")) == g.n_tokens
+    assert sum(node.op.name == "get_rows" for node in found.nodes) == 2
+
+
+def test_an_output_stays() -> None:
+    g = builder()
+    shown = g.silu(x_of(g), "shown")
+    found = checked(g, y=g.wanted_rows(g.sqr(shown)), shown=shown)
+    assert rows(found.node("shown")) == g.n_tokens
+
+
+def test_ids_that_are_chosen_by_row_move_with_what_reads_them() -> None:
+    g = builder()
+    scores = g.softmax(x_of(g), "scores")
+    ids = g.top_k(scores, 2, "ids")
+    found = checked(g, y=g.wanted_rows(g.gather(scores, ids)))
+    assert rows(found.node("ids")) == g.n_outputs
+
+
+def test_ids_that_others_read_keep_their_reader() -> None:
+    g = builder()
+    scores = g.softmax(x_of(g), "scores")
+    ids = g.top_k(scores, 2, "ids")
+    found = checked(g, y=g.wanted_rows(g.gather(scores, ids, "gathered")), ids=ids)
+    assert rows(found.node("gathered")) == g.n_tokens
+
+
+def test_a_table_is_read_whole() -> None:
+    g = builder()
+    table = g.silu(x_of(g, "other"), "table")
+    ids = g.top_k(g.columns(x_of(g), 0, T), 1)
+    found = checked(g, y=g.wanted_rows(g.rows(table, ids)))
+    assert rows(found.node("table")) == g.n_tokens
+
+
+def test_without_a_choice_nothing_changes() -> None:
+    g = builder()
+    built = g.finish(y=g.silu(x_of(g)))
+    assert leave_rows_out(built, g.wanted) is built
+
+
+@pytest.mark.parametrize(("op", "sample"), ROWWISE, ids=sample_ids(ROWWISE))
+def test_an_op_that_says_so_is_by_row(op: Op, sample: Sample) -> None:
+    dims = dict.fromkeys(largest(sample.inputs), 5)
+    attributes, arrays = full_attributes(op, sample), arrays_of(sample, dims)
+    assert op.reference is not None
+    whole = op.reference([one.copy() for one in arrays], attributes)
+    chosen = by_row(op, sample)
+    picked = [np.ascontiguousarray(one[[3, 0]]) if i in chosen else one for i, one in enumerate(arrays)]
+    np.testing.assert_allclose(op.reference(picked, attributes), whole[[3, 0]], rtol=1e-5, atol=1e-6)
+
+
+def test_every_op_that_says_so_is_tried() -> None:
+    assert {op for op, _ in ROWWISE} == {op for op, _ in PLAIN if op.rowwise}
+    assert len({op for op, _ in ROWWISE}) > 25
