@@ -17,7 +17,7 @@ from graphml_cpu.lowering.step import (
     width,
 )
 
-_MODULE = "graphml_cpu.kernels.elementwise"
+_MODULE = "graphml_cpu.kernels.elementwise.operations"
 
 
 def _rows_of(node: Node) -> dict[str, Argument]:

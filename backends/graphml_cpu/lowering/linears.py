@@ -72,7 +72,7 @@ def _lower_linears(node: Node, threads: int) -> list[Step]:
             "scratch": Scratch(scratch_bytes(kind, width(x))),
             "rows": leading(x),
         }
-        ref = KernelRef(f"{name}-{kind}", "graphml_cpu.kernels.linears", f"make_{name}", (kind,))
+        ref = KernelRef(f"{name}-{kind}", "graphml_cpu.kernels.products.linears", f"make_{name}", (kind,))
         steps.append(Step(ref, arguments, writes=("y",)))
     return steps
 
@@ -116,7 +116,9 @@ def _lower_glu(node: Node, threads: int) -> list[Step]:
         "rows": leading(x),
     }
     name = "mul_mat_glu_vec" if n_rows == 1 else "mul_mat_glu"
-    ref = KernelRef(f"{name}-{kind}-{glu}", "graphml_cpu.kernels.mul_mat_glu", f"make_{name}", (kind, glu))
+    ref = KernelRef(
+        f"{name}-{kind}-{glu}", "graphml_cpu.kernels.products.mul_mat_glu", f"make_{name}", (kind, glu)
+    )
     steps = [Step(ref, arguments, split=True)]
     if converted:
         convert: dict[str, Argument] = {

@@ -33,7 +33,7 @@ def _lower(node: Node, threads: int) -> list[Step]:
     if name != "l2_norm":
         weight, bias = (node.inputs[i] if len(node.inputs) > i else 0 for i in (1, 2))
         arguments |= {"weight": weight, "bias": bias}
-    return [Step(KernelRef(name, "graphml_cpu.kernels.norm", f"make_{name}"), arguments)]
+    return [Step(KernelRef(name, "graphml_cpu.kernels.norms.norm", f"make_{name}"), arguments)]
 
 
 def _refuses_add_norm(node: Node) -> str | None:
@@ -57,7 +57,7 @@ def _lower_add_norm(node: Node, threads: int) -> list[Step]:
         "eps": number(node, "eps"),
         "rows": leading(x),
     }
-    ref = KernelRef("-".join((name, *layout)), "graphml_cpu.kernels.add_norm", f"make_{name}", layout)
+    ref = KernelRef("-".join((name, *layout)), "graphml_cpu.kernels.norms.add_norm", f"make_{name}", layout)
     return [Step(ref, arguments, writes=("total", "out"))]
 
 

@@ -57,7 +57,7 @@ def _lower_conv(node: Node, threads: int) -> list[Step]:
     }
     activation = node.op.name.removeprefix("ssm_conv").removeprefix("_")
     name = f"ssm_conv-{activation}" if activation else "ssm_conv"
-    ref = KernelRef(name, "graphml_cpu.kernels.ssm_conv", "make_ssm_conv", (activation,))
+    ref = KernelRef(name, "graphml_cpu.kernels.recurrent.ssm_conv", "make_ssm_conv", (activation,))
     return [Step(ref, arguments, writes=("state", "out"))]
 
 
@@ -86,7 +86,7 @@ def _lower_scan(node: Node, threads: int) -> list[Step]:
     else:
         name = "ssm_scan_channels"
         arguments |= {"a": _transposed(a), "n": head_dim}
-    ref = KernelRef(name, "graphml_cpu.kernels.ssm_scan", f"make_{name}")
+    ref = KernelRef(name, "graphml_cpu.kernels.recurrent.ssm_scan", f"make_{name}")
     return [Step(ref, arguments, writes=("state", "out"))]
 
 
@@ -114,7 +114,7 @@ def _lower_ngram(node: Node, threads: int) -> list[Step]:
         "eos": integer(node.attributes, "eos"),
         "rows": leading(node),
     }
-    ref = KernelRef("ngram_rows", "graphml_cpu.kernels.ngram", "make_ngram_rows")
+    ref = KernelRef("ngram_rows", "graphml_cpu.kernels.recurrent.ngram", "make_ngram_rows")
     return [Step(ref, arguments, writes=("state", "out"))]
 
 

@@ -17,7 +17,7 @@ from graphml_cpu.lowering.step import (
     width,
 )
 
-_MODULE = "graphml_cpu.kernels.reduce"
+_MODULE = "graphml_cpu.kernels.reductions.reduce"
 
 
 def _long(node: Node) -> bool:
@@ -75,7 +75,9 @@ def _lower_mean(node: Node, threads: int) -> list[Step]:
         "n_sequences": leading(node),
         "rows": leading(x),
     }
-    return [Step(KernelRef("mean_rows", "graphml_cpu.kernels.mean_rows", "make_mean_rows"), arguments)]
+    return [
+        Step(KernelRef("mean_rows", "graphml_cpu.kernels.reductions.mean_rows", "make_mean_rows"), arguments)
+    ]
 
 
 MEAN_ROWS = Lowering(("mean_rows",), _lower_mean)
