@@ -299,12 +299,3 @@ def make_close() -> Callable[..., None]:
         _wake(words)
 
     return close
-
-
-def make_nothing() -> Callable[..., None]:
-    """A kernel that does nothing: what a step costs by itself."""
-
-    def nothing(ith: Int, nth: Int) -> None:
-        return
-
-    return nothing

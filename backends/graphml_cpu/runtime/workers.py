@@ -25,9 +25,11 @@ from graphml_cpu.runtime.team_size import TeamSize
 
 MAX_THREADS = 256
 
+_WALKER = "graphml_cpu.runtime.tape_walker"
 _REFS = [
-    KernelRef(f"tape-{name}", module="graphml_cpu.runtime.tape_walker", factory=f"make_{name}")
-    for name in ("lead", "serve", "close")
+    KernelRef("tape-lead", _WALKER, "make_lead"),
+    KernelRef("tape-serve", _WALKER, "make_serve"),
+    KernelRef("tape-close", _WALKER, "make_close"),
 ]
 _entry_type = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
