@@ -38,7 +38,7 @@ def make_add_rms_norm() -> Callable[..., None]:
         for row in range(begin, end):
             at = row * n * 4
             _add(x + at, y + at, total + at, n)
-            write_normed(total + at, weight, 0, out + at, n, f32(0.0), rms_factor(total + at, n, eps))
+            write_normed(out + at, n, total + at, weight, 0, f32(0.0), rms_factor(total + at, n, eps))
 
     return add_rms_norm
 

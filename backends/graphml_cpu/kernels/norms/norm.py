@@ -1,8 +1,8 @@
 """Normalisations of rows of float32: RMS, mean and variance, L2; with weight and bias.
 
-Knows one row at a time. Rows are shared among the threads, and a row belongs to one thread: a single row
-(decoding) is done by one of them, or by each for itself where the caller
-runs the kernel as thread 0 of 1 everywhere.
+Knows one row at a time: its sums, then `write_normed`. Rows are shared among the threads, and a row belongs
+to one thread: a single row (decoding) is done by one of them, or by each for itself where the caller runs
+the kernel as thread 0 of 1 everywhere.
 
 Sums run in float32 over 4 * W lanes (W lanes of a vector), each lane taking n / (4 * W) terms: the relative
 error of an output stays below 1e-6 for rows up to 16384 (held by the tests against float64).
@@ -11,11 +11,13 @@ error of an output stays below 1e-6 for rows up to 16384 (held by the tests agai
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from graphml_cpu.compiler import Address, Dim, Float, Int
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.reductions.sums import sum_row
 from graphml_cpu.kernels.share import Number, Vector, share
+from graphml_cpu.kernels.vector_rows import make_write_row
 from graphml_cpu.simd import (
     F32,
     WIDTH,
@@ -26,8 +28,6 @@ from graphml_cpu.simd import (
     ramp,
     select,
     square_root,
-    store,
-    store_partial,
     sum_lanes,
     zero,
 )
@@ -37,6 +37,7 @@ _STEP = WIDTH * 4  # bytes of one vector
 
 @inline
 def _sum_squares(x: int, n: int) -> Number:
+    """The sum of x squared."""
     a, b, c, d = zero(F32), zero(F32), zero(F32), zero(F32)
     whole = n - n % (4 * WIDTH)
     for i in range(0, whole, 4 * WIDTH):
@@ -66,35 +67,22 @@ def _sum_squares_about(x: int, n: int, mean: float) -> Number:
     return sum_lanes(a + b)
 
 
-@inline
-def _affine(v: Vector, weight: int, bias: int, offset: int) -> Vector:
-    if weight != 0:
-        v = v * load(F32, weight + offset)
-    if bias != 0:
-        v = v + load(F32, bias + offset)
-    return v
+def _make_normed(read: Callable[..., Any]) -> Callable[..., Any]:
+    """(x - mean) * factor * weight + bias of one row; a weight or bias at address 0 is left out."""
+
+    @inline
+    def normed(at: int, count: int, x: int, weight: int, bias: int, mean: float, factor: float) -> Vector:
+        v = (read(F32, x + at, count) - mean) * factor
+        if weight != 0:
+            v = v * read(F32, weight + at, count)
+        if bias != 0:
+            v = v + read(F32, bias + at, count)
+        return v
+
+    return normed
 
 
-@inline
-def _affine_partial(v: Vector, weight: int, bias: int, offset: int, count: int) -> Vector:
-    if weight != 0:
-        v = v * load_partial(F32, weight + offset, count)
-    if bias != 0:
-        v = v + load_partial(F32, bias + offset, count)
-    return v
-
-
-@inline
-def write_normed(x: int, weight: int, bias: int, out: int, n: int, mean: float, factor: float) -> None:
-    """out = (x - mean) * factor * weight + bias of one row."""
-    whole = n - n % WIDTH
-    for i in range(0, whole, WIDTH):
-        v = (load(F32, x + i * 4) - mean) * factor
-        store(out + i * 4, _affine(v, weight, bias, i * 4))
-    if whole < n:
-        v = (load_partial(F32, x + whole * 4, n - whole) - mean) * factor
-        v = _affine_partial(v, weight, bias, whole * 4, n - whole)
-        store_partial(out + whole * 4, v, n - whole)
+write_normed = make_write_row(_make_normed)
 
 
 @inline
@@ -116,7 +104,7 @@ def make_rms_norm() -> Callable[..., None]:
         begin, end = share(ith, nth, rows)
         for row in range(begin, end):
             at = x + row * x_stride
-            write_normed(at, weight, bias, out + row * out_stride, n, f32(0.0), rms_factor(at, n, eps))
+            write_normed(out + row * out_stride, n, at, weight, bias, f32(0.0), rms_factor(at, n, eps))
 
     return rms_norm
 
@@ -134,7 +122,7 @@ def make_layer_norm() -> Callable[..., None]:
             mean = sum_row(at, n) / f32(n)
             variance = _sum_squares_about(at, n, mean) / f32(n)
             factor = f32(1.0) / square_root(variance + eps)
-            write_normed(at, weight, bias, out + row * out_stride, n, mean, factor)
+            write_normed(out + row * out_stride, n, at, weight, bias, mean, factor)
 
     return layer_norm
 
@@ -150,6 +138,6 @@ def make_l2_norm() -> Callable[..., None]:
         for row in range(begin, end):
             at = x + row * x_stride
             factor = f32(1.0) / max(square_root(_sum_squares(at, n)), eps)
-            write_normed(at, 0, 0, out + row * out_stride, n, f32(0.0), factor)
+            write_normed(out + row * out_stride, n, at, 0, 0, f32(0.0), factor)
 
     return l2_norm
