@@ -141,7 +141,7 @@ def blas_flops(kind: str, threads: int, rounds: int) -> float:
 
 def measure_format(kind: str, threads: int, rounds: int) -> dict[str, Any]:
     """GB/s at few rows, GFLOP/s at many, the streaming bandwidth in between."""
-    ref = KernelRef(f"mul_mat-{kind}", "graphml_cpu.kernels.mul_mat", "make_mul_mat", (kind,))
+    ref = KernelRef(f"mul_mat-{kind}", "graphml_cpu.kernels.products.mul_mat", "make_mul_mat", (kind,))
     kernel = compile_kernels([ref])[ref.name]
     n = LARGE_BYTES // graphml_quant.by_name(kind).bytes_for(K)
     few = [Product(kind, kernel, n, rows, threads) for rows in FEW]

@@ -11,7 +11,7 @@ from graphml_cpu import target
 from graphml_cpu.device import CpuDevice
 from graphml_cpu.lowering import table
 from graphml_cpu.lowering.linear import activation
-from graphml_cpu.placement import refuses
+from graphml_cpu.node_support import refuses
 from graphml_cpu.processors import physical_cores
 
 

@@ -14,10 +14,10 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.ops.leaf import state_leaf, weight_leaf
 from graphml_cpu.compiler import Kernel
-from graphml_cpu.hazards import Region
 from graphml_cpu.lowering import table
 from graphml_cpu.lowering.step import Argument, Constant, Part, Rows, Scratch, Step, Table, Workspace
-from graphml_cpu.placement import one_copy_bytes, replicated, result_of, viewed
+from graphml_cpu.node_support import one_copy_bytes, replicated, result_of, viewed
+from graphml_cpu.runtime.hazards import Region
 from graphml_cpu.sizes import part_offset, value_bytes
 from graphml_cpu.state import zeros
 

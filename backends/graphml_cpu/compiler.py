@@ -15,7 +15,7 @@ A kernel is made by a factory, a function in a module of `graphml_cpu.kernels` (
 
 and named by a value that needs neither the module nor numba:
 
-    KernelRef("scale", module="graphml_cpu.kernels.scale", factory="make_scale", arguments=())
+    KernelRef("scale", module="graphml_cpu.kernels.elementwise.scale", factory="make_scale", arguments=())
 
 `arguments` (strings, numbers, booleans, None) specialise it: the factory is called as `factory(*arguments)`.
 The first two parameters are always `ith: Int` and `nth: Int`, the number of this thread and of all threads.

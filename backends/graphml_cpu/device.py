@@ -10,12 +10,12 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml_cpu import tuning
 from graphml_cpu.lowering import table
-from graphml_cpu.placement import one_copy_bytes, refuses, replicated
+from graphml_cpu.node_support import one_copy_bytes, refuses, replicated
 from graphml_cpu.program import CpuProgram
+from graphml_cpu.runtime.workers import Team
 from graphml_cpu.state import CpuState, zeros
 from graphml_cpu.tuner import tune
 from graphml_cpu.tuning import UNTUNED
-from graphml_cpu.workers import Team
 
 
 class CpuDevice:

@@ -42,9 +42,10 @@ KERNEL_SOURCES = (
     "machine_code.py",
     "only_once.py",
     "packed.py",
-    "sync.py",
-    "tape.py",
-    "tape_walker.py",
+    "runtime/__init__.py",
+    "runtime/sync.py",
+    "runtime/tape.py",
+    "runtime/tape_walker.py",
     "target.py",
     "typing_memo.py",
 )

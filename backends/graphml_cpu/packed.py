@@ -53,7 +53,7 @@ PAIRS = 2
 # Rows of activations whose sums are kept meanwhile.
 TOKENS = 512
 # Bytes that one row of a unit of weights takes while a panel is made: at most two groups of values, scales
-# and minima (`kernels.integer_panels`).
+# and minima (`kernels.products.integer_panels`).
 UNIT_ROW_BYTES = 2 * 192
 # Vectors of a panel for each block of columns: values, scales and minima, at most.
 _PANEL_VECTORS = 8 + 2 + 2

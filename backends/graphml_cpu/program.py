@@ -21,15 +21,15 @@ from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.shape import bounds, resolve
 from graphml_cpu.blocks import Places, fill_blocks
 from graphml_cpu.compiler import Kernel, compile_kernels
-from graphml_cpu.hazards import barriers, latest, made_before
 from graphml_cpu.lowering import table
 from graphml_cpu.lowering.step import Step
-from graphml_cpu.placement import refuses, replicated, viewed
-from graphml_cpu.tape import Step as TapeStep
-from graphml_cpu.tape import Tape
-from graphml_cpu.timing import Timer
+from graphml_cpu.node_support import refuses, replicated, viewed
+from graphml_cpu.runtime.hazards import barriers, latest, made_before
+from graphml_cpu.runtime.tape import Step as TapeStep
+from graphml_cpu.runtime.tape import Tape
+from graphml_cpu.runtime.timing import Timer
+from graphml_cpu.runtime.workers import Team
 from graphml_cpu.tuning import UNTUNED, Tuning
-from graphml_cpu.workers import Team
 
 # Each thread's share of a step is cut into so many parts, for threads that the system lets run more than
 # others.

@@ -28,13 +28,13 @@ from graphml_cpu.compiler import Kernel, compile_kernels
 from graphml_cpu.lowering import table
 from graphml_cpu.lowering.linear import conversion, is_packed
 from graphml_cpu.lowering.step import Scratch, Step
-from graphml_cpu.placement import refuses
+from graphml_cpu.node_support import refuses
 from graphml_cpu.program import PARTS
+from graphml_cpu.runtime.tape import Step as TapeStep
+from graphml_cpu.runtime.tape import Tape
+from graphml_cpu.runtime.workers import Team
 from graphml_cpu.state import zeros
-from graphml_cpu.tape import Step as TapeStep
-from graphml_cpu.tape import Tape
 from graphml_cpu.tuning import Key
-from graphml_cpu.workers import Team
 
 _WORTH = 0.97
 _ROUNDS = 7

@@ -9,7 +9,7 @@ from graphml.backend import Backend
 from graphml_gpu.device import GpuDevice
 from graphml_gpu.driver import Driver
 from graphml_gpu.lowering import table
-from graphml_gpu.placement import refuses
+from graphml_gpu.node_support import refuses
 
 
 def make_backend(

@@ -10,13 +10,13 @@ from graphml.errors import BackendError
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
-from graphml_gpu import placement, tuning
+from graphml_gpu import node_support, tuning
 from graphml_gpu.bandwidth import copy_bandwidth
 from graphml_gpu.driver import Driver, Facts
 from graphml_gpu.limits import no_room
 from graphml_gpu.lowering import table
 from graphml_gpu.memory import Memory
-from graphml_gpu.placement import aligned, value_bytes
+from graphml_gpu.node_support import aligned, value_bytes
 from graphml_gpu.program import GpuProgram
 from graphml_gpu.state import GpuState
 from graphml_gpu.tuner import tune
@@ -64,8 +64,8 @@ class GpuDevice:
     def refuses(self, node: Node) -> str | None:
         """See `graphml.backend.LimitedDevice`: no kernel, or no room for it here."""
         if node not in self._refused:
-            reason = placement.refuses(node)
-            if reason is None and placement.computes(node):
+            reason = node_support.refuses(node)
+            if reason is None and node_support.computes(node):
                 reason = no_room(node, self.facts, self.memory.features)
             self._refused[node] = reason
         return self._refused[node]

@@ -11,7 +11,7 @@ from graphml.ir.interpreter import evaluate
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.ops.leaf import weight_leaf
-from graphml_gpu.placement import value_bytes
+from graphml_gpu.node_support import value_bytes
 
 _FOLDED_BYTES = 1 << 20
 """Larger ones are made by a kernel where there is one."""

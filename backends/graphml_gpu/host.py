@@ -20,7 +20,7 @@ from graphml.ir.shape import resolve
 from graphml_gpu.dispatch import Part
 from graphml_gpu.driver import Range
 from graphml_gpu.memory import Memory
-from graphml_gpu.placement import viewed
+from graphml_gpu.node_support import viewed
 from graphml_gpu.places import Places
 from graphml_gpu.state import GpuState
 

@@ -20,7 +20,7 @@ from graphml_gpu.driver import Facts, Groups
 from graphml_gpu.language import Features, Specialised
 from graphml_gpu.lowering import table
 from graphml_gpu.memory import cut
-from graphml_gpu.placement import aligned, value_bytes, viewed
+from graphml_gpu.node_support import aligned, value_bytes, viewed
 
 
 def unplaced(facts: Facts, features: Features) -> Context:

@@ -21,7 +21,7 @@ from graphml_gpu.dispatch import Argument, Constant, Part, Piece, Workspace, Zer
 from graphml_gpu.driver import Buffer, Range
 from graphml_gpu.lowering import table
 from graphml_gpu.memory import Held, Memory, cut
-from graphml_gpu.placement import aligned, part_offset, result_of, value_bytes, viewed
+from graphml_gpu.node_support import aligned, part_offset, result_of, value_bytes, viewed
 from graphml_gpu.state import GpuState
 
 

@@ -29,10 +29,10 @@ from graphml_gpu.host import Host, Mark
 from graphml_gpu.language import Specialised
 from graphml_gpu.lowering import table
 from graphml_gpu.memory import Memory
-from graphml_gpu.outputs import Outputs
+from graphml_gpu.node_support import computes, refuses, viewed
 from graphml_gpu.parameters import Largest, Numbers, Parameters
-from graphml_gpu.placement import computes, refuses, viewed
 from graphml_gpu.places import Places
+from graphml_gpu.run_outputs import Outputs
 from graphml_gpu.state import GpuState
 from graphml_gpu.timing import Timer
 from graphml_gpu.together import made_together

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from graphml_gpu.choose import choose, rank
+from graphml_gpu.device_choice import choose, rank
 from graphml_gpu.driver import MOST_BINDING_BYTES, Facts, Kind
 
 from graphml import settings

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from graphml_gpu.choose import choose, rank
+from graphml_gpu.device_choice import choose, rank
 from graphml_gpu.driver import MOST_BINDING_BYTES, Facts, Kind
 
 from graphml import settings

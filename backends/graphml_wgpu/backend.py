@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphml_gpu.backend import make_backend
-from graphml_gpu.choose import describe
+from graphml_gpu.device_choice import describe
 
 from graphml_wgpu import adapters
 from graphml_wgpu.driver import WgpuDriver

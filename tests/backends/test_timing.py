@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from graphml_cpu import program as cpu_program
-from graphml_cpu import timing
+from graphml_cpu.runtime import timing
 
 from graphml.backend import StepTime, TimedProgram
 from graphml.loading import discovery

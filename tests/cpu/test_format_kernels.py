@@ -27,7 +27,7 @@ each_format = pytest.mark.parametrize("format", WEIGHTS, ids=lambda format: form
 
 
 def get_rows(format: Format) -> Kernel:
-    return kernel("get_rows", "make_get_rows", format.name)
+    return kernel("indexing.get_rows", "make_get_rows", format.name)
 
 
 def decode_row(format: Format, row: np.ndarray, k: int) -> np.ndarray:

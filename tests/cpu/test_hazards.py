@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.hazards import Region, barriers, latest, made_before
 from graphml_cpu.lowering.step import Argument, Step
+from graphml_cpu.runtime.hazards import Region, barriers, latest, made_before
 
 KERNEL = KernelRef("k", module="m", factory="f")
 

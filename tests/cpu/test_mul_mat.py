@@ -58,11 +58,11 @@ FLOATS = ("f32", "f16", "bf16", *PAIRS) if settings.cpu_level() is None else ("f
 
 
 def kernel_ref(factory: str, kind: str) -> KernelRef:
-    return KernelRef(f"{factory}-{kind}", "graphml_cpu.kernels.mul_mat", f"make_{factory}", (kind,))
+    return KernelRef(f"{factory}-{kind}", "graphml_cpu.kernels.products.mul_mat", f"make_{factory}", (kind,))
 
 
 def quantize_kernel(layout: str) -> Kernel:
-    ref = KernelRef(f"quantize-{layout}", "graphml_cpu.kernels.quantize", "make_quantize", (layout,))
+    ref = KernelRef(f"quantize-{layout}", "graphml_cpu.kernels.products.quantize", "make_quantize", (layout,))
     return compile_kernels([ref])[ref.name]
 
 

@@ -41,7 +41,7 @@ class Product:
         y = np.full((*ids.shape, self.n + 5), 7, np.float32)
         scratch_bytes = expert_scratch_bytes(self.k, self.experts, ids.size)
         scratch = np.full(scratch_bytes + 64, 0xFF, np.uint8)
-        run(kernel("mul_mat_id", "make_mul_mat_id", self.name), nth, w=self.w, x=x, ids=ids, y=y,
+        run(kernel("experts.mul_mat_id", "make_mul_mat_id", self.name), nth, w=self.w, x=x, ids=ids, y=y,
             n_experts=self.experts, n_used=ids.shape[1], n=self.n, k=self.k,
             expert_bytes=self.n * self.w.shape[1], row_bytes=self.w.shape[1], x_token_stride=x.strides[0],
             x_slot_stride=x.strides[1] if x.shape[1] > 1 else 0, y_stride=4 * (self.n + 5), scratch=scratch,
@@ -133,7 +133,7 @@ class PackedProduct(Product):
         scratch = guarded(
             np.zeros(-(-(tile_bytes + listed_bytes(self.experts, ids.size)) // 64) * 64, np.uint8)
         )
-        made = kernel("mul_mat_id_packed", "make_mul_mat_id_packed", self.name, one_token)
+        made = kernel("experts.mul_mat_id_packed", "make_mul_mat_id_packed", self.name, one_token)
         run(made, nth, w=guarded(self.w), x=x, ids=ids, y=y,
             n_experts=self.experts, n_used=ids.shape[1], n=self.n, k=self.k,
             expert_bytes=self.n * self.w.shape[1], row_bytes=self.w.shape[1], x_token_stride=x.strides[0],

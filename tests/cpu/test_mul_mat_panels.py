@@ -36,7 +36,7 @@ class Product:
         y = self.residual.copy() if in_place else np.full((self.rows, self.n + 5), 7, np.float32)
         scratch = np.full(panel_scratch_bytes(self.k) + 64, 0xFF, np.uint8)  # float32 NaNs
         added = y if in_place else self.residual
-        run(kernel("mul_mat_panels", "make_mul_mat_panels", self.name), nth, w=self.w, x=self.x, y=y,
+        run(kernel("products.mul_mat_panels", "make_mul_mat_panels", self.name), nth, w=self.w, x=self.x, y=y,
             residual=added if residual or in_place else 0, bias=self.bias if bias else 0, n=self.n, k=self.k,
             row_bytes=self.w.shape[1], x_stride=4 * (self.k + 3), y_stride=4 * (self.n + 5), scratch=scratch,
             rows=self.rows)  # fmt: skip

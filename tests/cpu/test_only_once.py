@@ -96,6 +96,6 @@ def test_a_kernel_of_the_same_format_compiles_few_helpers_again(monkeypatch: pyt
     monkeypatch.setattr(frontend._KernelDispatcher, "add_overload", counted)
     counts = []
     for factory in ("make_mul_mat", "make_mul_mat_vec"):
-        compiler.assembly(KernelRef(factory, "graphml_cpu.kernels.mul_mat", factory, ("q8_0",)))
+        compiler.assembly(KernelRef(factory, "graphml_cpu.kernels.products.mul_mat", factory, ("q8_0",)))
         counts.append(len(made))
     assert counts[1] == counts[0]

@@ -16,7 +16,7 @@ from graphml_cpu import BACKEND
 from graphml_cpu.device import CpuDevice
 from graphml_cpu.lowering import table
 from graphml_cpu.lowering.step import Lowering
-from graphml_cpu.placement import viewed
+from graphml_cpu.node_support import viewed
 from graphml_cpu.program import CpuProgram
 from graphml_cpu.state import CpuState
 

@@ -141,7 +141,8 @@ def test_wrong_products_are_not_timed(wrong: str, own_cache: Path, monkeypatch: 
 KEY = ("mul_mat-q4_0", N, K, 2)
 RESULT = {"parameters": {"tokens": 3}, "usual_s": 2.0, "tuned_s": 1.0}
 STEP = Step(
-    KernelRef("mul_mat-q4_0", "graphml_cpu.kernels.mul_mat", "make_mul_mat", ("q4_0",)), {"n": N, "k": K}
+    KernelRef("mul_mat-q4_0", "graphml_cpu.kernels.products.mul_mat", "make_mul_mat", ("q4_0",)),
+    {"n": N, "k": K},
 )
 
 

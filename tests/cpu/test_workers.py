@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from graphml_cpu import processors
 from graphml_cpu.compiler import Kernel, KernelRef, compile_kernels
-from graphml_cpu.tape import Step, Tape
-from graphml_cpu.workers import Team
+from graphml_cpu.runtime.tape import Step, Tape
+from graphml_cpu.runtime.workers import Team
 
 from graphml.errors import BackendError, UsageError
 

@@ -21,7 +21,7 @@ from graphml_gpu.kernels.lanes import lanes
 from graphml_gpu.language import Features, Kernel, Specialised
 from graphml_gpu.limits import unplaced
 from graphml_gpu.lowering import joints, table
-from graphml_gpu.placement import computes, refuses
+from graphml_gpu.node_support import computes, refuses
 from graphml_gpu.plain_driver import FACTS, PlainDriver
 
 from graphml.conformance import suite

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from graphml_gpu import outputs
+from graphml_gpu import run_outputs
 
 import graphml
 from graphml.loading import discovery
@@ -61,7 +61,7 @@ def generated(model: graphml.Model, params: SamplingParams, n: int = LENGTH) -> 
 
 def rows_read(model: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Bytes of each reading from now on; a row, of 512 logits here, counts as long."""
-    monkeypatch.setattr(outputs, "_SMALL", 1024)
+    monkeypatch.setattr(run_outputs, "_SMALL", 1024)
     found: list[int] = []
     driver = model.executor.device.memory.driver  # type: ignore[attr-defined]
     for name in ("read", "later"):

@@ -10,7 +10,7 @@ from math import prod
 import pytest
 from graphml_gpu.backend import make_backend
 from graphml_gpu.lowering import select_spans as lowering
-from graphml_gpu.placement import refuses
+from graphml_gpu.node_support import refuses
 from graphml_gpu.plain_driver import PlainDriver
 
 from graphml.conformance import suite

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graphml_gpu.lowering import choose
 from graphml_gpu.lowering import draw as lowering
+from graphml_gpu.lowering import top_k as top_k_lowering
 from graphml_quant import by_name, dequantize
 
 from graphml.ir.dtype import F32, I32, dtype
@@ -66,8 +66,8 @@ def test_the_largest_are_chosen_as_in_numpy(n: int, k: int, device: str) -> None
 def test_the_largest_of_long_rows_are_chosen_by_columns(
     k: int, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choose, "_COLUMNS", 64)
-    monkeypatch.setattr(choose, "_LONG", 256)
+    monkeypatch.setattr(top_k_lowering, "_COLUMNS", 64)
+    monkeypatch.setattr(top_k_lowering, "_LONG", 256)
     n = 260  # the last columns hold one less than the others
     g = Builder()
     graph = g.finish(y=g.make(top_k, g.input("x", F32, (T, n)), k=k))

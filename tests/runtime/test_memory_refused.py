@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graphml_cpu.workers import Team
+from graphml_cpu.runtime.workers import Team
 from graphml_gpu.buffers import Buffers
 from graphml_gpu.plain_driver import small
 from typer.testing import CliRunner

@@ -77,12 +77,12 @@ def _lower(node: Node, threads: int) -> list[Step]:
         }
         tiled = KernelRef(
             f"attention_prefill-{kind}-{d_k}-{d_v}",
-            "graphml_cpu.kernels.prefill",
+            "graphml_cpu.kernels.attention.prefill",
             "make_attention_prefill",
             form,
         )
         return [Step(tiled, {**_seen(node), **_scored(node), **_result(node), **scratch})]
-    module, partial = "graphml_cpu.kernels.attention", {"partial": Workspace(node)}
+    module, partial = "graphml_cpu.kernels.attention.decode", {"partial": Workspace(node)}
     first = KernelRef(f"attention_partial-{kind}-{d_k}-{d_v}", module, "make_attention_partial", form)
     second = KernelRef(f"attention_combine-{d_v}", module, "make_attention_combine", (d_v,))
     return [

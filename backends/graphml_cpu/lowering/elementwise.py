@@ -17,7 +17,7 @@ from graphml_cpu.lowering.step import (
     width,
 )
 
-_MODULE = "graphml_cpu.kernels.elementwise"
+_MODULE = "graphml_cpu.kernels.elementwise.operations"
 
 
 def _rows_of(node: Node) -> dict[str, Argument]:
@@ -91,10 +91,10 @@ def _lower_binary(node: Node, threads: int) -> list[Step]:
     op, stretch, numbers = node.op.name, _stretch(node), _numbers(a, b)
     if stretch == "number" and numbers:
         row_dims, period = numbers
-        kind, more = "binary_scalar", {"b_rows": period}
+        kind, factory, more = "binary_scalar", "make_binary_scalar", {"b_rows": period}
     else:
         row_dims = _row(a, b) if stretch == "row" else 1
-        kind, more = "binary", {"b_stride": 0 if stretch == "row" else row_bytes(b)}
+        kind, factory, more = "binary", "make_binary", {"b_stride": 0 if stretch == "row" else row_bytes(b)}
     n = max_elements(a.shape[-row_dims:])
     arguments: dict[str, Argument] = {
         "a": a,
@@ -106,7 +106,7 @@ def _lower_binary(node: Node, threads: int) -> list[Step]:
         "rows": rows(a.shape[:-row_dims]),
         **more,
     }
-    return [Step(KernelRef(f"{kind}-{op}", _MODULE, f"make_{kind}", (op,)), arguments)]
+    return [Step(KernelRef(f"{kind}-{op}", _MODULE, factory, (op,)), arguments)]
 
 
 def _lower_glu(node: Node, threads: int) -> list[Step]:

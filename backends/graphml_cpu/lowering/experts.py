@@ -27,8 +27,7 @@ from graphml_cpu.lowering.step import (
 )
 from graphml_cpu.packed import scratch_bytes
 
-_KERNELS = "graphml_cpu.kernels"
-_COMBINE = f"{_KERNELS}.combine"
+_COMBINE = "graphml_cpu.kernels.experts.combine"
 
 
 def _refuses(node: Node) -> str | None:
@@ -61,13 +60,17 @@ def _lower(node: Node, threads: int) -> list[Step]:
     }
     if x.dtype.name != "q8_1":
         arguments["scratch"] = Scratch(expert_scratch_bytes(k, n_experts, pairs))
-        ref = KernelRef(f"mul_mat_id-{kind}", f"{_KERNELS}.mul_mat_id", "make_mul_mat_id", (kind,))
+        ref = KernelRef(
+            f"mul_mat_id-{kind}", "graphml_cpu.kernels.experts.mul_mat_id", "make_mul_mat_id", (kind,)
+        )
         return [Step(ref, arguments, writes=("y",))]
     one_token = pairs == n_used
     tile_bytes = 0 if one_token else -(-scratch_bytes(kind, k) // 64) * 64
     arguments |= {"tile_bytes": tile_bytes, "scratch": Scratch(tile_bytes + listed_bytes(n_experts, pairs))}
     name = f"mul_mat_id_packed-{kind}-{'one' if one_token else 'many'}"
-    ref = KernelRef(name, f"{_KERNELS}.mul_mat_id_packed", "make_mul_mat_id_packed", (kind, one_token))
+    ref = KernelRef(
+        name, "graphml_cpu.kernels.experts.mul_mat_id_packed", "make_mul_mat_id_packed", (kind, one_token)
+    )
     return [Step(ref, arguments, writes=("y",))]
 
 
@@ -120,7 +123,7 @@ def _lower_routing(node: Node, threads: int) -> list[Step]:
     }
     ref = KernelRef(
         f"route_experts-{score}-{normalise}",
-        "graphml_cpu.kernels.routing",
+        "graphml_cpu.kernels.experts.routing",
         "make_route_experts",
         (score, normalise),
     )

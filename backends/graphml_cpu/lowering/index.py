@@ -22,6 +22,8 @@ from graphml_cpu.lowering.step import (
     width,
 )
 
+_TOP_K = "graphml_cpu.kernels.indexing.top_k"
+
 
 def _refuses_get_rows(node: Node) -> str | None:
     return decodable(node.inputs[0]) or one_symbol(node)
@@ -43,7 +45,7 @@ def _lower_get_rows(node: Node, threads: int) -> list[Step]:
         "out_stride": 4 * k,
         "rows": rows(indices.shape),
     }
-    ref = KernelRef(f"get_rows-{kind}", "graphml_cpu.kernels.get_rows", "make_get_rows", (kind,))
+    ref = KernelRef(f"get_rows-{kind}", "graphml_cpu.kernels.indexing.get_rows", "make_get_rows", (kind,))
     return [Step(ref, arguments)]
 
 
@@ -59,7 +61,9 @@ def _lower_set_rows(node: Node, threads: int) -> list[Step]:
         "x_stride": 4 * n,
         "rows": rows(x.shape[:1]),
     }
-    ref = KernelRef(f"cache_write-{kind}", "graphml_cpu.kernels.cache", "make_cache_write", (kind,))
+    ref = KernelRef(
+        f"cache_write-{kind}", "graphml_cpu.kernels.attention.cache_write", "make_cache_write", (kind,)
+    )
     return [Step(ref, arguments, writes=("cache",))]
 
 
@@ -83,13 +87,12 @@ def _lower_top_k(node: Node, threads: int) -> list[Step]:
     x = node.inputs[0]
     source: dict[str, Argument] = {"x": x, "n": width(x), "x_stride": row_bytes(x), "rows": leading(x)}
     result: dict[str, Argument] = {"out": node, "k": width(node)}
-    module = "graphml_cpu.kernels.choose"
     if not _long_choice(node):
-        return [Step(KernelRef("top_k", module, "make_top_k"), source | result)]
+        return [Step(KernelRef("top_k", _TOP_K, "make_top_k"), source | result)]
     maxima: dict[str, Argument] = {"maxima": Workspace(node)}
     return [
-        Step(KernelRef("block_maxima", module, "make_block_maxima"), source | maxima, writes=("maxima",)),
-        Step(KernelRef("top_k_of_blocks", module, "make_top_k_of_blocks"), source | maxima | result),
+        Step(KernelRef("block_maxima", _TOP_K, "make_block_maxima"), source | maxima, writes=("maxima",)),
+        Step(KernelRef("top_k_of_blocks", _TOP_K, "make_top_k_of_blocks"), source | maxima | result),
     ]
 
 
@@ -108,7 +111,7 @@ def _lower_gather(node: Node, threads: int) -> list[Step]:
         "x_stride": row_bytes(x),
         "rows": leading(x),
     }
-    return [Step(KernelRef("gather", "graphml_cpu.kernels.choose", "make_gather"), arguments)]
+    return [Step(KernelRef("gather", _TOP_K, "make_gather"), arguments)]
 
 
 def _lower_best_groups(node: Node, threads: int) -> list[Step]:
@@ -121,7 +124,7 @@ def _lower_best_groups(node: Node, threads: int) -> list[Step]:
         "n_used": integer(node.attributes, "n_group_used"),
         "rows": leading(x),
     }
-    return [Step(KernelRef("best_groups", "graphml_cpu.kernels.choose", "make_best_groups"), arguments)]
+    return [Step(KernelRef("best_groups", _TOP_K, "make_best_groups"), arguments)]
 
 
 def _lower_column_numbers(node: Node, threads: int) -> list[Step]:
@@ -131,7 +134,7 @@ def _lower_column_numbers(node: Node, threads: int) -> list[Step]:
         "each": integer(node.attributes, "each"),
         "rows": leading(node),
     }
-    return [Step(KernelRef("column_numbers", "graphml_cpu.kernels.choose", "make_column_numbers"), arguments)]
+    return [Step(KernelRef("column_numbers", _TOP_K, "make_column_numbers"), arguments)]
 
 
 GET_ROWS = Lowering(("get_rows",), _lower_get_rows, refuses=_refuses_get_rows)

@@ -17,7 +17,7 @@ from graphml_cpu.lowering.step import (
     width,
 )
 
-_MODULE = "graphml_cpu.kernels.layout"
+_MODULE = "graphml_cpu.kernels.indexing.layout"
 
 
 def _refuses(node: Node) -> str | None:

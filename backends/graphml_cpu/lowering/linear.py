@@ -74,7 +74,9 @@ def refuses_packing(node: Node) -> str | None:
 
 def conversion(layout: str) -> KernelRef:
     """The kernel that packs rows in one of `packed.LAYOUTS`."""
-    return KernelRef(f"quantize-{layout}", "graphml_cpu.kernels.quantize", "make_quantize", (layout,))
+    return KernelRef(
+        f"quantize-{layout}", "graphml_cpu.kernels.products.quantize", "make_quantize", (layout,)
+    )
 
 
 def _lower_quantize(node: Node, threads: int) -> list[Step]:
@@ -112,14 +114,19 @@ def product(weight: Node, x: Node, y: Argument, bias: Argument = 0, residual: Ar
     if not is_native(weight, x):
         arguments |= {"row_bytes": row_bytes(weight), "scratch": Scratch(panel_scratch_bytes(k))}
         ref = KernelRef(
-            f"mul_mat_panels-{kind}", "graphml_cpu.kernels.mul_mat_panels", "make_mul_mat_panels", (kind,)
+            f"mul_mat_panels-{kind}",
+            "graphml_cpu.kernels.products.mul_mat_panels",
+            "make_mul_mat_panels",
+            (kind,),
         )
     elif is_one_row(x):
         arguments["scratch"] = Scratch(64)
-        ref = KernelRef(f"mul_mat_vec-{kind}", "graphml_cpu.kernels.mul_mat", "make_mul_mat_vec", (kind,))
+        ref = KernelRef(
+            f"mul_mat_vec-{kind}", "graphml_cpu.kernels.products.mul_mat", "make_mul_mat_vec", (kind,)
+        )
     else:
         arguments["scratch"] = Scratch(scratch_bytes(kind, k))
-        ref = KernelRef(f"mul_mat-{kind}", "graphml_cpu.kernels.mul_mat", "make_mul_mat", (kind,))
+        ref = KernelRef(f"mul_mat-{kind}", "graphml_cpu.kernels.products.mul_mat", "make_mul_mat", (kind,))
     return Step(ref, arguments, writes=("y",))
 
 

@@ -37,7 +37,7 @@ def _step(node: Node, rule: str, first: Node | int, second: Node | int, **other:
     words = [rule, str(k_width), *(["each"] if each else []), *(["before"] if before else [])]
     ref = KernelRef(
         f"memory_attention-{'-'.join(words)}",
-        "graphml_cpu.kernels.memory_attention",
+        "graphml_cpu.kernels.recurrent.linear_attention",
         "make_memory_attention",
         (rule, k_width, each, before),
     )

@@ -60,7 +60,8 @@ def _lower_linears(node: Node, threads: int) -> list[Step]:
             alike.setdefault(product_kind(weight, x), []).append(entry)
         else:
             steps.append(product(weight, x, Part(node, i), bias))
-    name = "linears_vec" if is_one_row(x) else "linears"
+    one_row = is_one_row(x)
+    name, factory = ("linears_vec", "make_linears_vec") if one_row else ("linears", "make_linears")
     for kind, entries in alike.items():
         arguments: dict[str, Argument] = {
             "table": Table(tuple(entries)),
@@ -72,7 +73,7 @@ def _lower_linears(node: Node, threads: int) -> list[Step]:
             "scratch": Scratch(scratch_bytes(kind, width(x))),
             "rows": leading(x),
         }
-        ref = KernelRef(f"{name}-{kind}", "graphml_cpu.kernels.linears", f"make_{name}", (kind,))
+        ref = KernelRef(f"{name}-{kind}", "graphml_cpu.kernels.products.linears", factory, (kind,))
         steps.append(Step(ref, arguments, writes=("y",)))
     return steps
 
@@ -115,8 +116,10 @@ def _lower_glu(node: Node, threads: int) -> list[Step]:
         "products": products,
         "rows": leading(x),
     }
-    name = "mul_mat_glu_vec" if n_rows == 1 else "mul_mat_glu"
-    ref = KernelRef(f"{name}-{kind}-{glu}", "graphml_cpu.kernels.mul_mat_glu", f"make_{name}", (kind, glu))
+    name, factory = "mul_mat_glu", "make_mul_mat_glu"
+    if n_rows == 1:
+        name, factory = "mul_mat_glu_vec", "make_mul_mat_glu_vec"
+    ref = KernelRef(f"{name}-{kind}-{glu}", "graphml_cpu.kernels.products.mul_mat_glu", factory, (kind, glu))
     steps = [Step(ref, arguments, split=True)]
     if converted:
         convert: dict[str, Argument] = {

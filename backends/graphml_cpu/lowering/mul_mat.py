@@ -33,7 +33,7 @@ def _lower(node: Node, threads: int) -> list[Step]:
         "rows": leading(x),
     }
     ref = KernelRef(
-        "mul_mat_panels-f32", "graphml_cpu.kernels.mul_mat_panels", "make_mul_mat_panels", ("f32",)
+        "mul_mat_panels-f32", "graphml_cpu.kernels.products.mul_mat_panels", "make_mul_mat_panels", ("f32",)
     )
     return [Step(ref, arguments, writes=("y",))]
 

@@ -17,6 +17,14 @@ from graphml_cpu.lowering.step import (
     width,
 )
 
+_MODULE = "graphml_cpu.kernels.norms.norm"
+_KERNELS = {
+    "rms_norm": KernelRef("rms_norm", _MODULE, "make_rms_norm"),
+    "layer_norm": KernelRef("layer_norm", _MODULE, "make_layer_norm"),
+    "l2_norm": KernelRef("l2_norm", _MODULE, "make_l2_norm"),
+}
+_ADD_NORM = "graphml_cpu.kernels.norms.add_norm"
+
 
 def _lower(node: Node, threads: int) -> list[Step]:
     name = node.op.name.removesuffix("_mul")
@@ -33,7 +41,7 @@ def _lower(node: Node, threads: int) -> list[Step]:
     if name != "l2_norm":
         weight, bias = (node.inputs[i] if len(node.inputs) > i else 0 for i in (1, 2))
         arguments |= {"weight": weight, "bias": bias}
-    return [Step(KernelRef(name, "graphml_cpu.kernels.norm", f"make_{name}"), arguments)]
+    return [Step(_KERNELS[name], arguments)]
 
 
 def _refuses_add_norm(node: Node) -> str | None:
@@ -46,7 +54,11 @@ def _refuses_add_norm(node: Node) -> str | None:
 def _lower_add_norm(node: Node, threads: int) -> list[Step]:
     x, y, weight = node.inputs
     normed = node.type.parts[1].dtype
-    name, layout = ("add_rms_norm_quantize", (normed.name,)) if is_packed(normed) else ("add_rms_norm", ())
+    if is_packed(normed):
+        name = f"add_rms_norm_quantize-{normed.name}"
+        ref = KernelRef(name, _ADD_NORM, "make_add_rms_norm_quantize", (normed.name,))
+    else:
+        ref = KernelRef("add_rms_norm", _ADD_NORM, "make_add_rms_norm")
     arguments: dict[str, Argument] = {
         "x": x,
         "y": y,
@@ -57,7 +69,6 @@ def _lower_add_norm(node: Node, threads: int) -> list[Step]:
         "eps": number(node, "eps"),
         "rows": leading(x),
     }
-    ref = KernelRef("-".join((name, *layout)), "graphml_cpu.kernels.add_norm", f"make_{name}", layout)
     return [Step(ref, arguments, writes=("total", "out"))]
 
 

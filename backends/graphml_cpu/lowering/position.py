@@ -13,7 +13,7 @@ from graphml_cpu.compiler import KernelRef
 from graphml_cpu.layouts import LARGEST_HEAD
 from graphml_cpu.lowering.step import Argument, Constant, Lowering, Step, cache_type, rows
 
-_MODULE = "graphml_cpu.kernels.rope"
+_MODULE = "graphml_cpu.kernels.positions.rope"
 
 
 def _refuses_table(node: Node) -> str | None:
@@ -92,7 +92,7 @@ def _lower_scale(node: Node, threads: int) -> list[Step]:
         "offset": integer(node.attributes, "offset"),
         "rows": rows(node.shape[:1]),
     }
-    module = "graphml_cpu.kernels.position_scale"
+    module = "graphml_cpu.kernels.positions.position_scale"
     return [Step(KernelRef("position_scale", module, "make_position_scale"), arguments)]
 
 

@@ -7,7 +7,7 @@ from graphml_cpu.compiler import KernelRef
 from graphml_cpu.lowering.linear import refuses_packing
 from graphml_cpu.lowering.step import Argument, Lowering, Step, leading, number, row_bytes, width
 
-_MODULE = "graphml_cpu.kernels.quantize_fused"
+_MODULE = "graphml_cpu.kernels.products.quantize_fused"
 
 
 def _lower_norm(node: Node, threads: int) -> list[Step]:

@@ -14,6 +14,8 @@ from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.lowering.step import Argument, Constant, Lowering, Step, leading, width
 
+_SSM_SCAN = "graphml_cpu.kernels.recurrent.ssm_scan"
+
 
 def _refuses_computed(weight: Node) -> str | None:
     """Refuse what cannot be transposed when the program is made: what weights alone do not decide."""
@@ -57,7 +59,7 @@ def _lower_conv(node: Node, threads: int) -> list[Step]:
     }
     activation = node.op.name.removeprefix("ssm_conv").removeprefix("_")
     name = f"ssm_conv-{activation}" if activation else "ssm_conv"
-    ref = KernelRef(name, "graphml_cpu.kernels.ssm_conv", "make_ssm_conv", (activation,))
+    ref = KernelRef(name, "graphml_cpu.kernels.recurrent.ssm_conv", "make_ssm_conv", (activation,))
     return [Step(ref, arguments, writes=("state", "out"))]
 
 
@@ -80,13 +82,12 @@ def _lower_scan(node: Node, threads: int) -> list[Step]:
         "state": state, "x": x, "dt": dt, "a": a, "b": b, "c": c, "d": d, "sequences": sequences,
         "positions": positions, "out": node, "d_state": d_state, "rows": leading(x),
     }  # fmt: skip
-    name = "ssm_scan"
     if _decays_by_head(node):
         arguments |= {"n_head": n_head, "head_dim": head_dim, "n_group": width(b) // d_state}
+        ref = KernelRef("ssm_scan", _SSM_SCAN, "make_ssm_scan")
     else:
-        name = "ssm_scan_channels"
         arguments |= {"a": _transposed(a), "n": head_dim}
-    ref = KernelRef(name, "graphml_cpu.kernels.ssm_scan", f"make_{name}")
+        ref = KernelRef("ssm_scan_channels", _SSM_SCAN, "make_ssm_scan_channels")
     return [Step(ref, arguments, writes=("state", "out"))]
 
 
@@ -114,7 +115,7 @@ def _lower_ngram(node: Node, threads: int) -> list[Step]:
         "eos": integer(node.attributes, "eos"),
         "rows": leading(node),
     }
-    ref = KernelRef("ngram_rows", "graphml_cpu.kernels.ngram", "make_ngram_rows")
+    ref = KernelRef("ngram_rows", "graphml_cpu.kernels.recurrent.ngram", "make_ngram_rows")
     return [Step(ref, arguments, writes=("state", "out"))]
 
 

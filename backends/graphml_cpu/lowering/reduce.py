@@ -17,7 +17,15 @@ from graphml_cpu.lowering.step import (
     width,
 )
 
-_MODULE = "graphml_cpu.kernels.reduce"
+_MODULE = "graphml_cpu.kernels.reductions.reduce"
+_WHOLE = {
+    "softmax": KernelRef("softmax", _MODULE, "make_softmax"),
+    "sum_rows": KernelRef("sum_rows", _MODULE, "make_sum_rows"),
+}
+_PIECES = {
+    "softmax": KernelRef("softmax_pieces", _MODULE, "make_softmax_pieces"),
+    "sum_rows": KernelRef("sum_rows_pieces", _MODULE, "make_sum_rows_pieces"),
+}
 
 
 def _long(node: Node) -> bool:
@@ -37,21 +45,19 @@ def _lower(node: Node, threads: int) -> list[Step]:
     result: dict[str, Argument] = {"out": node}
     if op == "softmax":
         result["out_stride"] = row_bytes(node)
-    whole = KernelRef(op, _MODULE, f"make_{op}")
     if not _long(node):
-        return [Step(whole, source | result)]
+        return [Step(_WHOLE[op], source | result)]
     partial: dict[str, Argument] = {"partial": Workspace(node)}
-    first = KernelRef(f"{op}_pieces", _MODULE, f"make_{op}_pieces")
     if op == "softmax":
         joined = KernelRef("softmax_of_pieces", _MODULE, "make_softmax_of_pieces")
         rest = {name: source[name] for name in ("n", "rows")}
         return [
-            Step(first, source | partial | result, writes=("partial", "out")),
+            Step(_PIECES[op], source | partial | result, writes=("partial", "out")),
             Step(joined, partial | result | rest),
         ]
     n = row_pieces(width(x))
     sums: dict[str, Argument] = {"x": partial["partial"], "n": n, "x_stride": 4 * n, "rows": leading(x)}
-    return [Step(first, source | partial, writes=("partial",)), Step(whole, sums | result)]
+    return [Step(_PIECES[op], source | partial, writes=("partial",)), Step(_WHOLE[op], sums | result)]
 
 
 REDUCE = Lowering(
@@ -75,7 +81,9 @@ def _lower_mean(node: Node, threads: int) -> list[Step]:
         "n_sequences": leading(node),
         "rows": leading(x),
     }
-    return [Step(KernelRef("mean_rows", "graphml_cpu.kernels.mean_rows", "make_mean_rows"), arguments)]
+    return [
+        Step(KernelRef("mean_rows", "graphml_cpu.kernels.reductions.mean_rows", "make_mean_rows"), arguments)
+    ]
 
 
 MEAN_ROWS = Lowering(("mean_rows",), _lower_mean)

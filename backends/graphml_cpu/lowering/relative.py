@@ -53,7 +53,7 @@ def _lower(node: Node, threads: int) -> list[Step]:
     }
     ref = KernelRef(
         f"relative_attention-{kind}-{d_k}-{d_v}",
-        "graphml_cpu.kernels.relative",
+        "graphml_cpu.kernels.attention.relative",
         "make_relative_attention",
         (kind, d_k, d_v),
     )

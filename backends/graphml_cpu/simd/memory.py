@@ -31,6 +31,17 @@ def load(typingctx: Any, vector: Any, address: Any) -> Any:
 
 
 @operation
+def load_whole(typingctx: Any, vector: Any, address: Any, count: Any) -> Any:
+    """`load_whole(F32, address, count)`: `load` with the arguments of `load_partial`; count is unused."""
+    result = vector.instance_type
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        return builder.load(build.pointer(builder, args[1], result.llvm_type), align=1)
+
+    return result(vector, types.int64, types.int64), codegen
+
+
+@operation
 def store(typingctx: Any, address: Any, value: Any) -> Any:
     """`store(address, vector)`."""
     if not isinstance(value, VectorType):

@@ -20,9 +20,9 @@ from graphml_gpu.dispatch import (
     Workspace,
     rows,
 )
-from graphml_gpu.kernels.attention import ATTENTION, RECORD_HEAD, TEAM, combine_attention
-from graphml_gpu.kernels.attention_tiles import ATTENTION_TILES
-from graphml_gpu.kernels.cache import CACHE_TYPES
+from graphml_gpu.kernels.attention.cache_elements import CACHE_TYPES
+from graphml_gpu.kernels.attention.decode import ATTENTION, RECORD_HEAD, TEAM, combine_attention
+from graphml_gpu.kernels.attention.prefill import ATTENTION_TILES
 from graphml_gpu.language import Features, Type, f32, f32x4, u32, u32x2
 
 GROUP, _TILE_GROUP = 128, 64

@@ -18,7 +18,7 @@ from graphml_gpu.dispatch import (
     rows,
     width,
 )
-from graphml_gpu.kernels.draw import draw, draw_of_row, row_sums
+from graphml_gpu.kernels.sampling.draw import draw, draw_of_row, row_sums
 from graphml_gpu.lowering.groups import for_row
 
 _BLOCK = 4096

@@ -7,8 +7,8 @@ from itertools import groupby
 from graphml.ir.node import Node
 from graphml.ir.shape import Dim
 from graphml_gpu.dispatch import Context, Dispatch, Lowering, Scalar, number, rows
-from graphml_gpu.kernels.elementwise import binary, unary, with_numbers
-from graphml_gpu.kernels.formulas import BINARY, GLU, UNARY, WITH_NUMBERS
+from graphml_gpu.kernels.elementwise.formulas import BINARY, GLU, UNARY, WITH_NUMBERS
+from graphml_gpu.kernels.elementwise.operations import binary, unary, with_numbers
 from graphml_gpu.lowering.groups import for_elements
 
 _NUMBERS = {"scale": ("factor", "offset"), "clamp": ("low", "high"), "softcap": ("factor", "limit")}

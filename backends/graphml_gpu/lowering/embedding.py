@@ -8,7 +8,7 @@ from graphml.ir.node import Node
 from graphml.ir.shape import bounds
 from graphml_gpu.dispatch import Context, Dispatch, Lowering, along, rows
 from graphml_gpu.kernels import formats
-from graphml_gpu.kernels.get_rows import get_rows
+from graphml_gpu.kernels.indexing.get_rows import get_rows
 from graphml_gpu.lowering.products import readable, slabs, table_of
 
 _UNITS_PER_GROUP = 64

@@ -15,7 +15,7 @@ from graphml_gpu.dispatch import (
     Workspace,
     rows,
 )
-from graphml_gpu.kernels.experts import MAT_MUL_ID, MAT_VEC_ID, expert_tiles
+from graphml_gpu.kernels.experts.expert_products import MAT_MUL_ID, MAT_VEC_ID, expert_tiles
 from graphml_gpu.lowering.products import (
     grid,
     layout,

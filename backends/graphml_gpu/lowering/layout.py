@@ -7,7 +7,7 @@ from math import prod
 from graphml.ir.node import Node
 from graphml.ir.op import integer, integers
 from graphml_gpu.dispatch import Context, Dims, Dispatch, Lowering, Scalar, all_of, rows, width
-from graphml_gpu.kernels.layout import columns, concat, permute, repeat
+from graphml_gpu.kernels.indexing.layout import columns, concat, permute, repeat
 from graphml_gpu.lowering.groups import for_elements
 
 

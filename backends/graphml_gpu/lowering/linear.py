@@ -12,8 +12,8 @@ from graphml.ir.op import Array, text
 from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.shape import bounds
 from graphml_gpu.dispatch import NOTHING, Argument, Constant, Context, Dispatch, Lowering, Part, along, rows
-from graphml_gpu.kernels.get_rows import get_rows
-from graphml_gpu.kernels.mat_vec import MAT_VEC_GLU, MAT_VECS
+from graphml_gpu.kernels.indexing.get_rows import get_rows
+from graphml_gpu.kernels.products.mat_vec import MAT_VEC_GLU, MAT_VECS
 from graphml_gpu.lowering.products import (
     grid,
     is_few,
@@ -27,7 +27,7 @@ from graphml_gpu.lowering.products import (
     slabs,
     table_of,
 )
-from graphml_gpu.placement import part_offset
+from graphml_gpu.node_support import part_offset
 
 _UNITS_PER_GROUP = 64
 

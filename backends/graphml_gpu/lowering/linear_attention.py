@@ -21,7 +21,7 @@ from graphml_gpu.dispatch import (
     rows,
     width,
 )
-from graphml_gpu.kernels.linear_attention import gated_delta_net, linear_attention
+from graphml_gpu.kernels.recurrent.linear_attention import gated_delta_net, linear_attention
 
 _GROUP = 64
 _LANES = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphml.ir.node import Node
 from graphml.ir.op import integer, integers
 from graphml_gpu.dispatch import Argument, Context, Dispatch, Lowering, Scalar, all_of, rows
-from graphml_gpu.kernels.ngram import keep_tokens, ngram_rows
+from graphml_gpu.kernels.recurrent.ngram import keep_tokens, ngram_rows
 from graphml_gpu.lowering.groups import for_elements
 
 _WORD = 0xFFFFFFFF

@@ -15,7 +15,7 @@ from graphml_gpu.dispatch import (
     rows,
     width,
 )
-from graphml_gpu.kernels.norm import add_rms_norm, norm
+from graphml_gpu.kernels.norms.norm import add_rms_norm, norm
 from graphml_gpu.lowering.groups import for_row
 
 

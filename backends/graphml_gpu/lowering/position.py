@@ -12,9 +12,9 @@ from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.ops.position import frequencies, magnitude
 from graphml.ir.shape import bounds, max_elements
 from graphml_gpu.dispatch import NOTHING, Argument, Constant, Context, Dispatch, Lowering, Scalar, rows, width
-from graphml_gpu.kernels.cache import CACHE_TYPES
-from graphml_gpu.kernels.position import position_scale, rope_table
-from graphml_gpu.kernels.rope import rope, write_rows
+from graphml_gpu.kernels.attention.cache_elements import CACHE_TYPES
+from graphml_gpu.kernels.positions.position import position_scale, rope_table
+from graphml_gpu.kernels.positions.rope import rope, write_rows
 from graphml_gpu.lowering.groups import for_elements
 
 

@@ -27,8 +27,8 @@ from graphml_gpu.dispatch import (
     rows,
 )
 from graphml_gpu.kernels import formats
-from graphml_gpu.kernels.mat_mul import MAT_MUL
-from graphml_gpu.kernels.mat_vec import MAT_VEC
+from graphml_gpu.kernels.products.mat_mul import MAT_MUL
+from graphml_gpu.kernels.products.mat_vec import MAT_VEC
 from graphml_gpu.tuning import Product, many_rows, takes_few
 
 

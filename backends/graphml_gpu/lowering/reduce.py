@@ -14,7 +14,7 @@ from graphml_gpu.dispatch import (
     rows,
     width,
 )
-from graphml_gpu.kernels.reduce import mean_rows, softmax, sum_rows
+from graphml_gpu.kernels.reductions.reduce import mean_rows, softmax, sum_rows
 from graphml_gpu.lowering.groups import for_elements, for_row
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from graphml.ir.node import Node
 from graphml.ir.shape import bounds, max_elements
 from graphml_gpu.dispatch import Argument, Context, Count, Dispatch, Joint, Scalar, rows, width
-from graphml_gpu.kernels.cache import CACHE_TYPES
-from graphml_gpu.kernels.rope_writes import rope_writes
+from graphml_gpu.kernels.attention.cache_elements import CACHE_TYPES
+from graphml_gpu.kernels.positions.rope_writes import rope_writes
 from graphml_gpu.lowering.groups import for_elements
 
 _OPS = ("rope", "rope_set_rows", "set_rows")

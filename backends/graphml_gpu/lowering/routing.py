@@ -17,7 +17,7 @@ from graphml_gpu.dispatch import (
     rows,
     width,
 )
-from graphml_gpu.kernels.routing import combine_experts, gather_normalise, route_experts
+from graphml_gpu.kernels.experts.routing import combine_experts, gather_normalise, route_experts
 from graphml_gpu.lowering.groups import for_elements, for_row
 
 _MOST_EXPERTS = 1536

@@ -18,10 +18,10 @@ from graphml_gpu.dispatch import (
     Workspace,
     rows,
 )
-from graphml_gpu.kernels.cache import CACHE_TYPES
-from graphml_gpu.kernels.select_spans import SCORE_SPANS, best_spans
+from graphml_gpu.kernels.attention.cache_elements import CACHE_TYPES
+from graphml_gpu.kernels.attention.select_spans import SCORE_SPANS, best_spans
 from graphml_gpu.lowering.attention import bound_as
-from graphml_gpu.placement import aligned
+from graphml_gpu.node_support import aligned
 
 _GROUP = 64
 _MOST_BYTES = 1 << 25

@@ -5,8 +5,8 @@ from __future__ import annotations
 from graphml.ir.node import Node
 from graphml.ir.shape import bounds
 from graphml_gpu.dispatch import NOTHING, Argument, Context, Dispatch, Lowering, Scalar, all_of, rows, width
-from graphml_gpu.kernels.formulas import UNARY
-from graphml_gpu.kernels.ssm import itself, ssm_conv, ssm_scan
+from graphml_gpu.kernels.elementwise.formulas import UNARY
+from graphml_gpu.kernels.recurrent.ssm import itself, ssm_conv, ssm_scan
 from graphml_gpu.lowering.groups import for_elements
 
 

@@ -27,13 +27,13 @@ def decode(case: Case, inputs: Inputs, nth: int = 1) -> np.ndarray:
         "n_head": case.n_head,
         "rows": case.rows,
     }
-    first = kernel("attention", "make_attention_partial", case.kv_dtype, case.d_k, case.d_v)
+    first = kernel("attention.decode", "make_attention_partial", case.kv_dtype, case.d_k, case.d_v)
     run(first, nth, q=inputs.q, k_cache=inputs.k, v_cache=inputs.v, block_table=inputs.block_table,
         partial=partial, n_head_kv=case.n_head_kv, block_size=case.block_size,
         table_stride=inputs.block_table.shape[1], scale=inputs.scale, softcap=case.softcap,
         max_bias=case.max_bias, q_stride=inputs.q.strides[0], **seen)  # fmt: skip
     out = np.full((case.rows, case.n_head, case.d_v), np.nan, np.float32)
-    second = kernel("attention", "make_attention_combine", case.d_v)
+    second = kernel("attention.decode", "make_attention_combine", case.d_v)
     sinks = 0 if inputs.sinks is None else inputs.sinks
     run(second, nth, partial=partial, sinks=sinks, out=out, out_stride=out.strides[0], **seen)
     return out
@@ -44,7 +44,7 @@ def prefill(case: Case, inputs: Inputs, nth: int = 1) -> np.ndarray:
     scratch = np.full(nth * one // 4 + 16, np.nan, np.float32)
     scratch[-16:] = 77
     out = np.full((case.rows, case.n_head, case.d_v), np.nan, np.float32)
-    made = kernel("prefill", "make_attention_prefill", case.kv_dtype, case.d_k, case.d_v)
+    made = kernel("attention.prefill", "make_attention_prefill", case.kv_dtype, case.d_k, case.d_v)
     run(made, nth, q=inputs.q, k_cache=inputs.k, v_cache=inputs.v, positions=inputs.positions,
         sequences=inputs.sequences, lengths=0 if case.causal else inputs.lengths, out=out, scratch=scratch,
         block_table=inputs.block_table, sinks=0 if inputs.sinks is None else inputs.sinks, scratch_bytes=one,

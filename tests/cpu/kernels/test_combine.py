@@ -19,8 +19,8 @@ def test_the_weighted_sum(n: int, n_used: int) -> None:
     want = np.einsum("run,ru->rn", y.astype(np.float64), weights.astype(np.float64))
     for nth in THREADS:
         out = np.full((ROWS + 1, n), 99, np.float32)
-        run(kernel("combine", "make_combine_experts"), nth, y=y, weights=weights, out=out, n_used=n_used,
-            n=n, rows=ROWS)  # fmt: skip
+        run(kernel("experts.combine", "make_combine_experts"), nth, y=y, weights=weights, out=out,
+            n_used=n_used, n=n, rows=ROWS)  # fmt: skip
         np.testing.assert_allclose(out[:ROWS], want, rtol=1e-5, atol=1e-5)
         assert (out[ROWS] == 99).all()
 
@@ -37,7 +37,7 @@ def test_the_normalised_weights(low: float, high: float) -> None:
     want = chosen / np.clip(chosen.sum(1, keepdims=True), low, high)
     for nth in THREADS:
         out = np.full((ROWS + 1, 3), 99, np.float32)
-        run(kernel("combine", "make_gather_normalise"), nth, x=x, ids=ids, out=out, n=12, k=3, low=low,
-            high=high, rows=ROWS)  # fmt: skip
+        run(kernel("experts.combine", "make_gather_normalise"), nth, x=x, ids=ids, out=out, n=12, k=3,
+            low=low, high=high, rows=ROWS)  # fmt: skip
         np.testing.assert_allclose(out[:ROWS], want, rtol=1e-6)
         assert (out[ROWS] == 99).all()

@@ -55,9 +55,8 @@ def rows_of(n: int, rows: int, seed: int = 0) -> np.ndarray:
 def unary(op: str, x: np.ndarray, nth: int = 1) -> np.ndarray:
     rows, n = x.shape
     out = np.full((rows, n + 2), 5, np.float32)
-    run(kernel("elementwise", "make_unary", op), nth, x=x, out=out, n=n, x_stride=n * 4, out_stride=(n + 2)
-    * 4,
-        rows=rows)  # fmt: skip
+    run(kernel("elementwise.operations", "make_unary", op), nth, x=x, out=out, n=n, x_stride=n * 4,
+        out_stride=(n + 2) * 4, rows=rows)  # fmt: skip
     assert (out[:, n:] == 5).all()
     return out[:, :n]
 
@@ -98,7 +97,7 @@ def test_unary_keeps_nan_and_takes_infinity(op: str) -> None:
 @pytest.mark.parametrize("n", LENGTHS)
 def test_binary_with_a_row_for_each_and_one_for_all(op: str, n: int) -> None:
     a, b = rows_of(n, 5), rows_of(n, 5, 1)
-    made = kernel("elementwise", "make_binary", op)
+    made = kernel("elementwise.operations", "make_binary", op)
     values = {"a": a, "n": n, "a_stride": n * 4, "rows": 5}
     for nth in THREADS:
         out = np.empty_like(a)
@@ -117,8 +116,8 @@ def test_binary_with_one_number_per_row(op: str, n: int) -> None:
     a, b = rows_of(n, 5), rows_of(1, 5, 1)
     for nth in THREADS:
         out = np.empty_like(a)
-        run(kernel("elementwise", "make_binary_scalar", op), nth, a=a, b=b, out=out, n=n, a_stride=n * 4,
-            b_rows=5, out_stride=n * 4, rows=5)  # fmt: skip
+        run(kernel("elementwise.operations", "make_binary_scalar", op), nth, a=a, b=b, out=out, n=n,
+            a_stride=n * 4, b_rows=5, out_stride=n * 4, rows=5)  # fmt: skip
         np.testing.assert_array_equal(out, BINARY[op](a, b))
 
 
@@ -127,8 +126,8 @@ def test_binary_with_numbers_that_begin_anew(period: int) -> None:
     a, b = rows_of(9, 6), rows_of(1, period, 1)
     for nth in THREADS:
         out = np.empty_like(a)
-        run(kernel("elementwise", "make_binary_scalar", "sub"), nth, a=a, b=b, out=out, n=9, a_stride=36,
-            b_rows=period, out_stride=36, rows=6)  # fmt: skip
+        run(kernel("elementwise.operations", "make_binary_scalar", "sub"), nth, a=a, b=b, out=out, n=9,
+            a_stride=36, b_rows=period, out_stride=36, rows=6)  # fmt: skip
         np.testing.assert_array_equal(out, a - np.tile(b, (6 // period, 1)))
 
 
@@ -142,7 +141,7 @@ def test_glu_of_two_tensors_and_of_one(op: str) -> None:
             wanted = low * sigmoid(1.702 * low) * (np.clip(up, -7, 7) + 1)
         else:
             wanted = GLU[op](gate) * up
-        made = kernel("elementwise", "make_glu", op)
+        made = kernel("elementwise.operations", "make_glu", op)
         for nth in THREADS:
             out = np.empty((4, n), np.float32)
             run(made, nth, gate=both, up=both.ctypes.data + n * 4, out=out, n=n, gate_stride=n * 8,
@@ -155,7 +154,7 @@ def test_scale_and_clamp(n: int) -> None:
     x = rows_of(n, 3)
     x[0, 0] = np.nan
     values = {"x": x, "n": n, "x_stride": n * 4, "out_stride": n * 4, "rows": 3}
-    made = {op: kernel("elementwise", "make_of_two_numbers", op) for op in ("scale", "clamp")}
+    made = {op: kernel("elementwise.operations", "make_of_two_numbers", op) for op in ("scale", "clamp")}
     for nth in THREADS:
         out = np.empty_like(x)
         run(made["scale"], nth, out=out, p=0.3, q=-2.0, **values)

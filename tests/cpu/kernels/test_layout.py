@@ -22,7 +22,7 @@ def test_permute(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
     wanted = np.transpose(x, axes)
     for nth in THREADS:
         out = np.full(x.size + 16, 5, np.uint32)
-        made = kernel("layout", "make_permute", *axes)
+        made = kernel("indexing.layout", "make_permute", *axes)
         run(made, nth, x=x, out=out, n0=shape[0], n1=shape[1], n2=shape[2])
         np.testing.assert_array_equal(out[: x.size].reshape(wanted.shape), wanted)
         assert (out[x.size :] == 5).all()
@@ -33,7 +33,7 @@ def test_concat(n_a: int, n_b: int) -> None:
     a, b = bits(5, n_a), bits(5, n_b)
     for nth in THREADS:
         out = np.full((6, n_a + n_b), 5, np.uint32)
-        run(kernel("layout", "make_concat"), nth, a=a, b=b, out=out, n_a=n_a, n_b=n_b, rows=5)
+        run(kernel("indexing.layout", "make_concat"), nth, a=a, b=b, out=out, n_a=n_a, n_b=n_b, rows=5)
         np.testing.assert_array_equal(out[:5], np.concatenate([a, b], axis=1))
         assert (out[5] == 5).all()
 
@@ -43,6 +43,15 @@ def test_columns(start: int, stop: int) -> None:
     x, n = bits(5, 40), stop - start
     for nth in THREADS:
         out = np.full((6, n), 5, np.uint32)
-        run(kernel("layout", "make_columns"), nth, x=x, out=out, start=start, n=n, x_stride=160, rows=5)
+        run(
+            kernel("indexing.layout", "make_columns"),
+            nth,
+            x=x,
+            out=out,
+            start=start,
+            n=n,
+            x_stride=160,
+            rows=5,
+        )
         np.testing.assert_array_equal(out[:5], x[:, start:stop])
         assert (out[5] == 5).all()

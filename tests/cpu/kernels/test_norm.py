@@ -27,7 +27,7 @@ def expected(kind: str, x: np.ndarray, eps: float) -> np.ndarray:
 @pytest.mark.parametrize("kind", ["rms", "layer"])
 @pytest.mark.parametrize(("weighted", "biased"), [(False, False), (True, False), (True, True), (False, True)])
 def test_norm_is_float64s_within_rounding(kind: str, n: int, weighted: bool, biased: bool) -> None:
-    made = kernel("norm", f"make_{kind}_norm")
+    made = kernel("norms.norm", f"make_{kind}_norm")
     x = rows_of(n, 5)
     weight, bias = rows_of(n, 1, 1)[0], rows_of(n, 1, 2)[0]
     wanted = expected(kind, x, 1e-5) * (weight if weighted else 1) + (bias if biased else 0)
@@ -46,7 +46,7 @@ def test_l2_norm_is_float64s_within_rounding(n: int) -> None:
     x[2] = 0
     out = np.empty_like(x)
     run(
-        kernel("norm", "make_l2_norm"),
+        kernel("norms.norm", "make_l2_norm"),
         2,
         x=x,
         out=out,
@@ -62,7 +62,7 @@ def test_l2_norm_is_float64s_within_rounding(n: int) -> None:
 def test_norm_in_place() -> None:
     x = rows_of(100, 3)
     wanted = expected("rms", x, 1e-6)
-    run(kernel("norm", "make_rms_norm"), 1, x=x, weight=0, bias=0, out=x, n=100, eps=1e-6, x_stride=400,
+    run(kernel("norms.norm", "make_rms_norm"), 1, x=x, weight=0, bias=0, out=x, n=100, eps=1e-6, x_stride=400,
         out_stride=400, rows=3)  # fmt: skip
     np.testing.assert_allclose(x, wanted, rtol=2e-6)
 
@@ -70,7 +70,7 @@ def test_norm_in_place() -> None:
 def test_long_rows_keep_their_digits() -> None:
     x = (np.random.default_rng(0).standard_normal((1, 16384)) * 0.01 + 1).astype(np.float32)
     out = np.empty_like(x)
-    run(kernel("norm", "make_rms_norm"), 1, x=x, weight=0, bias=0, out=out, n=16384, eps=0, x_stride=0,
+    run(kernel("norms.norm", "make_rms_norm"), 1, x=x, weight=0, bias=0, out=out, n=16384, eps=0, x_stride=0,
     out_stride=0,
         rows=1)  # fmt: skip
     np.testing.assert_allclose(out, expected("rms", x, 0), rtol=1e-6)
@@ -79,7 +79,7 @@ def test_long_rows_keep_their_digits() -> None:
 def test_layer_norm_of_small_differences_on_a_large_mean() -> None:
     x = (np.random.default_rng(0).integers(-8, 8, (1, 37)) + 4096).astype(np.float32)
     out = np.empty_like(x)
-    run(kernel("norm", "make_layer_norm"), 1, x=x, weight=0, bias=0, out=out, n=37, eps=0, x_stride=0,
+    run(kernel("norms.norm", "make_layer_norm"), 1, x=x, weight=0, bias=0, out=out, n=37, eps=0, x_stride=0,
     out_stride=0,
         rows=1)  # fmt: skip
     np.testing.assert_allclose(out, expected("layer", x, 0), atol=2e-4)

@@ -19,7 +19,7 @@ def rows_of(n: int, rows: int, seed: int = 0) -> np.ndarray:
 def packed(x: np.ndarray, layout: str = "q8_1") -> np.ndarray:
     rows, n = x.shape
     out = np.full((rows, packed_bytes(n)), 99, np.uint8)
-    run(kernel("quantize", "make_quantize", layout), 1, x=x, out=out, k=n, rows=rows)
+    run(kernel("products.quantize", "make_quantize", layout), 1, x=x, out=out, k=n, rows=rows)
     return out
 
 
@@ -30,10 +30,10 @@ def test_rms_norm_quantize_is_norm_then_quantize(n: int, weighted: bool, layout:
     x, weight = rows_of(n, 3), rows_of(n, 1, 1)[0]
     values = {"x": x, "weight": weight if weighted else 0, "n": n, "eps": 1e-5, "x_stride": n * 4, "rows": 3}
     normed = np.empty_like(x)
-    run(kernel("norm", "make_rms_norm"), 1, bias=0, out=normed, out_stride=n * 4, **values)
+    run(kernel("norms.norm", "make_rms_norm"), 1, bias=0, out=normed, out_stride=n * 4, **values)
     for nth in THREADS:
         out = np.full((3, packed_bytes(n)), 99, np.uint8)
-        run(kernel("quantize_fused", "make_rms_norm_quantize", layout), nth, out=out, **values)
+        run(kernel("products.quantize_fused", "make_rms_norm_quantize", layout), nth, out=out, **values)
         np.testing.assert_array_equal(out, packed(normed, layout))
 
 
@@ -43,10 +43,10 @@ def test_glu_quantize_is_glu_then_quantize(n: int, op: str, layout: str) -> None
     gate, up = rows_of(n, 3), rows_of(n, 3, 1)
     values = {"gate": gate, "up": up, "n": n, "gate_stride": n * 4, "up_stride": n * 4, "rows": 3}
     product = np.empty_like(gate)
-    run(kernel("elementwise", "make_glu", op), 1, out=product, out_stride=n * 4, **values)
+    run(kernel("elementwise.operations", "make_glu", op), 1, out=product, out_stride=n * 4, **values)
     for nth in THREADS:
         out = np.full((3, packed_bytes(n)), 99, np.uint8)
-        run(kernel("quantize_fused", "make_glu_quantize", op, layout), nth, out=out, **values)
+        run(kernel("products.quantize_fused", "make_glu_quantize", op, layout), nth, out=out, **values)
         np.testing.assert_array_equal(out, packed(product, layout))
 
 
@@ -55,7 +55,7 @@ def test_a_row_that_is_not_finite_stays_so() -> None:
     x[1, 200] = np.nan
     values = {"x": x, "weight": 0, "n": 256, "eps": 1e-5, "x_stride": 1024, "rows": 2}
     out = np.zeros((2, packed_bytes(256)), np.uint8)
-    run(kernel("quantize_fused", "make_rms_norm_quantize", "q8_1"), 2, out=out, **values)
+    run(kernel("products.quantize_fused", "make_rms_norm_quantize", "q8_1"), 2, out=out, **values)
     scales = out.reshape(2, 2, GROUP_BYTES)[:, :, SCALE : SCALE + 16].copy().view(np.float32)
     assert np.isfinite(scales[0]).all()
     assert np.isnan(scales[1]).all()

@@ -17,7 +17,7 @@ def rows_of(n: int, rows: int) -> np.ndarray:
 def softmax(x: np.ndarray, nth: int = 1) -> np.ndarray:
     rows, n = x.shape
     out = np.full((rows, n + 3), 5, np.float32)
-    made = kernel("reduce", "make_softmax")
+    made = kernel("reductions.reduce", "make_softmax")
     run(made, nth, x=x, out=out, n=n, x_stride=n * 4, out_stride=(n + 3) * 4, rows=rows)
     assert (out[:, n:] == 5).all()
     return out[:, :n]
@@ -42,7 +42,7 @@ def test_softmax_in_place_and_far_from_zero() -> None:
     x[2] -= 30000
     x[3] = [-200.0] * 32 + [-100.0]  # below zero, as the lanes past the end are not
     wanted = exact_softmax(x)
-    run(kernel("reduce", "make_softmax"), x=x, out=x, n=33, x_stride=132, out_stride=132, rows=4)
+    run(kernel("reductions.reduce", "make_softmax"), x=x, out=x, n=33, x_stride=132, out_stride=132, rows=4)
     np.testing.assert_allclose(x, wanted, 2e-6, 1e-30)
 
 
@@ -62,7 +62,7 @@ def test_sum_is_float64s_within_rounding(n: int) -> None:
     x = rows_of(n, 5)
     for nth in THREADS:
         out = np.full(6, 5, np.float32)
-        run(kernel("reduce", "make_sum_rows"), nth, x=x, out=out, n=n, x_stride=n * 4, rows=5)
+        run(kernel("reductions.reduce", "make_sum_rows"), nth, x=x, out=out, n=n, x_stride=n * 4, rows=5)
         size = np.abs(x).sum(axis=1)
         assert (np.abs(out[:5] - x.astype(np.float64).sum(axis=1)) <= 2e-7 * size).all()
         assert out[5] == 5
@@ -72,6 +72,6 @@ def test_sum_keeps_infinity_and_nan() -> None:
     x = np.ones((2, 40), np.float32)
     x[0, 39], x[1, 39] = np.inf, np.nan
     out = np.empty(2, np.float32)
-    run(kernel("reduce", "make_sum_rows"), x=x, out=out, n=40, x_stride=160, rows=2)
+    run(kernel("reductions.reduce", "make_sum_rows"), x=x, out=out, n=40, x_stride=160, rows=2)
     assert out[0] == np.inf
     assert np.isnan(out[1])

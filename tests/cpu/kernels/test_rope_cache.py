@@ -21,8 +21,9 @@ def empty_cache(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
 
 def table_of(positions: np.ndarray, frequencies: np.ndarray, scale: float = 1.0, nth: int = 1) -> np.ndarray:
     out = np.full((len(positions), len(frequencies), 2), np.nan, np.float32)
-    run(kernel("rope", "make_rope_table"), nth, positions=positions.astype(np.int32), frequencies=frequencies,
-        scale=scale, out=out, n_half=len(frequencies), rows=len(positions))  # fmt: skip
+    run(kernel("positions.rope", "make_rope_table"), nth, positions=positions.astype(np.int32),
+        frequencies=frequencies, scale=scale, out=out, n_half=len(frequencies),
+        rows=len(positions))  # fmt: skip
     return out
 
 
@@ -69,11 +70,20 @@ def test_rope_turns_pairs_and_copies_the_rest(mode: str, d: int, n_rot: int) -> 
             "x_stride": 3 * d * 4,
             "rows": 5,
         }
-        run(kernel("rope", "make_rope", mode), nth, x=x, out=out, out_stride=(3 * d + 5) * 4, **values)
+        run(
+            kernel("positions.rope", "make_rope", mode),
+            nth,
+            x=x,
+            out=out,
+            out_stride=(3 * d + 5) * 4,
+            **values,
+        )
         np.testing.assert_allclose(out[:, : 3 * d].reshape(x.shape), wanted, rtol=0, atol=5e-7)
         assert (out[:, 3 * d :] == 9).all()
         same = x.copy()
-        run(kernel("rope", "make_rope", mode), nth, x=same, out=same, out_stride=3 * d * 4, **values)
+        run(
+            kernel("positions.rope", "make_rope", mode), nth, x=same, out=same, out_stride=3 * d * 4, **values
+        )
         np.testing.assert_array_equal(same, out[:, : 3 * d].reshape(x.shape))
 
 
@@ -90,13 +100,20 @@ def test_rope_cache_write_is_rope_then_cache_write(mode: str, dtype: str, d: int
     cells = np.array([6, 0, -1, 3], np.int32)
     y = np.empty_like(x)
     values = {"table": table, "n_head": 3, "head_dim": d, "n_rot": n_rot, "x_stride": 3 * d * 4, "rows": 4}
-    run(kernel("rope", "make_rope", mode), 1, x=x, out=y, out_stride=3 * d * 4, **values)
+    run(kernel("positions.rope", "make_rope", mode), 1, x=x, out=y, out_stride=3 * d * 4, **values)
     empty = empty_cache(dtype, (8, 3, d))
     wanted, got = empty.copy(), empty.copy()
     for row, cell in enumerate(cells):
         if cell >= 0:
             wanted[cell] = store(y[row], dtype)
-    run(kernel("rope", "make_rope_cache_write", mode, dtype), 2, x=x, cells=cells, cache=got, **values)
+    run(
+        kernel("positions.rope", "make_rope_cache_write", mode, dtype),
+        2,
+        x=x,
+        cells=cells,
+        cache=got,
+        **values,
+    )
     np.testing.assert_array_equal(got, wanted)
 
 
@@ -116,7 +133,7 @@ def test_cache_write_rounds_to_nearest_even(dtype: str, n: int) -> None:
     for nth in THREADS:
         got = empty_cache(dtype, (9, n))
         run(
-            kernel("cache", "make_cache_write", dtype),
+            kernel("attention.cache_write", "make_cache_write", dtype),
             nth,
             x=x,
             cells=cells,
@@ -149,7 +166,7 @@ def test_cache_write_quantises_as_the_format_does(dtype: str, n: int) -> None:
     values = {"x": x, "cells": cells, "n": n, "x_stride": n * 4, "rows": len(x)}
     for nth in THREADS:
         got = empty_cache(dtype, (9, n))
-        run(kernel("cache", "make_cache_write", dtype), nth, cache=got, **values)
+        run(kernel("attention.cache_write", "make_cache_write", dtype), nth, cache=got, **values)
         fine = np.isfinite(recall(wanted, dtype)).reshape(9, -1, 32).all(axis=2).ravel()
         bytes_of = [blocks.reshape(len(fine), -1) for blocks in (got, wanted)]
         np.testing.assert_array_equal(bytes_of[0][fine], bytes_of[1][fine])

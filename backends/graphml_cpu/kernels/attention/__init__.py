@@ -1,0 +1,1 @@
+"""Attention over paged caches, and writing to these."""

@@ -1,0 +1,64 @@
+"""Writing rows into the cells of a cache, rounded to the cache's element type or quantised in its blocks.
+
+Knows cells as numbers; knows nothing of sequences, blocks or what the rows mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from graphml.ir.dtype import dtype as dtype_of
+from graphml_cpu.compiler import Address, Dim, Int, RunAddress
+from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.attention.cache_elements import row_bytes
+from graphml_cpu.kernels.formats import make_encode
+from graphml_cpu.kernels.share import share
+from graphml_cpu.kernels.storage import make_storage
+from graphml_cpu.simd import F32, WIDTH, load, load_i32, load_partial
+
+
+def make_write(dtype: str) -> Any:
+    """An inline function `write(x, to, n)`: n float32, whole blocks, as a cache of `dtype` keeps them."""
+    if dtype_of(dtype).block_elements > 1:
+        return make_encode(dtype)
+    storage = make_storage(dtype)
+    item_bytes, store_all, store_some = storage.item_bytes, storage.store, storage.store_partial
+
+    @inline
+    def write(x: int, to: int, n: int) -> None:
+        for i in range(0, n, WIDTH):
+            if n - i >= WIDTH:
+                store_all(to + i * item_bytes, load(F32, x + i * 4))
+            else:
+                store_some(to + i * item_bytes, load_partial(F32, x + i * 4, n - i), n - i)
+
+    return write
+
+
+def make_cache_write(dtype: str) -> Callable[..., None]:
+    """cache[cells[t]] = x[t], rounded to nearest even or quantised; `dtype` one of `CACHE_DTYPES`.
+
+    x float32 [rows, n], rows `x_stride` bytes apart, n whole blocks; cells int32 [rows], a negative one is
+    not written; cache `dtype` [n_cells, n].
+    """
+    # One unit of work: enough that two threads do not share a cache line's worth of trouble; whole blocks.
+    piece = 8 * WIDTH
+    piece_bytes, write = row_bytes(dtype, piece), make_write(dtype)
+    block = dtype_of(dtype).block_elements
+    block_bytes = row_bytes(dtype, block)
+
+    def cache_write(
+        ith: Int, nth: Int, x: Address, cells: Address, cache: RunAddress, n: Int, x_stride: Int, rows: Dim
+    ) -> None:
+        pieces = (n + piece - 1) // piece
+        begin, end = share(ith, nth, rows * pieces)
+        for unit in range(begin, end):
+            row = unit // pieces
+            first = (unit - row * pieces) * piece
+            cell = load_i32(cells + row * 4)
+            if cell >= 0:
+                to = cache + cell * (n // block * block_bytes) + first // piece * piece_bytes
+                write(x + row * x_stride + first * 4, to, min(piece, n - first))
+
+    return cache_write

@@ -1,0 +1,270 @@
+"""Paged attention for decoding: few tokens, each cut into chunks of positions that the threads share.
+
+`attention_partial` runs an online softmax over each chunk and leaves (max, sum, weighted values) behind;
+`attention_combine` joins the chunks of a token. How a token is cut depends on how much it sees alone, so the
+result is the same bits for any number of threads and beside any other tokens. For many tokens at once see
+`graphml_cpu.kernels.attention.prefill`.
+
+The record of one token and head in `partial`: float32 maxima [16], sums [16], values [16, d_v].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from graphml_cpu.compiler import Address, Dim, Float, Int, RunAddress
+from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.attention.cache_elements import row_bytes
+from graphml_cpu.kernels.attention.head_tiles import BLOCK, TILE_HEADS, make_scores, make_weigh
+from graphml_cpu.kernels.attention.paging import (
+    capped,
+    cell_of,
+    chunk_size,
+    exp_of,
+    log2_of,
+    slope_of,
+    visible,
+)
+from graphml_cpu.kernels.attention.tiles import SCORE_ROWS, make_local_memory
+from graphml_cpu.kernels.share import Number, share
+from graphml_cpu.layouts import MAX_CHUNKS, attention_record_bytes
+from graphml_cpu.simd import (
+    F32,
+    I32,
+    WIDTH,
+    absolute,
+    exp,
+    f32,
+    fma,
+    load,
+    load_f32,
+    load_i32,
+    max_lanes,
+    maximum,
+    ramp,
+    select,
+    splat,
+    store,
+    store_f32,
+    store_i64,
+    sum_lanes,
+    to_float,
+    vector,
+    zero,
+)
+
+
+@inline
+def fill_cells(cells: int, first: int, count: int, table: int, shift: int) -> None:
+    """Cells of `count` positions, then of the last one again up to a whole tile: those scores are masked."""
+    for i in range((count + SCORE_ROWS - 1) // SCORE_ROWS * SCORE_ROWS):
+        store_i64(cells + i * 8, cell_of(first + min(i, count - 1), table, shift))
+
+
+@inline
+def soften(
+    scores: int, count: int, distance: int, slope: Number, scale: Number, softcap: Number, state: int
+) -> Number:
+    """Scores of one head and block -> weights, in place; `state` (max, sum) is brought up to date.
+
+    `distance` is the first position of the block minus the token's. Returns what earlier weights are to be
+    multiplied with.
+    """
+    top = splat(F32, f32(-math.inf))
+    for i in range(0, count, WIDTH):
+        s = capped(load(F32, scores + i * 4), scale, softcap)
+        if slope != f32(0.0):
+            s = s - absolute(to_float(ramp(I32) + (distance + i))) * slope
+        s = select(ramp(I32) < count - i, s, splat(F32, f32(-math.inf)))
+        store(scores + i * 4, s)
+        top = maximum(top, s)
+    old = load_f32(state)
+    new = max(old, max_lanes(top))
+    if new == f32(-math.inf):
+        new = f32(0.0)
+    total = zero(F32)
+    for i in range(0, count, WIDTH):
+        weight = exp(load(F32, scores + i * 4) - new)
+        store(scores + i * 4, weight)
+        total = total + weight
+    alpha = exp_of(old - new)
+    store_f32(state, new)
+    store_f32(state + MAX_CHUNKS * 4, load_f32(state + MAX_CHUNKS * 4) * alpha + sum_lanes(total))
+    return alpha
+
+
+def _make_attend_chunk(dtype: str, d_k: int, d_v: int) -> Any:
+    """`attend_chunk(...)`: one token and key-value head at positions [first, end) -> the records."""
+    record_bytes = attention_record_bytes(d_v)
+    k_bytes, v_bytes = row_bytes(dtype, d_k), row_bytes(dtype, d_v)
+    scores_of, weigh = make_scores(d_k, dtype), make_weigh(d_v, dtype, record_bytes)
+    lanes = math.gcd(d_v, WIDTH)
+    part = vector("f32", lanes)
+    local_cells = make_local_memory(BLOCK * 8)
+    local_scores = make_local_memory(TILE_HEADS * BLOCK * 4)
+    local_alphas = make_local_memory(64)
+
+    @inline
+    def begin_records(record: int, chunk: int, group: int) -> None:
+        for head in range(group):
+            at = record + head * record_bytes
+            store_f32(at + chunk * 4, f32(-math.inf))
+            store_f32(at + (MAX_CHUNKS + chunk) * 4, f32(0.0))
+            for i in range(0, d_v, lanes):
+                store(at + (2 * MAX_CHUNKS + chunk * d_v + i) * 4, zero(part))
+
+    @inline
+    def attend_chunk(
+        q: int, k: int, v: int, record: int, chunk: int, first: int, end: int, position: int, table: int,
+        shift: int, head: int, group: int, n_head: int, n_head_kv: int, scale: Number, softcap: Number,
+        max_bias: Number,
+    ) -> None:  # fmt: skip
+        cells, scores, alphas = local_cells(), local_scores(), local_alphas()
+        begin_records(record, chunk, group)
+        for block in range(first, end, BLOCK):
+            count = min(BLOCK, end - block)
+            fill_cells(cells, block, count, table, shift)
+            for tile in range(0, group, TILE_HEADS):
+                heads = min(TILE_HEADS, group - tile)
+                at = record + tile * record_bytes
+                scores_of(heads, count, q + tile * d_k * 4, cells, k, n_head_kv * k_bytes, scores)
+                for i in range(heads):
+                    slope = slope_of(head + tile + i, n_head, max_bias)
+                    state = at + i * record_bytes + chunk * 4
+                    alpha = soften(
+                        scores + i * BLOCK * 4, count, block - position, slope, scale, softcap, state
+                    )
+                    store_f32(alphas + i * 4, alpha)
+                values = at + (2 * MAX_CHUNKS + chunk * d_v) * 4
+                weigh(heads, scores, cells, count, v, n_head_kv * v_bytes, alphas, values)
+
+    return attend_chunk
+
+
+def make_attention_partial(dtype: str, d_k: int, d_v: int) -> Callable[..., None]:
+    """Attention of each token over each chunk of what it sees; `attention_combine` finishes it.
+
+    q float32 [rows, n_head, d_k], rows `q_stride` bytes apart; k_cache `dtype` [n_cells, n_head_kv, d_k],
+    v_cache [n_cells, n_head_kv, d_v]; positions, sequences int32 [rows]; lengths int32 [sequences] (read
+    unless `causal`); block_table int32 [sequences, table_stride]: position p of sequence s lies in cell
+    block_table[s, p // block_size] * block_size + p % block_size, block_size a power of two. A token sees
+    positions up to its own (`causal` 1) or below the sequence's length (0), of them those in its `window`
+    (0 = all; below 0: those of its stretch of -window positions). scores = q . k * scale, then softcap *
+    tanh(scores / softcap) (0 = off), then ALiBi of `max_bias` (0 = off). partial:
+    `attention_partial_bytes(rows, n_head, d_v)`.
+    """
+    record_bytes = attention_record_bytes(d_v)
+    k_bytes, v_bytes = row_bytes(dtype, d_k), row_bytes(dtype, d_v)
+    attend_chunk = _make_attend_chunk(dtype, d_k, d_v)
+
+    def attention_partial(
+        ith: Int, nth: Int, q: Address, k_cache: RunAddress, v_cache: RunAddress, positions: Address,
+        sequences: Address, lengths: Address, block_table: Address, partial: Address, n_head: Int,
+        n_head_kv: Int, block_size: Int, table_stride: Int, window: Int, causal: Int, scale: Float,
+        softcap: Float, max_bias: Float, q_stride: Int, rows: Dim,
+    ) -> None:  # fmt: skip
+        group = n_head // n_head_kv
+        shift = log2_of(block_size)
+        total = 0
+        for row in range(rows):
+            first, end = visible(row, positions, sequences, lengths, window, causal)
+            total += (end - first) * n_head_kv
+        # A chunk is the work of the thread in whose part of all positions it begins.
+        mine, next_one = share(ith, nth, total)
+        done = 0
+        for row in range(rows):
+            first, end = visible(row, positions, sequences, lengths, window, causal)
+            length = end - first
+            if done < next_one and done + length * n_head_kv > mine:
+                size = chunk_size(length, MAX_CHUNKS)
+                table = block_table + load_i32(sequences + row * 4) * table_stride * 4
+                for chunk in range((length + size - 1) // size):
+                    here = min(size, length - chunk * size)
+                    for head_kv in range(n_head_kv):
+                        head = head_kv * group
+                        start = done + chunk * size * n_head_kv + head_kv * here
+                        if mine <= start < next_one:
+                            attend_chunk(
+                                q + row * q_stride + head * d_k * 4,
+                                k_cache + head_kv * k_bytes,
+                                v_cache + head_kv * v_bytes,
+                                partial + (row * n_head + head) * record_bytes,
+                                chunk,
+                                first + chunk * size,
+                                min(first + (chunk + 1) * size, end),
+                                load_i32(positions + row * 4),
+                                table,
+                                shift,
+                                head,
+                                group,
+                                n_head,
+                                n_head_kv,
+                                scale,
+                                softcap,
+                                max_bias,
+                            )
+            done += length * n_head_kv
+
+    return attention_partial
+
+
+def make_attention_combine(d_v: int) -> Callable[..., None]:
+    """out float32 [rows, n_head, d_v] from what `attention_partial` left.
+
+    A token that sees nothing gets zeros. positions, sequences, lengths, window and causal as there; sinks
+    float32 [n_head] or address 0: a score per head that takes part in the softmax and has no value. Rows of
+    out are `out_stride` bytes apart.
+    """
+    record_bytes = attention_record_bytes(d_v)
+    lanes = math.gcd(d_v, WIDTH)
+    part = vector("f32", lanes)
+    local_weights = make_local_memory(MAX_CHUNKS * 4)
+
+    @inline
+    def chunk_weights(record: int, n_chunks: int, sinks: int, head: int, weights: int) -> None:
+        """What each chunk's values are multiplied with."""
+        top = splat(F32, f32(-math.inf))
+        for i in range(0, n_chunks, WIDTH):
+            here = select(ramp(I32) < n_chunks - i, load(F32, record + i * 4), splat(F32, f32(-math.inf)))
+            top = maximum(top, here)
+        highest = max_lanes(top)
+        if sinks != 0:
+            highest = max(highest, load_f32(sinks + head * 4))
+        total = zero(F32)
+        for i in range(0, n_chunks, WIDTH):
+            inside = ramp(I32) < n_chunks - i
+            weight = select(inside, exp(load(F32, record + i * 4) - highest), zero(F32))
+            store(weights + i * 4, weight)
+            total = total + select(inside, weight * load(F32, record + (MAX_CHUNKS + i) * 4), zero(F32))
+        denominator = sum_lanes(total)
+        if sinks != 0:
+            denominator += exp_of(load_f32(sinks + head * 4) - highest)
+        for i in range(0, n_chunks, WIDTH):
+            store(weights + i * 4, load(F32, weights + i * 4) * (f32(1.0) / denominator))
+
+    def attention_combine(
+        ith: Int, nth: Int, partial: Address, positions: Address, sequences: Address, lengths: Address,
+        sinks: Address, out: Address, n_head: Int, window: Int, causal: Int, out_stride: Int, rows: Dim,
+    ) -> None:  # fmt: skip
+        weights = local_weights()
+        begin, end_unit = share(ith, nth, rows * n_head)
+        for unit in range(begin, end_unit):
+            row = unit // n_head
+            head = unit - row * n_head
+            first, end = visible(row, positions, sequences, lengths, window, causal)
+            size = chunk_size(end - first, MAX_CHUNKS)
+            n_chunks = (end - first + size - 1) // size
+            record = partial + unit * record_bytes
+            to = out + row * out_stride + head * d_v * 4
+            chunk_weights(record, n_chunks, sinks, head, weights)
+            values = record + 2 * MAX_CHUNKS * 4
+            for i in range(0, d_v, lanes):
+                total = zero(part)
+                for chunk in range(n_chunks):
+                    weight = splat(part, load_f32(weights + chunk * 4))
+                    total = fma(load(part, values + (chunk * d_v + i) * 4), weight, total)
+                store(to + i * 4, total)
+
+    return attention_combine

@@ -1,0 +1,161 @@
+"""Paged attention for many tokens at once: tiles of queries against blocks of positions, an online softmax.
+
+A tile's queries, the tokens of one run of a sequence times the query heads of one key-value head, lie in the
+lanes of up to three vectors, so every step of the softmax works on whole vectors and no sum crosses lanes.
+Keys and values of a block are turned into float32 once per tile. Which blocks a tile sees decides what is
+computed: those that none of its queries sees are skipped, and only those at the edges are masked.
+
+Scores and weights have a position per row and a query per lane: scores = K @ Q^T, values = V^T @ weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from graphml_cpu.compiler import Address, Dim, Float, Int, RunAddress
+from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.attention.cache_elements import row_bytes
+from graphml_cpu.kernels.attention.paging import log2_of, visible
+from graphml_cpu.kernels.attention.query_tiles import (
+    LANES,
+    ROW,
+    STEP,
+    by_vectors,
+    make_begin_lanes,
+    make_bend,
+    make_finish,
+    make_load_queries,
+    make_load_rows,
+    make_places,
+    make_soften,
+)
+from graphml_cpu.kernels.share import Number
+from graphml_cpu.layouts import PREFILL_BLOCK, prefill_values
+from graphml_cpu.simd import (
+    F32,
+    WIDTH,
+    f32,
+    load_i32,
+    store,
+    zero,
+)
+
+
+def _make_attend(dtype: str, d_k: int, d_v: int) -> Any:
+    """`attend(...)`: the queries in scratch against positions [start, end) of their sequence."""
+    places = make_places(d_k, d_v)
+    value_rows = prefill_values(d_v)
+    queries_at, keys_at, values_at = places.queries, places.keys, places.values
+    weights_at, out_at, alpha_at = places.weights, places.out, places.alpha
+    load_keys, load_values = make_load_rows(dtype, d_k, d_k * 4), make_load_rows(dtype, d_v, value_rows * 4)
+    scores, weigh = by_vectors(rescaled=False), by_vectors(rescaled=True)
+    bend, soften = make_bend(places), make_soften(places)
+    k_bytes, v_bytes = row_bytes(dtype, d_k), row_bytes(dtype, d_v)
+
+    @inline
+    def attend(
+        scratch: int, vectors: int, start: int, end: int, all_first: int, all_end: int, k: int, v: int,
+        n_head_kv: int, table: int, shift: int, softcap: Number, max_bias: Number,
+    ) -> None:  # fmt: skip
+        out, alpha = scratch + out_at, scratch + alpha_at
+        for i in range(0, value_rows * ROW, STEP):
+            store(out + i, zero(F32))
+        bent = softcap > f32(0.0) or max_bias > f32(0.0)
+        for block in range(start, end, PREFILL_BLOCK):
+            count = min(PREFILL_BLOCK, end - block)
+            load_keys(k, n_head_kv * k_bytes, block, count, table, shift, scratch + keys_at)
+            load_values(v, n_head_kv * v_bytes, block, count, table, shift, scratch + values_at)
+            weights = scratch + weights_at
+            scores(vectors, count, scratch + keys_at, d_k * 4, 4, scratch + queries_at, d_k, weights, 0)
+            for lane in range(0, vectors * STEP, STEP):
+                if bent or block < all_first or block + count > all_end:
+                    bend(scratch, lane, block, count, softcap, max_bias)
+                soften(scratch, lane, count)
+            weigh(vectors, value_rows, scratch + values_at, 4, value_rows * 4, weights, count, out, alpha)
+
+    return attend
+
+
+@inline
+def _run_end(token: int, rows: int, most: int, sequences: int) -> int:
+    """The token after the run of one sequence that begins at `token`, at most `most` tokens long."""
+    sequence = load_i32(sequences + token * 4)
+    end = token + 1
+    while end < min(rows, token + most) and load_i32(sequences + end * 4) == sequence:
+        end += 1
+    return end
+
+
+@inline
+def _bounds(
+    token: int, tokens: int, positions: int, sequences: int, lengths: int, window: int, causal: int
+) -> tuple[int, int, int, int]:
+    """Positions [first, end) that some of the tokens see, and [all_first, all_end) that all of them see."""
+    first, end = visible(token, positions, sequences, lengths, window, causal)
+    all_first, all_end = first, end
+    for row in range(token + 1, token + tokens):
+        low, high = visible(row, positions, sequences, lengths, window, causal)
+        first, end = min(first, low), max(end, high)
+        all_first, all_end = max(all_first, low), min(all_end, high)
+    return first, end, all_first, all_end
+
+
+def make_attention_prefill(dtype: str, d_k: int, d_v: int) -> Callable[..., None]:
+    """Attention of many tokens; parameters as in `attention.make_attention_partial` and `..._combine`.
+
+    out float32 [rows, n_head, d_v], rows `out_stride` bytes apart; scratch: `prefill_scratch_bytes(d_k,
+    d_v)` for each thread, thread `ith`'s at scratch + ith * scratch_bytes. The result does not depend on
+    the number of threads; tokens of other sequences in the batch change nothing but the tiles, within
+    rounding.
+    """
+    places = make_places(d_k, d_v)
+    k_bytes, v_bytes = row_bytes(dtype, d_k), row_bytes(dtype, d_v)
+    load_queries, begin_lanes = make_load_queries(d_k, places), make_begin_lanes(places)
+    attend, finish = _make_attend(dtype, d_k, d_v), make_finish(d_v, places)
+
+    def attention_prefill(
+        ith: Int, nth: Int, q: Address, k_cache: RunAddress, v_cache: RunAddress, positions: Address,
+        sequences: Address, lengths: Address, block_table: Address, sinks: Address, out: Address,
+        scratch: Address, scratch_bytes: Int, n_head: Int, n_head_kv: Int, block_size: Int, table_stride: Int,
+        window: Int, causal: Int, scale: Float, softcap: Float, max_bias: Float, q_stride: Int, out_stride:
+        Int, rows: Dim,
+    ) -> None:  # fmt: skip
+        group = n_head // n_head_kv
+        heads_per_tile = min(group, LANES)
+        shift = log2_of(block_size)
+        own = scratch + ith * scratch_bytes
+        factor = scale
+        if softcap > f32(0.0):
+            factor = scale / softcap
+        unit, token = 0, 0
+        while token < rows:
+            next_token = _run_end(token, rows, max(LANES // group, 1), sequences)
+            tokens = next_token - token
+            table = block_table + load_i32(sequences + token * 4) * table_stride * 4
+            first, end, all_first, all_end = _bounds(
+                token, tokens, positions, sequences, lengths, window, causal
+            )
+            for head_kv in range(n_head_kv):
+                for piece in range(0, group, heads_per_tile):
+                    # Turning back at each end spreads the longer units of later tokens evenly.
+                    turn = unit // nth
+                    place = unit - turn * nth
+                    if turn % 2 == 1:
+                        place = nth - 1 - place
+                    unit += 1
+                    if place == ith:
+                        heads = min(heads_per_tile, group - piece)
+                        head = head_kv * group + piece
+                        at = q + token * q_stride + head * d_k * 4
+                        load_queries(at, q_stride, own, tokens, heads, factor)
+                        begin_lanes(own, token, tokens, head, heads, n_head, positions, sequences, lengths,
+                        window,
+                                    causal, max_bias, sinks)  # fmt: skip
+                        attend(own, (tokens * heads + WIDTH - 1) // WIDTH, first, end, all_first, all_end,
+                               k_cache + head_kv * k_bytes, v_cache + head_kv * v_bytes,
+                               n_head_kv, table, shift, softcap, max_bias)  # fmt: skip
+                        finish(own, tokens, heads, out + token * out_stride + head * d_v * 4, out_stride)
+            token = next_token
+
+    return attention_prefill

@@ -1,0 +1,243 @@
+"""A tile of queries in the lanes of vectors, in a thread's scratch: what prefill does to it step by step.
+
+Knows one tile and one block of positions; which blocks a tile meets is `kernels.attention.prefill`'s.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from graphml_cpu import target
+from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.attention.paging import cell_of, slope_of, visible
+from graphml_cpu.kernels.attention.tiles import make_outer_tile
+from graphml_cpu.kernels.formats import make_decode
+from graphml_cpu.kernels.share import Number, Vector
+from graphml_cpu.layouts import PREFILL_BLOCK, PREFILL_LANE_ARRAYS, prefill_values
+from graphml_cpu.simd import (
+    F32,
+    I32,
+    WIDTH,
+    absolute,
+    exp,
+    f32,
+    fma,
+    load,
+    load_f32,
+    load_i32,
+    maximum,
+    select,
+    splat,
+    store,
+    store_f32,
+    store_i32,
+    tanh,
+    zero,
+)
+
+# Queries of a tile, and rows (positions or value elements) of a register tile.
+VECTORS = 3
+LANES = VECTORS * WIDTH
+TILE_ROWS = 8 if target.current().registers == 32 else 4
+# Bytes from one row of scores, queries or values to the next.
+ROW = LANES * 4
+STEP = WIDTH * 4
+
+
+@dataclass(frozen=True)
+class Places:
+    """Byte offsets in a thread's scratch; see `graphml_cpu.layouts.prefill_scratch_bytes`."""
+
+    first: int  # int32 per lane: the first position it sees
+    end: int  # int32: the position after the last
+    position: int  # float32 per lane, as all that follow
+    slope: int
+    sink: int
+    top: int
+    total: int
+    alpha: int
+    queries: int  # [d_k, lanes]
+    keys: int  # [block, d_k]
+    values: int  # [block, d_v rounded up to 8]
+    weights: int  # [block, lanes]
+    out: int  # [d_v rounded up to 8, lanes]
+
+
+def make_places(d_k: int, d_v: int) -> Places:
+    """Where everything of a tile lies in scratch."""
+    first, end, position, slope, sink, top, total, alpha = range(0, PREFILL_LANE_ARRAYS * ROW, ROW)
+    queries = PREFILL_LANE_ARRAYS * ROW
+    keys = queries + d_k * ROW
+    values = keys + PREFILL_BLOCK * d_k * 4
+    weights = values + PREFILL_BLOCK * prefill_values(d_v) * 4
+    out = weights + PREFILL_BLOCK * ROW
+    return Places(first, end, position, slope, sink, top, total, alpha, queries, keys, values, weights, out)
+
+
+def by_vectors(rescaled: bool) -> Any:
+    """`tile(vectors, ...)`: `make_outer_tile` for 1 to 3 vectors of queries."""
+    tile_1, tile_2, tile_3 = (
+        make_outer_tile(TILE_ROWS, vectors, WIDTH, rescaled) for vectors in range(1, VECTORS + 1)
+    )
+
+    @inline
+    def tiles(
+        vectors: int, n_rows: int, a: int, a_row: int, a_step: int, b: int, count: int, out: int, alpha: int
+    ) -> None:
+        if vectors == 1:
+            for row in range(0, n_rows, TILE_ROWS):
+                tile_1(a + row * a_row, a_row, a_step, b, ROW, count, out + row * ROW, ROW, alpha)
+        elif vectors == 2:
+            for row in range(0, n_rows, TILE_ROWS):
+                tile_2(a + row * a_row, a_row, a_step, b, ROW, count, out + row * ROW, ROW, alpha)
+        else:
+            for row in range(0, n_rows, TILE_ROWS):
+                tile_3(a + row * a_row, a_row, a_step, b, ROW, count, out + row * ROW, ROW, alpha)
+
+    return tiles
+
+
+def make_load_rows(dtype: str, d: int, row_bytes: int) -> Any:
+    """`load_rows(cache, cell_bytes, first, count, table, shift, out)`: `count` positions as float32 rows."""
+    decode = make_decode(dtype)
+
+    @inline
+    def load_rows(
+        cache: int, cell_bytes: int, first: int, count: int, table: int, shift: int, out: int
+    ) -> None:
+        for row in range(count):
+            source = cache + cell_of(first + row, table, shift) * cell_bytes
+            decode(source, out + row * row_bytes, d)
+
+    return load_rows
+
+
+def make_load_queries(d_k: int, places: Places) -> Any:
+    """`load_queries(q, q_stride, scratch, tokens, heads, scale)`: the lanes of a tile, token by token."""
+
+    @inline
+    def load_queries(q: int, q_stride: int, scratch: int, tokens: int, heads: int, scale: Number) -> None:
+        queries = scratch + places_queries
+        for lane in range(tokens * heads):
+            token = lane // heads
+            source = q + token * q_stride + (lane - token * heads) * d_k * 4
+            for i in range(d_k):
+                store_f32(queries + i * ROW + lane * 4, load_f32(source + i * 4) * scale)
+        for lane in range(tokens * heads, (tokens * heads + WIDTH - 1) // WIDTH * WIDTH):
+            for i in range(d_k):
+                store_f32(queries + i * ROW + lane * 4, f32(0.0))
+
+    places_queries = places.queries
+    return load_queries
+
+
+def make_begin_lanes(places: Places) -> Any:
+    """`begin_lanes(...)`: what each lane sees, its slope and sink; maximum and sum at their start."""
+    first_at, end_at, position_at = places.first, places.end, places.position
+    slope_at, sink_at, top_at, total_at = places.slope, places.sink, places.top, places.total
+
+    @inline
+    def begin_lanes(
+        scratch: int, token: int, tokens: int, head: int, heads: int, n_head: int, positions: int,
+        sequences: int, lengths: int, window: int, causal: int, max_bias: Number, sinks: int,
+    ) -> None:  # fmt: skip
+        for lane in range(LANES):
+            at = scratch + lane * 4
+            row = token + min(lane // heads, tokens - 1)
+            index = head + lane % heads
+            first, end = visible(row, positions, sequences, lengths, window, causal)
+            store_i32(at + first_at, first)
+            store_i32(at + end_at, end)
+            store_f32(at + position_at, f32(load_i32(positions + row * 4)))
+            store_f32(at + slope_at, slope_of(index, n_head, max_bias))
+            sink = f32(-math.inf)
+            if sinks != 0:
+                sink = load_f32(sinks + index * 4)
+            store_f32(at + sink_at, sink)
+            store_f32(at + top_at, f32(-math.inf))
+            store_f32(at + total_at, f32(0.0))
+
+    return begin_lanes
+
+
+@inline
+def _finite_or_zero(x: Vector) -> Vector:
+    """Zero for the maximum of nothing, so that minus infinity less it stays minus infinity."""
+    return select(x == f32(-math.inf), zero(F32), x)
+
+
+def make_bend(places: Places) -> Any:
+    """`bend(...)`: softcap, ALiBi and mask on one vector of scores of a block, in place."""
+    first_at, end_at, position_at, slope_at = places.first, places.end, places.position, places.slope
+    weights_at = places.weights
+
+    @inline
+    def bend(scratch: int, lane: int, block: int, count: int, softcap: Number, max_bias: Number) -> None:
+        first, end = load(I32, scratch + first_at + lane), load(I32, scratch + end_at + lane)
+        position, slope = load(F32, scratch + position_at + lane), load(F32, scratch + slope_at + lane)
+        for row in range(count):
+            at = scratch + weights_at + row * ROW + lane
+            s = load(F32, at)
+            if softcap > f32(0.0):
+                s = tanh(s) * softcap
+            if max_bias > f32(0.0):
+                s = s - absolute(position - f32(block + row)) * slope
+            seen = (first <= block + row) & (end > block + row)
+            store(at, select(seen, s, splat(F32, f32(-math.inf))))
+
+    return bend
+
+
+def make_soften(places: Places) -> Any:
+    """`soften(...)`: one vector of scores of a block -> weights, in place; maximum, sum, alpha."""
+    top_at, total_at, alpha_at, weights_at = places.top, places.total, places.alpha, places.weights
+
+    @inline
+    def soften(scratch: int, lane: int, count: int) -> None:
+        column = scratch + weights_at + lane
+        old = load(F32, scratch + top_at + lane)
+        a, b = old, old
+        for row in range(0, count - 1, 2):
+            a = maximum(a, load(F32, column + row * ROW))
+            b = maximum(b, load(F32, column + row * ROW + ROW))
+        if count % 2 == 1:
+            a = maximum(a, load(F32, column + (count - 1) * ROW))
+        top = maximum(a, b)
+        base = _finite_or_zero(top)
+        total = zero(F32)
+        for row in range(count):
+            weight = exp(load(F32, column + row * ROW) - base)
+            store(column + row * ROW, weight)
+            total = total + weight
+        alpha = exp(old - base)
+        store(scratch + top_at + lane, top)
+        store(scratch + alpha_at + lane, alpha)
+        store(scratch + total_at + lane, fma(load(F32, scratch + total_at + lane), alpha, total))
+
+    return soften
+
+
+def make_finish(d_v: int, places: Places) -> Any:
+    """`finish(scratch, tokens, heads, out, out_stride)`: sums divided out, the lanes put back into rows."""
+    top_at, total_at, alpha_at, sink_at = places.top, places.total, places.alpha, places.sink
+    values_at = places.out
+
+    @inline
+    def finish(scratch: int, tokens: int, heads: int, out: int, out_stride: int) -> None:
+        for lane in range(0, ROW, STEP):
+            top, sink = load(F32, scratch + top_at + lane), load(F32, scratch + sink_at + lane)
+            base = _finite_or_zero(maximum(top, sink))
+            factor = exp(top - base)
+            total = fma(load(F32, scratch + total_at + lane), factor, exp(sink - base))
+            store(scratch + alpha_at + lane, select(total > 0.0, factor / total, zero(F32)))
+        for lane in range(tokens * heads):
+            token = lane // heads
+            to = out + token * out_stride + (lane - token * heads) * d_v * 4
+            factor = load_f32(scratch + alpha_at + lane * 4)
+            source = scratch + values_at + lane * 4
+            for i in range(d_v):
+                store_f32(to + i * 4, load_f32(source + i * ROW) * factor)
+
+    return finish

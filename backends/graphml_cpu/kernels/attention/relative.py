@@ -1,0 +1,130 @@
+"""Paged attention with a bias for each bucket of distances (T5): a token and its heads at a time.
+
+Reads scores and values by the tiles that attention for decoding has; knows what a bias is looked up by.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from graphml_cpu.compiler import Address, Dim, Float, Int, RunAddress
+from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.attention.cache_elements import row_bytes
+from graphml_cpu.kernels.attention.decode import fill_cells, soften
+from graphml_cpu.kernels.attention.head_tiles import BLOCK, TILE_HEADS, make_scores, make_weigh
+from graphml_cpu.kernels.attention.paging import log2_of, visible
+from graphml_cpu.kernels.attention.tiles import make_local_memory
+from graphml_cpu.kernels.share import Number, share
+from graphml_cpu.layouts import MAX_CHUNKS
+from graphml_cpu.simd import WIDTH, f32, load, load_f32, load_i32, splat, store, store_f32, vector, zero
+
+STATE_BYTES = 2 * MAX_CHUNKS * 4  # of a head's largest score and its sum, as `soften` has them
+
+
+@inline
+def _add_biases(
+    scores: int, count: int, distance: int, far: int, bias: int, buckets: int, scale: Number
+) -> None:
+    """Scores of one head and block, times `scale`, plus the head's bias for each distance; in place."""
+    for i in range(count):
+        bucket = load_i32(buckets + (max(-far, min(far, distance + i)) + far) * 4)
+        store_f32(scores + i * 4, load_f32(scores + i * 4) * scale + load_f32(bias + bucket * 4))
+
+
+def _make_ends(d_v: int) -> tuple[Any, Any]:
+    """`begin(heads, states, out)` and `end(heads, states, out)`: zeros first, in the end the quotients."""
+    lanes = math.gcd(d_v, WIDTH)
+    part = vector("f32", lanes)
+
+    @inline
+    def begin_heads(heads: int, states: int, out: int) -> None:
+        for head in range(heads):
+            store_f32(states + head * STATE_BYTES, f32(-math.inf))
+            store_f32(states + head * STATE_BYTES + MAX_CHUNKS * 4, f32(0.0))
+            for i in range(0, d_v, lanes):
+                store(out + (head * d_v + i) * 4, zero(part))
+
+    @inline
+    def end_heads(heads: int, states: int, out: int) -> None:
+        for head in range(heads):
+            total = load_f32(states + head * STATE_BYTES + MAX_CHUNKS * 4)
+            factor = splat(part, f32(1.0) / total)
+            for i in range(0, d_v, lanes):
+                at = out + (head * d_v + i) * 4
+                store(at, load(part, at) * factor)
+
+    return begin_heads, end_heads
+
+
+def make_relative_attention(dtype: str, d_k: int, d_v: int) -> Callable[..., None]:
+    """out float32 [rows, n_head, d_v]; zeros for a token that sees nothing.
+
+    As `attention_partial` has them: q, k_cache, v_cache, positions, sequences, lengths, block_table, causal,
+    scale. bias float32 [buckets, n_head]; buckets int32 [2 * far + 1]: for the distances from -far to far,
+    which stand for all beyond them, where in `bias` the bucket's row begins.
+    """
+    k_bytes, v_bytes = row_bytes(dtype, d_k), row_bytes(dtype, d_v)
+    scores_of, weigh = make_scores(d_k, dtype), make_weigh(d_v, dtype, d_v * 4)
+    local_cells = make_local_memory(BLOCK * 8)
+    local_scores = make_local_memory(TILE_HEADS * BLOCK * 4)
+    local_alphas = make_local_memory(64)
+    begin_heads, end_heads = _make_ends(d_v)
+    local_states = make_local_memory(TILE_HEADS * STATE_BYTES)
+
+    @inline
+    def attend(
+        heads: int, q: int, k: int, v: int, first: int, end: int, position: int, table: int, shift: int,
+        n_head_kv: int, far: int, bias: int, buckets: int, scale: Number, out: int,
+    ) -> None:  # fmt: skip
+        cells, scores, alphas, states = local_cells(), local_scores(), local_alphas(), local_states()
+        begin_heads(heads, states, out)
+        for block in range(first, end, BLOCK):
+            count = min(BLOCK, end - block)
+            fill_cells(cells, block, count, table, shift)
+            scores_of(heads, count, q, cells, k, n_head_kv * k_bytes, scores)
+            for i in range(heads):
+                mine, distance = scores + i * BLOCK * 4, block - position
+                _add_biases(mine, count, distance, far, bias + i * 4, buckets, scale)
+                alpha = soften(mine, count, distance, f32(0.0), f32(1.0), f32(0.0), states + i * STATE_BYTES)
+                store_f32(alphas + i * 4, alpha)
+            weigh(heads, scores, cells, count, v, n_head_kv * v_bytes, alphas, out)
+        if end > first:
+            end_heads(heads, states, out)
+
+    def relative_attention(
+        ith: Int, nth: Int, q: Address, k_cache: RunAddress, v_cache: RunAddress, positions: Address,
+        sequences: Address, lengths: Address, block_table: Address, bias: Address, buckets: Address,
+        out: Address, n_head: Int, n_head_kv: Int, block_size: Int, table_stride: Int, causal: Int, far: Int,
+        scale: Float, rows: Dim,
+    ) -> None:  # fmt: skip
+        group = n_head // n_head_kv
+        shift = log2_of(block_size)
+        begin, end_unit = share(ith, nth, rows * n_head_kv)
+        for unit in range(begin, end_unit):
+            row = unit // n_head_kv
+            head_kv = unit - row * n_head_kv
+            first, end = visible(row, positions, sequences, lengths, 0, causal)
+            table = block_table + load_i32(sequences + row * 4) * table_stride * 4
+            for tile in range(0, group, TILE_HEADS):
+                head = head_kv * group + tile
+                attend(
+                    min(TILE_HEADS, group - tile),
+                    q + (row * n_head + head) * d_k * 4,
+                    k_cache + head_kv * k_bytes,
+                    v_cache + head_kv * v_bytes,
+                    first,
+                    end,
+                    load_i32(positions + row * 4),
+                    table,
+                    shift,
+                    n_head_kv,
+                    far,
+                    bias + head * 4,
+                    buckets,
+                    scale,
+                    out + (row * n_head + head) * d_v * 4,
+                )
+
+    return relative_attention

@@ -1,0 +1,229 @@
+"""Register tiles of attention: loops whose accumulators stay in registers, built as LLVM IR.
+
+A tile holds a small matrix of accumulators, one vector register each, more than one would write down as
+variables. Each `make_...` gives an operation for one shape, called from a kernel with addresses. Knows
+vectors and addresses; knows nothing of positions, masks or softmax.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import llvmlite.ir as ir
+from numba import types
+from numba.core import cgutils
+
+from graphml_cpu import target
+from graphml_cpu.kernels.attention.cache_elements import make_elements
+from graphml_cpu.simd import build
+from graphml_cpu.simd.operation import operation
+from graphml_cpu.simd.types import VectorType, splat_value
+
+_I64 = ir.IntType(64)
+_F32 = ir.FloatType()
+# Positions whose dot products are summed across lanes together.
+SCORE_ROWS = 4
+
+
+def make_local_memory(n_bytes: int) -> Any:
+    """An operation `f()`: the address of `n_bytes` on the stack, aligned to 64; the same at every call."""
+
+    @operation
+    def local_memory(typingctx: Any) -> Any:
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+            place = cgutils.alloca_once(builder, ir.ArrayType(ir.IntType(8), n_bytes))
+            place.align = 64
+            return builder.ptrtoint(place, _I64)
+
+        return types.int64(), codegen
+
+    return local_memory
+
+
+def _at(builder: ir.IRBuilder, address: ir.Value, offset: int) -> ir.Value:
+    return builder.add(address, _I64(offset)) if offset else address
+
+
+def _load(builder: ir.IRBuilder, address: ir.Value, llvm_type: ir.Type) -> ir.Value:
+    return builder.load(build.pointer(builder, address, llvm_type), align=1)
+
+
+def _fma(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+    if target.current().has_fma:
+        return build.overloaded(builder, "fma", [a, b, c])
+    return builder.fadd(builder.fmul(a, b), c)
+
+
+def _splat_from(builder: ir.IRBuilder, address: ir.Value, lanes: int) -> ir.Value:
+    return splat_value(builder, _load(builder, address, _F32), VectorType("f32", lanes))
+
+
+def _accumulators(builder: ir.IRBuilder, initial: Sequence[ir.Value]) -> list[ir.Value]:
+    """Stack slots that LLVM turns into registers."""
+    slots = [cgutils.alloca_once(builder, value.type) for value in initial]
+    for slot, value in zip(slots, initial, strict=True):
+        builder.store(value, slot)
+    return slots
+
+
+def sums_of_four(builder: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
+    """The sums over the lanes of each of four vectors, as one vector of four."""
+    group = vectors[0].type.count  # lanes that belong to the same sum
+    while len(vectors) > 1:
+        lanes = vectors[0].type.count
+        merged = []
+        for a, b in zip(vectors[::2], vectors[1::2], strict=True):
+            if group == 1:
+                merged.append(build.concatenate(builder, a, b))
+                continue
+            low = [lane for lane in range(2 * lanes) if lane % group < group // 2]
+            high = [lane + group // 2 for lane in low]
+            merged.append(builder.fadd(build.shuffle(builder, a, b, low), build.shuffle(builder, a, b, high)))
+        vectors, group = merged, max(group // 2, 1)
+    (total,) = vectors
+    lanes, distance = total.type.count, group // 2
+    while distance:
+        turned = build.shuffle(builder, total, None, [lane ^ distance for lane in range(lanes)])
+        total, distance = builder.fadd(total, turned), distance // 2
+    return build.shuffle(builder, total, None, range(0, lanes, group)) if lanes > SCORE_ROWS else total
+
+
+def make_score_tile(heads: int, d: int, lanes: int, dtype: str, out_bytes: int) -> Any:
+    """An operation `f(q, cells, k, row_bytes, out)`: dot products of `heads` queries with 4 rows of a cache.
+
+    q float32 [heads, d]; cells int64 [4]; row c of the cache is d elements of `dtype` at k + c * row_bytes;
+    out float32, 4 in a row per head, heads `out_bytes` apart. `lanes` divides d, and whole blocks make d.
+    """
+    single = ir.VectorType(_F32, lanes)
+    elements = make_elements(dtype, lanes)
+
+    @operation
+    def score_tile(typingctx: Any, q: Any, cells: Any, k: Any, row_bytes: Any, out: Any) -> Any:
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+            q, cells, k, row_bytes, out = args
+            rows = []
+            for row in range(SCORE_ROWS):
+                cell = _load(builder, _at(builder, cells, row * 8), _I64)
+                rows.append(builder.add(k, builder.mul(cell, row_bytes)))
+            sums = _accumulators(builder, [build.constant(single, 0.0)] * (heads * SCORE_ROWS))
+            with cgutils.for_range(builder, _I64(d // elements.elements)) as loop:
+                offset = builder.mul(loop.index, _I64(elements.n_bytes))
+                groups = [builder.add(row, offset) for row in rows]
+                q_at = builder.add(q, builder.mul(loop.index, _I64(elements.elements * 4)))
+                for part, head in itertools.product(range(elements.vectors), range(heads)):
+                    if head == 0:
+                        keys = [elements.load(builder, group, part) for group in groups]
+                    query = _load(builder, _at(builder, q_at, (head * d + part * lanes) * 4), single)
+                    for row, key in enumerate(keys):
+                        slot = sums[head * SCORE_ROWS + row]
+                        builder.store(_fma(builder, query, key, builder.load(slot)), slot)
+            for head in range(heads):
+                four = [builder.load(slot) for slot in sums[head * SCORE_ROWS : (head + 1) * SCORE_ROWS]]
+                total = sums_of_four(builder, four)
+                builder.store(
+                    total, build.pointer(builder, _at(builder, out, head * out_bytes), total.type), align=1
+                )
+            return context.get_dummy_value()
+
+        return types.none(*[types.int64] * 5), codegen
+
+    return score_tile
+
+
+def make_weigh_tile(
+    heads: int, vectors: int, lanes: int, dtype: str, weights_bytes: int, out_bytes: int
+) -> Any:
+    """An operation `f(weights, cells, count, v, row_bytes, alpha, out)`: out = out * alpha + weights @ rows.
+
+    weights float32 [heads, count], heads `weights_bytes` apart; cells int64 [count]; row c of the cache is
+    vectors * lanes elements of `dtype` (whole blocks) at v + c * row_bytes; alpha float32 [heads]; out
+    float32 [heads, vectors * lanes], heads `out_bytes` apart.
+    """
+    single = ir.VectorType(_F32, lanes)
+    elements = make_elements(dtype, lanes)
+    shape = [(head, part) for head in range(heads) for part in range(vectors)]
+
+    @operation
+    def weigh_tile(
+        typingctx: Any, weights: Any, cells: Any, count: Any, v: Any, row_bytes: Any, alpha: Any, out: Any
+    ) -> Any:
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+            weights, cells, count, v, row_bytes, alpha, out = args
+            places = [_at(builder, out, head * out_bytes + part * lanes * 4) for head, part in shape]
+            alphas = [_splat_from(builder, _at(builder, alpha, head * 4), lanes) for head in range(heads)]
+            initial = [
+                builder.fmul(_load(builder, place, single), alphas[head])
+                for place, (head, _) in zip(places, shape, strict=True)
+            ]
+            sums = _accumulators(builder, initial)
+            with cgutils.for_range(builder, count) as loop:
+                cell = _load(builder, builder.add(cells, builder.mul(loop.index, _I64(8))), _I64)
+                row = builder.add(v, builder.mul(cell, row_bytes))
+                values = [elements.load_at(builder, row, part) for part in range(vectors)]
+                weight_at = builder.add(weights, builder.mul(loop.index, _I64(4)))
+                factors = [
+                    _splat_from(builder, _at(builder, weight_at, head * weights_bytes), lanes)
+                    for head in range(heads)
+                ]
+                for slot, (head, part) in zip(sums, shape, strict=True):
+                    builder.store(_fma(builder, factors[head], values[part], builder.load(slot)), slot)
+            for place, slot in zip(places, sums, strict=True):
+                builder.store(builder.load(slot), build.pointer(builder, place, single), align=1)
+            return context.get_dummy_value()
+
+        return types.none(*[types.int64] * 7), codegen
+
+    return weigh_tile
+
+
+def make_outer_tile(rows: int, vectors: int, lanes: int, rescaled: bool) -> Any:
+    """An operation `f(a, a_row, a_step, b, b_step, count, out, out_row, alpha)`: out = out * alpha + a @ b.
+
+    a float32 [rows, count] with strides `a_row` and `a_step`; b float32 [count, vectors * lanes], rows
+    `b_step` apart; out float32 [rows, vectors * lanes], rows `out_row` apart; alpha float32 [vectors *
+    lanes], one factor per column. All strides in bytes. Without `rescaled`, out = a @ b and neither out nor
+    alpha is read.
+    """
+    single = ir.VectorType(_F32, lanes)
+    shape = [(row, part) for row in range(rows) for part in range(vectors)]
+
+    @operation
+    def outer_tile(
+        typingctx: Any, a: Any, a_row: Any, a_step: Any, b: Any, b_step: Any, count: Any, out: Any,
+        out_row: Any, alpha: Any,
+    ) -> Any:  # fmt: skip
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+            a, a_row, a_step, b, b_step, count, out, out_row, alpha = args
+            a_rows = [builder.mul(a_row, _I64(row)) for row in range(rows)]
+            out_rows = [builder.add(out, builder.mul(out_row, _I64(row))) for row in range(rows)]
+            places = [_at(builder, out_rows[row], part * lanes * 4) for row, part in shape]
+            initial = [build.constant(single, 0.0)] * len(shape)
+            if rescaled:
+                alphas = [
+                    _load(builder, _at(builder, alpha, part * lanes * 4), single) for part in range(vectors)
+                ]
+                initial = [
+                    builder.fmul(_load(builder, place, single), alphas[part])
+                    for place, (_, part) in zip(places, shape, strict=True)
+                ]
+            sums = _accumulators(builder, initial)
+            with cgutils.for_range(builder, count) as loop:
+                a_at = builder.add(a, builder.mul(loop.index, a_step))
+                b_at = builder.add(b, builder.mul(loop.index, b_step))
+                columns = [
+                    _load(builder, _at(builder, b_at, part * lanes * 4), single) for part in range(vectors)
+                ]
+                for row in range(rows):
+                    factor = _splat_from(builder, builder.add(a_at, a_rows[row]), lanes)
+                    for part, column in enumerate(columns):
+                        slot = sums[row * vectors + part]
+                        builder.store(_fma(builder, factor, column, builder.load(slot)), slot)
+            for place, slot in zip(places, sums, strict=True):
+                builder.store(builder.load(slot), build.pointer(builder, place, single), align=1)
+            return context.get_dummy_value()
+
+        return types.none(*[types.int64] * 9), codegen
+
+    return outer_tile

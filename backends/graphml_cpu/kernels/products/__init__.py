@@ -1,0 +1,1 @@
+"""Products with weights, and the conversion of activations to what they are multiplied as."""

@@ -1,0 +1,156 @@
+"""The register tile of products in floating point: panels of turned weights times a handful of token rows.
+
+A panel is 2 W weight rows, turned so that one column's weights are two vectors. A tile keeps the sums of
+several tokens in registers while the columns pass, so no sum crosses lanes. Where pairs of bfloat16 are
+multiplied (`packed.BF16_PAIRS`), a column is a pair: two weights of each row, as the file has them, and two
+values of a token. Knows formats only through their decoders, and token rows as a list of addresses.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llvmlite.ir as ir
+from graphml_quant import by_name
+from numba import types
+
+from graphml_cpu import target
+from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.formats import make_decode
+from graphml_cpu.kernels.products.float_rows import TERMS
+from graphml_cpu.kernels.products.register_tiles import (
+    VECTOR_BYTES,
+    make_zeros,
+    store_tuple,
+    transpose,
+)
+from graphml_cpu.layouts import LISTED_BYTES, PIECE_ELEMENTS
+from graphml_cpu.simd import F32, I32, WIDTH, build, store
+from graphml_cpu.simd.bfloats import emit_dot2
+from graphml_cpu.simd.operation import operation
+from graphml_cpu.simd.types import splat_value
+
+TOKENS = 8 if target.current().registers == 32 else 4
+COLUMN_BYTES = 2 * VECTOR_BYTES
+
+
+def _make_add_column(pairs: bool) -> Any:
+    """An operation `add_column(panel, xs, offset, sums)`: a column of 2 W weights times every token's value.
+
+    The value, or pair, is that at `offset`; `sums` are the tokens' lower W rows, then their upper W rows.
+    """
+    kind = I32 if pairs else F32
+
+    def add_column(typingctx: Any, panel: Any, xs: Any, offset: Any, sums: Any) -> Any:
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+            panel_at, xs_at, offset_at, totals = args
+            count = len(xs)
+            weights = []
+            for half in range(2):
+                at = builder.add(panel_at, build.I64(half * VECTOR_BYTES))
+                weights.append(builder.load(build.pointer(builder, at, kind.llvm_type), align=4))
+            found = [builder.extract_value(totals, index) for index in range(2 * count)]
+            for token in range(count):
+                at = builder.add(builder.extract_value(xs_at, token), offset_at)
+                one = builder.load(build.pointer(builder, at, kind.llvm_element), align=4)
+                x = splat_value(builder, one, kind)
+                for half, place in enumerate((token, count + token)):
+                    if pairs:
+                        found[place] = emit_dot2(builder, found[place], weights[half], x)
+                    else:
+                        found[place] = build.multiply_add(builder, weights[half], x, found[place])
+            return context.make_tuple(builder, signature.return_type, found)
+
+        return sums(types.int64, xs, types.int64, sums), codegen
+
+    return operation(add_column)
+
+
+def _make_listed_rows(tokens: int) -> Any:
+    """An operation `(listed, left)` -> addresses of `tokens` listed rows, from `left` on the last again."""
+
+    def listed_rows(typingctx: Any, listed: Any, left: Any) -> Any:
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+            last = builder.sub(args[1], build.I64(1))
+            found = []
+            for token in range(tokens):
+                index = build.I64(token)
+                bounded = builder.select(builder.icmp_signed("<", index, last), index, last)
+                at = builder.add(args[0], builder.mul(bounded, build.I64(LISTED_BYTES)))
+                found.append(builder.load(build.pointer(builder, at, build.I64), align=8))
+            return context.make_tuple(builder, signature.return_type, found)
+
+        return types.UniTuple(types.int64, tokens)(types.int64, types.int64), codegen
+
+    return operation(listed_rows)
+
+
+def make_tile(tokens: int, pairs: bool = False) -> Any:
+    """An inline function `tile(panel, columns, listed, left, offset, sums)`: a panel times `tokens` rows.
+
+    The rows are listed, of which `left` are there; `offset` is the byte of their element that meets the
+    panel's first column. Sums: the tokens' lower W weight rows, then their upper W. pairs: columns of pairs.
+    """
+    listed_rows, zeros = _make_listed_rows(tokens), make_zeros(2 * tokens)
+    add_column = _make_add_column(pairs)
+
+    @inline
+    def tile(panel: int, columns: int, listed: int, left: int, offset: int, sums: int) -> None:
+        xs = listed_rows(listed, left)
+        totals = zeros()
+        for column in range(columns):
+            totals = add_column(panel + column * COLUMN_BYTES, xs, offset + column * 4, totals)
+        store_tuple(sums, totals)
+
+    return tile
+
+
+def make_unpack(format: str) -> Any:
+    """An inline function `unpack(w, row_bytes, last, columns, panel, decoded)`: W rows -> half a panel.
+
+    Rows further than `last` bytes behind the first are replaced by the row there; `decoded` is room for W
+    pieces of PIECE_ELEMENTS float32; `columns` counts elements. What of the last W columns is not there is
+    garbage in the panel; the second half of a pair that is not there is zero.
+    """
+    return _make_unpack_floats(format) if format in TERMS else _make_unpack_blocks(format)
+
+
+def _make_unpack_floats(kind: str) -> Any:
+    load_w, load_w_partial = TERMS[kind].load_w, TERMS[kind].load_w_partial
+    size, wide, as_stored = TERMS[kind].weight_bytes, TERMS[kind].elements, TERMS[kind].as_stored
+
+    @inline
+    def unpack(w: int, row_bytes: int, last: int, columns: int, panel: int, decoded: int) -> None:
+        to = panel
+        for column in range(0, columns, wide):
+            left = columns - column
+            if as_stored and left >= wide and (WIDTH - 1) * row_bytes <= last:
+                transpose(w + column * size, row_bytes, to, COLUMN_BYTES)
+            else:
+                for row in range(WIDTH):
+                    at = w + min(row * row_bytes, last) + column * size
+                    if left >= wide:
+                        store(decoded + row * VECTOR_BYTES, load_w(at))
+                    else:
+                        store(decoded + row * VECTOR_BYTES, load_w_partial(at, left))
+                transpose(decoded, VECTOR_BYTES, to, COLUMN_BYTES)
+            to += WIDTH * COLUMN_BYTES
+
+    return unpack
+
+
+def _make_unpack_blocks(format: str) -> Any:
+    decode = make_decode(format)
+    piece_bytes = by_name(format).bytes_for(PIECE_ELEMENTS)
+
+    @inline
+    def unpack(w: int, row_bytes: int, last: int, columns: int, panel: int, decoded: int) -> None:
+        for start in range(0, columns, PIECE_ELEMENTS):
+            count, piece = min(PIECE_ELEMENTS, columns - start), w + start // PIECE_ELEMENTS * piece_bytes
+            for row in range(WIDTH):
+                decode(piece + min(row * row_bytes, last), decoded + row * PIECE_ELEMENTS * 4, count)
+            for column in range(0, count, WIDTH):
+                to = panel + (start + column) * COLUMN_BYTES
+                transpose(decoded + column * 4, PIECE_ELEMENTS * 4, to, COLUMN_BYTES)
+
+    return unpack

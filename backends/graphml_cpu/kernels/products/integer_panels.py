@@ -1,0 +1,234 @@
+"""Panels of quantised weights: W rows side by side, in the order that the tiles of `integer_tiles` want.
+
+W weight rows (the lanes of a vector) make a panel: for each block of 32 columns eight vectors, vector c
+holding weights 4c to 4c+3 of every row, then the rows' scales (one vector, or one for weights 0 to 15 and
+one for 16 to 31), then their minima (none, one or two vectors). Every format's `Reader` gives the rows; each
+row's unit is put down as it is read, and what lies side by side is then turned around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.ir as ir
+from numba import types
+
+from graphml_cpu import packed
+from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.formats._groups import Reader
+from graphml_cpu.kernels.products.integer_groups import make_operand
+from graphml_cpu.kernels.products.register_tiles import VECTOR_BYTES, join
+from graphml_cpu.simd import U8, WIDTH, build, store
+from graphml_cpu.simd.operation import operation
+
+# What a row of a group takes before it is turned around: 128 values, and four floats for each of two vectors
+# of scales and two of minima.
+_ROW_GROUP_BYTES = 192
+_SCALES = 128
+_MINIMA = 160
+
+
+def panel_block_bytes(reader: Reader) -> int:
+    """Bytes of one block of 32 columns of a panel."""
+    return (8 + reader.scales + reader.minima) * VECTOR_BYTES
+
+
+def _in_quarters(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
+    """IR: 4 x 4 numbers are turned around within every 16 bytes of four vectors."""
+    width = rows[0].type.count
+
+    def pairs(a: ir.Value, b: ir.Value, first: int) -> ir.Value:
+        """Two neighbours of a, then two of b, in turns by one (first 0 or 2)."""
+        lanes = [
+            (q + first, width + q + first, q + first + 1, width + q + first + 1) for q in range(0, width, 4)
+        ]
+        return build.shuffle(builder, a, b, [lane for four in lanes for lane in four])
+
+    def doubles(a: ir.Value, b: ir.Value, first: int) -> ir.Value:
+        lanes = [
+            (q + first, q + first + 1, width + q + first, width + q + first + 1) for q in range(0, width, 4)
+        ]
+        return build.shuffle(builder, a, b, [lane for four in lanes for lane in four])
+
+    found = []
+    for first in (0, 2):
+        left, right = pairs(rows[0], rows[1], first), pairs(rows[2], rows[3], first)
+        found += [doubles(left, right, 0), doubles(left, right, 2)]
+    return found
+
+
+def _quarters(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
+    """IR: as many vectors as they have quarters of 16 bytes; quarter q of vector r becomes quarter r of q."""
+    width = rows[0].type.count
+    if len(rows) == 1:
+        return rows
+    if len(rows) == 2:
+        a, b = rows
+        lanes = [[*range(first, first + 4), *range(width + first, width + first + 4)] for first in (0, 4)]
+        return [build.shuffle(builder, a, b, order) for order in lanes]
+
+    def pick(a: ir.Value, b: ir.Value, first: int) -> ir.Value:
+        """Quarters first and first + 2 of a, then of b."""
+        starts = [4 * first, 4 * first + 8, width + 4 * first, width + 4 * first + 8]
+        return build.shuffle(builder, a, b, [start + lane for start in starts for lane in range(4)])
+
+    even = pick(rows[0], rows[1], 0), pick(rows[2], rows[3], 0)
+    odd = pick(rows[0], rows[1], 1), pick(rows[2], rows[3], 1)
+    return [pick(a, b, first) for first in (0, 1) for a, b in (even, odd)]
+
+
+def _make_turn_vectors(row_bytes: int, count: int) -> Callable[..., Any]:
+    """An operation `f(at)`: `count` (W or 4) times 4 bytes of each of W rows, `row_bytes` apart.
+
+    Gives `count` U8 vectors: lane r of vector c (lanes of four bytes) holds bytes 4c to 4c+3 of row r.
+    """
+
+    def turned(typingctx: Any, at: Any) -> Any:
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+            kind = ir.VectorType(build.I32, count)
+            rows = []
+            for row in range(WIDTH):
+                address = builder.add(args[0], build.I64(row * row_bytes))
+                rows.append(builder.load(build.pointer(builder, address, kind), align=1))
+            if count == WIDTH:
+                fours = [_in_quarters(builder, rows[first : first + 4]) for first in range(0, WIDTH, 4)]
+                columns = [_quarters(builder, [four[c] for four in fours]) for c in range(4)]
+                result = [columns[c % 4][c // 4] for c in range(WIDTH)]
+            else:
+                # Quarter q of the joined rows i, 4 + i, ... is row 4q + i.
+                result = _in_quarters(builder, [join(builder, rows[i::4]) for i in range(4)])
+            result = [builder.bitcast(one, U8.llvm_type) for one in result]
+            return context.make_tuple(builder, signature.return_type, result)
+
+        return types.UniTuple(U8, count)(types.int64), codegen
+
+    return operation(turned)
+
+
+@operation
+def _store_blocks(typingctx: Any, to: Any, distance: Any, vectors: Any) -> Any:
+    """Store the vectors of a tuple in runs of four, the runs `distance` bytes apart."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        for index in range(len(vectors)):
+            run = builder.add(args[0], builder.mul(args[1], build.I64(index // 4)))
+            at = builder.add(run, build.I64(index % 4 * VECTOR_BYTES))
+            value = builder.extract_value(args[2], index)
+            builder.store(value, build.pointer(builder, at, value.type), align=4)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, vectors), codegen
+
+
+def _make_put(reader: Reader) -> Callable[..., Any]:
+    """An inline function `put(to, group)`: one row's group to the address `to`."""
+    prepare = make_operand(reader, for_panel=True).prepare
+
+    @inline
+    def one_scale(to: int, group: Any) -> None:
+        store(to + _SCALES, group[1][0])
+
+    @inline
+    def two_scales(to: int, group: Any) -> None:
+        store(to + _SCALES, group[1][0])
+        store(to + _SCALES + 16, group[1][1])
+
+    @inline
+    def no_minima(to: int, group: Any) -> None:
+        pass
+
+    @inline
+    def minima(to: int, group: Any) -> None:
+        store(to + _MINIMA, group[2])
+
+    put_scales = one_scale if reader.scales == 1 else two_scales
+    put_minima = minima if reader.minima else no_minima
+
+    @inline
+    def put(to: int, group: Any) -> None:
+        store(to, prepare(group[0][0]))
+        store(to + 64, prepare(group[0][1]))
+        put_scales(to, group)
+        put_minima(to, group)
+
+    return put
+
+
+def _make_turn(reader: Reader, row_bytes: int) -> Callable[..., Any]:
+    """An inline function `turn(source, panel)`: a group of W rows, `row_bytes` apart -> four panel blocks."""
+    turned, turned_four = _make_turn_vectors(row_bytes, WIDTH), _make_turn_vectors(row_bytes, 4)
+    block_bytes = panel_block_bytes(reader)
+    minima_at = (8 + reader.scales) * VECTOR_BYTES
+    scales, minima = reader.scales, reader.minima
+    blocks = WIDTH // 4
+
+    @inline
+    def turn(source: int, panel: int) -> None:
+        for half in range(2):
+            for first in range(0, 4, blocks):
+                to = panel + first * block_bytes + half * 4 * VECTOR_BYTES
+                _store_blocks(to, block_bytes, turned(source + half * 64 + first * 16))
+        for index in range(scales):
+            turn_floats(source + _SCALES + 16 * index, panel + (8 + index) * VECTOR_BYTES)
+        for index in range(minima):
+            turn_floats(source + _MINIMA + 16 * index, panel + minima_at + index * VECTOR_BYTES)
+
+    @inline
+    def turn_floats(source: int, to: int) -> None:
+        a, b, c, d = turned_four(source)
+        store(to, a)
+        store(to + block_bytes, b)
+        store(to + 2 * block_bytes, c)
+        store(to + 3 * block_bytes, d)
+
+    return turn
+
+
+def make_unpack(reader: Reader) -> Callable[..., Any]:
+    """An inline function `unpack(w, row_bytes, last, k, panel, buffer)`: W weight rows from w on -> panel.
+
+    Rows further than `last` bytes behind the first are replaced by the row there. The panel gets whole
+    groups; what is behind k is of no meaning. `buffer`: W * `packed.UNIT_ROW_BYTES` bytes.
+    """
+    put, turn = _make_put(reader), _make_turn(reader, packed.UNIT_ROW_BYTES)
+    read, read_rest = reader.read, reader.read_rest
+    size, elements, block = reader.unit_bytes, reader.groups * packed.GROUP, reader.block_elements
+    panel_group = 4 * panel_block_bytes(reader)
+    second = _ROW_GROUP_BYTES if reader.groups == 2 else 0
+
+    @inline
+    def put_one(to: int, groups: Any) -> None:
+        put(to, groups[0])
+
+    @inline
+    def put_two(to: int, groups: Any) -> None:
+        put(to, groups[0])
+        put(to + second, groups[1])
+
+    put_unit = put_two if second else put_one
+
+    @inline
+    def units(w: int, row_bytes: int, last: int, k: int, panel: int, buffer: int) -> None:
+        for unit in range(k // elements):
+            for row in range(WIDTH):
+                at = w + min(row * row_bytes, last) + unit * size
+                put_unit(buffer + row * packed.UNIT_ROW_BYTES, read(at))
+            turn(buffer, panel)
+            panel += panel_group
+            if second:
+                turn(buffer + second, panel)
+                panel += panel_group
+
+    @inline
+    def units_and_rest(w: int, row_bytes: int, last: int, k: int, panel: int, buffer: int) -> None:
+        units(w, row_bytes, last, k, panel, buffer)
+        whole = k // elements
+        left = (k - whole * elements) // block
+        if left > 0:
+            for row in range(WIDTH):
+                at = w + min(row * row_bytes, last) + whole * size
+                put_unit(buffer + row * packed.UNIT_ROW_BYTES, read_rest(at, left))
+            turn(buffer, panel + whole * panel_group)
+
+    return units if read_rest is None else units_and_rest

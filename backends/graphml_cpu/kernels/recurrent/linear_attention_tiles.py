@@ -1,0 +1,155 @@
+"""A tile of attention with a memory: four rows of a head's matrix [V, K] pass over a run of tokens.
+
+Rows of the matrix do not meet: each is read and changed with the token's key, query and decay, and with one
+element of its value. So a tile stays in registers while it passes over the tokens. Knows vectors and
+addresses; knows nothing of heads or sequences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import llvmlite.ir as ir
+from numba import types
+from numba.core import cgutils
+
+from graphml_cpu.kernels.attention.tiles import sums_of_four
+from graphml_cpu.simd import build
+from graphml_cpu.simd.operation import operation
+
+TILE_ROWS = 4
+DELTA, PLAIN, REPLACE = "delta", "plain", "replace"  # what a token does to the memory
+
+_F32 = ir.FloatType()
+_FOUR = ir.VectorType(_F32, TILE_ROWS)
+Vector = list[ir.Value]  # K elements, in registers of `lanes`
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """IR on vectors of K elements and on four of them, the rows of a tile."""
+
+    builder: ir.IRBuilder
+    single: ir.VectorType
+    vectors: int
+
+    def number(self, address: ir.Value, kind: ir.Type) -> ir.Value:
+        return self.builder.load(build.pointer(self.builder, address, kind), align=4)
+
+    def vector(self, address: ir.Value) -> Vector:
+        step = self.single.count * 4
+        places = [build.pointer(self.builder, address, self.single, i * step) for i in range(self.vectors)]
+        return [self.builder.load(place, align=4) for place in places]
+
+    def splat(self, value: ir.Value, kind: ir.VectorType) -> ir.Value:
+        one = self.builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.IntType(32)(0))
+        return build.shuffle(self.builder, one, None, [0] * kind.count)
+
+    def times(self, rows: list[Vector], factors: Vector) -> list[Vector]:
+        """Rows times a vector, element by element."""
+        return [[self.builder.fmul(a, b) for a, b in zip(row, factors, strict=True)] for row in rows]
+
+    def dots(self, rows: list[Vector], vector: Vector) -> ir.Value:
+        """The product of each row with the vector, [4]; two chains of additions a row."""
+        totals = []
+        for row in rows:
+            sums: Vector = []
+            for part, (a, b) in enumerate(zip(row, vector, strict=True)):
+                if part < 2:
+                    sums.append(self.builder.fmul(a, b))
+                else:
+                    sums[part % 2] = build.multiply_add(self.builder, a, b, sums[part % 2])
+            totals.append(sums[0] if len(sums) == 1 else self.builder.fadd(*sums))
+        return sums_of_four(self.builder, totals)
+
+    def plus_outer(self, rows: list[Vector], column: ir.Value, vector: Vector) -> list[Vector]:
+        """Rows + column vector^T."""
+        lanes = range(TILE_ROWS)
+        factors = [build.shuffle(self.builder, column, None, [row] * self.single.count) for row in lanes]
+        return [
+            [build.multiply_add(self.builder, factor, b, a) for a, b in zip(row, vector, strict=True)]
+            for row, factor in zip(rows, factors, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class _Operands:
+    """Addresses of what belongs to one token; `first` and `second` as of `make_memory_tile`."""
+
+    q: ir.Value
+    k: ir.Value
+    v: ir.Value
+    decay: ir.Value
+    first: ir.Value
+    second: ir.Value
+
+
+def _one_token(
+    g: _Rows, rows: list[Vector], at: _Operands, rule: str, each: bool, before: bool
+) -> tuple[list[Vector], ir.Value]:
+    """The rows after the token, and its y before it is scaled."""
+    key, value = g.vector(at.k), g.number(at.v, _FOUR)
+    fading = g.vector(at.decay) if each else [g.splat(g.number(at.decay, _F32), g.single)] * g.vectors
+    after = g.times(rows, fading)
+    if rule == DELTA:
+        wrong = g.builder.fsub(value, g.dots(after, key))
+        value = g.builder.fmul(g.splat(g.number(at.first, _F32), _FOUR), wrong)
+    if rule == REPLACE:
+        after = g.plus_outer(after, g.dots(rows, g.vector(at.first)), g.vector(at.second))
+    after = g.plus_outer(after, value, key)
+    return after, g.dots(rows if before else after, g.vector(at.q))
+
+
+def make_memory_tile(rule: str, k_width: int, lanes: int, each: bool, before: bool) -> Any:
+    """An operation that takes four rows S of a head's memory over `count` tokens, and writes their y.
+
+    `f(state, q, k, key_step, v, out, value_step, decay, decay_step, first, first_step, second, count, fresh,
+    scale)`: float32 all of them, and steps from token to token in bytes. state [4, K], zeros if `fresh` is 1;
+    q, k [K]; v, out [4], out may be v; decay [K] if `each`, else one number. DELTA: first is beta, a number;
+    REPLACE: first and second are remove and replace [K]. `before`: y reads S as it was before the token.
+    """
+    vectors = k_width // lanes
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        state, q, k, key_step, v, out, value_step, decay, decay_step, *others = args
+        first, first_step, second, count, fresh, scale = others
+        g = _Rows(builder, ir.VectorType(_F32, lanes), vectors)
+        row_addresses = [builder.add(state, build.I64(row * k_width * 4)) for row in range(TILE_ROWS)]
+        places = [
+            build.pointer(builder, address, g.single, part * lanes * 4)
+            for address in row_addresses
+            for part in range(vectors)
+        ]
+        is_fresh = builder.icmp_signed("!=", fresh, build.I64(0))
+        slots = [cgutils.alloca_once(builder, g.single) for _ in places]
+        for slot, place in zip(slots, places, strict=True):
+            held = builder.load(place, align=4)
+            builder.store(builder.select(is_fresh, build.constant(g.single, 0.0), held), slot)
+        with cgutils.for_range(builder, count) as loop:
+            parts = [builder.load(slot) for slot in slots]
+            rows = [parts[row * vectors : (row + 1) * vectors] for row in range(TILE_ROWS)]
+            steps = (key_step, key_step, value_step, decay_step, first_step, first_step)
+            moved = [
+                builder.add(address, builder.mul(loop.index, step))
+                for address, step in zip((q, k, v, decay, first, second), steps, strict=True)
+            ]
+            after, y = _one_token(g, rows, _Operands(*moved), rule, each, before)
+            for slot, part in zip(slots, (part for row in after for part in row), strict=True):
+                builder.store(part, slot)
+            to = builder.add(out, builder.mul(loop.index, value_step))
+            y = builder.fmul(y, g.splat(scale, _FOUR))
+            builder.store(y, build.pointer(builder, to, _FOUR), align=4)
+        for slot, place in zip(slots, places, strict=True):
+            builder.store(builder.load(slot), place, align=4)
+        return context.get_dummy_value()
+
+    @operation
+    def memory_tile(
+        typingctx: Any, state: Any, q: Any, k: Any, key_step: Any, v: Any, out: Any, value_step: Any,
+        decay: Any, decay_step: Any, first: Any, first_step: Any, second: Any, count: Any, fresh: Any,
+        scale: Any,
+    ) -> Any:  # fmt: skip
+        return types.none(*[types.int64] * 14, types.float32), codegen
+
+    return memory_tile

@@ -1,0 +1,192 @@
+"""Sums over rows of float32, and softmax. A row belongs to one thread; a long one is shared piece by piece.
+
+Sums run in float32 over 4 * W lanes (W lanes of a vector) and then down a fixed tree, so that a row's result
+depends on nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from graphml_cpu.compiler import Address, Dim, Int
+from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.reductions.sums import sum_row
+from graphml_cpu.kernels.share import Number, Vector, share
+from graphml_cpu.layouts import ROW_PIECE
+from graphml_cpu.simd import (
+    F32,
+    WIDTH,
+    exp,
+    extract,
+    f32,
+    load,
+    load_f32,
+    load_partial,
+    max_lanes,
+    maximum,
+    ramp,
+    select,
+    splat,
+    store,
+    store_f32,
+    store_partial,
+)
+
+
+@inline
+def _only(v: Vector, count: int, other: float) -> Vector:
+    """The first `count` lanes of v, `other` in the rest."""
+    return select(ramp(F32) < f32(count), v, splat(F32, other))
+
+
+@inline
+def _largest(x: int, n: int) -> Number:
+    top = splat(F32, -math.inf)
+    whole = n - n % WIDTH
+    for i in range(0, whole, WIDTH):
+        top = maximum(top, load(F32, x + i * 4))
+    if whole < n:
+        top = maximum(top, _only(load_partial(F32, x + whole * 4, n - whole), n - whole, -math.inf))
+    return max_lanes(top)
+
+
+@inline
+def _exponentials(x: int, out: int, n: int, top: float) -> None:
+    """out = exp(x - top)."""
+    whole = n - n % WIDTH
+    for i in range(0, whole, WIDTH):
+        store(out + i * 4, exp(load(F32, x + i * 4) - top))
+    if whole < n:
+        at = whole * 4
+        store_partial(out + at, exp(load_partial(F32, x + at, n - whole) - top), n - whole)
+
+
+@inline
+def _divide(x: int, n: int, divisor: float, factor: float) -> None:
+    """x = x * factor / divisor."""
+    whole = n - n % WIDTH
+    for i in range(0, whole, WIDTH):
+        store(x + i * 4, load(F32, x + i * 4) * factor / divisor)
+    if whole < n:
+        at = x + whole * 4
+        store_partial(at, load_partial(F32, at, n - whole) * factor / divisor, n - whole)
+
+
+@inline
+def softmax_row(x: int, out: int, n: int) -> None:
+    """out = exp(x - max(x)) / its sum, of one row; out may be x."""
+    _exponentials(x, out, n, _largest(x, n))
+    _divide(out, n, sum_row(out, n), f32(1.0))
+
+
+def make_softmax() -> Callable[..., None]:
+    """out = exp(x - max(x)) / its sum; float32 [rows, n], rows so many bytes apart; out may be x.
+
+    A row with a NaN or +inf, or of -inf alone, becomes NaN.
+    """
+
+    def softmax(
+        ith: Int, nth: Int, x: Address, out: Address, n: Int, x_stride: Int, out_stride: Int, rows: Dim
+    ) -> None:
+        begin, end = share(ith, nth, rows)
+        for row in range(begin, end):
+            softmax_row(x + row * x_stride, out + row * out_stride, n)
+
+    return softmax
+
+
+def make_sum_rows() -> Callable[..., None]:
+    """out[row] = the sum of x[row]; x float32 [rows, n], rows `x_stride` bytes apart; out float32 [rows]."""
+
+    def sum_rows(ith: Int, nth: Int, x: Address, out: Address, n: Int, x_stride: Int, rows: Dim) -> None:
+        begin, end = share(ith, nth, rows)
+        for row in range(begin, end):
+            store_f32(out + row * 4, sum_row(x + row * x_stride, n))
+
+    return sum_rows
+
+
+def make_sum_rows_pieces() -> Callable[..., None]:
+    """partial[row, piece] = the sum of a piece of x[row], pieces of `layouts.ROW_PIECE`; x as in `sum_rows`.
+
+    partial float32 [rows, pieces]: `sum_rows` adds them.
+    """
+
+    def sum_rows_pieces(
+        ith: Int, nth: Int, x: Address, partial: Address, n: Int, x_stride: Int, rows: Dim
+    ) -> None:
+        pieces = (n + ROW_PIECE - 1) // ROW_PIECE
+        begin, end = share(ith, nth, rows * pieces)
+        for unit in range(begin, end):
+            first = unit % pieces * ROW_PIECE
+            at = x + unit // pieces * x_stride + first * 4
+            store_f32(partial + unit * 4, sum_row(at, min(ROW_PIECE, n - first)))
+
+    return sum_rows_pieces
+
+
+def make_softmax_pieces() -> Callable[..., None]:
+    """out = exp(x - top), partial[row, piece] = (top, the sum of these); top is the largest of a piece.
+
+    x and out as in `softmax`; pieces of `layouts.ROW_PIECE`; partial float32 [rows, pieces, 2].
+    """
+
+    def softmax_pieces(
+        ith: Int, nth: Int, x: Address, partial: Address, out: Address, n: Int, x_stride: Int,
+        out_stride: Int, rows: Dim,
+    ) -> None:  # fmt: skip
+        pieces = (n + ROW_PIECE - 1) // ROW_PIECE
+        begin, end = share(ith, nth, rows * pieces)
+        for unit in range(begin, end):
+            row, first = unit // pieces, unit % pieces * ROW_PIECE
+            count = min(ROW_PIECE, n - first)
+            source, to = x + row * x_stride + first * 4, out + row * out_stride + first * 4
+            top = _largest(source, count)
+            # A piece of -inf alone gives zeros.
+            _exponentials(source, to, count, top if top > f32(-math.inf) else f32(0.0))
+            store_f32(partial + unit * 8, top)
+            store_f32(partial + unit * 8 + 4, sum_row(to, count))
+
+    return softmax_pieces
+
+
+@inline
+def _exp_of(x: Number) -> Number:
+    return extract(exp(splat(F32, x)), 0)
+
+
+@inline
+def _top_of_pieces(partial: int, pieces: int) -> Number:
+    top = load_f32(partial)
+    for at in range(partial + 8, partial + pieces * 8, 8):
+        top = max(top, load_f32(at))
+    return top
+
+
+@inline
+def _total_of_pieces(partial: int, pieces: int, top: Number) -> Number:
+    total = f32(0.0)
+    for at in range(partial, partial + pieces * 8, 8):
+        total += load_f32(at + 4) * _exp_of(load_f32(at) - top)
+    return total
+
+
+def make_softmax_of_pieces() -> Callable[..., None]:
+    """out = softmax of the rows of which `softmax_pieces` left the exponentials in out."""
+
+    def softmax_of_pieces(
+        ith: Int, nth: Int, partial: Address, out: Address, n: Int, out_stride: Int, rows: Dim
+    ) -> None:
+        pieces = (n + ROW_PIECE - 1) // ROW_PIECE
+        begin, end = share(ith, nth, rows * pieces)
+        for row in range(begin // pieces, (end + pieces - 1) // pieces):
+            tops = partial + row * pieces * 8
+            top = _top_of_pieces(tops, pieces)
+            total = _total_of_pieces(tops, pieces, top)
+            for unit in range(max(begin, row * pieces), min(end, (row + 1) * pieces)):
+                first = (unit - row * pieces) * ROW_PIECE
+                smaller = _exp_of(load_f32(partial + unit * 8) - top)
+                _divide(out + row * out_stride + first * 4, min(ROW_PIECE, n - first), total, smaller)
+
+    return softmax_of_pieces

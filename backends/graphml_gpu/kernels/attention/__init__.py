@@ -1,0 +1,1 @@
+"""Attention over paged caches, and the elements of these."""

@@ -1,0 +1,318 @@
+"""Paged attention for few tokens: a workgroup takes a token, heads that share keys and values, and positions.
+
+Softmax is made on the way (Milakov 2018, arXiv:1805.02867): weights are relative to the largest score so far.
+Long contexts are split over workgroups (Flash-Decoding), of which each leaves a record for `combine`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from graphml_gpu.kernels.attention.cache_elements import CacheLoad, load_f32
+from graphml_gpu.kernels.attention.parts import (
+    find_cells,
+    finish_score,
+    load_query,
+    seen,
+    slope,
+    split_size,
+    store_four,
+    weight_of,
+)
+from graphml_gpu.language import (
+    Array,
+    Kernel,
+    Read,
+    Type,
+    Vector,
+    Write,
+    barrier,
+    cluster_sum,
+    dot,
+    exp,
+    f32,
+    f32x4,
+    function,
+    group_id,
+    i32,
+    kernel,
+    local_id,
+    private_array,
+    shared_array,
+    u32,
+    u32x2,
+    unroll,
+)
+
+TEAM = 16
+"""Invocations that look after the softmax of one head."""
+RECORD_HEAD = 2
+"""Numbers of a record before its values: the largest score and the sum of weights."""
+
+
+@function
+def score_tile(
+    k: Any, queries: Array[f32x4], cells: Array[u32], scores: Array[f32], kv_head: u32,
+    D: int, N_HEAD_KV: int, HEADS: int, TILE: int, LANES: int, GROUP: int, LOAD: CacheLoad,
+) -> None:  # fmt: skip
+    """scores[head, i] = query of the head times key of cell i. LANES invocations share a key."""
+    lane = local_id(0) % LANES
+    sums = private_array(f32, HEADS)
+    for step in range(0, TILE, GROUP // LANES):
+        i = step + local_id(0) // LANES
+        for h in unroll(HEADS):
+            sums[h] = 0.0
+        row = cells[i] * N_HEAD_KV + kv_head
+        for four in range(lane, (D + 3) // 4, LANES):
+            key = LOAD(k, row, four, D)
+            for h in unroll(HEADS):
+                sums[h] += dot(queries[h * ((D + 3) // 4) + four], key)
+        for h in unroll(HEADS):
+            total = cluster_sum(sums[h], LANES)
+            if lane == 0:
+                scores[h * TILE + i] = total
+
+
+@function
+def weigh_tile(
+    scores: Array[f32], maxima: Array[f32], corrections: Array[f32], top: f32, total: f32, count: u32,
+    before: f32, scale: f32, softcap: f32, slope: f32, HEADS: int, TILE: int, SOFTCAP: bool, ALIBI: bool,
+) -> tuple[f32, f32]:  # fmt: skip
+    """Make products weights; the largest score of this invocation's head so far, and its share of their sum.
+
+    before: how many positions the first of the tile lies before the token.
+    """
+    head, member = local_id(0) // TEAM, local_id(0) % TEAM
+    if head < HEADS:
+        highest = f32(-math.inf)
+        for i in range(member, count, TEAM):
+            distance = before - f32(i)
+            score = finish_score(scores[head * TILE + i], scale, softcap, slope, distance, SOFTCAP, ALIBI)
+            scores[head * TILE + i] = score
+            highest = max(highest, score)
+        maxima[head * TEAM + member] = highest
+    barrier()
+    new_top, new_total = top, total
+    if head < HEADS:
+        for j in range(TEAM):
+            new_top = max(new_top, maxima[head * TEAM + j])
+        correction = weight_of(top, new_top)
+        new_total = total * correction
+        for i in range(member, count, TEAM):
+            weight = weight_of(scores[head * TILE + i], new_top)
+            scores[head * TILE + i] = weight
+            new_total += weight
+        if member == 0:
+            corrections[head] = correction
+    barrier()
+    return new_top, new_total
+
+
+@function
+def add_values(
+    v: Any, sums: Array[f32x4], weights: Array[f32], corrections: Array[f32], cells: Array[u32], kv_head: u32,
+    count: u32, DV: int, N_HEAD_KV: int, HEADS: int, TILE: int, GROUP: int, LOAD: CacheLoad,
+) -> None:  # fmt: skip
+    """sums[head, part] = sums * correction + weighted values of this invocation's columns and cells."""
+    fours = (DV + 3) // 4
+    planes, parts = max(GROUP // fours, 1), (fours + GROUP - 1) // GROUP
+    column, plane = local_id(0) % min(fours, GROUP), local_id(0) // min(fours, GROUP)
+    for h in unroll(HEADS):
+        for part in unroll(parts):
+            sums[h * parts + part] = sums[h * parts + part] * corrections[h]
+    if plane < planes:
+        for i in range(plane, count, planes):
+            row = cells[i] * N_HEAD_KV + kv_head
+            for part in unroll(parts):
+                if column + part * GROUP < fours:
+                    value = LOAD(v, row, column + part * GROUP, DV)
+                    for h in unroll(HEADS):
+                        sums[h * parts + part] += value * weights[h * TILE + i]
+
+
+@function
+def add_planes(sums: Array[f32x4], planes: u32, DV: int, HEADS: int, GROUP: int) -> None:
+    """Add up the values of all invocations that have the same columns, in the first of them."""
+    fours = (DV + 3) // 4
+    column, mine = local_id(0) % min(fours, GROUP), local_id(0) // min(fours, GROUP)
+    gathered = shared_array(f32x4, HEADS * fours)
+    for plane in range(1, planes):
+        if mine == plane:
+            for h in unroll(HEADS):
+                gathered[h * fours + column] = sums[h]
+        barrier()
+        if mine == 0:
+            for h in unroll(HEADS):
+                sums[h] += gathered[h * fours + column]
+        barrier()
+
+
+@function
+def add_totals(
+    tops: Array[f32], weights: Array[f32], shares: Array[f32], top: f32, total: f32, HEADS: int
+) -> None:
+    """Bring the largest score of each head and the sum of its weights to all. All must call it."""
+    head, member = local_id(0) // TEAM, local_id(0) % TEAM
+    if head < HEADS:
+        shares[local_id(0)] = total
+    barrier()
+    if head < HEADS and member == 0:
+        whole = f32(0.0)
+        for j in range(TEAM):
+            whole += shares[head * TEAM + j]
+        weights[head] = whole
+        tops[head] = top
+    barrier()
+
+
+@function
+def leave(
+    records: Write[f32], out: Write[f32], head: u32, values: Vector[float], top: f32, weight: f32,
+    splits: u32, four: u32, DV: int, RECORDS: bool, SINKS: bool,
+) -> None:  # fmt: skip
+    """Write a four of a head's values divided by the sum of weights, or undivided to a record with both."""
+    if four < (DV + 3) // 4:
+        if RECORDS and (SINKS or splits > 1):
+            record = (head * splits + group_id(2)) * (DV + RECORD_HEAD)
+            if four == 0:
+                records[record] = top
+                records[record + 1] = weight
+            store_four(records, record + RECORD_HEAD, four, values, DV)
+        else:
+            store_four(out, head * DV, four, values / weight, DV)
+
+
+@function
+def divided(
+    value: Vector[float], weight: f32, top: f32, sinks: Read[f32], head: u32, SINKS: bool
+) -> Vector[float]:
+    """Values divided by the sum of weights, with the head's sink among them."""
+    if SINKS:
+        highest = max(top, sinks[head])
+        kept = weight_of(top, highest)
+        return value * kept / (weight * kept + exp(sinks[head] - highest))
+    return value / weight
+
+
+def _attention(element: Any) -> Kernel:
+    """The kernel for caches bound as arrays of a type."""
+
+    @kernel
+    def attention(
+        q: Read[f32], k: Read[element], v: Read[element], positions: Read[i32], sequences: Read[i32],
+        lengths: Read[i32], table: Read[i32], records: Write[f32], out: Write[f32],
+        table_stride: u32, window: u32, scale: f32, softcap: f32, bias_step: f32, lower: u32, splits: u32,
+        planes: u32,
+        *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, BLOCK: int, HEADS: int = 1, TILE: int = 64,
+        LANES: int = 1, RECORDS: bool = False, LEAST: int = 64, WINDOW: bool = False, CHUNK: bool = False,
+        SOFTCAP: bool = False, ALIBI: bool = False, SINKS: bool = False, CAUSAL: bool = True,
+        LOAD: CacheLoad = load_f32,
+        GROUP: int = 128,
+    ) -> None:  # fmt: skip
+        """out[t, head] = weights of what token t sees, times values.
+
+        q [T, N_HEAD, D]; k [cell, N_HEAD_KV, D]; v [cell, N_HEAD_KV, DV]; positions, sequences [T]; lengths
+        [S]; table [S, table_stride]; out [T, N_HEAD, DV]. A token sees its sequence's cells up to its
+        position if CAUSAL, else all `lengths` of them; those in `window` alone if WINDOW, in its chunk of
+        `window` if CHUNK. A workgroup (kv head and part, token, split) has HEADS of the heads that share a
+        kv head. With RECORDS, and SINKS or more splits than one, out is left to
+        `combine_attention`: each leaves a record of its share of the
+        positions, at least LEAST of them, in records [T, N_HEAD, splits, 2 + DV]. planes: GROUP over the
+        fours of DV, at least 1; a scalar, since compilers write out loops of barriers whose length they know.
+        """
+        assert element is not None  # so that the annotations know it
+        each = N_HEAD // N_HEAD_KV
+        chunks = (each + HEADS - 1) // HEADS
+        fours = (D + 3) // 4
+        kv_head, token = group_id(0) // chunks, group_id(1)
+        chunk = group_id(0) % chunks
+        queries = shared_array(f32x4, HEADS * fours)
+        for i in range(local_id(0), HEADS * fours, GROUP):
+            head = kv_head * each + min(chunk * HEADS + i // fours, each - 1)
+            queries[i] = load_query(q, token * N_HEAD + head, i % fours, D)
+        position = u32(positions[token])
+        first, last = seen(sequences, lengths, token, position, window, WINDOW, CHUNK, CAUSAL)
+        begin, end = first, last
+        if RECORDS:
+            share = split_size(last - first, splits, LEAST)
+            begin = min(first + group_id(2) * share, last)
+            end = min(begin + share, last)
+        cells = shared_array(u32, TILE)
+        scores = shared_array(f32, HEADS * TILE)
+        maxima = shared_array(f32, HEADS * TEAM)
+        corrections = shared_array(f32, HEADS)
+        parts = ((DV + 3) // 4 + GROUP - 1) // GROUP
+        sums = private_array(f32x4, HEADS * parts)
+        for h in unroll(HEADS * parts):
+            sums[h] = f32x4(0.0)
+        mine = chunk * HEADS + min(local_id(0) // TEAM, HEADS - 1)
+        my_slope = slope(kv_head * each + min(mine, each - 1), bias_step, lower) if ALIBI else f32(0.0)
+        top, total = f32(-math.inf), f32(0.0)
+        row = u32(sequences[token]) * table_stride
+        for start in range(begin, end, TILE):
+            count = min(end - start, TILE)
+            find_cells(cells, table, row, start, end, BLOCK, TILE, GROUP)
+            barrier()
+            score_tile(k, queries, cells, scores, kv_head, D, N_HEAD_KV, HEADS, TILE, LANES, GROUP, LOAD)
+            barrier()
+            top, total = weigh_tile(
+                scores, maxima, corrections, top, total, count, f32(position) - f32(start), scale, softcap,
+                my_slope, HEADS, TILE, SOFTCAP, ALIBI,
+            )  # fmt: skip
+            add_values(
+                v, sums, scores, corrections, cells, kv_head, count, DV, N_HEAD_KV, HEADS, TILE, GROUP, LOAD
+            )
+            barrier()
+        barrier()
+        add_planes(sums, planes, DV, HEADS, GROUP)
+        tops, weights = shared_array(f32, HEADS), shared_array(f32, HEADS)
+        add_totals(tops, weights, maxima, top, total, HEADS)
+        for h in unroll(HEADS):
+            head = token * N_HEAD + kv_head * each + min(chunk * HEADS + h, each - 1)
+            for part in unroll(parts):
+                leave(
+                    records, out, head, sums[h * parts + part], tops[h], weights[h], splits,
+                    local_id(0) + part * GROUP, DV, RECORDS, SINKS,
+                )  # fmt: skip
+
+    return attention
+
+
+_ELEMENTS: tuple[Any, ...] = (f32x4, f32, u32x2, u32)
+ATTENTION: Mapping[Type, Kernel] = {element: _attention(element) for element in _ELEMENTS}
+"""Element type of the caches -> kernel."""
+
+
+@kernel
+def combine_attention(
+    records: Read[f32], positions: Read[i32], sequences: Read[i32], lengths: Read[i32], sinks: Read[f32],
+    out: Write[f32], window: u32, splits: u32,
+    *, DV: int, N_HEAD: int, LEAST: int = 64, WINDOW: bool = False, CHUNK: bool = False, SINKS: bool = False,
+    CAUSAL: bool = True,
+    GROUP: int = 64,
+) -> None:  # fmt: skip
+    """out[t, head] = the records of its splits as one. A workgroup (head, token); see `attention`."""
+    head, token = group_id(0), group_id(1)
+    low, high = seen(sequences, lengths, token, u32(positions[token]), window, WINDOW, CHUNK, CAUSAL)
+    share = split_size(high - low, splits, LEAST)
+    count = (high - low + share - 1) // share
+    first = (token * N_HEAD + head) * splits * (DV + 2)
+    top = f32(-math.inf)
+    for s in range(count):
+        top = max(top, records[first + s * (DV + 2)])
+    if SINKS:
+        top = max(top, sinks[head])
+    total = f32(0.0)
+    for s in range(count):
+        record = first + s * (DV + 2)
+        total += records[record + 1] * weight_of(records[record], top)
+    if SINKS:
+        total += exp(sinks[head] - top)
+    for i in range(local_id(0), DV, GROUP):
+        value = f32(0.0)
+        for s in range(count):
+            record = first + s * (DV + 2)
+            value += records[record + 2 + i] * weight_of(records[record], top)
+        out[(token * N_HEAD + head) * DV + i] = value / total

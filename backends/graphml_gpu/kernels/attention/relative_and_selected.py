@@ -1,0 +1,242 @@
+"""Attention with a bias for each bucket of distances, and to chosen spans alone: scores that are touched up.
+
+A workgroup takes a token and heads, and walks over positions tile by tile as `attention` does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from graphml_gpu.kernels.attention.cache_elements import CacheLoad, load_f32
+from graphml_gpu.kernels.attention.decode import (
+    TEAM,
+    add_planes,
+    add_totals,
+    add_values,
+    divided,
+    score_tile,
+    weigh_tile,
+)
+from graphml_gpu.kernels.attention.parts import find_cells, load_query, seen, store_four
+from graphml_gpu.kernels.grid import element_number
+from graphml_gpu.language import (
+    Array,
+    Kernel,
+    Read,
+    Type,
+    Write,
+    barrier,
+    f32,
+    f32x4,
+    function,
+    group_id,
+    group_max,
+    i32,
+    isnan,
+    kernel,
+    local_id,
+    private_array,
+    select,
+    shared_array,
+    table,
+    u32,
+    u32x2,
+    uniform,
+    unroll,
+)
+
+
+@function
+def _add_bias(
+    scores: Array[f32], bias: Read[f32], start: u32, position: u32, head: u32, scale: f32,
+    N_HEAD: int, TILE: int, BUCKETS: tuple[int, ...], AHEAD: int,
+) -> None:  # fmt: skip
+    """scores[i] = product * scale + the bias of how far position start + i lies from the token's."""
+    buckets = table(u32, BUCKETS)
+    i = local_id(0)
+    if i < TILE:
+        other = start + i
+        far = select(other > position, other - position, position - other)
+        bucket = buckets[min(far, len(BUCKETS) - 1)] + select(other > position, AHEAD, 0)
+        scores[i] = scores[i] * scale + bias[bucket * N_HEAD + head]
+
+
+def _relative(element: Any) -> Kernel:
+    """The kernel for caches bound as arrays of a type."""
+
+    @kernel
+    def relative_attention(
+        q: Read[f32], k: Read[element], v: Read[element], positions: Read[i32], sequences: Read[i32],
+        lengths: Read[i32], block_table: Read[i32], bias: Read[f32], out: Write[f32],
+        table_stride: u32, scale: f32, planes: u32,
+        *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, BLOCK: int, BUCKETS: tuple[int, ...], AHEAD: int,
+        TILE: int = 64, LANES: int = 1, CAUSAL: bool = True, LOAD: CacheLoad = load_f32, GROUP: int = 128,
+    ) -> None:  # fmt: skip
+        """As `attention`, with bias [buckets, N_HEAD] added to scores; a workgroup (head, token).
+
+        BUCKETS: of distances back from 0 on, the last of all that are farther; AHEAD is added ahead.
+        """
+        assert element is not None  # so that the annotations know it
+        head, token = group_id(0), group_id(1)
+        kv_head = head // (N_HEAD // N_HEAD_KV)
+        queries = shared_array(f32x4, (D + 3) // 4)
+        for i in range(local_id(0), (D + 3) // 4, GROUP):
+            queries[i] = load_query(q, token * N_HEAD + head, i, D)
+        position = u32(positions[token])
+        first, end = seen(sequences, lengths, token, position, 0, False, False, CAUSAL)
+        cells, scores = shared_array(u32, TILE), shared_array(f32, TILE)
+        maxima, corrections = shared_array(f32, TEAM), shared_array(f32, 1)
+        parts = ((DV + 3) // 4 + GROUP - 1) // GROUP
+        sums = private_array(f32x4, parts)
+        for part in unroll(parts):
+            sums[part] = f32x4(0.0)
+        top, total = f32(-math.inf), f32(0.0)
+        row = u32(sequences[token]) * table_stride
+        for start in range(first, end, TILE):
+            count = min(end - start, TILE)
+            find_cells(cells, block_table, row, start, end, BLOCK, TILE, GROUP)
+            barrier()
+            score_tile(k, queries, cells, scores, kv_head, D, N_HEAD_KV, 1, TILE, LANES, GROUP, LOAD)
+            barrier()
+            _add_bias(scores, bias, start, position, head, scale, N_HEAD, TILE, BUCKETS, AHEAD)
+            barrier()
+            top, total = weigh_tile(
+                scores, maxima, corrections, top, total, count, 0.0, 1.0, 0.0, 0.0, 1, TILE, False, False
+            )
+            add_values(
+                v, sums, scores, corrections, cells, kv_head, count, DV, N_HEAD_KV, 1, TILE, GROUP, LOAD
+            )
+            barrier()
+        barrier()
+        add_planes(sums, planes, DV, 1, GROUP)
+        tops, weights = shared_array(f32, 1), shared_array(f32, 1)
+        add_totals(tops, weights, maxima, top, total, 1)
+        for part in unroll(parts):
+            four = local_id(0) + part * GROUP
+            if four < (DV + 3) // 4:
+                store_four(out, (token * N_HEAD + head) * DV, four, sums[part] / weights[0], DV)
+
+    return relative_attention
+
+
+@kernel
+def unique_spans(selected: Read[i32], out: Write[i32], count: u32, n: u32, *, GROUP: int = 64) -> None:
+    """Each of the n numbers of a row, -1 where it stood in the row before. count: of all."""
+    i = element_number()
+    if i < count:
+        number = selected[i]
+        twice = u32(0)
+        for other in range(i - i % n, i):
+            if selected[other] == number:
+                twice = 1
+        out[i] = select(twice == 1, i32(-1), number)
+
+
+@function
+def _end_of_list(spans: Read[i32], list_start: u32, n: u32, GROUP: int) -> u32:
+    """The place after the last span of a list: early tokens have few. All must call it."""
+    end = u32(0)
+    for i in range(local_id(0), n, GROUP):
+        if spans[list_start + i] >= 0:
+            end = i + 1
+    return uniform(group_max(end))  # a loop with barriers goes as far
+
+
+@function
+def _find_chosen(
+    cells: Array[u32], chosen: Array[u32], spans: Read[i32], block_table: Read[i32], row: u32,
+    list_start: u32, start: u32, total: u32, position: u32, BLOCK: int, SPAN: int, TILE: int,
+) -> None:  # fmt: skip
+    """Of places from `start` on in the spans of a list: their cells, and 1 where the token sees them."""
+    i = local_id(0)
+    if i < TILE:
+        place = min(start + i, total - 1)
+        span = spans[list_start + place // SPAN]
+        there = u32(max(span, 0)) * SPAN + place % SPAN
+        is_seen = span >= 0 and start + i < total and there <= position
+        at = select(is_seen, there, position)
+        cells[i] = u32(block_table[row + at // BLOCK]) * BLOCK + at % BLOCK
+        chosen[i] = select(is_seen, u32(1), u32(0))
+
+
+@function
+def _hide(scores: Array[f32], chosen: Array[u32], HEADS: int, TILE: int) -> None:
+    """Minus infinity for what the token does not see; infinity for NaN, so that all weights become NaN."""
+    i = local_id(0)
+    if i < TILE:
+        for h in unroll(HEADS):
+            score = scores[h * TILE + i]
+            scores[h * TILE + i] = select(chosen[i] == 1, select(isnan(score), math.inf, score), -math.inf)
+
+
+def _selected(element: Any) -> Kernel:
+    """The kernel for caches bound as arrays of a type."""
+
+    @kernel
+    def selected_attention(
+        q: Read[f32], k: Read[element], v: Read[element], positions: Read[i32], sequences: Read[i32],
+        block_table: Read[i32], spans: Read[i32], sinks: Read[f32], out: Write[f32],
+        table_stride: u32, n: u32, scale: f32, planes: u32,
+        *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, N_LIST: int, BLOCK: int, SPAN: int, HEADS: int = 1,
+        TILE: int = 64, LANES: int = 1, SINKS: bool = False, LOAD: CacheLoad = load_f32, GROUP: int = 128,
+    ) -> None:  # fmt: skip
+        """As `attention`, to the positions of n spans of SPAN; a workgroup (HEADS heads, token).
+
+        spans [tokens, N_LIST, n], of `unique_spans`: a list for each of N_LIST equal parts of the heads. The
+        HEADS of a workgroup share a list and a kv head.
+        """
+        assert element is not None  # so that the annotations know it
+        head, token = group_id(0) * HEADS, group_id(1)
+        kv_head, list_number = head // (N_HEAD // N_HEAD_KV), head // (N_HEAD // N_LIST)
+        fours = (D + 3) // 4
+        queries = shared_array(f32x4, HEADS * fours)
+        for i in range(local_id(0), HEADS * fours, GROUP):
+            queries[i] = load_query(q, token * N_HEAD + head + i // fours, i % fours, D)
+        position = u32(positions[token])
+        cells, chosen = shared_array(u32, TILE), shared_array(u32, TILE)
+        scores = shared_array(f32, HEADS * TILE)
+        maxima, corrections = shared_array(f32, HEADS * TEAM), shared_array(f32, HEADS)
+        parts = ((DV + 3) // 4 + GROUP - 1) // GROUP
+        sums = private_array(f32x4, HEADS * parts)
+        for i in unroll(HEADS * parts):
+            sums[i] = f32x4(0.0)
+        top, total = f32(-math.inf), f32(0.0)
+        row, list_start = u32(sequences[token]) * table_stride, (token * N_LIST + list_number) * n
+        total_places = _end_of_list(spans, list_start, n, GROUP) * SPAN
+        for start in range(0, total_places, TILE):
+            _find_chosen(
+                cells, chosen, spans, block_table, row, list_start, start, total_places, position,
+                BLOCK, SPAN, TILE,
+            )  # fmt: skip
+            barrier()
+            score_tile(k, queries, cells, scores, kv_head, D, N_HEAD_KV, HEADS, TILE, LANES, GROUP, LOAD)
+            barrier()
+            _hide(scores, chosen, HEADS, TILE)
+            barrier()
+            top, total = weigh_tile(
+                scores, maxima, corrections, top, total, TILE, 0.0, scale, 0.0, 0.0, HEADS, TILE, False, False
+            )
+            add_values(
+                v, sums, scores, corrections, cells, kv_head, TILE, DV, N_HEAD_KV, HEADS, TILE, GROUP, LOAD
+            )
+            barrier()
+        barrier()
+        add_planes(sums, planes, DV, HEADS, GROUP)
+        tops, weights = shared_array(f32, HEADS), shared_array(f32, HEADS)
+        add_totals(tops, weights, maxima, top, total, HEADS)
+        for h in unroll(HEADS):
+            for part in unroll(parts):
+                four = local_id(0) + part * GROUP
+                if four < (DV + 3) // 4:
+                    value = divided(sums[h * parts + part], weights[h], tops[h], sinks, head + h, SINKS)
+                    store_four(out, (token * N_HEAD + head + h) * DV, four, value, DV)
+
+    return selected_attention
+
+
+_ELEMENTS: tuple[Any, ...] = (f32x4, f32, u32x2, u32)
+RELATIVE_ATTENTION: Mapping[Type, Kernel] = {element: _relative(element) for element in _ELEMENTS}
+SELECTED_ATTENTION: Mapping[Type, Kernel] = {element: _selected(element) for element in _ELEMENTS}
+"""Element type of the caches -> kernel."""

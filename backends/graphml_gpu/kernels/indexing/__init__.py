@@ -1,0 +1,1 @@
+"""Rows and elements by index, top-k, and copies in another layout."""

@@ -1,0 +1,53 @@
+"""Rows of a table of any format as float32: embeddings, and whole weights that are wanted as numbers."""
+
+from __future__ import annotations
+
+from graphml_gpu.kernels.weight_rows import RowFormat, place, row_bytes, unpacked
+from graphml_gpu.language import (
+    Read,
+    Write,
+    f32,
+    group_id,
+    i32,
+    kernel,
+    local_id,
+    num_groups,
+    u32,
+    unroll,
+)
+
+
+@kernel
+def get_rows(
+    w: Read[u32],
+    table: Read[u32],
+    indices: Read[i32],
+    out: Write[f32],
+    n: u32,
+    k: u32,
+    count: u32,
+    first: u32,
+    *,
+    FORMAT: str,
+    ALIGN: int,
+    EVEN: bool = True,
+    CHOSEN: bool = True,
+    GROUP: int = 64,
+) -> None:
+    """out [count, k] = rows of a table at indices [count], in order if not CHOSEN. An invocation a unit.
+
+    w [n, k] are the table's rows from `first` on: what stands in others is left alone.
+    """
+    units = (k + 15) // 16
+    number = (group_id(0) + group_id(1) * num_groups(0)) * GROUP + local_id(0)
+    if number < count * units:
+        row, unit = number // units, number % units
+        source = u32(indices[row]) - first if CHOSEN else row
+        if source < n:
+            form = RowFormat(FORMAT, ALIGN, EVEN)
+            quads = unpacked(w, table, source * row_bytes(k, FORMAT), unit, k, form)
+            for quad in unroll(4):
+                at = place(unit, quad, FORMAT)
+                for lane in unroll(4):
+                    if EVEN or at + lane < k:
+                        out[row * k + at + lane] = quads[quad][lane]

@@ -1,0 +1,1 @@
+"""Rotary position embedding, and scales by position."""

@@ -1,0 +1,1 @@
+"""Products with weights: mat-vec and mat-mul."""

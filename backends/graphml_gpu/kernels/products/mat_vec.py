@@ -1,0 +1,141 @@
+"""Products of weights with few rows of activations: one matrix, several at once, a gate with its two.
+
+GROUP, LANES, ROWS and COLUMNS are those of `mat_vec_rows.Teams`. Knows nothing of graphs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphml_gpu.kernels.elementwise import formulas
+from graphml_gpu.kernels.grid import group_number
+from graphml_gpu.kernels.products.mat_vec_rows import Teams, first_row, products, store
+from graphml_gpu.kernels.weight_rows import RowFormat
+from graphml_gpu.language import (
+    Kernel,
+    Read,
+    Update,
+    Write,
+    f32,
+    f32x4,
+    function,
+    group_id,
+    kernel,
+    local_id,
+    u32,
+    unroll,
+)
+
+
+def make_mat_vec(ELEMENT: Any) -> Kernel:
+    """The kernel for activations in a buffer of f32 or, in rows of a multiple of four, of f32x4."""
+
+    @kernel
+    def mat_vec(
+        w: Read[u32], table: Read[u32], x: Read[ELEMENT], bias: Read[f32], residual: Read[f32], y: Write[f32],
+        n: u32, k: u32, columns: u32, first: u32, stride: u32,
+        *, FORMAT: str, ALIGN: int, EVEN: bool = True, GROUP: int = 64, LANES: int = 64, ROWS: int = 1,
+        COLUMNS: int = 1, BIAS: bool = False, RESIDUAL: bool = False,
+    ) -> None:  # fmt: skip
+        """Rows `first` and on of a matrix of `stride`, w [n, k]: y [columns, stride] = w x + bias + residual.
+
+        x [columns, k], bias [stride], residual as y. COLUMNS columns for each group's place in z.
+        """
+        form, teams = RowFormat(FORMAT, ALIGN, EVEN), Teams(GROUP, LANES, ROWS, COLUMNS)
+        row, column = first_row(group_number(), teams), group_id(2) * COLUMNS
+        sums = products(w, table, x, u32(0), row, column, n, k, columns, form, ELEMENT, teams)
+        store(sums, bias, residual, y, row, column, n, columns, first, first, stride, teams, BIAS, RESIDUAL)
+
+    return mat_vec
+
+
+@function
+def product_of_several(
+    w: Read[u32], table: Read[u32], x: Any, bias: Read[f32], y: Any, group: u32, n: u32, k: u32, columns: u32,
+    first: u32, begin: u32, FORMAT: RowFormat, ELEMENT: Any, TEAMS: Teams, BIAS: bool,
+) -> None:  # fmt: skip
+    """One of the products of `mat_vecs`, of which this is group number `group`."""
+    row, column = first_row(group, TEAMS), group_id(2) * TEAMS.columns
+    sums = products(w, table, x, u32(0), row, column, n, k, columns, FORMAT, ELEMENT, TEAMS)
+    store(sums, bias, bias, y, row, column, n, columns, first, begin, n, TEAMS, BIAS, False)
+
+
+def make_mat_vecs(ELEMENT: Any) -> Kernel:
+    """The same for two or three matrices of one width that meet the same activations."""
+
+    @kernel
+    def mat_vecs(
+        w_0: Read[u32], w_1: Read[u32], w_2: Read[u32], table: Read[u32], x: Read[ELEMENT], bias: Read[f32],
+        y: Write[f32], n_0: u32, n_1: u32, n_2: u32, k: u32, columns: u32, begin_0: u32, begin_1: u32,
+        begin_2: u32,
+        *, FORMAT_0: str, FORMAT_1: str, FORMAT_2: str, ALIGN_0: int, ALIGN_1: int, ALIGN_2: int,
+        EVEN: bool = True, GROUP: int = 64, LANES: int = 64, ROWS: int = 1, COLUMNS: int = 1,
+        BIAS: bool = False, COUNT: int = 3,
+    ) -> None:  # fmt: skip
+        """Results [columns, n_i] from elements begin_i of y on; bias: all of them in a row.
+
+        The groups of the first matrix come first, then those of the next. COUNT: 2 or 3 matrices.
+        """
+        teams = Teams(GROUP, LANES, ROWS, COLUMNS)
+        per_group = teams.count * ROWS
+        group = group_number()
+        end_0 = (n_0 + per_group - 1) // per_group
+        end_1 = end_0 + (n_1 + per_group - 1) // per_group
+        if group < end_0:
+            product_of_several(
+                w_0, table, x, bias, y, group, n_0, k, columns, u32(0), begin_0,
+                RowFormat(FORMAT_0, ALIGN_0, EVEN), ELEMENT, teams, BIAS,
+            )  # fmt: skip
+        elif COUNT == 2 or group < end_1:
+            product_of_several(
+                w_1, table, x, bias, y, group - end_0, n_1, k, columns, n_0, begin_1,
+                RowFormat(FORMAT_1, ALIGN_1, EVEN), ELEMENT, teams, BIAS,
+            )  # fmt: skip
+        else:
+            product_of_several(
+                w_2, table, x, bias, y, group - end_1, n_2, k, columns, n_0 + n_1, begin_2,
+                RowFormat(FORMAT_2, ALIGN_2, EVEN), ELEMENT, teams, BIAS,
+            )  # fmt: skip
+
+    return mat_vecs
+
+
+def make_mat_vec_glu(ELEMENT: Any) -> Kernel:
+    """The same for a gate and its two products."""
+
+    @kernel
+    def mat_vec_glu(
+        gate: Read[u32], up: Read[u32], table: Read[u32], x: Read[ELEMENT], gate_bias: Read[f32],
+        up_bias: Read[f32], y: Update[f32], n: u32, k: u32, columns: u32, first: u32, stride: u32,
+        *, GLU: str, GATE_FORMAT: str, UP_FORMAT: str, GATE_ALIGN: int, UP_ALIGN: int, EVEN: bool = True,
+        GROUP: int = 64, LANES: int = 64, ROWS: int = 1, COLUMNS: int = 1, BIAS: bool = False,
+    ) -> None:  # fmt: skip
+        """y [columns, stride] = activation(gate x + gate_bias) * (up x + up_bias), rows as in `mat_vec`."""
+        teams = Teams(GROUP, LANES, ROWS, COLUMNS)
+        row, column = first_row(group_number(), teams), group_id(2) * COLUMNS
+        gates = products(
+            gate, table, x, u32(0), row, column, n, k, columns,
+            RowFormat(GATE_FORMAT, GATE_ALIGN, EVEN), ELEMENT, teams,
+        )  # fmt: skip
+        ups = products(
+            up, table, x, u32(0), row, column, n, k, columns,
+            RowFormat(UP_FORMAT, UP_ALIGN, EVEN), ELEMENT, teams,
+        )  # fmt: skip
+        if local_id(0) % LANES == 0:
+            for r in unroll(ROWS):
+                for c in unroll(COLUMNS):
+                    here = row + r * teams.count
+                    if here < n and column + c < columns:
+                        one, other = gates[r * COLUMNS + c], ups[r * COLUMNS + c]
+                        if BIAS:
+                            one += gate_bias[first + here]
+                            other += up_bias[first + here]
+                        y[(column + c) * stride + first + here] = formulas.GLU[GLU](one, other)
+
+    return mat_vec_glu
+
+
+MAT_VEC = {True: make_mat_vec(f32x4), False: make_mat_vec(f32)}
+MAT_VECS = {True: make_mat_vecs(f32x4), False: make_mat_vecs(f32)}
+MAT_VEC_GLU = {True: make_mat_vec_glu(f32x4), False: make_mat_vec_glu(f32)}
+"""By whether rows of activations are read as f32x4, that is, have a multiple of four elements."""

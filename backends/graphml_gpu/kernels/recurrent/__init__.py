@@ -1,0 +1,1 @@
+"""Ops whose state is one value per sequence: state spaces, linear attention, the last tokens."""

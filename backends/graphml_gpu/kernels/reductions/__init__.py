@@ -1,0 +1,1 @@
+"""Sums, means and softmax of rows."""

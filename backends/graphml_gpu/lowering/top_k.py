@@ -1,0 +1,122 @@
+"""Elements by number, the largest elements, and the best groups of them."""
+
+from __future__ import annotations
+
+from graphml.ir.node import Node
+from graphml.ir.op import integer
+from graphml.ir.shape import max_elements
+from graphml_gpu.dispatch import (
+    Context,
+    Dims,
+    Dispatch,
+    Groups,
+    Lowering,
+    Scalar,
+    Workspace,
+    all_of,
+    along,
+    rows,
+    width,
+)
+from graphml_gpu.kernels.indexing.top_k import (
+    best_groups,
+    column_best,
+    column_numbers,
+    gather,
+    top_k,
+    top_k_of_columns,
+)
+from graphml_gpu.lowering.groups import for_elements, for_row
+from graphml_gpu.node_support import aligned
+
+_LONG = 4096
+"""A row of so many elements, such as logits, is looked through by several workgroups."""
+_COLUMNS, _OF_LONGEST, _LONGEST = 512, 1024, 1 << 16
+"""Columns that a long row is cut into; those of the longest, of so many elements and more."""
+_MOST_OF_COLUMNS = 128
+
+
+def _columns(node: Node) -> int:
+    """How many columns the rows are cut into; 0: they are not."""
+    n = width(node.inputs[0])
+    columns = _OF_LONGEST if n >= _LONGEST else _COLUMNS
+    return columns if n >= max(_LONG, columns) and width(node) <= min(_MOST_OF_COLUMNS, columns) else 0
+
+
+def _best_bytes(node: Node) -> int:
+    return aligned(max_elements(node.shape[:-1]) * _columns(node) * 8)
+
+
+def _workspace(node: Node) -> int:
+    columns = _columns(node)
+    if not columns:
+        return 0
+    room = width(node) * -(-width(node.inputs[0]) // columns)
+    return _best_bytes(node) + max_elements(node.shape[:-1]) * room * 8
+
+
+def _lower_long(node: Node, columns: int) -> list[Dispatch]:
+    x, k = node.inputs[0], width(node)
+    count, n = rows(x.shape[:-1]), width(x)
+    best, found = Workspace(node), Workspace(node, _best_bytes(node))
+    sizes = {"GROUP": 64, "COLUMNS": columns}
+
+    def grid(dims: Dims) -> Groups:
+        return -(-columns // sizes["GROUP"]), count(dims), 1
+
+    scalars: dict[str, Scalar] = {"rows": count, "n": n, "k": k}
+    return [
+        Dispatch(column_best, sizes, {"x": x, "best": best}, {"n": n}, grid),
+        Dispatch(
+            top_k_of_columns,
+            {"COLUMNS": columns, "MOST": _MOST_OF_COLUMNS},
+            {"x": x, "best": best, "found": found, "out": node},
+            scalars,
+            along(count),
+        ),
+    ]
+
+
+def _lower_top_k(node: Node, context: Context) -> list[Dispatch]:
+    columns = _columns(node)
+    if columns:
+        return _lower_long(node, columns)
+    x = node.inputs[0]
+    count = rows(x.shape[:-1])
+    scalars: dict[str, Scalar] = {"rows": count, "n": width(x), "k": width(node)}
+    return [Dispatch(top_k, for_row(width(x)), {"x": x, "out": node}, scalars, along(count))]
+
+
+def _lower_best_groups(node: Node, context: Context) -> list[Dispatch]:
+    x, n_group = node.inputs[0], integer(node.attributes, "n_group")
+    count = rows(x.shape[:-1])
+    constants = {"N_GROUP": n_group, "SIZE": width(x) // n_group, **for_row(width(x))}
+    scalars: dict[str, Scalar] = {"rows": count, "used": integer(node.attributes, "n_group_used")}
+    return [Dispatch(best_groups, constants, {"x": x, "out": node}, scalars, along(count))]
+
+
+def _lower_gather(node: Node, context: Context) -> list[Dispatch]:
+    x, ids = node.inputs
+    count = rows(node.shape)
+    constants, grid = for_elements(count)
+    scalars: dict[str, Scalar] = {"n": count, "k": width(node), "width": width(x)}
+    return [Dispatch(gather, constants, {"x": x, "ids": ids, "out": node}, scalars, grid)]
+
+
+def _lower_column_numbers(node: Node, context: Context) -> list[Dispatch]:
+    count = rows(node.shape)
+    constants, grid = for_elements(count)
+    scalars: dict[str, Scalar] = {
+        "n": count,
+        "width": width(node),
+        "each": integer(node.attributes, "each"),
+    }
+    return [Dispatch(column_numbers, constants, {"out": node}, scalars, grid)]
+
+
+TOP_K = Lowering(
+    ("top_k",), _lower_top_k, refuses=lambda node: all_of(node, "f32", "i32"), workspace=_workspace
+)
+BEST_GROUPS = Lowering(("best_groups",), _lower_best_groups, refuses=lambda node: all_of(node, "f32"))
+GATHER = Lowering(("gather",), _lower_gather, refuses=lambda node: all_of(node, "f32", "i32"))
+COLUMN_NUMBERS = Lowering(("column_numbers",), _lower_column_numbers)
