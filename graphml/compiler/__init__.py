@@ -1,1 +1,1 @@
-"""Graph to program: passes, partitions over devices, layers by memory. No file names, no ids."""
+"""Graph to program: passes, partitions over devices, layers by memory. Knows nothing of files or tokens."""

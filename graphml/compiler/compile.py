@@ -1,4 +1,4 @@
-"""The compiler: from a built graph to a program that runs. The passes are listed in `passes.pipeline`."""
+"""Compiler: turns a built graph into a program. The passes are listed in `passes.pipeline`."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _DECODE_SLACK = 6  # steps of one token are so short that threads run ahead into
 
 @dataclass(frozen=True)
 class Prepared:
-    """A graph after all passes that need no weights, with its plan of memory, and how it came about.
+    """A graph after all passes that need no weights, its memory plan and a record of the passes.
 
-    snapshots, seconds: the graph after each pass, and what the pass took. placement, parts: of a graph on
-    several backends; backends: on which of them each node is.
+    snapshots, seconds: the graph after each pass, and the time of the pass. placement, parts: set for a graph
+    on several backends; backends: the backend of each node.
     """
 
     graph: Graph
@@ -54,21 +54,21 @@ class Prepared:
     backends: Mapping[Node, str] = field(default_factory=dict)
 
     def with_seconds(self, **more: float) -> Prepared:
-        """The same with what other steps took; what a pass of that name took is added to it."""
+        """A copy with the seconds of other steps; the seconds of a pass of the same name are added."""
         added = {name: self.seconds.get(name, 0.0) + seconds for name, seconds in more.items()}
         return replace(self, seconds={**self.seconds, **added})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled(Prepared):
-    """The same with the program that a device made of it."""
+    """A prepared graph with the program that a device made of it."""
 
     program: Program
 
 
 @dataclass
 class _Record:
-    """The graph after each pass, verified where the settings say so, and the seconds that each took."""
+    """The graph after each pass, verified if the settings ask for it, and the seconds of each pass."""
 
     snapshots: dict[str, Graph] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -103,9 +103,9 @@ def prepare(graph: Graph, backend: Backend, device: Device, options: CompileOpti
 
 
 def _prepare_parts(graph: Graph, device: PartsDevice, options: CompileOptions, record: _Record) -> Prepared:
-    """The same for several backends: place first, then every pass part by part (decision 8).
+    """Prepare a graph for several backends: place first, then apply every pass to each part (decision 8).
 
-    The graphs kept are the parts joined again; the plan is of the arenas of all devices together.
+    The recorded graphs are the parts joined again; the plan covers the arenas of all devices.
     """
     names, outputs, slack = options.fusions(), list(graph.outputs), _slack(graph)
     backends = {backend.name: backend for backend in device.backends}
@@ -151,7 +151,7 @@ def _apply_passes(
     record: _Record,
     whole: Callable[[Sequence[Graph]], Graph],
 ) -> tuple[list[Graph], FusionLog]:
-    """Every pass on each part. whole: the parts after a pass as the one graph that is recorded."""
+    """Apply every pass to each part. whole: joins the parts after a pass into the recorded graph."""
     graphs, log, names = [graph for graph, _ in parts], FusionLog(), options.fusions()
     for one in PASSES:
         start = time.perf_counter()
@@ -177,9 +177,9 @@ def compile_graph(
     options: CompileOptions = DEFAULT,
     build_seconds: float = 0.0,
 ) -> Compiled:
-    """Compile a graph for a device; weights: name -> array, as the graph's dtypes hold them.
+    """Compile a graph for a device; weights: name -> array, in the layout of the graph's dtypes.
 
-    build_seconds: what building the graph took, which counts with the pass `build`.
+    build_seconds: the time that building the graph took; it is added to the pass `build`.
     """
     prepared = prepare(graph, backend, device, options)
     start = time.perf_counter()

@@ -1,6 +1,6 @@
-"""How many layers a GPU takes: as many as the user says, else as many as fit in its memory.
+"""Layer offload: puts as many layers on the GPU as the user asks for, else as many as fit in its memory.
 
-Knows tensors by the names of their layers and backends by theirs; nothing of graphs.
+Knows names of tensors, layers and backends; nothing of graphs.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from graphml.weights import Tensor
 
 _LAYER = re.compile(r"blk\.(\d+)\.")
 _ON_THE_HOST = ("cpu", "reference")
-# What is left to programs, keys and values, and to whatever else uses the device.
+# Memory reserved for programs, the key-value cache, and other users of the device.
 _SHARE = 0.8
 
 
 def with_host(backends: str, gpu_layers: int | None) -> str:
-    """The backends that share a model of which only some layers go to the first: the CPU is added to one.
+    """The backends of a model of which only some layers go to the first: a single backend gets the CPU added.
 
     `UsageError` for layers that would go from the CPU to the CPU.
     """
@@ -35,9 +35,9 @@ def with_host(backends: str, gpu_layers: int | None) -> str:
 
 
 def layer_rules(gpu_layers: int, n_layers: int, backends: Sequence[str]) -> str:
-    """Placement rules that give the last `gpu_layers` layers to the first backend, the others to the second.
+    """Placement rules: the last `gpu_layers` layers on the first backend, the others on the second.
 
-    What stands before the first and after the last layer follows its neighbours. All layers are no rule.
+    Nodes before the first and after the last layer follow their neighbours. No rule is needed for all layers.
     """
     if gpu_layers < 0:
         raise UsageError(f"gpu-layers: wanted a whole number of at least 0; got {gpu_layers}")
@@ -51,7 +51,7 @@ def layer_rules(gpu_layers: int, n_layers: int, backends: Sequence[str]) -> str:
 
 
 def layer_bytes(tensors: Mapping[str, Tensor]) -> tuple[list[int], int]:
-    """Bytes of each layer's weights, and of those that belong to no layer."""
+    """Bytes of each layer's weights, and bytes of the weights that belong to no layer."""
     sizes: Counter[int] = Counter()
     others = 0
     for name, tensor in tensors.items():
@@ -64,7 +64,7 @@ def layer_bytes(tensors: Mapping[str, Tensor]) -> tuple[list[int], int]:
 
 
 def layers_that_fit(layers: Sequence[int], others: int, room: int) -> int:
-    """How many of the last layers fit, with the weights outside of them, in so many bytes of a device."""
+    """The number of last layers that fit in `room` bytes of a device with the weights of no layer."""
     left = room * _SHARE - others
     for count, size in enumerate(reversed(layers)):
         left -= size
@@ -74,9 +74,9 @@ def layers_that_fit(layers: Sequence[int], others: int, room: int) -> int:
 
 
 def place_layers(tensors: Mapping[str, Tensor], device: Device, gpu_layers: int | None, place: str) -> str:
-    """The rules by which a model is placed: the user's own after those that its layers or the memory ask for.
+    """The placement rules of a model: those from `gpu_layers` or the free memory, then the user's own.
 
-    Where neither says anything, all that the first backend can run goes to it.
+    Without any rule everything that the first backend can run goes to it.
     """
     if not isinstance(device, PartsDevice):
         return place

@@ -1,4 +1,4 @@
-"""What a caller may choose about compilation, as one value."""
+"""Compile options: a caller's choices about compilation, as one value."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from graphml.passes.switches import switched
 class CompileOptions:
     """Choices of one compilation.
 
-    fuse: which fusions are on, as `graphml.passes.switches.switched` reads it; "" leaves it to GRAPHML_FUSE,
+    fuse: which fusions are on, parsed by `graphml.passes.switches.switched`; "": the value of GRAPHML_FUSE,
     which defaults to all. keep: names of nodes as built, or patterns (`layers.*.q`), whose values the caller
-    reads: each becomes an output `value:NAME`, and no fusion may swallow it. strict: refuse a node that the
-    backend cannot run itself. place: where nodes go if there are several backends, as
-    `graphml.passes.place.parse_rules` reads it. patch: functions of the user's put into the graph as it is
-    built; `keep` sees what they make. pooling: how embeddings are pooled, a name of
-    `graphml.loading.pooling.POOLINGS`; "": what the architecture gives, logits for most.
+    reads: each becomes an output `value:NAME`, and no fusion may cover it. strict: refuse a node that the
+    backend cannot run itself. place: placement rules for several backends, parsed by
+    `graphml.passes.place.parse_rules`. patch: the user's functions, inserted into the built graph; `keep`
+    sees their results. pooling: how embeddings are pooled, a name of `graphml.loading.pooling.POOLINGS`;
+    "": the architecture's own outputs, logits for most.
     """
 
     fuse: str = ""

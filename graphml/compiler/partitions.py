@@ -1,6 +1,6 @@
-"""Programs of several backends that act as one: their parts run in order, values cross through host arrays.
+"""Multi-device programs: the parts run in order, values pass between backends through host arrays.
 
-Knows devices only through `graphml.backend`; where nodes go, `graphml.passes.place` says.
+Knows devices only through `graphml.backend`; `graphml.passes.place` decides where nodes go.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from graphml.passes.plan import plan_memory
 
 @dataclass(frozen=True)
 class ReadyPart:
-    """A part after its passes: the graph that its device lowers, and where values lie there."""
+    """A part after its passes: the graph that its device lowers, and its memory plan."""
 
     backend: str
     graph: Graph
@@ -44,7 +44,7 @@ class ReadyPart:
 
 
 class PartsState:
-    """The states of a session, each on the device where its layer is."""
+    """The states of a session, each on the device of its layer."""
 
     def __init__(self, states: Mapping[str, State], homes: Mapping[str, str]) -> None:
         self.states, self.homes = states, homes
@@ -75,31 +75,31 @@ class PartsDevice:
         self.backends = tuple(on_device(backend, self.devices[backend.name]) for backend in backends)
 
     def homes(self, rules: str) -> dict[str, str]:
-        """Where the states live once a graph was placed by these rules: the next graph finds them there."""
+        """The backend of each state after a graph was placed by these rules; the next graph keeps it."""
         return self._first.setdefault(rules, {})
 
     def settle(
         self, graph: Graph, rules: str, homes: Mapping[str, str], backends: Mapping[Node, str]
     ) -> None:
-        """Remember where the nodes and states of a compiled graph are."""
+        """Remember the backends of the nodes and states of a compiled graph."""
         self._last = {node.name: name for node, name in backends.items()}
         self._homes[graph] = homes
         for name, home in homes.items():
             self.homes(rules).setdefault(name, home)
 
     def storage(self, node: Node) -> int:
-        """Of no device in particular: bytes in NumPy."""
+        """Bytes in NumPy, since the device is not known yet."""
         return sum(plain_bytes(kind) for kind in node.type.parts or (node.type,))
 
     def workspace(self, node: Node) -> int:
-        """None that is known before a node is placed."""
+        """0: the workspace is not known before a node is placed."""
         return 0
 
     def lower(self, graph: Graph, plan: Plan, weights: Mapping[str, Array], progress: Progress) -> Program:
-        """Make the program of a graph whose nodes are called as those of the one that was placed last.
+        """Make the program of a graph whose nodes have the names of the graph that was placed last.
 
-        Each goes where its namesake is, a node without one where its first operand is. The plan is not used:
-        every part gets its own.
+        Each node goes to the backend of its namesake, else of its first operand. The plan is not used: every
+        part gets its own.
         """
         if not self._last:
             raise BackendError(f"{self.name}: a graph for several backends must be placed first")
@@ -121,7 +121,7 @@ class PartsDevice:
 
     @property
     def name(self) -> str:
-        """The backends' names as the user writes them."""
+        """The backends' names, as the user writes them."""
         return ",".join(self.devices)
 
     def state(self, graph: Graph, dims: Mapping[str, int]) -> PartsState:
@@ -147,7 +147,7 @@ class PartsDevice:
 
 
 def several(backends: Sequence[Backend]) -> Backend:
-    """Backends in order of preference as one; a device of it is a `PartsDevice`."""
+    """One backend made of several, in order of preference; its device is a `PartsDevice`."""
     names = [backend.name for backend in backends]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -168,7 +168,7 @@ def several(backends: Sequence[Backend]) -> Backend:
 
 @dataclass
 class _Link:
-    """A value of a step in an array of ours: an input, or one that crosses."""
+    """A value of a step in a host array: an input, or one that passes between parts."""
 
     shape: Shape
     array: Array
@@ -198,7 +198,7 @@ class PartsProgram:
         self._times: list[Callable[[], Sequence[StepTime]]] = []
 
     def time_steps(self, take: TakeTimes | None) -> None:
-        """See `graphml.backend.TimedProgram`; the parts that can be timed tell their times together."""
+        """See `graphml.backend.TimedProgram`; the times of all parts that can be timed are collected."""
 
         def collect(dims: Mapping[str, int], times: Callable[[], Sequence[StepTime]]) -> None:
             self._times.append(times)
@@ -222,7 +222,7 @@ class PartsProgram:
             for name, value in made.items():
                 if name.startswith(COPY):
                     self._crossing[name.removeprefix(COPY)].window(dims)[...] = value
-                else:  # what a later part of the same device would write over is the caller's own
+                else:  # a copy, since a later part of the same device may overwrite the array
                     outputs[name] = value if i == len(self.parts) - 1 else value.copy()
         if self._take is not None:
             kept = self._times
@@ -238,7 +238,7 @@ _NO_STATE = PartsState({}, {})
 
 
 def arenas(parts: Sequence[ReadyPart]) -> dict[str, tuple[int, int]]:
-    """Backend -> (peak, lower bound) in bytes of the arena that its parts, which never run at once, share."""
+    """Backend -> (peak, lower bound) in bytes of the arena shared by its parts, which never run at once."""
     found: dict[str, tuple[int, int]] = {}
     for part in parts:
         peak, bound = found.get(part.backend, (0, 0))
@@ -247,7 +247,7 @@ def arenas(parts: Sequence[ReadyPart]) -> dict[str, tuple[int, int]]:
 
 
 def whole_plan(parts: Sequence[ReadyPart], nodes: Sequence[Mapping[Node, Node]]) -> Plan:
-    """The plans of the parts as one of the joined graph; offsets count within a value's own device."""
+    """One plan of the joined graph, from the plans of the parts; offsets are within a value's own device."""
     offsets: dict[Node, int] = {}
     workspaces: dict[Node, int] = {}
     for part, new in zip(parts, nodes, strict=True):
@@ -258,7 +258,7 @@ def whole_plan(parts: Sequence[ReadyPart], nodes: Sequence[Mapping[Node, Node]])
 
 
 def backends_of(parts: Sequence[ReadyPart], nodes: Sequence[Mapping[Node, Node]]) -> dict[Node, str]:
-    """Computed node or state of the joined graph -> the backend that it is on."""
+    """Computed node or state of the joined graph -> its backend."""
     found: dict[Node, str] = {}
     for part, new in zip(parts, nodes, strict=True):
         for node in part.graph.nodes:
@@ -274,7 +274,7 @@ def lower_parts(
     weights: Mapping[str, Array],
     progress: Progress,
 ) -> PartsProgram:
-    """Have each device make the programs of its parts, and join them."""
+    """Lower each part on its device, and join the programs."""
     programs = [
         device.devices[part.backend].lower(part.graph, part.plan, weights, progress) for part in parts
     ]
@@ -282,13 +282,13 @@ def lower_parts(
 
 
 def share_arenas(parts: Sequence[ReadyPart]) -> tuple[ReadyPart, ...]:
-    """Let the parts of each backend, which never run at once, lie in one arena."""
+    """Plan the parts of each backend, which never run at once, in one arena."""
     shared = {name: Arena(peak) for name, (peak, _) in arenas(parts).items()}
     return tuple(replace(part, plan=replace(part.plan, arena=shared[part.backend])) for part in parts)
 
 
 def join(graphs: Sequence[Graph], outputs: Sequence[str]) -> tuple[Graph, list[dict[Node, Node]]]:
-    """Parts put together again into one graph to look at, and for each part its node -> that graph's."""
+    """The parts joined into one graph for inspection, and for each part its nodes -> the joined graph's."""
     by_name: dict[str, Node] = {}
     crossed: dict[str, Node] = {}
     written: dict[str, Node] = {}

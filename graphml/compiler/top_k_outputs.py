@@ -1,6 +1,6 @@
-"""Outputs beside the logits: of each row the best ids, so that a device need not give the whole row away.
+"""Top-k outputs beside the logits, so that whole rows need not be copied from the device.
 
-Knows nodes; how tokens are chosen among them stands in `graphml.sampling`.
+Knows nodes; `graphml.sampling` chooses tokens among the top k.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from graphml.ir.ops.sampling import SETTINGS, draw, draw_of_row
 from graphml.ir.shape import fixed
 
 N_BEST = 64
-"""How many ids of a row are given: as many as samplers usually keep, few enough to be read in no time."""
+"""How many ids of a row are returned: as many as samplers usually keep, and few enough to copy quickly."""
 BEST_IDS, BEST_LOGITS, OF_ROW, DRAWN = "best_ids", "best_logits", "of_row", "drawn"
 DRAW_SETTINGS = "draw_settings"
-"""The input that says how `DRAWN` is drawn; zeros: the best id, always."""
+"""The input with the settings by which `DRAWN` is sampled; zeros: always the id with the highest logit."""
 
 
 def candidates(g: Builder, logits: Node) -> dict[str, Node]:
     """Further outputs of a graph whose logits are f32 [O, n_vocab].
 
     best_ids i32 [O, k] and best_logits f32 [O, k]: the largest first, equals by id; of_row f32 [O, 4]: the
-    logarithm of its sum and what is drawn from all of it (`graphml.ir.ops.sampling.OF_ROW`); drawn i32 [O]:
-    an id drawn as `draw_settings` says (f32 [O, 5], see `graphml.ir.ops.sampling.SETTINGS`).
+    logarithm of the row's sum and the id sampled from the whole row (`graphml.ir.ops.sampling.OF_ROW`); drawn
+    i32 [O]: an id sampled by `draw_settings` (f32 [O, 5], see `graphml.ir.ops.sampling.SETTINGS`).
     """
     with g.scope("candidates"):
         ids = g.top_k(logits, min(N_BEST, fixed(logits.shape[-1])), name=BEST_IDS)
