@@ -1,4 +1,4 @@
-"""Converts activations to the dtype that a backend multiplies weights with, once for all products of one."""
+"""Activation quantisation: converts an activation once for all products with quantised weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphml.passes.rewrite import rebuild
 
 
 def quantize_activations(graph: Graph, backend: Backend) -> Graph:
-    """Put a `quantize` before the x of every `linear` and `linear_id` whose weights the backend pairs so."""
+    """Put a `quantize` before each `linear` or `linear_id` whose dtypes the backend pairs."""
     made: dict[tuple[Node, str], Node] = {}
 
     def change(node: Node) -> Node | tuple[Node, ...]:

@@ -1,6 +1,6 @@
 """Cuts a placed graph into parts: runs of nodes on one backend, each a graph of its own, in order.
 
-Knows names of backends only. What a value costs to cross is told in bytes.
+Knows names of backends only. The cost of passing a value between parts is counted in bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from graphml.ir.node import Node
 from graphml.ir.ops.leaf import input_leaf
 from graphml.ir.shape import Symbol, bounds
 
-COPY = "copy:"  # before the name of an output that later parts take as an input
+COPY = "copy:"  # prefix of the name of an output that is an input of later parts
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Copy:
-    """A value that crosses from the part that makes it to one that reads it."""
+    """A value passed from the part that computes it to one that reads it."""
 
     name: str
     source: int
@@ -43,24 +43,24 @@ class Copy:
 
 @dataclass(frozen=True)
 class Cut:
-    """The parts in the order in which they run, and what crosses between them."""
+    """The parts in the order in which they run, and the values passed between them."""
 
     parts: tuple[Part, ...]
     copies: tuple[Copy, ...]
 
     @property
     def token_bytes(self) -> int:
-        """Bytes that cross in a step of one token."""
+        """Bytes passed between parts in a step of one token."""
         return sum(copy.token_bytes for copy in self.copies)
 
     @property
     def bound_bytes(self) -> int:
-        """Bytes that cross in the largest step."""
+        """Bytes passed between parts in the largest step."""
         return sum(copy.bound_bytes for copy in self.copies)
 
 
 def state_of(node: Node) -> Node | None:
-    """The state leaf that a value is, written or seen through views; None for any other value."""
+    """The state leaf of a value (the state itself, written, or a view of it); None for any other value."""
     while True:
         if node.op.name == "state":
             return node
@@ -73,7 +73,7 @@ def state_of(node: Node) -> Node | None:
 
 
 def constants(graph: Graph) -> set[Node]:
-    """The computed values that weights alone decide."""
+    """The computed values that depend on weights alone."""
     known: set[Node] = set()
     for node in graph.nodes:
         if node.inputs and all(source.op.name == "weight" or source in known for source in node.inputs):
@@ -82,10 +82,10 @@ def constants(graph: Graph) -> set[Node]:
 
 
 def cut_graph(graph: Graph, backend_of: Mapping[Node, str]) -> Cut:
-    """Order the nodes so that the backend changes as seldom as can be, and cut where it changes.
+    """Order the nodes so that the backend changes as seldom as possible, and cut where it changes.
 
-    backend_of: of every computed node that is no constant, and of the states. For two backends no order has
-    fewer parts; for more it is a good one. Weights and constants are in every part that reads them.
+    backend_of: of every computed node that is no constant, and of the states. The number of parts is minimal
+    for two backends, and low for more. Weights and constants are in every part that reads them.
     """
     computed = [node for node in graph.nodes if node in backend_of and node.op.name != "state"]
     before = _must_precede(graph, computed)
@@ -113,7 +113,7 @@ def cut_graph(graph: Graph, backend_of: Mapping[Node, str]) -> Cut:
 
 
 def _must_precede(graph: Graph, computed: list[Node]) -> dict[Node, set[Node]]:
-    """For each node those that run before it: what it reads, and readers of a state before who changes it."""
+    """For each node those that run before it: inputs, and the readers of a state that the node changes."""
     mine = set(computed)
     before = {node: {source for source in node.inputs if source in mine} for node in computed}
     readers: dict[Node, list[Node]] = {}
@@ -128,7 +128,7 @@ def _must_precede(graph: Graph, computed: list[Node]) -> dict[Node, set[Node]]:
 def _order(
     computed: list[Node], before: Mapping[Node, set[Node]], backend_of: Mapping[Node, str], start: str
 ) -> list[list[Node]]:
-    """Runs of nodes: as many on one backend as are ready, then the next backend with the earliest node."""
+    """Runs of nodes: all that are ready on one backend, then the next backend, that of the earliest node."""
     position = {node: i for i, node in enumerate(computed)}
     waits = {node: len(before[node]) for node in computed}
     after: dict[Node, list[Node]] = {node: [] for node in computed}
@@ -167,7 +167,7 @@ def _crossing(computed: list[Node], home: Mapping[Node, int]) -> dict[Node, set[
 
 
 def _part(run: list[Node], taken: list[Node], outputs: Mapping[str, Node]) -> Graph:
-    """The graph of a run, with its leaves and constants, and inputs for what it takes from other parts."""
+    """The graph of a run, with its leaves and constants, and inputs for the values of other parts."""
     new = {node: Node(input_leaf, (), node.type, node.name, source=node.source) for node in taken}
     order = list(new.values())
     mine = set(run)
@@ -191,7 +191,7 @@ def _with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
 
 
 def _bytes(node: Node, for_token: bool) -> int:
-    """Bytes of a value; of one token, each symbol that counts tokens, rows or sequences is 1."""
+    """Bytes of a value; for_token: symbols that count tokens, rows or sequences are 1."""
     *lead, last = (
         1 if for_token and isinstance(dim, Symbol) and dim.name in ("T", "O", "S") else size
         for dim, size in zip(node.shape, bounds(node.shape), strict=True)

@@ -1,4 +1,4 @@
-"""Puts the decompositions of fused ops back in their place: a graph of plain ops with the same meaning."""
+"""Replaces fused ops by their decompositions: a graph of plain ops with the same meaning."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from graphml.ir.ops.layout import part
 
 
 def expand(graph: Graph, only: Callable[[Node], bool] = lambda node: True) -> Graph:
-    """The graph without fused ops, or without those of the nodes that `only` names.
+    """The graph without fused ops, or without those of the nodes that `only` selects.
 
-    The plain node that makes a result keeps the name of the fused one, or of the `part` that it is read
-    through; the others add to the fused one's name.
+    The plain node that computes a result keeps the name of the fused node, or of the `part` that reads it;
+    the names of the others begin with the fused node's name.
     """
     new: dict[Node, Node] = {}
     made: dict[Node, tuple[Node, ...]] = {}  # the plain results of a fused node with several
@@ -47,7 +47,7 @@ def expand(graph: Graph, only: Callable[[Node], bool] = lambda node: True) -> Gr
 def _plain_nodes(
     node: Node, inputs: tuple[Node, ...], called: Mapping[int, str]
 ) -> tuple[list[Node], tuple[Node, ...]]:
-    """The plain nodes on what the inputs became, and the results among them; called: names of results."""
+    """The plain nodes on the replaced inputs, and the results among them; called: names of results."""
     plain = decomposition(node.op, [source.type for source in node.inputs], node.attributes)
     new: dict[Node, Node] = {
         leaf: inputs[int(name.removeprefix("operand_"))] for name, leaf in plain.leaves("input").items()

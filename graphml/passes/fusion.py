@@ -1,7 +1,7 @@
-"""What a fusion is, how the known ones are found, and the pass that applies them.
+"""Fusions: their definition, the table of known ones, and the pass that applies them.
 
 A fusion is one file in `graphml/passes/fusions/`: its fused op with the decomposition into plain ops, and the
-terms that it replaces. Knows no backend: it is told which fused ops are wanted.
+terms that it replaces. Knows no backend: the caller passes the fused ops to use.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ Find: TypeAlias = Callable[..., Pattern] | tuple[Callable[..., Pattern], ...]
 class Fusion:
     """A rewriting rule.
 
-    name: what switches and counts call it. find: one function or several, each from variables to a pattern.
+    name: used by switches and counts. find: one function or several, each from variables to a pattern.
     replace: the fused op; its inputs are the variables in the order of the function's parameters.
-    when: why a match is refused (a text, or a `Refusal` that names the node), None to accept.
-    attributes: those of the fused node; else the covered nodes' that the fused op knows.
-    last: looked for when all others are made and activations converted: what joins finished nodes.
+    when: the reason to refuse a match (a text, or a `Refusal` that names the node), None to accept.
+    attributes: those of the fused node; by default the covered nodes' attributes that the fused op knows.
+    last: applied after all others and after the conversion of activations: fusions that join finished nodes.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Fusion:
         return _patterns(self.find)
 
     def ops(self) -> Sequence[frozenset[Op]]:
-        """The ops in each of its patterns: what it is made of."""
+        """The ops in each of its patterns."""
         return _ops_of(self.find)
 
 
@@ -99,13 +99,13 @@ def _values(module: ModuleType) -> list[Fusion]:
 
 
 def all_ops() -> Mapping[str, Op]:
-    """Name -> op, plain and fused: what a graph's text may use."""
+    """Name -> op, plain and fused: all ops that a graph's text may use."""
     return {**plain_ops.table(), **{fusion.replace.name: fusion.replace for fusion in fusions().values()}}
 
 
 @dataclass(frozen=True)
 class Applied:
-    """A fusion that was made: the fused node's name and the names, as built, of all that it covers."""
+    """An applied fusion: the fused node's name and the names, as built, of all nodes that it covers."""
 
     fusion: str
     node: str
@@ -114,7 +114,7 @@ class Applied:
 
 @dataclass(frozen=True)
 class Refused:
-    """A near miss: the root's name, which condition failed, and the node at which it did."""
+    """A near miss: the root's name, the condition that failed, and the node at which it failed."""
 
     fusion: str
     node: str
@@ -124,7 +124,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class FusionLog:
-    """What the fusions did and what they left."""
+    """The applied fusions and the near misses."""
 
     applied: tuple[Applied, ...] = ()
     refused: tuple[Refused, ...] = ()
@@ -135,9 +135,9 @@ class FusionLog:
         return dict(Counter(item.fusion for item in self.applied))
 
     def __add__(self, later: FusionLog) -> FusionLog:
-        """This log and that of a later run over the graph that this one left.
+        """This log and that of a later run over the resulting graph.
 
-        What the later run looked at again, it alone has the say on.
+        For nodes that the later run tried again, its entries replace those of this log.
         """
         refused = dict.fromkeys((*self.refused, *later.refused))
         return FusionLog(self.applied + later.applied, tuple(refused))
@@ -152,8 +152,8 @@ def fuse(
 ) -> tuple[Graph, FusionLog]:
     """Apply every fusion whose op is `wanted`, those that save most values first, until nothing matches.
 
-    names: only the fusions called so; None: all. refuses: why a fused node that would come about cannot be
-    run; None where it can. last: those that come last, or all the others. A covered node that is no result
+    names: only the fusions of these names; None: all. refuses: the reason that a fused node cannot be run;
+    None if it can. last: apply the fusions marked `last`, or all the others. A covered node that is no result
     must have no other reader and be no output.
     """
     known = [
@@ -164,7 +164,7 @@ def fuse(
     applied: list[Applied] = []
     while True:
         before = len(applied)
-        refused: list[Refused] = []  # what is refused at last: the near misses
+        refused: list[Refused] = []  # the refusals of the last sweep: the near misses
         graph = _sweep(graph, known, refuses, applied, refused)
         if len(applied) == before:
             return graph, FusionLog(tuple(applied), tuple(dict.fromkeys(refused)))
@@ -179,7 +179,7 @@ class _Find:
     fused: Node
 
     def make(self, new: Mapping[Node, Node]) -> tuple[Node, Mapping[Node, Node]]:
-        """The fused node on what the operands became, and what each result becomes."""
+        """The fused node on the replaced operands, and the replacement of each result."""
         fused = replace(self.fused, inputs=tuple(new[source] for source in self.fused.inputs))
         made = parts(fused, self.match) if fused.type.parts else (fused,)
         return fused, dict(zip(self.match.results, made, strict=True))
@@ -192,7 +192,7 @@ def _sweep(
     applied: list[Applied],
     refused: list[Refused],
 ) -> Graph:
-    """Fuse what was found in the graph, the largest first; what overlaps waits for the next sweep."""
+    """Fuse the matches found in the graph, the largest first; overlapping ones wait for the next sweep."""
     finds = _finds(graph, known, refuses, refused)
     claimed: set[Node] = set()
     chosen: dict[Node, _Find] = {}
@@ -211,7 +211,7 @@ def _sweep(
 
 
 def _worth(found: _Find) -> tuple[int, int]:
-    """How many values are no longer made, then how many nodes become one."""
+    """How many values are no longer computed, then how many nodes become one."""
     return len(found.match.covered) - len(found.match.results), len(found.match.covered)
 
 
@@ -221,7 +221,7 @@ def _finds(
     refuses: Callable[[Node], str | None],
     refused: list[Refused],
 ) -> list[_Find]:
-    """For every node the largest match that a fusion accepts; why nodes without one are refused."""
+    """For every node the largest match that a fusion accepts, or the reason that there is none."""
     users = graph.users()
     wanted = set(graph.outputs.values())
     position = {node: i for i, node in enumerate(graph.nodes)}
@@ -267,7 +267,7 @@ def _shared(match: Match, users: Users, wanted: Collection[Node]) -> Refusal | N
 
 
 def _late(match: Match, names: Sequence[str], position: Mapping[Node, int]) -> Refusal | None:
-    """The fused node stands where its first result stood: what it reads must be there by then."""
+    """Refuse a match whose operands are computed after its first result, where the fused node is put."""
     first = min(match.results, key=position.__getitem__)
     for node in match.operands(names):
         if node.op.family != "leaf" and position[node] > position[first]:
@@ -276,7 +276,7 @@ def _late(match: Match, names: Sequence[str], position: Mapping[Node, int]) -> R
 
 
 def _unlike(fused: Node, taken: Collection[str]) -> Node:
-    """A node with several results has a name of its own, which a tensor of the file may have already."""
+    """Rename a node with several results if a tensor of the file has its name already."""
     name = fused.name
     while fused.type.parts and name in taken:
         name += "+"

@@ -1,4 +1,4 @@
-"""Values that a caller wants to see: outputs of their own, which no fusion may swallow."""
+"""Kept values: makes nodes that a caller wants to read outputs, which no fusion may cover."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from graphml.passes.switches import nearest
 
 
 def keep_values(graph: Graph, patterns: Iterable[str]) -> Graph:
-    """Make an output `value:NAME` of every node that a name or pattern names.
+    """Make an output `value:NAME` of every node that a name or pattern selects.
 
-    A leaf is no computed value and no pattern finds it. A pattern that finds nothing is a `UsageError`.
+    Leaves are not computed and never match. A pattern that matches nothing is a `UsageError`.
     """
     names = {node.name: node for node in graph.nodes if node.op.family != "leaf" and not node.op.is_write}
     found: dict[str, Node] = {}
@@ -27,7 +27,7 @@ def keep_values(graph: Graph, patterns: Iterable[str]) -> Graph:
 
 
 def _instead(name: str, names: Collection[str]) -> str:
-    """A hint for a name that only a pass gives: what it is made of, else the names like it."""
+    """A hint for a name made by a pass: the nodes that it was made from, else similar names."""
     scope, dot, last = name.rpartition(".")
     parts = [scope + dot + part for part in last.split("+")]
     if len(parts) > 1 and all(part in names for part in parts):

@@ -1,7 +1,7 @@
-"""Puts functions of the user's into a graph: readers of a patched node see what its function makes of it.
+"""Patches: user functions inserted into a graph; readers of a patched node read the function's result.
 
-A patch is a node of its own, which no backend has a kernel for, so it runs in NumPy between the kernels;
-everything else is compiled as ever.
+A patch is a node that no backend has a kernel for, so it runs in NumPy between the kernels; everything else
+is compiled as without patches.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array, Attributes, Op, Type
 
 Function = Callable[[Array], "Array | None"]
-UNPATCHED = ".unpatched"  # what a patched node's own value is called; its name is that of the patched one
+UNPATCHED = ".unpatched"  # suffix of the original node; the patch has its name
 
 
 @dataclass(frozen=True)
 class Patch:
     """A name of nodes as built, or a pattern of names (`layers.*.swiglu`), and the function of their values.
 
-    function: called with an array of its own to keep or change, gives one of the same shape; None leaves
+    function: called with a copy that it may keep or change, returns an array of the same shape; None leaves
     the value as it is.
     """
 
@@ -34,10 +34,10 @@ class Patch:
 
 
 def patch(graph: Graph, patches: Sequence[Patch]) -> Graph:
-    """Insert the patches, in the order given where several name a node.
+    """Insert the patches; several patches of one node in the given order.
 
-    Leaves, changes of state, and what weights alone decide cannot be patched, and no pattern finds them; a
-    pattern that finds nothing is a `UsageError`.
+    Leaves, changes of state and values that depend on weights alone cannot be patched and never match; a
+    pattern that matches nothing is a `UsageError`.
     """
     if not patches:
         return graph
@@ -63,9 +63,9 @@ def patch(graph: Graph, patches: Sequence[Patch]) -> Graph:
 
 
 def values(graph: Graph) -> list[Node]:
-    """The nodes whose values a step computes and NumPy can show, in order.
+    """The nodes whose values a step computes and NumPy can represent, in order.
 
-    No leaves, no changed states, no blocks of quantised activations, nothing that weights alone decide.
+    No leaves, changed states, blocks of quantised activations, or values that depend on weights alone.
     """
     constant: set[Node] = set()
     found = []
@@ -85,7 +85,7 @@ def _hits(pattern: str, names: Sequence[str]) -> set[str]:
 
 
 def _patch_op(one: Patch, name: str) -> Op:
-    """An op of its own for each place: its meaning is the function."""
+    """A separate op for each patched node; its reference is the function."""
 
     def same(inputs: Sequence[Type], attributes: Attributes) -> Type:
         return inputs[0]

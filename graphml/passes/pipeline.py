@@ -1,7 +1,7 @@
 """The passes between a graph as built and the graph that a device lowers: one list, in order.
 
 A pass is a value. It is applied to a whole graph, or to each part of one that is placed on several backends
-(decision 8). Knows backends by what they run; no device, no plan of memory, no weights.
+(decision 8). Knows backends by the ops that they run; nothing of devices, memory plans or weights.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Apply: TypeAlias = Callable[[Graph, Backend, Collection[str]], tuple[Graph, Fusi
 class Pass:
     """A step of compilation that needs no weights.
 
-    name: what dumps and timings call it. apply: (graph, backend, names of the fusions that are on) -> the
-    changed graph, and what was fused.
+    name: used in dumps and timings. apply: (graph, backend, names of the fusions that are on) -> the changed
+    graph, and the log of fusions.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Pass:
 def _fuse(
     graph: Graph, backend: Backend, names: Collection[str], last: bool = False
 ) -> tuple[Graph, FusionLog]:
-    """The named fusions that the backend has kernels for."""
+    """Apply the named fusions that the backend has kernels for."""
     supported = {f.replace for f in fusions().values() if f.replace.name in backend.fused}
     return fuse(graph, supported, names, backend.refuses, last)
 
@@ -46,8 +46,8 @@ def _quantize(graph: Graph, backend: Backend, names: Collection[str]) -> tuple[G
 PASSES: tuple[Pass, ...] = (
     Pass("fuse", _fuse),
     Pass("quantize_activations", _quantize),
-    Pass("fuse_quantized", _fuse),  # what makes a value may make it converted at once
-    Pass("fuse_last", partial(_fuse, last=True)),  # what joins finished nodes
+    Pass("fuse_quantized", _fuse),  # a value and its conversion in one kernel
+    Pass("fuse_last", partial(_fuse, last=True)),  # fusions that join finished nodes
 )
 
 

@@ -1,6 +1,6 @@
-"""Places the nodes of a graph on several backends: by the user's rules, by what each can run, next to state.
+"""Placement of nodes on several backends: by the user's rules, by the ops that each can run, next to states.
 
-Knows backends only through `graphml.backend`; what a part looks like once it is fused, it is told.
+Knows backends only through `graphml.backend`; the caller passes a function that fuses a part.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from graphml.ir.node import Node
 from graphml.passes.cut import Cut, Part, constants, cut_graph, state_of
 
 Shaped = Callable[[Graph, Backend], Graph]
-"""What the compiler makes of a part for a backend before it lowers it: fused, activations converted."""
+"""The passes of the compiler on a part for a backend before lowering: fused, activations converted."""
 
 _LAYERS = re.compile(r"layers\.(?:\*|(\d+)(?:-(\d+))?)")
 _LAYER = re.compile(r"layers\.(\d+)\.")
@@ -26,7 +26,7 @@ _LAYER = re.compile(r"layers\.(\d+)\.")
 
 @dataclass(frozen=True)
 class Rule:
-    """A wish: what `selects` names goes to `backend`.
+    """A placement rule: nodes that `selects` matches go to `backend`.
 
     selects: layers (`layers.3`, `layers.0-14`, `layers.*`), an op (`softmax`), or a pattern of the names of
     nodes or of the weights and states that they read (`layers.*.ffn_*`, `blk.0.attn_q.weight`).
@@ -41,7 +41,7 @@ class Rule:
         return _LAYERS.fullmatch(self.selects) is not None
 
     def matches(self, node: Node, names: Iterable[str]) -> bool:
-        """Whether it names this node, by the names of it and its leaves; a view has no place of its own."""
+        """Whether the rule matches this node, by its name and its leaves'; a view has no place of its own."""
         if node.op.view:
             return False
         layers = _LAYERS.fullmatch(self.selects)
@@ -62,7 +62,7 @@ def layer_of(node: Node) -> int | None:
 
 
 def parse_rules(text: str, backends: Sequence[str]) -> tuple[Rule, ...]:
-    """Read `cpu:layers.0-14,reference:softmax`; of two rules for one node the later counts."""
+    """Read `cpu:layers.0-14,reference:softmax`; of two rules for one node the later applies."""
     rules = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         backend, colon, selects = part.partition(":")
@@ -76,7 +76,7 @@ def parse_rules(text: str, backends: Sequence[str]) -> tuple[Rule, ...]:
 
 @dataclass(frozen=True)
 class Placed:
-    """Where a node is and why. refused: it would have been elsewhere, had that backend a kernel for it."""
+    """The backend of a node, and why. refused: another backend was preferred, but has no kernel for it."""
 
     name: str
     op: str
@@ -87,7 +87,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Placement:
-    """Every computed node and every state by name -> its place; the parts that follow from it."""
+    """Every computed node and every state by name -> its place; the resulting parts."""
 
     backends: tuple[str, ...]
     places: Mapping[str, Placed]
@@ -95,18 +95,18 @@ class Placement:
 
     @property
     def fallbacks(self) -> list[Placed]:
-        """The nodes that are elsewhere than wanted because a backend refuses them."""
+        """The nodes that are on another backend because the preferred one refuses them."""
         return [placed for placed in self.places.values() if placed.refused is not None]
 
     def states(self) -> dict[str, str]:
-        """State -> the backend that keeps it."""
+        """State -> its backend."""
         return {name: placed.backend for name, placed in self.places.items() if placed.op == "state"}
 
 
 def refusals(graph: Graph, backend: Backend) -> list[tuple[Node, str]]:
     """The nodes of a graph ready to lower that the backend has no kernel for, and why.
 
-    Values that weights alone decide do not count: they are computed once, before anything runs.
+    Values that depend on weights alone are ignored: they are computed once, before anything runs.
     """
     known = constants(graph)
     found = []
@@ -130,16 +130,16 @@ def refuse_fallbacks(fallbacks: Sequence[tuple[str, str]]) -> None:
 
 @dataclass
 class _Unit:
-    """Nodes that cannot be parted: those around one state, a value and its views."""
+    """Nodes that must be on one backend: those around one state, or a value and its views."""
 
     nodes: list[Node]
     backend: str = ""
     reason: str = ""
     ruled: bool = False
     anchor: Node | None = None
-    wished: set[Node] = field(default_factory=set)  # those that the rule itself names
+    wished: set[Node] = field(default_factory=set)  # those that the rule itself selects
     refused: dict[str, tuple[str, str]] = field(default_factory=dict)  # backend -> (node, reason)
-    settled: bool = False  # all refuse it
+    settled: bool = False  # all backends refuse it
 
 
 def place(
@@ -151,9 +151,9 @@ def place(
 ) -> Placement:
     """Place every node of a graph of plain ops.
 
-    backends: the preferred first; a node goes to the first that does not refuse it. homes: states that live
-    somewhere already. What a backend refuses is found out on the parts as it would get them, so that a plain
-    op which it runs only within a fused one is no fallback (decision 8).
+    backends: the preferred first; a node goes to the first that does not refuse it. homes: the backends of
+    states that exist already. Refusals are checked on the parts after fusion, so that a plain op which a
+    backend runs only within a fused one is no fallback (decision 8).
     """
     return _Placer(graph, backends, rules, shaped, homes or {}).run()
 
@@ -195,7 +195,7 @@ class _Placer:
         return Placement(tuple(self.names), places, self._cut())
 
     def _wish(self) -> None:
-        """Where each unit would be if no backend refused anything."""
+        """Place each unit as if no backend refused anything."""
         used: set[int] = set()
         for unit in self.units:
             unit.backend, unit.reason = self.names[0], "preferred"
@@ -219,7 +219,7 @@ class _Placer:
                 self._unknown(rule)
 
     def _names(self, node: Node) -> list[str]:
-        """Its own name, and those of the leaves that it reads, through constants too."""
+        """The node's own name, and those of the leaves that it reads, through constants too."""
         names = [node.name]
         stack = list(node.inputs)
         while stack:
@@ -240,7 +240,7 @@ class _Placer:
         return cut_graph(self.graph, {node: unit.backend for node, unit in self.unit.items()})
 
     def _refused(self) -> list[tuple[_Unit, str, str, str]]:
-        """Of the graph as it is cut now: unit, backend, node, reason."""
+        """Refusals of the current cut: unit, backend, node, reason."""
         found = []
         for part in self._cut().parts:
             ready = self.shaped(part.graph, self.backends[part.backend])
@@ -259,7 +259,7 @@ class _Placer:
         return found
 
     def _fall_back(self) -> bool:
-        """Move what is refused to the next backend; whether anything moved."""
+        """Move refused units to the next backend; returns whether anything moved."""
         moved = False
         for unit, backend, name, reason in self._refused():
             if unit.settled or backend in unit.refused:
@@ -268,12 +268,12 @@ class _Placer:
             left = [other for other in self.names if other not in unit.refused]
             if left:
                 unit.backend, moved = left[0], True
-            else:  # it stays where it was wanted, which runs it in NumPy
+            else:  # it stays on the preferred backend, which runs it in NumPy
                 unit.settled, unit.backend, moved = True, next(iter(unit.refused)), True
         return moved
 
     def _join(self) -> None:
-        """Move whole light parts to a neighbour's backend where that saves a cut."""
+        """Move whole light parts to a neighbour's backend if that saves a cut."""
         barred: set[tuple[int, str]] = set()
         while True:
             cut = self._cut()
@@ -306,9 +306,9 @@ class _Placer:
         return around.pop() if len(around) == 1 else None
 
     def _light(self, unit: _Unit) -> bool:
-        """Whether it may go elsewhere for the sake of a cut: no wish, no state, no matrix.
+        """Whether a unit may move to save a cut: it has no rule, no state, no matrix.
 
-        Where whole layers are placed, what stands before the first and after the last may follow them.
+        If whole layers are placed, nodes before the first and after the last layer may follow them.
         """
         if unit.ruled or unit.refused or any(node.op.name == "state" for node in unit.nodes):
             return False

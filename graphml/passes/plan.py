@@ -17,13 +17,13 @@ ALIGNMENT = 64  # a cache line, and the widest vector
 
 
 def aligned(n_bytes: int) -> int:
-    """Bytes up to where the next buffer may begin."""
+    """`n_bytes` rounded up to the alignment of buffers."""
     return -(-n_bytes // ALIGNMENT) * ALIGNMENT
 
 
 @dataclass
 class _Buffer:
-    """Storage that one value, or several that follow each other in place, live in."""
+    """Storage of one value, or of several that replace each other in place."""
 
     size: int
     first: int
@@ -35,8 +35,8 @@ class _Buffer:
 def plan_memory(graph: Graph, device: Device, slack: int = 0) -> Plan:
     """Place every value of the graph.
 
-    slack: steps for which a buffer stays taken after its last reader; a device that runs neighbouring steps
-    at once without waiting gains from a few. Inputs live through the whole program, outputs to its end.
+    slack: steps for which a buffer stays reserved after its last reader; a device that overlaps neighbouring
+    steps needs fewer waits with a few. Inputs are live during the whole program, outputs until its end.
     """
     position = {node: i for i, node in enumerate(graph.nodes)}
     last = _last_reads(graph, position)
@@ -70,7 +70,7 @@ def plan_memory(graph: Graph, device: Device, slack: int = 0) -> Plan:
 
 
 def _last_reads(graph: Graph, position: dict[Node, int]) -> dict[Node, int]:
-    """The last step at which a value's storage is needed; a view's readers count for what it views."""
+    """The last step at which a value's storage is needed; readers of a view count as readers of its input."""
     end = len(graph.nodes)
     last = dict(position)
     for i, node in enumerate(graph.nodes):
@@ -85,9 +85,9 @@ def _last_reads(graph: Graph, position: dict[Node, int]) -> dict[Node, int]:
 
 
 def _take_over(node: Node, size: int, step: int, buffers: dict[Node, _Buffer]) -> _Buffer | None:
-    """The buffer of an input that dies here and may be written in place; no other input may lie in it.
+    """The buffer of an input last read here that may be written in place; no other input may use it.
 
-    One of several results is not: it is a part of its buffer, at an offset that only the device knows.
+    Never one of several results: it is a part of its buffer, at an offset that only the device knows.
     """
     for i in (i for i in node.op.inplace if i < len(node.inputs)):
         buffer = buffers.get(node.inputs[i])
@@ -111,8 +111,8 @@ def _largest_live_set(buffers: list[_Buffer], steps: int) -> int:
     return best
 
 
-# Orders in which buffers are placed: the largest first; now and then another leaves fewer gaps. The second
-# puts what lives through the whole program, inputs first of all, out of the way at the bottom.
+# Orders in which buffers are placed: the largest first; sometimes another leaves fewer gaps. The second
+# places buffers that are live during the whole program first, inputs before all others.
 _ORDERS: tuple[Callable[[_Buffer], tuple[int, ...]], ...] = (
     lambda b: (-b.size, b.first),
     lambda b: (b.first > 0, -b.size, b.first),
@@ -122,7 +122,7 @@ _ORDERS: tuple[Callable[[_Buffer], tuple[int, ...]], ...] = (
 
 
 def _place(buffers: list[_Buffer], slack: int, bound: int) -> None:
-    """Give every buffer its offset; more orders are tried while the peak is not near the bound."""
+    """Set the offset of every buffer; further orders are tried while the peak is not near the bound."""
     best: list[int] = []
     least = 0
     for order in _ORDERS:
@@ -136,7 +136,7 @@ def _place(buffers: list[_Buffer], slack: int, bound: int) -> None:
 
 
 def _place_in_order(buffers: list[_Buffer], slack: int) -> int:
-    """Each buffer at the lowest offset that is free during its life; the bytes that they take together."""
+    """Place each buffer at the lowest offset that is free during its lifetime; returns the arena's bytes."""
     placed: list[_Buffer] = []
     for buffer in buffers:
         overlapping = sorted(

@@ -1,4 +1,4 @@
-"""Finds patterns in a graph and replaces what they cover by one fused node."""
+"""Pattern matching on graphs, and the replacement of covered nodes by one fused node."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Users = Mapping[Node, Sequence[Node]]
 
 @dataclass(frozen=True)
 class Match:
-    """Where a pattern was found: the node of each variable and the nodes that the pattern covers, root first.
+    """A match of a pattern: the node of each variable and the nodes that the pattern covers, root first.
 
-    A node that stands twice in the pattern is covered once. results: the covered nodes whose values the fused
-    node gives, in order; others may read them. repeated: of `Several`, the variables that each has alone.
+    A node that occurs twice in the pattern is covered once. results: the covered nodes whose values the fused
+    node computes, in order; others may read them. repeated: of `Several`, the variables of each node alone.
     """
 
     variables: Mapping[str, Node]
@@ -29,7 +29,7 @@ class Match:
 
     @property
     def root(self) -> Node:
-        """The node that the pattern was matched at; the last result, or the first of several alike."""
+        """The node that the pattern was matched at; the last result, or the first node of `Several`."""
         return self.covered[0]
 
     def operands(self, names: Sequence[str]) -> list[Node]:
@@ -37,7 +37,7 @@ class Match:
         return [node for name in names for node in self.repeated.get(name) or (self.variables[name],)]
 
     def attributes(self) -> dict[str, Attribute]:
-        """The attributes of all covered nodes, the root's winning."""
+        """The attributes of all covered nodes; the root's take precedence."""
         merged: dict[str, Attribute] = {}
         for node in reversed(self.covered):
             merged.update(node.attributes)
@@ -53,7 +53,7 @@ class Refusal:
 
 
 def find(pattern: Pattern, root: Node, users: Users) -> Match | None:
-    """Match a pattern with its root at a node; the operands of commutative ops in either order."""
+    """Match a pattern with its root at a node; operands of commutative ops match in either order."""
     if isinstance(pattern, Several):
         return _several(pattern, root, users)
     terms = pattern if isinstance(pattern, tuple) else (pattern,)
@@ -89,21 +89,21 @@ def _several(pattern: Several, root: Node, users: Users) -> Match | None:
 
 
 def root_of(pattern: Pattern) -> Term:
-    """The term that a pattern's root is matched with."""
+    """The term that matches a pattern's root."""
     if isinstance(pattern, Several):
         return pattern.term
     return pattern[-1] if isinstance(pattern, tuple) else pattern
 
 
 def size(pattern: Pattern) -> int:
-    """How many nodes a match of the pattern covers at least."""
+    """The least number of nodes that a match of the pattern covers."""
     if isinstance(pattern, Several):
         return 2 * size(pattern.term)
     return 1 + sum(size(term) for term in root_of(pattern).arguments if isinstance(term, Term))
 
 
 def almost(pattern: Pattern, root: Node, users: Users) -> Refusal | None:
-    """Where a pattern of at least three ops fails by one op or attribute alone: what stands there instead."""
+    """The near miss of a pattern of at least three ops that fails by a single op or attribute."""
     if isinstance(pattern, Several):
         return _almost_several(pattern, root, users)
     if size(pattern) < 3:
@@ -116,7 +116,7 @@ def almost(pattern: Pattern, root: Node, users: Users) -> Refusal | None:
 
 
 def _almost_several(pattern: Several, root: Node, users: Users) -> Refusal | None:
-    """A node that is left alone because another of the same op fails by an attribute or its operands."""
+    """The near miss of a lone node: another node of its op fails by an attribute or its operands."""
     variables: dict[str, Node] = {}
     if not _match(pattern.term, root, variables, []):
         return None
@@ -138,7 +138,7 @@ def _instead(wanted: Term, node: Node) -> str:
 
 
 def _misses(term: Term | str, node: Node) -> list[tuple[Term, Node]]:
-    """The ops of a term that stand not where they should, in the better order of operands."""
+    """The ops of a term that the node does not match, in the better order of operands."""
     if isinstance(term, str):
         return []
     if len(node.inputs) != len(term.arguments):
@@ -180,9 +180,9 @@ def _match(
 
 
 def fuse_node(op: Op, match: Match, inputs: Sequence[Node], attributes: Mapping[str, Attribute]) -> Node:
-    """The fused node that stands for a match; it knows where it came from.
+    """The fused node of a match, with its origin.
 
-    It keeps the root's name. With several results, whose `parts` keep theirs, it is called by all of them.
+    It has the root's name. With several results its name joins theirs, and their `parts` keep them.
     """
     full = complete(op, attributes)
     kind: Type = op.infer([node.type for node in inputs], full)
@@ -191,7 +191,7 @@ def fuse_node(op: Op, match: Match, inputs: Sequence[Node], attributes: Mapping[
 
 
 def parts(fused: Node, match: Match) -> tuple[Node, ...]:
-    """The nodes through which the results of a fused node are read, called like what they replace."""
+    """The nodes through which the results of a fused node are read, with the names of the replaced nodes."""
     return tuple(
         Node(part, (fused,), kind, node.name, complete(part, {"index": i}), node.source, _origin((node,)))
         for i, (node, kind) in enumerate(zip(match.results, fused.type.parts, strict=True))
@@ -203,20 +203,20 @@ def _origin(nodes: Sequence[Node]) -> tuple[str, ...]:
 
 
 def _joint_name(nodes: Sequence[Node]) -> str:
-    """`layers.0.q`, `layers.0.k` -> `layers.0.q+k`; the scope is the last one's."""
+    """`layers.0.q`, `layers.0.k` -> `layers.0.q+k`, with the scope of the last one."""
     scope, dot, _ = nodes[-1].name.rpartition(".")
     return scope + dot + "+".join(node.name.rpartition(".")[2] for node in nodes)
 
 
 Make = Callable[[Mapping[Node, Node]], "tuple[Node, Mapping[Node, Node]]"]
-"""From what the operands became: a fused node, and what each of its results becomes."""
+"""Replaced nodes -> a fused node, and the replacement of each of its results."""
 
 
 def substitute(graph: Graph, chosen: Mapping[Node, Make], gone: Collection[Node] = ()) -> Graph:
-    """Put other nodes in the place of chosen ones; each is made from what the nodes before it became.
+    """Replace the chosen nodes; each replacement is made from the replacements of the nodes before it.
 
-    A chosen node is the first result of what is put there. Leaves that are read by then move before it.
-    gone: nodes that nobody reads any more; one that changes a state would stay else.
+    A chosen node is the first result of its replacement. Leaves that the replacement reads move before it.
+    gone: nodes to drop because nothing reads them any more; otherwise one that changes a state would stay.
     """
     new: dict[Node, Node] = {}
     order: dict[Node, None] = {}
@@ -242,10 +242,10 @@ def substitute(graph: Graph, chosen: Mapping[Node, Make], gone: Collection[Node]
 
 
 def rebuild(graph: Graph, change: Callable[[Node], Node | tuple[Node, ...]]) -> Graph:
-    """Apply `change` to every node in order, its inputs changed already.
+    """Apply `change` to every node in order, after its inputs.
 
-    `change` gives the node to put in place of the one it got, or several: the last replaces it, the others
-    are new and stand before it.
+    `change` returns the node that replaces its argument, or several: the last replaces it, the others are new
+    and come before it.
     """
     new: dict[Node, Node] = {}
     order: dict[Node, None] = {}

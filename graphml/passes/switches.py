@@ -1,4 +1,4 @@
-"""Which fusions are on: what `--fuse=-swiglu`, `GRAPHML_FUSE` and `fuse=` say. Knows what is made of what."""
+"""Fusion switches: parses `--fuse=-swiglu`, `GRAPHML_FUSE` and `fuse=`. Knows which fusions need others."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def switched(switches: str, origin: str = "fuse") -> frozenset[str]:
     """The names of the fusions that are on: "" or "all", "none", "-swiglu,+linear", "none,+swiglu".
 
-    A switch names a fusion, or a fused op and so all fusions that make it. Those made of it go off with it:
-    without `swiglu` there is no fused SwiGLU of any kind. Those that it is made of come on with it.
-    origin: who gave the switches, for the `UsageError` that an unknown name is.
+    A switch names a fusion, or a fused op and so all fusions that make it. Switching it off switches off the
+    fusions that need it: without `swiglu` there is no fused SwiGLU of any kind. Switching it on switches on
+    those that it needs. origin: the source of the switches, for the `UsageError` of an unknown name.
     """
     known = fusions()
     groups = {
@@ -50,14 +50,14 @@ def switched(switches: str, origin: str = "fuse") -> frozenset[str]:
 
 
 def _makers(op: Op) -> set[str]:
-    """The fusions that make an op of others; one that adds to the op needs one of these first."""
+    """The fusions that make an op from other ops; a fusion that extends the op needs one of these first."""
     return {
         name for name, f in fusions().items() if f.replace is op and not any(op in ops for ops in f.ops())
     }
 
 
 def _with_ingredients(names: set[str]) -> set[str]:
-    """The fusions, and those that make the fused ops that they are made of."""
+    """The fusions, and those that make the fused ops in their patterns."""
     while True:
         more = {
             maker for name in names for ops in fusions()[name].ops() for op in ops for maker in _makers(op)
@@ -68,7 +68,7 @@ def _with_ingredients(names: set[str]) -> set[str]:
 
 
 def _possible(names: set[str]) -> set[str]:
-    """Of the fusions those of which one pattern at least has only ops that are plain or still made."""
+    """The fusions with at least one pattern whose ops are all plain or made by the others."""
     while True:
         made = {op for f in fusions().values() for op in [f.replace] if _makers(op) & names}
         left = {

@@ -1,4 +1,4 @@
-"""`add_rms_norm`: a residual sum and its norm in one; two results, the sum and the normed."""
+"""`add_rms_norm`: a residual sum and its norm; two results, the sum and the normalised sum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ssm_conv_silu`: the convolution of a recurrent layer, with its bias where it has one, and SiLU in one."""
+"""`ssm_conv_silu`: the convolution of a recurrent layer, its bias if it has one, and SiLU."""
 
 from __future__ import annotations
 

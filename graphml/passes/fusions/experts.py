@@ -1,4 +1,4 @@
-"""What stands around the experts' products: their normalised weights, and the weighted sum of the outputs."""
+"""Mixture of experts around the products: normalised expert weights, and the weighted sum of the outputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphml.passes.rewrite import Match, Refusal
 
 
 def _weights(g: Builder, x: Node, ids: Node, low: float, high: float) -> Node:
-    """X [T, E] at ids [T, U], divided by their sum held between low and high: [T, U]."""
+    """X [T, E] at ids [T, U], divided by their sum clamped to [low, high]: [T, U]."""
     chosen = g.gather(x, ids)
     return g.div(chosen, g.clamp(g.sum_rows(chosen), low, high))
 
@@ -56,7 +56,7 @@ combine_experts = fused_op(
 
 
 def _over_the_middle(match: Match) -> Refusal | None:
-    """The weights stand for the middle dimension, which the permutation puts last and the sum removes."""
+    """Require weights over the middle dimension, which the permutation puts last and the sum removes."""
     y, weights = match.variables["y"], match.variables["weights"]
     root, _, permuted, _, spread = match.covered
     if len(y.shape) != 3 or weights.shape != y.shape[:2] or spread.shape != (*y.shape[:2], 1):

@@ -1,4 +1,4 @@
-"""`swiglu_quantize` and `geglu_quantize`: a gate's result made at once as quantised weights want it."""
+"""`swiglu_quantize` and `geglu_quantize`: a gated activation, quantised in the same kernel."""
 
 from __future__ import annotations
 

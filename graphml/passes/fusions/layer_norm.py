@@ -1,4 +1,4 @@
-"""`layer_norm_mul`: a mean-and-variance norm with its weight, and its bias where it has one."""
+"""`layer_norm_mul`: a mean-and-variance norm with its weight, and its bias if it has one."""
 
 from __future__ import annotations
 

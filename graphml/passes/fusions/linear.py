@@ -1,4 +1,4 @@
-"""`linear`: a product with a weight as the file stores it, with bias and residual added on the way out."""
+"""`linear`: a product with a weight as the file stores it, and the bias and residual added to it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ linear = fused_op("linear", _decompose, _samples, {"bias": False, "residual": Fa
 
 
 def weight_is_a_tensor(match: Match) -> Refusal | None:
-    """Refuse a product with something computed."""
+    """Refuse a product with a computed value."""
     weight = match.variables["weight"]
     return None if weight.op is weight_leaf else Refusal(f"{weight.name} is not a tensor of the file", weight)
 

@@ -13,7 +13,7 @@ from graphml.passes.fusions.linear import linear
 
 
 def _decompose(g: Builder, x: Node, *operands: Node, bias: bool) -> tuple[Node, ...]:
-    """X [..., K] of any dtype, weights [N, K] each of its own N, as many biases [N] -> [..., N] for each."""
+    """X [..., K] of any dtype, weights [N, K] (N may differ), as many biases [N] -> [..., N] for each."""
     count = len(operands) // 2 if bias else len(operands)
     if not count or (bias and len(operands) % 2):
         raise ShapeError(f"wanted weights{' and as many biases' if bias else ''}; got {list(operands)}")

@@ -1,4 +1,4 @@
-"""`mul_mat_glu`: a gate and its two products in one: x is read once and half is written."""
+"""`mul_mat_glu`: a gated activation and its two products: x is read once and half is written."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ mul_mat_glu = fused_op("mul_mat_glu", _decompose, _samples, {"glu": None, "bias"
 
 
 def _fusion(glu: Op, converted: Callable[..., Term]) -> Fusion:
-    """The fusion of one kind of gate; converted: the term of its result made as quantised weights want it."""
+    """The fusion of one kind of gate; converted: the term of its quantised result."""
 
     def attributes(match: Match) -> dict[str, Attribute]:
         bias = "gate_bias" in match.variables

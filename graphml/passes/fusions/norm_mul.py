@@ -1,4 +1,4 @@
-"""`rms_norm_mul`: a root-mean-square norm and its weight in one."""
+"""`rms_norm_mul`: a root-mean-square norm and its weight."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ rms_norm_mul = fused_op(
 
 
 def one_row(match: Match) -> Refusal | None:
-    """Refuse a weight that is not one row for all rows of x."""
+    """Refuse a weight other than one row for all rows of x."""
     weight, x = match.variables["weight"], match.variables["x"]
     if weight.shape == x.shape[-1:]:
         return None

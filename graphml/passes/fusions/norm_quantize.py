@@ -1,4 +1,4 @@
-"""`rms_norm_mul_quantize`: a norm made at once as products with quantised weights want it."""
+"""`rms_norm_mul_quantize`: a norm, quantised in the same kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rope_set_rows`: keys turned by their positions and written to the cache in one, rounded to its dtype."""
+"""`rope_set_rows`: rotary embedding of keys and the write to the cache, rounded to its dtype."""
 
 from __future__ import annotations
 

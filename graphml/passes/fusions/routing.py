@@ -1,4 +1,4 @@
-"""`route_experts`: from a router's scores to each token's experts and their weights, in one."""
+"""`route_experts`: each token's experts and their weights, from a router's scores."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def _decompose(
 ) -> tuple[Node, Node]:
     """X [T, E], bias [E] -> the k experts with the highest scores (plus bias), i32 [T, k], and their weights.
 
-    score: `softmax` or `sigmoid` of x, or x itself, of which the chosen ones alone pass a softmax. normalise:
-    weights are divided by their sum, held between low and high. The bias chooses but weighs nothing
+    score: `softmax` or `sigmoid` of x, or x itself with a softmax over the chosen scores. normalise: weights
+    are divided by their sum, clamped to [low, high]. The bias changes the choice, not the weights
     (DeepSeek-V3, arXiv:2412.19437).
     """
     if score not in SCORES or len(extra) != bias:

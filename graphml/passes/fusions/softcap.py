@@ -1,4 +1,4 @@
-"""`softcap`: values held softly between two limits, limit * tanh(x * factor) (Gemma 2, arXiv:2408.00118)."""
+"""`softcap`: soft limits, limit * tanh(x * factor) (Gemma 2, arXiv:2408.00118)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`swiglu`: silu(gate) * up in one (Shazeer 2020, arXiv:2002.05202)."""
+"""`swiglu`: silu(gate) * up (Shazeer 2020, arXiv:2002.05202)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ swiglu = fused_op("swiglu", _decompose, pairs, inplace=(0, 1))
 
 
 def same_shape(match: Match) -> Refusal | None:
-    """Refuse a gate whose other operand is stretched."""
+    """Refuse a gate whose other operand is broadcast."""
     gate, up = match.variables["gate"], match.variables["up"]
     return None if gate.shape == up.shape else Refusal(f"{up.name} has another shape than {gate.name}", up)
 

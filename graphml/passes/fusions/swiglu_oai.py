@@ -1,4 +1,4 @@
-"""`swiglu_oai`: gpt-oss's gate (OpenAI 2025, arXiv:2508.10925): held values, and one added to the second."""
+"""`swiglu_oai`: gpt-oss's clamped gate (OpenAI 2025, arXiv:2508.10925), with 1 added to the second."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _decompose(g: Builder, gate: Node, up: Node) -> Node:
 
 
 def _far(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Numbers of which many are beyond the limit."""
+    """Numbers, many of them beyond the limit."""
     return (8.0 * generator.standard_normal(shape)).astype(np.float32)
 
 
