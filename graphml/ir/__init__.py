@@ -1,4 +1,4 @@
-"""What a graph is: types, ops and their NumPy meaning, builder, verifier, text form, interpreter.
+"""Graphs: types, ops with their NumPy references, builder, verifier, text form, interpreter.
 
 Knows nothing of files, backends, models or tokens.
 """

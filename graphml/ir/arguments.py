@@ -1,6 +1,6 @@
-"""Methods that check their arguments: what each may be is its annotation (`wanted.py`).
+"""Argument checks of the builder's methods, by the annotations of their parameters (`wanted.py`).
 
-An error (`GraphError`) names the method, the argument, what was wanted, what came and the line of the caller.
+An error (`GraphError`) names the method, the argument, what was wanted, what came and the caller's line.
 Knows nothing of single methods.
 """
 
@@ -24,11 +24,11 @@ from graphml.ir.wanted import NODE, Nodes, Wanted, wanted_by
 Function = TypeVar("Function", bound=Callable[..., Any])
 Located = TypeVar("Located", bound=GraphmlError)
 Test = Callable[[Any, Nodes], bool] | None
-"""What must be true of a value; None: that it is a node of the graph, which is asked most often."""
+"""The test of a value; None: that it is a node of the graph, by far the most common test."""
 
 
 class Owner(Protocol):
-    """What arguments are checked for: the graph that is being built."""
+    """The graph that is being built, for which arguments are checked."""
 
     @property
     def nodes(self) -> Nodes:
@@ -37,12 +37,12 @@ class Owner(Protocol):
 
     @property
     def scope_name(self) -> str:
-        """What the names of nodes begin with here."""
+        """The prefix of the names of new nodes."""
         ...
 
 
 class _Parameters:
-    """What a method takes after its first argument, the object that it is a method of."""
+    """The parameters of a method after its first, the object that it is a method of."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.signature = inspect.signature(function)
@@ -63,7 +63,7 @@ class _Parameters:
         return None if wanted is NODE else wanted.holds
 
     def fit(self, given: tuple[Any, ...], named: dict[str, Any], nodes: Nodes) -> bool:
-        """Whether every argument is what is wanted. Runs for every node that is built."""
+        """Whether every argument passes its test. Runs for every node that is built."""
         tests = self.in_order
         if len(given) > len(tests):
             tests += (self.rest_test,) * (len(given) - len(tests))
@@ -75,12 +75,12 @@ class _Parameters:
                 test = self.by_name.get(name, self.more_test)
                 if value not in nodes if test is None else not test(value, nodes):
                     return False
-        except TypeError:  # what cannot be looked up is no node
+        except TypeError:  # an unhashable value is no node
             return False
         return True
 
     def refusal(self, given: tuple[Any, ...], named: dict[str, Any], nodes: Nodes) -> str:
-        """What is wrong with the first argument that does not fit."""
+        """The error text for the first argument that does not pass."""
         names = [*self.names[: len(self.in_order)], *self.rest * len(given)]
         for name, value in [*zip(names, given, strict=False), *named.items()]:
             known = name if name in self.wanted else next(iter(self.more), "")
@@ -100,7 +100,7 @@ _known: dict[tuple[str, str], Wanted] = {}
 
 
 def _declared(function: Callable[..., Any], annotation: str) -> Wanted:
-    """What an annotation wants, which is text until it is asked for; kept, since few are used many times."""
+    """The kind of an annotation, which is text until evaluated; cached, since few are used many times."""
     key = function.__module__, annotation
     if key not in _known:
         _known[key] = wanted_by(eval(annotation, function.__globals__))
@@ -112,10 +112,10 @@ def _never(value: Any, nodes: Nodes) -> bool:
 
 
 def checked(spoken: str, owner: Callable[[Any], Owner] | None = None) -> Callable[[Function], Function]:
-    """Makes a function a method that checks its arguments.
+    """Make a function a method that checks its arguments.
 
-    spoken: what architectures call the object that it is a method of; owner: the builder behind that object,
-    if it is none itself.
+    spoken: the name that architectures use for the object of the method; owner: returns the builder behind
+    that object, if it is none itself.
     """
 
     def decorate(function: Function) -> Function:
@@ -125,7 +125,7 @@ def checked(spoken: str, owner: Callable[[Any], Owner] | None = None) -> Callabl
         @functools.wraps(function)
         def call(self: Any, *given: Any, **named: Any) -> Any:
             nonlocal known
-            if known is None:  # not before: an annotation may name what comes later in its file
+            if known is None:  # not before: an annotation may name a class that is defined later in its file
                 known = _Parameters(function)
             g: Owner = self if owner is None else owner(self)
             if not known.fit(given, named, g.nodes):
@@ -136,7 +136,7 @@ def checked(spoken: str, owner: Callable[[Any], Owner] | None = None) -> Callabl
                 raise located(error, g) from None
             except TypeError as error:
                 raise _misfit(error, called, known, given, named, g) from None
-            except (IndexError, ValueError, ZeroDivisionError):  # it looks at dimensions that are not there
+            except (IndexError, ValueError, ZeroDivisionError):  # dimensions that do not exist
                 kinds = [repr(one.type) for one in (*given, *named.values()) if isinstance(one, Node)]
                 text = f"{called} takes operands of another number or rank; got {', '.join(kinds)}"
                 raise located(ShapeError(text), g) from None
@@ -147,7 +147,7 @@ def checked(spoken: str, owner: Callable[[Any], Owner] | None = None) -> Callabl
 
 
 method = checked("g")
-"""Makes a function whose first argument is a builder a method of it that checks its arguments."""
+"""Make a function whose first argument is a builder a method of it that checks its arguments."""
 
 
 def located(error: Located, g: Owner) -> Located:
@@ -168,7 +168,7 @@ def _misfit(
     named: dict[str, Any],
     g: Owner,
 ) -> Exception:
-    """The error for a missing argument or one that is given twice; of another kind, the error itself."""
+    """The error for a missing or repeated argument; for any other `TypeError` the error itself."""
     try:
         known.signature.bind(g, *given, **named)
     except TypeError as reason:

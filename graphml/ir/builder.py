@@ -1,6 +1,6 @@
-"""Builds graphs: makes nodes, infers their types, names them by scope and remembers the user's source line.
+"""Builds graphs: makes nodes, infers their types, names them by scope and records the user's source line.
 
-Knows ops as values; the methods for the single ops are functions in `methods`, gathered in `language.py`.
+Knows ops as values; the methods for single ops are functions in `methods`, collected in `language.py`.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def infer_type(op: Op, inputs: Sequence[Type], attributes: Attributes) -> Type:
         told = type(error)(f"[{op.name}] {error}")
         told.located = error.located
         raise told from None
-    except (ValueError, IndexError):  # a shape rule unpacks its operands and looks at their dimensions
+    except (ValueError, IndexError):  # a shape rule unpacks its operands and their dimensions
         raise ShapeError(
             f"[{op.name}] takes operands of another number or rank; got {list(inputs)}"
         ) from None
 
 
 def other_order(op: Op, nodes: Sequence[Node], attributes: Attributes) -> str:
-    """For an error: the order in which two or three operands that do not fit would do."""
+    """For an error: the order in which two or three operands would fit."""
     if len(nodes) not in (2, 3):
         return ""
     for order in itertools.permutations(nodes):
@@ -68,7 +68,7 @@ def other_order(op: Op, nodes: Sequence[Node], attributes: Attributes) -> str:
 
 
 def nearest_weights(node: Node) -> list[Node]:
-    """The weights that a value is made of in the fewest steps."""
+    """The weights nearest to a value: those that it is computed from in the fewest steps."""
     front, seen = [node], {node}
     while front:
         found = [one for one in front if one.op is weight_leaf]
@@ -88,7 +88,7 @@ def told_weights(nodes: Sequence[Node]) -> str:
 class BaseBuilder:
     """Collects nodes in the order in which they are made.
 
-    nodes: the nodes so far; as a dictionary, for arguments are looked up in it.
+    nodes: the nodes so far; a dictionary, because arguments are looked up in it.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class BaseBuilder:
 
     @property
     def scope_name(self) -> str:
-        """What the names of nodes begin with here: the open scopes, joined by dots."""
+        """The prefix of the names of new nodes: the open scopes, joined by dots."""
         return self._prefix.removesuffix(".")
 
     @method
@@ -120,10 +120,10 @@ class BaseBuilder:
 
     @method
     def make(self, op: Op, *inputs: Node, name: str | None = None, **attributes: Attribute) -> Node:
-        """A node of any op, one without a method of its own too.
+        """A node of any op, with or without a method of its own.
 
         Operands and attributes are those that the op declares in `graphml/ir/ops`. Operands that do not fit
-        are a `ShapeError` with their types, the tensors of the file behind them and the caller's line.
+        raise a `ShapeError` with their types, the tensors of the file behind them and the caller's line.
 
         >>> from graphml.ir.ops.elementwise import scale
         >>> g.make(scale, x, name="halved", factor=0.5)
@@ -132,7 +132,7 @@ class BaseBuilder:
         return self.record(op, *inputs, name=name, **attributes)
 
     def record(self, op: Op, *inputs: Node, name: str | None = None, **attributes: Attribute) -> Node:
-        """As `make`, for methods, which have checked their arguments."""
+        """Like `make`, for methods, which have checked their arguments."""
         full = complete(op, attributes)
         try:
             made = infer_type(op, [node.type for node in inputs], full)
@@ -148,7 +148,7 @@ class BaseBuilder:
 
     @method
     def input(self, name: str, dtype: DType, shape: Shape) -> Node:
-        """A value given at every step. Asked for again by its name, it is the same node.
+        """A value passed in at every step. A second call with its name returns the same node.
 
         >>> g.input("mask", F32, (g.n_tokens, 4))
         %mask: f32[T<=8, 4] = input()
@@ -157,7 +157,7 @@ class BaseBuilder:
 
     @method
     def weight(self, name: str, dtype: DType, shape: Shape) -> Node:
-        """A tensor of the model file by its name there. Architectures take theirs from `weights`.
+        """A tensor of the model file by its name there. Architectures use `weights` instead.
 
         >>> g.weight("blk.0.ffn_up.weight", dtype("q4_0"), (96, 64))
         %blk.0.ffn_up.weight: q4_0[96, 64] = weight()
@@ -183,10 +183,10 @@ class BaseBuilder:
         return make_graph(self.nodes, outputs)
 
     def leaf(self, op: Op, name: str, kind: Type) -> Node:
-        """The leaf called `name`; whenever it is asked for, the same node, which must be of the same type."""
+        """The leaf called `name`: the same node for every call, which must ask for the same type."""
         known = self._leaves.get(name)
         if known is None:
-            if name in self._names:  # a leaf is found by its name alone, so it cannot get another
+            if name in self._names:  # a leaf is found by its name alone, so it cannot be renamed
                 raise GraphError(f"{op.name} {name!r} is asked for after a node was called so")
             known = Node(op, (), kind, self._unique(name, scoped=False), source=caller())
             self._leaves[name] = known

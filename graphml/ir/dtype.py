@@ -1,6 +1,6 @@
 """Element types: plain numbers and quantised block formats alike.
 
-Knows how many bytes elements take and how an array of them is held in NumPy; nothing of what they mean.
+Knows the size of elements and their arrays in NumPy; nothing of the meaning of block formats.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class DType:
     """An element type.
 
     `block_elements` consecutive elements of the last dimension are stored in `block_bytes` bytes. `numpy` is
-    the NumPy type that holds one element; where there is none (block formats, bf16) an array is held as uint8
-    with its last dimension counted in bytes.
+    the NumPy type of one element; None (block formats, bf16) means that an array is uint8 with its last
+    dimension counted in bytes.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Fused ops: ops whose shape rule and meaning are those of a decomposition into plain ops.
+"""Fused ops: their shape rule and reference are those of a decomposition into plain ops.
 
 A fused op may have several results; a decomposition then has an output for each.
 """
@@ -15,9 +15,9 @@ from graphml.ir.op import Attribute, Attributes, Op, Sample, Type
 
 
 def decomposition(op: Op, inputs: Sequence[Type], attributes: Attributes) -> Graph:
-    """What a fused op stands for: a graph from inputs `operand_0`, ... to the output `result`.
+    """The decomposition of a fused op: a graph from inputs `operand_0`, ... to the output `result`.
 
-    Of several results the outputs are `result_0`, ...; `results` gives them in order.
+    With several results the outputs are `result_0`, ...; `results` returns them in order.
     """
     if op.decompose is None:
         raise GraphError(f"[{op.name}] is a plain op")
@@ -28,7 +28,7 @@ def decomposition(op: Op, inputs: Sequence[Type], attributes: Attributes) -> Gra
 
 
 def as_outputs(results: Sequence[Node], several: bool) -> dict[str, Node]:
-    """The outputs of a decomposition: `result`, or where an op has several `result_0`, ..."""
+    """The outputs of a decomposition: `result`, or of an op with several `result_0`, ..."""
     return {f"result_{i}" if several else "result": node for i, node in enumerate(results)}
 
 
@@ -48,7 +48,7 @@ def fused_op(
 ) -> Op:
     """A fused op; `decompose(g, *inputs, **attributes)` builds the same from plain ops, a node per result.
 
-    inplace, writes, recurrent: as of `Op`.
+    inplace, writes, recurrent: see `Op`.
     """
 
     def infer(inputs: Sequence[Type], at: Attributes) -> Type:

@@ -1,4 +1,4 @@
-"""A graph: nodes in an order that can be run, and the named ones among them that are wanted."""
+"""A graph: nodes in topological order, and the named outputs among them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphml.ir.shape import Symbol
 class Graph:
     """Nodes in topological order and the outputs by name.
 
-    Nodes that change a state are kept although nobody reads them.
+    Nodes that change a state are kept even if nothing reads them.
     """
 
     nodes: tuple[Node, ...]
@@ -41,7 +41,7 @@ class Graph:
         return found
 
     def node(self, name: str) -> Node:
-        """The node called `name`; `KeyError` where there is none."""
+        """The node called `name`; `KeyError` if there is none."""
         for node in self.nodes:
             if node.name == name:
                 return node

@@ -1,6 +1,6 @@
-"""Runs a graph in NumPy, node by node: the meaning of graphs, against which everything else is tested.
+"""Reference interpreter: runs a graph in NumPy, node by node; everything else is tested against it.
 
-Slow and plain on purpose; knows no backend.
+Slow and plain on purpose. Knows no backend.
 """
 
 from __future__ import annotations

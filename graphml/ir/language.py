@@ -1,7 +1,7 @@
-"""The language that architectures are written in: what `g.` has in `build(g, config, weights)`.
+"""The builder of architectures: the methods of `g` in `build(g, config, weights)`.
 
 Each method is a function of its family in `methods`, whose first argument is the builder, with its signature,
-what it wants of its arguments and an example; docs/builder.md shows them all. The inputs of a step are in
+the requirements of its arguments and an example; docs/builder.md lists them all. The inputs of a step are in
 `step.py`.
 """
 

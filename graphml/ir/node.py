@@ -1,4 +1,4 @@
-"""A node of the graph: an op applied to nodes, with a type, a name and where it came from. Immutable."""
+"""A node of the graph: an op applied to nodes, with a type, a name and its origin. Immutable."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _NO_ATTRIBUTES: Mapping[str, Attribute] = MappingProxyType({})
 @without_operators
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One value of a graph and how it is computed. Two nodes are equal when they are the same object.
+    """One value of a graph and its op. Two nodes are equal when they are the same object.
 
-    origin: names of the nodes that a pass made this one from; empty for a node as it was built.
+    origin: names of the nodes that a pass made this one from; empty for a node as built.
     """
 
     op: Op

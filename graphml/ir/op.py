@@ -1,6 +1,6 @@
-"""What an op is: one value with its name, shape rule, NumPy meaning, samples and in-place facts.
+"""Ops: an op is one value with its name, shape rule, NumPy reference, samples and in-place facts.
 
-Everything that a pass or a backend may ask about an op stands here, once; nothing lists ops by name.
+All facts that a pass or a backend needs about an op are in this value, once; nothing lists ops by name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Attributes = Mapping[str, Attribute]
 
 
 def number(attributes: Attributes, name: str) -> float:
-    """A numeric attribute; a `GraphError` where it is something else."""
+    """A numeric attribute; a `GraphError` for any other value."""
     value = attributes[name]
     if not isinstance(value, int | float):
         raise GraphError(f"attribute {name!r}: wanted a number; got {value!r}")
@@ -31,7 +31,7 @@ def number(attributes: Attributes, name: str) -> float:
 
 
 def integer(attributes: Attributes, name: str) -> int:
-    """A whole-number attribute; a `GraphError` where it is something else."""
+    """A whole-number attribute; a `GraphError` for any other value."""
     value = attributes[name]
     if not isinstance(value, int) or isinstance(value, bool):
         raise GraphError(f"attribute {name!r}: wanted a whole number; got {value!r}")
@@ -39,7 +39,7 @@ def integer(attributes: Attributes, name: str) -> int:
 
 
 def integers(attributes: Attributes, name: str) -> tuple[int, ...]:
-    """An attribute that is a tuple of whole numbers; a `GraphError` where it is something else."""
+    """An attribute that is a tuple of whole numbers; a `GraphError` for any other value."""
     value = attributes[name]
     if not isinstance(value, tuple) or not all(isinstance(item, int) for item in value):
         raise GraphError(f"attribute {name!r}: wanted whole numbers; got {value!r}")
@@ -47,7 +47,7 @@ def integers(attributes: Attributes, name: str) -> tuple[int, ...]:
 
 
 def text(attributes: Attributes, name: str) -> str:
-    """A text attribute; a `GraphError` where it is something else."""
+    """A text attribute; a `GraphError` for any other value."""
     value = attributes[name]
     if not isinstance(value, str):
         raise GraphError(f"attribute {name!r}: wanted a text; got {value!r}")
@@ -58,8 +58,8 @@ def text(attributes: Attributes, name: str) -> str:
 class Type:
     """Element type and shape of a value.
 
-    parts: of a node with several results their types, in order; its dtype is then `PARTS` and its shape ().
-    Such a value is read through `part` nodes alone.
+    parts: the types of the results, in order, of a node with several; its dtype is then `PARTS` and its shape
+    (). Such a value is read through `part` nodes alone.
     """
 
     dtype: DType
@@ -108,14 +108,14 @@ class Op:
     """An operation of the graph.
 
     infer: types of the inputs and attributes -> type of the output; raises `ShapeError`.
-    reference: the meaning, in NumPy: arrays and attributes -> array. Values of a block format are uint8
+    reference: the computation in NumPy: arrays and attributes -> array. Values of a block format are uint8
         arrays (see `DType`). An op with `writes` changes that array, and returns it unless it is recurrent.
-        None for a fused op, which means what its decomposition means. Several results are an array of arrays.
+        None for a fused op: its decomposition is the reference. Several results are an array of arrays.
     samples: inputs to test every backend with.
     attributes: name -> default; None marks a required attribute.
-    inplace: inputs whose storage the output may take over when nobody needs them afterwards.
-    view: the output is input 0 seen differently; it has no storage of its own.
-    writes: the input (a state) that the op changes; the output stands for the changed state, unless
+    inplace: inputs whose storage the output may reuse if nothing reads them afterwards.
+    view: the output is a view of input 0, without storage of its own.
+    writes: the input (a state) that the op changes; the output is the changed state, unless
     recurrent: it reads the state too, and its output is a value of its own.
     decompose: of a fused op, see `graphml.ir.fused`.
     commutative: the first two inputs may be swapped.
@@ -142,11 +142,11 @@ class Op:
 
     @property
     def is_write(self) -> bool:
-        """Whether the output stands for the state that the op changes: it has no storage of its own."""
+        """Whether the output is the state that the op changes, without storage of its own."""
         return self.writes is not None and not self.recurrent
 
     def __call__(self, *arguments: Term | str) -> Term:
-        """A term over variables, which is what patterns are written in: `mul(silu(gate), up)`."""
+        """A term over variables, the notation of patterns: `mul(silu(gate), up)`."""
         return Term(self, arguments)
 
 
@@ -162,7 +162,7 @@ class Term:
     wanted: tuple[tuple[str, Attribute], ...] = ()
 
     def having(self, **attributes: Attribute) -> Term:
-        """The same term for nodes with these attributes alone."""
+        """The same term, which matches only nodes with these attributes."""
         return Term(self.op, self.arguments, (*self.wanted, *attributes.items()))
 
     def __repr__(self) -> str:
@@ -185,7 +185,7 @@ class Several:
 
 
 Pattern = Term | tuple[Term, ...] | Several
-"""What a fusion replaces: a term, terms of which the last contains the others, or several of one term.
+"""The pattern of a fusion: a term, terms of which the last contains the others, or several of one term.
 
-Of a tuple every term is a result of the fused op: others may read it.
+Every term of a tuple is a result of the fused op: others may read it.
 """

@@ -1,8 +1,8 @@
-"""What is said to Python's operators on a node: which method of the builder computes that.
+"""Errors for Python's operators on nodes; they name the builder's method to use instead.
 
-A node does not know the graph that it is collected in, and the name and order of every op is written down: so
-`a + b` is an error that names `g.add`. Nodes stay true and equal to themselves alone, since `if weight:` asks
-whether the file has a tensor, and passes keep nodes in sets.
+A node does not know its graph, and the name and order of every op is explicit: so `a + b` is an error that
+names `g.add`. Nodes remain truthy and equal to themselves alone, since `if weight:` checks whether the file
+has a tensor, and passes keep nodes in sets.
 
 The methods are set while the program runs, so that to type checkers and editors nodes have no operators.
 """
@@ -70,7 +70,7 @@ def _missing(self: object, name: str) -> NoReturn:
 
 
 def without_operators(one: Class) -> Class:
-    """The class itself, whose instances answer operators and unknown names with what to write instead."""
+    """Make operators and unknown names on instances of a class errors with advice; returns the class."""
     methods: dict[str, Any] = {name: _refusing(*what) for name, what in _REFUSED.items()}
     methods |= {"__bool__": lambda self: True, "__getattr__": _missing}
     for name, refuse in methods.items():

@@ -1,4 +1,4 @@
-"""Lines of code outside graphml: where a node was made, where the mistake behind an error is."""
+"""Source lines outside graphml: the line that made a node, or the line to blame in an error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 _OWN_FOLDER = str(Path(__file__).parents[1]) + os.sep
-_own: dict[str, bool] = {}  # file -> whether it is of the package `graphml`; asked for every node
+_own: dict[str, bool] = {}  # file -> whether it is of the package `graphml`; read for every node
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def caller() -> Source | None:
 def callers(lines: Iterator[tuple[str, int]]) -> str:
     """` (at FILE:LINE)` of the innermost line outside graphml, for an error.
 
-    lines: file and line of each frame, the innermost first. Where graphml called code of another folder, an
+    lines: file and line of each frame, the innermost first. If graphml called code of another folder, an
     architecture that uses parts of others, say, the line there follows.
     """
     outside: list[Source] = []

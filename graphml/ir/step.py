@@ -1,6 +1,6 @@
 """The inputs of a step, which every graph of a model shares, and the bounds of its dimensions.
 
-Knows names, types and shapes of inputs; nothing of what is computed of them.
+Knows names, types and shapes of inputs; nothing of the values computed from them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from graphml.ir.shape import Symbol
 class StepBuilder(BaseBuilder):
     """Builds the graph of one step of at most `max_tokens` tokens.
 
-    max_outputs: rows whose logits may be asked for, T of a step of one token; max_sequences, max_cells,
-    block_size: of the cache; cache_dtype: how keys and values are kept: `f16`, `f32`, `bf16` or a format that
-    has an encoder; causal: whether attention that says nothing of it sees no later tokens; caches: what the
-    names of states for keys and values begin with.
+    max_outputs: the bound of output rows; T in a step of one token. max_sequences, max_cells, block_size: of
+    the cache; cache_dtype: the dtype of keys and values: `f16`, `f32`, `bf16` or a format with an encoder;
+    causal: the default of attention, without later tokens; caches: the prefix of the names of states for keys
+    and values.
     """
 
     def __init__(
@@ -35,10 +35,10 @@ class StepBuilder(BaseBuilder):
     ) -> None:
         super().__init__()
         self.causal, self.caches = causal, caches
-        self.hidden: Node | None = None  # what logits are made of, as soon as they are
+        self.hidden: Node | None = None  # the input of the logits, once they are built
         self.kept: dict[int, tuple[Node, Node]] = {}  # keys and values of each layer so far
         self.n_tokens = Symbol("T", max_tokens)
-        # Of a step of one token its row is wanted, so that nothing need be picked.
+        # In a step of one token its row is the output row, so no gather is needed.
         self.n_outputs = Symbol("O", max_outputs) if max_tokens > 1 else self.n_tokens
         self.n_sequences = Symbol("S", max_sequences)
         self.n_cells = Symbol("C", max_cells)
@@ -63,7 +63,7 @@ class StepBuilder(BaseBuilder):
 
     @property
     def cells(self) -> Node:
-        """Cache cell that each token's key and value go to, i32 [T]."""
+        """Cache cell of each token's key and value, i32 [T]."""
         return self.leaf(input_leaf, "cells", Type(I32, (self.n_tokens,)))
 
     @property
@@ -73,12 +73,12 @@ class StepBuilder(BaseBuilder):
 
     @property
     def lengths(self) -> Node:
-        """Tokens that each sequence holds after this step, i32 [S]."""
+        """Tokens of each sequence after this step, i32 [S]."""
         return self.leaf(input_leaf, "lengths", Type(I32, (self.n_sequences,)))
 
     @property
     def wanted(self) -> Node:
-        """Rows whose logits are wanted, i32 [O]."""
+        """Output rows, whose logits are computed, i32 [O]."""
         return self.leaf(input_leaf, "wanted", Type(I32, (self.n_outputs,)))
 
     @property

@@ -1,4 +1,4 @@
-"""Which name of ours was meant by a wrong one: a typing error, or a name that NumPy, PyTorch or ggml have."""
+"""Suggestions for wrong names: typing errors, or names that NumPy, PyTorch or ggml have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ELSEWHERE = {
 
 
 def meant(name: str, known: Collection[str]) -> str | None:
-    """The known name that is probably meant; None where none is near."""
+    """The known name that is probably meant; None if none is near."""
     elsewhere = ELSEWHERE.get(name)
     if elsewhere in known:
         return elsewhere

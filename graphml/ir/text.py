@@ -1,7 +1,7 @@
 """The text form of a graph: one node a line; it parses back to the same graph.
 
-Lines look like these; what came from where (`from`, `at`) is left out where it is not known. Lines that begin
-with # are remarks.
+Lines look like these; the origin (`from`, `at`) is left out if it is not known. Lines that begin with # are
+comments.
 
 output logits = %lm_head
 %lm_head: f32[T<=512, 576] = mul_mat(%w.f32, %h) {} from ["w", "x"] at "llama.py":31
@@ -43,7 +43,7 @@ def write(graph: Graph) -> str:
 
 
 def _encode(name: str) -> str:
-    """A tensor's name may hold anything; what would end a name here is percent-encoded."""
+    """Percent-encode the characters that would end a name; a tensor's name may contain anything."""
     return quote(name, safe="./-_+", errors="surrogatepass")
 
 
@@ -56,7 +56,7 @@ def _show(name: str) -> str:
 
 
 def _literal(value: Attribute) -> str:
-    """As Python writes it; NumPy's floats, which are floats too, as plain ones."""
+    """The `repr` of a value; NumPy's floats as plain ones."""
     return repr(float(value)) if isinstance(value, float) else repr(value)
 
 
@@ -120,7 +120,7 @@ def _parse_node(line: str, nodes: Mapping[str, Node], ops: Mapping[str, Op]) -> 
 
 
 def parse_type(text: str) -> Type:
-    """A type as its `repr` writes it: `f32[T<=8, 4]`, or of several results `(f32[4], i32[4])`."""
+    """A type from its `repr`: `f32[T<=8, 4]`, or of several results `(f32[4], i32[4])`."""
     if text.startswith("("):
         parts = re.split(r"(?<=\]), ", text[1:-1])
         return Type.of_parts([parse_type(part) for part in parts])

@@ -1,6 +1,6 @@
-"""What an argument of a builder's method may be: kinds of values, each with its words and its test.
+"""Kinds of arguments of the builder's methods, each with its words for errors and its test.
 
-A kind stands in the annotation: a plain type (`Node`, `float`), or one of the names here that say more.
+A parameter's annotation names its kind: a plain type (`Node`, `float`), or one of the narrower names here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _INFINITE = float("inf")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What an argument must be: in words for an error, and as a test of a value."""
+    """The requirement of an argument: words for an error, and a test of a value."""
 
     words: str
     holds: Callable[[Any, Nodes], bool]
@@ -46,7 +46,7 @@ def _is_node(value: Any, nodes: Nodes) -> bool:
 def _is_shape(value: Any, nodes: Nodes) -> bool:
     if type(value) is not tuple:
         return False
-    for dim in value:  # noqa: SIM110 - asked for every tensor
+    for dim in value:  # noqa: SIM110 - runs for every tensor
         if type(dim) is not int and type(dim) is not Symbol:
             return False
     return True
@@ -60,7 +60,7 @@ def whole(least: int) -> Wanted:
 
 
 def number(words: str, holds: Callable[[float], bool]) -> Wanted:
-    """A finite number of which something is true."""
+    """A finite number that fulfils a condition."""
     return Wanted(words, lambda value, nodes: _is_finite(value, nodes) and holds(value))
 
 
@@ -80,7 +80,7 @@ RopeMode = Annotated[str, one_of("norm", "neox")]
 
 NAMED = {"Count": Count, "Index": Index, "Positive": Positive, "NonNegative": NonNegative,
          "Extended": Extended, "RopeMode": RopeMode}  # fmt: skip
-"""The kinds that say more than a type, by name."""
+"""The kinds narrower than a type, by name."""
 NODE = Wanted("a node of this graph", _is_node)
 _NONE = Wanted("None", lambda value, nodes: value is None)
 _ANYTHING = Wanted("anything", lambda value, nodes: True)
@@ -102,7 +102,7 @@ _PLAIN: dict[object, Wanted] = {
 
 
 def wanted_by(annotation: Any) -> Wanted:
-    """What an annotation wants; of a kind that is not known here, anything."""
+    """The kind of an annotation; an unknown annotation allows any value."""
     known = _PLAIN.get(annotation)
     if known is not None:
         return known
@@ -120,7 +120,7 @@ def wanted_by(annotation: Any) -> Wanted:
 
 def _either(several: list[Wanted]) -> Wanted:
     words = " or ".join(one.words for one in several)
-    if several[1:] == [_NONE]:  # by far the most, and asked for every node
+    if several[1:] == [_NONE]:  # by far the most common, and run for every node
         holds = several[0].holds
         return Wanted(words, lambda value, nodes: value is None or holds(value, nodes))
     return Wanted(words, lambda value, nodes: any(one.holds(value, nodes) for one in several))

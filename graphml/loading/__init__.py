@@ -1,1 +1,1 @@
-"""Name or folder to a model file and its architecture: downloads, entry points, metadata. Runs nothing."""
+"""Finds the file and the architecture of a model name: downloads, entry points, metadata. Runs nothing."""

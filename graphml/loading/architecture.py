@@ -1,12 +1,13 @@
-"""What an architecture is, and what its `build` gets to work with: the file's metadata and tensors by name.
+"""Architectures, and the arguments of their `build`: the file's metadata and tensors by name.
 
 An architecture is a module with `Config` (a frozen dataclass with `read(keys)`), `build(g, config, weights)`
 that returns the logits node, and `sample(name)`: tiny models, under that name, that the tests run it with.
-`CAUSAL = False` says that its tokens see those after them. `OUTPUT = "embeddings"` says that `build` returns
-hidden rows, for there are no logits; `RANK` how pairs of texts are scored.
+`CAUSAL = False`: tokens attend to later ones too. `OUTPUT = "embeddings"`: `build` returns hidden rows,
+because there are no logits. `RANK`: how pairs of texts are scored.
 
 `encode(g, config, weights)`, if there is one, is the graph of an encoder: it reads a source text at once and
-keeps of it what `build`, the decoder, attends to. Then `Config` has a `start_token`, which begins answers.
+stores the keys and values that `build`, the decoder, attends to. Then `Config` has a `start_token`, which
+begins answers.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from graphml.ir.wanted import Count
 from graphml.loading.rank import PLAIN, Rank
 from graphml.weights import Metadata, Tensor
 
-OUTPUTS = ("logits", "embeddings")  # what an architecture may give; the first unless it says otherwise
+OUTPUTS = ("logits", "embeddings")  # kinds of outputs; the first is the default
 EMBEDDING = "token_embd.weight"  # GGUF's name for the table with a row for each id, in every architecture
 
 
 def described(error: Exception) -> str:
-    """What went wrong in an architecture's own code, and in which line of it."""
+    """The error of an architecture's own code, with its line."""
     text = f"{type(error).__name__}: {error}"
     frames = [(one.filename, one.lineno or 0) for one in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError) or not frames:  # that names the line itself
@@ -50,19 +51,19 @@ def described(error: Exception) -> str:
 
 @contextmanager
 def blamed(path: Path, built_by: str) -> Iterator[None]:
-    """Errors of what is built within name the file, and what built it where that is at fault."""
+    """Errors within the block name the model file, and the architecture if it is at fault."""
     try:
         yield
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
     except (ArchitectureError, GraphError) as error:
         raise ArchitectureError(f"{path}: {error}") from None
-    except Exception as error:  # an architecture may be a stranger's file
+    except Exception as error:  # an architecture may be a third-party file
         raise ArchitectureError(f"{path}: {built_by}: {described(error)}") from error
 
 
 def check_logits(logits: Node, tensors: Mapping[str, Tensor]) -> None:
-    """A row of logits for each id that can be embedded: who samples one feeds it back."""
+    """Refuse logits of another number of ids than the embeddings: a sampled id is the next input."""
     embedding = tensors.get(EMBEDDING)
     if embedding is not None and logits.shape[-1] != embedding.shape[0]:
         raise ArchitectureError(
@@ -91,9 +92,9 @@ class SampleModel:
 class Architecture:
     """A known architecture; see the module's docstring.
 
-    causal: no token sees those after it, so that a text may be evaluated piece by piece. output: what `build`
-    gives, `logits` or `embeddings`. rank: see `pooling`. encode: of a model with encoder and decoder; gives
-    the rows [T, D] of the source text.
+    causal: no token attends to later ones, so that a text may be evaluated in chunks. output: of
+    `build`, `logits` or `embeddings`. rank: see `pooling`. encode: of a model with encoder and decoder;
+    returns the rows [T, D] of the source text.
     """
 
     name: str
@@ -158,7 +159,7 @@ class Keys:
         return self.metadata.boolean(f"{self._prefix}.{key}", default)
 
     def unsupported(self, key: str, wanted: str) -> ArchitectureError:
-        """The error for a value that the architecture cannot take; it names file, key, wanted and found."""
+        """The error for an unsupported value; it names file, key, wanted and found."""
         name = f"{self._prefix}.{key}"
         found = repr(self.metadata[name]) if self.metadata.has(name) else "nothing"
         return ArchitectureError(f"{self.metadata.path}: key {name}: wanted {wanted}; got {found}")
@@ -174,10 +175,10 @@ method = checked("weights", lambda self: self.g)
 
 
 class Tensors:
-    """The file's tensors as nodes, by GGUF name without `.weight`; remembers which were used.
+    """The file's tensors as nodes, by GGUF name without `.weight`; records which were used.
 
-    Matrices come as the file stores them. Vectors (norms, biases, factors) come as f32, dequantised where
-    need be, since they meet activations element by element.
+    Matrices keep the file's dtype. Vectors (norms, biases, factors) are f32, dequantised if necessary, since
+    they are combined with activations element by element.
     """
 
     def __init__(
@@ -187,8 +188,8 @@ class Tensors:
         self._tensors = tensors
         self._prefix = prefix
         self._used: set[str] = set() if used is None else used
-        self.scales: Tensors = self  # where `.scale`s are looked for
-        self._absent: list[str] = []  # asked for, to see which of several ways the file goes
+        self.scales: Tensors = self  # the source of `.scale`s
+        self._absent: list[str] = []  # optional tensors that were asked for
         self._left_out: dict[str, str] = {}  # tensor that the file has -> the pattern that leaves it out
 
     @method
@@ -234,11 +235,11 @@ class Tensors:
         scaled: bool = True,
         rows: Count | None = None,
     ) -> Node:
-        """X times the tensor, times its `.scale`, plus its `.bias`, as far as the file has them.
+        """X times the tensor, times its `.scale`, plus its `.bias`, if the file has them.
 
         A matrix of one row may be a vector, since files drop dimensions of 1.
-        scale_last: the scale multiplies the sum with the bias, as llama.cpp has it in feed-forwards.
-        scaled: see `scale`. rows: how many the matrix must have, if anything is known of it.
+        scale_last: the scale multiplies the sum with the bias, like in llama.cpp's feed-forwards.
+        scaled: see `scale`. rows: the number that the matrix must have, if it is known.
         """
         matrix = self._want(name)
         if len(matrix.shape) == 1:
@@ -257,14 +258,14 @@ class Tensors:
     def scale(self, name: str, scaled: bool = True) -> Node | None:
         """The tensor's `.scale`, if the file has one.
 
-        NVFP4 weights mean nothing without it. Beside other formats llama.cpp reads it in some feed-forwards
-        only: unless `scaled`, it is left out there.
+        NVFP4 weights need it. For other formats llama.cpp applies it in some feed-forwards only: unless
+        `scaled`, it is ignored.
         """
         return self.scales._get(f"{name}.scale") if scaled or self._want(name).dtype.name == "nvfp4" else None
 
     @method
     def logits(self, x: Node, name: str = "logits") -> Node:
-        """The output rows of x times the matrix `output`, or the embedding where the file has no such."""
+        """The output rows of x times the matrix `output`, or times the embedding if the file has none."""
         self.g.hidden = x = output_rows(self.g, x)
         return self.linear(x, "output" if self._get("output") else "token_embd", name)
 
@@ -272,10 +273,10 @@ class Tensors:
     def layers(
         self, blocks: int | Sequence[int], own_scales: bool = False, prefix: str = "blk"
     ) -> Iterator[Layer]:
-        """The tensors of `blk.0`, `blk.1`, ...; nodes built meanwhile are named `layers.0. ...`.
+        """The tensors of `blk.0`, `blk.1`, ...; nodes built in an iteration are named `layers.0. ...`.
 
-        blocks: how many, or the number of the block whose tensors each layer has, where several share them.
-        own_scales: a layer's `.scale`s are those of its own number all the same. prefix: in place of `blk`.
+        blocks: their number, or for each layer the number of its block, if layers share blocks. own_scales:
+        each layer has the `.scale`s of its own number nevertheless. prefix: in place of `blk`.
         """
         numbers = range(blocks) if isinstance(blocks, int) else blocks
         for index, number in enumerate(numbers):
@@ -289,14 +290,14 @@ class Tensors:
 
     @method
     def without(self, pattern: str) -> Tensors:
-        """The tensors but for those that a pattern (`*.attn_output.bias`) finds, which go unused."""
+        """The tensors without those that match a pattern (`*.attn_output.bias`), which stay unused."""
         kept = {name: one for name, one in self._tensors.items() if not fnmatch.fnmatch(name, pattern)}
         found = Tensors(self.g, kept, self._prefix, self._used)
         found._left_out = self._left_out | {name: pattern for name in self._tensors if name not in kept}
         return found
 
     def unused(self) -> list[str]:
-        """Tensors of the file that nobody asked for."""
+        """Tensors of the file that the architecture did not use."""
         return sorted(set(self._tensors) - self._used)
 
 

@@ -1,4 +1,4 @@
-"""Finds backends and architectures through entry points: the built-in ones by the same door as a stranger's.
+"""Discovery of backends and architectures through entry points, for built-in and third-party ones alike.
 
 Groups: `graphml.backends` (each entry a `graphml.backend.Backend`), `graphml.architectures` (each entry a
 package with one module per architecture, or one such module).
@@ -34,7 +34,7 @@ def backend(name: str) -> Backend:
     for entry in entry_points(group="graphml.backends", name=name):
         try:
             found = entry.load()
-        except (ImportError, OSError) as error:  # it needs what is not installed, or cannot be loaded
+        except (ImportError, OSError) as error:  # a dependency is not installed or cannot be loaded
             raise BackendError(f"backend {name!r} cannot be imported: {error}") from error
         if not isinstance(found, Backend):
             raise BackendError(f"entry point {entry.value!r} of backend {name!r} is no Backend: {found!r}")
@@ -43,14 +43,14 @@ def backend(name: str) -> Backend:
 
 
 def _run_file(path: Path, what: str, error: type[GraphmlError]) -> ModuleType:
-    """The module of a Python file, which is run, so it must be trusted; `error` where it cannot be."""
+    """The module of a Python file, which is run, so it must be trusted; `error` if it cannot be run."""
     if not path.is_file():
         raise error(f"{path}: no such {what}")
     spec = importlib.util.spec_from_file_location(f"graphml_file_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise error(f"{path}: wanted a Python file that ends in .py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look for what annotations that are texts mean
+    sys.modules[spec.name] = module  # dataclasses resolve annotations that are texts there
     try:
         spec.loader.exec_module(module)
     except Exception as reason:
@@ -70,7 +70,7 @@ def backend_from_file(path: Path) -> Backend:
 
 @functools.cache
 def _architecture_modules() -> Mapping[str, str]:
-    """Architecture name, as GGUF has it -> module path; modules that begin with `_` are shared parts."""
+    """GGUF's architecture name -> module path; modules that begin with `_` are shared parts."""
     found = {}
     for entry in entry_points(group="graphml.architectures"):
         spec = importlib.util.find_spec(entry.value)

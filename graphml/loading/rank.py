@@ -13,8 +13,8 @@ from graphml.ir.node import Node
 class Rank:
     """How an architecture scores a pair of texts: pooled, a dense layer and its activation, a projection.
 
-    pooling: where the file does not say it (`classifier.pooling_type`); "": the row of the first token, or of
-    the last if tokens do not see later ones. last: what is done to the scores.
+    pooling: the default for files without `classifier.pooling_type`; "": the row of the first token, or of
+    the last one for causal attention. last: the operation on the scores.
     """
 
     pooling: str = ""

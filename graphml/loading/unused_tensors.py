@@ -1,4 +1,4 @@
-"""Tensors of a file that no graph uses: said once in a process, however often the file is opened.
+"""Warning about tensors of a file that no graph uses, once per process and file.
 
 Knows names alone; nothing of graphs.
 """
@@ -17,7 +17,7 @@ _TOLD: set[tuple[object, ...]] = set()
 
 
 def tell_unused(path: Path, built_by: str, names: Sequence[str]) -> None:
-    """Warn of tensors that are left out: the file may mean another computation than the one built."""
+    """Warn of unused tensors: the file may need another computation than the one built."""
     told = (path, built_by, *names)
     if names and told not in _TOLD:
         _TOLD.add(told)
@@ -26,5 +26,5 @@ def tell_unused(path: Path, built_by: str, names: Sequence[str]) -> None:
 
 
 def _shown(name: str) -> str:
-    """The name as it is; quoted and cut where it is long or could steer a terminal."""
+    """The name as it is; quoted and cut if it is long or has control characters."""
     return name if name.isprintable() and len(name) <= LONGEST_SHOWN else quoted(name)

@@ -1,6 +1,6 @@
-"""Methods of attention: keys and values are written to a cache, queries read it.
+"""Methods of attention: write keys and values to a cache, and attend to it with queries.
 
-Knows which state belongs to which layer; nothing of what is around attention in a layer.
+Knows which state belongs to which layer; nothing of the rest of a layer.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ def attend(
     """Write k and v to the cache of `layer`, attend to it with q: f32 [T, head * d_v].
 
     q f32 [T, head, d], k [T, head_kv, d], v [T, head_kv, d_v]; head is a multiple of head_kv. v None: the
-    values are the keys, kept once. k None: nothing is written, the keys and values are those that attention
-    of `layer` has kept before in this graph. scale: of the scores, most often d ** -0.5.
+    values are the keys, stored once. k None: nothing is written, the keys and values are those that attention
+    of `layer` wrote before in this graph. scale: of the scores, most often d ** -0.5.
 
-    causal: no token sees later ones (None: as the architecture says by `CAUSAL`); else it sees all that its
-    sequence holds after this step. window: how many tokens are seen, the token itself the last, 0 for all;
-    unless causal, half of them lie on either side. chunk: a token sees its own so many alone (Llama 4).
+    causal: no token attends to later ones (None: the architecture's `CAUSAL`); else to all tokens of its
+    sequence after this step. window: how many tokens are visible, the token itself the last, 0 for all;
+    unless causal, half of them are on either side. chunk: attention within chunks of this size (Llama 4).
     softcap: limit * tanh(scores / limit), 0 for none. max_bias: ALiBi (arXiv:2108.12409), 0 for none. sinks:
-    f32 [head], one more score of each head (gpt-oss). selected: by `select`, the spans of `span` positions
-    that a token sees, without window, chunk, softcap and max_bias.
+    f32 [head], one more score of each head (gpt-oss). selected: from `select`, the visible spans of `span`
+    positions; without window, chunk, softcap and max_bias.
 
     >>> g.attend(q, k, v, layer=0, scale=16**-0.5)
     %reshape: f32[T<=8, 64] = reshape(%attention)
@@ -86,10 +86,10 @@ def select(
     local: Index = 0,
     weights: Node | None = None,
 ) -> Node:
-    """Write k [T, 1, d] to the cache and name the n best spans of positions for q [T, head, d], i32.
+    """Write k [T, 1, d] to the cache and select the top n spans of positions for q [T, head, d], i32.
 
-    A span is worth its best position; the last `local` ones are always among them. With weights f32 [T, head]
-    heads choose together, [T, 1, n], else each for itself, [T, head, n]; -1 where there are fewer. For
+    A span has the score of its highest position; the last `local` ones are always selected. With weights f32
+    [T, head] all heads share a selection, [T, 1, n], else each has its own, [T, head, n]; padded with -1. For
     `attend(selected=...)`; see `graphml/ir/ops/sparse.py`.
 
     >>> g.select(q, g.heads(g.columns(x, 0, 16), 1), layer=0, n=4)
@@ -113,7 +113,7 @@ def select(
 def attend_relative(
     g: StepBuilder, q: Node, k: Node, v: Node, layer: Index, bias: Node, scale: float = 1.0
 ) -> Node:
-    """As `attend`, a bias f32 [buckets, head] being added to scores by distance (T5, arXiv:1910.10683).
+    """Like `attend`, with a bias f32 [buckets, head] added to scores by distance (T5, arXiv:1910.10683).
 
     >>> g.attend_relative(q, k, v, layer=0, bias=g.weight("distances", F32, (32, 4)))
     %reshape: f32[T<=8, 64] = reshape(%relative_attention)
@@ -133,7 +133,7 @@ def attend_relative(
 
 @method
 def keep_source(g: StepBuilder, k: Node, v: Node, layer: Index) -> None:
-    """Write k and v [T, head_kv, d] of a source text, to which the decoder's `layer` attends; see `encode`.
+    """Write k and v [T, head_kv, d] of a source text, for cross-attention in `layer`; see `encode`.
 
     >>> g.keep_source(k, v, layer=0)
     """
@@ -145,8 +145,8 @@ def keep_source(g: StepBuilder, k: Node, v: Node, layer: Index) -> None:
 def attend_source(g: StepBuilder, q: Node, layer: Index, n_head_kv: Count, scale: float) -> Node:
     """Attend with q [T, head, d] to the whole source text of its sequence: f32 [T, head * d].
 
-    The keys and values [n_head_kv, d] are those that the encoder's graph has kept by `keep_source`. A
-    sequence without a source text gets zeros.
+    The keys and values [n_head_kv, d] are those that the encoder's graph wrote by `keep_source`. The result
+    is zeros for a sequence without a source text.
 
     >>> g.attend_source(q, layer=0, n_head_kv=2, scale=16**-0.5)
     %reshape: f32[T<=8, 64] = reshape(%cross_attention)

@@ -14,7 +14,7 @@ from graphml.ir.wanted import Extended, Positive
 def add(g: StepBuilder, a: Node, b: Node, name: str | None = None) -> Node:
     """a + b, f32 of the shape of a.
 
-    b is stretched: missing leading dimensions and dimensions of 1 are repeated. Other shapes are a
+    b is broadcast: missing leading dimensions and dimensions of 1 are repeated. Other shapes raise a
     `ShapeError`.
 
     >>> g.add(x, bias)
@@ -25,7 +25,7 @@ def add(g: StepBuilder, a: Node, b: Node, name: str | None = None) -> Node:
 
 @method
 def sub(g: StepBuilder, a: Node, b: Node, name: str | None = None) -> Node:
-    """a - b, f32 of the shape of a; b is stretched as in `add`.
+    """a - b, f32 of the shape of a; b is broadcast as in `add`.
 
     >>> g.sub(x, bias)
     %sub: f32[T<=8, 64] = sub(%x, %bias)
@@ -35,7 +35,7 @@ def sub(g: StepBuilder, a: Node, b: Node, name: str | None = None) -> Node:
 
 @method
 def mul(g: StepBuilder, a: Node, b: Node, name: str | None = None) -> Node:
-    """a * b element by element, f32 of the shape of a; b is stretched as in `add`.
+    """a * b element by element, f32 of the shape of a; b is broadcast as in `add`.
 
     For a matrix product see `mul_mat`, for a number `scale`.
 
@@ -47,7 +47,7 @@ def mul(g: StepBuilder, a: Node, b: Node, name: str | None = None) -> Node:
 
 @method
 def div(g: StepBuilder, a: Node, b: Node, name: str | None = None) -> Node:
-    """a / b, f32 of the shape of a; b is stretched as in `add`. Division by 0 gives an infinity or NaN.
+    """a / b, f32 of the shape of a; b is broadcast as in `add`. Division by 0 returns an infinity or NaN.
 
     >>> g.div(x, g.sum_rows(x))
     %div: f32[T<=8, 64] = div(%x, %sum_rows)
@@ -69,7 +69,7 @@ def neg(g: StepBuilder, x: Node, name: str | None = None) -> Node:
 def scale(g: StepBuilder, x: Node, factor: float, offset: Extended = 0.0, name: str | None = None) -> Node:
     """x * factor + offset by numbers known while the graph is built, f32 of the same shape.
 
-    The offset may be infinite: with factor 0 it is what masks are made of.
+    The offset may be infinite: with factor 0 it makes masks.
 
     >>> g.scale(x, 64**0.5)
     %scale: f32[T<=8, 64] = scale(%x)

@@ -1,4 +1,4 @@
-"""Methods that read by index, and that find indices."""
+"""Methods that read by index or compute indices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def rows(g: StepBuilder, table: Node, indices: Node, name: str | None = None) ->
 
 @method
 def wanted_rows(g: StepBuilder, x: Node) -> Node:
-    """Of x f32 [T, ...] the rows whose logits are wanted, [O, ...]; x itself where these are all.
+    """The output rows of x f32 [T, ...], [O, ...], whose logits are computed; x itself if these are all.
 
     >>> g.wanted_rows(x)
     %get_rows: f32[O<=4, 64] = get_rows(%x, %wanted)
@@ -41,7 +41,7 @@ def embed(g: StepBuilder, table: Node, tokens: Node) -> Node:
 
 @method
 def top_k(g: StepBuilder, x: Node, k: Count, name: str | None = None) -> Node:
-    """Indices of the k largest of the last dimension, i32 [..., k], largest first; of equals the first.
+    """Indices of the k largest of the last dimension, i32 [..., k], largest first, equals by index.
 
     >>> g.top_k(x, 2)
     %top_k: i32[T<=8, 2] = top_k(%x)
@@ -53,9 +53,9 @@ def top_k(g: StepBuilder, x: Node, k: Count, name: str | None = None) -> Node:
 def best_groups(
     g: StepBuilder, x: Node, n_group: Count, n_group_used: Count, name: str | None = None
 ) -> Node:
-    """x where its group is among the n_group_used best, else minus infinity (DeepSeek-V3, arXiv:2412.19437).
+    """x within the top n_group_used groups, else minus infinity (DeepSeek-V3, arXiv:2412.19437).
 
-    The last dimension falls into n_group equal groups; a group is worth the sum of its two largest elements.
+    The last dimension is n_group equal groups; the score of a group is the sum of its two largest elements.
 
     >>> g.best_groups(x, 8, 4)
     %best_groups: f32[T<=8, 64] = best_groups(%x)

@@ -56,7 +56,7 @@ def reshape(g: StepBuilder, x: Node, *tail: Count, keep: Index = 1, name: str | 
 
 @method
 def columns(g: StepBuilder, x: Node, start: Index, stop: Count, name: str | None = None) -> Node:
-    """Elements start to stop (without it) of the last dimension: [..., stop - start].
+    """Elements start (included) to stop (excluded) of the last dimension: [..., stop - start].
 
     >>> g.columns(x, 16, 48)
     %columns: f32[T<=8, 32] = columns(%x)
@@ -66,7 +66,7 @@ def columns(g: StepBuilder, x: Node, start: Index, stop: Count, name: str | None
 
 @method
 def concat(g: StepBuilder, a: Node, b: Node, name: str | None = None) -> Node:
-    """a [..., n] and b [..., m] one after the other: [..., n + m]. Dtype and other dimensions must agree.
+    """a [..., n] and b [..., m] concatenated: [..., n + m]. Dtype and other dimensions must agree.
 
     >>> g.concat(x, x)
     %concat: f32[T<=8, 128] = concat(%x, %x)
@@ -96,7 +96,7 @@ def permute(g: StepBuilder, x: Node, *axes: Index, name: str | None = None) -> N
 
 @method
 def results(g: StepBuilder, node: Node) -> tuple[Node, ...]:
-    """The node itself; where its op has several results, the nodes through which they are read.
+    """The node itself; of an op with several results, the nodes through which they are read.
 
     >>> g.results(x)
     (%x: f32[T<=8, 64] = input(),)

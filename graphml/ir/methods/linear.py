@@ -15,7 +15,7 @@ from graphml.ir.step import StepBuilder
 
 @method
 def dequantize(g: StepBuilder, weight: Node) -> Node:
-    """The weight as f32; itself where it is f32.
+    """The weight as f32; itself if it is f32.
 
     >>> g.dequantize(g.weight("m", dtype("q8_0"), (96, 64)))
     %m.f32: f32[96, 64] = dequantize(%m)
@@ -27,8 +27,8 @@ def dequantize(g: StepBuilder, weight: Node) -> Node:
 def mul_mat(g: StepBuilder, weight: Node, x: Node, name: str | None = None) -> Node:
     """x @ weight.T: weight [N, K] of any dtype, x f32 [..., K] -> f32 [..., N].
 
-    A `ShapeError` where K differs, or where N is not known while the graph is built: a weight comes first.
-    `weights.linear(x, name)` takes the matrix from the file, and its bias.
+    A `ShapeError` if K differs, or if N is not known while the graph is built: a weight comes first.
+    `weights.linear(x, name)` reads the matrix from the file, and its bias.
 
     >>> g.mul_mat(w, x)
     %mul_mat: f32[T<=8, 96] = mul_mat(%w, %x)
@@ -40,7 +40,7 @@ def mul_mat(g: StepBuilder, weight: Node, x: Node, name: str | None = None) -> N
 
 @method
 def mul_mat_id(g: StepBuilder, weight: Node, x: Node, ids: Node, name: str | None = None) -> Node:
-    """Each token by the matrices that its ids name, as experts do: f32 [T, used, N].
+    """Mixture-of-experts product: each token times the matrices of its ids, f32 [T, used, N].
 
     weight [E, N, K] of any dtype; x f32 [T, K], or [T, used, K] with a row for each id; ids i32 [T, used],
     each below E.
@@ -53,9 +53,9 @@ def mul_mat_id(g: StepBuilder, weight: Node, x: Node, ids: Node, name: str | Non
 
 @method
 def per_head(g: StepBuilder, weight: Node, x: Node, name: str | None = None) -> Node:
-    """Each head by a matrix of its own: weight [head, N, K] of any dtype, x [T, head, K] -> [T, head, N].
+    """Each head times a matrix of its own: weight [head, N, K] of any dtype, x [T, head, K] -> [T, head, N].
 
-    Of a single head the weight may be [N, K], since files drop dimensions of 1.
+    With a single head the weight may be [N, K], since files drop dimensions of 1.
 
     >>> g.per_head(g.weight("m", F32, (4, 8, 16)), q)
     %mul_mat_id: f32[T<=8, 4, 8] = mul_mat_id(%m, %q, %head_numbers)

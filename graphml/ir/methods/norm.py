@@ -74,7 +74,7 @@ def sum_rows(g: StepBuilder, x: Node, name: str | None = None) -> Node:
 
 @method
 def mean_rows(g: StepBuilder, x: Node, name: str | None = None) -> Node:
-    """The mean of the wanted rows x [O, n] of each sequence, [S, n]; 0 for a sequence that has none.
+    """The mean of the output rows x [O, n] of each sequence, [S, n]; 0 for a sequence that has none.
 
     >>> g.mean_rows(g.wanted_rows(x))
     %mean_rows: f32[S<=1, 64] = mean_rows(%get_rows, %wanted, %sequences, %lengths)

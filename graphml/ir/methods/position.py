@@ -1,4 +1,4 @@
-"""Methods of positions: rotary embedding and what grows with a position."""
+"""Methods of positions: rotary embedding, and factors that grow with the position."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def rope_table(
 ) -> Node:
     """Cosines and sines of this step's positions, f32 [T, n_rot / 2, 2], for `rope` (arXiv:2104.09864).
 
-    Pair i turns by position * freq_base ** (-2i / n_rot) * freq_scale. n_rot: how many dimensions of a head
-    rotate, an even number. freq_base: theta, `rope_theta` in config.json. factors: f32 [n_rot / 2], by which
-    frequencies are divided (Llama 3, LongRoPE). attn_factor: of cosines and sines alike.
+    Pair i rotates by position * freq_base ** (-2i / n_rot) * freq_scale. n_rot: how many dimensions of a head
+    rotate, an even number. freq_base: theta, `rope_theta` in config.json. factors: f32 [n_rot / 2], divisors
+    of the frequencies (Llama 3, LongRoPE). attn_factor: of cosines and sines alike.
 
-    ext_factor above 0: YaRN (arXiv:2309.00071), the share of frequencies that are kept where beta_fast and
-    beta_slow, in turns within n_ctx_orig tokens, say so.
+    ext_factor above 0: YaRN (arXiv:2309.00071), the share of unscaled frequencies; beta_fast and beta_slow
+    are its limits, in rotations within n_ctx_orig tokens.
 
     >>> g.rope_table(16, freq_base=500000.0)
     %rope_table: f32[T<=8, 8, 2] = rope_table(%positions)

@@ -20,7 +20,7 @@ from graphml.ir.wanted import Count, Index
 def recurrent_state(g: StepBuilder, layer: Index, what: str, *row: Index) -> Node:
     """A state of a layer, f32 [S, *row]; a sequence that begins at position 0 begins with zeros.
 
-    `what` tells the states of a layer apart.
+    `what` distinguishes the states of a layer.
 
     >>> g.recurrent_state(3, "conv", 2, 64)
     %cache.3.conv: f32[S<=1, 2, 64] = state()
@@ -41,7 +41,7 @@ def ssm_conv(
     """Causal depthwise convolution over each sequence: f32 [T, channels] (Mamba, arXiv:2312.00752).
 
     x f32 [T, channels], weight f32 [channels, d_conv], bias f32 [channels] or None. Not activated. what:
-    names the state, where a layer has several convolutions.
+    names the state, if a layer has several convolutions.
 
     >>> g.ssm_conv(x, g.weight("m", F32, (64, 4)), None, layer=0)
     %ssm_conv: f32[T<=8, 64] = ssm_conv(%cache.0.conv, %x, %m, %sequences, %positions)
@@ -102,8 +102,8 @@ def gated_delta_net(
     """The gated delta rule (arXiv:2412.06464), with a decay for each element too (arXiv:2510.26692).
 
     q, k f32 [T, G, K], v f32 [T, N, V], decay f32 [T, N, 1] or [T, N, K], beta f32 [T, N, 1]: f32 [T, N, V].
-    Decay and beta are factors, most often between 0 and 1. grouped: neighbouring heads of v share keys, else
-    those that are G apart.
+    Decay and beta are factors, most often between 0 and 1. grouped: neighbouring heads of v share keys;
+    otherwise heads at a distance of G share them.
 
     >>> ones = g.sigmoid(g.sum_rows(q))
     >>> g.gated_delta_net(q, q, q, ones, ones, layer=0, scale=16**-0.5).type
@@ -127,11 +127,11 @@ def linear_attention(
     slope: float = 0.0,
     before: bool = False,
 ) -> Node:
-    """Linear attention whose memory fades: q, k f32 [T, N, K], v f32 [T, N, V] -> f32 [T, N, V].
+    """Linear attention with decay: q, k f32 [T, N, K], v f32 [T, N, V] -> f32 [T, N, V].
 
     gates: (), (decay,) or (decay, remove, replace), each f32 [T, N, K], decay also [T, N, 1]. Without a decay
     it is e to the minus `slope` times ALiBi's slope of the head (lightning attention, arXiv:2401.04658).
-    before: the memory is read before the token is added (RWKV-6, arXiv:2404.05892); remove and replace:
+    before: the state is read before the token is added (RWKV-6, arXiv:2404.05892); remove and replace:
     RWKV-7 (arXiv:2503.14456). scale: of the result.
 
     >>> g.linear_attention(q, q, q, layer=0, slope=0.5).type
@@ -154,8 +154,8 @@ def ngram_rows(
 ) -> Node:
     """Rows of a table by hashes of the last tokens of each sequence, i32 [T, number of sizes] (Qwen4).
 
-    multipliers: one for each token that is hashed; sizes, offsets: of the parts of the table, as many for
-    pairs of tokens as for three and so on; eos: hides what is before it.
+    multipliers: one for each hashed token; sizes, offsets: of the parts of the table, as many for pairs of
+    tokens as for triples and so on; eos: tokens before it are not hashed.
 
     >>> g.ngram_rows((1, 3), (7, 11), (0, 7), eos=2)
     %ngram_rows: i32[T<=8, 2] = ngram_rows(%cache.tokens, %tokens, %sequences, %positions)

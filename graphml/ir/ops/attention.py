@@ -18,19 +18,19 @@ Operand = TypeVar("Operand")
 
 
 def extras(inputs: Sequence[Operand], attributes: Attributes) -> tuple[Operand | None, Operand | None]:
-    """Of the operands after the six that there always are: sinks [head], if any, and lengths [S], if any."""
+    """The operands after the six mandatory ones: sinks [head], if any, and lengths [S], if any."""
     rest = list(inputs[6:])
     lengths = None if causal(attributes) or not rest else rest.pop()
     return (rest[0] if rest else None), lengths
 
 
 def causal(attributes: Attributes) -> bool:
-    """Whether a token sees nothing that comes after it."""
+    """Whether no token attends to later ones."""
     return bool(attributes["causal"])
 
 
 def reach(attributes: Attributes) -> int:
-    """With a window: how many positions back a token sees, and ahead where attention is not causal."""
+    """The positions that a window reaches back, and ahead if attention is not causal."""
     window = integer(attributes, "window")
     return window - 1 if causal(attributes) else window // 2
 
@@ -77,7 +77,7 @@ def alibi_slopes(n_head: int, max_bias: float) -> Array:
 
 
 def first_seen(position: int, attributes: Attributes) -> int:
-    """The first position that a token sees: the first of all, of the last `window`, or of its `chunk`."""
+    """The first visible position of a token: the first of all, of the last `window`, or of its `chunk`."""
     window, chunk = integer(attributes, "window"), integer(attributes, "chunk")
     if chunk:
         return position // chunk * chunk
@@ -89,9 +89,9 @@ def attention_reference(
     attributes: Attributes,
     bias: Callable[[int, Array], Array] | None = None,
 ) -> Array:
-    """Softmax over the cells that a token may see, in float64; zeros where there are none.
+    """Softmax over the visible cells of a token, in float64; zeros if there are none.
 
-    bias: a token's position and the positions that it sees -> what is added to their scores, [head, n].
+    bias: a token's position and its visible positions -> the summand of their scores, [head, n].
     """
     q, k, v, positions, sequences, table = inputs[:6]
     sinks, lengths = extras(inputs, attributes)
@@ -125,7 +125,7 @@ def attention_reference(
 
 
 def _seen(position: int, length: int | None, attributes: Attributes) -> Array:
-    """The positions that a token sees; length: of its sequence, None if it sees nothing after itself."""
+    """The visible positions of a token; length: of its sequence, None for causal attention."""
     end = position + 1 if length is None else length
     if length is not None and integer(attributes, "window"):
         end = min(end, position + reach(attributes) + 1)

@@ -1,4 +1,4 @@
-"""Elementwise ops. Formulas and constants as ggml states them (ggml/src/ggml-cpu/ops.cpp, vec.h)."""
+"""Elementwise ops, with ggml's formulas and constants (ggml/src/ggml-cpu/ops.cpp, vec.h)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _sigmoid(x: Array) -> Array:
 
 
 def _erf(x: Array) -> Array:
-    """Abramowitz and Stegun have too few digits: a series near 0 and a continued fraction far out."""
+    """A series near 0 and a continued fraction far out: Abramowitz and Stegun's has too few digits."""
     x = x.astype(np.float64)
     near = np.clip(x, -3.0, 3.0)
     term, total = near.copy(), near.copy()

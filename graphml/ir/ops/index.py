@@ -1,4 +1,4 @@
-"""Reading and writing rows by index. State is written by index, so that the graph stays static."""
+"""Reads and writes of rows by index. State is written by index, so that the graph stays static."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _infer_best_groups(inputs: Sequence[Type], attributes: Attributes) -> Type:
 
 
 def _best_groups(inputs: Sequence[Array], attributes: Attributes) -> Array:
-    """DeepSeek-V3 (2024, arXiv:2412.19437): a group is worth its two largest elements."""
+    """DeepSeek-V3 (2024, arXiv:2412.19437): a group's score is the sum of its two largest elements."""
     x, used = inputs[0], integer(attributes, "n_group_used")
     groups = x.reshape(*x.shape[:-1], integer(attributes, "n_group"), -1)
     largest = np.sort(groups, axis=-1)[..., -2:]

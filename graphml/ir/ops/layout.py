@@ -1,4 +1,4 @@
-"""Ops that move or re-see elements without computing."""
+"""Ops that move or view elements without computing."""
 
 from __future__ import annotations
 
@@ -102,5 +102,5 @@ repeat = Op("repeat", "layout", infer=_infer_repeat,
 
 
 def maker(node: Node) -> Node:
-    """The node that computes a value: of a result of several, the one that has them all; else itself."""
+    """The node that computes a value: of a `part`, the node with all results; else the node itself."""
     return node.inputs[0] if node.op is part else node

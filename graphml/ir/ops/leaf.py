@@ -20,7 +20,7 @@ def _leaf(name: str) -> Op:
     return Op(name, "leaf", infer=_given, reference=_bound, samples=list)
 
 
-input_leaf = _leaf("input")  # given at every step: token ids, positions, block tables
+input_leaf = _leaf("input")  # passed in at every step: token ids, positions, block tables
 weight_leaf = _leaf("weight")  # a tensor of the model file
 state_leaf = _leaf("state")  # kept between steps and changed by ops that write: key-value cache
 

@@ -15,7 +15,7 @@ from graphml.ir.shape import bound
 
 
 def decode(array: Array, kind: DType) -> Array:
-    """Any array as the graph holds it -> float32 of the same shape."""
+    """Array in a dtype's layout -> float32 of the same shape."""
     if not kind.is_format:
         return array.astype(np.float32, copy=False)
     shape = (*array.shape[:-1], array.shape[-1] // kind.block_bytes * kind.block_elements)
@@ -23,7 +23,7 @@ def decode(array: Array, kind: DType) -> Array:
 
 
 def encode(array: Array, kind: DType) -> Array:
-    """Float32 of any shape -> as the graph holds that dtype; what the format refuses is its `FormatError`."""
+    """Float32 of any shape -> array in a dtype's layout; `FormatError` for values that the format refuses."""
     if kind.numpy is not None:
         return array.astype(kind.numpy)
     return graphml_quant.quantize(graphml_quant.by_name(kind.name), array)
@@ -75,7 +75,7 @@ def _infer_mul_mat_id(inputs: Sequence[Type], attributes: Attributes) -> Type:
 
 
 def mul_mat_id_reference(inputs: Sequence[Array], attributes: Attributes) -> Array:
-    """Each token's x times the matrices of the experts that it chose: [T, used, out]."""
+    """Each token's x times the matrices of its experts: [T, used, out]."""
     weight, x, ids = inputs
     x = np.broadcast_to(x if x.ndim == 3 else x[:, None, :], (*ids.shape, x.shape[-1]))
     y = np.empty((*ids.shape, weight.shape[1]), np.float32)
@@ -101,7 +101,7 @@ def _experts() -> list[Sample]:
     ]
 
 
-# An array of a block format does not know its format, so `from_dtype` says it; the builder fills it in.
+# An array of a block format does not know its format, hence `from_dtype`; the builder fills it in.
 dequantize = Op("dequantize", "linear", infer=_infer_dequantize,
                 reference=lambda inputs, at: decode(inputs[0], dtype(text(at, "from_dtype"))),
                 samples=lambda: [Sample(s.inputs, {"from_dtype": "f32"}) for s in _conversions()],

@@ -1,4 +1,4 @@
-"""Attention whose memory is one matrix a head instead of a cache: the gated delta rule, and plain decay.
+"""Linear attention, with one matrix per head as state instead of a cache: gated delta rule, plain decay.
 
 The state of a head maps keys to values: a matrix S [V, K], which a query reads as S q. Letters: T tokens, S
 sequences, N heads, G heads of queries and keys, K width of a key, V width of a value.
@@ -18,7 +18,7 @@ from graphml.ir.ops.recurrent import SAMPLE_SEQUENCES, runs, token_fills, want_t
 from graphml.ir.ops.rules import ROWS, f32, i32, want_dtype
 from graphml.ir.shape import Dim, fixed
 
-# Memory [N, V, K] and the number of a token -> memory, y [N, V].
+# State [N, V, K] and the number of a token -> state, y [N, V].
 Token = Callable[[Array, int], tuple[Array, Array]]
 Fill = dict[int, Callable[[np.random.Generator, tuple[int, ...]], Array]]
 
@@ -63,7 +63,7 @@ def _infer_linear(inputs: Sequence[Type], attributes: Attributes) -> Type:
 
 
 def _over_tokens(state: Array, sequences: Array, positions: Array, like: Array, token: Token) -> Array:
-    """The y of all tokens, each sequence's in their order; the state is changed. In float64."""
+    """The y of all tokens, sequence by sequence in their order; changes the state. In float64."""
     y = np.empty(like.shape, np.float32)
     for run in runs(sequences, positions):
         memory = state[run.sequence].astype(np.float64)

@@ -39,7 +39,7 @@ def _infer(inputs: Sequence[Type], attributes: Attributes) -> Type:
 def _rows(inputs: Sequence[Array], attributes: Attributes) -> Array:
     """Of 2 to n tokens: (products of tokens and multipliers, xored) % size + offset, in 64 bits.
 
-    An end of text before the token and the start of the sequence hide what lies before: `eos` is read.
+    Tokens before the start of the sequence, or before an end of text, are read as `eos`.
     """
     state, tokens, sequences, positions = inputs
     multipliers = integers(attributes, "multipliers")

@@ -57,7 +57,7 @@ def frequencies(attributes: Attributes, factors: Array | None) -> Array:
 
 
 def magnitude(attributes: Attributes) -> float:
-    """What YaRN multiplies cosine and sine with."""
+    """YaRN's factor of cosine and sine."""
     at = {name: number(attributes, name) for name in attributes}
     if at["ext_factor"] == 0.0:
         return at["attn_factor"]

@@ -1,8 +1,8 @@
 """Recurrent ops: each token changes the state of its sequence, and its result depends on the state before.
 
-A state is f32 [S, ...], a row for each sequence. The tokens of a sequence follow each other in a step, in
-order of their positions; one at position 0 begins with a state of zeros, and nothing else resets it. Such an
-op changes its state and gives a value of its own (`recurrent`, decision 20).
+A state is f32 [S, ...], a row for each sequence. The tokens of a sequence are in order of their
+positions in a step; one at position 0 begins with a state of zeros, and nothing else resets it. Such an op
+changes its state and returns a value of its own (`recurrent`, decision 20).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def runs(sequences: Array, positions: Array) -> Iterator[Run]:
 
 
 def want_tokens(x: Type, sequences: Type, positions: Type) -> None:
-    """Raise a `ShapeError` unless `sequences` and `positions` are i32 and say something of each row of x."""
+    """Raise a `ShapeError` unless `sequences` and `positions` are i32 with an element for each row of x."""
     want_dtype(sequences, I32, "sequences")
     want_dtype(positions, I32, "positions")
     if sequences.shape != x.shape[:1] or positions.shape != x.shape[:1]:
@@ -62,9 +62,9 @@ def _sample_positions(*starts: int) -> Fill:
 
 
 def token_fills(sequences: int, positions: int) -> list[dict[int, Fill]]:
-    """Ways to fill these two operands of a sample: sequences that go on, and some that begin.
+    """Ways to fill these two operands of a sample: sequences that continue, and some that begin.
 
-    A sample's state has `SAMPLE_SEQUENCES` rows. A single token is of the last of them.
+    A sample's state has `SAMPLE_SEQUENCES` rows. A single token is of the last sequence.
     """
     return [
         {sequences: _sample_sequences, positions: _sample_positions(*starts)}

@@ -16,10 +16,10 @@ from graphml.ir.shape import bound
 
 
 def bucket(distance: Array, n_buckets: int, max_distance: int, causal: bool) -> Array:
-    """The bucket of how far a token looks ahead (back where negative), as in T5.
+    """The bucket of a distance ahead (back if negative), as in T5.
 
-    Half of the buckets hold one distance each, the others ever more of them; unless causal, the second half
-    of all is for looking ahead. From `max_distance` on all distances share the last.
+    Half of the buckets have one distance each, the others increasingly more; unless causal, the second half
+    of all is for distances ahead. All distances from `max_distance` on share the last.
     """
     n = n_buckets if causal else n_buckets // 2
     first = np.where(distance > 0, 0 if causal else n, 0)
@@ -48,7 +48,7 @@ def _reference(inputs: Sequence[Array], attributes: Attributes) -> Array:
     wide = [decode(x, kind) if x.dtype == np.uint8 else x for x in inputs[1:3]]
 
     def bias(position: int, seen: Array) -> Array:
-        """The bias of each head and seen position, [head, n]."""
+        """The bias of each head and visible position, [head, n]."""
         far, causal = integer(attributes, "max_distance"), plain.causal(attributes)
         return np.asarray(table[bucket(seen - position, len(table), far, causal)].T.astype(np.float64))
 

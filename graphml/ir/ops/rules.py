@@ -23,7 +23,7 @@ def want_dtype(value: Type, wanted: DType, role: str) -> None:
 def want_float(values: Sequence[Type]) -> None:
     """Raise a `ShapeError` unless all operands are f32."""
     for i, value in enumerate(values):
-        if value.dtype is not F32:  # the text is made for an error alone: every node comes through here
+        if value.dtype is not F32:  # the text is made for an error alone: this runs for every node
             want_dtype(value, F32, f"operand {i}")
 
 
@@ -34,7 +34,7 @@ def same_shape(inputs: Sequence[Type], attributes: Attributes) -> Type:
 
 
 def broadcast(inputs: Sequence[Type], attributes: Attributes) -> Type:
-    """Two f32 operands; the second is stretched along its dimensions of 1 and its missing leading ones."""
+    """Two f32 operands; the second is broadcast along its dimensions of 1 and its missing leading ones."""
     want_float(inputs)
     a, b = inputs[0].shape, inputs[1].shape
     padded: tuple[Dim, ...] = (1,) * (len(a) - len(b)) + b
@@ -59,7 +59,7 @@ def singles() -> list[Sample]:
 
 
 def faint(size: float) -> Fill:
-    """Makes normal numbers of a size so small that an eps beside their squares matters."""
+    """A maker of normal numbers so small that an eps beside their squares matters."""
     return lambda generator, shape: (size * generator.standard_normal(shape)).astype(np.float32)
 
 
@@ -69,7 +69,7 @@ def pairs() -> list[Sample]:
 
 
 def stretched_pairs() -> list[Sample]:
-    """Sample inputs of an op whose second operand may be stretched."""
+    """Sample inputs of an op whose second operand may be broadcast."""
     return [*pairs(), Sample((f32(ROWS, 64), f32(64))), Sample((f32(ROWS, 70), f32(1))),
             Sample((f32(ROWS, 33), f32(ROWS, 1))), Sample((f32(ROWS, 3, 16), f32(16))),
             Sample((f32(ROWS, 3, 16), f32(ROWS, 3, 1))), Sample((f32(ROWS, 3, 16), f32(3, 1))),
@@ -83,5 +83,5 @@ def below(limit: int) -> Callable[[np.random.Generator, tuple[int, ...]], Array]
 
 
 def distinct(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """How to fill an operand of rows to write: as many different ones, of three times so many."""
+    """How to fill an operand of rows to write: distinct indices below three times their count."""
     return generator.permutation(shape[0] * 3)[: shape[0]].astype(np.int32)

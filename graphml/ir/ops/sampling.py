@@ -1,4 +1,4 @@
-"""Drawing a token where its logits are. What is drawn here foretells what a sampler on the host decides."""
+"""Sampling a token on the device of its logits; the result predicts the decision of the host's sampler."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from graphml.ir.ops.rules import ROWS, below, f32, i32, want_dtype
 from graphml.ir.shape import bounds
 
 SETTINGS = ("inverse_temperature", "top_k", "top_p", "lowest", "number")
-"""What a row of settings holds. top_k 0, top_p 1 and lowest `ANY` are off; number: drawn from [0, 1).
+"""Columns of a row of settings. top_k 0, top_p 1 and lowest `ANY` are off; number: uniform in [0, 1).
 
-lowest: how far from the best a logit may be, log(min_p). With neither top_k nor top_p the whole row is drawn
-from, in the order of its ids, else the best, the largest first.
+lowest: the limit below the largest logit, log(min_p). With neither top_k nor top_p the token is sampled from
+the whole row, in the order of its ids, else from the top k, the largest first.
 """
 ANY = -1e30
 OF_ROW = ("log_sum", "id", "before", "upto")
-"""What `draw_of_row` tells: the logarithm of the sum of exp(row); the id that is drawn; how much of the whole
-comes before it, and how much with it, as shares of 1. All three are 0 where one of the best is drawn."""
+"""Results of `draw_of_row`: the logarithm of the sum of exp(row); the sampled id; the cumulative probability
+before it, and with it. The last three are 0 if the token is sampled from the top k."""
 _MOST = 1 << 24
 
 
@@ -74,7 +74,7 @@ def _draw(inputs: Sequence[Array], attributes: Attributes) -> Array:
 
 
 def _log_sum(row: Array, shift: float) -> float:
-    with np.errstate(divide="ignore", over="ignore"):  # of a row of minus infinity it is minus infinity
+    with np.errstate(divide="ignore", over="ignore"):  # minus infinity for a row of minus infinity
         return float(np.log(np.exp(row.astype(np.float64) - shift).sum()) + shift)
 
 
@@ -92,7 +92,7 @@ def _of_row(row: Array, shift: np.float32, settings: Array) -> tuple[float, floa
 
 
 def _place(logits: Array, log_sum: Array, settings: Array) -> int:
-    """Which of the best is drawn; logits [k], the largest first."""
+    """The index of the sampled one among the top k; logits [k], the largest first."""
     inverse_temperature, top_k, top_p, lowest, number = settings
     below_best = (logits[: int(top_k)] if top_k > 0 else logits) - logits[0]
     running = np.cumsum(np.exp(below_best), dtype=np.float32)
@@ -110,7 +110,7 @@ def _falling(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 
 def _settings(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Of each row others; the number lies away from the edges between tokens only by chance."""
+    """Different settings for each row; the number may be near the edge between two tokens."""
     columns = [
         generator.choice([0.5, 1.0, 2.0], shape[0]),
         generator.choice([0, 0, 1, 3, 100], shape[0]),

@@ -1,7 +1,7 @@
-"""Sparse attention: a small index of the text says which positions a token attends to.
+"""Sparse attention: a small index of the text selects the positions that a token attends to.
 
-The positions lie in spans of equal size, which may be 1. `select_spans` scores what a token sees by small
-queries and keys and names the best spans; `selected_attention` attends to those alone. Lightning indexer:
+Positions are grouped into spans of equal size, which may be 1. `select_spans` scores the visible positions by
+small queries and keys and returns the top spans; `selected_attention` attends to those. Lightning indexer:
 DeepSeek-V3.2 (2025, arXiv:2512.02556). Spans, some of them forced: MiniMax-M3 (2026).
 """
 
@@ -52,7 +52,7 @@ def _plain(cache: Array, attributes: Attributes) -> Array:
 
 
 def _select(inputs: Sequence[Array], attributes: Attributes) -> Array:
-    """In float64. With weights a position's score is the weighted sum of its heads', held above 0."""
+    """In float64. With weights a position's score is the weighted sum of its heads' scores above 0."""
     q, k, positions, sequences, table, *weights = inputs
     k = _plain(k, attributes)
     n, span, local = (integer(attributes, name) for name in ("n", "span", "local"))
@@ -87,7 +87,7 @@ def _infer_attend(inputs: Sequence[Type], attributes: Attributes) -> Type:
 
 
 def _attend(inputs: Sequence[Array], attributes: Attributes) -> Array:
-    """Softmax over the positions of the chosen spans that a token may see, in float64."""
+    """Softmax over the visible positions of the chosen spans, in float64."""
     q, k, v, positions, sequences, table, selected, *sinks = inputs
     k, v = (_plain(cache, attributes) for cache in (k, v))
     span, scale, n_head = integer(attributes, "span"), number(attributes, "scale"), q.shape[1]
@@ -131,7 +131,7 @@ def _attend_samples() -> list[Sample]:
 
 
 def _blocks(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Each block once in a sequence: of a key that is seen twice rounding would say which is the better."""
+    """Each block once in a sequence: the order of two equal keys would depend on rounding."""
     return np.stack([generator.permutation(shape[1]) for _ in range(shape[0])]).astype(np.int32)
 
 

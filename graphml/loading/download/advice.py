@@ -1,10 +1,10 @@
-"""What errors of downloads say, and what a user can do; the same for whatever is downloaded."""
+"""Error texts of downloads, with advice for the user; shared by all kinds of downloads."""
 
 from __future__ import annotations
 
 
 def unreachable(host: str, reason: str, mirror: str) -> str:
-    """Of a server that does not answer; `mirror`: which variable names another one."""
+    """The text for a server that does not answer; `mirror`: the variable that names another one."""
     return (
         f"{host} cannot be reached ({reason}). What is here can be used: a file, or a model that "
         "`graphml models` lists (with --offline no server is asked). Behind a proxy set HTTPS_PROXY; "
@@ -13,7 +13,7 @@ def unreachable(host: str, reason: str, mirror: str) -> str:
 
 
 def forbidden() -> str:
-    """Of a model that is not here and must not be downloaded."""
+    """The text for a model that is not on this machine and must not be downloaded."""
     return (
         "it is not on this machine, and --offline, GRAPHML_OFFLINE or HF_HUB_OFFLINE forbids to download it; "
         "`graphml models` lists what is here"
@@ -21,6 +21,6 @@ def forbidden() -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """The kind of an error of another library, and the first line that says something."""
+    """The type of an error of another library, and its first line that is not empty."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""What other programs have downloaded from the Hugging Face hub, in the cache that they share.
+"""The Hugging Face hub's shared cache, with downloads of other programs.
 
 Its layout is huggingface-hub's; it is read and cleaned here, never written.
 """
@@ -17,7 +17,7 @@ SUFFIX = ".gguf"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One revision of a repository in the shared cache, and the GGUF files of it that are there."""
+    """One revision of a repository in the shared cache, and its downloaded GGUF files."""
 
     repo: str
     commit: str
@@ -27,7 +27,7 @@ class Snapshot:
 
 
 def shared_folder() -> Path:
-    """Where that cache is: `HF_HUB_CACHE`, else in `HF_HOME`, as huggingface-hub reads them."""
+    """The folder of the cache: `HF_HUB_CACHE`, else in `HF_HOME`, like huggingface-hub."""
     from huggingface_hub import constants
 
     return Path(constants.HF_HUB_CACHE)
@@ -59,7 +59,7 @@ def _snapshot(repo: str, revision: Any) -> Snapshot:
 
 
 def cached_parts(repo: str, commit: str, names: list[str]) -> list[Path] | None:
-    """The paths of files of a revision in that cache, if all are there."""
+    """The paths of files of a revision in the cache; None unless all are there."""
     found = [huggingface_hub.try_to_load_from_cache(repo, name, shared_folder(), commit) for name in names]
     return (
         [Path(path) for path in found if isinstance(path, str)]
@@ -69,7 +69,7 @@ def cached_parts(repo: str, commit: str, names: list[str]) -> list[Path] | None:
 
 
 def remove_cached(file: Path) -> int:
-    """Remove a file of a snapshot, and its bytes if no other revision has them; the bytes that this freed."""
+    """Remove a file of a snapshot, and its bytes if no other revision has them; returns the freed bytes."""
     blob = file.resolve()
     owner = file
     while owner.parent.name != "snapshots":
@@ -77,7 +77,7 @@ def remove_cached(file: Path) -> int:
     repository = owner.parent.parent
     file.unlink()
     if blob == file or not blob.is_relative_to(repository.resolve()):
-        return 0  # bytes that are elsewhere stay there
+        return 0  # bytes outside the cache stay there
     others = (repository / "snapshots").rglob("*")
     if any(other.is_symlink() and other.resolve() == blob for other in others):
         return 0

@@ -1,4 +1,4 @@
-"""Which files of a repository are the model that a reference names.
+"""Choice of the files of a repository that are the model of a reference.
 
 Knows file names alone: they name quantisations, and the parts of split models.
 """
@@ -15,7 +15,7 @@ PART = re.compile(r"(?P<model>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", 
 # Files that are no models of their own: image projectors and importance matrices.
 NO_MODEL = re.compile(r"(^|[-._])(mmproj|imatrix)([-._]|$)", re.IGNORECASE)
 MOST_NAMED = 20
-# What else repositories hold that a person would take for a model.
+# Other kinds of files that a user may mistake for a model.
 OTHER_FORMATS = {
     ".safetensors": "safetensors", ".bin": "PyTorch checkpoints", ".pt": "PyTorch checkpoints",
     ".pth": "PyTorch checkpoints", ".onnx": "ONNX", ".ggml": "GGML files from before GGUF",
@@ -24,7 +24,7 @@ OTHER_FORMATS = {
 
 
 def choose(files: Sequence[str], wanted: str | None, reference: str) -> list[str]:
-    """Pick from a repository's files the one model that `wanted` names: its parts in order, at least one.
+    """Choose from a repository's files the one model that `wanted` names: its parts in order, at least one.
 
     Raises DownloadError that lists the choices if nothing fits, or names the parts that are missing.
     """
@@ -33,7 +33,7 @@ def choose(files: Sequence[str], wanted: str | None, reference: str) -> list[str
         raise DownloadError(
             f"hub model {reference!r}: the repository holds no .gguf model; {_instead(files)}"
         )
-    # Of several that fit, the shortest name is the plain one.
+    # Of several that match, the shortest name is the plain one.
     fitting = [model for model in models if fits(model, wanted or DEFAULT_QUANTISATION)]
     fitting.sort(key=lambda model: (len(model), model))
     if not fitting and wanted is None:
@@ -58,7 +58,7 @@ def models_of(files: Iterable[str]) -> dict[str, list[str]]:
 
 
 def fits(model: str, wanted: str) -> bool:
-    """Whether the name of a model holds `wanted` as a word, or is it."""
+    """Whether the name of a model contains `wanted` as a word, or equals it."""
     plain = wanted[: -len(".gguf")] if wanted.lower().endswith(".gguf") else wanted
     part = PART.fullmatch(wanted)
     if model.lower() in (plain.lower(), part and part["model"].lower()):
@@ -67,7 +67,7 @@ def fits(model: str, wanted: str) -> bool:
 
 
 def is_safe(name: str) -> bool:
-    """Whether a name from a server stays below the folder it is put into, and cannot steer a terminal."""
+    """Whether a name from a server stays below its target folder and has no control characters."""
     inside = not name.startswith("/") and not re.search(r"[\\:\0]", name) and ".." not in name.split("/")
     return inside and name.isprintable()
 
@@ -84,7 +84,7 @@ def _missing(parts: Sequence[str]) -> list[str]:
 
 
 def _instead(files: Sequence[str]) -> str:
-    """What a repository has in place of GGUF files."""
+    """The other kinds of files that a repository has, for an error."""
     found = [what for ending, what in OTHER_FORMATS.items() if any(file.endswith(ending) for file in files)]
     if found:
         kinds = " and ".join(dict.fromkeys(found))

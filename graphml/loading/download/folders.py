@@ -1,4 +1,4 @@
-"""Where downloads are in the cache folder: whole ones, and those that are not whole yet."""
+"""Folders of complete and partial downloads in the cache folder."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ PARTIAL, LOCK, SUM = ".part", ".lock", ".sum"
 
 
 def models_folder() -> Path:
-    """Where model files are kept."""
+    """The folder of model files."""
     return settings.cache_folder() / "models"
 
 
 def hub_folder(repo: str = "") -> Path:
-    """Where those of the hub are, or those of one of its repositories."""
+    """The folder of the hub's files, or of one of its repositories."""
     return models_folder() / "hub" / repo
 
 
 def partial_folder() -> Path:
-    """Where files are while they are not whole."""
+    """The folder of partial downloads."""
     return settings.cache_folder() / "partial"
 
 
 def sum_path(path: Path) -> Path:
-    """The note beside a file of the hub, of which version it is."""
+    """The note beside a file of the hub that records its version."""
     return path.with_name(f".{path.name}{SUM}")

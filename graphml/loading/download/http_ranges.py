@@ -1,8 +1,8 @@
-"""Reads bytes of a file on an HTTP server, from one position up to another, in whatever pieces they come.
+"""HTTP range requests: reads the bytes of a file on a server from one position up to another.
 
-huggingface-hub's own downloader begins an interrupted download again, takes as many bytes as a server sends
-and reads whole files only; its HTTP client (proxies, certificates, redirects) is used. Knows nothing of what
-the bytes mean.
+huggingface-hub's own downloader restarts an interrupted download, accepts as many bytes as a server sends and
+reads whole files only; its HTTP client (proxies, certificates, redirects) is used. Knows nothing of the
+meaning of the bytes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from graphml.loading.download.advice import reason_of, unreachable
 
 TIMEOUT_S = 20.0
 MOST_BYTES_A_REQUEST = 32 << 30  # servers before large files refuse more than 50 GB in one answer
-MOST_FAILURES = 5  # one after another, without a byte between them
+MOST_FAILURES = 5  # in a row, without a byte between them
 FIRST_WAIT_S = 0.5
 WORTH_ANOTHER_TRY = (408, 429, 500, 502, 503, 504)
 CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 
 class AnsweredError(DownloadError):
-    """A server answered with something else than the bytes that were asked for; `status` is HTTP's."""
+    """A server answered with something other than the requested bytes; `status` is HTTP's."""
 
     def __init__(self, text: str, status: int) -> None:
         super().__init__(text)
@@ -50,9 +50,9 @@ class WebFile:
 
 
 def read_range(file: WebFile, start: int, stop: int) -> Iterator[bytes]:
-    """Give the bytes from `start` up to `stop`, exactly those; a broken connection is taken up again.
+    """Yield exactly the bytes from `start` up to `stop`; a broken connection is resumed.
 
-    A server that ignores ranges sends the file from its beginning: what was not asked for is dropped. Raises
+    A server that ignores ranges sends the file from its beginning: bytes before `start` are dropped. Raises
     DownloadError if the server answers with other bytes, or not at all.
     """
     position, failures = start, 0
@@ -66,7 +66,7 @@ def read_range(file: WebFile, start: int, stop: int) -> Iterator[bytes]:
             if error.status not in WORTH_ANOTHER_TRY:
                 raise
             problem = error
-        except Exception as error:  # whatever the HTTP client raises: it is another by version
+        except Exception as error:  # any error of the HTTP client, which depends on its version
             problem = error
         if position < stop:
             failures += 1
@@ -76,7 +76,7 @@ def read_range(file: WebFile, start: int, stop: int) -> Iterator[bytes]:
 
 
 def _given_up(file: WebFile, position: int, problem: Exception | None) -> DownloadError:
-    """The error after the last try; problem: what went wrong in it, None where the answer was too short."""
+    """The error after the last try; problem: the error of that try, None if the answer was too short."""
     if problem is None:
         return AnsweredError(f"{file.host} ends its answers at byte {position}", 206)
     if isinstance(problem, AnsweredError):
@@ -85,7 +85,7 @@ def _given_up(file: WebFile, position: int, problem: Exception | None) -> Downlo
 
 
 def _answer(file: WebFile, start: int, stop: int) -> Iterator[bytes]:
-    """The bytes that one request brings, of those at most."""
+    """The bytes of one request, at most up to `stop`."""
     asked = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
     client = huggingface_hub.get_session()
     with client.stream("GET", file.url, headers={**file.headers, **asked}, timeout=TIMEOUT_S) as response:
@@ -101,7 +101,7 @@ def _answer(file: WebFile, start: int, stop: int) -> Iterator[bytes]:
 
 
 def _begins(file: WebFile, response: Any, start: int) -> int:
-    """How many bytes of an answer come before `start`; DownloadError for an answer that is none."""
+    """How many bytes of an answer come before `start`; DownloadError for an invalid answer."""
     status = int(response.status_code)
     if status not in (200, 206):
         phrase = str(response.reason_phrase)[:80]

@@ -1,8 +1,8 @@
-"""Models of the Hugging Face hub, or of a server that speaks as it does: found, downloaded, or their header.
+"""Models of the Hugging Face hub, or of a server with its protocol: finds, downloads, or reads headers.
 
-huggingface-hub, which the tokenizers bring along, lists repositories and knows addresses, tokens and proxies;
-it is loaded only here and in what this calls. Knows nothing of what a file holds but the quantisation in its
-name.
+huggingface-hub, a dependency of the tokenizers, lists repositories and knows addresses, tokens and proxies;
+it is loaded only here and in modules called from here. Knows of a file's contents only the quantisation in
+its name.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def fetch_hub(
 
     `reference` is "user/repo", "user/repo:QUANT" (matched without regard to case; Q4_K_M, else the first
     file, if left out) or "user/repo:FILE.gguf". `endpoint` is the server's address, by default
-    huggingface-hub's own. Where the server cannot be reached, and `offline` (None: as the environment says),
-    files are used that are here, also those of the cache that other programs share. `progress` gets the
-    bytes done and in all. Raises UsageError for an unusable reference, DownloadError with the choices, or
-    with the reason, if it fails.
+    huggingface-hub's own. If the server cannot be reached, or if `offline` (None: the environment's
+    setting), local files are used, also those of the cache that other programs share. `progress` is called
+    with the bytes done and in all. Raises UsageError for an unusable reference, DownloadError with the
+    choices, or with the reason, if it fails.
     """
     wanted = read_reference(reference)
     found = _find(wanted, endpoint, offline)
@@ -72,9 +72,9 @@ def fetch_hub(
 def open_hub_header(
     reference: str, endpoint: str | None = None, progress: Progress | None = None, offline: bool | None = None
 ) -> ModelFile:
-    """Open the header of a model of the hub: of the file if it is here, else read in pieces from the server.
+    """Open the header of a model of the hub: of the local file if there is one, else by range requests.
 
-    As `fetch_hub`; nothing is kept, and the data of tensors are not read.
+    Like `fetch_hub`; nothing is stored, and the data of tensors are not read.
     """
     wanted = read_reference(reference)
     found = _find(wanted, endpoint, offline)
@@ -102,7 +102,7 @@ def open_hub_header(
 
 
 def _find(wanted: Reference, endpoint: str | None, offline: bool | None) -> Path | list[HubFile]:
-    """The path of the model if it need not be asked for, else its files as the hub lists them."""
+    """The path of the model if the server need not be asked, else its files from the hub's listing."""
     if settings.offline() if offline is None else offline:
         return _kept(wanted, None)
     endpoint = endpoint or constants.ENDPOINT
@@ -110,7 +110,7 @@ def _find(wanted: Reference, endpoint: str | None, offline: bool | None) -> Path
     try:
         hub = huggingface_hub.HfApi(endpoint=endpoint)
         listed: Any = hub.model_info(wanted.repo, files_metadata=True, timeout=TIMEOUT_S)
-    except Exception as error:  # whatever its HTTP client raises: it is another by version
+    except Exception as error:  # any error of the HTTP client, which depends on its version
         reason = reason_of(error)
         if isinstance(error, (errors.RepositoryNotFoundError, errors.HFValidationError)):
             raise DownloadError(
@@ -148,7 +148,7 @@ def _file(wanted: Reference, listed: Any, commit: str, endpoint: str) -> HubFile
 
 
 def _kept(wanted: Reference, error: DownloadError | None) -> Path:
-    """The path of a model that is here; else `error`, or that one must not ask."""
+    """The path of a local model; raises `error` if there is none, or the error of offline mode."""
     folder = hub_folder(wanted.repo)
     here = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.gguf"))
     places = [(folder, here), *((one.folder, list(one.files)) for one in cached.snapshots(wanted.repo))]

@@ -1,7 +1,7 @@
-"""A file of the hub in our cache folder: whether it is the right one, and how it gets there.
+"""A file of the hub in the cache folder: checks its version, and downloads it.
 
-It appears under its name only when it is whole and of the right sha256. What an interrupted call got is taken
-up again; callers at the same time, in any process, wait for one another.
+The file appears under its name only when it is complete and its sha256 is right. An interrupted download is
+resumed; concurrent callers, in any process, wait for one another.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class HubFile:
-    """A file as the hub lists it.
+    """A file in the hub's listing.
 
-    version: what changes with its bytes: their sha256 where the hub tells it, else git's name of them.
+    version: changes with the file's bytes: their sha256 if the hub lists it, else git's hash.
     """
 
     repo: str
@@ -42,28 +42,28 @@ class HubFile:
 
     @property
     def path(self) -> Path:
-        """Where it is when it is whole."""
+        """The path of the complete file."""
         return hub_folder(self.repo) / self.name
 
     @property
     def sum_path(self) -> Path:
-        """A note beside it of the version that it is."""
+        """The note beside the file that records its version."""
         return sum_path(self.path)
 
     @property
     def lock_path(self) -> Path:
-        """What a process holds that writes it."""
+        """The lock file that a process holds while it writes the file."""
         return partial_folder() / "hub" / self.repo / f"{self.name}{LOCK}"
 
     @property
     def partial_path(self) -> Path:
-        """Where it is while it is not whole, by its version: bytes of two versions never meet."""
+        """The path of the partial download, which has the version in its name: versions are never mixed."""
         mark = re.sub(r"[^0-9a-zA-Z]", "", self.version)[:16]
         return self.lock_path.with_name(f"{self.path.name}.{mark}{PARTIAL}")
 
 
 def is_current(file: HubFile) -> bool:
-    """Whether the file is here in the version that the hub has."""
+    """Whether the local file has the hub's version."""
     try:
         if file.path.stat().st_size != file.web.n_bytes:
             return False
@@ -71,10 +71,10 @@ def is_current(file: HubFile) -> bool:
             return file.sum_path.read_text(encoding="ascii", errors="replace") == file.version
         if file.sha256 is None:
             return False
-        with file.path.open("rb") as held:  # from before there were notes
+        with file.path.open("rb") as held:  # downloaded before there were notes
             if _digest(held).hexdigest() != file.sha256:
                 return False
-    except OSError:  # it is not there, or not for us
+    except OSError:  # missing, or not readable
         return False
     with contextlib.suppress(OSError):  # a cache that cannot be written can be read
         file.sum_path.write_text(file.version, encoding="ascii")
@@ -82,9 +82,9 @@ def is_current(file: HubFile) -> bool:
 
 
 def bring(file: HubFile, progress: Callable[[int], None]) -> None:
-    """Download the file unless it is current; progress gets the bytes of it that are here.
+    """Download the file unless it is current; progress is called with the bytes downloaded so far.
 
-    Raises DownloadError for wrong bytes, a cache that cannot be written, and as `read_range`.
+    Raises DownloadError for wrong bytes, for a cache that cannot be written, and like `read_range`.
     """
     try:
         for folder in (file.path.parent, file.partial_path.parent):
@@ -98,7 +98,7 @@ def bring(file: HubFile, progress: Callable[[int], None]) -> None:
 
 
 def _sweep(file: HubFile) -> None:
-    """Remove what was downloaded of other versions; the lock says that no other is at work."""
+    """Remove partial downloads of other versions; the lock guarantees that no other process writes them."""
     for other in file.lock_path.parent.glob(f"{escape(file.path.name)}.*{PARTIAL}"):
         if other != file.partial_path:
             other.unlink(missing_ok=True)
@@ -130,7 +130,7 @@ def _bring_locked(file: HubFile, progress: Callable[[int], None]) -> None:
     if file.sha256 is not None and came != file.sha256:
         part.unlink()
         raise DownloadError(f"wanted {size} bytes with sha256 {file.sha256}, got {came}")
-    file.sum_path.unlink(missing_ok=True)  # else it would be taken for the old file's if we end here
+    file.sum_path.unlink(missing_ok=True)  # a stale note would belong to the new file after a crash here
     part.replace(file.path)
     file.sum_path.write_text(file.version, encoding="ascii")
 

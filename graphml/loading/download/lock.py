@@ -1,4 +1,4 @@
-"""A lock that processes hold by an open file."""
+"""A lock between processes, by an open file."""
 
 from __future__ import annotations
 

