@@ -1,1 +1,1 @@
-"""Looking at graphs and runs: dumps, diffs, traces. Reads what the engine keeps and changes nothing."""
+"""Inspection of graphs and runs: dumps, diffs, profiles, bisection, viewer. Changes nothing that it reads."""

@@ -1,4 +1,4 @@
-"""Named arrays in an .npz file, read with care: what is no such file is one clear error."""
+"""Named arrays in an .npz file, with checks of untrusted files: an invalid file is one clear error."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LARGEST_BYTES = 16 << 30
 
 
 def write(path: Path, header: Any, arrays: dict[str, Array]) -> None:
-    """Write arrays and a header that JSON can hold."""
+    """Write arrays and a header of JSON values."""
     held = {**arrays, HEADER: np.frombuffer(json.dumps(header).encode(), np.uint8)}
     with path.open("wb") as file:
         np.savez_compressed(file, **held)  # type: ignore[arg-type]  # its stub lists the keywords
 
 
 def read(path: Path, what: str) -> tuple[Any, dict[str, Array]]:
-    """The header and the arrays; a UsageError, which says `what` was wanted, for another file."""
+    """The header and the arrays; a UsageError for any other file, which names `what` was wanted."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
             _check_sizes(held.zip)
@@ -38,7 +38,7 @@ def read(path: Path, what: str) -> tuple[Any, dict[str, Array]]:
 
 
 def _check_sizes(archive: zipfile.ZipFile) -> None:
-    """Before anything is read: no array may be larger than its part of the file says, nor all too large."""
+    """Check before reading that no array is larger than its member of the file, nor all of them too large."""
     members = archive.infolist()
     if sum(one.file_size for one in members) > LARGEST_BYTES:
         raise ValueError(f"its arrays take more than {LARGEST_BYTES >> 30} GiB")

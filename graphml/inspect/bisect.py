@@ -1,8 +1,8 @@
-"""Finds the first value of a run that is wrong by itself, not by what it was given.
+"""Bisection: finds the first value of a run that is wrong by itself, not because of its inputs.
 
-Each node is computed once more from the run's own inputs of it, so that a difference belongs to the node: on
-the other backend, from the run's own graph (is the kernel wrong?), and from the other's graph (does the
-rewritten graph mean something else?). Knows observations and graphs.
+Each node is computed again from its inputs in the run, so that a difference is the node's own: on the other
+backend, from the run's own graph (is the kernel wrong?), and from the other's graph (does the rewritten graph
+compute something else?). Knows observations and graphs.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from graphml.passes.fusion import Applied
 from graphml.runtime.executor import Executor
 
 PLAN_TOLERANCE = 1e-9
-END_TO_END = 1e-5  # NMSE above which a value is said to have inherited an error
+END_TO_END = 1e-5  # NMSE above which a value counts as having an inherited error
 
 
 @dataclass(frozen=True)
 class Reading:
     """One value of the run.
 
-    total: against the other's run; here: from the same inputs, on the other backend; meaning: its graph
-    against the other's, both there. None where the other lacks the value.
+    total: against the other run; here: from the same inputs, on the other backend; meaning: its graph against
+    the other's, both on the other backend. None if the other run has no such value.
     """
 
     step: str
@@ -52,10 +52,10 @@ class Reading:
 class Finding:
     """A node that is wrong by itself.
 
-    kind: "kernel": the run's backend computes another value than the node means; "rewrite": the node means
-    something else than what stood there before; "plan": all values are right as long as they are looked at.
-    unit: the nodes that a difference may be owed to, that one last; applied: the fusion that made it. graph,
-    other: the unit in the run's graph, and what it is compared with; arrays: what their leaves hold.
+    kind: "kernel": the kernel of the run's backend is wrong; "rewrite": the node computes something else than
+    the nodes that it replaced; "plan": all values are right only if they are kept. unit: the nodes that may
+    cause a difference, that one last; applied: the fusion that made it. graph, other: the unit in the run's
+    graph, and in the graph that it is compared with; arrays: the values of their leaves.
     """
 
     kind: Kind
@@ -74,13 +74,13 @@ class Finding:
 
     @property
     def made_by(self) -> Op:
-        """The op whose kernel computes the value, maybe one of several results, or changes the state."""
+        """The op whose kernel computes the value (perhaps as one of several results) or changes the state."""
         return maker(self.unit[-1] if is_state(self.node) else self.node).op
 
 
 @dataclass(frozen=True)
 class Bisection:
-    """Every value as it was read, what is wrong, first to last, and what was looked at and what not."""
+    """The readings of all values, the findings in order, and the coverage."""
 
     readings: tuple[Reading, ...]
     findings: tuple[Finding, ...]
@@ -88,16 +88,16 @@ class Bisection:
 
     @property
     def first(self) -> Finding | None:
-        """Where it begins."""
+        """The first finding."""
         return self.findings[0] if self.findings else None
 
 
 def bisect(
     a: Observation, b: Observation | None, judge: Judge, apart: Observation | None = None
 ) -> Bisection:
-    """Judge a run; b: the other's own run of the same ids, which tells the differences end to end.
+    """Judge a run; b: the other side's run of the same ids, for the differences end to end.
 
-    apart: the run's side once more without the fusions that make int8, whose rounding hides small errors.
+    apart: the run repeated without the fusions that make int8, whose rounding hides small errors.
     """
     others = {step.name: step for step in b.steps} if b is not None else {}
     benches = Benches(judge, a.facts.get("backend") != judge.executor.backend.name)
@@ -114,7 +114,7 @@ def bisect(
             if found.nmse > PLAN_TOLERANCE:
                 in_use.append(_plan_finding(step, name, found))
                 break
-    findings += in_use  # a kernel that is wrong by itself is the better reason
+    findings += in_use  # a wrong kernel is the better explanation
     if findings and judge.own is not None:
         first = findings[0]
         inside = look_inside(
@@ -126,7 +126,7 @@ def bisect(
 
 
 def _kind(finding: Finding, inside: Inside) -> Kind:
-    """On one backend a wrong fused kernel looks like a wrong rewriting: the parts tell them apart."""
+    """On one backend a wrong fused kernel looks like a wrong rewriting: the parts distinguish them."""
     return "kernel" if finding.kind == "rewrite" and inside.parts_mean_the_same else finding.kind
 
 
@@ -192,7 +192,7 @@ def _plan_finding(step: Step, name: str, found: Difference) -> Finding:
 
 
 def check_alike(a: Observation, executor: Executor) -> None:
-    """A UsageError where a saved run is of another model or keeps keys and values in another dtype."""
+    """Raise a UsageError if a saved run is of another model or of another dtype of keys and values."""
     kept = a.facts.get("kv")
     if kept != executor.cache_dtype:
         raise UsageError(f"bisect: the saved run has --kv {kept}; got --kv {executor.cache_dtype}")

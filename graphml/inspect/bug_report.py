@@ -1,6 +1,6 @@
-"""What one attaches to a bug report, as files by name: what was built, how it was compiled, where time goes.
+"""Attachments of a bug report, as files by name: the graph, its compilation, and profiles.
 
-Knows how to leave out what is nobody's business: weights, vocabulary, templates, prompts, folders.
+Knows private data, which it omits: weights, vocabulary, templates, prompts, folders.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ fusions.txt            fusions made, near misses and their reasons
 profile.md, .json      where the time of a short prompt and of some tokens goes
 errors.txt             only where something went wrong
 """
-# Beside the architecture's own keys; all others may hold anything.
+# Besides the architecture's own keys; all others may contain private data.
 _METADATA = ("general.architecture", "general.name", "general.file_type", "general.quantization_version",
              "general.size_label", "tokenizer.ggml.model", "tokenizer.ggml.pre")  # fmt: skip
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
@@ -46,7 +46,7 @@ _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is profiled: tokens of the prompt, tokens after it, and how often the prompt is read."""
+    """Sizes of the profile: tokens of the prompt, tokens after it, and rounds of the prompt."""
 
     n_prompt: int = 64
     n_gen: int = 16
@@ -58,14 +58,14 @@ DEFAULT_SIZES = Sizes()
 
 @dataclass
 class _Files:
-    """The files so far, and what went wrong on the way."""
+    """The files so far, and the errors."""
 
     path: Path
     texts: dict[str, str] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
     def add(self, what: str, make: Callable[[], Mapping[str, str]]) -> None:
-        """Take in what `make` gives; one that fails is told, whatever it is: reports are about failures."""
+        """Add the files of `make`; any error is recorded, since reports are about failures."""
         try:
             self.texts |= {name: self._without_folders(text) for name, text in make().items()}
         except Exception as error:
@@ -75,7 +75,7 @@ class _Files:
             self.errors.append(self._without_folders("\n".join(told)))
 
     def _without_folders(self, text: str) -> str:
-        """The text without the model's folder and the user's home, as they are and as JSON has them."""
+        """The text without the model's folder and the user's home, plain or escaped for JSON."""
         names = {str(self.path): self.path.name, str(self.path.resolve()): self.path.name}
         home = Path.home()
         if home != Path(home.anchor):
@@ -94,7 +94,7 @@ def report(
 ) -> dict[str, str]:
     """File name -> text. path: of the model; load: opens it; doctor: facts of the machine.
 
-    What fails is left out and told in `errors.txt`; nothing is raised.
+    A part that fails is omitted and recorded in `errors.txt`; nothing is raised.
     """
     files = _Files(path, {"README.txt": README})
     facts: dict[str, Any] = {}
@@ -118,7 +118,7 @@ def report(
 
 
 def write_zip(files: Mapping[str, str], target: Path) -> None:
-    """Write the files into a zip, which has no time and no user in it."""
+    """Write the files into a zip without times or user names."""
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in files.items():
             archive.writestr(zipfile.ZipInfo(name, _ZIP_TIME), text, zipfile.ZIP_DEFLATED)
@@ -213,7 +213,7 @@ def _fusions(document: Document) -> str:
 
 
 def _text(lines: Sequence[str]) -> str:
-    """Lines in which names, which may be anything, begin no lines of their own."""
+    """Join lines; line breaks within them (in names of nodes, say) are removed."""
     return "".join(f"{printable(line)}\n" for line in lines)
 
 

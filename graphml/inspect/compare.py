@@ -1,4 +1,4 @@
-"""Two runs of a model, value by value: where they differ, by how much, in the order of the graph.
+"""Compares two runs of a model value by value: the differences in the order of the graph.
 
 Knows observations; nothing of how they were made.
 """
@@ -14,12 +14,12 @@ from graphml.inspect.observe import Observation
 from graphml.inspect.tolerances import Difference, difference
 from graphml.ir.ops.layout import maker
 
-LARGEST = 1e30  # stands for an infinite error where JSON has none
+LARGEST = 1e30  # in place of an infinite error, which JSON lacks
 
 
 @dataclass(frozen=True)
 class Row:
-    """One value that both runs show."""
+    """A value of both runs."""
 
     step: str
     node: str

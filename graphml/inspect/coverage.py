@@ -1,4 +1,4 @@
-"""What a bisection looked at, and what not: a judge that finds nothing has to say where it did not look.
+"""Coverage of a bisection: what was tested and what was not, reported even if nothing was found.
 
 Knows the steps of a run; nothing of how they were judged.
 """
@@ -27,12 +27,12 @@ SHOWN = 4  # names that a line lists
 
 @dataclass(frozen=True)
 class Coverage:
-    """What the steps of a run have met.
+    """The situations that the steps of a run have tested.
 
     positions: of their tokens, as spans; n_ctx: of how many. rows: number of sequences -> tokens of its
-    steps. context: positions that a token saw at most, in so many cache blocks. windows: of attention ->
-    whether a token stood behind it. experts: of the layer with fewest that a token chose, those and all.
-    in_numpy: nodes that A has no kernel for. kv: how keys and values were kept.
+    steps. context: the most positions that a token attended to, and their cache blocks. windows: of attention
+    -> whether a token was beyond it. experts: of the layer with the fewest chosen experts, those and all.
+    in_numpy: nodes that A has no kernel for. kv: the dtype of keys and values.
     """
 
     positions: str = "none"
@@ -45,15 +45,15 @@ class Coverage:
     in_numpy: tuple[str, ...] = ()
     kv: str = ""
     same_backend: bool = False  # A and B are one
-    in_use: bool = False  # the programs whose values share memory were run
+    in_use: bool = False  # the programs of sessions, whose values share memory, were run
     extremes: bool = False  # values near zero and large ones were tried
-    int8: bool = False  # something is made int8 ...
-    apart: bool = False  # ... and was looked at before that, too
-    sampled: bool = False  # of some steps not every value was judged
+    int8: bool = False  # something is converted to int8 ...
+    apart: bool = False  # ... and was also checked before that
+    sampled: bool = False  # not every value was judged in some steps
 
     @property
     def looked_at(self) -> tuple[str, ...]:
-        """What was looked at, in words."""
+        """The tested situations, in words."""
         behind = [str(size) for size, crossed in self.windows.items() if crossed]
         lines = [f"steps of {_listed(counts)} tokens of {_sequences(n)}" for n, counts in self.rows.items()]
         lines.append(f"positions {self.positions} of {self.n_ctx}")
@@ -66,7 +66,7 @@ class Coverage:
 
     @property
     def not_looked_at(self) -> tuple[str, ...]:
-        """What was not, in words, with the option that would."""
+        """The untested situations, in words, with the option that tests them."""
         longest = max((max(counts) for counts in self.rows.values()), default=0)
         others = [kind for kind in CACHE_DTYPES if kind != self.kv]
         return tuple(line for told, line in (
@@ -110,7 +110,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def coverage(run: Observation, steps: Sequence[Step], extremes: bool, judge: Judge) -> Coverage:
-    """Of a judged run; steps: of all of its rounds."""
+    """The coverage of a judged run; steps: of all of its rounds."""
     positions = [step.arrays.inputs[name] for step in steps for name in ("positions",)
                  if name in step.arrays.inputs]  # fmt: skip
     flat = np.unique(np.concatenate(positions)) if positions else np.empty(0, np.int32)
@@ -134,14 +134,14 @@ def coverage(run: Observation, steps: Sequence[Step], extremes: bool, judge: Jud
 
 
 def _windows(graph: Graph) -> set[int]:
-    """Positions that some attention sees at most, where it does not see all."""
+    """The window sizes of attention that does not attend to all positions."""
     said = (integer(node.attributes, name) for node in graph.nodes if node.op.family == "attention"
             for name in ("window", "chunk") if name in node.attributes)  # fmt: skip
     return {size for size in said if size}
 
 
 def _experts(steps: Sequence[Step]) -> tuple[int, int]:
-    """Of the products with experts that tokens choose, the one of which fewest were chosen."""
+    """Of the products with routed experts, the one with the fewest chosen experts: those and all."""
     chosen: dict[str, set[int]] = {}
     sizes: dict[str, int] = {}
     for step in steps:
@@ -157,7 +157,7 @@ def _experts(steps: Sequence[Step]) -> tuple[int, int]:
 
 
 def _choices(node: Node) -> list[tuple[Node, Node]]:
-    """The matrices of experts that a node reads, each with the ids of those that are chosen."""
+    """The matrices of experts that a node reads, each with the ids of the chosen ones."""
     matrices = [one for one in node.inputs if one.op.name == "weight" and len(one.shape) == 3]
     ids = [one for one in node.inputs if one.dtype is I32 and len(one.shape) == 2]
     return [(matrix, ids[0]) for matrix in matrices] if ids else []

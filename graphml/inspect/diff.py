@@ -1,6 +1,6 @@
-"""What differs between two graphs: nodes added, removed and changed, matched by name, then by origin.
+"""Differences between two graphs: nodes added, removed and changed, matched by name, then by origin.
 
-Knows plain records. A change that many layers share is told once.
+Knows plain records. A change that many layers share is reported once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TOLD = ("op", "dtype", "shape", "inputs", "attributes", "backend", "fallback")
 
 @dataclass(frozen=True)
 class Change:
-    """A node that both graphs have, by its names in each, and what differs: fact -> (in a, in b)."""
+    """A node of both graphs, by its names in each, and its differences: fact -> (in a, in b)."""
 
     name: str
     name_b: str
@@ -30,7 +30,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Side:
-    """How a page calls one of two graphs: in a word or two for its tab, and in full."""
+    """The titles of one of two graphs on a page: short for its tab, and in full."""
 
     name: str
     title: str
@@ -53,7 +53,7 @@ class Difference:
         return bool(self.added or self.removed or self.changed or self.outputs[0] != self.outputs[1])
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """Plain values for JSON."""
         return {
             "format": FORMAT,
             "a": self.a,
@@ -72,7 +72,7 @@ class Difference:
 
 
 def compare(a: Selection, b: Selection, titles: tuple[str, str] = ("a", "b")) -> Difference:
-    """Compare two selections. A node is the same if its name is, or if it alone was made from the other."""
+    """Compare two selections. Nodes match by name, or if only one was made from the other."""
     nodes_a, nodes_b = ({node["name"]: node for node in one.nodes} for one in (a, b))
     pairs = {name: name for name in nodes_a if name in nodes_b}
     pairs |= _by_origin(nodes_a, nodes_b, pairs)
@@ -103,7 +103,7 @@ def both(
 ) -> Document:
     """A document with the two graphs as its passes, for the viewer; all else is that of b's document.
 
-    `difference` holds what differs as `compare` found it: kind, the node's name in each graph, and the facts.
+    `difference` has the result of `compare`: kind, the node's name in each graph, and the facts.
     """
     passes: list[Record] = [
         {
@@ -131,7 +131,7 @@ def both(
 def _told(
     kind: str, left: str | None, right: str | None, facts: Mapping[str, tuple[Any, Any]] | None = None
 ) -> Record:
-    """A difference as the viewer reads it; of each fact its name and what it is in a and in b."""
+    """A difference in the viewer's form; each fact with its name and its values in a and in b."""
     told = [[fact, *values] for fact, values in (facts or {}).items()]
     return {"kind": kind, "left": left, "right": right, "facts": told}
 
@@ -164,7 +164,7 @@ def _facts(a: Record, b: Record, pairs: Mapping[str, str]) -> dict[str, tuple[An
 
 
 def text(difference: Difference) -> str:
-    """Lines with - for removed, + for added, ~ for changed nodes; what several layers share stands once."""
+    """Lines with - for removed, + for added, ~ for changed nodes; those shared by layers appear once."""
     lines = [f"a: {difference.a}", f"b: {difference.b}"]
     lines += _shared((node["name"], _removed(node, difference.gone)) for node in difference.removed)
     lines += _shared((node["name"], [f"+ {node['name']}: {_what(node)}"]) for node in difference.added)

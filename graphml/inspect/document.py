@@ -1,6 +1,6 @@
-"""A compiled graph as plain values that JSON can hold: what all dumps, diff, explain and the viewer read.
+"""Documents: a compiled graph as plain JSON values, the input of all dumps, diff, explain and the viewer.
 
-Knows graphs, plans and fusion logs; nothing of drawing, of terminals or of numbers that were computed.
+Knows graphs, plans and fusion logs; nothing of drawing, of terminals or of computed values.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from graphml.passes.fusion import FusionLog
 
 FORMAT = "graphml-1"
 Record = dict[str, Any]
-"""One node as JSON has it."""
+"""One node as JSON values."""
 Document = dict[str, Any]
 """The whole description; see `describe`."""
 
 
 @dataclass(frozen=True)
 class _Place:
-    """What is known of the last graph alone: where its values lie and who computes them.
+    """Facts of the last graph only: the storage and backend of its values.
 
-    owners: the backend's name of every node, where there are several.
+    owners: the backend's name of every node, if there are several backends.
     """
 
     plan: Plan
@@ -58,7 +58,7 @@ class _Place:
         }
 
     def _computes(self, node: Node, name: str) -> str | None:
-        """A leaf that several backends read is no single one's."""
+        """The backend of a node; None for a leaf that several backends may read."""
         return None if isinstance(self.device, PartsDevice) and node not in self.owners else name
 
     def _owner(self, node: Node) -> tuple[Backend, Device]:
@@ -79,7 +79,7 @@ def describe(
     device: Device,
     overlays: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Document:
-    """Everything about a compiled graph, as JSON holds it.
+    """Everything about a compiled graph, as JSON values.
 
     Keys: `format`, `model`, `backend`, `versions`, `passes` (name, seconds, outputs, nodes), `collapsed`
     (runs of layers that are equal after every pass), `fusions` (applied, refused), `plan`, `seconds`,
@@ -138,7 +138,7 @@ def nodes_of(graph: Graph, device: Device | None = None, place: _Place | None = 
 
 
 def versions() -> dict[str, str]:
-    """What made the document."""
+    """The versions of the software that made the document."""
     return {"graphml": graphml.__version__, "python": platform.python_version(), "numpy": np.__version__}
 
 
@@ -148,14 +148,14 @@ def shape_of(shape: Shape) -> list[int | str]:
 
 
 def source_of(source: Source | None) -> str | None:
-    """File name and line, without the folder: it says nothing of where the user keeps what."""
+    """File name and line, without the folder, which is private."""
     if source is None:
         return None
     return f"{PurePath(source.file.replace(chr(92), '/')).name}:{source.line}"
 
 
 def _plain(value: Attribute) -> Any:
-    """As JSON has it; the floats that JSON lacks as text."""
+    """A JSON value; floats that JSON lacks are texts."""
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if isinstance(value, float):

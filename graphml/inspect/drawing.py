@@ -1,4 +1,4 @@
-"""What drawings of a graph share: nodes layer by layer, edges, colours, and what is said of a node.
+"""Shared parts of drawings of a graph: nodes layer by layer, edges, colours, and texts of nodes.
 
 Knows records and selections; no form of drawing.
 """
@@ -26,7 +26,7 @@ OTHER = "#ffffff"
 
 
 def by_layer(selection: Selection) -> Iterator[tuple[int | None, list[Record]]]:
-    """The nodes of each layer together, in the order in which layers begin; those of none first."""
+    """The nodes of each layer, in the order in which layers begin; those of no layer first."""
     first = {layer: i for i, layer in enumerate(dict.fromkeys(node["layer"] for node in selection.nodes))}
     ordered = sorted(selection.nodes, key=lambda node: (node["layer"] is not None, first[node["layer"]]))
     for layer, nodes in groupby(ordered, lambda node: node["layer"]):
@@ -41,13 +41,13 @@ def edges(selection: Selection) -> Iterator[tuple[str, Record, int]]:
 
 
 def family_of(node: Record) -> str:
-    """The family of a node's op: what it is coloured by."""
+    """The family of a node's op, which determines its colour."""
     op = all_ops().get(node["op"])
     return op.family if op else "other"
 
 
 def shape_of(node: Record) -> str:
-    """A node's shape as it is written."""
+    """A node's shape as text."""
     return "[" + ", ".join(map(str, node["shape"])) + "]"
 
 

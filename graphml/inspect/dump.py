@@ -1,6 +1,6 @@
-"""The forms that a graph is written in: text, DOT, GraphML, Model Explorer's JSON, and Mermaid (`mermaid`).
+"""Dump formats of a graph: text, DOT, GraphML, Model Explorer's JSON, and Mermaid (`mermaid`).
 
-Knows selections of records; nothing of how they came about.
+Knows selections of records; nothing of how they were made.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from graphml.ir.text import write
 
 
 def text(selection: Selection) -> str:
-    """The text form, which parses back. Where layers stand for others, lines that begin with # head them."""
+    """The text form, which parses back. Layers that represent others have a heading that begins with #."""
     written = write(graph_of(selection.nodes, selection.outputs))
     if not selection.collapsed:
         return written
@@ -140,7 +140,7 @@ def narrowed(document: Document, selections: Mapping[str, Selection]) -> Documen
 
 
 def _runs(document: Document, selections: Mapping[str, Selection]) -> list[Record]:
-    """The runs of equal layers that the nodes shown stand for."""
+    """The runs of equal layers that the shown nodes represent."""
     shown = {node["layer"] for selection in selections.values() for node in selection.nodes} - {None}
     known = {run["first"]: run for run in document["collapsed"]}
     drawn = {first: run for one in selections.values() for first, run in one.collapsed.items()}

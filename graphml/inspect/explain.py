@@ -1,6 +1,6 @@
-"""The story of one node: its source, what each pass and fusion made of it, where it is placed and stored.
+"""Explains one node: its source, the result of each pass and fusion, its backend and its storage.
 
-Knows documents alone, so it tells the same of a model and of a dump.
+Knows documents alone, so the result is the same for a model and for a dump.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from graphml.passes.fusion import all_ops
 
 
 def explain(document: Document, name: str) -> dict[str, Any]:
-    """All that the document knows of the node called `name` after any pass; a `UsageError` if there is none.
+    """All facts of the document about the node called `name` after any pass; a `UsageError` if there is none.
 
-    Keys: name, source, shape and dtype, `passes` (per pass what became of it: `made`, `kept`, `changed`,
+    Keys: name, source, shape and dtype, `passes` (per pass the effect on it: `made`, `kept`, `changed`,
     `taken` into another or `gone`, with the nodes that it is or is in), `fusions` (applied, refused), `final`
-    (where the value is computed and stored, None if no node of the last graph has it), `time_us`.
+    (the backend and storage of the value, None if no node of the last graph has it), `time_us`.
     """
     stages = [_stage(found, name) for found in document["passes"]]
     known = [stage for stage in stages if stage["nodes"]]
@@ -67,7 +67,7 @@ def _became(before: Mapping[str, Any] | None, stage: Mapping[str, Any], name: st
 
 
 def _final(found: Mapping[str, Any], node: Record) -> dict[str, Any]:
-    """Where the value is computed, stored and read."""
+    """The backend, storage and readers of the value."""
     nodes: Sequence[Record] = found["nodes"]
     readers = [other["name"] for other in nodes if node["name"] in other["inputs"]]
     steps = {other["name"]: i for i, other in enumerate(nodes)}
@@ -85,7 +85,7 @@ def _final(found: Mapping[str, Any], node: Record) -> dict[str, Any]:
 
 
 def _storage(node: Record, nodes: Mapping[str, Record]) -> str:
-    """Where the value lies, in words."""
+    """The storage of the value, in words."""
     op = all_ops().get(node["op"])
     if node["op"] == "weight":
         return "in the model file, mapped"

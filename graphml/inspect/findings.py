@@ -1,4 +1,4 @@
-"""What a bisection found, as text to read and as plain values for JSON."""
+"""Findings of a bisection, as text to read and as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS = {
 
 
 def as_text(found: Bisection, a: Observation, b: Observation) -> str:
-    """The verdict, the readings around it, the inside of the node, and what else is wrong."""
+    """The verdict, the readings around it, the inside of the node, and the other findings."""
     head = f"{told(a)} against {told(b)}, {len(a.ids)} tokens, {len(found.readings)} values\n"
     first = found.first
     if first is None:
@@ -33,7 +33,7 @@ def as_text(found: Bisection, a: Observation, b: Observation) -> str:
 
 
 def told(run: Observation) -> str:
-    """The backend of a run, and its fusions where they are not the usual ones."""
+    """The backend of a run, and its fusions if they are not the default."""
     return run.facts["backend"] + (f" --fuse={run.facts['fuse']}" if run.facts["fuse"] else "")
 
 
@@ -74,13 +74,13 @@ def _verdict(found_all: Bisection, first: Finding, a: Observation) -> str:
 
 
 def _shared(found: Bisection, first: Finding) -> list[str]:
-    """A value that cannot be shown, and all of whose readers are wrong."""
+    """Lines about a value that cannot be read and whose readers are all wrong."""
     wrong = {one.node for one in found.findings}
     lines = []
     for hidden in first.unit[:-1]:
         readers = list(dict.fromkeys(one.node for one in found.readings if hidden in one.node.inputs))
         if len(readers) > 1 and wrong.issuperset(readers):
-            # Results of one node are no witnesses against what it was given.
+            # Results of one node are no evidence against its inputs.
             given = [f" or {x.op.name} ({x.name})" for x in hidden.inputs if x in first.unit[:-1]]
             said = "results" if hidden.type.parts else "readers"
             suspects = hidden.op.name + "".join(given if hidden.type.parts else ())

@@ -1,7 +1,7 @@
-"""Graphs cut open: every value computed from given ones, parts of graphs alone, and how to run them.
+"""Forced graphs: every value computed from given ones; also single parts of graphs, and how to run them.
 
-What makes "wrong here" and "inherited" two things: a forced graph computes each node from another run's
-inputs of that node. Knows graphs and the contract of backends; nothing of models.
+They separate "wrong here" from "inherited": a forced graph computes each node from another run's inputs of
+that node. Knows graphs and the contract of backends; nothing of models.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from graphml.passes.patch import values
 from graphml.passes.plan import aligned
 from graphml.passes.rewrite import rebuild
 
-GIVEN = "given:"  # before the name of the node whose value an input of a forced graph holds
+GIVEN = "given:"  # prefix of the inputs of a forced graph, before the name of the node
 
-OUTPUT = "output:"  # before the name of an output of an observed graph
+OUTPUT = "output:"  # prefix of the outputs of an observed graph
 
 
 @dataclass(frozen=True)
 class Arrays:
-    """What the leaves of a graph hold in one step: inputs, weights and states by name, and the dimensions."""
+    """Values of a graph's leaves in one step: inputs, weights and states by name, and the dimensions."""
 
     inputs: Mapping[str, Array]
     weights: Mapping[str, Array]
@@ -42,9 +42,9 @@ class Arrays:
 
 
 def shown(graph: Graph) -> list[Node]:
-    """The nodes that a run can show, in order: computed values, and states as a step leaves them.
+    """The nodes whose values a run can return, in order: computed values, and states after the step.
 
-    A recurrent state is shown as its leaf, behind the node that changes it.
+    A recurrent state is represented by its leaf, after the node that changes it.
     """
     seen, found = set(values(graph)), []
     for node in graph.nodes:
@@ -56,32 +56,32 @@ def shown(graph: Graph) -> list[Node]:
 
 
 def is_state(node: Node) -> bool:
-    """Whether what is shown of a node is a state: nobody is given one in place of a value."""
+    """Whether a node represents a state; forced graphs replace no states."""
     return node.op.is_write or node.op is state_leaf
 
 
 def changer(graph: Graph, node: Node) -> Node:
-    """The node that makes what is shown of a node: itself, of a recurrent state who changes it."""
+    """The node that computes a shown value: the node itself, or the node that changes a recurrent state."""
     if node.op is not state_leaf:
         return node
     return next(one for one in graph.nodes if one.op.recurrent and one.inputs[one.op.writes or 0] is node)
 
 
 def observed(graph: Graph) -> Graph:
-    """The same graph with every value that can be shown as an output called like its node.
+    """The same graph with every value that can be shown as an output with its node's name.
 
-    Its own outputs are called `output:NAME`: a node may have the name of another's output.
+    Its own outputs are renamed to `output:NAME`: a node may have the name of another's output.
     """
     own = {OUTPUT + name: node for name, node in graph.outputs.items()}
     return Graph(graph.nodes, {**own, **{node.name: node for node in shown(graph)}})
 
 
 def forced(graph: Graph, given: Collection[str]) -> Graph:
-    """Each node computed from inputs `given:NAME` in place of its inputs, as far as they are given.
+    """The graph with inputs `given:NAME` in place of the nodes' own inputs, for all given names.
 
-    Every value that can be shown is an output called like its node.
+    Every value that can be shown is an output with its node's name.
     """
-    seen: dict[Node, Node] = {}  # what readers of a node read
+    seen: dict[Node, Node] = {}  # node -> the node that its readers read
     outputs: dict[str, Node] = {}
     order: list[Node] = []
     visible = set(shown(graph))
@@ -104,7 +104,7 @@ def _places(graph: Graph) -> tuple[dict[str, Node], dict[Node, int]]:
 
 
 def unit(graph: Graph, name: str, given: Collection[str]) -> list[Node]:
-    """The node and what lies between it and given values or leaves: all that a difference may be owed to."""
+    """The node and all nodes between it and given values or leaves: the possible causes of a difference."""
     nodes, places = _places(graph)
     target = changer(graph, nodes[name])
     found = {target}
@@ -135,22 +135,22 @@ def extract(graph: Graph, name: str, given: Collection[str]) -> Graph:
 
 
 def unquantized(graph: Graph) -> Graph:
-    """The graph with activations left as they are: no blocks of int8."""
+    """The graph without quantised activations: no blocks of int8."""
     plain = expand(graph, lambda node: node.dtype.numpy is None)  # fused ops that end in a conversion
 
     def left(node: Node) -> Node:
         if node.op is quantize:
             return node.inputs[0]
-        undone = node.op is dequantize and node.inputs[0].dtype is F32  # of what is no longer converted
+        undone = node.op is dequantize and node.inputs[0].dtype is F32  # of an unconverted value
         return node.inputs[0] if undone else node
 
     return rebuild(plain, left)
 
 
 class Lowered:
-    """A graph made ready to run on a device, for one step or several: what one leaves behind, the next finds.
+    """A graph lowered on a device, for one step or several; states are kept between steps.
 
-    Every value has a place of its own in the arena, so that none is lost.
+    Every value has a place of its own in the arena, so that none is overwritten.
     """
 
     def __init__(self, device: Device, graph: Graph, weights: Mapping[str, Array]) -> None:
@@ -159,7 +159,7 @@ class Lowered:
         self._program = device.lower(graph, apart(graph, device), weights, no_progress)
 
     def run(self, arrays: Arrays) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Run a step; gives copies of the outputs and of the states as it leaves them."""
+        """Run a step; returns copies of the outputs and of the states after it."""
         state = self._device.state(self.graph, arrays.dims)
         feed(self._program.inputs, self.graph, arrays, state)
         outputs = self._program.run(arrays.dims, state)
@@ -168,7 +168,7 @@ class Lowered:
 
 
 def feed(inputs: Mapping[str, Array], graph: Graph, arrays: Arrays, state: State) -> None:
-    """Write a step's inputs and states; what the step does not use of an input becomes NaN."""
+    """Write a step's inputs and states; the unused part of an input becomes NaN."""
     for name in graph.leaves("state"):
         array = state.array(name)
         if name not in arrays.states or arrays.states[name].shape != array.shape:
@@ -187,7 +187,7 @@ def feed(inputs: Mapping[str, Array], graph: Graph, arrays: Arrays, state: State
 
 
 def apart(graph: Graph, device: Device) -> Plan:
-    """A plan in which no value takes the place of another."""
+    """A plan in which no value reuses the place of another."""
     offsets: dict[Node, int] = {}
     workspaces: dict[Node, int] = {}
     end = 0
@@ -203,12 +203,12 @@ def apart(graph: Graph, device: Device) -> Plan:
 
 
 def run(device: Device, graph: Graph, arrays: Arrays) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Run a graph once; gives copies of its outputs and of the states as it leaves them."""
+    """Run a graph once; returns copies of its outputs and of the states after it."""
     return Lowered(device, graph, arrays.weights).run(arrays)
 
 
 def narrowed(graph: Graph, names: Collection[str]) -> Graph:
-    """The graph of some of the outputs alone; states that nobody asks for are not changed."""
+    """The graph of some of the outputs alone; states that they do not need are not changed."""
     outputs = {name: node for name, node in graph.outputs.items() if name in names}
     needed: set[Node] = set()
     stack = [changer(graph, node) for node in outputs.values()] + list(outputs.values())

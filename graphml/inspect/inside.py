@@ -1,4 +1,4 @@
-"""Looks inside a wrong node: its parts by its decomposition, and what its wrong value looks like.
+"""Looks inside a wrong node: tests the parts of its decomposition, and describes its wrong value.
 
 Knows graphs, arrays and devices; nothing of whole models.
 """
@@ -29,7 +29,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.passes.expand import expand
 
-ALIKE = 1e-6  # NMSE below which a wrong value is said to be another one
+ALIKE = 1e-6  # NMSE below which a wrong value counts as equal to another
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Inside:
-    """What was found.
+    """The results.
 
-    parts: of the decomposition, empty where the node is plain. parts_mean_the_same: whether they give, on the
-    judge's backend, what they are held against. hints: what the wrong value looks like, in words.
+    parts: of the decomposition, empty for a plain node. parts_mean_the_same: whether they compute the
+    expected value on the judge's backend. hints: descriptions of the wrong value, in words.
     """
 
     parts: tuple[Part, ...]
@@ -60,7 +60,7 @@ class Inside:
 
 
 def look_inside(graph: Graph, other: Graph, arrays: Arrays, got: Array, own: Device, judge: Device) -> Inside:
-    """graph: the unit with the output `result`; other: what it is held against; got: the wrong value."""
+    """Test the parts of a unit. graph: its output is `result`; other: the right one; got: the wrong value."""
     if not graph.nodes:
         return Inside((), False, ())
     plain = expand(graph)
@@ -75,14 +75,14 @@ def look_inside(graph: Graph, other: Graph, arrays: Arrays, got: Array, own: Dev
             parts = _parts(expand(exact), arrays, own, judge)
         if any(node.dtype.numpy is None and node.inputs for node in graph.nodes):
             hints.append(_without_int8(graph, exact, arrays, own, judge))
-    except GraphmlError:  # the backend may refuse what is no graph of its own
+    except GraphmlError:  # the backend may refuse another backend's graph
         pass
     same = fused and difference(right[OUTPUT + "result"], wanted).nmse <= tolerance(plain.nodes)
     return Inside(parts, same, tuple(hints))
 
 
 def _without_int8(graph: Graph, exact: Graph, arrays: Arrays, own: Device, judge: Device) -> str:
-    """What becomes of it when its activations stay numbers: is it the conversion, or what is behind it?"""
+    """The result without quantised activations: is the conversion wrong, or an op after it?"""
     got, wanted = (run(device, exact, arrays)[0]["result"] for device in (own, judge))
     found = difference(got, wanted).nmse
     blocks = [f"{n.name} ({n.op.name})" for n in graph.nodes if n.dtype.numpy is None and n.inputs]
@@ -142,7 +142,7 @@ def _ratio(got: Array, wanted: Array) -> float | None:
 
 
 def where(got: Array, wanted: Array) -> str:
-    """Which elements are wrong: how many, and in which rows and columns they stand."""
+    """The wrong elements: how many, and their rows and columns."""
     a, b = got.astype(np.float64), wanted.astype(np.float64)
     a, b = (
         a.reshape(len(a), -1) if a.ndim else a.reshape(1, 1),

@@ -1,7 +1,7 @@
-"""What a step's values are held against: the same computed once more by a judge, from the step's own inputs.
+"""Judging: computes a step's values again on another backend, from the step's own inputs, and compares.
 
 Programs are made once for each graph, however many steps it ran. Knows observations and graphs; nothing of
-what is told of a difference.
+how a difference is reported.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Kind: TypeAlias = Literal["kernel", "rewrite", "plan"]
 
 @dataclass(frozen=True)
 class Judge:
-    """What a run is held against: another backend, or the same with other options.
+    """The other side of the comparison: another backend, or the same with other options.
 
     limit: an NMSE in place of those of `graphml.inspect.tolerances`. own: the run's device, to look inside
     and to try other values; None for a saved run.
@@ -79,22 +79,22 @@ class Check:
 
     @property
     def wrong(self) -> bool:
-        """Whether they differ by more than is allowed."""
+        """Whether they differ by more than the tolerance."""
         return self.difference.nmse > self.limit
 
     @property
     def inner(self) -> set[str]:
-        """The other nodes of the units, whose own errors show here too."""
+        """The other nodes of the units, whose errors affect the results too."""
         nodes = (*unit(self.graph, self.name, self.given), *unit(self.other, self.name, self.given))
         return {node.name for node in nodes} - {self.name}
 
 
 @dataclass
 class Bench:
-    """A graph and the judge's of the same step, both without int8 activations too, and their programs.
+    """A run's graph and the judge's of the same step, each also without int8 activations, and their programs.
 
-    plain: the judge's. by_meaning: fused ops mean what they are made of, else their kernels are asked about
-    too: where the run and the judge have one backend, nothing else does.
+    plain: the judge's. by_meaning: fused ops are replaced by their decompositions; otherwise their kernels
+    are tested too, which is the only test if the run and the judge have one backend.
     """
 
     graph: Graph
@@ -106,7 +106,7 @@ class Bench:
 
     @cached_property
     def exact(self) -> Graph:
-        """The run's graph without int8 activations: what is asked is whether the graphs mean the same."""
+        """The run's graph without int8 activations, to test whether the graphs are equivalent."""
         return unquantized(self.graph)
 
     @cached_property
@@ -121,12 +121,12 @@ class Bench:
 
     @cached_property
     def common(self) -> frozenset[str]:
-        """Those of them that the judge's graph has too."""
+        """The given values that the judge's graph has too."""
         return self.given & {node.name for node in shown(self.plain) if not is_state(node)}
 
     @cached_property
     def kept(self) -> frozenset[str]:
-        """Values of both graphs that are made alike of given values."""
+        """Values that both graphs compute alike from given values."""
         exact, plain = self.exact, self.plain
         if self.by_meaning:
             exact, plain = expand(exact), expand(plain)
@@ -147,12 +147,12 @@ class Bench:
         return frozenset(node.name for node in shown(self.exact) if plain.get(node.name) == node.type)
 
     def _made(self, graph: Graph, node: Node) -> object:
-        """How a value is computed of leaves and given values, whatever those between are called."""
+        """The expression of a value over leaves and given values, without the names between."""
         return written(changer(graph, node), self.common)
 
     @cached_property
     def ends(self) -> frozenset[str]:
-        """Of the values that are computed alike the first two and the last."""
+        """The first two and the last of the values that are computed alike."""
         kinds: dict[object, list[str]] = {}
         for name, node in self.visible.items():
             made = maker(node)
@@ -163,7 +163,7 @@ class Bench:
 
     def computed(self, graph: Graph, names: Iterable[str], given: Collection[str], step: Step,
                  device: Device | None = None) -> Mapping[str, Array]:  # fmt: skip
-        """Values of a graph, each from what the step gave; device: another one than the judge's."""
+        """Values of a graph, each from the step's given values; device: used in place of the judge's."""
         wanted = frozenset(names)
         key = id(graph) if device is None else -id(graph), wanted
         if key not in self._programs:
@@ -180,14 +180,14 @@ class Judged:
         named = bench.visible if step.whole else bench.ends
         self.visible = {n: node for n, node in bench.visible.items() if n in named and n in step.values}
         self._here = bench.computed(bench.graph, self.visible, bench.given, step)
-        if step.given:  # what is not finite there says nothing
+        if step.given:  # a value that is not finite there is no evidence
             self.visible = {n: node for n, node in self.visible.items() if np.isfinite(self._here[n]).all()}
         changed = bench.changed & set(self.visible)
         self._meant = bench.computed(bench.exact, changed, bench.common, step)
         self._plainly = bench.computed(bench.plain, changed, bench.common, step)
 
     def kernel(self, name: str) -> Check:
-        """What the run's backend made of the node against what the judge's makes of it."""
+        """The node's value in the run against its value on the judge's backend."""
         graph = self._bench.graph
         got, wanted = self.step.values[name], self._here[name]
         found = self._check("kernel", graph, graph, self._bench.given, name, got, wanted)
@@ -198,7 +198,7 @@ class Judged:
         return replace(found, limit=max(found.limit, ROUNDING_TIMES * self._by_rounding(name)))
 
     def _by_rounding(self, name: str) -> float:
-        """How far a value moves at most if what it is made of moves by no more than scales are rounded."""
+        """The largest change of a value if its inputs change by no more than the rounding of scales."""
         names, worst = self._bench.given, 0.0
         for seed in range(TRIES):
             generator = np.random.default_rng(seed)
@@ -209,7 +209,7 @@ class Judged:
         return worst
 
     def meaning(self, name: str) -> Check | None:
-        """The run's graph against the judge's, both on the judge's backend; None where one lacks the node."""
+        """The run's graph against the judge's, both on the judge's backend; None if one lacks the node."""
         bench = self._bench
         if name in bench.kept:
             got = wanted = self._here[name]
@@ -265,7 +265,7 @@ class Benches:
 
 
 def written(node: Node, given: Collection[str]) -> object:
-    """A node and what it is made of, back to leaves and given values, as a value that can be compared."""
+    """A node and its inputs, back to leaves and given values, as a value that can be compared."""
     sources: list[object] = []
     for source in node.inputs:
         if source.op.family == "leaf" or (source.name in given and not is_state(source)):
@@ -278,7 +278,7 @@ def written(node: Node, given: Collection[str]) -> object:
 
 
 def read(step: Step, name: str) -> Array:
-    """What readers of a value were given in a step."""
+    """The value that readers of a node read in a step."""
     return step.given[name] if name in step.given else step.values[name]
 
 

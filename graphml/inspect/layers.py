@@ -1,4 +1,4 @@
-"""Which layer a node belongs to, and which layers are the same up to their number.
+"""Layers of a graph: the layer of a node, and layers that are equal up to their number.
 
 Knows names and the plain records of nodes; nothing of graphs.
 """
@@ -14,20 +14,20 @@ from itertools import groupby
 from typing import Any
 
 MAX_PERIOD = 8
-"""How many kinds of layers may take turns and still be found."""
+"""The longest period of alternating kinds of layers that is found."""
 _LAYER = re.compile(r"(?:^|(?<=\.))(layers|blk|cache)\.(\d+)(?=\.)")
 
 Nodes = Sequence[Mapping[str, Any]]
 
 
 def layer_of(name: str) -> int | None:
-    """The layer that a node's name says: 3 of `layers.3.q`, `blk.3.attn_q.weight` and `cache.3.k`."""
+    """The layer in a node's name: 3 of `layers.3.q`, `blk.3.attn_q.weight` and `cache.3.k`."""
     found = _LAYER.match(name)
     return int(found[2]) if found else None
 
 
 def renumbered(name: str, old: int, new: int | str) -> str:
-    """The name with the layer number `old`, wherever it stands, replaced by `new`."""
+    """The name with every occurrence of the layer number `old` replaced by `new`."""
     return _LAYER.sub(lambda m: f"{m[1]}.{new}" if int(m[2]) == old else m[0], name)
 
 
@@ -38,7 +38,7 @@ def equal_layers(passes: Sequence[Nodes]) -> list[dict[str, Any]]:
         for layer, digest in layer_hashes(nodes).items():
             hashes[layer] = hashes.get(layer, "") + digest
     runs = []
-    # Within a run, number minus place in the sorted list is constant.
+    # Within a run, number minus index in the sorted list is constant.
     ordered = enumerate(sorted(hashes))
     for (_, joined), group in groupby(ordered, lambda item: (item[1] - item[0], hashes[item[1]])):
         layers = [layer for _, layer in group]
@@ -49,10 +49,10 @@ def equal_layers(passes: Sequence[Nodes]) -> list[dict[str, Any]]:
 
 
 def repeated_layers(nodes: Nodes) -> dict[int, list[int]]:
-    """Layer -> the layers that it stands for, where neighbours are equal or several kinds take turns.
+    """Layer -> the layers that it represents, if neighbours are equal or several kinds alternate.
 
-    Of layers of the kinds a b b a b b, the first three stand for two each. Layers that stand for none but
-    themselves are left out. What follows a run reads its last layer, so what stands for that is in its place.
+    Of layers of the kinds a b b a b b, the first three represent two each. Layers that represent only
+    themselves are omitted. Nodes after a run read its last layer; they then read the one that represents it.
     """
     hashes = layer_hashes(nodes)
     layers = sorted(hashes)
@@ -69,7 +69,7 @@ def repeated_layers(nodes: Nodes) -> dict[int, list[int]]:
 
 
 def _repeats(layers: Sequence[int], hashes: Mapping[int, str], at: int, period: int) -> int:
-    """How often the kinds of `period` layers follow each other from a place in the sorted layers on."""
+    """How often the kinds of `period` layers repeat from an index in the sorted layers on."""
     size = 0
     for place in range(at, len(layers)):
         equal = size < period or hashes[layers[place]] == hashes[layers[place - period]]
@@ -82,8 +82,8 @@ def _repeats(layers: Sequence[int], hashes: Mapping[int, str], at: int, period: 
 def layer_hashes(nodes: Nodes) -> dict[int, str]:
     """Layer -> hash of its structure: ops, types, attributes, inputs and names without the layer's number.
 
-    What a layer reads of its predecessor, or that nobody else reads, counts by its type and by the order of
-    first reading, so that the first layer equals the others; what several layers read counts by its name.
+    Values of its predecessor, or that no other layer reads, are hashed by type and by the order of first
+    reading, so that the first layer equals the others; values that several layers read are hashed by name.
     """
     types = {node["name"]: [node["dtype"], node["shape"]] for node in nodes}
     readers = _reading_layers(nodes)
@@ -112,7 +112,7 @@ def _reading_layers(nodes: Nodes) -> Counter[str]:
 def _seen(
     name: str, layer: int, known: dict[str, int], readers: Counter[str], types: Mapping[str, Any]
 ) -> Any:
-    """An input as a layer sees it, whichever number the layer has."""
+    """An input of a layer, independent of the layer's number."""
     of = layer_of(name)
     if of == layer:
         return renumbered(name, layer, "#")

@@ -1,6 +1,6 @@
-"""What was measured: samples with the times of their steps, and what they make together.
+"""Measurements of a profile: samples with the times of their steps, and their totals.
 
-Knows times and places of nodes; measures nothing and knows nothing of tables or files.
+Knows times and places of nodes; nothing of tables or files. Measures nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Span:
 
 @dataclass
 class Run:
-    """One run of a program: its dims, how many tokens were there before, and its steps' times."""
+    """One run of a program: its dims, the number of tokens before it, and its steps' times."""
 
     dims: Mapping[str, int]
     past: int
@@ -43,7 +43,7 @@ class Run:
 
 @dataclass
 class Sample:
-    """One prompt or one token: when it began and ended, its runs and what was done outside them."""
+    """One prompt or one token: its begin and end, its runs, and the work outside them."""
 
     begin_s: float = 0.0
     end_s: float = 0.0
@@ -56,7 +56,7 @@ class Sample:
         return self.end_s - self.begin_s
 
     def mean_steps(self) -> list[tuple[Node, float, float]]:
-        """Node, seconds of work and of waiting of every step, each the mean of the threads that had part."""
+        """Node, seconds of work and of waiting of every step, each the mean of the threads that took part."""
         return [
             (step.node, sum(step.work_s) / len(step.work_s), sum(step.wait_s) / len(step.wait_s))
             for run in self.runs
@@ -66,7 +66,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Entry:
-    """What was measured: a node of the model, or a phase outside the graph (op "").
+    """An entry of a profile: a node of the model, or a phase outside the graph (op "").
 
     calls: kernel calls in a sample. work: of all of them.
     """
@@ -80,12 +80,12 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """A prompt measured some times, or the tokens after it.
+    """A prompt measured several times, or the tokens after it.
 
     name: "prompt" or "generation". tokens: of one sample. seconds [samples]: of each as a whole; work, wait
-    [samples, entries]: seconds of each entry. kinds: layer -> what it is made of. barriers: how often all
-    threads wait for each other in a sample; layer_barriers: in a layer, on average. encode_s: processor
-    seconds to hand a step to a device that works alone; None where there is none.
+    [samples, entries]: seconds of each entry. kinds: layer -> its kind. barriers: how often all threads wait
+    for each other in a sample; layer_barriers: in a layer, on average. encode_s: processor seconds to submit
+    a step to a device that runs asynchronously; None for other devices.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Profile:
-    """Where the time of a model went. threads: those that walked the programs. n_prompt, n_gen: tokens."""
+    """The profile of a model. threads: those that ran the programs. n_prompt, n_gen: tokens."""
 
     model: str
     architecture: str
@@ -116,7 +116,7 @@ class Profile:
 
 
 def overlays(stage: Stage) -> dict[str, dict[str, float]]:
-    """What dumps and the viewer lay over a graph: per node microseconds at work, waiting, and bytes read."""
+    """Overlays of a graph in dumps and the viewer: per node microseconds at work, waiting, and bytes read."""
     found: dict[str, dict[str, float]] = {"time_us": {}, "wait_us": {}, "bytes": {}}
     for i, entry in enumerate(stage.entries):
         if entry.op:

@@ -1,7 +1,7 @@
 """Mermaid flowcharts, below the limits of its renderer: a graph beyond them is drawn layer by layer.
 
-Then a run of neighbouring layers that are alike is one box, and each kind of layer is drawn once beside them.
-Knows selections of records; nothing of how they came about.
+Then a run of neighbouring equal layers is one box, and each kind of layer is drawn once beside them.
+Knows selections of records; nothing of how they were made.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from graphml.inspect.layers import layer_hashes
 from graphml.inspect.node_names import printable
 from graphml.inspect.selection import Selection, one_layer
 
-CHARACTERS, EDGES = 50_000, 500  # maxTextSize and maxEdges, as the renderer has them
-_MOST_OPS = 4  # that a box of layers names
+CHARACTERS, EDGES = 50_000, 500  # the renderer's maxTextSize and maxEdges
+_MOST_OPS = 4  # in a box of layers
 _Run = Sequence[int]
 
 
@@ -56,7 +56,7 @@ class _Chart:
 
     @property
     def fits(self) -> bool:
-        """Whether the renderer takes it."""
+        """Whether the chart is within the renderer's limits."""
         return self.n_edges <= EDGES and len(self.text()) <= CHARACTERS
 
     def box(self, name: str, label: Iterable[str], family: str = "") -> None:
@@ -67,7 +67,7 @@ class _Chart:
             self._families.setdefault(family, []).append(name)
 
     def nodes(self, selection: Selection, prefix: str) -> None:
-        """All nodes, those of a layer in a frame; they are called by the prefix and their number."""
+        """Add all nodes, those of a layer in a frame; their names are the prefix and their number."""
         numbers = {node["name"]: i for i, node in enumerate(selection.nodes)}
         for layer, members in by_layer(selection):
             if layer is not None:
@@ -79,11 +79,11 @@ class _Chart:
                 self.end()
 
     def begin(self, name: str, title: str) -> None:
-        """A frame begins."""
+        """Begin a frame."""
         self._lines.append(f'  subgraph {name} ["{_escaped(title)}"]')
 
     def end(self) -> None:
-        """A frame ends."""
+        """End a frame."""
         self._lines.append("  end")
 
     def edges(self, pairs: Iterable[tuple[str, str]]) -> None:
@@ -106,7 +106,7 @@ def _numbered(selection: Selection) -> list[tuple[int, int]]:
 
 
 def _runs(selection: Selection) -> list[tuple[str, _Run]]:
-    """Neighbouring layers that are alike, each run with the name of its kind: A, B, ..."""
+    """Runs of neighbouring equal layers, each with the name of its kind: A, B, ..."""
     computing = {node["layer"] for node in selection.nodes if family_of(node) != "leaf"}
     hashes = {layer: one for layer, one in layer_hashes(selection.nodes).items() if layer in computing}
     kinds = {digest: _letters(i) for i, digest in enumerate(dict.fromkeys(hashes[n] for n in sorted(hashes)))}
@@ -141,14 +141,14 @@ def _of_layers(selection: Selection, runs: Sequence[tuple[str, _Run]], detailed:
 
 
 def _title(selection: Selection, layers: _Run) -> str:
-    """The run as a heading says it; a layer of a selection may stand for others itself."""
+    """The heading of a run; a layer of a selection may represent others itself."""
     first = selection.collapsed.get(layers[0], layers[:1])
     every = [*first, *(one for layer in layers[1:] for one in selection.collapsed.get(layer, (layer,)))]
     return replace(selection, collapsed={layers[0]: every}).title(layers[0])
 
 
 def _ops(members: Sequence[Record]) -> str:
-    """How many nodes a layer computes, and which ops most of them are."""
+    """The number of nodes that a layer computes, and their most frequent ops."""
     counts = Counter(node["op"] for node in members if family_of(node) != "leaf")
     shown = [f"{count} {op}" for op, count in counts.most_common(_MOST_OPS)]
     more = ["..."] if len(counts) > _MOST_OPS else []
@@ -160,7 +160,7 @@ def _between(
 ) -> Mapping[tuple[str, str], None]:
     """The arrows between boxes, each once.
 
-    Weights and inputs that layers read are left out, and parts of a fused node that are an earlier layer's.
+    Weights and inputs that layers read are omitted, and parts of a fused node of an earlier layer.
     """
     layer_of = {node["name"]: node["layer"] for node in selection.nodes}
     of = {node["name"]: named.get(node["name"]) or box_of[node["layer"]] for node in selection.nodes}
@@ -178,7 +178,7 @@ def _between(
 
 
 def _draw_kind(chart: _Chart, selection: Selection, kind: str, runs: Sequence[_Run]) -> None:
-    """The first layer of a kind with all its nodes and what it reads, in a frame."""
+    """The first layer of a kind with all its nodes and inputs, in a frame."""
     shown = one_layer(selection, runs[0][0])
     flat = replace(shown, nodes=[{**node, "layer": None} for node in shown.nodes])
     chart.begin(f"kind{kind}", f"kind {kind}: {', '.join(_title(selection, run) for run in runs)}")
@@ -188,5 +188,5 @@ def _draw_kind(chart: _Chart, selection: Selection, kind: str, runs: Sequence[_R
 
 
 def _escaped(name: str) -> str:
-    """With the characters that mean something to Mermaid as its entities."""
+    """The name with Mermaid's special characters as its entities."""
     return "".join(char if char.isalnum() or char in " ._-=,()[]/" else f"#{ord(char)};" for char in name)

@@ -1,4 +1,4 @@
-"""Names of nodes, which a model file may choose: made fit to print, and looked for when misspelt."""
+"""Names of nodes, which a model file may choose: escapes them for printing, and suggests similar ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def printable(name: str) -> str:
-    """The name with what no file of text should hold, and backslashes, escaped; different names stay so."""
+    """The name with unprintable characters and backslashes escaped; different names stay different."""
     return "".join(
         char if char.isprintable() and char != "\\" else char.encode("unicode_escape").decode()
         for char in name
@@ -15,7 +15,7 @@ def printable(name: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Known names like one that is not known, for an error message."""
+    """Known names similar to an unknown one, for an error message."""
     names = list(known)
     close = difflib.get_close_matches(name, names, 3, 0.5)
     return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names[:8])}"

@@ -1,7 +1,7 @@
-"""A run of a model with every value kept: by default a prompt in one batch, then one token, as in use.
+"""Observation of a run with every value kept: by default a prompt in one batch, then one token.
 
-An observation can be saved and compared with a later one. Knows executors and graphs; nothing of what is
-wanted of the values.
+An observation can be saved and compared with a later one. Knows executors and graphs; nothing of the use of
+the values.
 """
 
 from __future__ import annotations
@@ -37,10 +37,9 @@ FORMAT = "graphml-observation-1"
 class Step:
     """One evaluation. graph: after the last pass; plain: as built; applied: fusions between them.
 
-    values: node -> what it computed, states as the step leaves them; arrays: what the leaves held before it.
-    unwatched: how logits and states of the program as it is in use differ from those of the observed one, by
-    name; None where that was not tried. whole: see `Leg`. given: what readers of values were given, where
-    that is not the value.
+    values: node -> its value, states after the step; arrays: the values of the leaves before it. unwatched:
+    differences of logits and states between the program of sessions and the observed one, by name; None if it
+    was not run. whole: see `Leg`. given: node -> the value that its readers read, if it is not the node's.
     """
 
     name: str
@@ -58,7 +57,7 @@ class Step:
 class Observation:
     """All values of a run.
 
-    facts: what is told of it: model, backend, fuse, kv. in_numpy: nodes that the backend has no kernel for.
+    facts: model, backend, fuse, kv. in_numpy: nodes that the backend has no kernel for.
     """
 
     ids: tuple[int, ...]
@@ -76,8 +75,8 @@ def observe(
 ) -> Observation:
     """Run ids, by default all but the last in one batch and then the last alone, with all values kept.
 
-    legs: other steps; each sequence begins with the first id and starts again where they end. in_use: run
-    the programs as they are in use beside them.
+    legs: other steps; each sequence begins with the first id and repeats the ids. in_use: also run the
+    programs of sessions.
     """
     chosen = executor.options if options is None else options
     if executor.architecture.output != "logits":
@@ -103,7 +102,7 @@ def observe(
 class _Watched:
     """A graph after the last pass and as built, its fusions, and its program with every value kept.
 
-    in_use: the graph and the program as sessions run it; None where that is not wanted.
+    in_use: the graph and the program of sessions; None unless they are run too.
     """
 
     graph: Graph
@@ -123,7 +122,7 @@ class _Run:
     in_numpy: dict[str, None] = field(default_factory=dict)
 
     def steps(self, legs: Sequence[Leg]) -> tuple[Step, ...]:
-        """The steps; those of as many sequences follow each other in one cache."""
+        """The steps; those with the same number of sequences share one cache."""
         found: list[Step] = []
         for _, several in groupby(legs, key=lambda leg: len(leg.counts)):
             these = list(several)
@@ -140,7 +139,7 @@ class _Run:
         given["tokens"] = np.concatenate(tokens)
         watched = self._watched(count, len(leg.counts))
         graph, device = watched.graph, self.executor.device
-        if len(leg.counts) > 1:  # rows lie as far apart as the program's longest
+        if len(leg.counts) > 1:  # rows have the stride of the program's longest
             leaf = graph.leaves("input").get("block_table")
             width = 0 if leaf is None else bounds(leaf.shape)[1] - given["block_table"].shape[1]
             given["block_table"] = np.pad(given["block_table"], ((0, 0), (0, width)))
@@ -161,11 +160,11 @@ class _Run:
         return step, after
 
     def _ids(self, start: int, count: int) -> Array:
-        """So many ids from a place in the text, which begins anew where it ends."""
+        """`count` ids from an index of the text on, which repeats at its end."""
         return np.array([self.ids[(start + i) % len(self.ids)] for i in range(count)], np.int32)
 
     def _watched(self, n_tokens: int, n_sequences: int) -> _Watched:
-        """The graph that steps of so many tokens run."""
+        """The graph for steps of so many tokens."""
         executor = self.executor
         bound = n_sequences if n_tokens <= n_sequences else executor.n_batch
         key = bound, n_sequences
@@ -193,7 +192,7 @@ class _Run:
     def _unwatched(
         self, watched: _Watched, arrays: Arrays, wanted: Mapping[str, Array]
     ) -> dict[str, Difference] | None:
-        """How the same step differs by the program that sessions run."""
+        """The differences of the same step run by the program of sessions."""
         if watched.in_use is None:
             return None
         graph, program = watched.in_use
@@ -232,7 +231,7 @@ def save(observation: Observation, path: Path) -> None:
 
 
 def restore(path: Path, weights: Mapping[str, Array]) -> Observation:
-    """Read what `save` wrote; weights: those of the model it was made with. A UsageError for another file."""
+    """Read what `save` wrote; weights: those of the model it was made with. A UsageError for another."""
     header, held = archive.read(path, "a saved run")
     try:
         if header["format"] != FORMAT:

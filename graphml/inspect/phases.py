@@ -1,6 +1,6 @@
-"""Which phase of a step a node belongs to, and of what kind a layer is; found by what depends on what.
+"""Phases of nodes in a step, and kinds of layers; derived from the dependencies between nodes.
 
-Names say only the layer (`layers.3.`). Knows graphs; nothing of time.
+Names only determine the layer (`layers.3.`). Knows graphs; nothing of time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DETOKENISATION, OTHER = "detokenisation", "other"
 PHASES = (
     TOKENISATION, EMBEDDING, QKV, ATTENTION, FEED_FORWARD, OUTPUT, SAMPLING, DETOKENISATION, OTHER,
 )  # fmt: skip
-"""Those that ZigLlama's profiler lists, in its order."""
+"""The phases of ZigLlama's profiler, in its order."""
 
 # Ops of any other family mix tokens: attention, recurrences, convolutions.
 _OF_ONE_TOKEN = frozenset({"elementwise", "index", "layout", "leaf", "linear", "norm", "position", "reduce"})
@@ -29,7 +29,7 @@ _MIXERS = {"attention": "attention", "recurrent": "recurrence"}
 
 @dataclass(frozen=True)
 class Place:
-    """Where a node stands in the model: its layer (None: before or after them all) and its phase."""
+    """The place of a node in the model: its layer (None: before or after all layers) and its phase."""
 
     layer: int | None
     phase: str
@@ -38,11 +38,11 @@ class Place:
 def places(graph: Graph) -> dict[str, Place]:
     """Name -> place of every node that computes something.
 
-    In a layer, what attention depends on is QKV up to the last products before it. Attention are the rest of
-    that (rotary positions, the cache), attention itself, and what follows up to the output projection's
-    product. All else of the layer is feed-forward; so is a layer without attention or recurrence. Outside
-    the layers: what depends on them is the output projection; what depends on the tokens alone, the
-    embedding; tables of positions belong to attention.
+    QKV: the nodes of a layer that attention depends on, up to the last products before it. Attention: the
+    rest of these (rotary positions, the cache), attention itself, and the nodes after it up to the output
+    projection's product. Feed-forward: all other nodes of the layer, and layers without attention or
+    recurrence. Outside the layers: nodes that depend on layers are the output projection; nodes that depend
+    on the tokens alone, the embedding; tables of positions belong to attention.
     """
     found: dict[str, Place] = {}
     layers: dict[int, list[Node]] = {}
@@ -70,10 +70,10 @@ def places(graph: Graph) -> dict[str, Place]:
 
 
 def kinds(graph: Graph) -> dict[int, str]:
-    """Layer -> what it is made of: "attention (window 512) + experts", "recurrence (ssm_conv, ssm_scan)".
+    """Layer -> its kind: "attention (window 512) + experts", "recurrence (ssm_conv, ssm_scan)".
 
-    What mixes tokens is named after the family of its op. In parentheses stand what tells it from its like:
-    ops other than plain attention, and how far it reaches.
+    Ops that mix tokens are named after their family. Parentheses contain the distinguishing facts: ops other
+    than plain attention, and the window.
     """
     layers: dict[int, list[Node]] = {}
     for node in graph.nodes:
@@ -109,7 +109,7 @@ def _mixer_names(members: Iterable[Node]) -> list[str]:
 
 
 def _of_experts(node: Node) -> bool:
-    """Whether it has products with matrices that are picked for each token; those of heads are not picked."""
+    """Whether it has products with matrices chosen for each token; those of heads are not chosen."""
     if not any(part.op.name == "mul_mat_id" for part in products(node)):
         return False
     return all(maker(source).op.name != "column_numbers" for source in node.inputs)
@@ -123,7 +123,7 @@ def _layer_phases(members: list[Node]) -> dict[str, str]:
     inside = set(members)
     mixers = [node for node in members if _mixes(node)]
     still_attention = _until_product(members, mixers)
-    # A gate that the attention's result is multiplied with is made like a query.
+    # A gate of the attention's result is computed like a query.
     roots = [node for node in still_attention if not products(node)]
     before = _needed(inside, roots) - still_attention
     qkv = _needed(inside, [node for node in before if products(maker(node))])
@@ -139,7 +139,7 @@ def _layer_phases(members: list[Node]) -> dict[str, str]:
 
 
 def _until_product(members: list[Node], mixers: list[Node]) -> set[Node]:
-    """The mixers and what follows on them, up to the next product and with it."""
+    """The mixers and the nodes after them, up to and including the next product."""
     found = set(mixers)
     still_open = set(mixers)
     for node in members:
@@ -172,7 +172,7 @@ def _dependent(nodes: Iterable[Node], on: set[Node]) -> set[Node]:
 
 
 def place_of(node: Node, known: Mapping[str, Place]) -> Place:
-    """The place of a node that ran: its own, or that of the fused node it was made from; else "other"."""
+    """The place of a node that ran: its own, or that of the nodes it was made from; else "other"."""
     for name in (node.name, *node.origin):
         if name in known:
             return known[name]

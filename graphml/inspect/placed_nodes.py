@@ -1,4 +1,4 @@
-"""Where the nodes of a model go, why, what crosses between backends, and what each device's arena takes.
+"""Placement of a model's nodes, with reasons, copies between backends, and the arena of each device.
 
 Knows the header of the file only: nothing is lowered and no weight is read.
 """
@@ -21,12 +21,12 @@ from graphml.passes.place import Placement, layer_of, place
 from graphml.runtime.executor import Executor
 
 ENCODER = "encoder."
-"""Stands before the names of an encoder's nodes, which may be called as the decoder's."""
+"""Prefix of the names of an encoder's nodes, which may equal the decoder's."""
 
 
 @dataclass(frozen=True)
 class _Placed:
-    """A graph of the model with its placement. parts: as they are compiled; first: the first one's number."""
+    """A graph of the model with its placement. parts: the compiled ones; first: the first one's number."""
 
     prefix: str
     graph: Graph
@@ -35,14 +35,14 @@ class _Placed:
     first: int
 
     def computed(self) -> Iterator[tuple[str, int, Node]]:
-        """Backend, part and node of all that a device computes: no leaf, no view, no constant."""
+        """Backend, part and node of every node that a device computes: no leaf, no view, no constant."""
         for part in self.placement.cut.parts:
             for node in _computed(part.graph):
                 yield part.backend, part.index + self.first, node
 
 
 def describe_placement(executor: Executor) -> dict[str, Any]:
-    """The placement of an executor's model as plain data, as `graphml placement --json` writes it.
+    """The placement of an executor's model as plain data, the output of `graphml placement --json`.
 
     Keys: `backends`, `rules`, `parts` (backend, nodes, first, last), `nodes` (name, op, layer, backend, part,
     reason, refused, and whether it is computed: a state, a view or a constant is not), `copies` (name, source
@@ -97,7 +97,7 @@ def _placed(executor: Executor, built: Graph, prefix: str = "", first: int = 0) 
         return _Placed(prefix, built, prepared.placement, prepared.parts, first)
     whole = ReadyPart(
         backend.name, prepared.graph, prepared.plan
-    )  # one backend: only what it refuses is to be told
+    )  # one backend: only the refused nodes are reported
 
     def shaped(graph: Graph, on: Backend) -> Graph:
         return prepare(graph, on, device).graph

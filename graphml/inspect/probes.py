@@ -1,6 +1,6 @@
-"""Steps of values that a text hardly has: rows near zero before norms, large ones before what holds them.
+"""Probes: steps with extreme values, near zero before norms, large before clamps and caps.
 
-With the usual values an eps, a clamp or a cap that a kernel ignores may change too little to be seen. Every
+With usual values an eps, a clamp or a cap that a kernel ignores may change too little to be detected. Every
 value is computed by the run's own device from such inputs, and then judged like those of any step. Knows
 observations and graphs.
 """
@@ -19,13 +19,13 @@ from graphml.ir.fused import decomposition
 from graphml.ir.node import Node
 from graphml.ir.op import Array, number
 
-LARGE = 100.0  # root mean square of a value before something that holds it
+LARGE = 100.0  # root mean square of a value before a clamp or cap
 NORMS = ("rms_norm", "layer_norm", "l2_norm")
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """What a value becomes. op: the norm before which its rows come near zero; "": it becomes large."""
+    """The scaling of a value. op: the norm before which its rows come near zero; "": it becomes large."""
 
     op: str = ""
     eps: float = 0.0
@@ -49,7 +49,7 @@ def _times(values: Array, factor: Array) -> Array:
 
 
 def probes(steps: Sequence[Step], benches: Benches) -> list[Step]:
-    """For each graph of one sequence a step more, after the first that it ran; none for a saved run."""
+    """One more step for each graph of one sequence, after its first step; none for a saved run."""
     firsts: dict[int, Step] = {}
     for step in steps:
         if step.arrays.dims.get("S", 1) == 1:
@@ -72,7 +72,7 @@ def _probe(step: Step, bench: Bench) -> Step | None:
 
 
 def _scaled(bench: Bench) -> dict[str, Scaling]:
-    """The values that are given otherwise; near zero where both are wanted."""
+    """The values to scale; near zero if both are needed."""
     found: dict[str, Scaling] = {}
     for node in bench.graph.nodes:
         scaling = _asked_by(node)
@@ -84,7 +84,7 @@ def _scaled(bench: Bench) -> dict[str, Scaling]:
 
 
 def _asked_by(node: Node) -> Scaling | None:
-    """How the inputs of a node have to be for all of its attributes to matter."""
+    """The scaling of a node's inputs that makes all of its attributes matter."""
     plain: Iterable[Node] = (node,)
     if node.op.decompose is not None:
         plain = decomposition(node.op, [source.type for source in node.inputs], node.attributes).nodes
@@ -112,5 +112,5 @@ def _sources(bench: Bench, node: Node) -> set[str]:
 
 
 def _asks(bench: Bench, name: str) -> bool:
-    """Whether a norm or what holds values is judged with a value; others round small values as they like."""
+    """Whether a norm, clamp or cap is judged with a value; other ops may round small values differently."""
     return any(_asked_by(node) is not None for node in unit(bench.graph, name, bench.given))

@@ -1,4 +1,4 @@
-"""Measures where the time of a prompt and of the tokens after it goes, step by step.
+"""Profiler: measures the time of a prompt and of the tokens after it, step by step.
 
 Knows models and timed programs; nothing of tables, files or terminals (see `profile_table` and `trace`).
 """
@@ -37,21 +37,21 @@ TEXT = (
     "built 17 of them in 1998 alone, said that a good bridge is one that nobody notices; the other "
     'disagreed: "People should see how it carries them." '
 )
-"""What prompts are made of: plain English, as far as the vocabulary has it. No prompt of a user is needed."""
+"""The text of prompts: plain English, as far as the vocabulary has it. No prompt of a user is needed."""
 N_GEN = 64
 WARM_UP_TOKENS = 4
 ENCODED = 5
-"""How often a step is run to know what it costs to hand it to a device."""
+"""How often a step is run to measure the cost of submitting it to a device."""
 
 
 def profile(model: Model, n_prompt: int = 512, n_gen: int | None = None, rounds: int = 3) -> Profile:
     """Evaluate a prompt of n_prompt tokens `rounds` times, then generate n_gen tokens, everything timed.
 
-    Either number may be 0; n_gen None: 64, or 0 of a model whose tokens see those after them, which does not
-    continue a text. Programs are compiled and warmed up before. The tokens are the most likely ones,
-    whatever they are: an end does not end it. No other session may run meanwhile.
-    Raises UsageError for numbers that the model's context does not hold and for n_gen of such a model,
-    BackendError for a backend whose programs cannot be timed.
+    Either number may be 0; n_gen None: 64, or 0 for a model without causal attention, which does not
+    continue a text. Programs are compiled and warmed up before. The tokens are always the most likely ones;
+    an end token does not stop the run. No other session may run meanwhile.
+    Raises UsageError for numbers beyond the model's context and for n_gen of a model without causal
+    attention, BackendError for a backend whose programs cannot be timed.
     """
     continues = model.executor.architecture.causal
     if n_gen is None:
@@ -119,7 +119,7 @@ class _Recorder:
         runs.append(Run(dims, self._session.n_past + before, times))
 
     def ids(self, count: int) -> list[int]:
-        """So many tokens of a text, or any where there is no vocabulary."""
+        """`count` tokens of a text, or arbitrary ones without a vocabulary."""
         found: list[int] = []
         if self._model.tokenizer is not None:
             found = self._model.encode(TEXT * (count // 16 + 1))
@@ -140,7 +140,7 @@ class _Recorder:
         self._sample.outside.append(Span(phase, begin, time.perf_counter() - begin))
 
     def prompt(self, count: int, rounds: int) -> Stage:
-        """The prompt, so many times after one that only warms up; the session then holds it."""
+        """Run the prompt `rounds` times after a warm-up; it is then in the session's cache."""
         ids, samples = self.ids(count), []
         tokenizer = self._model.tokenizer
         text = None if tokenizer is None else tokenizer.decode(ids)
@@ -155,7 +155,7 @@ class _Recorder:
         return self._stage("prompt", count, samples[1:], self._batch)
 
     def generation(self, count: int) -> Stage:
-        """The tokens after what the session holds, the most likely each time."""
+        """Generate `count` tokens after those in the session, the most likely each time."""
         tokenizer = self._model.tokenizer
         stream = None if tokenizer is None else tokenizer.stream()
         samples = []
@@ -172,14 +172,14 @@ class _Recorder:
         return dataclasses.replace(stage, encode_s=self._encode_s(token))
 
     def _encode_s(self, token: int) -> float | None:
-        """The last token again, not timed: what it costs to hand its step to a device that works alone."""
+        """Run the last token again, not timed: the cost of submitting its step to an asynchronous device."""
         program, found = self.decode.program, []
         if not isinstance(program, EncodingProgram):
             return None
         self._stop()
         for _ in range(ENCODED):
             self._session.rewind(self._session.n_past - 2)
-            self._session.eval([token])  # and what a recurrent state has lost
+            self._session.eval([token])  # restores a recurrent state too
             self._session.eval([token])
             found.append(program.encode_s)
         return float(np.median(found))
@@ -207,7 +207,7 @@ class _Recorder:
 
 
 def _entries(samples: list[Sample], known: Mapping[str, Place]) -> list[Entry]:
-    """The phases outside the graph and every node that ran, with the work of the sample in the middle."""
+    """The phases outside the graph and every node that ran, with the work of the median sample."""
     nodes = {node.name: node for sample in samples for node, _, _ in sample.mean_steps()}
     parts: dict[str, list[Work]] = {name: [] for name in nodes}
     calls = dict.fromkeys(nodes, 0)

@@ -1,6 +1,6 @@
 """A profile as tables, by phase, layer, op or node, in Markdown, CSV or JSON.
 
-Knows measured numbers; measures nothing, reads no file and knows no terminal.
+Knows measured numbers; nothing of files or terminals. Measures nothing.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Table:
 
 
 def table(stage: Stage, by: str, bandwidth: float) -> Table:
-    """One stage grouped by phase, layer, op or node. bandwidth: bytes per second that were measured.
+    """One stage grouped by phase, layer, op or node. bandwidth: measured bytes per second.
 
-    `ms`: at work, the mean of the threads, without waiting for each other, which is `waits ms`. `share`: of
-    the sample as a whole, in which waits are. Bytes are those that the op has to read, weights and values.
+    `ms`: work, the mean of the threads, without waiting for each other, which is `waits ms`. `share`: of the
+    whole sample, which includes waits. Bytes are those that the op has to read, weights and values.
     """
     keys, columns = _GROUPS[by]
     groups: dict[tuple[Any, ...], list[int]] = {}
@@ -91,7 +91,7 @@ def _rates(entries: Sequence[Entry], taken: float, waited: float, bandwidth: flo
 
 
 def bound_by(calls: int, taken: float, waited: float, speed: float, bandwidth: float) -> str:
-    """What makes it take so long, by the first of the rules that holds; see docs/profiling.md."""
+    """The bottleneck, by the first rule that applies; see docs/profiling.md."""
     if not calls:
         return ""
     if waited > taken:
@@ -147,13 +147,13 @@ def markdown(profile: Profile, bandwidth: float, by: Sequence[str]) -> str:
 
 
 def headline(profile: Profile, bandwidth: float) -> str:
-    """What ran where."""
+    """The model, backend, threads and sizes of a profile."""
     where = f"{profile.architecture} on {profile.backend}, {profile.threads} threads"
     return f"{printable(profile.model)}: {where}; memory is read at {bandwidth / 1e9:.1f} GB/s"
 
 
 def summary(stage: Stage) -> str:
-    """How long a sample takes, and how fast that is."""
+    """The time of a sample, and its speed."""
     whole = float(np.median(stage.seconds))
     waited = float(np.median(stage.wait.sum(axis=1)))
     count = len(stage.samples)
@@ -199,7 +199,7 @@ def _markdown(found: Table) -> list[str]:
 def _cell(name: str, value: Any) -> str:
     if value is None:
         return ""
-    # A node is called what the file's tensors are called, which may be anything.
+    # Names of nodes come from the file's tensors and may contain anything.
     return format(value, _NUMBERS[name]) if name in _NUMBERS else printable(str(value)).replace("|", "\\|")
 
 
@@ -216,7 +216,7 @@ def comma_separated(profile: Profile, bandwidth: float, by: str) -> str:
 
 
 def as_json(profile: Profile, bandwidth: float, by: Sequence[str] = BY) -> dict[str, Any]:
-    """Everything as JSON holds it; the names of the tables' columns are those of the other forms."""
+    """Everything as JSON values; the names of the tables' columns are those of the other forms."""
     return {
         "format": "graphml-profile-1",
         "model": profile.model,

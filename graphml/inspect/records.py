@@ -1,6 +1,6 @@
-"""From records and files back to graphs and documents: a dump can be read again.
+"""Reads dumps: records and files back to graphs and documents.
 
-A dump may come from a stranger: nothing in it is run, and what does not fit is named.
+A dump is untrusted: nothing in it is run, and errors name the invalid part.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ODD = ("inf", "-inf", "nan")  # floats that JSON lacks
 
 
 def graph_of(nodes: Sequence[Record], outputs: Mapping[str, str]) -> Graph:
-    """The graph of records; what does not make one is a `GraphError`. Folders of sources are not known."""
+    """The graph of records; a `GraphError` for invalid ones. Folders of sources are not known."""
     ops = all_ops()
     made: dict[str, Node] = {}
     for record in nodes:
@@ -72,7 +72,7 @@ def _dim(dim: int | str) -> Dim:
 
 
 def _attribute(op: Op, name: str, value: Any) -> Attribute:
-    """As the graph has it: lists are tuples, and a float that JSON lacks is known by the op's default."""
+    """The attribute's value in a graph: lists become tuples, and "inf" and "nan" become floats."""
     if isinstance(value, list):
         return tuple(float(item) if item in _ODD else item for item in value)
     if value in _ODD and not isinstance(op.attributes.get(name), str):
@@ -93,9 +93,9 @@ def is_dump(path: Path) -> bool:
 
 
 def read_dump(path: Path) -> Document:
-    """The document of a dump in JSON or text form; what is neither is a `UsageError` or `GraphError`.
+    """The document of a dump in JSON or text form; a `UsageError` or `GraphError` for anything else.
 
-    A text has one pass, called `text`, and says nothing of backends, plans and fusions.
+    A text has one pass, called `text`, and no backends, plans or fusions.
     """
     if path.stat().st_size > MAX_BYTES:
         raise UsageError(f"{path}: wanted a dump of at most {MAX_BYTES >> 20} MiB")

@@ -1,4 +1,4 @@
-"""A wrong node as two small files that run alone: `NAME.py`, which says what is computed, and `NAME.npz`.
+"""Reproduction of a wrong node as two small files that run alone: the script `NAME.py` and `NAME.npz`.
 
 Arrays are cut down to a row and a few columns as long as the difference stays. Knows graphs and backends;
 nothing of models.
@@ -27,8 +27,8 @@ from graphml.ir.shape import Dim, Symbol
 from graphml.loading import discovery
 from graphml.passes.fusion import all_ops
 
-COLUMNS = (16, 64)  # of a product's weight are kept, if so many are enough
-PRODUCTS = {"linear": 1, "mul_mat": 1, "linears": 0, "mul_mat_glu": 2}  # which operand meets the weights
+COLUMNS = (16, 64)  # kept columns of a product's weight, the first number that is enough
+PRODUCTS = {"linear": 1, "mul_mat": 1, "linears": 0, "mul_mat_glu": 2}  # op -> index of the activation
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Side:
 
 
 def reproduce(a: Side, b: Side, arrays: Path, limit: float, threads: int | None = None) -> int:
-    """Run both sides on the arrays of an .npz, print how they differ; 1 where that is more than the limit."""
+    """Run both sides on the arrays of an .npz, print how they differ; returns 1 for more than the limit."""
     held = load(arrays)
     results = []
     for side in (a, b):
@@ -62,7 +62,7 @@ def reproduce(a: Side, b: Side, arrays: Path, limit: float, threads: int | None 
 
 
 def load(path: Path) -> Arrays:
-    """The arrays of a repro; a UsageError for another file."""
+    """The arrays of a repro; a UsageError for any other file."""
     dims, held = archive.read(path, "the arrays of a repro")
     parts: dict[str, dict[str, Array]] = {"inputs": {}, "weights": {}, "states": {}}
     try:
@@ -76,7 +76,7 @@ def load(path: Path) -> Arrays:
 
 @dataclass(frozen=True)
 class Case:
-    """What a repro holds: two graphs of the same leaves, and the arrays of these."""
+    """The contents of a repro: two graphs with the same leaves, and the arrays of the leaves."""
 
     graph: Graph
     other: Graph
@@ -86,7 +86,7 @@ class Case:
 def write(
     case: Case, backends: tuple[str, str], limit: float, title: str, folder: Path, threads: int | None = None
 ) -> tuple[Path, Path]:
-    """Write `repro.py` and `repro.npz` into the folder, the smallest form that still shows the difference."""
+    """Write `repro.py` and `repro.npz` into the folder, in the smallest form that still differs."""
     folder.mkdir(parents=True, exist_ok=True)
     chosen = shrink(case, backends, limit, threads)
     script, arrays = folder / "repro.py", folder / "repro.npz"
@@ -113,7 +113,7 @@ def _script(case: Case, backends: tuple[str, str], limit: float, title: str) -> 
 
 
 def _anonymous(graph: Graph) -> Graph:
-    """Without the lines of the user's files."""
+    """The graph without the lines of the user's files."""
     return _rebuilt(graph, {})
 
 
@@ -159,7 +159,7 @@ def _small_bounds(case: Case) -> Case:
 
 
 def _cuts(case: Case, got: Array, wanted: Array) -> Iterator[Case]:
-    """From small to large."""
+    """Cuts from small to large."""
     error = np.abs(got.astype(np.float64) - wanted.astype(np.float64))
     error[~np.isfinite(error)] = np.inf
     by_row = error.reshape(len(error), -1).max(1) if error.ndim else error.reshape(1)
@@ -174,7 +174,7 @@ def _cuts(case: Case, got: Array, wanted: Array) -> Iterator[Case]:
 
 
 def _one_row(case: Case, row: int) -> Case | None:
-    """One token alone, where the result has a row for each."""
+    """One token alone, if the result has a row for each."""
     first: Dim = case.graph.outputs["result"].shape[0] if case.graph.outputs["result"].shape else 1
     if not isinstance(first, Symbol) or first.name not in ("T", "O") or case.arrays.dims[first.name] == 1:
         return None
@@ -186,7 +186,7 @@ def _one_row(case: Case, row: int) -> Case | None:
 
 
 def _few_columns(case: Case, column: int, count: int) -> Case | None:
-    """The columns around one of a product's result, as many of what is made along, and their company."""
+    """A few columns around one of a product's result, and those of its other results and operands."""
     products = [
         node for graph in (case.graph, case.other) for node in graph.nodes if node.op.name in PRODUCTS
     ]
@@ -217,7 +217,7 @@ def _few_columns(case: Case, column: int, count: int) -> Case | None:
 
 
 def _used_rows(case: Case) -> Case:
-    """Of a table of rows (an embedding) only those that are read."""
+    """Only the rows that are read of a table (an embedding)."""
     nodes = [node for graph in (case.graph, case.other) for node in graph.nodes]
     readers = [node for node in nodes if node.op.name == "get_rows" and node.inputs[0].op.name == "weight"]
     if not readers or len({(node.inputs[0].name, node.inputs[1].name) for node in readers}) != 1:
@@ -245,7 +245,7 @@ def _leaf_names(node: Node) -> set[str]:
 
 
 def _rebuilt(graph: Graph, types: Mapping[str, Type]) -> Graph:
-    """The graph with other types of its leaves, all others inferred anew, and without sources."""
+    """The graph with other types of its leaves, all other types inferred again, and without sources."""
     new: dict[Node, Node] = {}
     for node in graph.nodes:
         inputs = tuple(new[source] for source in node.inputs)

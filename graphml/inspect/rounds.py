@@ -1,4 +1,4 @@
-"""All that a bisection of an open model runs: its steps, the other side's, and a round before int8.
+"""Rounds of a bisection of an open model: its steps, the other side's, and a round before int8.
 
 Knows executors and fusions; nothing of how values are judged.
 """
@@ -18,15 +18,15 @@ from graphml.ir.ops.linear import quantize
 from graphml.passes.fusion import fusions
 from graphml.runtime.executor import Executor
 
-BEFORE = " before int8"  # behind the names of the steps of that round
+BEFORE = " before int8"  # suffix of the names of the steps of that round
 
 
 def examine(
     executor: Executor, ids: Sequence[int], options: CompileOptions, judge: Judge
 ) -> tuple[Observation, Observation, Bisection]:
-    """A's run over the borders there are, the judge's of the usual steps, and what is wrong.
+    """Run A over all boundaries and the judge over the usual steps; returns the bisection.
 
-    Errors of what is made int8 at once are below its rounding; so some steps run without those fusions too.
+    The rounding of int8 hides errors of nodes fused with the conversion; so some steps run without fusing it.
     """
     run = observe(executor, ids, options, wide(executor, len(ids)))
     other = observe(judge.executor, ids, judge.options, usual(min(len(ids), FEW + 1)), in_use=False)
@@ -34,7 +34,7 @@ def examine(
 
 
 def _before_int8(run: Observation, executor: Executor, options: CompileOptions) -> Observation | None:
-    """A few steps without the fusions that make int8 at once; None where the run has none."""
+    """A few steps without the fusions that convert to int8; None if the run has none."""
     names = {f.name for f in fusions().values() if any(quantize in ops for ops in f.ops())}
     used = sorted({one.fusion for step in run.steps for one in step.applied} & names)
     if not used:

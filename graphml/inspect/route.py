@@ -1,7 +1,7 @@
-"""The steps of a run that is judged: long and far enough to cross what borders there are.
+"""The steps of a judged run: long and far enough to cross all boundaries.
 
-Those of cache blocks, of kernels' tiles, of windows, and of the context that a model was trained for. Knows
-graphs and numbers; runs nothing.
+Boundaries of cache blocks, of kernels' tiles, of windows, and of the context that a model was trained for.
+Knows graphs and numbers; runs nothing.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from graphml.ir.shape import bound
 from graphml.runtime.executor import Executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, MAX_CELLS
 
-FEW, FAR, TOGETHER = 6, 3, 70  # tokens of steps; odd and even, and more than tiles of 64 rows have
-TOKENS = 79  # a few, one alone, 71 across two cache blocks and a tile, and one behind them
-FAR_BYTES = 256 << 20  # of keys that a token may see: the reference makes float64 of them
+FEW, FAR, TOGETHER = 6, 3, 70  # tokens of steps; odd and even, and more than a tile of 64 rows
+TOKENS = 79  # a few, one alone, 71 across two cache blocks and a tile, and one after them
+FAR_BYTES = 256 << 20  # limit of the keys that a token attends to: the reference converts them to float64
 
 
 @dataclass(frozen=True)
 class Leg:
     """One step of a run.
 
-    counts: tokens of each sequence of the cache. at: the position where they begin; None: where the sequences
-    stand. What lies between are cache blocks of earlier tokens, over and over. whole: all values are judged;
-    else of those computed alike the first and the last.
+    counts: tokens of each sequence of the cache. at: their first position; None: after the sequences' last
+    tokens. Positions between are cache blocks of earlier tokens, repeated. whole: all values are judged; else
+    the first and the last of those computed alike.
     """
 
     name: str
@@ -44,7 +44,7 @@ def usual(count: int) -> list[Leg]:
 def wide(executor: Executor, count: int) -> list[Leg]:
     """Few tokens, one alone, the others of `count` but one, the end of the context, and two sequences.
 
-    The first two steps are looked at whole, the others at what their length or place may change.
+    All values of the first two steps are judged; of the others those that depend on length or position.
     """
     n_ctx = min(int(executor.config.n_ctx), MAX_CELLS)
     count = min(count, n_ctx)
@@ -67,7 +67,7 @@ def wide(executor: Executor, count: int) -> list[Leg]:
 
 
 def _reach(executor: Executor) -> int:
-    """How many positions a token may see at most, so that the judge can work it out in some memory."""
+    """The most positions that a token may attend to within the judge's limit of memory."""
     row = 1
     for node in executor.build(1, 1).nodes:
         if node.op.family == "attention":
@@ -76,7 +76,7 @@ def _reach(executor: Executor) -> int:
 
 
 class Cells:
-    """Which cells hold which positions in a run: blocks lie in another order than positions."""
+    """Cache cells of the positions in a run; blocks are in another order than positions."""
 
     def __init__(self, legs: Sequence[Leg]) -> None:
         self.lengths = [0] * len(legs[0].counts)
@@ -87,7 +87,7 @@ class Cells:
         self._generator = np.random.default_rng(0)
 
     def step(self, leg: Leg) -> dict[str, Array]:
-        """The inputs of a step that say where its tokens lie."""
+        """The inputs of a step with the cells of its tokens."""
         places = [self._append(s, count, leg.at) for s, count in enumerate(leg.counts) if count]
         positions = np.concatenate(places).astype(np.int32)
         sequences = np.repeat(np.arange(len(leg.counts), dtype=np.int32), leg.counts)

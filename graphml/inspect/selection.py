@@ -1,6 +1,6 @@
-"""What of a document is shown: one pass, one layer of it, or all with repeated layers drawn once.
+"""Selection of the shown part of a document: one pass, one layer, or all with repeated layers once.
 
-Knows plain records; gives them back fewer. Records of a selection are again a graph that can be run.
+Knows plain records. Records of a selection are again a graph that can be run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from graphml.inspect.layers import renumbered, repeated_layers
 
 @dataclass(frozen=True)
 class Selection:
-    """Nodes of one pass, its outputs (name -> node), and how often the nodes of a layer stand for others."""
+    """Nodes of one pass, its outputs (name -> node), and the layers that each shown layer represents."""
 
     name: str
     nodes: Sequence[Record]
@@ -24,7 +24,7 @@ class Selection:
     collapsed: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
     def title(self, layer: int) -> str:
-        """A layer as a heading says it: `layers 0 to 28 (x 29)`, `layers 0 to 27, every 3rd (x 10)`."""
+        """The heading of a layer: `layers 0 to 28 (x 29)`, `layers 0 to 27, every 3rd (x 10)`."""
         same = self.collapsed.get(layer, (layer,))
         if len(same) == 1:
             return f"layer {layer}"
@@ -33,7 +33,7 @@ class Selection:
         return f"layers {same[0]} to {same[-1]}{every} (x {len(same)})"
 
     def notes(self) -> list[str]:
-        """What a reader must be told about layers that are not shown."""
+        """Remarks for the reader about layers that are not shown."""
         return [f"{self.title(layer)}: equal, shown is layer {layer}" for layer in self.collapsed]
 
 
@@ -58,7 +58,7 @@ def _pass(document: Document, name: str | None) -> Mapping[str, Any]:
 
 
 def one_layer(whole: Selection, layer: int) -> Selection:
-    """The layer; values that it reads from elsewhere are inputs, and those read elsewhere are outputs."""
+    """The layer; values from other layers are inputs, and values read elsewhere are outputs."""
     layers = sorted({node["layer"] for node in whole.nodes if node["layer"] is not None})
     if layer not in layers:
         known = f"wanted {layers[0]} to {layers[-1]}" if layers else "the graph has no layers"
@@ -77,12 +77,12 @@ def one_layer(whole: Selection, layer: int) -> Selection:
 
 
 def _boundary(node: Record) -> Record:
-    """A value from outside as a leaf; the leaves of the graph stay what they are."""
+    """A value from outside as a leaf; the leaves of the graph are unchanged."""
     return {**node, "op": "input", "inputs": [], "attributes": {}} if node["inputs"] else node
 
 
 def _collapsed(whole: Selection) -> Selection:
-    """Of layers that repeat the first of each kind alone; who reads the others reads it."""
+    """Only the first layer of each repeated kind; readers of the others read it instead."""
     runs = repeated_layers(whole.nodes)
     stands_for = {layer: first for first, layers in runs.items() for layer in layers[1:]}
     names = {

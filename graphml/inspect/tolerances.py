@@ -1,4 +1,4 @@
-"""How far two arrays are apart, and how far they may be: one measure and one table of tolerances.
+"""Tolerances: the difference of two arrays, and the table of allowed differences by op.
 
 Knows arrays and ops; nothing of models or backends.
 """
@@ -15,26 +15,26 @@ from graphml.errors import UsageError
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 
-# The NMSE by which a value may differ between backends that were given the same inputs. Measured on the
-# goldens and SmolLM2 and then about a hundredfold: other orders of summation, other exp.
+# The NMSE by which a value may differ between backends with the same inputs. About a hundred times the
+# values measured on the goldens and SmolLM2: other orders of summation, other exp.
 TOLERANCES = {
     "leaf": 0.0,
     "layout": 0.0,
     "index": 1e-12,
     "elementwise": 1e-12,
     "norm": 1e-12,
-    "reduce": 1e-10,  # a sum of either sign may be small beside what it is made of
+    "reduce": 1e-10,  # a sum of mixed signs may be small beside its terms
     "position": 1e-9,
     "linear": 1e-11,
     "attention": 1e-9,
     "fused": 1e-11,
 }
-# Products with activations in blocks of int8: the backends keep scales in other precisions, and a value half
-# way between two steps may be rounded to either.
+# Products with activations in blocks of int8: the backends have scales of different precision, and a value
+# half way between two steps may be rounded to either.
 INT8_TOLERANCE = 1e-5
-# How far such a rounding may move a product is seen where inputs move as scales of half precision do.
+# The effect of such a rounding on a product is measured by moving inputs like scales of half precision.
 SCALE_STEP, ROUNDING_TIMES = 5e-4, 4.0
-# A few sums may all be small beside what they are made of.
+# A few sums may all be small beside their terms.
 FEW_NUMBERS, FEW_TIMES = 8, 100.0
 # Keys and values are rounded when they are written; one that is half way may go to either neighbour.
 CACHE_TOLERANCE = 1e-8
@@ -42,10 +42,10 @@ CACHE_TOLERANCE = 1e-8
 
 @dataclass(frozen=True)
 class Difference:
-    """Of two arrays.
+    """The difference of two arrays.
 
-    nmse: the squared error in proportion to the wanted values' squares, in double precision; infinite where
-    NaN or infinity stand in one array alone. max_ulp, median_ulp: steps between neighbouring numbers of the
+    nmse: the squared error in proportion to the wanted values' squares, in double precision; infinite if
+    NaN or infinity are in one array alone. max_ulp, median_ulp: steps between neighbouring numbers of the
     dtype (of whole numbers: their difference). nan, inf: counts in the first and in the second array.
     """
 
@@ -93,13 +93,13 @@ def difference(got: Array, wanted: Array) -> Difference:
 
 
 def _steps(a: Array, b: Array) -> Array:
-    """How many representable numbers lie between each pair."""
+    """How many representable numbers are between each pair."""
     steps: Array = np.abs(_ordinal(a) - _ordinal(b))
     return steps
 
 
 def _ordinal(values: Array) -> Array:
-    """Whole numbers in the order of the values, one apart where these are neighbours."""
+    """Whole numbers in the order of the values, one apart for neighbouring values."""
     if values.dtype.kind != "f":
         return values.astype(np.int64)
     bits = values.view(f"i{values.dtype.itemsize}").astype(np.int64)
@@ -118,7 +118,7 @@ def spans(indices: Array) -> str:
 
 
 def tolerance(unit: Iterable[Node], size: int = FEW_NUMBERS) -> float:
-    """The NMSE that nodes may add together: of the most tolerant; size: how many numbers they make."""
+    """The NMSE allowed for nodes together: that of the most tolerant; size: how many numbers they compute."""
     most = max((_of(node) for node in unit), default=0.0)
     return most * FEW_TIMES if size < FEW_NUMBERS else most
 

@@ -11,14 +11,14 @@ from typing import Any
 from graphml.inspect.measured import Entry, Profile, Sample, Stage
 
 PROCESS = 1
-LAST_SAMPLES = 4  # a trace of all tokens would be tens of megabytes and say the same again and again
+LAST_SAMPLES = 4  # a trace of all tokens would be tens of megabytes and repeat itself
 SHORTEST_WAIT_NS = 500
 
 Event = dict[str, Any]
 
 
 def trace(profile: Profile) -> dict[str, Any]:
-    """The last prompt and the last tokens: an event per step and thread, per wait, and per work outside.
+    """The last prompt and the last tokens: an event per step and thread, per wait, and per phase outside.
 
     Keys `traceEvents` and `displayTimeUnit`. Times are microseconds since the first event. The events of one
     track do not overlap. Track 0 is the caller's thread; the last track shows the prompts and tokens.
@@ -70,7 +70,7 @@ class _Tracks:
             add(begin)
 
     def _parts(self, sample: Sample, known: dict[str, Entry]) -> Iterator[tuple[float, Any]]:
-        """When each event begins, and what writes it: tracks must be written in order."""
+        """The begin of each event, and the function that writes it: tracks must be written in order."""
         for span in sample.outside:
             yield span.begin_s, lambda at, s=span: self._add(0, s.phase, "outside", at, s.seconds, {})
         for run in sample.runs:
@@ -102,7 +102,7 @@ class _Tracks:
 
 
 def _facts(entry: Entry, replicated: bool) -> Event:
-    """What a click on an event shows."""
+    """The facts shown for a selected event."""
     facts: Event = {"op": entry.op, "phase": entry.place.phase, "layer": entry.place.layer}
     facts |= {"bytes": entry.work.n_bytes, "flops": entry.work.flops}
     return {**facts, "replicated": True} if replicated else facts

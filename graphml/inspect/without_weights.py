@@ -1,4 +1,4 @@
-"""The passes of a model without its weights: what dumps describe needs the header of the file only."""
+"""Runs the passes of a model without its weights: dumps need only the header of the file."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a node has to do at given sizes: the bytes that it reads and the operations of its products.
+"""Work of a node at given sizes: the bytes that it reads and the operations of its products.
 
-Knows ops and shapes; nothing of kernels, of time or of where values lie.
+Knows ops and shapes; nothing of kernels, time or storage.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ NO_WORK = Work()
 
 
 def sizes_at(dims: Dims, past: int) -> dict[str, int]:
-    """The dims of a step as far as it really touches them: of the cache, the cells that are in use.
+    """The dims of a step, limited to the used cells of the cache.
 
-    dims: as the program got them; past: tokens of the sequence before this step.
+    dims: of the program; past: tokens of the sequence before this step.
     """
     used = past + dims.get("T", 1)
     blocks = -(-used // BLOCK_SIZE)
@@ -42,7 +42,7 @@ def sizes_at(dims: Dims, past: int) -> dict[str, int]:
 
 
 def work(node: Node, sizes: Dims) -> Work:
-    """The work of one node; sizes: as `sizes_at` gives them."""
+    """The work of one node; sizes: from `sizes_at`."""
     if node.op.view or node.op.family == "leaf":
         return NO_WORK
     if node.op.decompose is None:
@@ -60,12 +60,12 @@ def work(node: Node, sizes: Dims) -> Work:
 
 
 def products(node: Node) -> list[Node]:
-    """The products that a node is or stands for: `mul_mat` and `mul_mat_id`."""
+    """The products that a node is or contains: `mul_mat` and `mul_mat_id`."""
     return [part for part in plain_nodes(node) if part.op.name in ("mul_mat", "mul_mat_id")]
 
 
 def plain_nodes(node: Node) -> tuple[Node, ...]:
-    """The node itself, or the plain nodes that a fused one stands for."""
+    """The node itself, or the plain nodes of a fused one's decomposition."""
     if node.op.decompose is None:
         return (node,)
     graph: Graph = decomposition(node.op, [source.type for source in node.inputs], node.attributes)
@@ -90,7 +90,7 @@ def _read(node: Node, index: int, sizes: Dims) -> int:
 
 
 def _window(node: Node, sizes: Dims) -> Dims:
-    """Attention with a window or chunks looks so far and no farther."""
+    """The sizes, limited to the window or chunk of attention."""
     if node.op.name != "attention":
         return sizes
     first = max(0, sizes["C"] - sizes.get("T", 1))
@@ -98,7 +98,7 @@ def _window(node: Node, sizes: Dims) -> Dims:
 
 
 def _part(node: Node, index: int, sizes: Dims) -> float:
-    """How much of an input a plain node reads: rows that are picked, experts that are used, or all."""
+    """The share of an input that a plain node reads: gathered rows, used experts, or all."""
     if node.op.is_write and node.op.writes == index:
         return 0.0
     if index == 0 and node.op.name == "get_rows":
@@ -113,7 +113,7 @@ def _rows(node: Node, sizes: Dims) -> int:
 
 
 def _part_read(operand: Node, users: Mapping[Node, list[Node]], sizes: Dims) -> float:
-    """How much of an operand the parts of a fused op read: the most that one of them does."""
+    """The share of an operand that the parts of a fused op read: the largest of theirs."""
     found = [0.0]
     for user in users[operand]:
         if user.op.view or user.op.name == "dequantize":
@@ -133,9 +133,9 @@ def _flops(node: Node, sizes: Dims) -> int:
 
 
 def _pairs(node: Node, sizes: Dims) -> int:
-    """Pairs of a token and one that it looks at: itself and those before it, as far as the window goes.
+    """Pairs of a token and one that it attends to: itself and those before it within the window.
 
-    Unless attention is causal also those after it.
+    Also those after it, unless attention is causal.
     """
     count, used = sizes.get("T", 1), sizes["C"]
     window = integer(node.attributes, "window")

@@ -1,8 +1,8 @@
-"""A document in few bytes: nodes as columns, equal values once, deflated, base64.
+"""Compact encoding of a document: nodes as columns, equal values once, deflated, base64.
 
-A pass's nodes become one list per key; what is equal is stored once and named by its index. `inputs` are
-indices of nodes of the same pass (or names, where a document names a node that it does not hold). The page
-undoes it in `assets/document.js`. Knows nothing of what the keys mean, except `nodes` and `inputs`.
+A pass's nodes become one list per key; equal values are stored once and referred to by index. `inputs` are
+indices of nodes of the same pass (or names, if a document names a node that it does not contain). The page
+decodes it in `assets/document.js`. Knows the keys `nodes` and `inputs`; nothing of the others.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _place(value: Any, values: dict[str, int]) -> int:
 
 
 def _json(value: Any) -> str:
-    """JSON that every browser reads: numbers that JSON has no word for become text."""
+    """JSON for every browser: numbers that JSON lacks become text."""
     return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
 
 

@@ -1,4 +1,4 @@
-"""Puts the page together: assets, document, and a policy that lets nothing but them run."""
+"""Builds the page: assets, document, and a content security policy that allows nothing else to run."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ SCRIPTS = (
 def render(document: Mapping[str, Any]) -> str:
     """The HTML page that draws a document of the format `graphml-1`.
 
-    `view` in the document says how it opens, in the words of the page's address: {"view": "compare",
+    `view` in the document is the initial view, with the keys of the page's address: {"view": "compare",
     "overlay": "change", "pass": NAME, "left": NAME, "node": NAME}, all of them optional.
 
-    The page is complete: it asks no network and no file for anything, and its policy forbids it to. Raises
+    The page is complete: it reads nothing from the network or from files, and its policy forbids it. Raises
     ValueError for another format and for a document without passes.
     """
     if document.get("format") != FORMAT:
@@ -62,7 +62,7 @@ def render(document: Mapping[str, Any]) -> str:
         "SCRIPT": script,
     }
     pieces = page.split("%%")
-    # What stands between the marks is replaced once, so no text of the document is looked at again.
+    # All marks are replaced in one go, so no text of the document is replaced.
     return "".join(parts[piece] if place % 2 else piece for place, piece in enumerate(pieces))
 
 
