@@ -1,7 +1,7 @@
-"""A conversation to the text that a model was trained on, by the chat template that the model file carries.
+"""Chat templates: render a conversation to the model's prompt format, by the template in the model file.
 
-Templates are programs by strangers: they run in `sandbox`, on a copy of the conversation. There is no
-built-in template to fall back on: a wrong one makes a good model look bad. Knows messages and GGUF's template
+Templates are untrusted programs: they run in `sandbox`, on a copy of the conversation. There is no built-in
+template as a fallback: a wrong one makes a good model look bad. Knows messages and GGUF's template
 keys; knows nothing of tokens or sessions.
 """
 
@@ -38,9 +38,9 @@ T = TypeVar("T")
 class ChatTemplate:
     """One compiled chat template.
 
-    source: Jinja text. bos_token, eos_token: written out where the template asks for them; `special_tokens`
-    adds others by the name that templates use ("unk_token", "pad_token", ...). One that is None is undefined
-    in the template. now: gives the time for strftime_now. Several threads may render with one template.
+    source: Jinja text. bos_token, eos_token: variables of the template; `special_tokens` adds others by the
+    name that templates use ("unk_token", "pad_token", ...). None makes a token undefined in the template.
+    now: returns the time for strftime_now. Several threads may render with one template.
 
     Raises TemplateError with the line for a template that does not compile or is too long.
     """
@@ -73,10 +73,10 @@ class ChatTemplate:
         documents: Sequence[Mapping[str, Any]] | None = None,
         **kwargs: Any,
     ) -> str:
-        """Return the conversation as the model wants it.
+        """Return the conversation in the model's prompt format.
 
-        messages: mappings with "role" and "content" and whatever else the template reads; `tools` and
-        `documents` as Hugging Face has them; further keywords become the template's variables
+        messages: mappings with "role", "content" and other keys that the template reads; `tools` and
+        `documents` in Hugging Face's form; further keywords become the template's variables
         (`enable_thinking=False`). All of it is plain data: text, numbers, lists, mappings. The template gets
         a copy.
 
@@ -126,7 +126,7 @@ class ChatTemplate:
         return "".join(parts)
 
     def _guarded(self, budget: Budget, action: Callable[[], T]) -> T:
-        """Compile or run; whatever goes wrong comes out as one TemplateError with the template's line."""
+        """Compile or run; any error is raised as a TemplateError with the template's line."""
         token = CURRENT.set(budget)
         try:
             return action()
@@ -135,7 +135,7 @@ class ChatTemplate:
             failure = f"chat template {self.name!r}{self._line(error)}: {reason}"
         finally:
             CURRENT.reset(token)
-        # Raised outside of the handler, so that the failed frames and all they hold are let go.
+        # Raised outside of the handler, so that the failed frames and their values are freed.
         raise TemplateError(failure)
 
     def _line(self, error: Exception) -> str:
@@ -162,7 +162,7 @@ def _reason(error: Exception) -> str:
 
 
 def template_names(metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of a GGUF file's chat templates: "default" is the unnamed one, and comes first."""
+    """Return the names of a GGUF file's chat templates: "default", the unnamed one, is the first."""
     names = [DEFAULT_NAME] if KEY in metadata else []
     listed = metadata.get(NAMES_KEY, [])
     if not isinstance(listed, Sequence) or isinstance(listed, (str, bytes)):
@@ -214,7 +214,7 @@ def _copy(value: Any, where: str, depth: int = 0) -> Any:
 
 
 def template_text(template: str | os.PathLike[str] | None) -> str | None:
-    """Return the text of a template, of a file where a path is given; TemplateError if it cannot be read."""
+    """Return the text of a template; a path is read, TemplateError if it cannot be."""
     if template is None or isinstance(template, str):
         return template
     path = Path(path_of("template", template))

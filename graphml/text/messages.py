@@ -1,4 +1,4 @@
-"""Messages of a conversation: what a message is, and the check of those that a caller or a file gives.
+"""Messages of a conversation: their type, and the check of messages from a caller or a file.
 
 Knows roles and texts; nothing of templates, sessions or files.
 """
@@ -15,7 +15,7 @@ ROLES = ("system", "user", "assistant")
 
 
 def checked_messages(value: object) -> list[Message]:
-    """Return the messages with their role and content alone; UsageError naming the first that is none.
+    """Return the messages with only their role and content; the UsageError names the first invalid one.
 
     The role is "user" or "assistant", of the first message also "system"; the content is text.
     """

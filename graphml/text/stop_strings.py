@@ -1,4 +1,4 @@
-"""Ends a streamed text at a stop string without ever showing a part of one.
+"""Stop strings: ends a streamed text at a stop string without ever returning a part of one.
 
 Knows text pieces only; stop tokens are the session's matter.
 """
@@ -11,10 +11,10 @@ from graphml.errors import UsageError
 
 
 class StopMatcher:
-    """Passes streamed text on up to the first stop string, holding back what may be the beginning of one.
+    """Passes streamed text on up to the first stop string, holding back a possible beginning of one.
 
-    The stop string that is complete first wins, the longest of those that end there. How the text is cut into
-    pieces makes no difference. Raises UsageError for an empty stop string.
+    The text ends at the first complete stop string, the longest of those that end there. The result does not
+    depend on the pieces of the text. Raises UsageError for an empty stop string.
     """
 
     def __init__(self, stops: Iterable[str]) -> None:
@@ -26,9 +26,9 @@ class StopMatcher:
         self.matched: str | None = None
 
     def push(self, text: str) -> tuple[str, bool]:
-        """Take the next piece; return the text that is safe to show, and whether a stop string was met.
+        """Take the next piece; return the text that is safe to show, and whether a stop string was found.
 
-        The stop string itself is not shown. After it, nothing is: further pieces give ("", True).
+        The stop string itself and all text after it are dropped: further pieces return ("", True).
         """
         if self.matched is not None:
             return "", True
@@ -45,7 +45,7 @@ class StopMatcher:
         return held[:safe], False
 
     def flush(self) -> str:
-        """Return what is still held back, at the end of the text."""
+        """Return the text still held back, at the end of the stream."""
         held, self._held = self._held, ""
         return held
 

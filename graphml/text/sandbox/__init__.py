@@ -1,6 +1,6 @@
-"""Runs a stranger's Jinja template with limits on time, memory and reach.
+"""A sandbox for untrusted Jinja templates, with limits on time, memory and attributes.
 
 Knows Jinja; knows nothing of chats, models or tokenizers. `budget` counts, `instrument` puts the counting
-into the template's syntax tree, `values` and `filters` guard whatever can make much out of little, and
-`environment` puts them together.
+into the template's syntax tree, `values` and `template_filters` guard operations that make large values
+from small ones, and `environment` combines them.
 """

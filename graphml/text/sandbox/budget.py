@@ -1,6 +1,6 @@
-"""What one rendering may still use: CPU time, text and lists created, and how deep lists may be nested.
+"""The budget of one rendering: CPU time, created text and lists, and the nesting of lists.
 
-Every operation that a template can ask for reports here, so that no template runs on after its limit: single
+Every operation of a template is counted here, so that no template continues after its limit: single
 operations are bounded by the size of their operands, sizes by `room`, and the clock is read in between.
 Knows sizes and the clock; knows nothing of Jinja.
 """
@@ -22,14 +22,14 @@ from graphml.errors import TemplateError
 
 @dataclass(frozen=True)
 class TemplateLimits:
-    """How much one rendering may use: a fixed part, and a part for each character of the conversation.
+    """Limits of one rendering: a fixed part, and a part for each character of the conversation.
 
     seconds: CPU time of the rendering thread. characters: text created and kept, intermediate results
-    included; lists and mappings count by the size of their parts. output: the same for one single value, as
-    the result is.
+    included; lists and mappings count by the size of their parts. output: the same for a single value, such
+    as the result.
 
-    The parts per character leave room for templates that build the text anew with every message, or look at
-    all messages for each.
+    The parts per character allow templates that build the whole text again with every message, or read all
+    messages for each one.
     """
 
     seconds: float = 0.5
@@ -40,23 +40,23 @@ class TemplateLimits:
     output_per_input: int = 4
 
 
-# Memory of a container and of each of its places, in the unit of a text's character.
+# Memory of a container and of each of its slots, in characters of text.
 CONTAINER, PLACE, OBJECT = 64, 8, 16
 LONG_TEXT = 1000
 LARGEST_INTEGER_BITS = 4096
 WORK_BETWEEN_CLOCK_READINGS = 20_000
 WORK_OF_A_STEP = 16
 LARGEST_WORK = 200_000_000
-# Python hashes tuples within tuples without a look at the stack: some ten thousand of them end the process.
+# Python hashes nested tuples without checking the stack: some ten thousand levels crash the process.
 DEEPEST_VALUE = 1000
-# Different keys of one hash are compared each with each. Other keys than those of an attack never meet so.
+# Different keys with one hash are all compared with each other. Only keys of an attack collide so often.
 MOST_KEYS_OF_A_HASH = 16
 
 
 class Budget:
-    """Counts down what a rendering uses and raises TemplateError at the limit.
+    """Counts the resources of a rendering and raises TemplateError at the limit.
 
-    `data` is what the caller hands to the template: its size widens the limits and is not charged.
+    `data` is the caller's data for the template: its size raises the limits and is not charged.
     """
 
     def __init__(self, limits: TemplateLimits, data: Mapping[str, Any]) -> None:
@@ -71,7 +71,7 @@ class Budget:
         self._end = time.thread_time() + self._seconds
 
     def step(self, work: int = WORK_OF_A_STEP) -> None:
-        """Count an operation; reads the clock once enough work has come together."""
+        """Count an operation; reads the clock once enough work has accumulated."""
         self._work += work
         if self._work >= WORK_BETWEEN_CLOCK_READINGS:
             self._work = 0
@@ -79,7 +79,7 @@ class Budget:
                 raise TemplateError(f"the template takes longer than {self._seconds:.3g} s")
 
     def labour(self, work: int) -> None:
-        """Count one operation whose time grows faster than its operands, before it is done."""
+        """Count an operation whose time grows faster than its operands, before it runs."""
         if work > LARGEST_WORK:
             raise TemplateError("the template asks for an operation that would take too long")
         self.step(WORK_OF_A_STEP + (work >> 3))
@@ -108,25 +108,25 @@ class Budget:
         return self._largest
 
     def spend(self, characters: int) -> None:
-        """Count text that was created."""
+        """Count created text."""
         self.step(WORK_OF_A_STEP + (characters >> 3))
         self._left -= characters
         if self._left < 0:
             raise TemplateError("the template creates too much text, intermediate results included")
 
     def give_back(self, characters: int) -> None:
-        """Count text that is no longer kept."""
+        """Subtract text that was freed."""
         self._left += characters
 
     def read(self, *values: object) -> None:
-        """Count an operation that looks at these values whole, such as a comparison."""
+        """Count an operation that reads these values completely, such as a comparison."""
         self.step(WORK_OF_A_STEP + (sum(map(self.weigh, values)) >> 3))
 
     def weigh(self, value: object) -> int:
-        """Return the size of a value written out, in characters; of shared parts each occurrence counts.
+        """Return the size of a value when printed, in characters; each occurrence of a shared part counts.
 
-        A list that holds one list twice, which holds another one twice, and so on, is small in memory and
-        endless when written or compared: that is why sizes are kept for every container.
+        A list that contains one list twice, which contains another one twice, and so on, is small in memory
+        but exponentially large when printed or compared: hence sizes are stored for every container.
         """
         if isinstance(value, str):
             return len(value)
@@ -140,7 +140,7 @@ class Budget:
         return OBJECT
 
     def _weigh_container(self, value: Collection[Any]) -> int:
-        """Look at a list, tuple, mapping or view for the first time; returns its size."""
+        """Measure a list, tuple, mapping or view for the first time; returns its size."""
         places, parts = _parts(value)
         self.spend(CONTAINER + (0 if isinstance(value, VIEWS) else places))
         total = CONTAINER + places + sum(map(self.weigh, parts))
@@ -154,14 +154,14 @@ class Budget:
             raise TemplateError(f"the template nests lists or mappings more than {DEEPEST_VALUE:,} deep")
         if isinstance(value, dict):
             check_keys(value)
-        self._weights[id(value)] = (value, total, depth)  # held, so that the id stays its own
+        self._weights[id(value)] = (value, total, depth)  # a reference, so that the id is not reused
         return total
 
     def admit(self, value: Any) -> Any:
-        """Count a value that was just made, and return it; a generator is run and its items handed on.
+        """Count a new value and return it; a generator is run at once, and an iterator of its items returned.
 
-        Run at once, generators cannot pile up into chains that nobody counted; as an iterator the result is
-        still true, has no length and can be read once, like the generator.
+        Chains of generators would not be counted otherwise; like the generator the iterator is truthy, has no
+        length and can be read once.
         """
         if isinstance(value, str):
             self.spend(len(value))
@@ -188,10 +188,10 @@ class Budget:
 
 
 class _LongText(str):
-    """A text that gives its size back to the budget when it is let go.
+    """A text that returns its size to the budget when it is freed.
 
     Many templates build the whole conversation as one text that grows with each message: all the texts
-    together are then far larger than what is ever kept.
+    together are then far larger than those in memory at any time.
     """
 
     __slots__ = ("_budget",)
@@ -212,16 +212,16 @@ CONTAINERS: tuple[type[Collection[Any]], ...] = (list, tuple, dict, *VIEWS)
 
 
 def _parts(value: Any) -> tuple[int, Iterable[Any]]:
-    """The size of the places of a container's parts, and the parts: of a mapping its keys and values."""
+    """The size of a container's slots, and its parts: of a mapping its keys and values."""
     if isinstance(value, dict):
         return 2 * PLACE * len(value), chain(value, value.values())
-    if isinstance(value, _ITEMS):  # it makes its pairs anew each time that it is read
+    if isinstance(value, _ITEMS):  # it makes new pairs each time that it is read
         return (CONTAINER + 2 * PLACE) * len(value), chain(value.mapping, value.mapping.values())
     return PLACE * len(value), value
 
 
 class KeyCheck:
-    """Refuses keys that meet in one place of a table; ask it for each new key before the table is changed."""
+    """Refuses colliding keys of a hash table; call it for each new key before the table is changed."""
 
     def __init__(self) -> None:
         self._of_a_hash: dict[int, int] = {}
@@ -242,10 +242,10 @@ def check_keys(keys: Iterable[object]) -> None:
 
 
 def check_integer_bits(bits: int) -> None:
-    """Refuse numbers so long that counting with them takes noticeable time."""
+    """Refuse numbers so long that arithmetic on them takes noticeable time."""
     if bits > LARGEST_INTEGER_BITS:
         raise TemplateError(f"the template counts with a number of more than {LARGEST_INTEGER_BITS} bits")
 
 
-# Jinja hands no state of ours to most of its hooks, and several threads may render at once.
+# Jinja passes no state of ours to most of its hooks, and several threads may render at once.
 CURRENT: ContextVar[Budget] = ContextVar("budget of the template being rendered")

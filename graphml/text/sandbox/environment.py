@@ -1,4 +1,4 @@
-"""The Jinja environment that strangers' chat templates are compiled and run in.
+"""The Jinja environment in which untrusted chat templates are compiled and run.
 
 Hugging Face's settings and helper functions on Jinja's immutable sandbox, narrowed to listed attributes, with
 every operation counted. Knows nothing of messages or models.
@@ -66,7 +66,7 @@ _ATTRIBUTES: tuple[tuple[type, frozenset[str]], ...] = (
 
 
 class PlainNamespace(Namespace):
-    """Jinja's namespace, which does not write its values out: they may hold the namespace itself."""
+    """Jinja's namespace without its values in `repr`: they may contain the namespace itself."""
 
     def __init__(self, /, *args: Any, **kwargs: Any) -> None:
         super().__init__(CURRENT.get().admit(mapping(*args, **kwargs)))
@@ -78,7 +78,7 @@ class PlainNamespace(Namespace):
 class ChatEnvironment(ImmutableSandboxedEnvironment):
     """Compiles and runs one model's chat template; use it inside `CURRENT.set(budget)`.
 
-    now: gives the time for strftime_now.
+    now: returns the time for strftime_now.
     """
 
     intercepted_binops = OPERATORS
@@ -106,44 +106,44 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         }
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Whether a template may read this attribute: only listed ones, whatever else Python objects have."""
+        """Whether a template may read this attribute: only listed ones."""
         if not super().is_safe_attribute(obj, attr, value):
             return False
         if isinstance(obj, Namespace):
             return True
         if is_plain(obj):
-            fields: tuple[str, ...] = getattr(type(obj), "_fields", ())  # of what groupby gives
+            fields: tuple[str, ...] = getattr(type(obj), "_fields", ())  # of groupby's results
             return attr in fields or self._counted_method(value) is not None
         return any(isinstance(obj, kind) and attr in names for kind, names in _ATTRIBUTES)
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
-        """Refuse an attribute at once: as an undefined value it would only print nothing."""
+        """Refuse an attribute at once: an undefined value would only print nothing."""
         raise SecurityError(f"attribute {attribute!r} of a {type(obj).__name__} is out of a template's reach")
 
     def wrap_str_format(self, value: Any) -> None:
-        """Leave str.format alone here: it becomes a counted method like all others."""
+        """Return None: str.format becomes a counted method like all others."""
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """Return `obj.attribute`, methods of plain values in their counted form."""
+        """Return `obj.attribute`; methods of plain values are counted."""
         value = super().getattr(obj, attribute)
         return self._counted_method(value) or value
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        """Return `obj[argument]`, methods of plain values in their counted form."""
+        """Return `obj[argument]`; methods of plain values are counted."""
         CURRENT.get().read(argument)
         value = super().getitem(obj, argument)
         return self._counted_method(value) or value
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Call what a template calls, with arguments and result counted."""
+        """Call a function or method for a template, with arguments and result counted."""
         budget = CURRENT.get()
-        # Jinja adds _loop_vars and _block_vars, its own bookkeeping, and takes them out again below.
+        # Jinja adds _loop_vars and _block_vars, its own bookkeeping, and removes them again below.
         budget.read(*args, *(value for name, value in kwargs.items() if not name.startswith("_")))
         result = super().call(context, obj, *args, **kwargs)
         return result if isinstance(obj, Method) else budget.admit(result)  # a method has counted it
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Return `left operator right` where the result has room."""
+        """Return `left operator right` if the budget has room for the result."""
         return calculate(CURRENT.get(), operator, left, right)
 
     def _counted_method(self, value: Any) -> Method | None:
@@ -155,7 +155,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
 
 class _CountedFields:
-    """Counts the fields of str.format; stands before one of the sandbox's formatters."""
+    """Counts the fields of str.format; a mixin for the sandbox's formatters."""
 
     def parse(self, format_string: str) -> Iterator[Any]:
         for field in super().parse(format_string):  # type: ignore[misc]  # the formatter behind has it

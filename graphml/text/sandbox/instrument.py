@@ -1,8 +1,8 @@
-"""Puts the counting of work into a template's syntax tree, and refuses what has no place in a chat template.
+"""Adds counting to a template's syntax tree, and refuses nodes that chat templates do not need.
 
 Every block of statements begins with a step, so that loops, macros and recursion are counted; expressions
-that build or compare values go through counting filters, whose names no template can write. Knows syntax
-only; what counting means is the budget's matter.
+that build or compare values pass through counting filters, whose names are not valid in templates. Knows
+syntax; nothing of the budget.
 """
 
 # ruff: noqa: N802 - Jinja's visitors find their methods by the names of node classes
@@ -31,7 +31,7 @@ _REFUSED: dict[type[nodes.Node], str] = {
 
 
 class GenerationTag(Extension):
-    """`{% generation %} ... {% endgeneration %}`, which marks the assistant's words: shown as they are."""
+    """`{% generation %} ... {% endgeneration %}`, which marks the assistant's text: rendered unchanged."""
 
     tags = {"generation"}  # noqa: RUF012 - the name and the kind of value are Jinja's
 
@@ -43,7 +43,7 @@ class GenerationTag(Extension):
 
 
 def instrument(tree: nodes.Template) -> nodes.Template:
-    """Return the tree with counting put in; TemplateSyntaxError for one that is too large or refused."""
+    """Return the tree with counting added; TemplateSyntaxError for one that is too large or refused."""
     counted = _Instrument().visit(tree)
     assert isinstance(counted, nodes.Template)
     return counted
@@ -67,7 +67,7 @@ class _Instrument(NodeTransformer):
         node = super().generic_visit(node, *args, **kwargs)
         for name, cost in costs.items():
             body = getattr(node, name)
-            if body or name == "body":  # a loop with an empty body runs all the same
+            if body or name == "body":  # a loop with an empty body runs too
                 line = body[0].lineno if body else node.lineno
                 step = _filter(nodes.Const(cost).set_lineno(line), STEP)
                 body.insert(0, nodes.ExprStmt(step).set_lineno(line))
@@ -76,7 +76,7 @@ class _Instrument(NodeTransformer):
     def visit_For(self, node: nodes.For) -> nodes.Node:
         self.generic_visit(node)
         if node.test is not None:
-            node.test = _filter(node.test, PASS)  # passed over items never come to the body's step
+            node.test = _filter(node.test, PASS)  # skipped items never reach the body's step
         return node
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
@@ -110,7 +110,7 @@ class _Instrument(NodeTransformer):
 
 
 def _static_text(body: list[nodes.Node]) -> int:
-    """Return how many characters of plain text these statements write themselves."""
+    """Return how many characters of plain text these statements contain."""
     outputs = (node for node in body if isinstance(node, nodes.Output))
     parts = (part for output in outputs for part in output.nodes)
     return sum(len(part.data) for part in parts if isinstance(part, nodes.TemplateData))

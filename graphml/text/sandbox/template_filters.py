@@ -35,7 +35,7 @@ LONGEST_ATTRIBUTE = 200
 
 
 def chat_filters() -> dict[str, Function]:
-    """Return name -> filter: all that a template may name, and those that the instrumented tree names."""
+    """Return name -> filter: all that a template may use, and those of the instrumented tree."""
     listed = {name: FILTERS[name] for name in (*_PLAIN, *_PASSING_ON)} | _OWN
     filters = {
         name: _counted(function, _CHECKS.get(name), name not in _PASSING_ON, _ATTRIBUTE_AT.get(name))
@@ -54,11 +54,11 @@ def _counted(
 ) -> Function:
     """Return the filter or test with its operands, and with `made` its result, counted.
 
-    attribute_at: which of its arguments behind the value may name an attribute, if one may.
+    attribute_at: the index of the argument after the value that may name an attribute, if any.
     """
     passed = getattr(getattr(function, "jinja_pass_arg", None), "name", None)
 
-    # Takes the context whatever the function takes: Jinja then leaves its compile-time evaluation out.
+    # Always takes the context: Jinja then skips its compile-time evaluation.
     @pass_context
     def counted(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
         budget = CURRENT.get()
@@ -108,7 +108,7 @@ def _concat(context: Context, values: list[Any]) -> Any:
 
 
 def _check_attribute(given: Any) -> None:
-    """Refuse a path of attributes that takes longer to take apart than to follow."""
+    """Refuse a path of attributes that takes longer to parse than to follow."""
     (attribute,) = given if isinstance(given, tuple) and given else (given,)
     if isinstance(attribute, str) and len(attribute) > LONGEST_ATTRIBUTE:
         raise TemplateError(
@@ -134,13 +134,13 @@ def _string(budget: Budget, value: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def _parting(budget: Budget, value: Any) -> None:
-    # Between two words there is one character at least.
+    # There is at least one character between two words.
     budget.places(budget.weigh(value) // 2 + 1, SMALL_TEXT)
 
 
 def _parsing(budget: Budget, value: Any, default: Any = 0, base: int = 10) -> None:
     if isinstance(value, str):
-        budget.labour(len(value) ** 2)  # which Python itself does not always limit
+        budget.labour(len(value) ** 2)  # Python itself does not always limit it
 
 
 def _escaping(budget: Budget, value: Any) -> None:
@@ -230,7 +230,7 @@ _ATTRIBUTE_AT = {
     **dict.fromkeys(("join", "max", "min", "unique"), 1),
     "sort": 2,
 }
-# These hand on a value that exists already.
+# These return a value that exists already.
 _PASSING_ON = ["attr", "d", "default", "first", "last", "max", "min"]
 _CHECKS: dict[str, Check] = {
     **dict.fromkeys(("sort", "dictsort", "groupby", "unique", "max", "min"), _sorting),

@@ -1,4 +1,4 @@
-"""The filter `tojson`: JSON as Hugging Face's chat templates have it, written within the budget."""
+"""The filter `tojson`: JSON in the form of Hugging Face's chat templates, written within the budget."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Return JSON as Hugging Face's chat templates have it: no HTML escapes, ASCII escapes on demand."""
+    """Return JSON in the form of Hugging Face's chat templates: no HTML escapes, ASCII escapes on demand."""
     budget = CURRENT.get()
     _check_layout(indent, separators)
     encoder = json.JSONEncoder(
@@ -30,7 +30,7 @@ def tojson(
     if indent is None:
         budget.room(budget.weigh(value) + 6)
         return encoder.encode(value)
-    # Indentation grows with the depth, so that the size is known only as it is written.
+    # Indentation grows with the depth, so the size is known only while it is written.
     parts: list[str] = []
     size = 0
     for part in encoder.iterencode(value):

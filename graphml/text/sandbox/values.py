@@ -1,6 +1,6 @@
-"""Operators and methods of plain values, guarded before they make much out of little.
+"""Operators and methods of plain values, with checks before they make large values from small ones.
 
-A method that is not listed here does not exist for a template. Knows strings, lists, mappings and numbers,
+Templates cannot use a method that is not listed here. Knows strings, lists, mappings and numbers,
 and the budget; knows nothing of Jinja's syntax.
 """
 
@@ -17,11 +17,11 @@ from markupsafe import Markup
 from graphml.errors import TemplateError
 from graphml.text.sandbox.budget import CURRENT, VIEWS, Budget, KeyCheck, check_integer_bits
 
-# Escaping a character of HTML makes up to five of it.
+# Escaping turns a character of HTML into up to five.
 ESCAPED = 6
 LARGEST_FIELD = 999
 LONGEST_FORMAT_KEY = 200
-# Memory of a short text and its place in a list.
+# Memory of a short text and its slot in a list.
 SMALL_TEXT = 64
 LINE_BREAKS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
 
@@ -42,12 +42,12 @@ class Method:
             result = self._bound(*args, **kwargs)
         else:
             result = self._guard(budget, self._bound, *args, **kwargs)
-        # What a mapping gives out was counted when the mapping was made.
+        # The values of a mapping were counted when the mapping was made.
         return result if self._bound.__name__ == "get" else budget.admit(result)
 
 
 def guarded_method(bound: BuiltinMethodType | MethodType) -> Method | None:
-    """Return the counted form of a bound method of a plain value, None where templates may not use it."""
+    """Return the counted form of a bound method of a plain value, None if templates may not use it."""
     for kind, plain, guards in METHODS:
         if isinstance(bound.__self__, kind):
             name = bound.__name__
@@ -68,7 +68,7 @@ def line_breaks(text: str) -> int:
 
 
 def expansion(*values: object) -> int:
-    """Return by how much escaping may lengthen a text made of these values."""
+    """Return the factor by which escaping may lengthen a text made of these values."""
     return ESCAPED if any(isinstance(value, Markup) for value in values) else 1
 
 
@@ -115,7 +115,7 @@ def _split(budget: Budget, bound: Any, sep: str | None = None, maxsplit: int = -
     text: str = bound.__self__
     if sep is not None and bound.__name__ == "rsplit":
         budget.labour(len(text) * len(sep))
-    # Ask for one part more than there may be: counting the parts beforehand would mean splitting by hand.
+    # Ask for one part more than allowed: counting the parts beforehand would mean splitting by hand.
     most = budget.free_places(SMALL_TEXT) + 1
     parts = bound(sep, most if maxsplit < 0 else min(most, maxsplit))
     budget.places(len(parts), SMALL_TEXT)
@@ -128,7 +128,7 @@ def _splitlines(budget: Budget, bound: Any, keepends: bool = False) -> Any:
 
 
 def _slow_search(budget: Budget, bound: Any, *args: Any) -> Any:
-    # Searching from the right and stripping a set of characters take the product of both lengths.
+    # Searching from the right and stripping a set of characters take time by the product of both lengths.
     if args and isinstance(args[0], str):
         budget.labour(len(bound.__self__) * len(args[0]))
     return bound(*args)
@@ -237,7 +237,7 @@ def check_percent_format(budget: Budget, text: str, values: Any) -> None:
     size = len(text)
     for field in _PERCENT.finditer(text):
         budget.step()
-        if field.group(3) == "(":  # Python would read on, up to where the brackets are closed
+        if field.group(3) == "(":  # Python would continue up to the closing bracket
             raise TemplateError(
                 "the template formats by a key with brackets in it, without its end, or of more than "
                 f"{LONGEST_FORMAT_KEY} characters"
@@ -250,7 +250,7 @@ def check_percent_format(budget: Budget, text: str, values: Any) -> None:
 
 
 def check_width(width: str) -> None:
-    """Refuse a formatted field that is wider than any text needs, or as wide as a value says."""
+    """Refuse a formatted field that is wider than any text needs, or whose width is a value."""
     if not width.isdecimal() or len(width) > len(str(LARGEST_FIELD)):
         raise TemplateError(
             f"the template formats a field wider than {LARGEST_FIELD} characters ({width[:20]})"

@@ -1,6 +1,6 @@
-"""Tokenizers from GGUF metadata: text to ids and back, exactly as llama.cpp does it.
+"""Tokenizers from GGUF metadata: text to ids and back, exactly like llama.cpp.
 
-`load_tokenizer` is the door. Knows vocabularies; nothing of models, graphs or files.
+`load_tokenizer` is the entry point. Knows vocabularies; nothing of models, graphs or files.
 """
 
 from __future__ import annotations

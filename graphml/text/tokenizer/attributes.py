@@ -13,12 +13,12 @@ CONTROL: Final = np.uint16(8)
 USER_DEFINED: Final = np.uint16(16)
 BYTE: Final = np.uint16(32)
 LSTRIP: Final = np.uint16(128)
-"""The token takes the whitespace to its left along."""
+"""The token includes the whitespace to its left."""
 RSTRIP: Final = np.uint16(256)
-"""The token takes the whitespace to its right along."""
+"""The token includes the whitespace to its right."""
 
 HIDDEN: Final = UNKNOWN | CONTROL
-"""Tokens that plain text does not spell and that decoding can leave out."""
+"""Tokens that plain text does not encode to and that decoding can skip."""
 SPECIAL: Final = HIDDEN | USER_DEFINED
 """Tokens that are found in a text before it is encoded."""
 

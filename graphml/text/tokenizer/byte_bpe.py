@@ -1,8 +1,8 @@
 """Byte-pair encoding: words cut by a pre-tokenizer, merged by the `tokenizers` library's BPE model.
 
-Covers byte-level vocabularies (GPT-2's letters for bytes) and those over plain text (gemma 4). Merging is
-the library's; what llama.cpp does differently stands here: characters without a token are taken out before
-merging, not glued over, and become byte tokens or nothing.
+Covers byte-level vocabularies (GPT-2's letters for bytes) and those over plain text (gemma 4). The
+library merges; this file has llama.cpp's differences: characters without a token are removed before merging,
+which does not join their neighbours, and become byte tokens or nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class BytePairEncoder:
         self._words = WordCache(self._encode_word)
 
     def encode(self, text: str, after_special: bool) -> list[int]:
-        """Return the ids of a fragment; where it stands makes no difference."""
+        """Return the ids of a fragment; they do not depend on its position."""
         if self._rules.escape_spaces:
             text = text.replace(" ", "\u2581")
         if not self._by_space:
@@ -84,14 +84,14 @@ def byte_pair_encoder(vocabulary: Vocabulary, metadata: Metadata) -> BytePairEnc
     if rules is None:
         raise TokenizerError(f"{PREFIX}model = {vocabulary.model!r} has no pre-tokenizer to cut words with")
     key = PREFIX + "merges"
-    # Kimi K2's files hold no merges.
+    # Kimi K2's files have no merges.
     optional = metadata.text(PREFIX + "pre", "") == "kimi-k2"
     merges = metadata.texts(key) if metadata.has(key) or not optional else []
     return BytePairEncoder(vocabulary, rules, merges)
 
 
 def _merging_model(vocabulary: Vocabulary, merges: list[str]) -> models.BPE:
-    merges = list(dict.fromkeys(merges))  # of two equal merges the first counts
+    merges = list(dict.fromkeys(merges))  # of two equal merges the first one applies
     pairs = [tuple(merge.split(" ", 1)) for merge in merges]
     # A first part that begins with a space: the separator is the next one.
     for index in [index for index, merge in enumerate(merges) if merge[:1] == " "]:
@@ -113,6 +113,6 @@ def _library_model(known: Mapping[str, int], pairs: list[tuple[str, ...]]) -> mo
     try:
         return models.BPE(dict(known), pairs)  # type: ignore[arg-type]  # pairs; the library checks them
     except UnicodeEncodeError:
-        # Tokens that are not UTF-8 can stand in no text.
+        # Tokens that are not UTF-8 cannot occur in a text.
         known = {text: token for text, token in known.items() if not _SURROGATE.search(text)}
         return models.BPE(known, pairs)  # type: ignore[arg-type]  # as above

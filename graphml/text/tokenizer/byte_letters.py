@@ -6,7 +6,7 @@ from typing import Final
 
 
 def _byte_letters() -> str:
-    """Each byte's letter: itself where it is printable Latin-1, else the next one from U+0100 on."""
+    """Each byte's letter: itself if it is printable Latin-1, else the next one from U+0100 on."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     rest = iter(range(0x100, 0x200))
     return "".join(chr(byte if byte in printable else next(rest)) for byte in range(256))

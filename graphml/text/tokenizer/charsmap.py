@@ -3,7 +3,7 @@
 The blob is a little-endian u32 with the array's size in bytes, the array of u32 units, then replacement
 texts, each ended by a zero byte. A unit holds a base offset (bits 10-30, eight times as far if bit 9 is
 set), whether a text ends there (bit 8) and the byte that leads to it (bits 0-7); a unit reached through an
-end holds the place of its replacement. Knows nothing of vocabularies.
+end contains the offset of its replacement. Knows nothing of vocabularies.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from graphml.errors import TokenizerError
 
 KEY: Final = "tokenizer.ggml.precompiled_charsmap"
-MAX_PREFIX: Final = 256  # bytes; real keys have a dozen, a hostile table must not walk on for ever
+MAX_PREFIX: Final = 256  # bytes; real keys have a dozen, a hostile table must not make the search endless
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Charsmap:
     replacements: bytes
 
     def longest(self, text: bytes, at: int) -> tuple[bytes, int] | None:
-        """Return what the longest prefix of text[at:] becomes, and where it ends; None if none is known."""
+        """Return the replacement of the longest prefix of text[at:], and its end; None if none is known."""
         end, place = at, 0
         node = _base(self._unit(0))
         for position in range(at, min(len(text), at + MAX_PREFIX)):

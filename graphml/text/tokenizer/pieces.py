@@ -1,4 +1,4 @@
-"""What each token stands for: bytes, which need not be whole characters.
+"""The bytes of each token, which need not be whole characters.
 
 Knows how vocabularies spell bytes and spaces; nothing of encoding.
 """
@@ -28,11 +28,11 @@ class Pieces:
         return len(self._marks)
 
     def is_hidden(self, token: int) -> bool:
-        """Whether it is a control or unknown token, which plain text leaves out."""
+        """Whether it is a control or unknown token, which plain text omits."""
         return self._marks[self._checked(token)] & int(attributes.HIDDEN) != 0
 
     def bytes_of(self, token: int) -> bytes:
-        """Return what a token stands for; TokenizerError for an id that is out of range."""
+        """Return the bytes of a token; TokenizerError for an id that is out of range."""
         found = self._known.get(token)
         if found is None:
             found = self._known[token] = self._spelled(self._checked(token))
@@ -64,7 +64,7 @@ class Pieces:
 
 
 def _bytes_of_letters(text: str) -> bytes:
-    """Undo GPT-2's letters for bytes; a letter that stands for none is spelled out, as llama.cpp does."""
+    """Undo GPT-2's letters for bytes; a letter of no byte is spelled out, as llama.cpp does."""
     spelled = bytearray()
     for letter in text:
         byte = LETTER_BYTES.get(letter)
@@ -76,5 +76,5 @@ def _bytes_of_letters(text: str) -> bytes:
 
 
 def _utf8(text: str) -> bytes:
-    """UTF-8, with bytes that were none in the file as they were."""
+    """UTF-8, with bytes that were invalid in the file unchanged."""
     return text.encode("utf-8", "surrogateescape")

@@ -1,8 +1,8 @@
-"""Every value of `tokenizer.ggml.pre` that llama.cpp knows: how it cuts a text into words, and its flags.
+"""Pre-tokenizers: splitting rules and flags of every `tokenizer.ggml.pre` that llama.cpp knows.
 
-The expressions are those of the models' own tokenizer.json files in the reading that llama.cpp gives them
+The expressions are those of the models' own tokenizer.json files as llama.cpp interprets them
 (src/llama-vocab.cpp and src/unicode.cpp of llama-cpp-python 0.3.36): categories of letters beyond ASCII are
-not told apart; `splitting.py` says how they are applied. Data alone.
+not distinguished; `splitting.py` applies them. Data alone.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from graphml.text.tokenizer.splitting import Step, digits_by_thousands, numbers_
 class PreTokenizer:
     """How words are cut before merging.
 
-    `ignore_merges`: a word that is a token is taken whole. `clean_spaces`: decoding drops the space before
+    `ignore_merges`: a word that is a token is not split. `clean_spaces`: decoding drops the space before
     some punctuation. `byte_level`: tokens spell bytes as GPT-2's letters, else they are plain text.
-    `escape_spaces`: tokens hold U+2581 for a space. `add_bos`: what holds if the file does not say.
-    `whole_newlines`: a run of newlines that is a token is taken whole. `default_bos`: whether the id 11 is
+    `escape_spaces`: tokens have U+2581 for a space. `add_bos`: the default if the file does not set it.
+    `whole_newlines`: a run of newlines that is a token is not split. `default_bos`: whether the id 11 is
     the begin token of a file that names none.
     """
 
@@ -78,7 +78,7 @@ def _cased(marks: str, contraction: str, numbers: str) -> str:
 
 
 def _uncased(numbers: str) -> str:
-    """Words in which both of the original's letter classes came to mean any letter or mark."""
+    """Words in which both of the original's letter classes match any letter or mark."""
     word = rf"[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+{_CONTRACTION}?"
     return rf"{word}|{numbers}|{_SYMBOLS_SLASH}|{_BLANKS}"
 

@@ -1,7 +1,7 @@
-"""Which tokens begin and end things: from the metadata's ids, else from the tokens' texts.
+"""Roles of special tokens (begin, end, separator, ...): from the metadata's ids, else from the tokens' texts.
 
-The lists of texts are llama.cpp's. Files often give a token that looks like control text another type; that
-is corrected here, as there. Where several texts could be the end of a turn, the first of the list is taken.
+The lists of texts are llama.cpp's. Files often have another type for a token that looks like control text;
+it is corrected here like there. If several texts could be the end of a turn, the first of the list is used.
 Knows nothing of encoding.
 """
 
@@ -57,7 +57,7 @@ END_OF_GENERATION: Final = (
     "[e~[",
 )  # fmt: skip
 ALWAYS_SHOWN: Final = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
-# model -> begin, end, unknown, separator, pad, mask where the file names none.
+# model -> begin, end, unknown, separator, pad, mask: defaults if the file names none.
 DEFAULTS: Final[Mapping[str, tuple[int | None, ...]]] = {
     "llama": (1, 2, 0, None, None, None),
     "bert": (101, None, 100, 102, 0, 103),
@@ -94,7 +94,7 @@ def assign_roles(
     ids: Mapping[str, int],
     marks: npt.NDArray[np.uint16],
 ) -> Roles:
-    """Find every role's token; corrects `marks` in place where a token's text tells its real nature."""
+    """Find every role's token; corrects `marks` in place for tokens whose text shows another type."""
     bos, eos, unknown, separator, pad, mask = DEFAULTS[model]
     if rules is not None and not rules.default_bos:
         bos = None
@@ -168,7 +168,7 @@ def _ends(
     if calls and (is_end("<|return|>") or is_end("<|flush|>")) and is_end("<|end|>"):
         ends.discard(ids["<|end|>"])
         marks[ids["<|end|>"]] = attributes.USER_DEFINED
-    # And in these "</s>" is text like any other.
+    # In these "</s>" is text like any other.
     if is_end("</s>") and (is_end("<|tool_response>") or is_end("<|plamo:eos|>")):
         ends.discard(ids["</s>"])
         marks[ids["</s>"]] = attributes.NORMAL

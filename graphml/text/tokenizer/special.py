@@ -1,4 +1,4 @@
-"""Finding special tokens in a text before it is encoded.
+"""Finds special tokens in a text before it is encoded.
 
 As llama.cpp does it: the longest token first through the whole text, each splitting what is still text.
 User-defined tokens are always found, control and unknown tokens only on request. Encodes nothing.
@@ -16,12 +16,12 @@ from graphml.text.tokenizer.vocabulary import Vocabulary
 SPACES = " \t\n\v\f\r"
 
 Fragment = str | int
-"""A stretch of text, never empty, or the id of a special token."""
+"""A part of the text, never empty, or the id of a special token."""
 
 
 @dataclass(frozen=True)
 class SpecialToken:
-    """A token to look for. `left`, `right`: it takes the whitespace on that side along."""
+    """A token to look for. `left`, `right`: it includes the whitespace on that side."""
 
     text: str
     id: int
@@ -55,7 +55,7 @@ class SpecialTokens:
         return fragments
 
     def _occurring(self, text: str) -> list[SpecialToken]:
-        """The tokens that stand anywhere in the text, overlapping ones too, longest first."""
+        """The tokens that occur anywhere in the text, overlapping ones too, longest first."""
         if self._first is None:
             return []
         found: dict[int, SpecialToken] = {}

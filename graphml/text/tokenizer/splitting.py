@@ -1,7 +1,7 @@
-"""Cutting a text into words by a chain of steps, each cutting the pieces that the step before it left.
+"""Splits a text into words by a chain of steps, each of which splits the parts of the step before.
 
-A step is a regular expression or a function. An expression isolates its matches; what lies between them
-stays whole. It sees a piece as if nothing stood after it, so looking ahead stops at the piece's end. An
+A step is a regular expression or a function. An expression isolates its matches; the text between them
+stays whole. It is applied to each part alone, so lookahead stops at the part's end. An
 expression that names a category of letters runs on the reduced text (one byte per code point), one that
 does not on the text itself with every space beyond ASCII turned into a vertical tab; classes of spaces,
 digits and word ends are ASCII in both. These are the semantics of the rules as llama.cpp applies them.
@@ -21,7 +21,7 @@ from graphml.text.tokenizer.unicode_classes import WHITESPACE, category_members,
 
 @dataclass(frozen=True)
 class Views:
-    """One text in the forms that steps look at; all have one element per character."""
+    """One text in the forms that steps use; all have one element per character."""
 
     text: str
 
@@ -32,17 +32,17 @@ class Views:
 
     @cached_property
     def reduced(self) -> bytes:
-        """The text as one byte per character that tells its category."""
+        """The text as one byte per character, its category."""
         return reduce(self.text)
 
     @cached_property
     def reduced_han(self) -> bytes:
-        """`reduced` with Chinese characters told apart."""
+        """`reduced` with a byte of its own for Chinese characters."""
         return reduce(self.text, han=True)
 
 
 Step = str | Callable[[Views, list[int]], list[int]]
-"""An expression, or a function from the ends of the pieces to the ends of smaller pieces."""
+"""An expression, or a function from the ends of the parts to the ends of smaller parts."""
 
 _WIDE_SPACE = re.compile(f"[{''.join(map(chr, (space for space in WHITESPACE if space > 0x7F)))}]")
 _DIGITS = re.compile(rb"[0-9]+")
@@ -64,7 +64,7 @@ def split(text: str, steps: Sequence[Step]) -> list[str]:
 
 
 def _isolate(views: Views, ends: list[int], expression: str) -> list[int]:
-    """The ends of the pieces after every match of the expression in them stands alone."""
+    """The ends of the parts after every match of the expression is split off."""
     find = _finder(views, expression)
     cut: list[int] = []
     start = 0
@@ -83,7 +83,7 @@ def _isolate(views: Views, ends: list[int], expression: str) -> list[int]:
 
 
 def _finder(views: Views, expression: str) -> Callable[[int, int], Iterable[re.Match[Any]]]:
-    """A search of the right form of the text between two places."""
+    """A search between two positions, in the form of the text that the expression needs."""
     if r"\p{" not in expression:
         return partial(_plain_pattern(expression).finditer, views.spaced)
     subject = views.reduced_han if r"\p{Han}" in expression else views.reduced
@@ -114,7 +114,7 @@ def _category_pattern(expression: str) -> re.Pattern[bytes]:
 
 
 def numbers_by_thousands(views: Views, ends: list[int]) -> list[int]:
-    r"""Cut runs of \p{N} in threes counted from their end; text before a run stays with its first group."""
+    r"""Split runs of \p{N} in threes counted from their end; text before a run stays with its first group."""
     runs = _category_pattern(r"\p{N}+")
     cut: list[int] = []
     start = 0
@@ -129,7 +129,7 @@ def numbers_by_thousands(views: Views, ends: list[int]) -> list[int]:
 
 
 def digits_by_thousands(views: Views, ends: list[int]) -> list[int]:
-    """Cut wherever a multiple of three ASCII digits follows up to the end of their run."""
+    """Split wherever a multiple of three ASCII digits follows up to the end of their run."""
     cut: list[int] = []
     start = 0
     for end in ends:

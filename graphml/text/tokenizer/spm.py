@@ -26,7 +26,7 @@ class ScoredPairEncoder:
         if vocabulary.scores is None:
             raise TokenizerError(f"{PREFIX}scores: one score per token is wanted, the file has none")
         self._ids = vocabulary.ids
-        # Negated, for a heap that gives the smallest first.
+        # Negated, for a heap that returns the smallest first.
         self._costs: list[float] = np.negative(vocabulary.scores).tolist()
         self._space_prefix = vocabulary.flags.add_space_prefix
         self._bytes = [self._byte_token(byte, vocabulary) for byte in range(256)]
@@ -78,7 +78,7 @@ class ScoredPairEncoder:
         heapify(queue)
         while queue:
             _, left, right, length = heappop(queue)
-            # A pair that one of its sides has outgrown, or been swallowed from, is no longer there.
+            # A pair is stale once one of its sides was merged with another neighbour.
             if not symbols[left] or not symbols[right] or len(symbols[left]) + len(symbols[right]) != length:
                 continue
             symbols[left] += symbols[right]
@@ -97,9 +97,9 @@ class ScoredPairEncoder:
 
 
 def _boundary(vocabulary: Vocabulary) -> re.Pattern[str]:
-    """Where a text may be cut without changing its tokens: before a space that no token holds inside.
+    """Positions at which a text may be split without changing its tokens: before a space inside no token.
 
-    Merges are tokens, so two characters that stand side by side in no token never merge.
+    Merges are tokens, so two characters that are neighbours in no token never merge.
     """
     crossing = {SPACE}
     for text in vocabulary.texts:

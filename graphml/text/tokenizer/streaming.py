@@ -1,7 +1,7 @@
-"""From token ids to text, at once or token by token, with the same text either way.
+"""Decoding of token ids to text, at once or token by token, with the same text either way.
 
-A stream shows only what later tokens cannot change: whole UTF-8 characters, and no space that the cleaning
-of spaces might still take away. Knows tokens as bytes only.
+A stream returns only text that later tokens cannot change: whole UTF-8 characters, and no space that the
+cleaning of spaces may still remove. Knows tokens as bytes only.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _UNDECIDED: Final = re.compile(rb" [ ']*(?:(?<=')[rv])?\Z")
 
 @dataclass(frozen=True)
 class Decoding:
-    """How tokens become text. `drop_first_space`: one space at the very beginning is left out."""
+    """Decodes tokens. `drop_first_space`: one space at the very beginning is dropped."""
 
     pieces: Pieces
     drop_first_space: bool
     clean_spaces: bool
 
     def piece(self, token: int, skip_special: bool) -> bytes:
-        """Return what a token stands for in the middle of a text."""
+        """Return the bytes of a token in the middle of a text."""
         return b"" if skip_special and self.pieces.is_hidden(token) else self.pieces.bytes_of(token)
 
     def decode(self, ids: Iterable[int], skip_special: bool) -> str:
@@ -44,9 +44,9 @@ class Decoding:
 
 
 class Stream:
-    """Text of a growing sequence of tokens: each `push` returns what became certain, `flush` the rest.
+    """Text of a growing sequence of tokens: each `push` returns the text that is now final, `flush` the rest.
 
-    All returned strings together are what decoding all tokens at once gives.
+    All returned strings together equal the decoded text of all tokens.
     """
 
     def __init__(self, decoding: Decoding, skip_special: bool) -> None:
@@ -57,7 +57,7 @@ class Stream:
         self._first = True
 
     def push(self, token: int) -> str:
-        """Take the next token; return the text that it made certain, perhaps none."""
+        """Take the next token; return the text that is now final, perhaps none."""
         piece = self._decoding.piece(token_id(token), self._skip_special)
         if self._first and self._decoding.drop_first_space:
             piece = piece.removeprefix(b" ")
@@ -71,7 +71,7 @@ class Stream:
         return self._utf8.decode(clean_spaces(piece[:certain]))
 
     def flush(self) -> str:
-        """Return what was held back; the stream then begins anew."""
+        """Return the text held back; the stream then starts again."""
         rest = self._utf8.decode(clean_spaces(self._undecided), final=True)
         self._utf8.reset()
         self._undecided = b""

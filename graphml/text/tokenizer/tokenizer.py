@@ -1,4 +1,4 @@
-"""The tokenizer of one vocabulary: text to ids and back; the encoder of its kind is plugged in."""
+"""The tokenizer of one vocabulary: text to ids and back, with the encoder of its kind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Encoder(Protocol):
 
 
 class Tokenizer:
-    """Text to token ids and back, as llama.cpp does it for the same vocabulary.
+    """Text to token ids and back, with the results of llama.cpp for the same vocabulary.
 
     `bos`, `eos`, `eot` are ids or None; `end_tokens` are all ids that end a generation; `pre` is the name
     of the pre-tokenizer, empty for kinds without one. Safe to share between threads.
@@ -50,11 +50,11 @@ class Tokenizer:
     def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """Return the ids of a text.
 
-        `add_special` adds what the vocabulary wants around a text (begin, end, separator tokens).
+        `add_special` adds the vocabulary's tokens around a text (begin, end, separator tokens).
         `parse_special` finds control tokens that the text spells, such as <|im_start|>; without it they
         are text like any other. User-defined tokens are found in either case. Lone surrogates count as
-        U+FFFD. UsageError for what is no text; TokenizerError if a token that must be added is not there, or
-        a character cannot be encoded.
+        U+FFFD. UsageError for a value that is no text; TokenizerError if a token that must be added is
+        missing, or a character cannot be encoded.
         """
         if self._encoder is None:
             raise TokenizerError(NO_VOCABULARY_TEXT)
@@ -73,9 +73,9 @@ class Tokenizer:
         return ids
 
     def pair(self, query: str, text: str) -> list[int]:
-        """Return the ids of two texts in one sequence, with what the vocabulary wants around them.
+        """Return the ids of two texts in one sequence, with the vocabulary's tokens around them.
 
-        As llama.cpp has it for reranking. Errors as of `encode`.
+        The same as llama.cpp's for reranking. Errors like `encode`.
         """
         first, second = self.encode(query, add_special=False), self.encode(text, add_special=False)
         between = self._after()
@@ -84,20 +84,20 @@ class Tokenizer:
         return [*self._before(), *first, *between, *second, *self._after()]
 
     def decode(self, ids: Iterable[int], skip_special: bool = False) -> str:
-        """Return the text of ids; bytes that make no character become U+FFFD.
+        """Return the text of ids; invalid UTF-8 becomes U+FFFD.
 
-        `skip_special` leaves control and unknown tokens out. As in llama.cpp, a vocabulary that puts a space
-        before a text loses that space only at the very first id: after a begin token it stays.
+        `skip_special` omits control and unknown tokens. As in llama.cpp, a vocabulary that puts a space
+        before a text drops that space only at the very first id: after a begin token it stays.
         """
         every = items_of("ids", ids, "a sequence of token ids")
         return self._decoding.decode(map(token_id, every), skip_special)
 
     def stream(self, skip_special: bool = False) -> Stream:
-        """Return a decoder that takes one id at a time and never shows half a character."""
+        """Return a decoder that takes one id at a time and never returns half a character."""
         return Stream(self._decoding, skip_special)
 
     def piece(self, token: int) -> str:
-        """Return the text of one token; bytes that make no character become U+FFFD."""
+        """Return the text of one token; invalid UTF-8 becomes U+FFFD."""
         return self.piece_bytes(token).decode("utf-8", "replace")
 
     def piece_bytes(self, token: int) -> bytes:
@@ -105,7 +105,7 @@ class Tokenizer:
         return self._pieces.bytes_of(token_id(token))
 
     def is_special(self, token: int) -> bool:
-        """Whether it is a control or unknown token, which `skip_special` leaves out."""
+        """Whether it is a control or unknown token, which `skip_special` omits."""
         return self._pieces.is_hidden(token_id(token))
 
     def spelled_controls(self, text: str) -> set[str]:
@@ -134,9 +134,9 @@ class Tokenizer:
 def load_tokenizer(metadata: Metadata, pre: str | None = None) -> Tokenizer:
     """Make the tokenizer that the metadata of a model file describes.
 
-    `pre` overrides the file's `tokenizer.ggml.pre`. A byte-pair vocabulary without that key is cut as
-    `default`, as llama.cpp does, with a warning in the log. A file that says it has no vocabulary gives a
-    tokenizer whose every use fails. Raises TokenizerError for a kind or pre-tokenizer that is unknown and
+    `pre` overrides the file's `tokenizer.ggml.pre`. A byte-pair vocabulary without that key is split by
+    `default`, as llama.cpp does, with a warning in the log. For a file without a vocabulary every use of the
+    tokenizer fails. Raises TokenizerError for a kind or pre-tokenizer that is unknown and
     for a damaged vocabulary, UsageError for `pre` with a kind that has no pre-tokenizer, WeightsError for
     a missing key or one of a wrong type.
     """
@@ -165,7 +165,7 @@ def _present(token: int | None, role: str) -> int:
 
 
 def _well_formed(text: str) -> str:
-    """The text with lone surrogates, which no file or terminal means, as U+FFFD."""
+    """The text with U+FFFD for lone surrogates, which are never intended."""
     if text.isascii():
         return text
     try:

@@ -2,8 +2,8 @@
 
 A vocabulary's splitting rules were trained with one Unicode version and must not move with Python's, so
 the ranges are kept in `unicode_15_1.npz`: `starts`, the first code point of each range, and `groups`, its
-category's first letter (U for unassigned). The rules only ask for categories; a reduced text answers that
-with a byte-wide regular expression. Knows nothing of vocabularies.
+category's first letter (U for unassigned). The rules only use categories; on a reduced text they are
+byte-wide regular expressions. Knows nothing of vocabularies.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ HAN_RANGES: Final = (
     (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0x2CEB0, 0x2EBEF), (0x2F800, 0x2FA1F),
 )  # fmt: skip
 
-# What a code point beyond ASCII becomes in a reduced text; ASCII stays as it is.
+# The byte of a code point beyond ASCII in a reduced text; ASCII is unchanged.
 REDUCED_SPACE: Final = 0x0B
 REDUCED_OTHER: Final = 0xD0
 REDUCED: Final = {"N": 0xD1, "L": 0xD2, "P": 0xD3, "M": 0xD4, "S": 0xD5}
 REDUCED_HAN_LETTER: Final = 0xD6
 REDUCED_HAN_OTHER: Final = 0xD7
 
-# Members of a category in a byte-wide bracket expression: the ASCII ones; the reduced bytes come on top.
+# ASCII members of a category in a byte-wide bracket expression; the reduced bytes are added to them.
 ASCII_MEMBERS: Final = {"N": "0-9", "P": r"!-#%-*,-/:;?@\[-\]_{}", "M": "", "S": r"$+<->\^`|~"}
 LETTERS: Final = dict.fromkeys(("L", "Lu", "Ll", "Lt", "Lm", "Lo"), "A-Za-z") | {
     "LetterNotLower": "A-Z",
@@ -51,7 +51,7 @@ def groups() -> npt.NDArray[np.uint8]:
 
 @cache
 def _reduction(han: bool) -> npt.NDArray[np.uint8]:
-    """Return [CODE_POINTS] u8: what each code point becomes in a reduced text."""
+    """Return [CODE_POINTS] u8: the byte of each code point in a reduced text."""
     table = np.full(CODE_POINTS, REDUCED_OTHER, np.uint8)
     letters = groups()
     for letter, byte in REDUCED.items():
@@ -72,7 +72,7 @@ def group(character: str) -> str:
 
 def base_character(character: str) -> str:
     """Return the first character of the canonical decomposition: the letter without its accents."""
-    # One that is younger than the tables has none, whatever Python knows.
+    # A code point newer than the tables has none, even if Python knows one.
     return character if group(character) == "U" else unicodedata.normalize("NFD", character)[0]
 
 
@@ -87,16 +87,16 @@ def code_points(text: str) -> npt.NDArray[np.uint32]:
 
 
 def reduce(text: str, han: bool = False) -> bytes:
-    """Return one byte per code point; `han` sets Chinese characters apart from other letters."""
+    """Return one byte per code point; `han`: Chinese characters have a byte of their own."""
     if text.isascii():
         return text.encode("ascii")
     return _reduction(han)[code_points(text)].tobytes()
 
 
 def category_members(name: str) -> str:
-    r"""Return the bracket-expression members that stand for \p{name} in a reduced text.
+    r"""Return the bracket-expression members of \p{name} in a reduced text.
 
-    Names are L M N P S; two-letter ones of L, which are not told apart: the reduced text has one byte for
+    Names are L M N P S; two-letter ones of L, which are not distinguished: the reduced text has one byte for
     all letters beyond ASCII; and our own Han, LetterNotHan, LetterNotLower (a-z left out) and
     LetterNotUpper. KeyError for others.
     """

@@ -38,7 +38,7 @@ class UnigramEncoder:
         defined = types == attributes.TYPE_USER_DEFINED
         scores = np.where(defined, 0.0, vocabulary.scores)
         lowest = vocabulary.scores[normal].min() if normal.any() else np.finfo(np.float32).max
-        # As float32: that is where the original keeps it.
+        # As float32, like the original.
         self._unknown_score = float(np.float32(lowest) - np.float32(UNKNOWN_PENALTY))
         matched = (normal | defined | (types == attributes.TYPE_UNUSED)).nonzero()[0].tolist()
         self._tokens = {vocabulary.texts[index]: (index, float(scores[index])) for index in matched}
@@ -53,7 +53,7 @@ class UnigramEncoder:
         self._defined_longest = max(map(len, self._defined), default=0)
 
     def encode(self, text: str, after_special: bool) -> list[int]:
-        """Return the ids of a fragment; where it stands makes no difference."""
+        """Return the ids of a fragment; they do not depend on its position."""
         return self._best_path(self._normalized(text.encode()).decode("utf-8", "replace"))
 
     def _best_path(self, text: str) -> list[int]:
@@ -85,7 +85,7 @@ class UnigramEncoder:
         ids: list[int] = []
         end = size
         while end > 0:
-            # Neighbouring unknown tokens count as one.
+            # Neighbouring unknown tokens are one.
             if not (ids and ids[-1] == self._unknown == reached_by[end]):
                 ids.append(reached_by[end])
             end = reached_from[end]
@@ -115,7 +115,7 @@ class UnigramEncoder:
         return b"".join(pieces)
 
     def _normalized_prefix(self, text: bytes, at: int) -> tuple[bytes, int]:
-        """What the next piece of text becomes, and where the text after it begins."""
+        """The replacement of the next part of the text, and the start of the text after it."""
         end = self._defined_end(text, at)
         if end > at:
             return text[at:end], end
@@ -128,7 +128,7 @@ class UnigramEncoder:
         return text[at:end], end
 
     def _defined_end(self, text: bytes, at: int) -> int:
-        """Where the longest start of a user-defined token ends, whole or not: it is not normalised."""
+        """The end of the longest prefix of a user-defined token, complete or not: it is not normalised."""
         if text[at] not in self._defined_first:
             return at
         rest = text[at : at + self._defined_longest]

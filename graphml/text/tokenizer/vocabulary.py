@@ -1,4 +1,4 @@
-"""A vocabulary as the metadata of a model file tells it: tokens, their attributes, special ids and flags.
+"""A vocabulary from the metadata of a model file: tokens, their attributes, special ids and flags.
 
 Follows llama.cpp's reading of the `tokenizer.ggml.*` keys, defaults included, and checks everything that
 the encoders rely on: no token twice, ids in range, one score and type per token. Encodes nothing.
@@ -23,7 +23,7 @@ from graphml.weights import Metadata
 LOG = logging.getLogger(__name__)
 
 PREFIX: Final = "tokenizer.ggml."
-# Metadata's model name -> what kind of encoder it wants.
+# Metadata's model name -> kind of encoder.
 KINDS: Final = {
     "llama": "spm",
     "gpt2": "bpe",
@@ -42,7 +42,7 @@ MAX_TOKEN_CHARACTERS: Final = 1 << 16
 
 @dataclass(frozen=True)
 class Flags:
-    """How text is treated around the encoder."""
+    """The treatment of text around the encoder."""
 
     add_bos: bool
     add_eos: bool
@@ -57,11 +57,11 @@ class Flags:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """All that encoding and decoding need to know.
+    """The data for encoding and decoding.
 
-    `n_vocab` is the number of tokens, also where the file knows no more of them; `pre_name` is what the
-    pre-tokenizer was named. `types` are the file's token types; `attributes` are made of them, corrected by
-    what a token's text says; both, and `scores`, have one element per token. `scores` is None if the file
+    `n_vocab` is the number of tokens, even if the file has nothing else of them; `pre_name` is the name of
+    the pre-tokenizer. `types` are the file's token types; `attributes` are made from them, corrected by the
+    tokens' texts; both, and `scores`, have one element per token. `scores` is None if the file
     has none.
     """
 
@@ -83,7 +83,7 @@ def read_vocabulary(metadata: Metadata, pre: str | None) -> Vocabulary:
     """Read and check a vocabulary; `pre` overrides the file's pre-tokenizer.
 
     Raises TokenizerError for a kind that is unknown or unsupported, an unknown pre-tokenizer and a
-    vocabulary that is damaged; UsageError for `pre` where no pre-tokenizer is used.
+    vocabulary that is damaged; UsageError for `pre` if no pre-tokenizer is used.
     """
     model = metadata.text(PREFIX + "model")
     if model in NO_VOCABULARY:
@@ -121,7 +121,7 @@ def _no_vocabulary(metadata: Metadata, model: str) -> Vocabulary:
 
 
 def _pre_name(metadata: Metadata, model: str, kind: str, override: str | None) -> str:
-    """The name of the pre-tokenizer; for kinds without one, just what the file says."""
+    """The name of the pre-tokenizer; for kinds without one, the file's value."""
     stated = metadata.text(PREFIX + "pre", "")
     if kind != "bpe":
         if override is not None:
@@ -196,7 +196,7 @@ def _flags(metadata: Metadata, kind: str, rules: PreTokenizer | None) -> Flags:
 
 
 def _set_strips(metadata: Metadata, pre: str, ids: Mapping[str, int], marks: npt.NDArray[np.uint16]) -> None:
-    """Mark the tokens that take the whitespace beside them along; files do not say it, names do."""
+    """Mark the tokens that include the whitespace beside them, which only their names show."""
     architecture = metadata.text("general.architecture", "")
     name = metadata.text("general.name", "").lower()
     if any(part in pre for part in ("jina-v2-de", "jina-v2-es", "jina-v2-code")) or any(

@@ -1,7 +1,7 @@
 """WordPiece (`tokenizer.ggml.model` = `bert`): words split at spaces and punctuation, longest token first.
 
-GGUF's tokens carry U+2581 where a word begins and nothing where it goes on. Written out, because the
-`tokenizers` library gives up words over a length limit and takes quadratic time without one.
+GGUF's tokens have U+2581 at the start of a word and nothing inside it. Written out, because the
+`tokenizers` library gives up on words over a length limit and takes quadratic time without one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from graphml.text.tokenizer.unicode_classes import WHITESPACE, base_character, g
 from graphml.text.tokenizer.vocabulary import PREFIX, Vocabulary
 from graphml.text.tokenizer.words import WordCache
 
-# Chinese characters become words of their own. The sixth range begins late, as it does in the original.
+# Chinese characters become words of their own. The sixth range begins late, like in the original.
 CHINESE: Final = (
     (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),
     (0x2B920, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),
@@ -40,7 +40,7 @@ class WordPieceEncoder:
         self._words = WordCache(self._encode_word)
 
     def encode(self, text: str, after_special: bool) -> list[int]:
-        """Return the ids of a fragment; where it stands makes no difference."""
+        """Return the ids of a fragment; they do not depend on its position."""
         words: list[str] = []
         word = ""
         known = self._characters
@@ -57,7 +57,7 @@ class WordPieceEncoder:
         return self._words.encode(filter(None, words))
 
     def _reduced(self, character: str) -> tuple[bool, str]:
-        """Whether a character ends the word before it, and what is left of the character itself."""
+        """Whether a character ends the word before it, and the character's normalised form."""
         if self._strip_accents:
             character = base_character(character)
         code, category = ord(character), group(character)

@@ -1,4 +1,4 @@
-"""Ids of words that were encoded before. Natural text repeats its words, so most need no work."""
+"""A cache of the ids of words. Natural text repeats its words, so most need not be encoded again."""
 
 from __future__ import annotations
 
