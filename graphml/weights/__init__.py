@@ -1,7 +1,7 @@
 """Model files as named arrays: metadata by key, tensors as views on the mapped file.
 
-`open_model` is the door; the kind of a file is told by its content, never by its name. Reads files and
-nothing else: knows no graph, no architecture and no tokenizer.
+`open_model` is the entry point; the kind of a file is detected by its content, never by its name. Knows
+files; nothing of graphs, architectures or tokenizers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from graphml.weights.tensor import Tensor
 
 __all__ = ["Description", "Metadata", "ModelFile", "Tensor", "open_model"]
 
-# What other files begin with, for an error that helps.
+# First bytes of other kinds of files, for a helpful error.
 STRANGERS = (
     (b"PK\x03\x04", "a zip archive, perhaps a PyTorch checkpoint: convert it to GGUF"),
     (
@@ -38,7 +38,7 @@ STRANGERS = (
 def open_model(path: str | PathLike[str]) -> ModelFile:
     """Open a model file: GGUF (any part of a split one opens all) or a llama2.c checkpoint.
 
-    Reads the header only; weights and long metadata stay in the map until they are used. Raises
+    Reads the header only; weights and long metadata are read from the map when they are used. Raises
     WeightsError if the file cannot be opened, is of an unknown kind, truncated, damaged or hostile.
     """
     opened = [FileMap(Path(path))]

@@ -1,6 +1,6 @@
 """A reading position in a mapped file that checks every step against the file's end.
 
-Reads the scalars that GGUF headers are made of; knows nothing of their order or meaning.
+Knows the scalars of GGUF headers; nothing of their order or meaning.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import struct
 from graphml.errors import WeightsError
 from graphml.weights.filemap import FileMap
 
-MAX_STRINGS = 1 << 24  # array elements in one file: far above any vocabulary, walked in seconds
+MAX_STRINGS = 1 << 24  # array elements in one file: far above any vocabulary, scanned in seconds
 
 
 class HeaderEndsError(Exception):
-    """Reading came to the end of the bytes that are here, and the file goes on: wanted `n_bytes` of it."""
+    """The header continues after the bytes that were read: the first `n_bytes` of the file are needed."""
 
     def __init__(self, n_bytes: int) -> None:
         super().__init__(n_bytes)
@@ -24,7 +24,7 @@ class HeaderEndsError(Exception):
 class Cursor:
     """A reading position in the file; every read is checked against the end.
 
-    Of a file of which the first bytes alone are here, `HeaderEndsError` where a read goes beyond them.
+    If only the first bytes of the file were read, a read beyond them raises `HeaderEndsError`.
     """
 
     def __init__(self, file: FileMap) -> None:
@@ -71,7 +71,7 @@ class Cursor:
 
 
 def utf8(file: FileMap, start: int, stop: int, where: str) -> str:
-    """Decode the bytes from `start` to `stop`; WeightsError naming `where` if they are not UTF-8."""
+    """Decode the bytes from `start` to `stop`; a WeightsError names `where` if they are not UTF-8."""
     try:
         return file.data[start:stop].tobytes().decode()
     except UnicodeDecodeError as error:

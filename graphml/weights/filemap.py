@@ -1,6 +1,6 @@
-"""A file mapped read-only into memory, with one way to look at it and one way to let go.
+"""A file mapped read-only into memory, or the first bytes of a remote file.
 
-Or the first bytes of a file that is elsewhere. Knows nothing of what the file holds.
+Knows nothing of the file's contents.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Bytes = NDArray[np.uint8]
 
 
 class FileMap:
-    """The bytes of one file as a read-only uint8 array on a memory map; WeightsError where that fails.
+    """The bytes of one file as a read-only uint8 array on a memory map; WeightsError if that fails.
 
-    Whoever writes to the file changes these bytes. Whoever cuts it off takes them away, and reading what is
-    gone ends the process (SIGBUS): `check_unchanged` tells in time, unless it happens while they are read.
+    A write to the file changes these bytes. Truncation removes them, and reading removed bytes ends the
+    process (SIGBUS): `check_unchanged` detects it before, unless it happens while they are read.
     """
 
     _descriptor: int | None = None
@@ -49,7 +49,7 @@ class FileMap:
             with path.open("rb") as file:
                 self._watch(os.dup(file.fileno()))
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError as error:  # mmap's way to say that the file is empty
+        except ValueError as error:  # mmap's error for an empty file
             raise WeightsError(f"{path}: wanted a model file, but it is empty") from error
         except OSError as error:
             what = "cannot be opened"
@@ -61,7 +61,7 @@ class FileMap:
 
     @classmethod
     def of_header(cls, path: Path, header: bytes, n_bytes: int) -> FileMap:
-        """The first bytes of a file of `n_bytes` that is elsewhere; `path` is its name in errors."""
+        """The first bytes of a remote file of `n_bytes`; `path` is its name in errors."""
         made = cls.__new__(cls)
         made.path, made.n_bytes, made._map = path, n_bytes, None
         made._view = np.frombuffer(header, np.uint8)
@@ -69,29 +69,29 @@ class FileMap:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every byte of the file is here, and not its first ones alone."""
+        """Whether all bytes of the file are available, not only the first."""
         return self._map is not None
 
     @property
     def data(self) -> Bytes:
-        """The bytes that are here, uint8 [n_bytes] of a whole file, read-only; WeightsError after `close`."""
+        """The available bytes, uint8 [n_bytes] for a whole file, read-only; WeightsError after `close`."""
         if self._view is None:
             raise WeightsError(f"{self.path}: the file was closed, its values can no longer be read")
         return self._view
 
     def _watch(self, descriptor: int) -> None:
-        """Remember the file as it is now, by a descriptor of its own: another file may get its name."""
+        """Record the file's present state, by a descriptor of its own: another file may get its name."""
         self._descriptor = descriptor
         self._let_descriptor_go = weakref.finalize(self, os.close, descriptor)
         self._as_opened = _identity(descriptor)
 
     def check_unchanged(self) -> None:
-        """WeightsError where the file was written to or cut off since it was opened."""
+        """Raise a WeightsError if the file was written to or truncated since it was opened."""
         if self._descriptor is None:
             return
         try:
             now = _identity(self._descriptor)
-        except OSError as error:  # of a network
+        except OSError as error:  # of a network file system
             raise WeightsError(f"{self.path}: can no longer be read: {error.strerror or error}") from error
         if now != self._as_opened:
             was = self._as_opened
@@ -102,9 +102,9 @@ class FileMap:
             )
 
     def will_need(self, large: bool = False) -> None:
-        """Ask the system to read the whole file ahead (madvise WILLNEED); nothing where that is unknown.
+        """Ask the system to read the whole file ahead (madvise WILLNEED), if it supports that.
 
-        large: into large pages, if the file system has them: what of it is in memory goes first, and is read
+        large: into large pages, if the file system supports them: pages in memory are dropped first and read
         again.
         """
         if self._view is None or self._map is None or not hasattr(self._map, "madvise"):
@@ -113,24 +113,24 @@ class FileMap:
             with contextlib.suppress(OSError), self.path.open("rb") as file:  # it may have been moved
                 let_go(file.fileno())
         if large and hasattr(mmap, "MADV_HUGEPAGE"):
-            with contextlib.suppress(OSError):  # a kernel without them
+            with contextlib.suppress(OSError):  # a kernel without large pages
                 self._map.madvise(mmap.MADV_HUGEPAGE)
         with contextlib.suppress(OSError):  # it is advice only
             self._map.madvise(mmap.MADV_WILLNEED)
 
     def forget_pages(self) -> None:
-        """Take the pages that were read out of the process (madvise DONTNEED); reading brings them back."""
+        """Drop the process's pages of the file (madvise DONTNEED); they are read again on access."""
         if self._view is not None and self._map is not None and hasattr(self._map, "madvise"):
             with contextlib.suppress(OSError):  # pages that are locked stay
                 self._map.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:
-        """Let the map go; where tensors of it are still in use, it goes with the last of them."""
+        """Release the map; if tensors of it are still in use, it is released with the last of them."""
         self._view = None
         if self._descriptor is not None:
             self._descriptor = None
             self._let_descriptor_go()
-        with contextlib.suppress(BufferError):  # arrays still look at the map: they keep it alive and valid
+        with contextlib.suppress(BufferError):  # arrays still use the map and keep it valid
             if self._map is not None:
                 self._map.close()
 

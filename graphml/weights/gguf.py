@@ -1,9 +1,9 @@
 """Reads GGUF, versions 1 to 3, little endian: every length and offset is checked before it is used.
 
-A value is kept as its place in the map and decoded when it is read; a tensor is a view. Whatever the bytes,
-opening ends in bounded time and memory, with a file or with one WeightsError that names the file and the
-key or tensor. Layout: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Knows nothing of what any
-key or tensor means, but for `general.alignment`, which places the tensors.
+A value is stored as its offset in the map and decoded when it is read; a tensor is a view. For any bytes
+opening takes bounded time and memory, and returns a file or raises one WeightsError that names the file and
+the key or tensor. Layout: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Knows nothing of the
+meaning of keys or tensors, except `general.alignment`, which places the tensors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAGIC = b"GGUF"
 VERSIONS = (1, 2, 3)
 DEFAULT_ALIGNMENT = 32
 MAX_DIMENSIONS = 4
-# Far above any model, low enough that a hostile file of many gigabytes cannot keep us busy.
+# Far above any model, and low enough to bound the time for a hostile file of many gigabytes.
 MAX_KEYS = 1 << 16
 MAX_TENSORS = 1 << 20
 MAX_NAME_BYTES = (1 << 16) - 1
@@ -31,7 +31,7 @@ MAX_NAME_BYTES = (1 << 16) - 1
 
 @dataclass(frozen=True)
 class TensorPlace:
-    """What the header says of a tensor; `offset` counts from the start of the tensor data."""
+    """The header's entry of a tensor; `offset` is from the start of the tensor data."""
 
     name: str
     type: TensorType
@@ -128,9 +128,9 @@ def _read_tensor(cursor: Cursor, index: int, n_tensors: int, alignment: int) -> 
 
 
 def _tensors(cursor: Cursor, places: list[TensorPlace], start: int) -> dict[str, Tensor]:
-    """Check that the tensors lie within the file and apart, and make the views; the data begin at `start`.
+    """Check that the tensors are within the file and disjoint, and make the views; the data begin at `start`.
 
-    Of a file whose header alone is here, the views are empty.
+    If only the header of the file was read, the views are empty.
     """
     size = cursor.size
     for place in places:

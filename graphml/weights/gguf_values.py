@@ -1,6 +1,6 @@
-"""The values of GGUF metadata: stepping over one in the header, and decoding it when it is read.
+"""Values of GGUF metadata: skips them in the header, and decodes one when it is read.
 
-Knows the value types of GGUF; knows nothing of keys, tensors and the rest of the header.
+Knows the value types of GGUF; nothing of keys, tensors and the rest of the header.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from graphml.weights.metadata import Stored
 from graphml.weights.strings import OutOfFileError, Run, string_runs
 
 STRING, ARRAY = 8, 9
-# GGUF's number of a value type -> our name of it and the NumPy dtype of its bytes.
+# GGUF's number of a value type -> our name and the NumPy dtype of its bytes.
 NUMBERS = {
     0: ("u8", "<u1"), 1: ("i8", "<i1"), 2: ("u16", "<u2"), 3: ("i16", "<i2"), 4: ("u32", "<u4"),
     5: ("i32", "<i4"), 6: ("f32", "<f4"), 7: ("bool", "<u1"),
@@ -27,7 +27,7 @@ MAX_TEXT_BYTES = 1 << 26
 
 
 def read_value(cursor: Cursor, where: str) -> Stored:
-    """Read a value's type and step over the value."""
+    """Read a value's type and skip the value."""
     kind = cursor.integer("<I", where)
     if kind == ARRAY:
         return _read_array(cursor, where)
@@ -55,7 +55,7 @@ def _read_array(cursor: Cursor, where: str) -> Stored:
         raise cursor.error(where, f"{count} strings, at most {MAX_STRINGS} are allowed in a file")
     cursor.strings_left -= count
     start = cursor.position
-    cursor.skip(count * cursor.length_bytes, where)  # they need at least this; checked before the walk
+    cursor.skip(count * cursor.length_bytes, where)  # the strings need at least this; checked before the scan
     end = start
     try:
         for run in string_runs(cursor.data, start, count, cursor.length_bytes):
@@ -76,7 +76,7 @@ def _number_type(cursor: Cursor, kind: int, where: str) -> tuple[str, str]:
     return NUMBERS[kind]
 
 
-# The functions below decode values; they are kept, bound to their place, in `Stored.read`.
+# The functions below decode values; `Stored.read` is one of them, bound to the value's offset.
 
 
 def _text(file: FileMap, start: int, stop: int, where: str, limit: int | None) -> str:

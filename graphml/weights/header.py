@@ -1,7 +1,7 @@
-"""Opens the header of a GGUF model that is elsewhere: metadata and tensors without their data.
+"""Opens the header of a remote GGUF model: metadata and tensors without their data.
 
-Reads as few bytes as it can: the first ones, and more where the header goes on. Knows nothing of where the
-bytes come from.
+Reads as few bytes as possible: the first ones, and more if the header is longer. Knows nothing of the source
+of the bytes.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from graphml.weights.split import Part, whole_model
 
 FIRST_BYTES = 1 << 20
 LARGEST_HEADER = 1 << 28
-"""Far above any vocabulary: what a hostile file can have us read and hold."""
+"""Far above any vocabulary: the limit of bytes that a hostile file can make us read."""
 
 
 @dataclass(frozen=True)
 class DistantFile:
-    """A file of `n_bytes` that is elsewhere; `read(start, stop)` gives those of its bytes, exactly.
+    """A remote file of `n_bytes`; `read(start, stop)` returns exactly these bytes.
 
-    path: what it is called in errors; of a split model the file's name is the part's.
+    path: its name in errors; for a split model the file name is that of the part.
     """
 
     path: Path
@@ -37,8 +37,8 @@ class DistantFile:
 def open_header(parts: Sequence[DistantFile]) -> ModelFile:
     """Open a model by the headers of all its parts, the first one first.
 
-    The data of its tensors are not there. Raises WeightsError as `open_model` does, and where a header is
-    larger than `LARGEST_HEADER`.
+    Its tensors have no data. Raises WeightsError like `open_model`, and for a header larger than
+    `LARGEST_HEADER`.
     """
     by_path = {part.path: part for part in parts}
 

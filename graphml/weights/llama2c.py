@@ -68,7 +68,7 @@ def open_llama2c(file: FileMap, opened: list[FileMap]) -> ModelFile:
     """Read a checkpoint and the tokenizer beside it: `tok512.bin` for 512 tokens, else `tokenizer.bin`.
 
     Without a tokenizer file the model opens without `tokenizer.` keys. WeightsError if the size of the file
-    is not the one that its header demands.
+    does not match its header.
     """
     checkpoint = read_header(bytes(file.data[: HEADER.size]))
     if checkpoint is None:
@@ -102,7 +102,7 @@ def open_llama2c(file: FileMap, opened: list[FileMap]) -> ModelFile:
 
 
 def _layout(checkpoint: Checkpoint) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Give the arrays in file order by their GGUF names; `{}` stands for the layer, the first dimension."""
+    """Yield the arrays in file order by their GGUF names; `{}` is the layer, the first dimension."""
     c = checkpoint
     kv_width = c.kv_heads * c.head_width
     yield "token_embd.weight", (c.vocabulary, c.width)
@@ -116,7 +116,7 @@ def _layout(checkpoint: Checkpoint) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield "blk.{}.ffn_down.weight", (c.layers, c.width, c.hidden)
     yield "blk.{}.ffn_up.weight", (c.layers, c.hidden, c.width)
     yield "output_norm.weight", (c.width,)
-    # Tables of cosines and sines that run.c skips too: they follow from the header.
+    # Tables of cosines and sines, which run.c skips too: they can be computed from the header.
     yield "", (2, c.context, c.head_width // 2)
     if not c.shared_classifier:
         yield "output.weight", (c.vocabulary, c.width)

@@ -1,6 +1,6 @@
-"""Metadata of a model file: typed reads by key that remember which keys were never read.
+"""Metadata of a model file: typed reads by key, and a record of the keys that were never read.
 
-Values stay where they are until they are read; knows nothing of file layouts and of what any key means.
+Values are decoded when they are read. Knows nothing of file layouts or of the meaning of keys.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class Required:
 
 
 REQUIRED = Required()
-"""Stands for "no default": a missing key is then an error."""
+"""No default: a missing key is an error."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """One value that can be read when asked for.
+    """One value, decoded on demand.
 
     `type` is the type of the value or of its elements: u8 i8 u16 i16 u32 i32 u64 i64 f32 f64 bool string.
-    `count` is None for a scalar, else the number of elements. `read(limit)` gives the scalar, or a list of
-    the first `limit` elements (all of them for None).
+    `count` is None for a scalar, else the number of elements. `read(limit)` returns the scalar, or a list
+    of the first `limit` elements (all of them for None).
     """
 
     type: str
@@ -45,7 +45,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Description:
-    """What one can say of a value without decoding all of it; `str()` gives one printable line."""
+    """A summary of a value without decoding all of it; `str()` is one printable line."""
 
     key: str
     type: str
@@ -66,7 +66,7 @@ class Override:
     origin: str
 
     def stored(self) -> Stored:
-        """The value as the file would have it."""
+        """The value in the form of a file's metadata."""
         kinds: dict[type, str] = {bool: "bool", int: "i64", float: "f64", str: "string"}
         return Stored(kinds[type(self.value)], None, lambda _: self.value)
 
@@ -75,8 +75,8 @@ class Metadata(Mapping[str, Any]):
     """The metadata of one model file, read by key and type.
 
     Every typed read takes the key and an optional default for a missing key. A missing key without a
-    default and a value of another type raise WeightsError with the file, the key, what was wanted and what
-    is there. `absent` maps a prefix of keys to the reason why keys of that prefix are missing, for the
+    default and a value of another type raise WeightsError with the file, the key, the wanted and the found
+    type. `absent` maps a prefix of keys to the reason why keys of that prefix are missing, for the
     error. Some values may be overrides of the file's.
     """
 
@@ -109,23 +109,23 @@ class Metadata(Mapping[str, Any]):
         return stored.read(None)
 
     def has(self, key: str) -> bool:
-        """Whether the key is there; this does not count as reading it."""
+        """Whether the key exists; this is not recorded as a read."""
         return key in self._values
 
     def is_array(self, key: str) -> bool:
-        """Whether the key is there and holds an array; this does not count as reading it."""
+        """Whether the key exists and its value is an array; this is not recorded as a read."""
         return key in self._values and self._values[key].count is not None
 
     def unread(self) -> list[str]:
-        """The keys whose value nobody has read yet, in file order."""
+        """The keys whose value was not read yet, in file order."""
         return [key for key in self._values if key not in self._read]
 
     def overridden(self, overrides: Sequence[Override]) -> Metadata:
-        """The same metadata, of which nothing was read yet, with other values."""
+        """The same metadata, not read yet, with other values."""
         return Metadata(self.path, self._values, self._absent, overrides)
 
     def unread_overrides(self) -> list[Override]:
-        """The overrides whose value nobody has read yet."""
+        """The overrides whose value was not read yet."""
         return [one for key, one in self._overrides.items() if key not in self._read]
 
     def describe(self, key: str) -> Description:
@@ -134,7 +134,7 @@ class Metadata(Mapping[str, Any]):
         if stored is None:
             raise self._missing(key, "any value")
         value = stored.read(None if stored.count is None else min(PREVIEW_ELEMENTS, stored.count))
-        # repr() escapes control characters, so a hostile text cannot steer the terminal that shows it.
+        # repr() escapes control characters, so a hostile text cannot send them to a terminal.
         if stored.count is None:
             text = repr(value[: PREVIEW_CHARACTERS + 1]) if isinstance(value, str) else repr(value)
             preview = _shortened(text)
@@ -149,7 +149,7 @@ class Metadata(Mapping[str, Any]):
         return value
 
     def number(self, key: str, default: float | T | Required = REQUIRED) -> float | T:
-        """Return a float; an integer in the file is taken as one."""
+        """Return a float; an integer in the file is converted."""
         value: float | T = self._scalar(key, NUMBER_TYPES, "a number", default)
         return float(value) if isinstance(value, int) and key in self._values else value
 
@@ -159,7 +159,7 @@ class Metadata(Mapping[str, Any]):
         return value
 
     def text(self, key: str, default: str | T | Required = REQUIRED) -> str | T:
-        """Return a string; WeightsError where it is not UTF-8."""
+        """Return a string; WeightsError if it is not UTF-8."""
         value: str | T = self._scalar(key, frozenset({"string"}), "a string", default)
         return value
 
@@ -169,7 +169,7 @@ class Metadata(Mapping[str, Any]):
         """Return an array of integers.
 
         With `length`, an array must have that length, and a scalar is repeated: GGUF keys like
-        `attention.head_count` hold one value for all layers or one for each.
+        `attention.head_count` have one value for all layers or one for each.
         """
         values: list[int] | T = self._array(key, INTEGER_TYPES, "integers", default, length)
         return values
@@ -177,7 +177,7 @@ class Metadata(Mapping[str, Any]):
     def numbers(
         self, key: str, default: list[float] | T | Required = REQUIRED, length: int | None = None
     ) -> list[float] | T:
-        """Return an array of floats, integers taken as floats; `length` as for `integers`."""
+        """Return an array of floats, integers converted to floats; `length` as for `integers`."""
         values: list[float] | T = self._array(key, NUMBER_TYPES, "numbers", default, length)
         if isinstance(values, list) and key in self._values and self._values[key].type in INTEGER_TYPES:
             return [float(value) for value in values]

@@ -1,4 +1,4 @@
-"""An open model file: metadata and tensors, whatever kind of file they came from.
+"""An open model file: metadata and tensors, for every kind of file.
 
 Knows nothing of any file layout.
 """
@@ -17,8 +17,8 @@ from graphml.weights.tensor import Tensor
 class ModelFile:
     """A model file, or all parts of a split one: `path`, `metadata`, and `tensors` by name in file order.
 
-    Closing (also by `with`) gives the map back. Arrays that look at it stay valid and keep it until they go;
-    metadata that was not read before is gone. `header_only`: the data of tensors are not here.
+    Closing (also by `with`) releases the map. Arrays that use it stay valid and keep it until they are freed;
+    metadata that was not read before is lost. `header_only`: the tensors have no data.
     """
 
     def __init__(
@@ -38,20 +38,20 @@ class ModelFile:
         return sum(tensor.n_bytes for tensor in self.tensors.values())
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> ModelFile:
-        """The same file with other tensors; it takes the maps over."""
+        """The same file with other tensors; it becomes the owner of the maps."""
         return ModelFile(self.path, self.metadata, tensors, self._maps)
 
     def with_metadata(self, metadata: Metadata) -> ModelFile:
-        """The same file with other metadata; it takes the maps over."""
+        """The same file with other metadata; it becomes the owner of the maps."""
         return ModelFile(self.path, metadata, self.tensors, self._maps)
 
     def check_unchanged(self) -> None:
-        """WeightsError, with its name, where a file was written to or cut off since it was opened."""
+        """Raise a WeightsError with its name if a file was written to or truncated since it was opened."""
         for one in self._maps:
             one.check_unchanged()
 
     def forget_pages(self) -> None:
-        """Let the process's hold on pages that were read go; they come back when they are read again."""
+        """Drop the process's pages of the file; they are read again on access."""
         for one in self._maps:
             one.forget_pages()
 
@@ -61,7 +61,7 @@ class ModelFile:
             one.will_need(large)
 
     def close(self) -> None:
-        """Give the map back as soon as no array looks at it; a second call does nothing."""
+        """Release the map as soon as no array uses it; a second call does nothing."""
         self.tensors = MappingProxyType({})
         for one in self._maps:
             one.close()

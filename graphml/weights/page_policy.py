@@ -1,6 +1,6 @@
-"""Where a model's weights are in memory: in the map, with or without advice to the system, or copied.
+"""Page policy of a model's weights: in the map, with or without advice to the system, or copied.
 
-Knows files and pages; knows nothing of what the weights are for.
+Knows files and pages; nothing of the use of weights.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ NUMA = ("first-touch", "interleave")
 
 @dataclass(frozen=True)
 class Residence:
-    """How weights are brought into memory.
+    """The policy for weights in memory.
 
     pages: "map": they stay in the map and are read when they are touched. "ahead": the same, and the system
     is asked to read the whole file ahead (madvise WILLNEED). "huge": the same, in large pages, for a file
-    that was written since the system started: it leaves memory and is read again. "copy": copied into large
-    pages of the process's own.
+    that was written since the system started: its pages are dropped and read again. "copy": copied into
+    large pages of the process's own.
     numa: "first-touch": a page is on the node of the thread that touches it first; "interleave": pages
     that are read ahead or copied are on all nodes in turn. Raises `UsageError` for other words.
     """
@@ -40,19 +40,19 @@ class Residence:
                 raise UsageError(f"{name}: wanted one of {', '.join(known)}; got {value!r}")
 
     def placed(self) -> contextlib.AbstractContextManager[None]:
-        """Within, memory is placed as `numa` says when it is first touched."""
+        """Within the block, memory is placed by `numa` when it is first touched."""
         return pages.interleaved() if self.numa == "interleave" else contextlib.nullcontext()
 
 
 def chosen(pages: str | None, numa: str | None) -> Residence:
-    """What a call says, else what the environment says, else the default."""
+    """The call's values, else the environment's, else the defaults."""
     return Residence(pages or settings.pages() or PAGES[0], numa or settings.numa() or NUMA[0])
 
 
 def settled(
     file: ModelFile, residence: Residence, threads: int = 1, progress: Progress = no_progress
 ) -> ModelFile:
-    """The file with its weights where `residence` wants them. Takes the file over, as `represented` does.
+    """The file with its weights placed by `residence`. Owns the file, like the result of `represented`.
 
     progress: called as progress("copying", done, total) in bytes.
     """
@@ -71,7 +71,7 @@ def settled(
             for one, copy in zip(mapped, pool.map(_copied, mapped), strict=True):
                 tensors[one.name] = copy
                 done, since = done + copy.n_bytes, since + copy.n_bytes
-                if since > _FORGET_BYTES:  # else the file would be in the process's memory twice
+                if since > _FORGET_BYTES:  # otherwise the file would be in the process's memory twice
                     file.forget_pages()
                     since = 0
                 progress("copying", done, total)

@@ -1,7 +1,7 @@
 """Random weights made as blocks of a format, without an encoder: random bits, and scales of the right size.
 
-All numbers of a block are legal and nearly uniform over what the format can say; their standard deviation is
-what was asked for, found by decoding a sample. Knows formats; nothing of files or models.
+All numbers of a block are valid and nearly uniform over the format's values; their standard deviation is the
+requested one, measured by decoding a sample. Knows formats; nothing of files or models.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Bytes = NDArray[np.uint8]
 
 PIECE_BYTES = 4 << 20
 SAMPLE_BLOCKS = 512
-# Float16 fields of a block: where, and how large in proportion to the first, so that the mean is 0.
+# Float16 fields of a block: offset, and size in proportion to the first, so that the mean is 0.
 _HALVES: Mapping[str, tuple[tuple[int, float], ...]] = {
     "q4_0": ((0, 1.0),), "q4_1": ((0, 1.0), (2, -7.5)), "q5_0": ((0, 1.0),), "q5_1": ((0, 1.0), (2, -15.5)),
     "q8_0": ((0, 1.0),), "q2_k": ((80, 1.0), (82, 1.5)), "q3_k": ((108, 1.0),), "q4_k": ((0, 1.0), (2, 7.5)),
@@ -29,14 +29,14 @@ _HALVES: Mapping[str, tuple[tuple[int, float], ...]] = {
 }  # fmt: skip
 # Scales of one byte each (exponents, or small floats), the same in all blocks.
 _BYTES: Mapping[str, int] = {"mxfp4": 1, "nvfp4": 4}
-# Scales of either sign: encoders take the extreme value as the block's scale, or the mean would not be 0.
+# Scales of either sign: encoders use the extreme value as the block's scale, or the mean would not be 0.
 _SIGNED = ("q4_0", "q5_0", "q3_k", "q6_k", "iq4_nl", "iq4_xs", "tq2_0", "q2_0")
 
 
 def random_blocks(format: Format, n_blocks: int, deviation: float, seed: int) -> Iterator[Bytes]:
-    """Pieces of bytes, uint8 [n, block_bytes], that make n_blocks blocks of that standard deviation.
+    """Chunks of n_blocks blocks of that standard deviation, uint8 [n, block_bytes].
 
-    The same seed gives the same bytes.
+    The bytes depend on the seed alone.
     """
     generator = np.random.Generator(np.random.SFC64(seed))
     fill = _filler(format, deviation)
@@ -50,7 +50,7 @@ _Fill = Callable[[np.random.Generator, int], Bytes]
 
 @lru_cache(maxsize=256)
 def _filler(format: Format, deviation: float) -> _Fill:
-    """A function of a generator and a number of blocks that makes them."""
+    """The function from a generator and a number of blocks to the blocks."""
     if format.name in ("f32", "f16", "bf16"):
         return _normal(format, deviation)
     if format.name in _BYTES:
@@ -70,7 +70,7 @@ def _random(generator: np.random.Generator, format: Format, count: int) -> Bytes
 
 
 def _normal(format: Format, deviation: float) -> _Fill:
-    """Numbers of no blocks: 65536 normal ones, picked by 16 random bits each."""
+    """Plain numbers without blocks: from 65536 normal ones, chosen by 16 random bits each."""
     values = (deviation * np.random.default_rng(0).standard_normal(1 << 16)).astype(np.float32)
     if format.name == "bf16":
         words: NDArray[np.generic] = (values.view(np.uint32) >> np.uint32(16)).astype("<u2")
@@ -86,7 +86,7 @@ def _normal(format: Format, deviation: float) -> _Fill:
 
 
 def _with_halves(format: Format, scale: float) -> _Fill:
-    """Blocks whose float16 scales lie between half and one and a half times `scale`."""
+    """Blocks with float16 scales between half and one and a half times `scale`."""
     sizes = scale * np.linspace(0.5, 1.5, 256)
     if format.name in _SIGNED:
         sizes[::2] *= -1
@@ -108,7 +108,7 @@ def _with_halves(format: Format, scale: float) -> _Fill:
 
 
 def _legal(name: str, blocks: Bytes) -> None:
-    """Replace what no encoder writes, in place."""
+    """Replace bytes that no encoder writes, in place."""
     if name == "q8_0":
         np.maximum(blocks[:, 2:].view(np.int8), -127, out=blocks[:, 2:].view(np.int8))
     elif name == "tq2_0":  # of the four numbers of two bits it has three
@@ -125,7 +125,7 @@ def _spread_over_nibbles(blocks: Bytes, table: NDArray[np.uint16]) -> None:
 
 
 def _with_byte_scales(format: Format, deviation: float) -> _Fill:
-    """Blocks that all have the one byte as scale that comes nearest."""
+    """Blocks that all have the same scale, the byte nearest to the deviation."""
     count = _BYTES[format.name]
     sample = _random(np.random.Generator(np.random.SFC64(0)), format, SAMPLE_BLOCKS)
     found = []

@@ -1,8 +1,7 @@
-"""A model's weights in another representation than the file's: all float32, or matrices in Q8_0 or Q4_0.
+"""Requantises a model's weights: all to float32, or matrices to Q8_0 or Q4_0.
 
-What becomes of each tensor is decided from names and shapes alone; then it is done, tensor by tensor, by
-several threads. Vectors and norms stay what they are: they are small, and meet activations element by
-element.
+The format of each tensor depends on its name and shape alone; several threads convert tensor by tensor.
+Vectors and norms are unchanged: they are small, and combined with activations element by element.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from graphml.weights.model_file import ModelFile
 from graphml.weights.tensor import PLAIN_DTYPES, Tensor
 
 QUANTS = MappingProxyType({"fp32": "f32", "q8": "q8_0", "q4": "q4_0"})
-"""What may be asked for -> the format that weights get."""
+"""Allowed value of `quant` -> the format of the weights."""
 
-# Elements that a thread converts at a time: with all temporaries below 32 MB.
+# Elements that a thread converts at a time: below 32 MB with all temporaries.
 _PIECE_ELEMENTS = 1 << 20
-# Matrices that are no factors of products, or so sensitive that llama.cpp's quantiser leaves them, too.
+# Matrices that are not used in products, or so sensitive that llama.cpp's quantiser keeps them too.
 _LEFT_NAMES = (
     "_norm.weight", "ffn_gate_inp", "position_embd", "token_types", "conv1d", "shortconv.conv", "altup",
     "laurel", "per_layer_model_proj", "attn_rel_b", "time_mix", "ssm_a", "ssm_d",
@@ -36,7 +35,7 @@ _LEFT_NAMES = (
 
 @dataclass(frozen=True)
 class Choice:
-    """What a tensor becomes; `reason` says why it stays as the file has it, None where it changes."""
+    """The new format of a tensor; `reason`: why it keeps the file's format, None if it changes."""
 
     dtype: str
     n_bytes: int
@@ -44,14 +43,14 @@ class Choice:
 
 
 def checked(quant: str | None) -> str | None:
-    """`quant` if it can be asked for; else a `UsageError` that lists what can."""
+    """`quant` if it is allowed; else a `UsageError` that lists the allowed values."""
     if quant is not None and not (isinstance(quant, str) and quant in QUANTS):
         raise UsageError(f"quant: wanted one of {', '.join(QUANTS)}; got {quant!r}")
     return quant
 
 
 def choose(tensor: Tensor, quant: str) -> Choice:
-    """What becomes of a tensor under `quant`, one of `QUANTS`."""
+    """The choice for a tensor under `quant`, one of `QUANTS`."""
     wanted = graphml_quant.by_name(QUANTS[quant])
     reason = _reason(tensor, wanted)
     if reason is not None:
@@ -76,10 +75,10 @@ def _reason(tensor: Tensor, wanted: Format) -> str | None:
 
 
 def represented(file: ModelFile, quant: str, threads: int = 1, progress: Progress = no_progress) -> ModelFile:
-    """The file with its tensors as `quant` wants them; those that change lie in memory, others in the map.
+    """The file with its tensors requantised to `quant`; changed ones are in memory, others in the map.
 
-    Takes the file over: closing the result closes it. progress: called as progress("converting", done, total)
-    in bytes of the result. Raises `UsageError` for another quant, `WeightsError` where a weight is no number.
+    The result owns the file: closing it closes both. progress: called as progress("converting", done, total)
+    in bytes of the result. Raises `UsageError` for another quant, `WeightsError` if a weight is no number.
     """
     quant = checked(quant) or ""
     choices = {name: choose(tensor, quant) for name, tensor in file.tensors.items()}
@@ -104,7 +103,7 @@ def represented(file: ModelFile, quant: str, threads: int = 1, progress: Progres
             data.flags.writeable = False
             tensors[name] = replace(tensor, dtype=format.name, data=data, mapped=False)
             done += data.nbytes
-            file.forget_pages()  # else the file would lie in the process's memory beside the result
+            file.forget_pages()  # otherwise the file would be in the process's memory beside the result
             progress("converting", done, total)
     return file.with_tensors(tensors)
 
@@ -118,7 +117,7 @@ def _pieces(tensor: Tensor) -> Iterator[tuple[int, int]]:
 
 
 def _convert(tensor: Tensor, format: Format, data: Bytes, begin: int, end: int) -> None:
-    """Rows begin to end of a tensor, decoded and encoded again into their place in `data`."""
+    """Decode rows begin to end of a tensor and encode them again into their place in `data`."""
     width = tensor.shape[-1] if tensor.shape else 1
     source = graphml_quant.by_name(tensor.dtype)
     given, wanted = source.bytes_for(width), format.bytes_for(width)

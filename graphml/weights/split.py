@@ -1,7 +1,7 @@
-"""Models split over several GGUF files: from one part to the whole.
+"""Models split over several GGUF files: opens all parts, from any one of them.
 
-The parts are named `model-00001-of-00003.gguf` and say in `split.no`, `split.count` and `split.tensors.count`
-what they are; the metadata of the model stands in the first. Knows of GGUF only these names and keys.
+The parts are named `model-00001-of-00003.gguf` and described by `split.no`, `split.count` and
+`split.tensors.count`; the metadata of the model is in the first. Knows of GGUF only these names and keys.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from graphml.weights.model_file import ModelFile
 from graphml.weights.tensor import Tensor
 
 Part = tuple[FileMap, Metadata, dict[str, Tensor]]
-"""A file of a split model, what its metadata are, and its tensors."""
+"""A file of a split model, its metadata, and its tensors."""
 
 PART_NAME = re.compile(r"(?P<model>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 
@@ -40,9 +40,9 @@ def open_gguf(file: FileMap, opened: list[FileMap]) -> ModelFile:
 
 
 def whole_model(first: Part, open_part: Callable[[Path], Part | None]) -> ModelFile:
-    """Put a model together from one part, which may be all of it, and the others by their paths.
+    """Join a model from one part, which may be all of it, and the others by their paths.
 
-    open_part gives None for a part that is missing.
+    open_part returns None for a missing part.
     """
     file, metadata, tensors = first
     if _split(metadata) == (0, 1):
@@ -51,7 +51,7 @@ def whole_model(first: Part, open_part: Callable[[Path], Part | None]) -> ModelF
 
 
 def part_paths(path: Path, number: int, count: int) -> list[Path]:
-    """Return the paths of all `count` parts beside `path`, which says it is part `number` (from 0)."""
+    """Return the paths of all `count` parts beside `path`, which is part `number` (from 0)."""
     match = PART_NAME.fullmatch(path.name)
     wanted = f"-{number + 1:05}-of-{count:05}.gguf"
     if match is None or not path.name.endswith(wanted):
@@ -63,7 +63,7 @@ def part_paths(path: Path, number: int, count: int) -> list[Path]:
 
 
 def _split(metadata: Metadata) -> tuple[int, int]:
-    """Return the number of this part, from 0, and how many there are."""
+    """Return the number of this part, from 0, and the count of parts."""
     count, number = metadata.integer("split.count", 1), metadata.integer("split.no", 0)
     count = count or 1  # gguf-split writes 0 for a model merged back into one file
     if not 0 <= number < count <= 99999:

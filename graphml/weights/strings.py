@@ -1,10 +1,10 @@
-"""Where the strings of a GGUF string array lie: a fast walk over their length fields.
+"""Offsets of the strings of a GGUF string array: a fast scan over their length fields.
 
-A string is a little-endian length and that many bytes, so the place of one is known only after all before
-it. A vocabulary has hundreds of thousands; a Python loop over them takes longer than everything else in
-opening a file. So a block of the file is searched at once for what looks like the zero bytes of length
-fields, and the guess is then proven: the first must be where the walk stands, and each must begin where the
-one before it ends. What is not proven is walked one by one. The result is exact for any content.
+A string is a little-endian length and that many bytes, so its offset is known only after all before it. A
+vocabulary has hundreds of thousands; a Python loop over them takes longer than everything else in opening a
+file. So a block of the file is searched at once for bytes that look like the zero bytes of length fields, and
+the guess is then verified: the first must be at the scan's position, and each must begin at the end of the
+one before it. Other strings are scanned one by one. The result is exact for any content.
 
 Knows nothing of keys or of GGUF beyond the layout of a string.
 """
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from graphml.weights.filemap import Bytes
 
 BLOCK_WORDS = 1 << 16  # 256 KiB of file per guess: the temporaries stay in the second-level cache
-FEW = 64  # fewer strings than this are walked one by one; also the first length of a one-by-one burst
-WORTH_A_GUESS = 1024  # proven strings for which a guess was quicker than walking
+FEW = 64  # fewer strings than this are scanned one by one; also the first length of a one-by-one burst
+WORTH_A_GUESS = 1024  # verified strings from which on a guess was quicker than a scan one by one
 LONGEST_BURST = 1 << 16
 # How many low bytes of the word after a zero word belong to the length field, by the zero bytes before that
 # word.
@@ -30,7 +30,7 @@ TAIL_MASKS = np.array([0xFFFFFF, 0xFFFF, 0xFF, 0], np.uint32)
 
 
 class Run(NamedTuple):
-    """Neighbouring strings: where the text of each starts, and its length in bytes; both int64 [n]."""
+    """Neighbouring strings: the start of the text of each, and its length in bytes; both int64 [n]."""
 
     starts: NDArray[np.int64]
     lengths: NDArray[np.int64]
@@ -50,7 +50,7 @@ class OutOfFileError(ValueError):
 
 
 def string_runs(data: Bytes, start: int, count: int, length_bytes: int = 8) -> Iterator[Run]:
-    """Walk `count` strings from byte `start` of `data` (a whole file, uint8), giving them in runs, in order.
+    """Scan `count` strings from byte `start` of `data` (a whole file, uint8); yields runs in order.
 
     `length_bytes` is 8, or 4 in GGUF version 1. Raises OutOfFileError at the first string that ends after
     the file.
@@ -60,7 +60,7 @@ def string_runs(data: Bytes, start: int, count: int, length_bytes: int = 8) -> I
         left = count - done
         run = _guess(data, position, left) if guessing and left >= FEW else None
         if run is None:
-            # Where guessing does not pay, longer and longer stretches are walked between the attempts.
+            # If guessing fails, longer and longer stretches are scanned one by one between the attempts.
             run = _one_by_one(data, position, min(left, burst), length_bytes, done)
             burst = min(2 * burst, LONGEST_BURST)
             guessing = length_bytes == 8
@@ -89,7 +89,7 @@ def _one_by_one(data: Bytes, position: int, count: int, length_bytes: int, first
 
 
 def _guess(data: Bytes, position: int, count: int) -> Run | None:
-    """Return the proven strings at the front of the next block, or None; `position` is that of a length."""
+    """Return the verified strings at the start of the next block, or None; `position` is that of a length."""
     words = data[: len(data) & ~3].view("<u4")
     first = position >> 2
     block = words[first : first + BLOCK_WORDS]

@@ -1,7 +1,7 @@
 """A tensor of a model file: its name, type and shape, and its bytes, which are in the map.
 
-Also the table of the types a tensor may have: the formats of graphml_quant and the plain numbers that are no
-formats. Knows nothing of file layouts.
+Also the table of tensor types: the formats of graphml_quant and the plain numbers. Knows nothing of file
+layouts.
 """
 
 from __future__ import annotations
@@ -52,9 +52,8 @@ class Tensor:
     """One tensor of a model file.
 
     `dtype` is ggml's name in lower case ("q4_1", "f32", "i32"). `shape` is in NumPy order, the reverse of
-    GGUF's: a weight is [out, in]. `data` is a read-only uint8 [n_bytes] view on the mapped file; only where
-    another representation was asked for is it in memory of its own, `mapped` False. It is empty where
-    the header of the file alone was read.
+    GGUF's: a weight is [out, in]. `data` is a read-only uint8 [n_bytes] view on the mapped file; a
+    requantised tensor is in memory of its own, `mapped` False. It is empty if only the header was read.
     """
 
     name: str
@@ -78,8 +77,8 @@ class Tensor:
         """Decode into an array of `shape`.
 
         float32 for f32, f16, bf16 and every quantised format, a new array each time; for the plain types
-        (i8 i16 i32 i64 f64) an array of that type, a read-only view on the map. WeightsError where the header
-        of the file alone was read.
+        (i8 i16 i32 i64 f64) an array of that type, a read-only view on the map. WeightsError if only the
+        header of the file was read.
         """
         if self.data.nbytes != self.n_bytes:
             raise WeightsError(
