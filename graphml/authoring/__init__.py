@@ -1,1 +1,1 @@
-"""For authors of architectures: first drafts, the check against a reference, the catalogue of mistakes."""
+"""Tools for authors of architectures: first drafts, verification, the catalogue of mistakes."""

@@ -1,4 +1,4 @@
-"""A config.json of Hugging Face transformers -> GGUF's keys and traits; what has no place is listed.
+"""Converts a config.json of Hugging Face transformers to GGUF's keys and traits; lists unknown values.
 
 Knows names in config.json and in GGUF; nothing of graphs.
 """
@@ -63,12 +63,12 @@ ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu", "gelu_tanh": "gelu", "gelu_fast": "gelu", "quick_gelu": "gelu_quick",
     "relu": "relu", "relu2": "relu_squared", "relu_squared": "relu_squared",
 }  # fmt: skip
-# Facts that a config.json does not tell; by model_type, or its beginning.
+# Facts that a config.json lacks; by model_type, or its prefix.
 PLUS_ONE_AND_SCALED = ("gemma", "recurrent_gemma")
 WITH_POST_NORMS = ("gemma2", "gemma3", "glm4", "plamo3")
 WITH_HEAD_NORMS = ("qwen3", "gemma3", "hunyuan_v1", "exaone4")
 PLAIN_FEED_FORWARD = ("gpt", "phi", "falcon", "bloom", "mpt", "starcoder", "opt", "codeshell", "nemotron")
-# Of no meaning for the graph.
+# Irrelevant to the graph.
 SILENT = frozenset((
     "architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "use_cache",
     "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "initializer_range",
@@ -85,9 +85,9 @@ SILENT = frozenset((
 
 @dataclass(frozen=True)
 class HfConfig:
-    """keys: GGUF's keys without the architecture's prefix -> values. left: (name, value) that found no place.
+    """keys: GGUF's keys without the architecture's prefix -> values. left: unused (name, value).
 
-    notes: what was assumed, or is to be done elsewhere.
+    notes: assumptions, and work to be done elsewhere.
     """
 
     model_type: str
@@ -100,7 +100,7 @@ class HfConfig:
 
 
 def read_config(path: Path) -> HfConfig:
-    """Read a config.json; a UsageError for what is none, or lacks a size."""
+    """Read a config.json; a UsageError for an invalid one, or one that lacks a size."""
     try:
         if path.stat().st_size > LARGEST_BYTES:
             raise UsageError(f"{path}: wanted a config.json; it is larger than {LARGEST_BYTES >> 20} MiB")
@@ -114,7 +114,7 @@ def read_config(path: Path) -> HfConfig:
 
 
 class _Reader:
-    """Takes values out of a config by name, and knows what is left."""
+    """Reads values of a config by name, and records which are left."""
 
     def __init__(self, path: Path, config: Mapping[str, Any]) -> None:
         self.path, self.config = path, config
@@ -123,7 +123,7 @@ class _Reader:
         self.keys: dict[str, Value] = {}
 
     def take(self, *names: str) -> Any:
-        """The first that is there and not null; all of them count as read."""
+        """The first value that exists and is not null; all of them count as read."""
         self.used.update(names)
         return next((self.config[name] for name in names if self.config.get(name) is not None), None)
 
@@ -228,7 +228,7 @@ class _Reader:
         )
 
     def _rope(self) -> None:
-        """Base, share of the head that rotates, and scaling; what of it is not known is left."""
+        """Base, share of the head that rotates, and scaling; unknown values are left."""
         scaling = self._rope_told()
         if "rope_theta" in scaling:
             self.keys["rope.freq_base"] = float(scaling.pop("rope_theta"))
@@ -251,7 +251,7 @@ class _Reader:
             self.config = {**self.config, "rope_scaling, the rest": scaling}
 
     def _rope_told(self) -> dict[str, Any]:
-        """What is said of the rope of layers that see all tokens."""
+        """The rope parameters of layers with full attention."""
         told = self.take("rope_scaling", "rope_parameters")
         scaling = dict(told) if isinstance(told, dict) else {}
         if not isinstance(scaling.get("full_attention"), dict):
@@ -262,7 +262,7 @@ class _Reader:
         return dict(scaling["full_attention"])
 
     def _scaled(self, kind: str, scaling: dict[str, Any]) -> None:
-        """The keys of a scaling; what is known is taken out of the dictionary."""
+        """Read the keys of a scaling; known ones are removed from the dictionary."""
         self.keys["rope.scaling.type"] = kind
         original = scaling.pop("original_max_position_embeddings", None)
         original = original or self.take("original_max_position_embeddings")

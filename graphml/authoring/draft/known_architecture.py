@@ -1,4 +1,4 @@
-"""Which known architecture is nearest to given traits: their samples' graphs are looked at.
+"""Finds the known architecture nearest to given traits, by the graphs of their samples.
 
 Knows architectures through discovery; imports none by name.
 """
@@ -21,7 +21,7 @@ from graphml.weights.metadata import Stored
 
 
 def sample_graph(architecture: Architecture, model: SampleModel, name: str) -> Graph:
-    """The graph of a sample of a model that calls itself `name`, for steps of one token."""
+    """The graph of a sample, for steps of one token; name: the architecture in its metadata."""
     keys = {key: stored(value) for key, value in model.metadata.items()}
     config = architecture.read(Keys(Metadata(Path(model.name), keys), name))
     empty = np.zeros(0, np.uint8)
@@ -31,7 +31,7 @@ def sample_graph(architecture: Architecture, model: SampleModel, name: str) -> G
 
 
 def stored(value: Any) -> Stored:
-    """A value as a file has it."""
+    """A value in the form of a file's metadata."""
     one = value[0] if isinstance(value, list) else value
     kind = {bool: "bool", int: "i64", float: "f64", str: "string"}[type(one)]
     if not isinstance(value, list):
@@ -40,7 +40,7 @@ def stored(value: Any) -> Stored:
 
 
 def traits_known(name: str) -> list[Traits]:
-    """The traits of a known architecture's samples; of one that cannot be built none."""
+    """The traits of a known architecture's samples; none for a sample that cannot be built."""
     architecture = discovery.architecture(name)
     found = []
     for model in architecture.sample(name) if architecture.sample else ():
@@ -52,7 +52,7 @@ def traits_known(name: str) -> list[Traits]:
 
 
 def nearest(wanted: Traits, preferred: str | None = None) -> tuple[str, list[str]]:
-    """The architecture whose sample differs least, `preferred` of equals, and in what it differs."""
+    """The architecture whose sample differs least, `preferred` of equals, and the differences."""
     best: tuple[int, bool, str, list[str]] | None = None
     for name in discovery.architecture_names():
         for traits in traits_known(name):

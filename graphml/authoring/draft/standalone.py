@@ -1,6 +1,6 @@
-"""An architecture file with a graph of its own, written from traits: config, build, attention, sample.
+"""Writes an architecture file with a graph of its own from traits: config, build, attention, sample.
 
-It is made of the parts that built-in architectures share. Knows text; nothing of graphs.
+It uses the parts that built-in architectures share. Knows text; nothing of graphs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LEGEND = "T tokens, O output rows, D model width, N heads, K key-value heads, H 
 def standalone(
     title: str, notes: Sequence[str], traits: Traits, keys: Mapping[str, object], tied: bool, biases: bool
 ) -> str:
-    """The text of the file. keys: GGUF's, of the full size; the sample takes from them what is no size."""
+    """The text of the file. keys: GGUF's, of the full size; the sample uses those that are no sizes."""
     names: dict[str, set[str]] = {
         "graphml.loading.architecture": {"Layer", "SampleModel", "Tensors"},
         "graphml.ir.language": {"Builder"},
@@ -180,7 +180,7 @@ def _attention(traits: Traits, names: dict[str, set[str]]) -> str:
 def _sample(
     traits: Traits, keys: Mapping[str, object], tied: bool, biases: bool, names: dict[str, set[str]]
 ) -> str:
-    """A tiny model with what is special kept: heads per key-value head, windows, rope, caps and factors."""
+    """A tiny model that keeps special parameters: heads per key-value head, windows, rope, caps, factors."""
     heads, heads_kv = int(str(keys["attention.head_count"])), int(str(keys["attention.head_count_kv"]))
     n_kv = 4 if heads == heads_kv else 1 if heads_kv == 1 else 2
     kept, n_layer = _tiny_keys(traits, keys)
@@ -220,10 +220,10 @@ def _sample(
 
 
 def _tiny_keys(traits: Traits, keys: Mapping[str, object]) -> tuple[dict[str, object], int]:
-    """The metadata of the sample that are no plain sizes, and how many layers its pattern takes."""
+    """The metadata of the sample that are no plain sizes, and the number of layers for its pattern."""
     kept = {key: value for key, value in keys.items() if _kept(key, traits)}
     pattern, n_layer = kept.get("attention.sliding_window_pattern"), 2
-    if isinstance(pattern, list):  # as far as the first layer of the other kind
+    if isinstance(pattern, list):  # up to the first layer of the other kind
         other = 1 - pattern[0]
         n_layer = max(2, pattern.index(other) + 1 if other in pattern else 2)
         kept["attention.sliding_window_pattern"] = pattern[:n_layer]

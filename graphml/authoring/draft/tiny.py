@@ -1,4 +1,4 @@
-"""A sample of an architecture as a GGUF file with random weights: small enough to try anything on it."""
+"""Writes a sample of an architecture as a small GGUF file with random weights."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ KINDS = {
 def write_tiny(path: Path, architecture: str, model: SampleModel) -> None:
     """Write the sample; a UsageError for a file that cannot be written.
 
-    Matrices keep the size of what they are multiplied with, norms are about 1; without a vocabulary.
+    Products with matrices keep the size of activations, norms are about 1; without a vocabulary.
     """
     try:
         with path.open("wb"):
-            pass  # whether it can be written at all, before the writer holds it open
+            pass  # checks that the file can be written before the writer opens it
         writer = gguf.GGUFWriter(path, architecture)
         for key, value in model.metadata.items():
             _add(writer, key, value)
@@ -48,7 +48,7 @@ def _add(writer: Any, key: str, value: Any) -> None:
 
 
 def random_weights(name: str, shape: tuple[int, ...]) -> Any:
-    """Float32 numbers that hang on the name alone."""
+    """Float32 numbers that depend on the name alone."""
     numbers = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape, np.float32)
     if name.endswith(".bias") or len(shape) == 1:
         return np.float32(0.1) * numbers + np.float32(0.0 if name.endswith(".bias") else 1.0)

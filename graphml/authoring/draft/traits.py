@@ -1,4 +1,4 @@
-"""What tells architectures apart, as a config.json says it or as a graph shows it.
+"""Traits that distinguish architectures, from a config.json or from a graph.
 
 Knows graphs; nothing of files.
 """
@@ -18,7 +18,7 @@ NORMS = ("rms_norm", "layer_norm")
 
 @dataclass(frozen=True)
 class Traits:
-    """Of a decoder. norm, activation: as the builder calls them; the others: whether it has such."""
+    """Traits of a decoder. norm, activation: names of the builder; the others: whether it has such a part."""
 
     norm: str = "rms_norm"
     activation: str = "silu"
@@ -43,12 +43,12 @@ class Traits:
 
 
 def differences(one: Traits, other: Traits) -> list[str]:
-    """The names of what differs."""
+    """The names of the traits that differ."""
     return [field.name for field in fields(Traits) if getattr(one, field.name) != getattr(other, field.name)]
 
 
 def traits_of(graph: Graph) -> Traits:
-    """What a graph as built shows."""
+    """The traits of a built graph."""
     nodes = graph.nodes
     weights = " ".join(graph.leaves("weight"))
     norms = [node.op.name for node in nodes if node.op.name in NORMS]
@@ -100,7 +100,7 @@ def _scaled_part(node: Node) -> bool:
 
 
 def _parallel(graph: Graph) -> bool:
-    """Whether the first feed-forward starts from what attention starts from."""
+    """Whether the first feed-forward has the same input as attention."""
     for node in graph.nodes:
         name = str(tensor_of(node.inputs[0])) if node.op.name == "mul_mat" else ""
         if not name.startswith("blk.0.ffn_"):

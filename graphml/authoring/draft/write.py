@@ -1,6 +1,6 @@
-"""A draft of an architecture file, whole: what it is drafted from, its text, and what it leaves out.
+"""Drafts an architecture file: its source, its text, and the values that it omits.
 
-Knows how the parts of this room fit together; writes no file.
+Knows the parts of this folder; writes no file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PLAIN_KEYS = {"attention.head_count": 4, "attention.head_count_kv": 2, "attentio
 
 @dataclass(frozen=True)
 class Draft:
-    """name: the file's, without .py. left: what has no place in the draft, a line each."""
+    """name: the file's, without .py. left: values that the draft does not use, a line each."""
 
     name: str
     text: str
@@ -100,7 +100,7 @@ def _extension(name: str, like: str, found: HfConfig, left: Sequence[str], sourc
 
 
 def _like(title: str, notes: Sequence[str], like: str) -> str:
-    """A file that takes all from another; what differs is to be written in place of an import."""
+    """A file that imports everything from another; differences are to be written in place of an import."""
     module = f"graphml_models.{like.replace('-', '_').replace('.', '_')}"
     how = "What differs is written here in place of one of these imports; docs/architectures.md shows how."
     doc = ['"""' + _safe(title), "", *map(_safe, notes), *([""] if notes else []), how, '"""']
@@ -129,6 +129,6 @@ def _short(value: object) -> str:
 
 
 def _safe(line: str) -> str:
-    """A line that cannot end the docstring it stands in."""
+    """A line that cannot end the docstring around it."""
     kept = line.replace("\\", "/").replace('"""', "'''")
     return "".join(one if one.isprintable() else "?" for one in kept)[:LONGEST]

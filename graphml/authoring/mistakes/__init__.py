@@ -1,4 +1,4 @@
-"""The catalogue of usual mistakes in an architecture: each is undone by a small edit of the graph.
+"""The catalogue of common mistakes in an architecture: a small edit of the graph corrects each.
 
 One file per part of a model, each with `MISTAKES`. Knows graphs, metadata and names of tensors; nothing of
 how an edited graph is judged.
@@ -21,7 +21,7 @@ from graphml.authoring.mistakes import (
 )
 from graphml.authoring.mistakes.edit import Mistake, Model, Try, applied
 
-# Of edits that do as well, the earlier is named: what is told by a tensor that goes unused comes first.
+# Of equally good edits the earlier one is reported: mistakes shown by an unused tensor come first.
 CATALOGUE: tuple[Mistake, ...] = (
     *copied.MISTAKES,
     *tensors.MISTAKES,

@@ -1,4 +1,4 @@
-"""Mistakes of attention: its scale, window, cap, sinks and distance penalty, and a norm that is forgotten."""
+"""Mistakes in attention: its scale, window, cap, sinks and distance penalty, and a forgotten norm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes of copying: a tensor read where the file has another, which nothing uses; a layer too few."""
+"""Copying mistakes: a tensor used in place of another, which stays unused; a missing layer."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from graphml.ir.ops import elementwise
 from graphml.ir.ops.leaf import state_leaf, weight_leaf
 from graphml.ir.shape import bound
 
-MOST_USES = 4  # of one tensor that are told apart
-Use = tuple[str, int]  # a node and which of its inputs
+MOST_USES = 4  # of one tensor that are distinguished
+Use = tuple[str, int]  # a node and the index of its input
 
 
 def left_out(unused: Sequence[str]) -> list[str]:
-    """Those of unused tensors that hold more than scales, which most architectures do without."""
+    """The unused tensors other than scales, which most architectures ignore."""
     return [name for name in unused if not name.endswith((".scale", ".input_scale"))]
 
 
 def _part(name: str) -> str:
-    """`attn_q.bias` of `blk.3.attn_q.bias`; of a tensor outside of layers its name."""
+    """`attn_q.bias` of `blk.3.attn_q.bias`; the name of a tensor outside of layers."""
     return f"{stem(name)}.{name.rpartition('.')[2]}"
 
 
 def _uses(model: Model) -> dict[str, list[Use]]:
-    """Where each tensor is read, in the order of the graph."""
+    """The uses of each tensor, in the order of the graph."""
     found: dict[str, list[Use]] = {}
     for node in model.graph.nodes:
         for i, source in enumerate(node.inputs):
@@ -50,9 +50,9 @@ def _uses(model: Model) -> dict[str, list[Use]]:
 
 
 def _in_place(model: Model) -> Iterator[Try]:
-    """The unused one in place of the one used twice; then of any that is as large.
+    """The unused tensor in place of one that is used twice; then in place of any of its size.
 
-    First of tensors alone, those of a name together; then of whole products, whose bias the other may lack.
+    First single tensors, those of a name together; then whole products, whose bias the other may lack.
     """
     uses = _uses(model)
     several = {stem(name) for name, where in uses.items() if len(where) > 1}
@@ -77,9 +77,9 @@ def _in_place(model: Model) -> Iterator[Try]:
 
 
 def _alike(model: Model, name: str, missing: str, node: str) -> bool:
-    """Whether a node could read a tensor in place of another: of its own layer, and of one kind and size.
+    """Whether a node could read a tensor in place of another: of its own layer, of the same kind and size.
 
-    Logits from the embedding are a mistake of their own.
+    Logits from the embedding are a separate mistake.
     """
     if missing == "output.weight":
         return False
@@ -93,7 +93,7 @@ def _told(read: str, wanted: str, use: int) -> str:
 
 
 def _products(model: Model) -> dict[str, list[str]]:
-    """Tensor -> the nodes where its products end, with scale and bias, in the order of the graph."""
+    """Tensor -> the last nodes of its products, with scale and bias, in the order of the graph."""
     whole = {node: name for node in model.graph.nodes if (name := product_of(node)) is not None}
     inner = {node.inputs[0] for node in whole if node.op.name != "mul_mat"}
     found: dict[str, list[str]] = {}
@@ -104,7 +104,7 @@ def _products(model: Model) -> dict[str, list[str]]:
 
 
 def _product_with(model: Model, named: Mapping[str, str]) -> Change:
-    """Whole products by another tensor, with the bias that the file has for it."""
+    """Replace whole products by those with another tensor, and its bias in the file."""
 
     def change(node: Node) -> Node | None:
         if node.name not in named:
@@ -123,7 +123,7 @@ def _product_with(model: Model, named: Mapping[str, str]) -> Change:
 
 
 def _reading(model: Model, places: Mapping[Use, str]) -> Change:
-    """Inputs of some nodes by other tensors."""
+    """Replace inputs of some nodes by other tensors."""
 
     def change(node: Node) -> Node | None:
         inputs = list(node.inputs)
@@ -164,13 +164,13 @@ def _layers(names: Iterator[str] | list[str]) -> dict[int, set[str]]:
 
 
 def missing_layers(model: Model) -> list[int]:
-    """The layers of which nothing is used."""
+    """The layers without any used tensor."""
     used = _layers(list(model.graph.leaves("weight")))
     return sorted(set(_layers(left_out(model.unused))) - set(used))
 
 
 def _missing_layer(model: Model) -> Iterator[Try]:
-    """A layer like one that is there, with the tensors of the one that is not, in its place."""
+    """Insert a copy of an existing layer with the tensors of the missing one, in its place."""
     missing = missing_layers(model)
     told = _layers(list(model.tensors))
     if len(missing) != 1:
@@ -188,7 +188,7 @@ def _missing_layer(model: Model) -> Iterator[Try]:
 
 
 class _Copy:
-    """A layer made after another. The residual stream is what leaves one layer and is as wide as a token."""
+    """A copy of a layer. The residual stream is the value that leaves a layer and has a token's width."""
 
     def __init__(self, model: Model, like: int, layer: int, window: int | None) -> None:
         self._model, self._like, self._layer, self._window = model, like, layer, window
@@ -216,7 +216,7 @@ class _Copy:
         return None if inputs == node.inputs else replace(node, inputs=inputs)
 
     def _is_before(self, source: Node, reader: int | None) -> bool:
-        """Whether a value comes from the last layer before the place, or is the first layer's input."""
+        """Whether a value is from the last layer before the place, or is the first layer's input."""
         at = layer_of(source.name)
         if not self._is_row(source) or source in self._made.values():
             return False
@@ -253,7 +253,7 @@ class _Copy:
 
 
 def _rows_of(x: Node, like: Node) -> Node:
-    """The same rows, counted as those of another value: all tokens are wanted here."""
+    """The same rows with the symbol of another value: all tokens are output rows here."""
     return x if x.type == like.type else computed("rows", lambda rows: rows, x, like=x, kind=like.type)
 
 

@@ -1,7 +1,7 @@
-"""What a mistake is, and what its edits are written with: new nodes, products by their tensor, candidates.
+"""Mistakes, and helpers for their edits: new nodes, products by their tensor, candidate values.
 
-An edit is a function of one node, whose inputs are edited already: it gives what stands in the node's place,
-or None to leave it.
+An edit is a function of one node, whose inputs are edited already: it returns the node's replacement, or None
+to keep it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Change = Callable[[Node], "Node | None"]
 
 @dataclass(frozen=True)
 class Model:
-    """What edits are guessed from: the graph as built, the file's metadata and tensors, those left unused."""
+    """The source of edits: the graph as built, the file's metadata and tensors, and the unused ones."""
 
     graph: Graph
     metadata: Metadata
@@ -44,11 +44,11 @@ class Model:
         return [node for node in self.graph.nodes if node.op.name in ops]
 
     def values(self, op: str, attribute: str) -> set[float]:
-        """The values that an attribute has."""
+        """The values of an attribute."""
         return {float(node.attributes[attribute]) for node in self.nodes(op)}  # type: ignore[arg-type]
 
     def candidates(self, used: Iterable[float], *found: float | None) -> list[float]:
-        """The numbers that are known and are not what is used everywhere, each once, in order."""
+        """The known numbers other than the one used everywhere, each once, in order."""
         kept: list[float] = []
         for one in found:
             near = [one is None or isclose(one, other, rel_tol=1e-5) for other in kept]
@@ -59,14 +59,14 @@ class Model:
 
     @property
     def n_embd(self) -> int:
-        """The width of the residual stream, 0 where the embedding says nothing."""
+        """The width of the residual stream, 0 without an embedding."""
         table = self.tensors.get("token_embd.weight")
         return table.shape[-1] if table is not None else 0
 
 
 @dataclass(frozen=True)
 class Try:
-    """One edit. says: what it makes of what, for the report."""
+    """One edit. says: its description, for the report."""
 
     says: str
     change: Change
@@ -74,7 +74,7 @@ class Try:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A usual mistake: its name, what is wrong, and the edits that would undo it in a model."""
+    """A common mistake: its name, what is wrong, and the edits that would correct it in a model."""
 
     name: str
     says: str
@@ -82,9 +82,9 @@ class Mistake:
 
 
 def applied(graph: Graph, change: Change, layers: Iterable[int] | None = None) -> Graph | None:
-    """The graph with the edit, in all layers or in some; None where it finds nothing to change.
+    """The graph with the edit, in all layers or in some; None if it changes nothing.
 
-    Nodes outside of layers are edited only where no layers are named. Outputs and names stay.
+    Nodes outside of layers are edited only if no layers are given. Outputs and names stay.
     """
     within = None if layers is None else frozenset(layers)
     new: dict[Node, Node] = {}
@@ -110,12 +110,12 @@ def applied(graph: Graph, change: Change, layers: Iterable[int] | None = None) -
 
 
 def _of(node: Node, inputs: tuple[Node, ...]) -> Node:
-    """The node with other inputs: `replace` takes longer, and all nodes behind an edit are made anew."""
+    """The node with other inputs; faster than `replace`, since all nodes after an edit are made again."""
     return Node(node.op, inputs, node.type, node.name, node.attributes, node.source, node.origin)
 
 
 def _behind(made: Node, moved: Node, known: Mapping[Node, None]) -> Node:
-    """What was made, the edited node within it under another name: a name stands for one value."""
+    """The replacement, with the edited node within it renamed: names are unique."""
     if made is moved:
         return replace(moved, name=f"{moved.name}.before")
     if made in known or not made.inputs:
@@ -125,7 +125,7 @@ def _behind(made: Node, moved: Node, known: Mapping[Node, None]) -> Node:
 
 
 def _put(node: Node, order: dict[Node, None]) -> None:
-    """The node behind all it needs."""
+    """Append the node after its inputs."""
     stack = [node]
     while stack:
         one = stack[-1]
@@ -138,14 +138,14 @@ def _put(node: Node, order: dict[Node, None]) -> None:
 
 
 def made(op: Op, *inputs: Node, like: Node, **attributes: Attribute) -> Node:
-    """A new node, named after the one it stands beside."""
+    """A new node, named after the node `like`."""
     full = complete(op, attributes)
     kind = infer_type(op, [node.type for node in inputs], full)
     return Node(op, inputs, kind, f"{like.name}.{op.name}", full, like.source)
 
 
 def changed(node: Node, **attributes: Attribute) -> Node | None:
-    """The node with other attributes; None if they are what it has."""
+    """The node with other attributes; None if they are unchanged."""
     full = {**node.attributes, **attributes}
     if full == dict(node.attributes):
         return None
@@ -156,7 +156,7 @@ def changed(node: Node, **attributes: Attribute) -> Node | None:
 def computed(
     name: str, function: Callable[..., Array], *inputs: Node, like: Node, kind: Type | None = None
 ) -> Node:
-    """A node that a NumPy function computes; its type is the first input's unless `kind` says another."""
+    """A node that a NumPy function computes; its type is `kind`, by default the first input's."""
     result = inputs[0].type if kind is None else kind
 
     def infer(types: Sequence[Type], attributes: Attributes) -> Type:
@@ -181,19 +181,19 @@ def leaf(model: Model, name: str) -> Node:
 
 
 def tensor_of(node: Node) -> str | None:
-    """The tensor that a node is, or is the float32 of; None for anything else."""
+    """The tensor of a weight or of its conversion to float32; None for any other node."""
     if node.op is linear.dequantize:
         node = node.inputs[0]
     return node.name if node.op is weight_leaf else None
 
 
 def embeds(node: Node) -> bool:
-    """Whether a node looks tokens up in the table of embeddings."""
+    """Whether a node is the lookup of tokens in the embedding table."""
     return node.op.name == "get_rows" and tensor_of(node.inputs[0]) == "token_embd.weight"
 
 
 def nth_of_layers(nodes: Iterable[Node]) -> dict[int, set[str]]:
-    """Names of nodes by the place that they have among those of their layer; those outside are left out."""
+    """Names of nodes by their index among those of their layer; nodes outside of layers are omitted."""
     counts: dict[int, int] = {}
     found: dict[int, set[str]] = {}
     for node in nodes:
@@ -210,7 +210,7 @@ def stem(name: str) -> str:
 
 
 def product_of(node: Node) -> str | None:
-    """The tensor of a matrix product, seen through its scale and bias; None for what is no product."""
+    """The tensor of a matrix product, looking through its scale and bias; None for other nodes."""
     while node.op.name in ("add", "mul") and tensor_of(node.inputs[1]) is not None:
         if tensor_of(node.inputs[1]).endswith((".bias", ".scale")):  # type: ignore[union-attr]
             node = node.inputs[0]
@@ -221,13 +221,13 @@ def product_of(node: Node) -> str | None:
 
 @dataclass(frozen=True)
 class Places:
-    """Where the whole products stand in a graph: the last node (with scale and bias) of each tensor's."""
+    """The whole products of a graph: the last node (with scale and bias) of each tensor's."""
 
     last: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, graph: Graph) -> Places:
-        """Of a graph as built."""
+        """The places of a graph as built."""
         last = {}
         for node in graph.nodes:
             name = product_of(node)
@@ -244,7 +244,7 @@ class Places:
 def attribute_tries(
     model: Model, op: str, attribute: str, values: Iterable[float], kind: type = float
 ) -> Iterator[Try]:
-    """An edit for each value, given to every node of the op."""
+    """An edit for each value of the attribute, applied to every node of the op."""
     now = sorted(model.values(op, attribute))
     told = ", ".join(f"{one:g}" for one in now)
     for value in values:

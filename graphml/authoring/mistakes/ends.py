@@ -48,7 +48,7 @@ def _softcap(model: Model) -> Iterator[Try]:
 
 
 def _uncapped(node: Node) -> Node | None:
-    """What a cap was laid on; None if there is none."""
+    """The value before a cap; None if there is no cap."""
     if node.op.name != "scale" or node.inputs[0].op.name != "tanh":
         return None
     small = node.inputs[0].inputs[0]

@@ -1,4 +1,4 @@
-"""Mistakes of experts: how scores become weights, and the shared expert."""
+"""Mistakes in experts: weights from scores, and the shared expert."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from graphml.inspect.layers import layer_of
 from graphml.ir.node import Node
 from graphml.ir.ops import elementwise, linear, reduce
 
-SMALLEST = 6.103515625e-5  # what ggml holds sums of weights above
+SMALLEST = 6.103515625e-5  # ggml's lower bound of sums of weights
 
 
 def _is_sum(node: Node) -> bool:
@@ -73,7 +73,7 @@ def _scale(model: Model) -> Iterator[Try]:
 
 
 def _shared(model: Model) -> Iterator[Try]:
-    """The shared expert added to what the chosen ones give."""
+    """The shared expert added to the sum of the chosen ones."""
     unused = {name for name in model.unused if "_shexp.weight" in name}
     if not unused:
         return
@@ -97,7 +97,7 @@ def _shared(model: Model) -> Iterator[Try]:
 
 
 def _routed(node: Node, router: str) -> Node | None:
-    """What the router reads, on the way to a node."""
+    """The router's input, found from a node after it."""
     seen, stack = {node}, [node]
     while stack:
         one = stack.pop()

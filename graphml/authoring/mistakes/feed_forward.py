@@ -1,4 +1,4 @@
-"""Mistakes of the feed-forward: its gate, its activation, and what it starts from."""
+"""Mistakes in the feed-forward: its gate, its activation, and its input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ACTIVATIONS: dict[str, Op] = {
 
 
 def activations_of(graph: Graph) -> set[str]:
-    """Names of the activations of layers: none of those that norms, caps or routers have."""
+    """Names of the activations of layers, without those of norms, caps or routers."""
     users = graph.users()
     return {
         node.name for node in graph.nodes
@@ -76,7 +76,7 @@ def _activation(model: Model) -> Iterator[Try]:
 
 
 def _parallel(model: Model) -> Iterator[Try]:
-    """The second norm of a layer reads what the first reads, or what attention was added to."""
+    """The second norm of a layer reads the first one's input, or the sum with attention."""
     first: dict[int, str] = {}
     second: dict[int, str] = {}
     for node in model.graph.nodes:
@@ -89,7 +89,7 @@ def _parallel(model: Model) -> Iterator[Try]:
             second.setdefault(layer, node.name)
 
     def parallel(node: Node) -> Node | None:
-        """To the residual before attention: in the last layer the rows that are wanted of it."""
+        """Move to the residual before attention: its output rows in the last layer."""
         if node.name not in second.values() or node.op.name not in ("rms_norm", "layer_norm"):
             return None
         before = node.inputs[0].inputs[0] if node.inputs[0].op.name == "add" else None
@@ -105,7 +105,7 @@ def _parallel(model: Model) -> Iterator[Try]:
 
 
 def _sequential(node: Node) -> Node | None:
-    """add(add(x, attention), ffn(norm(x))): the feed-forward anew, of a norm of the inner sum."""
+    """add(add(x, attention), ffn(norm(x))): rebuild the feed-forward on a norm of the inner sum."""
     if node.op.name != "add" or node.inputs[0].op.name != "add":
         return None
     inner, ffn = node.inputs
@@ -117,7 +117,7 @@ def _sequential(node: Node) -> Node | None:
 
 
 def _between(node: Node, start: Node) -> list[Node]:
-    """What node is made of, back to `start`, attention left aside."""
+    """The nodes from `start` to node, without attention."""
     found: dict[Node, None] = {}
     stack = [node]
     while stack:
@@ -130,7 +130,7 @@ def _between(node: Node, start: Node) -> list[Node]:
 
 
 def _rebuilt(node: Node, new: dict[Node, Node]) -> Node:
-    """The node, made of other nodes where `new` says so."""
+    """The node rebuilt with the replacements of `new`."""
     if node in new or not node.inputs:
         return new.get(node, node)
     inputs = tuple(_rebuilt(source, new) for source in node.inputs)

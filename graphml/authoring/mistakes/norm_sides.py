@@ -1,4 +1,4 @@
-"""Mistakes about what a product reads: the value before its norm or behind it, a norm on the other side."""
+"""Mistakes in a product's input: the value before or after its norm, or a norm on the wrong side."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from graphml.ir.node import Node
 from graphml.ir.shape import bound
 
 PRODUCTS = ("mul_mat", "mul_mat_id")
-# Norms before a block, and how the names of the products begin that read them.
+# Norms before a block, and prefixes of the products that read them.
 BLOCKS = {
     "attn_norm": ("attn_q", "attn_k", "attn_v", "attn_qkv"),
     "ffn_norm": ("ffn_",),
     "attn_norm_2": ("ffn_",),
 }
-INSIDE = ("ffn_down",)  # products that read what the block itself makes
+INSIDE = ("ffn_down",)  # products that read values of the block itself
 
 
 def _product(node: Node) -> str:
-    """The stem of a product's tensor, "" for what is none."""
+    """The stem of a product's tensor, "" for other nodes."""
     name = tensor_of(node.inputs[0]) if node.op.name in PRODUCTS else None
     return "" if name is None else stem(name)
 
@@ -32,7 +32,7 @@ def _with_input(node: Node, x: Node) -> Node:
 
 
 def _forgotten(model: Model) -> Iterator[Try]:
-    """The norm that a block begins with, which goes unused, before the products that read the stream."""
+    """Insert an unused norm at the start of a block, before the products that read the stream."""
     like = like_others(model)
     stems = {stem(name) for name in model.unused if name.endswith(".weight")}
     for wanted, begins in BLOCKS.items():
@@ -54,7 +54,7 @@ def _forgotten(model: Model) -> Iterator[Try]:
 
 
 def _other_input(model: Model) -> Iterator[Try]:
-    """Products that read a value whose norm their layer has, and those that read the norm."""
+    """Products that read a value whose norm is in their layer, and those that read the norm."""
     behind: dict[str, Node] = {}
     for node in norm_ends(model.graph):
         x = normed_of(node)
@@ -79,7 +79,7 @@ def _other_input(model: Model) -> Iterator[Try]:
 
 
 def _moved(model: Model) -> Iterator[Try]:
-    """A norm before a square product -> behind it, and the other way round."""
+    """A norm before a square product -> after it, and the reverse."""
     places = Places.of(model.graph)
     ends = {node.name for node in norm_ends(model.graph)}
 

@@ -1,4 +1,4 @@
-"""Mistakes of norms: their weight, eps and kind, and those that are forgotten."""
+"""Mistakes in norms: their weight, eps and kind, and forgotten ones."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def _kind(model: Model) -> Iterator[Try]:
 
 
 def like_others(model: Model) -> Node | None:
-    """A norm of the graph, to take kind and eps from."""
+    """A norm of the graph, as a source of kind and eps."""
     found = model.nodes(*KINDS)
     return found[-1] if found else None
 
 
 def normed(model: Model, x: Node, name: str, like: Node) -> Node:
-    """The norm of x by the tensor and its bias, of the kind that the graph has."""
+    """The norm of x with the tensor and its bias, of the graph's kind."""
     y = made(like.op, x, like=x, eps=like.attributes["eps"])
     y = made(elementwise.mul, y, leaf(model, name), like=x)
     bias = name.replace(".weight", ".bias")

@@ -1,4 +1,4 @@
-"""Mistakes of order: rows of q and k, parts of a matrix, heads of a group, tensors taken for each other."""
+"""Mistakes in order: rows of q and k, parts of a matrix, heads of a group, exchanged tensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Reorder = Callable[[int], Array]  # of a head's width
 
 
 def _to_neighbours(width: int) -> Array:
-    """Where halves lie one behind the other, the pairs (0, w/2), (1, w/2 + 1), ... one after the other."""
+    """Order that turns halves in sequence into the pairs (0, w/2), (1, w/2 + 1), ... in sequence."""
     return np.arange(width).reshape(2, -1).T.ravel()
 
 
@@ -24,7 +24,7 @@ def _to_halves(width: int) -> Array:
 
 
 def _heads(model: Model) -> tuple[int, int, int]:
-    """Heads of queries, of keys, and their width; of the first attention."""
+    """Heads of queries, heads of keys, and their width, in the first attention."""
     for node in model.nodes("attention"):
         q, k = node.inputs[:2]
         return bound(q.shape[1]), bound(k.shape[1]), bound(q.shape[2])
@@ -75,7 +75,7 @@ def _fused(model: Model) -> Iterator[Try]:
 
 
 def _groups(model: Model) -> Iterator[Try]:
-    """Which key-value head a query head has: neighbours share one, or every n-th."""
+    """The key-value head of a query head: neighbours share one, or every n-th does."""
     n_head, n_head_kv, _ = _heads(model)
     if not n_head_kv or n_head == n_head_kv or n_head_kv == 1:
         return

@@ -1,4 +1,4 @@
-"""Mistakes with positions: rotary embedding, learned positions."""
+"""Mistakes in positions: rotary embedding, learned positions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _told(model: Model, attribute: str) -> str:
 
 
 def _each_table(model: Model, attribute: str, values: list[float]) -> Iterator[Try]:
-    """Edits of all tables, and of each alone where there are several."""
+    """Edits of all tables, and of each alone if there are several."""
     tables = [node.name for node in model.nodes("rope_table")]
     groups = [tables] + ([[one] for one in tables] if len(tables) > 1 else [])
     for value in values:
@@ -189,7 +189,7 @@ def _turned(x: Node) -> bool:
 
 
 def _rope_and_norm(model: Model) -> Iterator[Try]:
-    """A norm of heads behind the rope or before it."""
+    """A norm of heads after the rope or before it."""
 
     def before(node: Node) -> Node | None:  # mul(norm(rope(x)), w) -> rope(mul(norm(x), w))
         if node.op.name != "mul" or node.inputs[0].op.name not in ("rms_norm", "layer_norm"):
@@ -220,7 +220,7 @@ def _rope_and_norm(model: Model) -> Iterator[Try]:
 
 
 def _table_forgotten(model: Model) -> Iterator[Try]:
-    """The row of a token's position added to its embedding."""
+    """Add the row of a token's position to its embedding."""
     name = "position_embd.weight"
     positions = [node for node in model.graph.nodes if node.op is input_leaf and node.name == "positions"]
     if name not in model.unused or not positions:

@@ -1,4 +1,4 @@
-"""Mistakes of the residual stream and of norms in it: what is added to what, and norms that are too many."""
+"""Mistakes in the residual stream and its norms: wrong operands of sums, and superfluous norms."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NORMS = ("rms_norm", "layer_norm")
 
 
 def normed_of(node: Node) -> Node | None:
-    """What a norm with its weight and bias, as far as it has them, was made of; None for anything else."""
+    """The input of a norm, with its weight and bias if any; None for any other node."""
     if node.op.name == "add" and len(node.inputs[1].shape) == 1:
         node = node.inputs[0]
     if node.op.name == "mul" and len(node.inputs[1].shape) == 1:
@@ -45,7 +45,7 @@ def norm_ends(graph: Graph) -> list[Node]:
 
 
 def _before_norm(model: Model) -> Iterator[Try]:
-    """add(norm(x), f(norm(x))) -> add(x, f(norm(x))), and the other way round: all, then each in a layer."""
+    """add(norm(x), f(norm(x))) -> add(x, f(norm(x))), and the reverse: all, then each in a layer."""
     for says, other in (
         ("the normed value -> the one before its norm", _plain),
         ("the value before the norm -> the normed one", _normed),
@@ -67,7 +67,7 @@ def _before_norm(model: Model) -> Iterator[Try]:
 
 
 def _plain(node: Node) -> tuple[Node, Node] | None:
-    """The operands of a sum with a value as it was before its norm."""
+    """The operands of a sum, with a value before its norm."""
     for i in (0, 1):
         x = normed_of(node.inputs[i])
         if x is not None and node.inputs[i] in _sources(node.inputs[1 - i]):
@@ -76,7 +76,7 @@ def _plain(node: Node) -> tuple[Node, Node] | None:
 
 
 def _normed(node: Node) -> tuple[Node, Node] | None:
-    """The operands of a sum with a value as it is behind the norm that the other is made of."""
+    """The operands of a sum, with a value after the norm that the other is computed from."""
     for i in (0, 1):
         norm = _norm_between(node.inputs[1 - i], node.inputs[i])
         if norm is not None:
@@ -85,7 +85,7 @@ def _normed(node: Node) -> tuple[Node, Node] | None:
 
 
 def _sources(node: Node) -> list[Node]:
-    """All that a node is made of in its layer and what that reads."""
+    """All nodes of its layer that a node is computed from, and their inputs."""
     layer = layer_of(node.name)
     found: dict[Node, None] = {}
     stack = [node]
@@ -100,13 +100,13 @@ def _sources(node: Node) -> list[Node]:
 
 
 def _norm_between(node: Node, x: Node) -> Node | None:
-    """The last node of the norm of x that a node is made of."""
+    """The last node of the norm of x that a node is computed from."""
     found = [one for one in _sources(node) if one.op.name in ("mul", "add") and normed_of(one) is x]
     return found[-1] if found and len(x.shape) == 2 else None
 
 
 def _forgotten(model: Model) -> Iterator[Try]:
-    """The stream added to what a block makes of its norm."""
+    """Add the stream to the result of a block on its norm."""
     places = Places.of(model.graph)
     for wanted in ("attn_output", "ffn_down"):
 
@@ -123,7 +123,7 @@ def _forgotten(model: Model) -> Iterator[Try]:
 
 
 def _superfluous(model: Model) -> Iterator[Try]:
-    """Each norm, known by its weight and which of its uses it is, left out."""
+    """Remove each norm, identified by its weight and the number of its use."""
     groups: dict[str, set[str]] = {}
     uses: dict[tuple[int | None, str], int] = {}
     for node in norm_ends(model.graph):
@@ -149,7 +149,7 @@ def _weight_of(node: Node) -> str:
 
 
 def _sums(model: Model) -> Iterator[Try]:
-    """One of the sums of each layer without what is added."""
+    """Remove one of the sums of each layer."""
     sums = [node for node in model.nodes("add") if len(node.inputs[1].shape) == 2]
     for number, names in nth_of_layers(sums).items():
         for i in (0, 1):

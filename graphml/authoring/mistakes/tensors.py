@@ -1,4 +1,4 @@
-"""Mistakes with tensors: biases, scales and an output matrix that the file has and the graph does not use."""
+"""Unused tensors: biases, scales and an output matrix of the file that the graph does not use."""
 
 from __future__ import annotations
 

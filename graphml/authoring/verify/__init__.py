@@ -1,1 +1,1 @@
-"""Is an architecture right? Its graph in float32 against what another program computed, layer by layer."""
+"""Verification of an architecture: its graph in float32 against another program's values, layer by layer."""

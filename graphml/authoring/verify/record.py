@@ -1,8 +1,8 @@
-"""What a program computed for some tokens: logits, and values inside of the model under names that all share.
+"""Records: a program's values for some tokens, logits and values inside of the model under common names.
 
-`stream.I` is the residual stream before layer I (of the first layer: the embedding as the layers get it);
-`blk.I.NAME.in` and `.out` are what goes into the product with the tensor NAME, and the product with its
-scale and bias. All are f32 [T, n]. Files: an .npz of this module, or a golden, JSON and NPZ, which has logits
+`stream.I` is the residual stream before layer I (for the first layer the embedding, as its input);
+`blk.I.NAME.in` and `.out` are the input of the product with the tensor NAME, and the product with its scale
+and bias. All are f32 [T, n]. Files: an .npz of this module, or a golden (JSON and NPZ), which has logits
 alone. Knows files; nothing of models.
 """
 
@@ -36,13 +36,13 @@ class Record:
 
 
 def save(record: Record, path: str | Path) -> None:
-    """Write a record as .npz; its arrays hold what the prompt decides."""
+    """Write a record as .npz; its arrays depend on the prompt."""
     header = {"format": FORMAT, "by": record.by, "ids": record.ids}
     archive.write(Path(path), header, {"logits": record.logits, **record.values})
 
 
 def read(path: str | Path) -> Record:
-    """A record, or a golden by the path of its JSON or its NPZ; a UsageError for another file."""
+    """A record, or a golden by the path of its JSON or its NPZ; a UsageError for any other file."""
     path = Path(path)
     if path.suffix == ".json":
         path = path.with_suffix(".npz")

@@ -1,6 +1,6 @@
 """Records made by other programs, each in a process of its own: llama.cpp, transformers.
 
-Knows processes and names of tensors; nothing of what records are held against.
+Knows processes and names of tensors; nothing of how records are compared.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ LONGEST_S = 3600.0
 def record_of(
     against: str, model: Path, architecture: str, ids: tuple[int, ...], python: str = sys.executable
 ) -> Record:
-    """What a peer computes for the tokens. against: `llama.cpp` or `hf`, with `:PATH` for another file.
+    """The record of a peer for the tokens. against: `llama.cpp` or `hf`, with `:PATH` for another file.
 
-    python: of an environment that has the peer's package. A UsageError or BackendError says what is missing.
+    python: of an environment that has the peer's package. A UsageError or BackendError names what is missing.
     """
     name, _, path = against.partition(":")
     with tempfile.TemporaryDirectory() as folder:
@@ -50,7 +50,7 @@ def record_of(
 
 
 def _run(name: str, command: list[str], request: Mapping[str, object]) -> str:
-    """What the peer says of itself when it is done."""
+    """Run a peer; returns its description of itself."""
     try:
         done = subprocess.run(
             command, input=json.dumps(request), capture_output=True, text=True, encoding="utf-8",
@@ -71,7 +71,7 @@ def _run(name: str, command: list[str], request: Mapping[str, object]) -> str:
 
 
 def _from_transformers(arrays: Mapping[str, Array], architecture: str) -> dict[str, Array]:
-    """Names of modules -> names of tensors, as the gguf package has them; without those it does not know.
+    """Names of modules -> names of tensors, by the gguf package's table; unknown ones are omitted.
 
     Products with attn_q and attn_k are left out: some files have their rows in another order.
     """

@@ -1,7 +1,7 @@
-"""Runs of a graph as it was built, in NumPy, and the places in it that other programs know too.
+"""Runs of a built graph in NumPy, and its places that other programs have too.
 
-Values that runs have in common are computed once: an edited graph shares its nodes with the one it came from.
-Knows graphs and an open model; nothing of what is wanted of the values.
+Values that runs have in common are computed once: an edited graph shares nodes with its original. Knows
+graphs and an open model; nothing of the use of the values.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def points(graph: Graph) -> dict[str, str]:
 
 
 def _stream(graph: Graph) -> dict[int, str]:
-    """Layer -> the node of the residual stream that it starts from; one more for what the last leaves.
+    """Layer -> the node of the residual stream before it; one more for the stream after the last.
 
-    That is the last value of a row for each token that others than its own layer read.
+    The stream is the last value of a layer with a row for each token that nodes outside the layer read.
     """
     widths = {node.shape[-1] for node in graph.nodes
               if node.op.name == "get_rows" and tensor_of(node.inputs[0]) == "token_embd.weight"}  # fmt: skip
@@ -65,7 +65,7 @@ def _stream(graph: Graph) -> dict[int, str]:
 
 
 class Runs:
-    """The tokens of a record run by a model: all in one step, logits of every one."""
+    """Runs of a model on the tokens of a record: all in one step, with the logits of every one."""
 
     def __init__(self, executor: Executor, ids: tuple[int, ...]) -> None:
         embedding = executor.file.tensors.get(EMBEDDING)
@@ -78,7 +78,7 @@ class Runs:
         self.ids = ids
         self.graph = executor.build(count, count)
         self.unused = sorted(set(executor.file.tensors) - set(self.graph.leaves("weight")))
-        self.places = points(self.graph)  # an edited graph calls its nodes the same
+        self.places = points(self.graph)  # an edited graph has the same names
         if "logits" not in self.graph.outputs:
             raise UsageError(f"{executor.file.path}: wanted a model that gives logits; this one embeds texts")
         cache = PagedCache(count, BLOCK_SIZE)
@@ -93,15 +93,15 @@ class Runs:
         self.weights = executor.weights
         self._kept: dict[Node, Array] = {}
         self._kept_bytes = 0
-        self._given: dict[str, Array] = {}  # the last ones, and values that were kept of what follows them
+        self._given: dict[str, Array] = {}  # the last ones, and cached values of the nodes after them
         self._behind: dict[Node, Array] = {}
 
     def values(
         self, graph: Graph, names: Iterable[str], given: Mapping[str, Array] | None = None, keep: bool = False
     ) -> dict[str, Array]:
-        """What nodes are, by name; given: what readers of some nodes see in place of what these compute.
+        """Values of nodes by name; given: values that replace those of some nodes for their readers.
 
-        keep: later runs of graphs with the same nodes may need the values again.
+        keep: cache the values for later runs of graphs with the same nodes.
         """
         seen = {node: given[node.name] for node in graph.nodes if node.name in given} if given else {}
         changed = _readers(graph, seen)
@@ -119,7 +119,7 @@ class Runs:
         local: dict[Node, Array] = {}
         known = ChainMap(local, behind, self._kept)
         operands = known.new_child(seen)
-        with np.errstate(all="ignore"):  # an edit that is tried may well give NaN
+        with np.errstate(all="ignore"):  # a tried edit may give NaN
             for node in graph.nodes:
                 if node in needed:
                     local[node] = self._value(node, operands)
@@ -128,7 +128,7 @@ class Runs:
         return {name: known[node] for name, node in wanted.items()}
 
     def _known_behind(self, given: Mapping[str, Array]) -> dict[Node, Array]:
-        """The kept values of what follows given ones, as long as these are the same."""
+        """The cached values of nodes after given ones, if the given ones are unchanged."""
         if given.keys() != self._given.keys() or any(given[name] is not a for name, a in self._given.items()):
             self._kept_bytes -= sum(value.nbytes for value in self._behind.values())
             self._given, self._behind = dict(given), {}
@@ -139,7 +139,7 @@ class Runs:
             return self.weights[node.name]
         if node.op.name == "input":
             return self.inputs[node.name]
-        if node.op.name == "state":  # every reading of it begins with zeros, and gets a copy of its own
+        if node.op.name == "state":  # every read begins with zeros, in a copy of its own
             sizes = resolve(node.shape, self.dims)
             if node.dtype.numpy is None:
                 raise UsageError(f"{node.name}: wanted a cache of f32; got {node.dtype.name}")
@@ -155,7 +155,7 @@ class Runs:
             self._kept_bytes += value.nbytes
 
     def record(self, by: str) -> Record:
-        """What this model computes at all of its places."""
+        """The record of this model, with the values of all places."""
         places = self.places
         found = self.values(self.graph, [*places.values(), "output:logits"], keep=True)
         values = {
@@ -167,7 +167,7 @@ class Runs:
 
 
 def _readers(graph: Graph, seen: Mapping[Node, Array]) -> set[Node]:
-    """The nodes that are computed of some, directly or not."""
+    """The nodes that are computed from some, directly or not."""
     found: set[Node] = set()
     for node in graph.nodes:
         if any(source in seen or source in found for source in node.inputs):

@@ -1,7 +1,7 @@
-"""From two programs' values to a verdict: the first wrong part, and the mistake that explains it.
+"""Searches two programs' values for the first wrong part, and the mistake that explains it.
 
 Every edit of the catalogue is tried on the first wrong part; one that makes it agree is kept, and the next
-wrong part is looked at with it. Knows records, runs and the catalogue; nothing of how either side was run.
+wrong part is searched with it. Knows records, runs and the catalogue; nothing of how either side was run.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 from graphml.runtime.executor import Executor
 
-MOST_CAUSES = 6  # mistakes of one model that are looked for, one after the other
-MOST_RIVALS = 6  # edits that make the part agree and are then held against each other
-PAIRS_S = 60.0  # for mistakes two at a time, where no single one is enough
-NEARER = 10.0  # by how much an edit must lessen the error to be told as the nearest
+MOST_CAUSES = 6  # mistakes of one model that are searched, one after the other
+MOST_RIVALS = 6  # edits that make the part agree and are then compared with each other
+PAIRS_S = 60.0  # time limit of the search for pairs of mistakes, if no single one is enough
+NEARER = 10.0  # factor by which an edit must reduce the error to be reported as the nearest
 
 Report = Callable[[str, int, int], None]
 _TRIED_WITH = (ArithmeticError, LookupError, ValueError, TypeError, GraphmlError)  # an edit that does not fit
@@ -41,10 +41,10 @@ _TRIED_WITH = (ArithmeticError, LookupError, ValueError, TypeError, GraphmlError
 
 @dataclass(frozen=True)
 class Cause:
-    """A mistake that explains the first wrong part, and what undoes it.
+    """A mistake that explains the first wrong part, and its correction.
 
-    layers: where it was undone; None: everywhere. before, after: the part's NMSE. rivals: names of other
-    mistakes whose edits do as well. enough: whether the part agrees then; else it only comes nearer.
+    layers: the corrected ones; None: all. before, after: the part's NMSE. rivals: names of other mistakes
+    with equally good edits. enough: whether the part then agrees; else the error is only reduced.
     """
 
     mistake: Mistake
@@ -59,10 +59,10 @@ class Cause:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found. rows: the model as it is; first: its first wrong part; causes: in the order found.
+    """The result. rows: of the unedited model; first: its first wrong part; causes: in the order found.
 
-    logits: of the model as it is; mended: with all causes undone, None if there are none. unused: tensors
-    that the model leaves out.
+    logits: of the unedited model; mended: with all causes corrected, None if there are none. unused:
+    tensors that the model does not use.
     """
 
     rows: list[Row]
@@ -77,7 +77,7 @@ class Verdict:
 def verify(
     executor: Executor, record: Record, limit: float, progress: Report = lambda what, done, total: None
 ) -> Verdict:
-    """Hold an open model against a record; limit: the NMSE that a part may have by itself."""
+    """Compare an open model with a record; limit: the NMSE that a part may have by itself."""
     runs = Runs(executor, record.ids)
     cut = stages(runs.places, record)
     found, logits = rows(runs, runs.graph, cut, record, limit, keep=True)
@@ -110,7 +110,7 @@ class _Search:
     progress: Report
 
     def causes(self, found: list[Row]) -> tuple[list[Cause], Graph]:
-        """The mistakes, and the graph with what they broke mended."""
+        """The mistakes, and the graph with all of them corrected."""
         graph, causes = self.runs.graph, list[Cause]()
         while len(causes) < MOST_CAUSES:
             row = _first(found, self.limit)
@@ -124,7 +124,7 @@ class _Search:
                 break
             before, graph = _wrong(found, self.limit), mended
             found = rows(self.runs, graph, self.cut, self.record, self.limit)[0]
-            if _wrong(found, self.limit) >= before:  # what mends one part breaks another
+            if _wrong(found, self.limit) >= before:  # the correction of one part breaks another
                 break
         return causes, graph
 
@@ -160,11 +160,11 @@ class _Search:
                 yield mistake, one
 
     def _given(self, stage: Stage) -> dict[str, Array]:
-        """The other's value of the node where a stage begins."""
+        """The other program's value of the node at the start of a stage."""
         return {stage.start: given(self.cut, self.record)[stage.start]} if stage.start else {}
 
     def _error(self, graph: Graph, one: Try, stage: Stage, layers: Sequence[int] | None = None) -> float:
-        """The part's NMSE with an edit; infinite where it finds nothing to do or does not fit."""
+        """The part's NMSE with an edit; infinite if it changes nothing or does not fit."""
         try:
             edited = applied(graph, one.change, layers)
             if edited is None:
@@ -176,7 +176,7 @@ class _Search:
             return float("inf")
 
     def _best(self, graph: Graph, row: Row, rivals: list[tuple[Mistake, Try, float]]) -> tuple[Cause, Graph]:
-        """Of the edits that make the part agree, the one that leaves the fewest parts wrong in all."""
+        """The edit that makes the part agree and leaves the fewest parts wrong in total."""
         kinds: dict[str, list[tuple[Mistake, Try, float]]] = {}
         for rival in rivals:
             kinds.setdefault(rival[0].name, []).append(rival)
@@ -205,7 +205,7 @@ class _Search:
         return cause, edited
 
     def _pair(self, graph: Graph, row: Row, tries: list[tuple[Mistake, Try]]) -> tuple[Cause, Graph] | None:
-        """Two mistakes together, as long as there is time: logits alone do not tell them one by one."""
+        """Two mistakes together, within the time limit: logits alone do not separate them."""
         until = time.monotonic() + PAIRS_S
         pairs = [(a, b) for a, b in combinations(tries, 2) if a[0] is not b[0]]
         for i, ((first, one), (second, other)) in enumerate(pairs):

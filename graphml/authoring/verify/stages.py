@@ -1,4 +1,4 @@
-"""A model cut where another program's values are known: how far each part is off, end to end and by itself.
+"""Stages of a model between another program's known values: the error of each, end to end and by itself.
 
 Knows runs and records; nothing of mistakes.
 """
@@ -16,13 +16,13 @@ from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 
 LOGITS = "output:logits"
-TOP = 10  # of how many most likely tokens the overlap is told
+TOP = 10  # number of most likely tokens for the overlap
 INFINITE = float("inf")
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of the model between two places. start: the node given, None: the tokens; end: what it makes."""
+    """A part of the model between two places. start: its input node, None: the tokens; end: its result."""
 
     name: str
     layer: int | None
@@ -33,7 +33,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Row:
-    """A stage's NMSE: end to end, and computed from the other's values where it begins.
+    """A stage's NMSE: end to end, and computed from the other program's values at its start.
 
     part: the first place within the stage that differs, "" if none is known.
     """
@@ -46,10 +46,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Logits:
-    """How the logits differ. same_top: share of tokens whose likeliest next token is the same.
+    """Differences of the logits. same_top: share of tokens with the same most likely next token.
 
-    overlap: how many of the ten likeliest are in both, as a share; kl, worst_kl: divergence of ours from the
-    other's distribution in nats, the mean and the largest over the tokens.
+    overlap: the share of the top ten that is in both; kl, worst_kl: divergence of our distribution from the
+    other's in nats, the mean and the largest over the tokens.
     """
 
     nmse: float
@@ -71,7 +71,7 @@ def nmse(got: Array | None, wanted: Array) -> float:
 
 
 def compare_logits(got: Array, wanted: Array) -> Logits:
-    """Both f32 [T, vocabulary]."""
+    """Compare logits, both f32 [T, vocabulary]."""
     if got.shape != wanted.shape:
         return Logits(INFINITE, 0.0, 0.0, INFINITE, INFINITE)
     k = min(TOP, got.shape[1])
@@ -93,7 +93,7 @@ def _log_softmax(x: Array) -> Array:
 
 
 def stages(places: Mapping[str, str], record: Record) -> list[Stage]:
-    """The parts between those places of the residual stream that the record has; else the whole model."""
+    """The parts between the residual stream's places in the record; else the whole model."""
     known = sorted(
         int(name.removeprefix("stream.")) for name in places
         if name.startswith("stream.") and name in record.values
@@ -116,14 +116,14 @@ def _named(layers: list[int], start: str | None) -> str:
 
 
 def target(stage: Stage, record: Record) -> Array:
-    """What the other program has where the stage ends."""
+    """The other program's value at the end of the stage."""
     return record.logits if stage.end == LOGITS else record.values[stage.place]
 
 
 def own_error(stage: Stage, got: Array | None, record: Record, start: Array | None) -> float:
-    """The NMSE of what a stage makes of the other's `start`: of what it adds, if it is as wide.
+    """The NMSE of a stage's result from the other's `start`; of the part that it adds, if it is as wide.
 
-    Of the sum an error would be seen against all that other layers added, which a few large numbers rule.
+    The error of the sum would be relative to the sums of all layers, which a few large numbers dominate.
     """
     wanted = target(stage, record)
     if got is None or start is None or not got.shape == start.shape == wanted.shape:
@@ -132,7 +132,7 @@ def own_error(stage: Stage, got: Array | None, record: Record, start: Array | No
 
 
 def given(stages: Sequence[Stage], record: Record) -> dict[str, Array]:
-    """The other's values of the nodes where stages begin."""
+    """The other program's values of the nodes at the starts of stages."""
     ends = {stage.end: target(stage, record) for stage in stages}
     return {stage.start: ends[stage.start] for stage in stages if stage.start is not None}
 
@@ -158,7 +158,7 @@ def rows(
 def _first_part(
     stage: Stage, places: Mapping[str, str], alone: Mapping[str, Array], record: Record, limit: float
 ) -> str:
-    """The first place of the stage's layer that differs although the layer began right."""
+    """The first place of the stage's layer that differs although the layer's input is right."""
     prefix = "output" if stage.end == LOGITS else f"blk.{stage.layer}."
     for place, node in places.items():
         if place.startswith(prefix) and nmse(alone.get(node), record.values[place]) > limit:
@@ -170,7 +170,7 @@ def _first_part(
 def wrong_parts(
     runs: Runs, graph: Graph, stage: Stage, cut: Sequence[Stage], record: Record, limit: float
 ) -> int:
-    """How many places of the stage's layer differ although the layer began right."""
+    """How many places of the stage's layer differ although the layer's input is right."""
     if stage.layer is None:
         return 0
     prefix = f"blk.{stage.layer}."

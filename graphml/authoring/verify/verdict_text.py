@@ -1,4 +1,4 @@
-"""A verdict as text and as plain values. Knows verdicts; nothing of how they were reached."""
+"""Verdicts as text and as plain values. Knows verdicts; nothing of how they were reached."""
 
 from __future__ import annotations
 
