@@ -1,4 +1,4 @@
-"""Benchmarks: models made for them, tests in llama-bench's words, peers beside them, and what comes out.
+"""Benchmarks: generated models, llama-bench's tests, peers for comparison, and results.
 
 Measuring, judging and formatting are separate files. Knows models and sessions; nothing of the command line.
 """

@@ -1,6 +1,6 @@
 """Bar charts as SVG text, for a page: one bar a line, whiskers at the quartiles, and marks such as a roof.
 
-Widths are per cent, so that words keep their size on a narrow screen. Knows numbers and words; no rows.
+Widths are in per cent, so that text keeps its size on a narrow screen. Knows numbers and words; no rows.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-LINE = 40  # pixels of a bar and its words
+LINE = 40  # pixels of a bar and its text
 BAR = 14
-FARTHEST = 3.0  # times the longest bar: a mark beyond is left out, or no bar could be seen
+FARTHEST = 3.0  # times the longest bar: a mark beyond is omitted, or the bars would be too short
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A value with its quartiles. text: as it is written; series: number of its colour. None: no figure.
+    """A value with its quartiles. text: its label; series: number of its colour. None: no figure.
 
     mark: another value on the same scale, 0 for none.
     """
@@ -31,7 +31,7 @@ class Bar:
 
 
 def chart(bars: Sequence[Bar], about: str) -> str:
-    """One SVG element; its scale begins at 0. about: what it shows, for who cannot see it."""
+    """One SVG element; its scale begins at 0. about: its text alternative."""
     longest = max([bar.high for bar in bars if bar.value is not None], default=0.0) or 1.0
     marks = [bar.mark for bar in bars if bar.value is not None and bar.mark <= FARTHEST * longest]
     scale = 100 / (1.02 * max([longest, *marks]))
@@ -45,7 +45,7 @@ def chart(bars: Sequence[Bar], about: str) -> str:
 
 
 def _bar(bar: Bar, top: int, scale: float) -> list[str]:
-    """The words above, the bar below."""
+    """The text above, the bar below."""
     name, text, at, middle = html.escape(bar.name), html.escape(bar.text), top + 20, top + 20 + BAR // 2
     found = [
         f'<text x="0" y="{top + 14}">{name}</text>',

@@ -1,4 +1,4 @@
-"""Figures of a row as people read them, in tables of every kind; what is too noisy to be a figure.
+"""Figures of a row as text, for tables of every kind; marks for those that are too noisy.
 
 Knows rows; nothing of tables.
 """
@@ -18,14 +18,14 @@ WHAT_TO_DO = (
 
 
 def speed(row: Row) -> str:
-    """Median and half the distance of the quartiles, `*` where that is much; or that there is no figure."""
+    """Median and half the distance of the quartiles, `*` if that is large; or a mark for no figure."""
     if "t/s" in row.refused:
         return TOO_NOISY
     return f"{'*' * row.noisy}{row.median_ts:.2f} ± {(row.q3_ts - row.q1_ts) / 2:.2f}"
 
 
 def ratio(row: Row) -> str:
-    """The same of the ratio; "" where there is none."""
+    """The same for the ratio; "" if there is none."""
     if "ratio" in row.refused:
         return TOO_NOISY
     digits = 2 if row.ratio >= 0.1 else 4
@@ -34,19 +34,19 @@ def ratio(row: Row) -> str:
 
 
 def of_bandwidth(row: Row) -> str:
-    """The part of the bandwidth of its memory that a row used; "" where one of the two is not known."""
+    """The part of its memory's bandwidth that a row used; "" if one of the two is not known."""
     return f"{row.of_bandwidth:.0%}" if row.bandwidth_gb_s and "t/s" not in row.refused else ""
 
 
 def device(row: Row) -> str:
-    """What a row ran on, as "llvmpipe (processor; Vulkan, Mesa 22.3.6)"; of the host's processor its name."""
+    """The device of a row, as "llvmpipe (processor; Vulkan, Mesa 22.3.6)", or the host processor's name."""
     if not row.driver:
         return printable(row.device)
     return printable(f"{row.device} ({row.device_kind}; {row.driver})")
 
 
 def notes(noisy: bool, refused: bool) -> Iterator[str]:
-    """What the marks of a table mean, as far as it has them."""
+    """Explanations of the marks that a table has."""
     if noisy:
         yield "noisy: the quartiles of rows marked * lie more than 10 % of the median apart\n"
     if refused:

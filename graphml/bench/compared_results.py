@@ -1,4 +1,4 @@
-"""Compares two result files row by row: how much faster or slower, and whether that is beyond the spread.
+"""Compares two result files row by row: changes of speed, and whether they are beyond the spread.
 
 Reads the JSON of `graphml bench -o json|jsonl` and of llama-bench. Knows rows; measures nothing.
 """
@@ -21,7 +21,7 @@ LARGEST = 1e18  # of any figure
 _KEY = ("model_filename", "quant", "n_threads", "n_batch", "n_ubatch", "type_k", "type_v", "n_prompt",
         "n_gen", "n_depth", "n_parallel")  # fmt: skip
 _DEFAULTS: Mapping[str, Any] = {"n_parallel": 1, "quant": "", "backends": "", "suite_case": ""}
-# What tells rows apart besides, and is left out, from the right, where the files have no row in common.
+# Further fields that distinguish rows; dropped from the right while the files have no row in common.
 # A suite may have one test at one setting twice, once beside a busy process.
 _MORE_KEYS = (("backends", "suite_case"), ("backends",), ())
 Record = Mapping[str, Any]
@@ -55,7 +55,7 @@ class Change:
 
     @property
     def refused(self) -> bool:
-        """Whether either was too noisy to be a figure."""
+        """Whether the noise of either is too large for a figure."""
         return too_noisy(self.spread_a[0], self.a, self.spread_a[1]) or too_noisy(
             self.spread_b[0], self.b, self.spread_b[1]
         )
@@ -66,7 +66,7 @@ class Change:
 
 
 def read(path: Path) -> list[Record]:
-    """The rows of a file; UsageError for one that cannot be read or holds something else."""
+    """The rows of a file; UsageError for one that cannot be read or is no result file."""
     try:
         with path.open("rb") as file:
             raw = file.read(LARGEST_BYTES + 1)
@@ -88,7 +88,7 @@ def read(path: Path) -> list[Record]:
 
 
 def _check(path: Path, number: int, one: Any) -> None:
-    """UsageError that names the field for a row that cannot be compared."""
+    """Raise a UsageError that names the field for a row that cannot be compared."""
     if not isinstance(one, dict):
         raise UsageError(f"{path}: row {number}: wanted an object; got {type(one).__name__}")
     wanted = {"n_prompt": 0.0, "n_gen": 0.0, "n_threads": 1.0, "avg_ts": 0.0, "stddev_ts": 0.0}
@@ -113,8 +113,8 @@ def _is_number(value: Any, least: float) -> bool:
 def compare(a: Sequence[Record], b: Sequence[Record], by: str = "t/s") -> list[Change]:
     """The rows that both have, in the order of a. by: "t/s", or "ratio" to the peer that each was run with.
 
-    Rows are the same test at the same setting and of the same case of a suite on the same backend, or, where
-    none is in both so, on any. UsageError if no row is in both.
+    Rows match by test, setting, case of a suite and backend, or on any backend if no row matches so.
+    UsageError if no row is in both.
     """
     figure = _FIGURES.get(by)
     if figure is None:
@@ -130,7 +130,7 @@ def compare(a: Sequence[Record], b: Sequence[Record], by: str = "t/s") -> list[C
 
 
 def left_over(a: Sequence[Record], b: Sequence[Record]) -> tuple[list[str], list[str]]:
-    """What the rows that only a has are called, and those that only b has."""
+    """The names of the rows that only a has, and of those that only b has."""
     _, only_a, only_b = _pairs(a, b)
     return [_name(one) for one in only_a], [_name(one) for one in only_b]
 
@@ -138,7 +138,7 @@ def left_over(a: Sequence[Record], b: Sequence[Record]) -> tuple[list[str], list
 def _pairs(
     a: Sequence[Record], b: Sequence[Record]
 ) -> tuple[list[tuple[Record, Record]], list[Record], list[Record]]:
-    """Rows of both, in the order of a, and those of each that have no counterpart."""
+    """Pairs of rows, in the order of a, and the rows of each file without a counterpart."""
     for more in _MORE_KEYS:
         theirs: dict[tuple[str, ...], Record] = {}
         for one in b:
@@ -177,7 +177,7 @@ def _rate(one: Record) -> _Figure | None:
 
 
 def _ratio(one: Record) -> _Figure | None:
-    if not one.get("peer") or one.get("side"):  # of other sides it is the first side's, upside down
+    if not one.get("peer") or one.get("side"):  # for other sides it is the inverse of the first side's
         return None
     return float(one["ratio"]), (float(one["ratio_q1"]), float(one["ratio_q3"]))
 

@@ -1,4 +1,4 @@
-"""What a test has to read and to compute, and what held its time: memory, compute or overhead.
+"""Costs of a test: bytes to read, operations, and the shares of memory, compute and overhead in its time.
 
 Knows ops, sizes and measured steps; measures nothing.
 """
@@ -29,7 +29,7 @@ def cost(executor: Executor, test: Test) -> Work:
 
 
 def _prompt(executor: Executor, test: Test) -> Work:
-    """Several sequences share steps, and with them the reading of weights."""
+    """The cost of prompts; several sequences share steps, which read weights once."""
     graph = executor.compiled_for(executor.n_batch, test.n_parallel).graph
     found = []
     for start in range(0, test.n_prompt, executor.n_batch):
@@ -40,12 +40,12 @@ def _prompt(executor: Executor, test: Test) -> Work:
 
 
 def _generation(executor: Executor, test: Test) -> Work:
-    """All steps as the one in the middle: what a step reads grows evenly with its depth."""
+    """All steps as the one in the middle, since the bytes of a step grow linearly with its depth."""
     several = test.n_parallel
     graph = executor.compiled_for(several, several).graph
     middle = test.n_depth + test.n_prompt + (test.n_gen - 1) // 2
     alone, empty = _step(graph, 1, middle), _step(graph, 1, 0)
-    together = _step(graph, several, 0, several)  # reads weights once, whose attention reads next to nothing
+    together = _step(graph, several, 0, several)  # reads weights once, with nearly no reads of attention
     n_bytes = together.n_bytes + several * (alone.n_bytes - empty.n_bytes)
     flops = together.flops + several * (alone.flops - empty.flops)
     return Work(test.n_gen * n_bytes, test.n_gen * flops)
@@ -65,9 +65,8 @@ def shares(
 ) -> dict[str, float]:
     """Parts of 1 of `whole` seconds that memory, compute and overhead take.
 
-    taken: of every step its dims and the times of its kernel calls, of a run that took `whole` seconds where
-    it usually takes `usual`: what a kernel reads a second is judged at the usual pace. What no call accounts
-    for is overhead.
+    taken: of every step its dims and the times of its kernel calls, for a run that took `whole` seconds and
+    usually takes `usual`: the kernels' rates are scaled to the usual time. Time outside of calls is overhead.
     """
     found = dict.fromkeys(("memory", "compute", "overhead"), 0.0)
     kinds: dict[str, _Kind] = {}
@@ -93,7 +92,7 @@ def shares(
 
 @dataclass
 class _Kind:
-    """The same node of all layers and steps; a single call says little where other programs run too."""
+    """The same node of all layers and steps; the time of a single call is too noisy beside other programs."""
 
     calls: int = 0
     seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""What rows say of a model file and of the machine: names, sizes, versions. Reads them; measures nothing."""
+"""Descriptions of a model file and of the machine for rows: names, sizes, versions. Measures nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HASHING = "checksum"
 
 
 def describe_file(file: ModelFile) -> dict[str, Any]:
-    """model_type ("llama 1.1B Q4_K_M"), model_size in bytes and model_n_params, as llama-bench has them."""
+    """model_type ("llama 1.1B Q4_K_M"), model_size in bytes and model_n_params, like llama-bench."""
     n_params = sum(prod(tensor.shape) for tensor in file.tensors.values())
     n_bytes = file.n_weight_bytes
     number = file.metadata.integer("general.file_type") if file.metadata.has("general.file_type") else -1
@@ -54,7 +54,7 @@ def sha256(path: Path, progress: Progress = no_progress) -> str:
 
 @dataclass(frozen=True)
 class Environment:
-    """Where rows were measured. build_commit: of the checkout that graphml runs from, "" if it is none."""
+    """The machine of rows. build_commit: of the checkout that graphml runs from, "" if it is none."""
 
     build_commit: str
     cpu_info: str
@@ -69,7 +69,7 @@ class Environment:
 
 
 def environment(cpu_name: str) -> Environment:
-    """What is known of this machine now."""
+    """The environment of this machine."""
     return Environment(
         commit(),
         cpu_name,
@@ -85,7 +85,7 @@ def environment(cpu_name: str) -> Environment:
 
 
 def commit() -> str:
-    """The commit of the checkout, "-dirty" where files differ from it; "" for an installed package."""
+    """The commit of the checkout, "-dirty" if files differ from it; "" for an installed package."""
     folder = Path(graphml.__file__).parents[1]
     if not (folder / ".git").exists():
         return ""
@@ -112,7 +112,7 @@ def _read(path: str) -> str:
 
 
 def resident_bytes() -> int:
-    """Memory of this process that lies in RAM, mapped files included; 0 where the system does not tell."""
+    """Memory of this process in RAM, mapped files included; 0 if the system does not report it."""
     for line in _read("/proc/self/status").splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) << 10

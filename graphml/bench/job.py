@@ -1,6 +1,6 @@
-"""A whole benchmark: every setting opened on all its sides, every test measured on them, row by row.
+"""A whole benchmark: opens every setting on all its sides and measures every test on them, row by row.
 
-Knows how the parts of this room fit together; does none of their work.
+Knows the parts of this folder; does none of their work.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from graphml.bench.test_plan import Setting, Test
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be measured and how.
+    """The tests to measure, and the settings.
 
     engines: the sides of each setting as (engine, backend), the first of which is compared with the second.
     bandwidth: threads -> bytes per second that they read now; None: not measured. python: that of peers.
-    hashed: whether rows name the model's checksum. arch: as of `Setting`, for all settings.
+    hashed: whether rows have the model's checksum. arch: see `Setting`, for all settings.
     """
 
     settings: Sequence[Setting]
@@ -43,7 +43,7 @@ class Job:
     arch: str = ""
 
     def rows(self, progress: Progress = no_progress) -> Iterator[Row]:
-        """Measure, and give the rows as they come."""
+        """Measure, and yield each row once it is measured."""
         digests: dict[str, str] = {}
         for setting in self.settings:
             if setting.model not in digests:
@@ -51,11 +51,11 @@ class Job:
             yield from self._setting(setting, digests[setting.model], progress)
 
     def digest(self, setting: Setting, progress: Progress = no_progress) -> str:
-        """The model's checksum, "" where rows do not name it."""
+        """The model's checksum, "" if rows do not have it."""
         return sha256(Path(setting.model), progress) if self.hashed else ""
 
     def shared(self, setting: Setting, sides: Sequence[Side], digest: str) -> Context:
-        """What the rows of a setting have in common, measured on these sides from now on."""
+        """The common fields of the rows of a setting, measured on these sides from now on."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return Context(setting, [side.about for side in sides], self.environment, now, digest)
 

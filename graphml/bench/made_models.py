@@ -1,8 +1,8 @@
-"""Makes a GGUF file with random weights, of a shape and a file type, once, in the cache folder.
+"""Generates a GGUF file with random weights, of a shape and a file type, once, in the cache folder.
 
-The bits are written as they come, so it takes about as long as the disk does. llama.cpp opens such a file
-too. It appears under its name only when it is whole and on the disk, and is used only with the size and the
-header that it was made with; what killed processes left half-written goes at the next call.
+Random bits are written without an encoder, so the disk determines the time. llama.cpp opens such a file too.
+It appears under its name only when it is complete and on the disk, and is used only if its size and header
+are unchanged; half-written files of killed processes are removed at the next call.
 
 Knows the layout of the file's header; nothing of programs or of time.
 """
@@ -36,7 +36,7 @@ from graphml.weights.random_blocks import random_blocks
 MADE = "making"
 ALIGNMENT = 32
 GENERATION = 1
-"""Part of the file's name: another one where the same name would stand for other bytes."""
+"""Part of the file's name; changed whenever the same name would mean other bytes."""
 _PARTIAL = ".part"
 _UINT32, _FLOAT32, _STRING, _ARRAY = 4, 6, 8, 9
 
@@ -44,7 +44,7 @@ _UINT32, _FLOAT32, _STRING, _ARRAY = 4, 6, 8, 9
 def bench_model(shape: str | Shape, type: str = "Q4_K_M", progress: Progress = no_progress) -> Path:
     """The path of a model of random weights, made if the cache folder does not have it yet.
 
-    shape: a name of `SHAPES`, or one's own. type: as llama-quantize names file types ("Q4_K_M"). progress:
+    shape: a name of `SHAPES`, or a shape. type: llama-quantize's name of a file type ("Q4_K_M"). progress:
     called as progress("making", bytes done, bytes in all). Raises UsageError for an unknown name or a folder
     that cannot be written.
     """
@@ -65,13 +65,13 @@ def bench_model(shape: str | Shape, type: str = "Q4_K_M", progress: Progress = n
 
 
 def _lock_of(name: str) -> Path:
-    """What a process holds that makes the file of this name."""
+    """The lock file that a process holds while it makes the file of this name."""
     return settings.cache_folder() / "partial" / f"{name}.lock"
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what killed processes left half-written, of any model."""
-    # All that is found is older than the look at the lock: one that is free has no writer left.
+    """Remove half-written files of killed processes, of any model."""
+    # All files found are older than the check of the lock: a file whose lock is free has no writer.
     for partial in list(folder.glob(f"*{_PARTIAL}")):
         name, ending, _ = partial.name.partition(".gguf")
         if not is_locked(_lock_of(name + ending)):
@@ -79,7 +79,7 @@ def _sweep(folder: Path) -> None:
 
 
 def _is_whole(path: Path, shape: Shape, kind: FileType) -> bool:
-    """Whether the file is there, as it was made: another size or header is another file."""
+    """Whether the file exists, with the size and header that it was made with."""
     header, n_bytes = _layout(shape, kind)
     if not path.is_file() or path.stat().st_size != n_bytes:
         return False
@@ -88,7 +88,7 @@ def _is_whole(path: Path, shape: Shape, kind: FileType) -> bool:
 
 
 def _write_whole(path: Path, shape: Shape, kind: FileType, progress: Progress) -> None:
-    """Either the whole file appears under its name or none does."""
+    """Write the file; it appears under its name complete or not at all."""
     handle, partial = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=_PARTIAL)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -141,7 +141,7 @@ def _values(name: str, size: tuple[int, ...], format: Format) -> Iterator[bytes]
         yield _vector(name, prod(size), seed).astype("<f4").tobytes()
         return
     n_blocks = format.bytes_for_shape(size) // format.block_bytes
-    # Rows of length n with numbers of deviation 1 / sqrt(n) keep the size of what they are multiplied with.
+    # Rows of length n with numbers of deviation 1 / sqrt(n) keep the size of the vector multiplied with them.
     for piece in random_blocks(format, n_blocks, size[-1] ** -0.5, seed):
         yield piece.tobytes()
 
@@ -149,7 +149,7 @@ def _values(name: str, size: tuple[int, ...], format: Format) -> Iterator[bytes]
 def _vector(name: str, count: int, seed: int) -> NDArray[np.float64]:
     """Gains of norms about 1, biases about 0, frequency factors between llama 3's 1 and 32.
 
-    Decays and steps of state spaces are spread as Mamba 2's are before its training.
+    Decays and steps of state spaces are distributed like those of an untrained Mamba 2.
     """
     if name == "rope_freqs.weight":
         return np.geomspace(1.0, 32.0, count)

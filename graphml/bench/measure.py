@@ -1,7 +1,7 @@
-"""Measures tests on sides that take turns: A B, B A, A B, ..., one round after another.
+"""Measures tests on alternating sides: A B, B A, A B, ..., one round after another.
 
-Turns make the ratio of two sides immune to a machine whose speed changes: each round has a ratio of its own,
-and the ratio told is the median of them. Knows sides and clocks; nothing of processes, files or tables.
+Alternation makes the ratio of two sides immune to changes of the machine's speed: each round has a ratio of
+its own, and the ratio reported is the median. Knows sides and clocks; nothing of processes, files or tables.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from graphml.bench.side import Side
 from graphml.bench.test_plan import Test
 from graphml.inspect.work import NO_WORK, Work
 
-STABLE = 0.03  # a run that is not better than the best by more ends the warm-up
+STABLE = 0.03  # the warm-up ends with a run that improves on the best by less
 MOST_WARM_UPS = 5
 WARM_UP_S = 10.0
-SETTLE_S = 0.02  # after which spinning threads of the side before are asleep
+SETTLE_S = 0.02  # until spinning threads of the previous side are asleep
 WORKING = "bench"
 
 Probe = Callable[[], float]
@@ -27,7 +27,7 @@ Probe = Callable[[], float]
 
 @dataclass(frozen=True)
 class Measured:
-    """What one side did: nanoseconds of each round, what the test costs and what held its time.
+    """Measurements of one side: nanoseconds of each round, the test's cost and the shares of its time.
 
     cost: that of graphml for every side, because it runs the same model. bound: shares of 1. resident: bytes.
     bandwidth: bytes per second of the memory that this side reads, the best measured between rounds; 0: not
@@ -70,10 +70,10 @@ def measure(
     delay_s: float = 0.0,
     progress: Progress = no_progress,
 ) -> Iterator[Round]:
-    """Measure each test on all sides and give what came out, one after the other.
+    """Measure each test on all sides, and yield the rounds one after the other.
 
-    probe: bytes per second that the host's memory gives now, asked between the rounds; None: no side's memory
-    is measured. warm: first run each side until
+    probe: returns the host's memory bandwidth in bytes per second, called between the rounds; None: no side's
+    memory is measured. warm: first run each side until
     it is stable. delay_s: pause before each test. progress: called as progress("bench", rounds done, in all).
     """
     best = [0.0] * len(sides)
@@ -101,7 +101,7 @@ def measure(
 
 
 def _bandwidths(sides: Sequence[Side], probe: Probe) -> list[float]:
-    """What each side's memory gives now; the host's is asked once for all."""
+    """The bandwidth of each side's memory now; the host's is measured once for all."""
     host = probe() if any(side.on_host for side in sides) else 0.0
     return [host if side.on_host else side.bandwidth() for side in sides]
 
@@ -111,12 +111,12 @@ def _bound(side: Side, bandwidth: float, ns: Sequence[int]) -> dict[str, float]:
 
 
 def order(count: int, turn: int) -> list[int]:
-    """Who comes when: each turn backwards from the one before, so that none always follows the same."""
+    """The order of the sides in a round: reversed every time, so that none always follows the same one."""
     return list(range(count)) if turn % 2 == 0 else list(range(count - 1, -1, -1))
 
 
 def warm_up(side: Side) -> int:
-    """Run the side until a run is hardly better than the best before, at most a few times: how often."""
+    """Run the side until a run hardly improves on the best, at most a few times; returns how often."""
     start, best = time.perf_counter(), 0
     for count in range(1, MOST_WARM_UPS + 1):
         taken = side.run()

@@ -1,7 +1,7 @@
-"""Which tensor of a file gets which format: the mixtures that llama-quantize makes of a file type.
+"""Formats of the tensors of a file: llama-quantize's mixtures for each file type.
 
 The rules are those of llama.cpp's `src/llama-quant.cpp` without an importance matrix, for the kinds of
-tensors that the shapes of this room have. Knows names and numbers only.
+tensors in the shapes of this folder. Knows names and numbers only.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from graphml.errors import UsageError
 
 @dataclass(frozen=True)
 class FileType:
-    """A file type of llama.cpp: its number in `general.file_type`, and the format that most tensors get.
+    """A file type of llama.cpp: its number in `general.file_type`, and the format of most tensors.
 
-    pure: every matrix gets that format; the file types that llama-quantize has no name for.
+    pure: every matrix has that format; for file types without a name in llama-quantize.
     """
 
     name: str
@@ -30,7 +30,7 @@ class FileType:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What the rules ask of a model. n_gqa: query heads per key-value head; tied: no output matrix."""
+    """The facts of a model for the rules. n_gqa: query heads per key-value head; tied: no output matrix."""
 
     n_layer: int
     n_gqa: int
@@ -57,7 +57,7 @@ FILE_TYPES: Mapping[str, FileType] = {
 }
 _UNQUANTISED = ("f32", "f16", "bf16")
 _TINY = ("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M")  # mixtures with rules of their own
-# What a row that is no whole number of blocks gets instead.
+# Format -> replacement for rows that are no whole number of blocks.
 _FALLBACK = {
     "iq1_s": "iq4_nl", "iq1_m": "iq4_nl", "iq2_xxs": "iq4_nl", "iq2_xs": "iq4_nl", "iq2_s": "iq4_nl",
     "iq3_xxs": "iq4_nl", "iq3_s": "iq4_nl", "iq4_xs": "iq4_nl", "q2_0": "q4_0", "q2_k": "q4_0",
@@ -77,7 +77,7 @@ def file_type(name: str) -> FileType:
 
 
 def tensor_format(kind: FileType, name: str, shape: tuple[int, ...], facts: ModelFacts) -> str:
-    """The format of a tensor, by the name as `graphml_quant` has it. shape: NumPy order, the row last."""
+    """The format of a tensor, by its name in `graphml_quant`. shape: NumPy order, the row last."""
     small = any(part in name for part in ("_norm.", "ffn_gate_inp", "ssm_conv1d"))
     if len(shape) < 2 or not name.endswith("weight") or small:
         return "f32"
@@ -142,7 +142,7 @@ def _tiny(kind: FileType, part: str, layer: int, facts: ModelFacts) -> str:
 
 
 def _more_bits(layer: int, n_layer: int) -> bool:
-    """The first and last eighth of the layers, and every third between."""
+    """Whether a layer is in the first or last eighth, or is every third between."""
     eighth = n_layer // 8
     return layer < eighth or layer >= 7 * n_layer // 8 or (layer - eighth) % 3 == 2
 
@@ -209,7 +209,7 @@ def _gate(kind: FileType, layer: int, facts: ModelFacts) -> str:
 
 
 _RULES: Mapping[str, Callable[[FileType, int, ModelFacts], str]] = {
-    # In llama.cpp the rules of the values come first for the fused matrix, and hide those of its own.
+    # In llama.cpp the rules of the values apply first to the fused matrix, and hide its own rules.
     "attn_v": _value, "attn_qkv": _value, "attn_k": _key, "attn_q": _query, "attn_output": _attention_output,
     "ffn_down": _down, "ffn_gate": _gate, "ffn_up": _gate,
 }  # fmt: skip

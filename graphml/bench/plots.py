@@ -1,4 +1,4 @@
-"""Pictures of a benchmark, with matplotlib: speed against depth, batch, threads; the kernels' roofline.
+"""Plots of a benchmark, with matplotlib: speed against depth, batch, threads; the kernels' roofline.
 
 Knows rows and profiles; measures nothing. matplotlib is imported when something is drawn.
 """
@@ -38,7 +38,7 @@ Line = tuple[str, list[tuple[float, float, float, float]]]
 
 
 def ready(folder: Path) -> None:
-    """Make the folder; UsageError where nothing could be drawn, which is better known before measuring."""
+    """Make the folder; UsageError before measuring if plots cannot be drawn."""
     try:
         import matplotlib
     except ImportError:
@@ -60,18 +60,18 @@ def _writing(folder: Path) -> Iterator[None]:
 
 
 def draw_speeds(folder: Path, rows: Sequence[Row]) -> list[Path]:
-    """Draw tokens per second against all that rows with nothing else between them have two values of.
+    """Draw tokens per second against each field of which rows that are otherwise equal have two values.
 
-    The files that were written. UsageError for a folder that cannot be written.
+    Returns the written files. UsageError for a folder that cannot be written.
     """
     with _writing(folder):
         return [_speed(folder, rows, field) for field in AXES if lines(rows, field)]
 
 
 def draw_bars(folder: Path, rows: Sequence[Row]) -> list[Path]:
-    """Draw a bar chart for each side: tokens per second of its tests, and the roof that its memory sets.
+    """Draw a bar chart for each side: tokens per second of its tests, and the roof set by its memory.
 
-    The files that were written. UsageError for a folder that cannot be written.
+    Returns the written files. UsageError for a folder that cannot be written.
     """
     sides = dict.fromkeys(row.backends for row in rows)
     found = {
@@ -84,17 +84,17 @@ def draw_bars(folder: Path, rows: Sequence[Row]) -> list[Path]:
 def draw_rooflines(
     folder: Path, profile: Profile, backend: str, bandwidth: float, flops: float
 ) -> list[Path]:
-    """Draw the roofline of each stage; the files that were written.
+    """Draw the roofline of each stage; returns the written files.
 
-    bandwidth, flops: bytes and float32 operations a second that were measured on the backend's device; a roof
-    that was not measured, 0, is not drawn.
+    bandwidth, flops: bytes and float32 operations per second measured on the backend's device; a roof of 0
+    was not measured and is not drawn.
     """
     with _writing(folder):
         return [_roofline(folder, profile, backend, stage, bandwidth, flops) for stage in profile.stages]
 
 
 def lines(rows: Sequence[Row], field: str) -> list[Line]:
-    """Rows that differ in nothing but the field, as a line each: its label, and x, median, quartiles."""
+    """Lines of rows that differ only in the field: label, and x, median, quartiles."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in (one for one in rows if "t/s" not in one.refused):
         groups.setdefault(tuple(getattr(row, name) for name in _IDENTITY if name != field), []).append(row)
@@ -110,7 +110,7 @@ def lines(rows: Sequence[Row], field: str) -> list[Line]:
 
 
 def _label(row: Row, field: str, rows: Sequence[Row]) -> str:
-    """What tells this line from the others."""
+    """The label that distinguishes this line from the others."""
     test = [f"{kind}{count}" for kind, count in (("pp", row.n_prompt), ("tg", row.n_gen)) if count]
     parts = [row.suite_case] if row.suite_case and not field else ["+".join(test), row.backends]
     for name in ("model_type", "quant", "type_k", *AXES):
@@ -184,7 +184,7 @@ def _bars(folder: Path, side: str, rows: Sequence[Row], everything: Sequence[Row
 
 
 def _has_roof(row: Row, longest: float) -> bool:
-    """Whether generation's roof is known, and not so far off that no bar could be seen."""
+    """Whether generation's roof is known, and not so far off that the bars would be too short."""
     return bool(row.n_gen and not row.n_prompt and row.of_bandwidth) and (
         row.median_ts / row.of_bandwidth <= FARTHEST * longest
     )
@@ -198,11 +198,11 @@ def _file_name(side: str) -> str:
 def _roofline(
     folder: Path, profile: Profile, backend: str, stage: Stage, bandwidth: float, flops: float
 ) -> Path:
-    """Each kernel's operations a second against those per byte, below what memory and arithmetic allow."""
+    """Each kernel's operations per second against those per byte, below the roofs of memory and compute."""
     from matplotlib import pyplot
 
     found = kernels(stage)
-    figure, axes = pyplot.subplots(figsize=(INCHES[0] + 3, INCHES[1]), dpi=DPI)  # the legend stands beside
+    figure, axes = pyplot.subplots(figsize=(INCHES[0] + 3, INCHES[1]), dpi=DPI)  # the legend is beside it
     ridge = flops / bandwidth if bandwidth and flops else found[0].intensity if found else 1.0
     left = min([one.intensity for one in found] + [ridge]) / 4
     right = max([one.intensity for one in found] + [ridge]) * 8
@@ -231,7 +231,7 @@ def _roofline(
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kind of node: operations per byte, operations a second, and its share of the stage's time."""
+    """A kind of node: operations per byte, operations per second, and its share of the stage's time."""
 
     name: str
     intensity: float
@@ -240,7 +240,7 @@ class Kernel:
 
 
 def kernels(stage: Stage) -> list[Kernel]:
-    """The nodes of a stage that have products in them, those of all layers together, the longest first."""
+    """The nodes of a stage with products, grouped over all layers, the longest first."""
     whole = float(np.median(stage.seconds))
     members: dict[str, list[int]] = {}
     for i, entry in enumerate(stage.entries):

@@ -1,4 +1,4 @@
-"""What a measurement comes to: one row per test and side, with llama-bench's fields and more.
+"""Result rows: one per test and side, with llama-bench's fields and more.
 
 Knows numbers; measures nothing and formats nothing.
 """
@@ -24,18 +24,18 @@ class Row:
     """One test on one side. The first fields are llama-bench's, with its meanings.
 
     avg_ns, stddev_ns: of a run; avg_ts, stddev_ts: tokens per second; median_ts, q1_ts, q3_ts, min_ts and
-    max_ts: the middle of the rounds, its quartiles and ends. noisy: the quartiles lie more than 10 % of the
+    max_ts: the middle of the rounds, its quartiles and ends. noisy: the quartiles are more than 10 % of the
     median apart.
     n_bytes, flops: what a run reads and computes, the same for a peer. gb_s, gflop_s: of the median.
-    bandwidth_gb_s: the best that the side's memory gave between the rounds, by plain reads on the host, by
+    bandwidth_gb_s: the best of the side's memory between the rounds, by plain reads on the host, by
     copies (read and written) on a device; 0: not measured. of_bandwidth: gb_s as a part of 1 of it.
-    bound: what held most of the time (memory, compute, overhead), and the shares; "" where it is not known.
-    suite_case, wanted, verdict: of a suite, what the row is called, what it was to reach and whether it did.
+    bound: the largest share of the time (memory, compute, overhead), and the shares; "" if not known.
+    suite_case, wanted, verdict: of a suite, the row's name, its goals and whether it reached them.
     peer, ratio, ratio_q1, ratio_q3: the median of the rounds' ratios of this row to the peer's;
     quartiles. The first side's peer is the first other engine, or else the second side, that of all others
     the first.
-    side: 0 for the first. device, device_kind, driver: what the side runs on ("": its backend does not say).
-    refused: the figures ("t/s", "ratio") that were too noisy to be quoted: their quartiles lie further apart
+    side: 0 for the first. device, device_kind, driver: of the side ("": its backend does not report it).
+    refused: the figures ("t/s", "ratio") that were too noisy to be quoted: their quartiles are further apart
     than the median.
     """
 
@@ -114,7 +114,7 @@ SCALARS = tuple(name for name in FIELDS if name not in SAMPLES)
 
 @dataclass(frozen=True)
 class Context:
-    """What all rows of a setting share. about: what each side said of itself, the first of the model too."""
+    """Common fields of a setting's rows. about: the sides' descriptions; the first also of the model."""
 
     setting: Setting
     about: Sequence[dict[str, Any]]
@@ -129,7 +129,7 @@ def rows(found: Round, context: Context) -> list[Row]:
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
-    """First quartile, median and third quartile, by interpolation; of one value itself."""
+    """First quartile, median and third quartile, by interpolation; all equal for a single value."""
     if len(values) < 2:
         return values[0], values[0], values[0]
     first, middle, third = statistics.quantiles(values, n=4, method="inclusive")
@@ -137,7 +137,7 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def too_noisy(first: float, middle: float, third: float) -> bool:
-    """Whether the quartiles lie further apart than the median, so that the median is no figure."""
+    """Whether the quartiles are further apart than the median, so that the median is no figure."""
     return third - first > middle
 
 

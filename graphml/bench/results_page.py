@@ -1,6 +1,6 @@
 """Rows as a page to publish, in one file without references: charts, table, machine, commands, every round.
 
-Comes piece by piece, the table's lines as they are measured. Knows rows; `bars` draws.
+Yielded in parts, the table's lines as soon as they are measured. Knows rows; `bars` draws.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ _JUDGED: Sequence[_Column] = (
 
 
 def page(found: Iterable[Row], shown: Sequence[str] = (), commands: Sequence[str] = ()) -> Iterator[str]:
-    """The page. shown: more columns, by field; commands: what was typed to measure these rows.
+    """The page. shown: more columns, by field; commands: the command lines that measured these rows.
 
-    Where measuring ends with an error the page is whole all the same and says that it is not all.
+    If measuring ends with an error the page is complete nevertheless, with a warning.
     """
     kept: list[Row] = []
     try:
@@ -154,7 +154,7 @@ def _figure(title: str, said: str, bars: Sequence[Bar]) -> str:
 
 
 def _bar(row: Row, rows: Sequence[Row], sides: Sequence[str]) -> Bar:
-    """Its mark is the roof of generation: the speed at which it would read as fast as memory gives."""
+    """A bar of speed; its mark is the roof of generation: the speed at the memory's bandwidth."""
     refused = "t/s" in row.refused
     roof = row.median_ts / row.of_bandwidth if row.of_bandwidth and row.n_gen and not refused else 0.0
     value = None if refused else row.median_ts
@@ -162,14 +162,14 @@ def _bar(row: Row, rows: Sequence[Row], sides: Sequence[str]) -> Bar:
 
 
 def _ratio_bar(row: Row, rows: Sequence[Row], sides: Sequence[str]) -> Bar:
-    """Its mark is the peer itself."""
+    """A bar of a ratio; its mark is the peer itself."""
     value = None if "ratio" in row.refused else row.ratio
     name = _full_name(row, rows) + f", {row.test}" * bool(row.suite_case)
     return Bar(name, ratio(row), sides.index(row.backends), value, row.ratio_q1, row.ratio_q3, 1.0)
 
 
 def _name(row: Row, rows: Sequence[Row]) -> str:
-    """What tells a bar from the others: a suite's case, or test and side, and settings that differ."""
+    """The name that distinguishes a bar: a suite's case, or test and side, and settings that differ."""
     parts = [row.suite_case] if row.suite_case else [row.test, row.backends]
     if len({one.n_threads for one in rows}) > 1:
         parts.append(f"{row.n_threads} thread{'s' * (row.n_threads > 1)}")
@@ -180,7 +180,7 @@ def _name(row: Row, rows: Sequence[Row]) -> str:
 
 
 def _full_name(row: Row, rows: Sequence[Row]) -> str:
-    """The same where rows of all models are beside each other."""
+    """The same for rows of all models."""
     several = not row.suite_case and len({one.model_type for one in rows}) > 1
     return f"{printable(row.model_type)}, " * several + _name(row, rows)
 
@@ -246,7 +246,7 @@ def _how(rows: Sequence[Row]) -> str:
 
 
 def _rounds(rows: Sequence[Row]) -> str:
-    """Every round of every row, behind a fold."""
+    """Every round of every row, in a collapsed section."""
     lines = "".join(
         _line(
             [(_full_name(row, rows), False), (row.test, False), (row.backends, False)]

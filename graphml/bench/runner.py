@@ -1,6 +1,6 @@
-"""Runs tests on graphml: a model opened once, sessions for each test, and what each costs.
+"""Runs tests on graphml: a model opened once, sessions for each test, and the cost of each.
 
-Works in the process that it is in; see `side` for why that is one of its own.
+Runs in its own process; see `side` for the reason.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROFILED_TOKENS = 8
 
 
 class Runner:
-    """An open model that runs tests. Its tokens are random, as llama-bench's are."""
+    """An open model that runs tests. Its tokens are random, like llama-bench's."""
 
     def __init__(self, setting: Setting, progress: Progress = no_progress) -> None:
         if setting.type_k != setting.type_v:
@@ -45,7 +45,7 @@ class Runner:
         self._ids = np.zeros(0, np.int32)
 
     def describe(self) -> dict[str, Any]:
-        """What the rows say of the model and the engine."""
+        """The fields of rows about the model and the engine."""
         executor = self.model.executor
         facts = dict(executor.backend.describe())
         return {
@@ -57,19 +57,19 @@ class Runner:
         }
 
     def _device(self) -> dict[str, str] | None:
-        """What the device is; None for the host's processor; without a name where it does not say."""
+        """The device's description; None for the host's processor; without a name if it reports none."""
         device, elsewhere = self.model.executor.device, self.model.executor.backend.reads_back
         if isinstance(device, NamedDevice):
             return {"name": device.name, "driver": device.driver, "kind": device.kind}
         return {"name": "", "driver": "", "kind": ""} if elsewhere else None
 
     def bandwidth(self) -> float:
-        """Bytes per second that the device's own memory gives now; 0 where that is not known."""
+        """The present bandwidth of the device's own memory in bytes per second; 0 if it is not known."""
         device = self.model.executor.device
         return device.bandwidth() if isinstance(device, NamedDevice) else 0.0
 
     def prepare(self, test: Test) -> Work:
-        """Begin sequences for a test and fill their depth; return what the test costs."""
+        """Begin sequences for a test and fill their depth; return the test's cost."""
         if self._batch is not None:
             self._batch.close()
             self._batch = None
@@ -86,14 +86,14 @@ class Runner:
         return cost(self.model.executor, test)
 
     def run(self) -> int:
-        """Run the test once: nanoseconds."""
+        """Run the test once; returns nanoseconds."""
         return self._run(self._test.n_gen)
 
     def _run(self, n_gen: int) -> int:
         assert self._batch is not None
         for session in self._batch.sessions:
             session.rewind(max(self._test.n_depth - 1, 0))
-            if self._test.n_depth:  # a recurrent state is worked out again here, not where it would be timed
+            if self._test.n_depth:  # a recurrent state is computed again here, outside of the measured time
                 session.eval(self._ids[-1:])
         start = time.perf_counter_ns()
         if self._test.n_prompt:
@@ -103,7 +103,7 @@ class Runner:
         return time.perf_counter_ns() - start
 
     def _evaluate(self, ids: Sequence[int] | np.ndarray[Any, Any]) -> None:
-        """Append the ids to every sequence, as many at a time as one was told."""
+        """Append the ids to every sequence, n_batch at a time."""
         assert self._batch is not None
         for start in range(0, len(ids), self._n_batch):
             piece = ids[start : start + self._n_batch]
@@ -115,9 +115,8 @@ class Runner:
     def bound(self, bandwidth: float, usual_s: float) -> dict[str, float]:
         """Shares of the time that memory, compute and overhead take, from one run that is timed step by step.
 
-        bandwidth: bytes per second that memory gives. usual_s: seconds that a run usually takes; kernels are
-        taken to be so much faster as that is less than what this run took. Empty where the backend's programs
-        cannot be timed.
+        bandwidth: of memory, in bytes per second. usual_s: seconds that a run usually takes; kernel times are
+        scaled by its ratio to this run's time. Empty if the backend's programs cannot be timed.
         """
         test, executor = self._test, self.model.executor
         several = test.n_parallel
@@ -141,7 +140,7 @@ class Runner:
         return shares(taken, test, whole, usual, bandwidth)
 
     def close(self) -> None:
-        """Give threads, file and memory back."""
+        """Release threads, file and memory."""
         if self._batch is not None:
             self._batch.close()
         self.model.close()

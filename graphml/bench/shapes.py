@@ -1,6 +1,6 @@
-"""The shapes of models that benchmarks use: sizes, metadata and tensors as GGUF files have them.
+"""Shapes of benchmark models: sizes, metadata and tensors of GGUF files.
 
-Sizes are those of the models named, but for the context, which is 32768 so that depth can be measured.
+Sizes are those of the named models, except the context, which is 32768 so that depth can be measured.
 Knows no formats and no files.
 """
 
@@ -21,11 +21,11 @@ class Shape:
 
     gated: feed-forward with a gate (SwiGLU), else two matrices. biased: LayerNorm and a bias everywhere, and
     one norm for attention and feed-forward, as in phi-2; else RMSNorm. head_norms: RMSNorm of each head's
-    query and key. post_norms: also behind attention and feed-forward. window: tokens that layers see, but for
-    those that the architecture lets see all. rope_factors: the file has frequency factors, as llama 3 has.
-    tied: the embedding is the output too. d_state: elements of the state of each channel, where all layers
-    are of Mamba 2: twice as wide inside, in heads of 64, n_head of no meaning; 0: layers of attention and
-    feed-forward. n_delta: heads, 128 wide, of the gated delta nets that stand for attention in three of four
+    query and key. post_norms: also after attention and feed-forward. window: of attention, except in layers
+    with full attention. rope_factors: the file has frequency factors, like llama 3.
+    tied: the embedding is the output too. d_state: elements of the state of each channel; all layers
+    are Mamba 2, twice as wide inside, in heads of 64, and n_head is unused; 0: layers of attention and
+    feed-forward. n_delta: heads, 128 wide, of the gated delta nets that replace attention in three of four
     layers, as in Qwen3.5.
     """
 
@@ -89,7 +89,7 @@ _ALL = (
     # Qwen3.5's layers, narrower than those of its 2B and wider than those of its 0.8B.
     Shape("qwen35-1b", "qwen35", 151936, 1536, 24, 12, 2, 4608, head_dim=128, norm_eps=1e-6,
           rope_base=10000000.0, n_rot=32, head_norms=True, tied=True, n_delta=12),
-    # For tests and for looking at a benchmark without waiting.
+    # For tests and for trying a benchmark without waiting.
     Shape("tiny", "llama", 320, 256, 2, 4, 2, 512, n_ctx=4096),
     Shape("tiny-moe", "llama", 320, 256, 2, 4, 2, 256, n_ctx=4096, n_expert=8, n_expert_used=2),
 )  # fmt: skip
@@ -105,7 +105,7 @@ def shape_named(name: str) -> Shape:
 
 
 def metadata(shape: Shape) -> dict[str, Value]:
-    """The keys of a file of this shape, without `general.file_type`. It says that it has no vocabulary."""
+    """The keys of a file of this shape, without `general.file_type`. It has no vocabulary."""
     epsilon = "layer_norm_epsilon" if shape.biased else "layer_norm_rms_epsilon"
     own: dict[str, Value] = {
         "context_length": shape.n_ctx,
@@ -143,7 +143,7 @@ def metadata(shape: Shape) -> dict[str, Value]:
 
 
 def tensors(shape: Shape) -> dict[str, tuple[int, ...]]:
-    """Name -> shape of all tensors, in NumPy order (a matrix is [out, in]), as they lie in the file."""
+    """Name -> shape of all tensors, in NumPy order (a matrix is [out, in]), in file order."""
     found: dict[str, tuple[int, ...]] = {"token_embd.weight": (shape.n_vocab, shape.n_embd)}
     if shape.rope_factors:
         found["rope_freqs.weight"] = (shape.head_width // 2,)

@@ -1,9 +1,9 @@
-"""One side of a comparison: a process of its own that opens a model once and works only when told to.
+"""One side of a comparison: a process of its own that opens a model once and works on command.
 
 Sides do not share a process because their threads would: llama.cpp's OpenMP threads spin for a while after
 each step, and so, more briefly, do ours; in one process either would be timed with the other's threads,
-libraries and allocator around it. A side that was not told to work is asleep in a read; `measure` waits
-before each run until the other's threads are asleep too. Knows processes and JSON lines; nothing of models.
+libraries and allocator around it. A side without a command sleeps in a read; `measure` waits before
+each run until the other's threads are asleep too. Knows processes and JSON lines; nothing of models.
 """
 
 from __future__ import annotations
@@ -28,39 +28,39 @@ PEERS = (LLAMA_CPP,)
 
 
 class Side(Protocol):
-    """What `measure` asks of a side."""
+    """The interface of a side for `measure`."""
 
     name: str
     about: dict[str, Any]
 
     @property
     def on_host(self) -> bool:
-        """Whether it works with the host's processor and memory."""
+        """Whether it runs on the host's processor and memory."""
 
     def bandwidth(self) -> float:
-        """Bytes per second that the memory of a device that is not the host gives now; 0: not known."""
+        """The present bandwidth of the device's own memory, in bytes per second; 0: the host or not known."""
 
     def prepare(self, test: Test) -> Work:
-        """Get ready for a test, its depth filled; return what it costs, nothing where that is not known."""
+        """Prepare a test, with its depth filled; return its cost, no work if that is not known."""
 
     def run(self) -> int:
-        """Run it once: nanoseconds."""
+        """Run it once; returns nanoseconds."""
 
     def bound(self, bandwidth: float, usual_s: float) -> dict[str, float]:
-        """Shares of memory, compute and overhead in its time; empty where that is not known.
+        """Shares of memory, compute and overhead in its time; empty if not known.
 
         bandwidth: bytes per second of memory. usual_s: seconds that a run usually takes.
         """
 
     def resident(self) -> int:
-        """Bytes in RAM; 0 where that is not known."""
+        """Bytes in RAM; 0 if not known."""
 
     def close(self) -> None:
         """End it."""
 
 
 class ProcessSide:
-    """A side in a process of its own. about: what it said of itself and the model."""
+    """A side in a process of its own. about: its description of itself and the model."""
 
     def __init__(self, setting: Setting, python: str = sys.executable) -> None:
         self.setting = setting
@@ -109,11 +109,11 @@ class ProcessSide:
         return int(self._ask({"do": "memory"}, "resident")["resident"])
 
     def close(self) -> None:
-        """See `Side`. A process that does not end by itself is ended."""
+        """See `Side`. A process that does not end by itself is killed."""
         process = self._process
         for stream in (process.stdin, process.stdout):
             if stream is not None:
-                with contextlib.suppress(OSError):  # what could not be written to a process that ended
+                with contextlib.suppress(OSError):  # data that could not be written to a process that ended
                     stream.close()
         try:
             process.wait(END_S)
@@ -133,11 +133,11 @@ class ProcessSide:
         self.close()
 
     def _ask(self, command: dict[str, Any], wanted: str | None = None) -> dict[str, Any]:
-        """Send a command; the answer, which has the `wanted` field, or the error that came instead of one."""
+        """Send a command; returns the answer with the `wanted` field, or raises the error that it reports."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):  # what it said before it ended is read all the same
+        with contextlib.suppress(BrokenPipeError):  # its output before it ended is read nevertheless
             process.stdin.write(json.dumps(command) + "\n")
             process.stdin.flush()
         line = process.stdout.readline()

@@ -1,6 +1,6 @@
-"""Rows as text: Markdown in llama-bench's columns, CSV, JSON, JSON lines, SQL or a page.
+"""Formats of rows: Markdown in llama-bench's columns, CSV, JSON, JSON lines, SQL or a page.
 
-Each row comes out, in one piece, as it comes in. Knows rows; measures nothing and knows no terminal.
+Each row is yielded whole as soon as it is received. Knows rows; nothing of terminals. Measures nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from graphml.inspect.node_names import printable
 TABLE = "llama_bench"
 Spell = Callable[[Iterable[Row], Sequence[str]], Iterator[str]]
 
-# Column -> width (negative: to the left), as llama-bench's `get_field_width` has it for its own.
+# Column -> width (negative: left-aligned), those of llama-bench's `get_field_width` for its own columns.
 _WIDTHS = {
     "model": -30, "size": 10, "params": 10, "backend": -10, "threads": 7, "n_batch": 7, "n_ubatch": 8,
     "type_k": 6, "type_v": 6, "quant": -6, "test": 15, "t/s": 20, "GB/s": 8, "of bandwidth": 12, "GFLOP/s": 8,
@@ -54,7 +54,7 @@ def markdown(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
 
 
 def _memory(bandwidths: Mapping[str, float]) -> str:
-    """What each device's memory gave, as far as it was measured."""
+    """The measured bandwidth of each device's memory."""
     known = {name: best for name, best in bandwidths.items() if best}
     if len(known) == 1:
         return f"; memory is read at {next(iter(known.values())):.1f} GB/s"
@@ -111,7 +111,7 @@ def comma_separated(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator
 
 
 def json_array(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
-    """One JSON array of objects, as llama-bench writes it; whole also where measuring ends with an error."""
+    """One JSON array of objects, like llama-bench's; complete even if measuring ends with an error."""
     before = "["
     try:
         for row in found:
@@ -132,7 +132,7 @@ def json_lines(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]
 
 
 def sql(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
-    """A table and a statement for each row, for sqlite and its kin, with every field but the samples."""
+    """A table and a statement for each row, for sqlite and similar, with every field but the samples."""
     types = {"str": "TEXT", "int": "INTEGER", "bool": "INTEGER", "float": "REAL"}
     kinds = {field.name: types[str(field.type)] for field in dataclasses.fields(Row) if field.name in SCALARS}
     columns = ",\n".join(f"  {name} {kind}" for name, kind in kinds.items())

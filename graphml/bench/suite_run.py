@@ -1,6 +1,6 @@
-"""Runs a suite: every case measured, its row judged by its goals, and the table of both.
+"""Runs a suite: measures every case, judges its row by its goals, and formats the table.
 
-Knows cases and rows; how one is measured stands in `job`.
+Knows cases and rows; `job` measures.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Models = Callable[[str, str], str]
 
 @dataclass(frozen=True)
 class Judged:
-    """A row of a case and whether each of its goals was reached; no goals, no verdicts."""
+    """A row of a case and whether each of its goals was reached; a case without goals has no verdict."""
 
     case: Case
     row: Row
 
     def reached(self, goal: Goal) -> bool:
-        """Whether the row's figure reaches the goal, or that which does otherwise."""
+        """Whether the row's figure reaches the goal, or the alternative one."""
         if self.refused(goal):
             return False
         value = figure(self.row, goal.figure)
@@ -40,12 +40,12 @@ class Judged:
         return good or (goal.otherwise is not None and self.reached(goal.otherwise))
 
     def refused(self, goal: Goal) -> bool:
-        """Whether the figure of a goal is none, because it was too noisy."""
+        """Whether the figure of a goal was refused because it was too noisy."""
         return ("ratio" if goal.figure == "ratio" else "t/s") in self.row.refused
 
     @property
     def verdict(self) -> str:
-        """PASS, or which figures fall short, or that some are none."""
+        """PASS, or the figures that fall short, or those that were refused."""
         missed = [goal for goal in self.goals if not self.reached(goal)]
         short = [goal.figure for goal in missed if not self.refused(goal)]
         if not self.goals:
@@ -56,7 +56,7 @@ class Judged:
 
     @property
     def named(self) -> Row:
-        """The row, which says too what it is called, what was wanted and what came of it."""
+        """The row with its name, its goals and its verdict."""
         return replace(self.row, suite_case=self.case.name, wanted=self.wanted, verdict=self.verdict)
 
     @property
@@ -66,7 +66,7 @@ class Judged:
 
     @property
     def goals(self) -> list[Goal]:
-        """The case's goals, as far as they are for this number of threads."""
+        """The case's goals for this number of threads."""
         return [goal for goal in self.case.goals if self.row.n_threads >= goal.threads]
 
 
@@ -93,10 +93,10 @@ def run_cases(
     repetitions: int | None = None,
     progress: Progress = no_progress,
 ) -> Iterator[Judged]:
-    """Measure the cases with each number of threads, in order, and give what came of each.
+    """Measure the cases with each number of threads, in order, and yield the judged rows.
 
-    models: shape and type -> path of the model. base: everything that a job is told but settings, tests and
-    repetitions. repetitions: in place of the cases' own. Of several sides the first one's row is judged.
+    models: shape and type -> path of the model. base: the job without settings, tests and repetitions.
+    repetitions: in place of the cases' own. Of several sides the first one's row is judged.
     """
     for count in threads:
         wanted = [case for case in cases if not case.threads or count in case.threads]
@@ -158,7 +158,7 @@ _COLUMNS: tuple[tuple[str, int, Callable[[Judged], str]], ...] = (
 
 
 def markdown(found: Iterable[Judged]) -> Iterator[str]:
-    """One line for each case as it comes; then where it ran."""
+    """One line for each case once it is measured; then the machine."""
     noisy, refused, last = False, False, None
     head = _line([name for name, _, _ in _COLUMNS])
     head += _line(["-" * (abs(width) - 1) + ":-"[width < 0] for _, width, _ in _COLUMNS])

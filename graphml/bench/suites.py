@@ -1,4 +1,4 @@
-"""Benchmarks with a name: which models, which tests, and what is to be reached.
+"""Named benchmark suites: models, tests and goals.
 
 Values only; `suite_run` measures them.
 """
@@ -20,8 +20,8 @@ MiB = 1 << 20
 class Goal:
     """What a figure of a row has to reach. figure: "ratio" (to the peer), "t/s", "ms" or "of bandwidth".
 
-    An "ms" is to be reached from above. otherwise: a goal that will do where the first is out of reach.
-    threads: from how many on it is wanted.
+    An "ms" is an upper limit. otherwise: an alternative goal if the first is out of reach. threads: the
+    number of threads from which on it applies.
     """
 
     figure: str
@@ -30,7 +30,7 @@ class Goal:
     threads: int = 1
 
     def text(self) -> str:
-        """As it stands in tables: "ratio 2.2", "t/s 25 or of bandwidth 85%"."""
+        """The goal's text in tables: "ratio 2.2", "t/s 25 or of bandwidth 85%"."""
         value = f"{self.value:.0%}" if self.figure == "of bandwidth" else f"{self.value:g}"
         mark = " at most" if self.figure == "ms" else ""
         rest = f" or {self.otherwise.text()}" if self.otherwise else ""
@@ -41,9 +41,8 @@ class Goal:
 class Case:
     """A test on a model. shape: "" for the default model; type: its file type.
 
-    name: what its row is called. threads: those it is measured with, none: those that were asked for.
-    busy: other processes that keep a processor busy meanwhile, while the first side has two threads and the
-    second, graphml too, has one.
+    name: of its row. threads: the numbers to measure with, none: the requested ones. busy: other processes
+    that keep a processor busy meanwhile; the first side has two threads and the second, graphml too, has one.
     """
 
     name: str
@@ -73,7 +72,7 @@ BASE = "tinyllama-1.1b"
 
 
 def _pair(shape: str, type: str, prompt: float, tokens: float, name: str = "") -> list[Case]:
-    """Prefill and decode of a model, each with the ratio that is wanted."""
+    """Prefill and decode of a model, each with its goal ratio."""
     large = shape != DEFAULT_MODEL  # larger than any cache, so that memory is the limit
     label = name or f"{shape or 'SmolLM2'} {type}"
     decode = (Goal("ratio", tokens), BANDWIDTH) if large else (Goal("ratio", tokens),)
@@ -116,7 +115,7 @@ def _realizar() -> list[Case]:
 
 
 def _das() -> list[Case]:
-    """The table of dasLLAMA's tutorial: three representations in memory of the one file."""
+    """The table of dasLLAMA's tutorial: one file requantised to three formats."""
     return [
         Case(quant, DEFAULT_MODEL, "", test, quant=quant)
         for quant in ("fp32", "q8", "q4")
@@ -147,7 +146,7 @@ SUITES: Mapping[str, Suite] = {suite.name: suite for suite in _ALL}
 
 
 def suite_named(name: str, patterns: Sequence[str] = ("*",)) -> Suite:
-    """The suite of that name, with the cases whose names match a pattern; UsageError where there are none."""
+    """The suite of that name, with the cases whose names match a pattern; UsageError if there are none."""
     if name not in SUITES:
         raise UsageError(f"--suite: wanted one of {', '.join(SUITES)}; got {name!r}")
     suite = SUITES[name]

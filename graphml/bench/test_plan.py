@@ -1,6 +1,6 @@
-"""What is measured: tests, and the settings that each is measured at.
+"""The plan of a benchmark: tests, and the settings of each.
 
-Values only: they travel to the processes that measure.
+Values only: they are sent to the processes that measure.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ LLAMA_CPP = "llama.cpp"
 
 @dataclass(frozen=True)
 class Test:
-    """A prompt of n_prompt tokens and then n_gen single ones, behind n_depth tokens that are not timed.
+    """A prompt of n_prompt tokens and then n_gen single ones, after n_depth tokens that are not timed.
 
-    n_parallel: sequences that do so at the same time, a step for all of them together.
+    n_parallel: sequences that run at the same time, in common steps.
     """
 
     n_prompt: int
@@ -26,28 +26,28 @@ class Test:
 
     @property
     def name(self) -> str:
-        """As llama-bench writes it: "pp512", "tg128 @ d4096", "pp512+tg128"; of several "tg128 x4"."""
+        """llama-bench's name: "pp512", "tg128 @ d4096", "pp512+tg128"; of several "tg128 x4"."""
         parts = [f"pp{self.n_prompt}"] * (self.n_prompt > 0) + [f"tg{self.n_gen}"] * (self.n_gen > 0)
         several = f" x{self.n_parallel}" if self.n_parallel > 1 else ""
         return "+".join(parts) + several + (f" @ d{self.n_depth}" if self.n_depth else "")
 
     @property
     def n_tokens(self) -> int:
-        """Tokens in the time, those of all sequences."""
+        """Measured tokens, of all sequences."""
         return self.n_parallel * (self.n_prompt + self.n_gen)
 
     @property
     def n_ctx(self) -> int:
-        """Tokens that one sequence holds at its end."""
+        """Tokens of one sequence at its end."""
         return self.n_prompt + self.n_gen + self.n_depth
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What one side is opened with. n_batch: tokens given at a time; n_ubatch: tokens of one step.
+    """The parameters of one side. n_batch: tokens evaluated at a time; n_ubatch: tokens of one step.
 
-    engine: "graphml" or a peer. type_k, type_v: dtypes of the cache. quant: how weights are kept in memory
-    ("": as the file has them). arch: a Python file that defines the architecture ("": a known one).
+    engine: "graphml" or a peer. type_k, type_v: dtypes of the cache. quant: format of weights in memory
+    ("": the file's). arch: a Python file that defines the architecture ("": a known one).
     """
 
     engine: str
@@ -69,7 +69,7 @@ def tests(
     depths: Sequence[int],
     parallel: Sequence[int],
 ) -> list[Test]:
-    """The tests that llama-bench makes of its options, in its order: of a depth pp, then tg, then pg."""
+    """The tests that llama-bench makes of its options, in its order: for each depth pp, then tg, then pg."""
     kinds = [(n, 0) for n in prompts if n] + [(0, n) for n in generated if n] + list(both)
     found = (Test(*kind, depth, count) for count, depth, kind in product(parallel, depths, kinds))
     return list(dict.fromkeys(found))
@@ -83,7 +83,7 @@ def settings(
     types: Iterable[tuple[str, str]],
     quants: Iterable[str] = ("",),
 ) -> list[Setting]:
-    """The cross product, models first; engine and backend are filled in by who opens the sides."""
+    """The cross product, models first; engine and backend are set when sides are opened."""
     return [
         Setting("graphml", model, "cpu", count, batch, min(batch, ubatch), *kinds, quant)
         for model, quant, batch, ubatch, kinds, count in product(

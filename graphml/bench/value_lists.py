@@ -1,4 +1,4 @@
-"""Lists of values as llama-bench takes them: `1,2`, `1-4`, `512-2048+512`, `1-32*2`, options given again.
+"""Lists of values in llama-bench's syntax: `1,2`, `1-4`, `512-2048+512`, `1-32*2`, options given again.
 
 Knows texts only.
 """

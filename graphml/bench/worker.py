@@ -1,6 +1,7 @@
 """A process that measures graphml on command, in JSON lines: `python -m graphml.bench.worker`.
 
-The first line is the setting; then come commands, each answered by one line. See `side` for the other end.
+The first line is the setting; each further line is a command with one line as answer. See
+`side` for the other end.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def main() -> None:
 
 
 def carry_out(runner: Runner, command: dict[str, Any]) -> dict[str, Any]:
-    """Carry out one command: prepare a test, run it, say what bounds it, what memory gives or holds."""
+    """Run one command: prepare a test, run it, or report its bound, the bandwidth or the memory in use."""
     verbs: dict[str, Callable[[], dict[str, Any]]] = {
         "prepare": lambda: dataclasses.asdict(runner.prepare(Test(**command["test"]))),
         "run": lambda: {"ns": runner.run()},
