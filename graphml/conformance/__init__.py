@@ -1,1 +1,1 @@
-"""The conformance suite: what the author of a backend runs, and what the tests run on every backend."""
+"""The conformance suite, for authors of backends and for the tests of every backend."""

@@ -1,6 +1,6 @@
-"""What a backend is tested with: every op with its samples, in every format that its operands may have.
+"""Test cases of a backend: every op with its samples, in every format of its operands.
 
-All of it is found by looking at the ops, so one that is added is tested unasked. Runs nothing.
+Cases are derived from the ops, so a new op is tested without further work. Runs nothing.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from graphml.weights.random_blocks import formats as weight_formats
 CACHE_TYPES = ("f16", "bf16", "q8_0", "q4_0")
 WIDE = 512  # elements of a row of weights: two of the largest blocks
 ROWS_OF_TABLE = 33
-USUAL = "q8_0"  # the format of samples that are not tried with all of them
+USUAL = "q8_0"  # the format of samples that are not tested with all formats
 PRODUCTS = ("mul_mat", "mul_mat_id")
-SAID_BY = ("from_dtype", "to_dtype", "cache_dtype")  # attributes that say what a stored operand is made of
+SAID_BY = ("from_dtype", "to_dtype", "cache_dtype")  # attributes with the dtype of a stored operand
 
 
 @dataclass(frozen=True)
 class Case:
     """One way to call an op.
 
-    number: of the sample among the op's. leaves: what each operand is, `input`, `weight` or `state`. format:
-    of the weights or the cache; f32 where all are plain numbers. converted: the operand that is converted to
-    `activation` before; -1: none. inplace: the operand that the result takes over; -1: none. weight: for a
-    result of a format, whose layout is the backend's own: the format of weights that it is multiplied with.
+    number: of the sample among the op's. leaves: the kind of each operand, `input`, `weight` or `state`.
+    format: of the weights or the cache; f32 if all are plain numbers. converted: the operand that is
+    converted to `activation` before; -1: none. inplace: the operand that the result overwrites; -1: none.
+    weight: for a result of a format, whose layout is the backend's own: the format of the weights that it is
+    multiplied with.
     """
 
     op: Op
@@ -71,13 +72,13 @@ class Case:
 
     @cached_property
     def results(self) -> tuple[Type, ...]:
-        """The types of what the op gives."""
+        """The types of the op's results."""
         kind = self.op.infer(self.sample.inputs, complete(self.op, self.sample.attributes))
         return kind.parts or (kind,)
 
 
 def cases(backend: Backend) -> list[Case]:
-    """Every case for a backend, op by op. A fused op that it has no kernels for never comes before it."""
+    """Every case for a backend, op by op. Fused ops without a kernel are left out, as in graphs."""
     found: list[Case] = []
     for name, op in sorted(all_ops().items()):
         if op not in LEAVES and (op.decompose is None or name in backend.fused):
@@ -104,7 +105,7 @@ def _of_sample(op: Op, number: int, sample: Sample, backend: Backend) -> Iterato
 
 
 def _leaves(op: Op, sample: Sample) -> tuple[str, ...]:
-    """What the operands are in a model: caches are states, what is the same in every step is a weight."""
+    """The kinds of the operands in a model: caches are states, operands equal in every step are weights."""
     moving = [_moves(kind) for kind in sample.inputs]
 
     def leaf(i: int, kind: Type) -> str:
@@ -125,7 +126,7 @@ def _whole(kind: Type, stored: DType) -> bool:
 
 
 def _kept_as(case: Case, kept: list[int], kind: DType) -> Case:
-    """The same with states of another dtype."""
+    """The same case with states of another dtype."""
     inputs = [Type(kind, one.shape) if i in kept else one for i, one in enumerate(case.sample.inputs)]
     said = {name: kind.name for name in SAID_BY if name in case.op.attributes}
     return replace(case, sample=_with(case.sample, inputs, said), format=kind.name)
@@ -143,7 +144,7 @@ def resized(case: Case, sample: Sample) -> Case:
 
 
 def _conversions(case: Case, backend: Backend) -> Iterator[Case]:
-    """A value converted as the backend wants it, once for each dtype that is some weights' partner."""
+    """Conversions of a value to each activation dtype that the backend pairs with some weights."""
     (made,) = (kind for kind in case.results if kind.dtype.is_format)
     partners: dict[DType | None, str] = {}
     for name in weight_formats():
@@ -155,7 +156,7 @@ def _conversions(case: Case, backend: Backend) -> Iterator[Case]:
 
 
 def _of_formats(op: Op, backend: Backend) -> Iterator[Case]:
-    """An op that reads weights as the file stores them, with weights of every format."""
+    """The cases of an op that reads weights as the file stores them, with weights of every format."""
     if "from_dtype" in op.attributes:
         number, sample = _fullest(op, lambda one: len(one.inputs[0].shape) == 2)
         lead = sample.inputs[0].shape[:-1]
@@ -176,7 +177,7 @@ def _of_formats(op: Op, backend: Backend) -> Iterator[Case]:
 
 @cache
 def multiplies(op: Op) -> bool:
-    """Whether a fused op stands for products with weights."""
+    """Whether a fused op contains products with weights."""
     if op.decompose is None:
         return False
     sample = op.samples()[0]
@@ -191,7 +192,7 @@ def _fullest(op: Op, fits: Callable[[Sample], bool] = lambda sample: True) -> tu
 
 
 def _with_weights(case: Case, kind: DType, backend: Backend) -> Case:
-    """The same with matrices of a format and rows of its length; what they meet as the backend wants it."""
+    """The same case with matrices of a format, rows of its length and activations of the paired dtype."""
     inputs = list(case.sample.inputs)
     matrices = [i for i, one in enumerate(inputs) if case.leaves[i] == "weight" and len(one.shape) > 1]
     length = inputs[matrices[0]].shape[-1]

@@ -1,4 +1,4 @@
-"""What the operands of a case hold: ordinary numbers, and now and then numbers that are none.
+"""Operands of a case: ordinary numbers, and in some runs NaN or infinity.
 
 Knows cases; runs nothing.
 """
@@ -18,15 +18,15 @@ from graphml.ir.ops.linear import encode
 from graphml.ir.shape import Symbol, resolve
 from graphml.weights.random_blocks import random_blocks
 
-# In the first rows of an operand, one in each: what a kernel must not lose, invent or spread over rows.
+# One in each of the first rows of an operand: a kernel must not lose, invent or spread them over rows.
 SPECIAL = {"NaN": (np.nan, 1e3, -1e3, np.nan), "infinity": (np.inf, -np.inf, np.inf, -np.inf)}
-# Where a NaN goes among sorted numbers nobody says; a router's scores are finite.
+# The order of NaN among sorted numbers is undefined; a router's scores are finite.
 ORDERING = frozenset({"top_k", "best_groups", "route_experts"})
-MARGIN = 4096  # bytes of NaN before and after a weight: who reads them and uses them shows it
+MARGIN = 4096  # bytes of NaN before and after a weight: using them shows in the result
 
 
 def may_be_special(case: Case) -> bool:
-    """Whether the op has a meaning for NaN and infinity: formats have no blocks of them."""
+    """Whether the op is defined for NaN and infinity: formats have no blocks of them."""
     floats = any(kind.dtype is F32 for kind in case.sample.inputs)
     blocks = case.activation is not None or bool(case.weight)
     blocks |= any(
@@ -39,7 +39,7 @@ def may_be_special(case: Case) -> bool:
 def operand(
     case: Case, i: int, dims: Mapping[str, int], generator: np.random.Generator, special: str = ""
 ) -> Array:
-    """The array of an input or a state. special: which numbers of `SPECIAL` are among them; "": none."""
+    """The array of an input or a state. special: the numbers of `SPECIAL` in it; "": none."""
     kind = case.sample.inputs[i]
     shape = resolve(kind.shape, dims)
     make = case.sample.fill.get(i)
@@ -54,14 +54,14 @@ def operand(
 
 
 def _put_special(values: Array, special: Sequence[float], generator: np.random.Generator) -> None:
-    """One of them in each of the first rows, the last row left as it is where there are several."""
+    """Put one of them in each of the first rows; of several rows the last is unchanged."""
     rows = values.reshape(len(values), -1)
     for row in range(min(len(special), max(len(rows) - 1, 1))):
         rows[row, generator.integers(rows.shape[1])] = special[row]
 
 
 def weight(case: Case, i: int, generator: np.random.Generator) -> tuple[Array, Array]:
-    """The array of a weight, as the graph holds it, and all the bytes around it, which are no numbers."""
+    """The array of a weight, and the buffer around it, which is filled with NaN."""
     kind = case.sample.inputs[i]
     shape = resolve(kind.shape, {})
     made = operand(case, i, {}, generator) if kind.dtype is F32 else blocks(kind.dtype, shape, generator)
@@ -74,7 +74,7 @@ def weight(case: Case, i: int, generator: np.random.Generator) -> tuple[Array, A
 def blocks(
     kind: DType, shape: tuple[int, ...], generator: np.random.Generator, deviation: float = 1.0
 ) -> Array:
-    """Random weights of a dtype that files store, as the graph holds them."""
+    """Random weights of a dtype that files store, in the graph's layout."""
     form = graphml_quant.by_name(kind.name)
     count = prod(shape) // form.block_elements
     raw = np.concatenate(list(random_blocks(form, count, deviation, int(generator.integers(1 << 30)))))

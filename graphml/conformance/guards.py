@@ -1,6 +1,6 @@
-"""A plan with words between all values that nobody may change: who writes out of bounds writes into them.
+"""Guards: a plan with constant words between all values, which detect writes out of bounds.
 
-The words are inputs where a device keeps inputs in the arena, else copies made before anything else runs.
+The words are inputs if a device keeps inputs in the arena, else copies made before anything else runs.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from graphml.passes.plan import ALIGNMENT
 
 PREFIX = "guard_"
 SHAPE = (2, 128)
-BEYOND = 1 << 16  # bytes behind the last guard, so that who goes far beyond it does not end the process
-WORD = np.uint32(0x7FC0BEEF)  # a NaN: who computes with it shows it
+BEYOND = 1 << 16  # bytes after the last guard, so that a write far beyond it does not crash the process
+WORD = np.uint32(0x7FC0BEEF)  # a NaN: computing with it shows in the result
 
 
 def words() -> Array:
-    """What a guard holds."""
+    """The contents of a guard."""
     return np.full(SHAPE, WORD, np.uint32).view(np.float32)
 
 
 @dataclass
 class _Layout:
-    """Values and workspaces one after the other in the arena, a guard before each and one at the end."""
+    """Values and workspaces in sequence in the arena, with a guard before each and one at the end."""
 
     device: Device
     source: Node | None
@@ -43,13 +43,13 @@ class _Layout:
     end: int = 0
 
     def take(self, n_bytes: int, name: str) -> int:
-        """The offset of so many bytes behind a guard of their own."""
+        """Reserve `n_bytes` after a guard of their own; returns their offset."""
         self.wall()
         self.names.append(name)
         return self._next(n_bytes)
 
     def wall(self) -> None:
-        """A guard behind what is there."""
+        """Add a guard after the last value."""
         kind, name = Type(F32, SHAPE), f"{PREFIX}{len(self.guards)}"
         if self.source is None:
             guard = Node(input_leaf, (), kind, name)
@@ -65,7 +65,7 @@ class _Layout:
 
 @dataclass(frozen=True)
 class Guarded:
-    """A graph with guards, its plan, and for each guard the names of what lies before and behind it."""
+    """A graph with guards, its plan, and for each guard the names of the values before and after it."""
 
     graph: Graph
     plan: Plan
@@ -75,7 +75,7 @@ class Guarded:
 def guard(graph: Graph, device: Device, over: dict[Node, Node], in_arena: bool) -> Guarded:
     """A plan that has a guard between any two values; guards are outputs too.
 
-    over: values that take the place of others, if they are as large. in_arena: whether inputs are.
+    over: values that reuse the place of others, if they are as large. in_arena: whether inputs are there.
     """
     source = None if in_arena else Node(input_leaf, (), Type(F32, SHAPE), f"{PREFIX}source")
     places = _Layout(device, source)
@@ -101,7 +101,7 @@ def guard(graph: Graph, device: Device, over: dict[Node, Node], in_arena: bool) 
 
 
 def inputs_in_arena(device: Device) -> bool:
-    """Whether a device keeps inputs where the plan says: then they lie there before anything runs."""
+    """Whether a device keeps inputs in the arena by the plan: then they are there before anything runs."""
     g = Builder()
     a, b = (g.input(name, F32, SHAPE) for name in "ab")
     graph = g.finish(result=g.add(a, b))

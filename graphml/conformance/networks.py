@@ -1,4 +1,4 @@
-"""Whole small networks: what single ops do not show, such as fusions, values in place, a cache over steps.
+"""Whole small networks, which test more than single ops: fusions, values in place, a cache over steps.
 
 Two layers with grouped-query attention, dense or with experts, compiled as a model is. Knows backends by
 their contract alone.
@@ -29,9 +29,9 @@ WIDTH, HIDDEN, VOCABULARY = 256, 512, 96
 HEADS, HEADS_KV, HEAD_WIDTH = 4, 2, 64
 EXPERTS, USED = 4, 2
 CELLS, BLOCK, MOST_TOKENS = 64, 16, 12
-# So many tokens in each step, in the program of up to so many: a prompt, tokens one by one, another batch.
+# Tokens of each step, and the bound of its program: a prompt, tokens one by one, another batch.
 STEPS = ((9, MOST_TOKENS), (1, 1), (1, 1), (5, MOST_TOKENS))
-# NMSE of the logits, and of keys and values: rounding adds up, and int8 and caches now and then round the
+# NMSE of the logits, and of keys and values: rounding accumulates, and int8 and caches sometimes round the
 # other way. ggml allows a layer 2e-3.
 LIMITS = {
     "graphml": {"float": 1e-8, "cache": 1e-4, "int8": 2e-3},
@@ -60,7 +60,7 @@ NETWORKS = (
 
 
 class _Weights:
-    """Asks the builder for weights and remembers how to make them."""
+    """Makes weight nodes by the builder."""
 
     def __init__(self, g: Builder, form: DType) -> None:
         self._g, self._form = g, form
@@ -123,7 +123,7 @@ def check(backend: Backend, device: Device, limits: str = "graphml") -> Iterator
 
 
 def check_one(network: Network, backend: Backend, device: Device, limits: str = "graphml") -> Verdict:
-    """Feed a network step by step; the first step that is wrong is told, else the worst."""
+    """Run a network step by step; returns the verdict of the first wrong step, else of the worst."""
     limit, worst, run = 0.0, 0.0, ""
     call = f"two layers, {WIDTH} wide, matrices of {network.format}, keys and values of {network.cache}"
     try:
@@ -134,7 +134,7 @@ def check_one(network: Network, backend: Backend, device: Device, limits: str = 
                 if problem:
                     problem = f"{name}: {problem}"
                     return Verdict(network.name, OP, network.format, call, run, nmse, limit, problem)
-    except Exception as error:  # a stranger's code may raise anything
+    except Exception as error:  # third-party code may raise anything
         problem = f"{type(error).__name__}: {error}"
         return Verdict(network.name, OP, network.format, call, run, float("inf"), limit, problem)
     return Verdict(network.name, OP, network.format, call, run, worst, limit)
@@ -143,12 +143,12 @@ def check_one(network: Network, backend: Backend, device: Device, limits: str = 
 def _steps(
     network: Network, backend: Backend, device: Device, limits: str
 ) -> Iterator[tuple[str, float, dict[str, tuple[Array, Array]]]]:
-    """Each step's name, its limit, and what came and what was wanted by name."""
+    """Each step's name, its limit, and its results and the wanted ones by name."""
     plain = {most: graph_of(network, most) for _, most in STEPS}
     weights = {name: _weight(node) for name, node in plain[1].leaves("weight").items()}
     programs = {most: compile_graph(graph, backend, device, weights) for most, graph in plain.items()}
     cache = PagedCache(CELLS, BLOCK)
-    cache.block_order = cache.block_order[::-1]  # no block lies where its number would put it
+    cache.block_order = cache.block_order[::-1]  # no block is at the position of its number
     state, kept = None, dict[str, Array]()
     for i, (count, most) in enumerate(STEPS):
         compiled = programs[most]
@@ -199,7 +199,7 @@ def _is_converted(node: Node) -> bool:
 
 
 def _weight(node: Node) -> Array:
-    """Normal numbers that keep the size of what they multiply; of a norm, near 1."""
+    """Normal numbers that keep the size of the values that they multiply; for a norm, near 1."""
     generator = np.random.default_rng(list(node.name.encode()))
     shape = tuple(int(dim) for dim in node.shape if isinstance(dim, int))
     if len(shape) == 1:

@@ -1,6 +1,6 @@
-"""How long an op takes at the sizes of real models, and how many bytes and operations a second that makes.
+"""Times of ops at the sizes of real models, with bytes and operations per second.
 
-Where a program tells the times of its steps those count: on a GPU they are the device's own. Judges nothing.
+If a program reports the times of its steps, these are used: on a GPU they are the device's. Judges nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from graphml.passes.plan import plan_memory
 
 TOKENS = (1, 512)
 FORMATS = ("f32", "f16", "q8_0", "q4_0", "q4_k", "q6_k")
-WIDTH = 4096  # what dimensions of at least `SMALL` become
+WIDTH = 4096  # replaces dimensions of at least `SMALL`
 SMALL = 16
 CONTEXT, BLOCK = 2048, 32
 LEAST_S, LEAST_RUNS = 0.1, 5
@@ -43,7 +43,7 @@ def _zeros(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 _CELLS, _HEADS = f32(CONTEXT, 8, 128), f32(ROWS, 8, 128)
 _IDS = {2: below(8)}
-# Ops whose sizes hang together in ways that no rule says: a llama of 8 billion parameters.
+# Ops whose sizes depend on each other in ways without a rule: a llama of 8 billion parameters.
 SHAPES: Mapping[str, Sample] = {
     "attention": Sample(
         (f32(ROWS, 32, 128), _CELLS, _CELLS, i32(ROWS), i32(ROWS), i32(1, CONTEXT // BLOCK)),
@@ -82,12 +82,12 @@ class Timing:
 
     @property
     def bytes_per_s(self) -> float:
-        """Bytes that have to be read and written, in a second."""
+        """Bytes that have to be read and written, per second."""
         return self.n_bytes / self.seconds
 
     @property
     def flops_per_s(self) -> float:
-        """Operations of products in a second: two per multiply-add."""
+        """Operations of products per second: two per multiply-add."""
         return self.flops / self.seconds
 
 
@@ -161,7 +161,7 @@ def _weight(case: Case, name: str, generator: np.random.Generator) -> Array:
 
 
 def _time(program: Program, state: State, dims: Mapping[str, int], built: Built) -> tuple[float, bool]:
-    """The median seconds of a call, and whether the program itself told them."""
+    """The median seconds of a call, and whether the program itself reported them."""
     program.run(dims, state)
     taken: list[Sequence[StepTime]] = []
     timed = isinstance(program, TimedProgram)
@@ -173,7 +173,7 @@ def _time(program: Program, state: State, dims: Mapping[str, int], built: Built)
     start = time.perf_counter()
     while len(calls) < LEAST_RUNS or time.perf_counter() - start < LEAST_S:
         begin = time.perf_counter()
-        dict(program.run(dims, state))  # outputs may be read when they are asked for
+        dict(program.run(dims, state))  # outputs may be read lazily
         calls.append(time.perf_counter() - begin)
     if timed:
         calls = [sum(_seconds(step) for step in steps if _is_of(step, built)) for steps in taken]
@@ -181,7 +181,7 @@ def _time(program: Program, state: State, dims: Mapping[str, int], built: Built)
 
 
 def _is_of(step: StepTime, built: Built) -> bool:
-    """Whether a step belongs to the op: converting what it multiplies is an op of its own."""
+    """Whether a step belongs to the op: the conversion of its activations is an op of its own."""
     return step.node.op.name != "quantize" or built.node.op.name == "quantize"
 
 

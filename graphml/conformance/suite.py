@@ -1,4 +1,4 @@
-"""Goes through all cases on a backend: program by program, and case by case where something is wrong.
+"""Runs all cases on a backend: program by program, and case by case if something is wrong.
 
 Knows backends by their contract alone; prints nothing.
 """
@@ -21,7 +21,7 @@ FEW, ONE, MANY = 5, 1, 70
 RUNS = {
     FEW: (Run(FEW), Run(3), Run(1), Run(FEW, "NaN"), Run(FEW, "infinity")),
     ONE: (Run(ONE), Run(ONE, "NaN"), Run(ONE, "infinity")),
-    MANY: (Run(MANY), Run(33), Run(MANY, "NaN")),  # of products and attention, which then have other kernels
+    MANY: (Run(MANY), Run(33), Run(MANY, "NaN")),  # of products and attention, with other kernels
 }
 
 
@@ -35,12 +35,12 @@ def chosen(backend: Backend, pattern: str = "*", formats: Sequence[str] = ()) ->
 
 
 def matches(op: str, pattern: str) -> bool:
-    """Whether a name is like one of the patterns, which stand with commas between them."""
+    """Whether a name matches one of the comma-separated patterns."""
     return any(fnmatch.fnmatchcase(op, one.strip()) for one in pattern.split(","))
 
 
 def groups(some: Sequence[Case], sizes: Sequence[int] = tuple(RUNS)) -> list[tuple[Case, ...]]:
-    """Cases that share a program: those of an op, as many as go together, at each number of tokens."""
+    """Groups of cases that share a program: those of an op, as many as possible, at each number of tokens."""
     found: list[tuple[Case, ...]] = []
     for tokens in sizes:
         for _, of_op in groupby(some, key=lambda case: case.op.name):
@@ -56,7 +56,7 @@ def groups(some: Sequence[Case], sizes: Sequence[int] = tuple(RUNS)) -> list[tup
 
 
 def sizes_of(case: Case) -> tuple[int, ...]:
-    """Which of `RUNS` make a difference to a case."""
+    """The sizes of `RUNS` that make a difference to a case."""
     if "T" not in case.symbols or case.inplace >= 0:
         return (FEW,)
     tiled = case.op.family == "attention" or case.op.name in PRODUCTS or multiplies(case.op)
@@ -86,9 +86,9 @@ def check(
 def _check_group(
     backend: Backend, device: Device, group: Sequence[Case], limits: str, in_arena: bool
 ) -> list[Verdict]:
-    """The verdicts on cases that share a program; where one is wrong, of each case alone.
+    """The verdicts on cases that share a program; if one is wrong, of each case alone.
 
-    Who writes out of bounds spoils what others made. What is wrong only in company is told so.
+    A write out of bounds corrupts the results of others. Verdicts mark cases that are wrong only with others.
     """
     together = _tried(backend, device, group, limits, in_arena)
     if len(group) == 1 or not any(verdict.failed for verdict in together):
@@ -100,7 +100,7 @@ def _check_group(
 def _tried(
     backend: Backend, device: Device, group: Sequence[Case], limits: str, in_arena: bool
 ) -> list[Verdict]:
-    """The worst verdict of all runs on each case; a stranger's code may raise anything."""
+    """The worst verdict of all runs on each case; third-party code may raise anything."""
     tokens = max(case.symbols.get("T", 0) for case in group) or FEW
     worst: list[Verdict] = []
     run = RUNS[tokens][0]

@@ -1,4 +1,4 @@
-"""What a backend has kernels for, by op and format, and why not; asks it and runs nothing."""
+"""Support table: the ops and formats that a backend has kernels for, and reasons if not. Runs nothing."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ NATIVE, NUMPY, SOME, VIEW, APART = "native", "NumPy", "some native", "view", "ta
 
 @dataclass(frozen=True)
 class Support:
-    """How an op with a format is run.
+    """The way in which an op with a format is run.
 
     how: `native`; `NumPy`, between the kernels; `some native`, the rest in NumPy; `view`, which computes
-    nothing; `taken apart`, a fused op that the backend never gets. reasons: why not native, each once.
+    nothing; `taken apart`, a fused op that the backend never receives. reasons: why not native, each once.
     """
 
     op: str
@@ -31,7 +31,7 @@ class Support:
 
 
 def support(backend: Backend, some: Sequence[Case]) -> list[Support]:
-    """One entry for each op and format of the cases, and for each fused op that the backend has not."""
+    """One entry for each op and format of the cases, and for each fused op without a kernel."""
     found = []
     for (op, form), same in groupby(sorted(some, key=_key), key=_key):
         found.append(_of(backend, op, form, list(same)))

@@ -1,4 +1,4 @@
-"""Several cases in one program, with words between all values that nobody may change.
+"""A trial: several cases in one program, with guards between all values.
 
 Compiling a pipeline for a GPU takes long, so the cases of an op share a program, and a program is run at
 several sizes. Knows the contract of backends; chooses no cases.
@@ -26,7 +26,7 @@ from graphml.ir.ops.linear import decode, quantize
 from graphml.ir.shape import fixed, resolve
 from graphml.passes.fusions.linear import linear
 
-ONE_AFTER_ANOTHER = 1e3  # the second of two exp makes 20 times as much of the first one's rounding
+ONE_AFTER_ANOTHER = 1e3  # the second of two exp amplifies the first one's rounding 20 times
 OF_PRODUCT = 35  # rows of the weights that a converted value is multiplied with
 
 
@@ -53,7 +53,7 @@ class Built:
 
 
 def build(cases: Sequence[Case]) -> tuple[Graph, list[Built]]:
-    """One graph of all the cases; inputs are outputs too, so that it is seen if they change."""
+    """One graph of all the cases; inputs are outputs too, to detect changes of them."""
     g, built = Builder(), []
     outputs: dict[str, Node] = {}
     for i, case in enumerate(cases):
@@ -75,7 +75,7 @@ def _add(g: Builder, case: Case, i: int) -> Built:
         operands[case.converted] = g.make(quantize, operands[case.converted], dtype=case.activation.name)
         extra.append(operands[case.converted])
     copied = None
-    if case.inplace >= 0:  # the op's own result is what it writes over: no other kernel is to blame
+    if case.inplace >= 0:  # it overwrites the op's own result: no other kernel is to blame
         copied = operands[case.inplace] = g.make(case.op, *operands, name=None, **case.sample.attributes)
         extra.append(copied)
     node = g.make(case.op, *operands, name=None, **case.sample.attributes)
@@ -137,7 +137,7 @@ class Trial:
         return weights, around
 
     def _fill(self, dims: Mapping[str, int], run: Run) -> dict[str, Array]:
-        """Values of all leaves; what a step does not use of its inputs is NaN."""
+        """Values of all leaves; the unused part of inputs is NaN."""
         leaves = dict(self._weights)
         self._wanted_states: dict[str, Array] = {}
         generator = np.random.default_rng([run.tokens, 7])
@@ -165,13 +165,13 @@ class Trial:
         self, i: int, run: Run, leaves: Mapping[str, Array], wanted: Mapping[str, Array],
         got: Mapping[str, Array],
     ) -> Verdict:  # fmt: skip
-        """The verdict on a case: its results and states, its operands, and what lies around them."""
+        """The verdict on a case: its results and states, its operands, and the guards around them."""
         one = self.built[i]
         limit, worst, problems = limit_of(one.nodes, self._limits), 0.0, list[str]()
         if one.copied is not None:
             limit *= ONE_AFTER_ANOTHER
         for what, (mine, right) in self._compared(i, wanted, got).items():
-            if run.special == "infinity":  # what infinity less infinity is, nobody says
+            if run.special == "infinity":  # infinity minus infinity is undefined
                 mine = _where_sure(mine, right)
             nmse, problem = judge(mine, right, limit)
             worst = max(worst, nmse)
@@ -187,7 +187,7 @@ class Trial:
     def _compared(
         self, i: int, wanted: Mapping[str, Array], got: Mapping[str, Array]
     ) -> dict[str, tuple[Array, Array]]:
-        """Name -> what came and what was wanted, as numbers."""
+        """Name -> the result and the wanted one, as numbers."""
         found = {}
         missing: Array = np.empty(0, np.float32)
         for name in self.built[i].outputs:
@@ -219,7 +219,7 @@ class Trial:
 
 
 def _state_of(node: Node) -> str:
-    """The name of the state that a node is, or that it stands for after a write."""
+    """The name of the state that a node is, or that it wrote."""
     while node.op.is_write:
         node = node.inputs[node.op.writes or 0]
     return node.name

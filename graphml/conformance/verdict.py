@@ -1,4 +1,4 @@
-"""Whether a value is what it should be, and what to say where it is not.
+"""Verdicts on values: pass or fail, with a description of the error.
 
 Knows arrays and limits; nothing of backends.
 """
@@ -22,10 +22,10 @@ LIMITS = ("graphml", "ggml")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a case.
+    """The result of a case.
 
-    run: which run is told of, the first that failed or the worst. nmse, limit: what it is and may be.
-    problem: what is wrong; "" if nothing is. refused: why the backend has no kernel; None where it has one.
+    run: the reported run, the first that failed or the worst. nmse, limit: the error and its limit. problem:
+    a description; "" if nothing is wrong. refused: why the backend has no kernel; None if it has one.
     """
 
     case: str
@@ -40,7 +40,7 @@ class Verdict:
 
     @property
     def failed(self) -> bool:
-        """Whether anything is wrong."""
+        """Whether the case failed."""
         return bool(self.problem)
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class Verdict:
 
 
 def limit_of(nodes: Sequence[Node], limits: str) -> float:
-    """The NMSE that nodes may add together, by graphml's own limits or by those of ggml."""
+    """The NMSE allowed for nodes together, by graphml's own limits or by those of ggml."""
     if limits == "graphml":
         return tolerance(nodes)
     found = [GGML["moved"]]
@@ -65,7 +65,7 @@ def limit_of(nodes: Sequence[Node], limits: str) -> float:
 
 
 def judge(got: Array, wanted: Array, limit: float) -> tuple[float, str]:
-    """The NMSE, and what is wrong: "" where nothing is."""
+    """The NMSE, and a description of the error: "" if there is none."""
     if got.shape != wanted.shape or got.dtype != wanted.dtype:
         return np.inf, f"is {got.dtype}{list(got.shape)}, wanted {wanted.dtype}{list(wanted.shape)}"
     if wanted.dtype.kind in "iu":
@@ -84,7 +84,7 @@ def judge(got: Array, wanted: Array, limit: float) -> tuple[float, str]:
 
 
 def _worst(got: Array, wanted: Array, misplaced: Array | None = None) -> str:
-    """The element that is farthest off, or the first that is no number where it should be one."""
+    """The element with the largest error, or the first that is not finite but should be."""
     a, b = got.astype(np.float64), wanted.astype(np.float64)
     if misplaced is not None and misplaced.any():
         at = np.unravel_index(int(misplaced.argmax()), misplaced.shape)

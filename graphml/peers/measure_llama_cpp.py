@@ -1,7 +1,7 @@
 """A process that measures llama.cpp on command, through llama-cpp-python: the other end is `bench.side`.
 
-Knows nothing of graphml, so that it runs with any Python that has llama-cpp-python. As llama-bench does it:
-random tokens, no sampling and no tokenising in the time; the cache is cut back to the depth before each run.
+Knows nothing of graphml, so that it runs with any Python that has llama-cpp-python. Like llama-bench:
+random tokens, no sampling and no tokenising in the time; the cache is truncated to the depth before each run.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class Peer:
         self.n_vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
 
     def describe(self) -> dict[str, Any]:
-        """Versions and how it was built."""
+        """Versions and build options."""
         version = f"llama-cpp-python {self.api.__version__}"
         system = self.api.llama_print_system_info().decode()
         return {"engine_version": version, "level": system, "load_ms": 1e3 * self.load_s}
 
     def prepare(self, test: dict[str, Any]) -> dict[str, Any]:
-        """A context for the test, its depth filled."""
+        """Make a context for the test, with its depth filled."""
         api, setting, several = self.api, self.setting, test["n_parallel"]
         if self.context:
             api.llama_free(self.context)
@@ -84,7 +84,7 @@ class Peer:
         return {}
 
     def run(self) -> dict[str, Any]:
-        """The test once."""
+        """Run the test once."""
         api, test, depth = self.api, self.test, self.test["n_depth"]
         memory = api.llama_get_memory(self.context)
         for sequence in range(test["n_parallel"]):
@@ -102,7 +102,7 @@ class Peer:
         return {"ns": time.perf_counter_ns() - start}
 
     def _evaluate(self, ids: list[int], position: int) -> None:
-        """The ids of each sequence, n_batch at a time, logits after the last."""
+        """Evaluate the ids of each sequence, n_batch at a time, with logits after the last."""
         several, most = self.test["n_parallel"], self.setting["n_batch"]
         rows = [(ids[i], s, position + i) for s in range(several) for i in range(len(ids))]
         last = {(s, position + len(ids) - 1) for s in range(several)}
@@ -125,7 +125,7 @@ class Peer:
 
 
 def resident() -> int:
-    """Bytes of this process in RAM, as Linux tells."""
+    """Bytes of this process in RAM, reported by Linux."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS:"))
@@ -134,7 +134,7 @@ def resident() -> int:
 
 
 def main() -> None:
-    """Serve: the first line is a setting, a command each that follows."""
+    """Serve: the first line is a setting, each further line a command."""
     peer: Peer | None = None
 
     def answer(command: dict[str, Any]) -> dict[str, Any]:

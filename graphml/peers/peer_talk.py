@@ -1,7 +1,7 @@
-"""How a program that measures or records talks: a line of JSON comes on stdin, another goes back on stdout.
+"""The protocol of peer programs: a line of JSON on stdin is answered by one on stdout.
 
-The programs beside it import it by its bare name, in a Python that need not have graphml: it knows the
-standard library alone.
+The programs beside it import it by its bare name, in a Python that need not have graphml: it uses only the
+standard library.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class RefusedError(Exception):
-    """What was asked cannot be done. kind: the name of graphml's error that is raised at the other end."""
+    """A request cannot be fulfilled. kind: the name of graphml's error that is raised at the other end."""
 
     def __init__(self, text: str, kind: str = "UsageError") -> None:
         super().__init__(text)
@@ -22,7 +22,7 @@ class RefusedError(Exception):
 
 
 def serve(answer: Callable[[Any], dict[str, Any]]) -> None:
-    """Answer each line until stdin ends. What anything else prints to stdout goes to stderr."""
+    """Answer each line until stdin ends. All other output to stdout is redirected to stderr."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for line in sys.stdin:

@@ -1,8 +1,8 @@
-"""A process that records what llama.cpp computes, by llama-cpp-python: the other end is `verify.sides`.
+"""A process that records the values of llama.cpp, by llama-cpp-python: the other end is `verify.recorders`.
 
 Knows nothing of graphml, so that it runs with any Python that has llama-cpp-python. Values inside come from
-the callback that llama.cpp calls for each node of its graph (`cb_eval`); weights, keys and values as the file
-and f32 have them, flash attention off.
+the callback that llama.cpp calls for each node of its graph (`cb_eval`); weights are the file's, keys and
+values f32, flash attention is off.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from peer_talk import RefusedError, serve
 
 
 class Tensor(ctypes.Structure):
-    """ggml_tensor, as ggml.h of llama.cpp 0.5.0 declares it."""
+    """ggml_tensor, declared like in ggml.h of llama.cpp 0.5.0."""
 
     _fields_ = [
         ("type", ctypes.c_int), ("buffer", ctypes.c_void_p), ("ne", ctypes.c_int64 * 4),
@@ -26,7 +26,7 @@ class Tensor(ctypes.Structure):
 
 
 def ggml(llama_cpp: Any) -> Any:
-    """The library of tensors, which llama-cpp-python has loaded already."""
+    """The ggml library, which llama-cpp-python has loaded already."""
     folder = Path(llama_cpp.__file__).parent / "lib"
     for pattern in ("libggml-base.so", "libggml-base.dylib", "ggml-base.dll", "libggml-base.so*"):
         for path in sorted(folder.glob(pattern)):
@@ -44,7 +44,7 @@ def ggml(llama_cpp: Any) -> Any:
 
 
 class Recorder:
-    """Takes the values of the nodes that have a place in a record."""
+    """Records the values of the nodes that have a place in a record."""
 
     def __init__(self, library: Any, count: int) -> None:
         import numpy
@@ -56,7 +56,7 @@ class Recorder:
         self._ops: dict[int, str] = {}
 
     def __call__(self, pointer: int, ask: bool, data: Any) -> bool:
-        """Whether a node is wanted, or, when it is there, what it is."""
+        """The callback: whether a node is wanted if `ask`, else record its value."""
         try:
             places = self._places(pointer)
             if not ask:
@@ -93,13 +93,13 @@ class Recorder:
         return found
 
     def _begins(self, tensor: Tensor, op: str) -> bool:
-        """Whether this is the embedding, or what is made of it before the first layer's first product."""
+        """Whether this is the embedding, or computed from it before the first layer's first product."""
         if self._begun:
             return False
         if op == "GET_ROWS":
             return bool(Tensor.from_address(tensor.src[0]).name == b"token_embd.weight")
         head, _, layer = tensor.name.decode(errors="replace").rpartition("-")
-        if layer.isdigit():  # of a layer, but for bloom's norm of the embedding
+        if layer.isdigit():  # of a layer, except bloom's norm of the embedding
             return bool(head.startswith("inp_"))
         stream = self._stream and Tensor.from_address(self._stream)
         return bool(stream and self._stream in tensor.src[:2] and list(stream.ne) == list(tensor.ne))
@@ -110,7 +110,7 @@ class Recorder:
         return self._ops[number]
 
     def _read(self, pointer: int) -> Any:
-        """F32 [T, n]; None for another kind or shape."""
+        """The value as f32 [T, n]; None for another kind or shape."""
         tensor = Tensor.from_address(pointer)
         shape = tuple(tensor.ne[i] for i in range(4))
         if tensor.type != 0 or shape[2] != 1 or shape[3] != 1 or shape[1] != self.count:
@@ -126,7 +126,7 @@ class Recorder:
 
 
 def record(request: dict[str, Any]) -> dict[str, Any]:
-    """Run the tokens in one batch and write the record to the path `out`; gives the engine's version."""
+    """Run the tokens in one batch and write the record to the path `out`; returns the engine's version."""
     try:
         import llama_cpp
         import numpy

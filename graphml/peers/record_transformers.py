@@ -1,4 +1,4 @@
-"""A process that records what transformers computes: the other end is `verify.sides`.
+"""A process that records the values of transformers: the other end is `verify.recorders`.
 
 Knows nothing of graphml, so that it runs with any Python that has torch and transformers. Values come from
 hooks on every linear module and every layer; weights in float32, attention in its eager form.
@@ -32,7 +32,7 @@ def load(path: str) -> Any:
 
 
 def rows(value: Any, count: int) -> Any:
-    """F32 [T, n] of what a module took or gave; None for another kind or shape."""
+    """An input or output of a module as f32 [T, n]; None for another kind or shape."""
     import torch
 
     if isinstance(value, tuple | list):
@@ -45,7 +45,7 @@ def rows(value: Any, count: int) -> Any:
 
 
 def watch(model: Any, count: int) -> dict[str, Any]:
-    """Hooks on all linear modules and layers; what they see comes into the dictionary."""
+    """Hook all linear modules and layers; their values are collected in the returned dictionary."""
     values: dict[str, Any] = {}
 
     def keep(name: str, value: Any) -> None:
@@ -78,7 +78,7 @@ def watch(model: Any, count: int) -> dict[str, Any]:
 
 
 def record(request: dict[str, Any]) -> dict[str, Any]:
-    """Run the tokens in one batch and write the record to the path `out`; gives the package's version."""
+    """Run the tokens in one batch and write the record to the path `out`; returns the package's version."""
     try:
         import numpy
         import torch
