@@ -119,8 +119,8 @@ class Op:
     recurrent: it reads the state too, and its output is a value of its own.
     decompose: of a fused op, see `graphml.ir.fused`.
     commutative: the first two inputs may be swapped.
-    rowwise: inputs of which, along the first dimension, only the same row makes a row of the output, if they
-        have as many rows as it; of other inputs all may. Empty: nothing is known.
+    rowwise: inputs of which a row of the output depends on the same row alone (first dimension), if they
+        have as many rows; on other inputs it may depend whole. Empty: nothing is known.
     """
 
     name: str

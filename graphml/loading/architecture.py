@@ -302,7 +302,7 @@ class Tensors:
 
 
 def output_rows(g: Builder, x: Node) -> Node:
-    """The rows of x [T, ...] that the step returns, [O, ...]; x itself where it has no others."""
+    """The output rows of x [T, ...], [O, ...]; x itself if it has no others."""
     return g.wanted_rows(x) if x.shape and x.shape[0] == g.n_tokens else x
 
 

@@ -1,8 +1,8 @@
-"""Leaves rows out that no output needs: moves the choice of output rows from the logits towards the inputs.
+"""Removes rows that no output needs: moves the gather of output rows from the logits towards the inputs.
 
 An architecture computes every row, and of a prompt's rows only some have logits that are read. `f(x)[rows]`
-is `f(x[rows])` for an op that makes each row of the same row of `x` (`Op.rowwise`), and `f(x)` need not be
-computed if nothing else reads it. In a last layer that is all that follows attention. Knows ops by
+is `f(x[rows])` for an op whose rows each depend on the same row of `x` (`Op.rowwise`), and `f(x)` need not be
+computed if nothing else reads it. In a last layer these are all ops after attention. Knows ops by
 their facts; no architecture.
 """
 
@@ -20,7 +20,7 @@ from graphml.ir.shape import Dim
 
 
 def leave_rows_out(graph: Graph, rows: Node) -> Graph:
-    """The graph with every `get_rows(x, rows)` as near to the inputs as it can be. rows: i32 [O], a leaf."""
+    """The graph with every `get_rows(x, rows)` as near to the inputs as possible. rows: i32 [O], a leaf."""
     chosen = {node for node in graph.nodes if node.op is get_rows and node.inputs[1] is rows}
     if not chosen:
         return graph
@@ -29,7 +29,7 @@ def leave_rows_out(graph: Graph, rows: Node) -> Graph:
 
 
 def _moved(graph: Graph, chosen: Collection[Node], n_rows: Dim) -> set[Node]:
-    """The nodes that are computed for the chosen rows alone: those of which nothing else is read."""
+    """The nodes that are computed for the chosen rows alone: those whose other rows are not read."""
     users, outputs = graph.users(), set(graph.outputs.values())
     moved = {node for node in graph.nodes if _by_row(node, n_rows) and node not in outputs}
     while True:
@@ -47,7 +47,7 @@ def _moved(graph: Graph, chosen: Collection[Node], n_rows: Dim) -> set[Node]:
 
 
 def _by_row(node: Node, n_rows: Dim) -> list[Node]:
-    """The inputs of whose rows only the same one makes a row of the node; none where that is not so."""
+    """The inputs whose rows each determine the same row of the node; none if the node is not row-wise."""
     if not _has_rows(node, n_rows):
         return []
     found = [node.inputs[i] for i in node.op.rowwise if i < len(node.inputs)]
@@ -66,7 +66,7 @@ def _can_be_chosen(node: Node) -> bool:
 
 
 class _Rewriting:
-    """Makes the graph anew, node by node, with the moved nodes on the chosen rows."""
+    """Rebuilds the graph node by node, with the moved nodes on the chosen rows."""
 
     def __init__(
         self, graph: Graph, chosen: Collection[Node], moved: Collection[Node], rows: Node, n_rows: Dim
@@ -74,7 +74,7 @@ class _Rewriting:
         self._graph, self._chosen, self._moved = graph, chosen, moved
         self._rows, self._n_rows = rows, n_rows
         self._order: dict[Node, None] = {}
-        self._whole: dict[Node, Node] = {}  # node -> the same in the new graph
+        self._whole: dict[Node, Node] = {}  # node -> its copy in the new graph
         self._picked: dict[Node, Node] = {}  # node -> its chosen rows there
         self._taken = {node.name for node in graph.nodes}
 
@@ -103,7 +103,7 @@ class _Rewriting:
         return self._put(replace(node, inputs=inputs, type=made))
 
     def _rows_of(self, node: Node) -> Node:
-        """The chosen rows of a value; `get_rows` is made where it was not moved itself."""
+        """The chosen rows of a value, by a `get_rows` if it was not moved itself."""
         if node not in self._picked:
             rows = self._put(self._rows)
             inputs = self._whole[node], rows
