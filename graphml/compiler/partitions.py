@@ -146,7 +146,7 @@ class PartsDevice:
                 stack.callback(device.close)
 
 
-def several(backends: Sequence[Backend]) -> Backend:
+def multi_device_backend(backends: Sequence[Backend]) -> Backend:
     """One backend made of several, in order of preference; its device is a `PartsDevice`."""
     names = [backend.name for backend in backends]
     twice = sorted({name for name in names if names.count(name) > 1})

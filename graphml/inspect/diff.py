@@ -120,20 +120,23 @@ def both(
         "passes": passes,
         "collapsed": equal_layers([one["nodes"] for one in passes]),
         "difference": [
-            *(_told("removed", node["name"], None) for node in found.removed),
-            *(_told("added", None, node["name"]) for node in found.added),
-            *(_told("changed", change.name, change.name_b, change.facts) for change in found.changed),
+            *(_viewer_record("removed", node["name"], None) for node in found.removed),
+            *(_viewer_record("added", None, node["name"]) for node in found.added),
+            *(
+                _viewer_record("changed", change.name, change.name_b, change.facts)
+                for change in found.changed
+            ),
         ],
         "view": {"view": "compare", "overlay": "change"},
     }
 
 
-def _told(
+def _viewer_record(
     kind: str, left: str | None, right: str | None, facts: Mapping[str, tuple[Any, Any]] | None = None
 ) -> Record:
     """A difference in the viewer's form; each fact with its name and its values in a and in b."""
-    told = [[fact, *values] for fact, values in (facts or {}).items()]
-    return {"kind": kind, "left": left, "right": right, "facts": told}
+    described = [[fact, *values] for fact, values in (facts or {}).items()]
+    return {"kind": kind, "left": left, "right": right, "facts": described}
 
 
 def _by_origin(a: Mapping[str, Record], b: Mapping[str, Record], known: Mapping[str, str]) -> dict[str, str]:
@@ -191,13 +194,16 @@ def _changed(change: Change) -> list[str]:
     for fact, (left, right) in change.facts.items():
         if fact == "attributes":
             names = [name for name in {**left, **right} if left.get(name) != right.get(name)]
-            lines += [f"    {name}: {_say(left.get(name))} -> {_say(right.get(name))}" for name in names]
+            lines += [
+                f"    {name}: {_value_text(left.get(name))} -> {_value_text(right.get(name))}"
+                for name in names
+            ]
         else:
-            lines.append(f"    {fact}: {_say(left)} -> {_say(right)}")
+            lines.append(f"    {fact}: {_value_text(left)} -> {_value_text(right)}")
     return lines
 
 
-def _say(value: Any) -> str:
+def _value_text(value: Any) -> str:
     match value:
         case None:
             return "none"
@@ -212,10 +218,10 @@ def _what(node: Record) -> str:
     return f"{node['op']}({', '.join(node['inputs'])}) {node['dtype']}[{', '.join(map(str, node['shape']))}]"
 
 
-def _shared(told: Iterable[tuple[str, list[str]]]) -> list[str]:
+def _shared(described: Iterable[tuple[str, list[str]]]) -> list[str]:
     """The lines of each node; those that are the same for several layers once, with `#` for the number."""
     groups: dict[tuple[str, ...], list[tuple[int | None, list[str]]]] = {}
-    for name, lines in told:
+    for name, lines in described:
         layer = layer_of(name)
         key = lines if layer is None else [_without_number(line, layer) for line in lines]
         groups.setdefault(tuple(key), []).append((layer, lines))

@@ -121,7 +121,7 @@ def _inside(first: Finding) -> str:
     assert first.inside is not None
     lines = list(first.inside.hints)
     if first.inside.parts:
-        lines.append(f"its parts, one by one: {_parts_say(first)}")
+        lines.append(f"its parts, one by one: {_parts_verdict(first)}")
         rows = [
             (part.node.name, part.node.op.name, f"{part.difference.nmse:.1e}", f"{part.limit:.0e}",
              "wrong" if part.wrong else "")
@@ -131,7 +131,7 @@ def _inside(first: Finding) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _parts_say(first: Finding) -> str:
+def _parts_verdict(first: Finding) -> str:
     assert first.inside is not None
     wrong = [f"{one.node.name} ({one.node.op.name})" for one in first.inside.parts if one.wrong]
     if wrong:

@@ -171,7 +171,7 @@ def fuse(
 
 
 @dataclass(frozen=True)
-class _Find:
+class _Accepted:
     """A match that a fusion accepts, and the fused node that it makes."""
 
     fusion: Fusion
@@ -193,11 +193,11 @@ def _sweep(
     refused: list[Refused],
 ) -> Graph:
     """Fuse the matches found in the graph, the largest first; overlapping ones wait for the next sweep."""
-    finds = _finds(graph, known, refuses, refused)
+    finds = _accepted_matches(graph, known, refuses, refused)
     claimed: set[Node] = set()
-    chosen: dict[Node, _Find] = {}
+    chosen: dict[Node, _Accepted] = {}
     position = {node: i for i, node in enumerate(graph.nodes)}
-    for found in sorted(finds, key=_worth, reverse=True):
+    for found in sorted(finds, key=_savings, reverse=True):
         if claimed.isdisjoint(found.match.covered):
             claimed.update(found.match.covered)
             chosen[min(found.match.results, key=position.__getitem__)] = found
@@ -210,17 +210,17 @@ def _sweep(
     return after
 
 
-def _worth(found: _Find) -> tuple[int, int]:
+def _savings(found: _Accepted) -> tuple[int, int]:
     """How many values are no longer computed, then how many nodes become one."""
     return len(found.match.covered) - len(found.match.results), len(found.match.covered)
 
 
-def _finds(
+def _accepted_matches(
     graph: Graph,
     known: Sequence[Fusion],
     refuses: Callable[[Node], str | None],
     refused: list[Refused],
-) -> list[_Find]:
+) -> list[_Accepted]:
     """For every node the largest match that a fusion accepts, or the reason that there is none."""
     users = graph.users()
     wanted = set(graph.outputs.values())
@@ -241,13 +241,15 @@ def _finds(
                 refusal = almost(pattern, node, users)
             else:
                 refusal = (
-                    _shared(match, users, wanted) or _refusal(fusion, match) or _late(match, names, position)
+                    _shared(match, users, wanted)
+                    or _refusal(fusion, match)
+                    or _operands_too_late(match, names, position)
                 )
             if match is not None and refusal is None:
-                fused = _unlike(_fused(fusion, match, names), taken)
+                fused = _with_unique_name(_fused(fusion, match, names), taken)
                 reason = refuses(fused)
                 if reason is None:
-                    finds.append(_Find(fusion, match, fused))
+                    finds.append(_Accepted(fusion, match, fused))
                     break
                 refusal = Refusal(f"the backend refuses it: {reason}", node)
             if refusal is not None:
@@ -266,7 +268,7 @@ def _shared(match: Match, users: Users, wanted: Collection[Node]) -> Refusal | N
     return None
 
 
-def _late(match: Match, names: Sequence[str], position: Mapping[Node, int]) -> Refusal | None:
+def _operands_too_late(match: Match, names: Sequence[str], position: Mapping[Node, int]) -> Refusal | None:
     """Refuse a match whose operands are computed after its first result, where the fused node is put."""
     first = min(match.results, key=position.__getitem__)
     for node in match.operands(names):
@@ -275,7 +277,7 @@ def _late(match: Match, names: Sequence[str], position: Mapping[Node, int]) -> R
     return None
 
 
-def _unlike(fused: Node, taken: Collection[str]) -> Node:
+def _with_unique_name(fused: Node, taken: Collection[str]) -> Node:
     """Rename a node with several results if a tensor of the file has its name already."""
     name = fused.name
     while fused.type.parts and name in taken:

@@ -137,7 +137,7 @@ class _Unit:
     reason: str = ""
     ruled: bool = False
     anchor: Node | None = None
-    wished: set[Node] = field(default_factory=set)  # those that the rule itself selects
+    selected: set[Node] = field(default_factory=set)  # those that the rule itself selects
     refused: dict[str, tuple[str, str]] = field(default_factory=dict)  # backend -> (node, reason)
     settled: bool = False  # all backends refuse it
 
@@ -175,7 +175,7 @@ class _Placer:
         self.named = {node.name: node for node in self.unit}
 
     def run(self) -> Placement:
-        self._wish()
+        self._place_by_rules()
         while self._fall_back():
             pass
         self._join()
@@ -189,12 +189,12 @@ class _Placer:
                 )
                 refused += "; runs in NumPy" if unit.settled else ""
             reason = unit.reason
-            if unit.anchor is not None and node not in unit.wished:
+            if unit.anchor is not None and node not in unit.selected:
                 reason = f"follows {unit.anchor.name} ({reason})"
             places[node.name] = Placed(node.name, node.op.name, unit.backend, refused or reason, refused)
         return Placement(tuple(self.names), places, self._cut())
 
-    def _wish(self) -> None:
+    def _place_by_rules(self) -> None:
         """Place each unit as if no backend refused anything."""
         used: set[int] = set()
         for unit in self.units:
@@ -207,13 +207,13 @@ class _Placer:
             best = max((i for found in named.values() for i in found), default=None)
             if best is not None:
                 unit.backend, unit.reason = self.rules[best].backend, f"rule {self.rules[best]}"
-                unit.ruled, unit.wished = True, {node for node, found in named.items() if best in found}
+                unit.ruled, unit.selected = True, {node for node, found in named.items() if best in found}
             for node in unit.nodes:
                 home = self.homes.get(node.name) if node.op.name == "state" else None
                 if home not in (None, unit.backend):
                     unit.backend, unit.reason, unit.ruled = home or "", f"{node.name} lives there", True
-                    unit.wished = {node}
-            unit.anchor = next((node for node in unit.nodes if node in unit.wished), None)
+                    unit.selected = {node}
+            unit.anchor = next((node for node in unit.nodes if node in unit.selected), None)
         for i, rule in enumerate(self.rules):
             if i not in used:
                 self._unknown(rule)

@@ -55,7 +55,7 @@ class Refusal:
 def find(pattern: Pattern, root: Node, users: Users) -> Match | None:
     """Match a pattern with its root at a node; operands of commutative ops match in either order."""
     if isinstance(pattern, Several):
-        return _several(pattern, root, users)
+        return _match_several(pattern, root, users)
     terms = pattern if isinstance(pattern, tuple) else (pattern,)
     variables: dict[str, Node] = {}
     covered: list[tuple[Term, Node]] = []
@@ -68,7 +68,7 @@ def find(pattern: Pattern, root: Node, users: Users) -> Match | None:
     return Match(variables, nodes, tuple(found.pop() for found in places))
 
 
-def _several(pattern: Several, root: Node, users: Users) -> Match | None:
+def _match_several(pattern: Several, root: Node, users: Users) -> Match | None:
     variables: dict[str, Node] = {}
     if not _match(pattern.term, root, variables, []):
         return None
@@ -105,17 +105,17 @@ def size(pattern: Pattern) -> int:
 def almost(pattern: Pattern, root: Node, users: Users) -> Refusal | None:
     """The near miss of a pattern of at least three ops that fails by a single op or attribute."""
     if isinstance(pattern, Several):
-        return _almost_several(pattern, root, users)
+        return _near_miss_of_several(pattern, root, users)
     if size(pattern) < 3:
         return None
     misses = _misses(root_of(pattern), root)
     if len(misses) != 1:
         return None
     wanted, node = misses[0]
-    return Refusal(_instead(wanted, node), node)
+    return Refusal(_mismatch(wanted, node), node)
 
 
-def _almost_several(pattern: Several, root: Node, users: Users) -> Refusal | None:
+def _near_miss_of_several(pattern: Several, root: Node, users: Users) -> Refusal | None:
     """The near miss of a lone node: another node of its op fails by an attribute or its operands."""
     variables: dict[str, Node] = {}
     if not _match(pattern.term, root, variables, []):
@@ -125,11 +125,11 @@ def _almost_several(pattern: Several, root: Node, users: Users) -> Refusal | Non
         return None  # one of them is the root of the match
     for node in others:
         if node.op is pattern.term.op and len(node.inputs) == len(pattern.term.arguments):
-            return Refusal(_instead(pattern.term, node), node)
+            return Refusal(_mismatch(pattern.term, node), node)
     return None
 
 
-def _instead(wanted: Term, node: Node) -> str:
+def _mismatch(wanted: Term, node: Node) -> str:
     if node.op is not wanted.op:
         return f"{node.name} is {node.op.name}; wanted {wanted.op.name}"
     other = [f"{name}={node.attributes.get(name)!r}" for name, value in wanted.wanted

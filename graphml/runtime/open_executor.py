@@ -12,7 +12,7 @@ from graphml import settings
 from graphml.argument_checks import path_of
 from graphml.backend import Backend, Device, Progress, TunableDevice, no_progress
 from graphml.compiler.offload import place_layers, with_host
-from graphml.compiler.partitions import several
+from graphml.compiler.partitions import multi_device_backend
 from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError, WeightsError
 from graphml.loading import discovery
 from graphml.loading.architecture import EMBEDDING, Architecture, Keys, described
@@ -69,7 +69,7 @@ def choose_backend(names: str) -> Backend:
         reason = found[-1].unavailable()
         if reason is not None:
             raise BackendError(f"backend {name!r} cannot be used here: {reason}")
-    return found[0] if len(found) == 1 else several(found)
+    return found[0] if len(found) == 1 else multi_device_backend(found)
 
 
 def _use_tuning(device: Device, options: LoadOptions) -> None:

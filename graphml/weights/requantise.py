@@ -25,7 +25,7 @@ QUANTS = MappingProxyType({"fp32": "f32", "q8": "q8_0", "q4": "q4_0"})
 """Allowed value of `quant` -> the format of the weights."""
 
 # Elements that a thread converts at a time: below 32 MB with all temporaries.
-_PIECE_ELEMENTS = 1 << 20
+_CHUNK_ELEMENTS = 1 << 20
 # Matrices that are not used in products, or so sensitive that llama.cpp's quantiser keeps them too.
 _LEFT_NAMES = (
     "_norm.weight", "ffn_gate_inp", "position_embd", "token_types", "conv1d", "shortconv.conv", "altup",
@@ -95,7 +95,7 @@ def represented(file: ModelFile, quant: str, threads: int = 1, progress: Progres
             except MemoryError as error:
                 what = f"{file.path}: {name} as {choices[name].dtype}, {total:,} bytes with all other weights"
                 raise pages.out_of_memory(what, error, "give a smaller quant, or none") from None
-            todo = [(tensor, format, data, *piece) for piece in _pieces(tensor)]
+            todo = [(tensor, format, data, *rows) for rows in _chunks(tensor)]
             try:
                 list(pool.map(_convert, *zip(*todo, strict=True)))
             except FormatError as error:
@@ -108,11 +108,11 @@ def represented(file: ModelFile, quant: str, threads: int = 1, progress: Progres
     return file.with_tensors(tensors)
 
 
-def _pieces(tensor: Tensor) -> Iterator[tuple[int, int]]:
-    """Rows [begin, end) of about `_PIECE_ELEMENTS` elements."""
+def _chunks(tensor: Tensor) -> Iterator[tuple[int, int]]:
+    """Rows [begin, end) of about `_CHUNK_ELEMENTS` elements."""
     width = tensor.shape[-1] if tensor.shape else 1
     rows = tensor.n_elements // width if width else 0
-    step = max(1, _PIECE_ELEMENTS // max(width, 1))
+    step = max(1, _CHUNK_ELEMENTS // max(width, 1))
     return ((begin, min(begin + step, rows)) for begin in range(0, max(rows, 1), step))
 
 

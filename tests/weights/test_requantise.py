@@ -64,7 +64,7 @@ def test_what_becomes_of_a_tensor(
 def test_every_tensor_is_what_its_format_makes_of_it(
     path: Path, quant: str, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requantise, "_PIECE_ELEMENTS", 1000)  # so that tensors are cut, rows not
+    monkeypatch.setattr(requantise, "_CHUNK_ELEMENTS", 1000)  # so that tensors are cut, rows not
     seen: list[tuple[str, int, int]] = []
     with open_model(path) as plain:
         before = {name: one.numpy() for name, one in plain.tensors.items()}

@@ -229,7 +229,7 @@ class _Reader:
 
     def _rope(self) -> None:
         """Base, share of the head that rotates, and scaling; unknown values are left."""
-        scaling = self._rope_told()
+        scaling = self._rope_parameters()
         if "rope_theta" in scaling:
             self.keys["rope.freq_base"] = float(scaling.pop("rope_theta"))
         part = scaling.pop("partial_rotary_factor", None) or self.take("partial_rotary_factor", "rotary_pct")
@@ -250,7 +250,7 @@ class _Reader:
         if scaling:
             self.config = {**self.config, "rope_scaling, the rest": scaling}
 
-    def _rope_told(self) -> dict[str, Any]:
+    def _rope_parameters(self) -> dict[str, Any]:
         """The rope parameters of layers with full attention."""
         told = self.take("rope_scaling", "rope_parameters")
         scaling = dict(told) if isinstance(told, dict) else {}

@@ -63,7 +63,7 @@ def _in_place(model: Model) -> Iterator[Try]:
                 if _alike(model, name, missing, use[0]):
                     tries.setdefault((stem(name), stem(missing), i), {})[use] = missing
     for (read, wanted, i), places in sorted(tries.items(), key=lambda item: item[0][0] not in several):
-        yield Try(_told(read, wanted, i if read in several else -1), _reading(model, places))
+        yield Try(_description(read, wanted, i if read in several else -1), _reading(model, places))
     ends = _products(model)
     whole: dict[tuple[str, str, int], dict[str, str]] = {}
     for missing in left_out(model.unused):
@@ -72,7 +72,7 @@ def _in_place(model: Model) -> Iterator[Try]:
                 if _alike(model, name, missing, node):
                     whole.setdefault((stem(name), stem(missing), i), {})[node] = missing
     for (read, wanted, i), named in sorted(whole.items(), key=lambda item: item[0][0] not in several):
-        told = _told(f"{read} and its bias", wanted, i if read in several else -1)
+        told = _description(f"{read} and its bias", wanted, i if read in several else -1)
         yield Try(told, _product_with(model, named))
 
 
@@ -87,7 +87,7 @@ def _alike(model: Model, name: str, missing: str, node: str) -> bool:
     return same and model.tensors[name].shape == model.tensors[missing].shape
 
 
-def _told(read: str, wanted: str, use: int) -> str:
+def _description(read: str, wanted: str, use: int) -> str:
     which = f" at its use {use + 1}" if use >= 0 else ""
     return f"{read}{which} -> {wanted}, which goes unused"
 
@@ -212,7 +212,7 @@ class _Copy:
         own = layer_of(node.name)
         if own is not None and own <= self._layer:
             return None
-        inputs = tuple(self._behind(s) if self._is_before(s, own) else s for s in node.inputs)
+        inputs = tuple(self._after(s) if self._is_before(s, own) else s for s in node.inputs)
         return None if inputs == node.inputs else replace(node, inputs=inputs)
 
     def _is_before(self, source: Node, reader: int | None) -> bool:
@@ -224,7 +224,7 @@ class _Copy:
             return at is None and reader is not None
         return at == self._layer - 1
 
-    def _behind(self, x: Node) -> Node:
+    def _after(self, x: Node) -> Node:
         if x not in self._made:
             self._made[x] = self._copied(x)
         return self._made[x]

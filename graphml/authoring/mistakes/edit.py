@@ -101,7 +101,7 @@ def applied(graph: Graph, change: Change, layers: Iterable[int] | None = None) -
             order[moved] = None
             continue
         if made not in order and made is not moved:
-            made = replace(_behind(made, moved, order), name=node.name)
+            made = replace(_renamed_within(made, moved, order), name=node.name)
         new[node] = made
         _put(made, order)
     if not changed:
@@ -114,13 +114,13 @@ def _of(node: Node, inputs: tuple[Node, ...]) -> Node:
     return Node(node.op, inputs, node.type, node.name, node.attributes, node.source, node.origin)
 
 
-def _behind(made: Node, moved: Node, known: Mapping[Node, None]) -> Node:
+def _renamed_within(made: Node, moved: Node, known: Mapping[Node, None]) -> Node:
     """The replacement, with the edited node within it renamed: names are unique."""
     if made is moved:
         return replace(moved, name=f"{moved.name}.before")
     if made in known or not made.inputs:
         return made
-    inputs = tuple(_behind(source, moved, known) for source in made.inputs)
+    inputs = tuple(_renamed_within(source, moved, known) for source in made.inputs)
     return made if inputs == made.inputs else replace(made, inputs=inputs)
 
 

@@ -160,7 +160,7 @@ def _forgotten(model: Model) -> Iterator[Try]:
     for mode in OTHER:
 
         def turned(x: Node, mode: str = mode) -> Node | None:
-            return None if _turned(x) else made(position.rope, x, table, like=x, mode=mode)
+            return None if _is_rotated(x) else made(position.rope, x, table, like=x, mode=mode)
 
         def change(node: Node, turned=turned) -> Node | None:  # type: ignore[no-untyped-def]
             place = 0 if node.op.name == "attention" else 1
@@ -176,7 +176,7 @@ def _forgotten(model: Model) -> Iterator[Try]:
         yield Try(f"no rope -> rope, mode {mode!r}, base {base:g}", change)
 
 
-def _turned(x: Node) -> bool:
+def _is_rotated(x: Node) -> bool:
     """Whether a value was rotated on its way from the last product."""
     stack = [x]
     while stack:

@@ -105,7 +105,7 @@ class Runs:
         """
         seen = {node: given[node.name] for node in graph.nodes if node.name in given} if given else {}
         changed = _readers(graph, seen)
-        behind = self._known_behind(given) if given else {}
+        behind = self._known_after(given) if given else {}
         by_name = {node.name: node for node in graph.nodes}
         by_name |= {f"output:{name}": node for name, node in graph.outputs.items()}
         wanted = {name: by_name[name] for name in names if name in by_name}
@@ -127,7 +127,7 @@ class Runs:
                         self._keep(behind if node in changed else self._kept, node, local[node])
         return {name: known[node] for name, node in wanted.items()}
 
-    def _known_behind(self, given: Mapping[str, Array]) -> dict[Node, Array]:
+    def _known_after(self, given: Mapping[str, Array]) -> dict[Node, Array]:
         """The cached values of nodes after given ones, if the given ones are unchanged."""
         if given.keys() != self._given.keys() or any(given[name] is not a for name, a in self._given.items()):
             self._kept_bytes -= sum(value.nbytes for value in self._behind.values())

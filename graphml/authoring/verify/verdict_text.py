@@ -21,7 +21,7 @@ MOST_UNUSED = 12
 def as_text(verdict: Verdict, record: Record, model: str, architecture: str) -> str:
     """The table, the logits, the first wrong part and its likely cause."""
     lines = [f"# {model} ({architecture}) against {record.by}, {len(record.ids)} tokens\n", _table(verdict)]
-    lines.append(_told(verdict.logits))
+    lines.append(_logits_text(verdict.logits))
     if verdict.first is None:
         lines.append(f"every part agrees: NMSE at most {verdict.limit:.0e} from the same input")
     else:
@@ -31,7 +31,7 @@ def as_text(verdict: Verdict, record: Record, model: str, architecture: str) -> 
         if not any(cause.enough for cause in verdict.causes):
             lines.append("no mistake of the catalogue explains it")
         if verdict.mended is not None and any(cause.enough for cause in verdict.causes):
-            lines.append(f"with that undone: {_told(verdict.mended)}")
+            lines.append(f"with that undone: {_logits_text(verdict.mended)}")
         unused = _by_part(left_out(verdict.unused))
         if unused:
             more = len(unused) - MOST_UNUSED
@@ -64,7 +64,7 @@ def _table(verdict: Verdict) -> str:
     return aligned(head, cells)
 
 
-def _told(logits: Logits) -> str:
+def _logits_text(logits: Logits) -> str:
     return (
         f"logits: NMSE {logits.nmse:.1e}, same likeliest token {logits.same_top:.0%}, "
         f"{logits.overlap:.0%} of the {TOP} likeliest, KL {logits.kl:.1e} (at most {logits.worst_kl:.1e})"

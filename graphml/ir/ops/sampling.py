@@ -121,7 +121,7 @@ def _settings(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return np.stack(columns, axis=-1).astype(np.float32)
 
 
-def _told(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+def _row_results(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Sums of 64 falling logits and more, and ids."""
     columns = [generator.uniform(5.0, 6.0, shape[0]), generator.integers(0, 1000, shape[0])]
     return np.stack([*columns, *generator.random((2, shape[0]))], axis=-1).astype(np.float32)
@@ -136,6 +136,6 @@ draw_of_row = Op(
 draw = Op(
     "draw", "index", infer=_infer_draw, reference=_draw,
     samples=lambda: [Sample((i32(ROWS, k), f32(ROWS, k), f32(ROWS, len(OF_ROW)), f32(ROWS, len(SETTINGS))),
-                            {}, {0: below(1000), 1: _falling, 2: _told, 3: _settings})
+                            {}, {0: below(1000), 1: _falling, 2: _row_results, 3: _settings})
                      for k in (1, 8, 64)],
 )  # fmt: skip
