@@ -19,12 +19,18 @@ from graphml.ir.ops.index import get_rows
 from graphml.ir.shape import Dim
 
 
-def leave_rows_out(graph: Graph, rows: Node) -> Graph:
-    """The graph with every `get_rows(x, rows)` as near to the inputs as possible. rows: i32 [O], a leaf."""
-    chosen = {node for node in graph.nodes if node.op is get_rows and node.inputs[1] is rows}
+def leave_rows_out(graph: Graph, rows: Node, n_rows: Dim) -> Graph:
+    """The graph with every `get_rows(x, rows)` as near to the inputs as possible.
+
+    rows: i32 [O], a leaf; n_rows: of x, the tokens of the step. A table of another size is no such x.
+    """
+    chosen = {
+        node
+        for node in graph.nodes
+        if node.op is get_rows and node.inputs[1] is rows and _has_rows(node.inputs[0], n_rows)
+    }
     if not chosen:
         return graph
-    (n_rows,) = {node.inputs[0].shape[0] for node in chosen}
     return _Rewriting(graph, chosen, _moved(graph, chosen, n_rows), rows, n_rows).run()
 
 

@@ -59,7 +59,7 @@ class ModelGraphs:
             weights = Tensors(g, self.file.tensors, used=set(self._encoder_uses))
             built = self.architecture.build(g, self.config, weights)
             made = g.finish(**self._outputs(g, weights, built, pooling, best))
-            graph = leave_rows_out(made, g.wanted)
+            graph = leave_rows_out(made, g.wanted, g.n_tokens)
         self.unused_tensors = weights.unused()
         self.recurrent = any(node.op.recurrent for node in graph.nodes)
         return graph

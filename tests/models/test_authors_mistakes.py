@@ -84,7 +84,7 @@ MISTAKES: list[tuple[str, str, str]] = [
      r"\[get_rows\] wanted row indices of i32; .*they fit in the order %token_embd\.weight, %tokens"),
     ("weights.layers(config.n_layer)", 'weights.layers("2")',
      r"\[weights\.layers\] argument 'blocks': wanted a whole number or a list .*; got '2'"),
-    ("weights.logits(x_OD)", "weights.logits(x_OD[0])", r"nodes have no operator \[\]: use g\.columns"),
+    ("weights.logits(x_TD)", "weights.logits(x_TD[0])", r"nodes have no operator \[\]: use g\.columns"),
 ]  # fmt: skip
 
 

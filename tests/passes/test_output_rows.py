@@ -41,7 +41,7 @@ def rows(node: Node) -> int | Symbol:
 def checked(g: Builder, **outputs: Node) -> Graph:
     """The graph with rows left out; its values are those of the graph as it was built."""
     built = g.finish(**outputs)
-    found = leave_rows_out(built, g.wanted)
+    found = leave_rows_out(built, g.wanted, g.n_tokens)
     generator = np.random.default_rng(0)
     arrays = {
         name: ROWS if node is g.wanted else generator.standard_normal((T, D), np.float32)
@@ -109,10 +109,17 @@ def test_a_table_is_read_whole() -> None:
     assert rows(found.node("table")) == g.n_tokens
 
 
+def test_rows_of_a_table_of_another_size_are_read_as_they_are() -> None:
+    g = builder()
+    x, table = g.silu(x_of(g), "moved"), g.weight("table", F32, (9, D))
+    found = checked(g, y=g.wanted_rows(x), of_table=g.rows(table, g.wanted))
+    assert rows(found.node("moved")) == g.n_outputs
+
+
 def test_without_a_choice_nothing_changes() -> None:
     g = builder()
     built = g.finish(y=g.silu(x_of(g)))
-    assert leave_rows_out(built, g.wanted) is built
+    assert leave_rows_out(built, g.wanted, g.n_tokens) is built
 
 
 @pytest.mark.parametrize(("op", "sample"), ROWWISE, ids=sample_ids(ROWWISE))
