@@ -33,7 +33,7 @@ from graphml.cli.bench_options import How, What, Which, With, Written
 from graphml.cli.checks import check_backends, check_file
 from graphml.cli.console import Bars, remark
 from graphml.cli.opening import find
-from graphml.cli.option_groups import grouped
+from graphml.cli.typer_options import grouped
 from graphml.errors import BackendError, UsageError
 from graphml.inspect.profile import profile
 from graphml.loading import discovery

@@ -12,7 +12,7 @@ from graphml.cli import compared_runs as numbers
 from graphml.cli import options
 from graphml.cli.checks import check_file, check_folder, check_limit
 from graphml.cli.console import size, write_json
-from graphml.cli.option_groups import grouped
+from graphml.cli.typer_options import grouped
 from graphml.errors import UsageError
 from graphml.inspect import repro
 from graphml.inspect.bisect import Finding, check_alike

@@ -13,7 +13,7 @@ from graphml.cli.conversation.completions import completions
 from graphml.cli.conversation.conversation import Conversation
 from graphml.cli.conversation.line_input import open_input
 from graphml.cli.opening import find, load, sampling, seed_of
-from graphml.cli.option_groups import grouped
+from graphml.cli.typer_options import grouped
 from graphml.cli.written_values import template_variables
 
 HELP = "/help lists the commands, Ctrl-D ends."

@@ -12,7 +12,7 @@ from graphml.cli import compared_runs as numbers
 from graphml.cli import options
 from graphml.cli.checks import check_target
 from graphml.cli.console import write_file, write_json
-from graphml.cli.option_groups import grouped
+from graphml.cli.typer_options import grouped
 from graphml.errors import UsageError
 from graphml.inspect.compare import Row, as_markdown, with_errors
 from graphml.inspect.compare import compare as compare_runs

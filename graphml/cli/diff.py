@@ -11,7 +11,7 @@ import typer
 from graphml.cli import dumps, options
 from graphml.cli.checks import check_target
 from graphml.cli.console import write_file, write_json
-from graphml.cli.option_groups import grouped
+from graphml.cli.typer_options import grouped
 from graphml.errors import UsageError
 from graphml.inspect import diff as differences
 from graphml.inspect.document import Document

@@ -11,7 +11,7 @@ from graphml.api.embedding import chosen_pooling
 from graphml.cli import options
 from graphml.cli.console import Bars, write, write_json
 from graphml.cli.opening import find, load
-from graphml.cli.option_groups import grouped
+from graphml.cli.typer_options import grouped
 from graphml.errors import UsageError
 
 

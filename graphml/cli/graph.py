@@ -10,7 +10,7 @@ import typer
 
 from graphml.cli import dumps, options
 from graphml.cli.console import remark
-from graphml.cli.option_groups import grouped
+from graphml.cli.typer_options import grouped
 from graphml.errors import UsageError
 from graphml.inspect import dump
 from graphml.inspect.document import Document

@@ -8,7 +8,7 @@ from typing import Any
 from graphml.cli import options
 from graphml.cli.console import Bars, size, write_json
 from graphml.cli.opening import open_header
-from graphml.cli.option_groups import grouped
+from graphml.cli.typer_options import grouped
 from graphml.errors import WeightsError
 from graphml.weights import Metadata, ModelFile, Tensor
 from graphml.weights.requantise import checked, choose, memory_of

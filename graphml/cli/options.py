@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from graphml.cli.option_groups import Shown, typer_option
+from graphml.cli.typer_options import Shown, typer_option
 from graphml.option_fields import option, options_of, same
 from graphml.runtime.load_options import LoadOptions
 

@@ -12,7 +12,7 @@ from graphml.api.perplexity import perplexity as estimates
 from graphml.cli import options
 from graphml.cli.console import Bars, write_json
 from graphml.cli.opening import find, load
-from graphml.cli.option_groups import grouped
+from graphml.cli.typer_options import grouped
 from graphml.errors import TokenizerError, UsageError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphml.cli import options
 from graphml.cli.console import Bars, size, write_json
 from graphml.cli.opening import header
-from graphml.cli.option_groups import grouped
+from graphml.cli.typer_options import grouped
 from graphml.errors import UsageError
 from graphml.runtime.executor import Executor
 from graphml.runtime.memory_needed import memory_need

@@ -13,7 +13,7 @@ from graphml.cli import machine, options
 from graphml.cli.checks import check_target
 from graphml.cli.console import Bars, write_file, write_json
 from graphml.cli.opening import find, load
-from graphml.cli.option_groups import grouped
+from graphml.cli.typer_options import grouped
 from graphml.errors import UsageError
 from graphml.inspect import profile_table
 from graphml.inspect.profile import N_GEN, with_times

@@ -9,7 +9,7 @@ import typer
 from graphml.cli import options
 from graphml.cli.console import Bars
 from graphml.cli.opening import find
-from graphml.cli.option_groups import grouped
+from graphml.cli.typer_options import grouped
 
 
 @grouped

@@ -12,7 +12,7 @@ from graphml.cli import doctor, options
 from graphml.cli.checks import check_target
 from graphml.cli.console import Bars, remark
 from graphml.cli.opening import find, load
-from graphml.cli.option_groups import grouped
+from graphml.cli.typer_options import grouped
 from graphml.errors import UsageError
 from graphml.inspect.bug_report import report as gather
 from graphml.inspect.bug_report import write_zip

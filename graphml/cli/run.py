@@ -16,8 +16,8 @@ from graphml.cli import options
 from graphml.cli.checks import check_target
 from graphml.cli.console import Bars, remark, write, write_json
 from graphml.cli.opening import find, load, sampling, seed_of
-from graphml.cli.option_groups import grouped
 from graphml.cli.speed import speed
+from graphml.cli.typer_options import grouped
 from graphml.cli.written_values import template_variables
 from graphml.errors import UsageError
 

@@ -9,7 +9,7 @@ from graphml.backend import TunableDevice
 from graphml.cli import options
 from graphml.cli.console import Bars, write_json
 from graphml.cli.opening import whole
-from graphml.cli.option_groups import grouped
+from graphml.cli.typer_options import grouped
 from graphml.errors import UsageError
 
 

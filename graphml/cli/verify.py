@@ -20,7 +20,7 @@ from graphml.cli import options
 from graphml.cli.checks import check_file, check_limit, check_target
 from graphml.cli.console import Bars, write_json
 from graphml.cli.opening import find
-from graphml.cli.option_groups import grouped
+from graphml.cli.typer_options import grouped
 from graphml.errors import UsageError
 
 EXACT, HALF, QUANTISED = 1e-6, 1e-4, 5e-3  # the NMSE that a part may have, by the weights of the model

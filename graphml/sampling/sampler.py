@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.errors import UsageError
-from graphml.sampling import chain
+from graphml.sampling import filter_order
 from graphml.sampling.candidates import Candidates, Floats, Ids, all_candidates
 from graphml.sampling.params import SamplingParams
 from graphml.sampling.random_numbers import Numbers, PeekableRandom
@@ -96,8 +96,8 @@ class Sampler:
 
 
 def make_sampler(params: SamplingParams) -> Sampler:
-    """Compose the filters that `params` switches on; see `graphml.sampling.chain`."""
-    on = chain.filters_on(params, chain.CHAIN)
+    """Compose the filters that `params` switches on; see `graphml.sampling.filter_order`."""
+    on = filter_order.filters_on(params, filter_order.CHAIN)
     steps = tuple((one.name, partial(one.apply, params)) for one in on)
     return Sampler(params, steps, sum(one.adjusts for one in on))
 

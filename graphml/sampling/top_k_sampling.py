@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from graphml.ir.ops.sampling import ANY, SETTINGS
-from graphml.sampling import chain
+from graphml.sampling import filter_order
 from graphml.sampling.candidates import Candidates
 from graphml.sampling.filter import Enough, Filter, Needs, NeedsTopK
 from graphml.sampling.params import SamplingParams
@@ -44,7 +44,7 @@ class _Stated:
 
 @lru_cache(maxsize=64)
 def _stated(params: SamplingParams, filters: tuple[Filter, ...]) -> _Stated:
-    on = chain.filters_on(params, filters)
+    on = filter_order.filters_on(params, filters)
     need = on[0].needs if on else None
     if not isinstance(need, NeedsTopK) or any(one.adjusts or one.needs is Needs.HISTORY for one in on):
         need = None
@@ -63,7 +63,7 @@ def _settings_of(params: SamplingParams, on: Sequence[Filter]) -> Mapping[str, f
 
 def top_k_enough(params: SamplingParams, k: int) -> Enough:
     """Whether the k largest logits of a row are enough to sample: as the first filter that is on states."""
-    first = _stated(params, chain.CHAIN).first
+    first = _stated(params, filter_order.CHAIN).first
     return Enough.NEVER if first is None else first.enough(params, k)
 
 
@@ -79,7 +79,7 @@ def samples_without_row(params: SamplingParams, k: int, always: bool = False) ->
 
 def candidates_of_top_k(params: SamplingParams, top: TopK) -> Candidates | None:
     """What the first filter that is on leaves of the whole row, or None where the top k is not enough."""
-    first = _stated(params, chain.CHAIN).first
+    first = _stated(params, filter_order.CHAIN).first
     if first is None or not top.usable or first.enough(params, len(top.ids)) is Enough.NEVER:
         return None
     return first.candidates(params, top)
@@ -91,7 +91,7 @@ def device_settings(params: SamplingParams, number: float, k: int) -> DeviceSett
     number: the random number of this token. The device samples for the step after, and the host checks what
     it sampled, so it must be right nearly always, no more.
     """
-    given = _stated(params, chain.CHAIN).settings
+    given = _stated(params, filter_order.CHAIN).settings
     if given is None or not samples_without_row(params, k):
         return None
     settings = {**_OFF, "number": number, **given}
@@ -100,7 +100,7 @@ def device_settings(params: SamplingParams, number: float, k: int) -> DeviceSett
 
 def device_samples_row(params: SamplingParams) -> bool:
     """Whether a device samples from the whole row, or from what min_p leaves, in the order of the ids."""
-    return _stated(params, chain.CHAIN).samples_row
+    return _stated(params, filter_order.CHAIN).samples_row
 
 
 def device_sample(params: SamplingParams, top: TopK, number: float) -> int | None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from graphml.errors import DownloadError
+from graphml.loading.download import checked_download
 from graphml.loading.download import http_ranges as ranges
-from graphml.loading.download import keeping
 from graphml.loading.fetch import fetch_hub, open_hub_header
 from tests.hub_server import FILES, HubServer
 
@@ -190,7 +190,7 @@ def test_a_file_from_before_there_were_notes_is_checked_once(
     path.write_bytes(CONTENT)
     assert fetch_hub("some/tiny:Q8_0") == path
     assert hub.downloads() == []
-    monkeypatch.setattr(keeping, "_digest", None)
+    monkeypatch.setattr(checked_download, "_digest", None)
     assert fetch_hub("some/tiny:Q8_0") == path
 
 

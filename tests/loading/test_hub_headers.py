@@ -15,8 +15,8 @@ from graphml.loading.fetch import open_header
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.memory_needed import arena_bytes
 from graphml.runtime.open_executor import open_executor
-from graphml.weights import header as headers
 from graphml.weights import open_model
+from graphml.weights import remote_header as headers
 from tests import tiny_model
 from tests.hub_server import HubServer
 from tests.weights import gguf_bytes as g

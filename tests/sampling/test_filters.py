@@ -20,15 +20,16 @@ from graphml.sampling import (
     PeekableRandom,
     SamplingParams,
     TopK,
-    chain,
     device_samples_row,
     device_settings,
+    filter_order,
     filters,
     make_sampler,
     samples_without_row,
     top_k_enough,
 )
 from graphml.sampling.candidates import Candidates, all_candidates, leading
+from graphml.sampling.filter_order import CHAIN, filters_on
 
 FILES = [module.name for module in pkgutil.iter_modules(filters.__path__)]
 FILTERS: list[Filter] = [importlib.import_module(f"{filters.__name__}.{name}").FILTER for name in FILES]
@@ -74,12 +75,12 @@ def top_k_of(row: Any) -> TopK:
 
 
 def test_the_chain_has_every_file_once() -> None:
-    assert sorted(one.name for one in chain.CHAIN) == sorted(FILES)
-    assert {id(one) for one in chain.CHAIN} == {id(one) for one in FILTERS}
+    assert sorted(one.name for one in CHAIN) == sorted(FILES)
+    assert {id(one) for one in CHAIN} == {id(one) for one in FILTERS}
 
 
 def test_filters_that_adjust_logits_come_first() -> None:
-    adjusts = [one.adjusts for one in chain.CHAIN]
+    adjusts = [one.adjusts for one in CHAIN]
     assert adjusts == sorted(adjusts, reverse=True)
 
 
@@ -90,8 +91,8 @@ def test_every_param_is_read_by_a_filter() -> None:
 
 
 def test_params_at_their_defaults_switch_no_filter_on() -> None:
-    assert chain.filters_on(SamplingParams(temperature=1.0), chain.CHAIN) == ()
-    assert [one.name for one in chain.filters_on(SamplingParams(), chain.CHAIN)] == ["temperature"]
+    assert filters_on(SamplingParams(temperature=1.0), CHAIN) == ()
+    assert [one.name for one in filters_on(SamplingParams(), CHAIN)] == ["temperature"]
 
 
 read: set[str] = set()
@@ -188,13 +189,13 @@ def told(params: SamplingParams) -> str:
     return ",".join(f"{name}={value}" for name, value in vars(params).items() if value != usual[name])
 
 
-@pytest.mark.parametrize("place", range(len(chain.CHAIN) + 1))
+@pytest.mark.parametrize("place", range(len(CHAIN) + 1))
 @pytest.mark.parametrize("params", ON_DEVICES, ids=told)
 def test_a_filter_unknown_to_devices_is_never_skipped(
     params: SamplingParams, place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert device_settings(params, 0.5, K) is not None
-    monkeypatch.setattr(chain, "CHAIN", (*chain.CHAIN[:place], UNKNOWN, *chain.CHAIN[place:]))
+    monkeypatch.setattr(filter_order, "CHAIN", (*CHAIN[:place], UNKNOWN, *CHAIN[place:]))
     assert device_settings(params, 0.5, K) is None
     assert not device_samples_row(params)
     sampler, row = make_sampler(params), rows()[0]
@@ -212,7 +213,7 @@ def test_greedy_params_do_not_skip_a_filter_that_adjusts(
     params = SamplingParams()
     assert device_settings(params, 0.5, K) is not None
     made_up = dataclasses.replace(UNKNOWN, needs=needs, adjusts=True)
-    monkeypatch.setattr(chain, "CHAIN", (made_up, *chain.CHAIN))
+    monkeypatch.setattr(filter_order, "CHAIN", (made_up, *CHAIN))
     assert device_settings(params, 0.5, K) is None
     assert not samples_without_row(params, K)
 
@@ -220,7 +221,7 @@ def test_greedy_params_do_not_skip_a_filter_that_adjusts(
 def test_a_filter_that_needs_the_history_is_given_it(monkeypatch: pytest.MonkeyPatch) -> None:
     params = SamplingParams(temperature=0.7, top_k=40)
     assert top_k_enough(params, K) is Enough.ALWAYS
-    monkeypatch.setattr(chain, "CHAIN", (*chain.CHAIN, dataclasses.replace(UNKNOWN, needs=Needs.HISTORY)))
+    monkeypatch.setattr(filter_order, "CHAIN", (*CHAIN, dataclasses.replace(UNKNOWN, needs=Needs.HISTORY)))
     assert top_k_enough(params, K) is Enough.NEVER
 
 
@@ -231,7 +232,7 @@ def test_settings_that_no_device_can_follow_are_refused(
     params = SamplingParams(temperature=0.7, top_k=40)
     for settings, usable in ((given, False), ({}, True)):
         made_up = dataclasses.replace(UNKNOWN, on_device=lambda _, settings=settings: settings)
-        monkeypatch.setattr(chain, "CHAIN", (*chain.CHAIN[:8], made_up))
+        monkeypatch.setattr(filter_order, "CHAIN", (*CHAIN[:8], made_up))
         assert (device_settings(params, 0.5, K) is not None) == usable
 
 

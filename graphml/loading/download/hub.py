@@ -19,15 +19,15 @@ from huggingface_hub.utils import build_hf_headers
 
 from graphml import settings
 from graphml.errors import DownloadError
-from graphml.loading.download import cached, keeping
+from graphml.loading.download import cached, checked_download
 from graphml.loading.download.advice import forbidden, reason_of, unreachable
+from graphml.loading.download.checked_download import HubFile
 from graphml.loading.download.choice import choose, is_safe
 from graphml.loading.download.folders import hub_folder
 from graphml.loading.download.http_ranges import TIMEOUT_S, AnsweredError, WebFile, read_range
-from graphml.loading.download.keeping import HubFile
 from graphml.loading.download.reference import Reference, read_reference
 from graphml.weights import ModelFile, open_model
-from graphml.weights.header import DistantFile, open_header
+from graphml.weights.remote_header import DistantFile, open_header
 
 COMMIT, SHA256 = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}")
 
@@ -61,8 +61,8 @@ def fetch_hub(
                 progress(before + here, total)
 
         try:
-            if not keeping.is_current(file):
-                keeping.bring(file, report)
+            if not checked_download.is_current(file):
+                checked_download.bring(file, report)
         except DownloadError as error:
             raise _failed(wanted, file, error) from error
         done += file.web.n_bytes
@@ -80,7 +80,7 @@ def open_hub_header(
     found = _find(wanted, endpoint, offline)
     if isinstance(found, Path):
         return open_model(found)
-    if all(keeping.is_current(file) for file in found):
+    if all(checked_download.is_current(file) for file in found):
         return open_model(found[0].path)
     done = 0
 
@@ -126,7 +126,7 @@ def _find(wanted: Reference, endpoint: str | None, offline: bool | None) -> Path
     by_name = {one.rfilename: one for one in listed.siblings or [] if is_safe(one.rfilename)}
     names = choose(list(by_name), wanted.wanted, wanted.text)
     files = [_file(wanted, by_name[name], commit, endpoint) for name in names]
-    if not all(keeping.is_current(file) for file in files):
+    if not all(checked_download.is_current(file) for file in files):
         shared = cached.cached_parts(wanted.repo, commit, names)
         if shared is not None:
             return shared[0]
