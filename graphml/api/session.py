@@ -325,7 +325,8 @@ class Session:
         found = evaluate(*common, all_logits, probe.take, cancelled, self._progress)
         if not found:
             return _NO_LOGITS
-        self.commit(evaluation, NextLogits(found[0][-1]), all_logits)
+        row = found[0][-1] if by is not None else found[0][-1].copy()  # what the caller gets is the caller's
+        self.commit(evaluation, NextLogits(row), all_logits)
         return found[0][-len(ids) :] if all_logits else found[0][0]
 
     def evaluation(self, ids: list[int]) -> Evaluation:

@@ -15,11 +15,11 @@ from graphml.sampling.top_k_logits import TopK
 
 
 class NextLogits:
-    """Made of None where nothing is known. row: float32 [n_vocab], a copy, where it was read."""
+    """Made of None where nothing is known. row: float32 [n_vocab], where it was read; nobody writes to it."""
 
     def __init__(self, logits: Floats | TopK | None = None) -> None:
         self._top = logits if isinstance(logits, TopK) else None
-        self.row: Floats | None = None if logits is None or isinstance(logits, TopK) else logits.copy()
+        self.row: Floats | None = None if isinstance(logits, TopK) else logits
 
     @property
     def known(self) -> bool:

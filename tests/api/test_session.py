@@ -240,3 +240,13 @@ def test_arguments_of_a_wrong_kind_are_named(model: graphml.Model) -> None:
     for none in (model.decode, lambda wrong: model.batch(2, n_ctx=8).eval(wrong)):
         with pytest.raises(graphml.UsageError, match="ids: wanted"):
             none(None)
+
+
+@pytest.mark.parametrize("all_logits", [False, True])
+def test_rows_belong_to_the_caller(model: graphml.Model, all_logits: bool) -> None:
+    with model.session() as session:
+        rows = session.eval([5, 6, 7], all_logits)
+        highest = int(np.atleast_2d(rows)[-1].argmax())
+        rows[...] = 0.0
+        rows[..., highest - 1] = 1.0
+        assert session.sample() == highest
