@@ -22,8 +22,11 @@ from graphml.ir.shape import Dim
 def leave_rows_out(graph: Graph, rows: Node, n_rows: Dim) -> Graph:
     """The graph with every `get_rows(x, rows)` as near to the inputs as possible.
 
-    rows: i32 [O], a leaf; n_rows: of x, the tokens of the step. A table of another size is no such x.
+    rows: i32 [O], a leaf; n_rows: of x, the tokens of the step. A table of another size is no such x. Where
+    the step returns every row nothing can be left out.
     """
+    if rows.shape[0] == n_rows:
+        return graph
     chosen = {
         node
         for node in graph.nodes

@@ -116,6 +116,12 @@ def test_rows_of_a_table_of_another_size_are_read_as_they_are() -> None:
     assert rows(found.node("moved")) == g.n_outputs
 
 
+def test_where_every_row_is_returned_nothing_moves() -> None:
+    g = Builder(T, T)
+    built = g.finish(y=g.rows(g.silu(x_of(g)), g.wanted))
+    assert leave_rows_out(built, g.wanted, g.n_tokens) is built
+
+
 def test_without_a_choice_nothing_changes() -> None:
     g = builder()
     built = g.finish(y=g.silu(x_of(g)))
