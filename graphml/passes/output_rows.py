@@ -16,16 +16,16 @@ from graphml.ir.dtype import F32
 from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node
 from graphml.ir.ops.index import get_rows
-from graphml.ir.shape import Dim
+from graphml.ir.shape import Dim, bound
 
 
 def leave_rows_out(graph: Graph, rows: Node, n_rows: Dim) -> Graph:
     """The graph with every `get_rows(x, rows)` as near to the inputs as possible.
 
     rows: i32 [O], a leaf; n_rows: of x, the tokens of the step. A table of another size is no such x. Where
-    the step returns every row nothing can be left out.
+    the step may return every row nothing is left out.
     """
-    if rows.shape[0] == n_rows:
+    if bound(rows.shape[0]) == bound(n_rows):
         return graph
     chosen = {
         node
