@@ -7,6 +7,7 @@ prompt alone (0.2 s that nothing else pays).
 from __future__ import annotations
 
 import re
+import select
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -20,6 +21,7 @@ from graphml.cli.conversation.prompt_texts import FURTHER, PROMPT
 
 HOW_TO_END = "Ctrl-C once more, Ctrl-D or /exit ends the conversation"
 HISTORY_FILE = "chat_history.jsonl"
+_LOOKS_EVERY_S = 0.1
 _NO_TEXT = re.compile("[\ud800-\udfff]")  # how Python reads bytes that are not UTF-8
 
 
@@ -94,10 +96,17 @@ def _plain(shown: TextIO) -> str:
     return "\n".join(lines)
 
 
+def _wait_for_line() -> None:
+    """Return when a line is there. A Ctrl-C just before a read begins is not raised before the read ends."""
+    while hasattr(select, "poll") and not select.select([sys.stdin], [], [], _LOOKS_EVERY_S)[0]:
+        pass
+
+
 def _line(shown: TextIO, prompt: str) -> str:
     shown.write(prompt)
     shown.flush()
     try:
+        _wait_for_line()
         line = sys.stdin.readline()
     except KeyboardInterrupt:
         shown.write("\n")
