@@ -85,12 +85,12 @@ class _Rewriting:
         self._order: dict[Node, None] = {}
         self._whole: dict[Node, Node] = {}  # node -> its copy in the new graph
         self._picked: dict[Node, Node] = {}  # node -> its chosen rows there
-        self._taken = {node.name for node in graph.nodes}
+        self._taken = {node.name for node in graph.nodes if node not in chosen}
 
     def run(self) -> Graph:
         for node in self._graph.nodes:
             if node in self._chosen:
-                self._whole[node] = self._rows_of(node.inputs[0])
+                self._whole[node] = self._rows_of(node.inputs[0], node)
             elif node in self._moved:
                 self._picked[node] = self._computed(node)
             else:
@@ -106,24 +106,27 @@ class _Rewriting:
     def _computed(self, node: Node) -> Node:
         by_row = _by_row(node, self._n_rows)
         inputs = tuple(
-            self._rows_of(source) if source in by_row else self._whole[source] for source in node.inputs
+            self._rows_of(source, node) if source in by_row else self._whole[source] for source in node.inputs
         )
         made = infer_type(node.op, [source.type for source in inputs], node.attributes)
         return self._put(replace(node, inputs=inputs, type=made))
 
-    def _rows_of(self, node: Node) -> Node:
-        """The chosen rows of a value, by a `get_rows` if it was not moved itself."""
+    def _rows_of(self, node: Node, reader: Node) -> Node:
+        """The chosen rows of a value, by a `get_rows` in the reader's layer if it was not moved itself."""
         if node not in self._picked:
             rows = self._put(self._rows)
             inputs = self._whole[node], rows
             attributes = complete(get_rows, {"from_dtype": node.dtype.name})
             made = infer_type(get_rows, [source.type for source in inputs], attributes)
-            name = self._unique(f"{node.name}.rows")
+            scope, dot, _ = reader.name.rpartition(".")
+            name = self._unique(f"{scope}{dot}{get_rows.name}")
             self._picked[node] = self._put(Node(get_rows, inputs, made, name, attributes, node.source))
         return self._picked[node]
 
     def _unique(self, name: str) -> str:
-        while name in self._taken:
-            name += "_"
-        self._taken.add(name)
-        return name
+        found, count = name, 0
+        while found in self._taken:
+            count += 1
+            found = f"{name}_{count}"
+        self._taken.add(found)
+        return found

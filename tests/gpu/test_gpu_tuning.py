@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from graphml_gpu.device import GpuDevice
 from graphml_gpu.driver import Facts
 from graphml_gpu.plain_driver import FACTS, PlainDriver
 from graphml_gpu.program import GpuProgram
-from graphml_gpu.tuning import Product, Tuning
+from graphml_gpu.tuning import Parameters, Product, Tuning
 
 from graphml.backend import TunableDevice, no_progress
 from graphml.errors import BackendError, UsageError
@@ -142,10 +143,10 @@ def test_what_a_device_cannot_run_is_left_out_but_for_the_usual(
     file.unlink()
     run = tuner._search
 
-    def second_fails(problem: tuner._Problem, weight: Array, device: GpuDevice) -> object:
+    def second_fails(bench: tuner._Bench, every: Sequence[Parameters]) -> object:
         if file.exists():
             raise KeyboardInterrupt
-        return run(problem, weight, device)
+        return run(bench, every)
 
     monkeypatch.setattr(tuner, "_search", second_fails)
     g = Builder()

@@ -84,6 +84,6 @@ def first(found: Bisection) -> Finding:
     return found.first
 
 
-def without_products_of_gates(op: str) -> dict[str, CompileOptions]:
+def without_products_of_gates(op: str) -> dict[str, str]:
     """Settings with which a gate is an op of its own."""
-    return {"options": CompileOptions("-mul_mat_glu")} if op == "swiglu" else {}
+    return {"fuse": "-mul_mat_glu"} if op == "swiglu" else {}
