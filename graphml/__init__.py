@@ -22,7 +22,7 @@ from graphml.errors import (
     UsageError,
     WeightsError,
 )
-from graphml.former_names import install
+from graphml.former_names import install as _install
 
 if TYPE_CHECKING:
     from graphml.api.batch import Batch
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from graphml.api.tokens import Token
     from graphml.sampling import SamplingParams
 
-install()
+_install()
 
 __version__ = "0.1.0"
 

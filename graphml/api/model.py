@@ -108,8 +108,8 @@ def load_model(path: AnyPath, options: LoadOptions, progress: Progress | None = 
             read_ahead(executor.file, progress)
         model = Model(executor, found, options.pre, template_text(options.template), report)
         metadata = executor.file.metadata
-        if metadata.unread_overrides() and model.tokenizer is not None:  # which reads most keys that are left
-            _ = metadata.unread_overrides() and model.has_template and model.template
+        if metadata.unread_overrides() and model.tokenizer is not None and model.has_template:
+            _ = model.template  # both read keys of their own, and only when they are asked for
         check_read(metadata)
         return model
     except BaseException:

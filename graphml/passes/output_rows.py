@@ -8,7 +8,7 @@ their facts; no architecture.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from graphml.ir.builder import complete, infer_type
@@ -40,19 +40,34 @@ def leave_rows_out(graph: Graph, rows: Node, n_rows: Dim) -> Graph:
 def _moved(graph: Graph, chosen: Collection[Node], n_rows: Dim) -> set[Node]:
     """The nodes that are computed for the chosen rows alone: those whose other rows are not read."""
     users, outputs = graph.users(), set(graph.outputs.values())
-    moved = {node for node in graph.nodes if _by_row(node, n_rows) and node not in outputs}
+    by_row: dict[Node, list[Node]] = {}  # moved node -> the inputs that it reads row by row
+    for node in reversed(graph.nodes):
+        if (
+            _has_rows(node, n_rows)
+            and node not in outputs
+            and _read_by_row(node, users[node], chosen, by_row)
+        ):
+            found = _by_row(node, n_rows)
+            if found:
+                by_row[node] = found
     while True:
-        read_by_row = {(node, source) for node in moved for source in _by_row(node, n_rows)}
-        read_by_row |= {(node, node.inputs[0]) for node in chosen}
-        kept = {
+        stay = [
             node
-            for node in moved
-            if all((reader, node) in read_by_row for reader in users[node])
-            and all(source in moved or _can_be_chosen(source) for source in _by_row(node, n_rows))
-        }
-        if kept == moved:
-            return kept
-        moved = kept
+            for node, found in by_row.items()
+            if not all(source in by_row or _can_be_chosen(source) for source in found)
+            or not _read_by_row(node, users[node], chosen, by_row)
+        ]
+        if not stay:
+            return set(by_row)
+        for node in stay:
+            del by_row[node]
+
+
+def _read_by_row(
+    node: Node, readers: Sequence[Node], chosen: Collection[Node], by_row: Mapping[Node, Sequence[Node]]
+) -> bool:
+    """Whether only the chosen rows of a node are read: by the choice itself, or by nodes that are moved."""
+    return all(node is one.inputs[0] if one in chosen else node in by_row.get(one, ()) for one in readers)
 
 
 def _by_row(node: Node, n_rows: Dim) -> list[Node]:

@@ -1,6 +1,7 @@
 """`Filter`: one filter of the sampler chain as a value, with what it needs and what a device can do of it.
 
-Knows what a filter states. Each filter is one file in `graphml.sampling.filters`; `chain` has their order.
+Knows what a filter states. Each filter is one file in `graphml.sampling.filters`; their order is in
+`filter_order`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
-from graphml.argument_checks import whole_number
 from graphml.errors import UsageError
+from graphml.option_fields import Whole
 
 LARGEST, SMALLEST = 3.4028234663852886e38, 1.1754943508222875e-38
 """The ends of float32's range."""
@@ -62,15 +62,15 @@ class SamplingParams:
             "temperature": _real("temperature", self.temperature, 0.0),
             "dynatemp_range": _real("dynatemp_range", self.dynatemp_range, 0.0),
             "dynatemp_exponent": _real("dynatemp_exponent", self.dynatemp_exponent, 0.0),
-            "top_k": _whole("top_k", self.top_k, 0),
+            "top_k": Whole(0).read("top_k", self.top_k),
             "top_p": _real("top_p", self.top_p, 0.0, 1.0),
             "min_p": _real("min_p", self.min_p, 0.0, 1.0),
             "typical_p": _real("typical_p", self.typical_p, 0.0, 1.0),
-            "min_keep": _whole("min_keep", self.min_keep, 0),
+            "min_keep": Whole(0).read("min_keep", self.min_keep),
             "repeat_penalty": _real("repeat_penalty", self.repeat_penalty, 0.0),
             "presence_penalty": _real("presence_penalty", self.presence_penalty),
             "frequency_penalty": _real("frequency_penalty", self.frequency_penalty),
-            "penalty_last_n": _whole("penalty_last_n", self.penalty_last_n, -1),
+            "penalty_last_n": Whole(-1).read("penalty_last_n", self.penalty_last_n),
             "logit_bias": _bias(self.logit_bias),
             "stop": _stop(self.stop),
             "stop_tokens": _stop_tokens(self.stop_tokens),
@@ -119,19 +119,12 @@ def _real(name: str, value: object, low: float = -math.inf, high: float = math.i
     return number
 
 
-def _whole(name: str, value: object, low: int) -> int:
-    number = whole_number(value)
-    if number is None or number < low:
-        raise UsageError(f"{name}: wanted a whole number of at least {low}, got {value!r}")
-    return number
-
-
 def _bias(value: object) -> dict[int, float]:
     if not isinstance(value, Mapping):
         raise UsageError(f"logit_bias: wanted a mapping from token id to a number, got {value!r}")
     checked: dict[int, float] = {}
     for token, bias in value.items():
-        token_id = _whole("logit_bias: token id", token, 0)
+        token_id = Whole(0).read("logit_bias: token id", token)
         forbids = isinstance(bias, float) and bias == -math.inf
         checked[token_id] = -math.inf if forbids else _real(f"logit_bias[{token_id}]", bias)
     return checked
@@ -150,4 +143,4 @@ def _stop(value: object) -> tuple[str, ...]:
 def _stop_tokens(value: object) -> frozenset[int]:
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         raise UsageError(f"stop_tokens: wanted a collection of token ids, got {value!r}")
-    return frozenset(_whole("stop_tokens", token, 0) for token in value)
+    return frozenset(Whole(0).read("stop_tokens", token) for token in value)

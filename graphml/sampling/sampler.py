@@ -1,6 +1,6 @@
 """The sampler: the filters that params switch on as a chain of steps, and the random choice at its end.
 
-Knows how steps follow each other; which filters there are is in `chain`, what each does in its own file.
+Knows how steps follow each other; `filter_order` has the filters, and each is in its own file.
 """
 
 from __future__ import annotations
