@@ -16,10 +16,11 @@ import llvmlite.ir as ir
 from numba.core import cgutils, compiler, cpu, lowering, types
 from numba.core.codegen import Codegen, CodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.compiler_machinery import LoweringPass, PassManager, register_pass
 from numba.core.descriptors import TargetDescriptor
 from numba.core.dispatcher import Dispatcher
-from numba.core.errors import NumbaError
+from numba.core.errors import NumbaError, new_error_context
+from numba.core.funcdesc import PythonFunctionDescriptor
 from numba.core.target_extension import (
     CPU,
     dispatcher_registry,
@@ -28,7 +29,6 @@ from numba.core.target_extension import (
     target_registry,
 )
 from numba.core.typed_passes import (
-    BaseNativeLowering,
     NoPythonBackend,
     NopythonTypeInference,
     PreLowerStripPhis,
@@ -174,12 +174,44 @@ class _Lower(lowering.Lower):  # type: ignore[misc]
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
-class _Lowering(BaseNativeLowering):  # type: ignore[misc]
+class _Lowering(LoweringPass):  # type: ignore[misc]
+    """Numba's lowering pass without wrappers, and without its statistics of reference counting.
+
+    These are asked of LLVM before and after each function, and would wait for the thread that optimises.
+    """
+
     _name = "graphml_cpu_lowering"
 
-    @property
-    def lowering_class(self) -> type[_Lower]:
-        return _Lower
+    def __init__(self) -> None:
+        super().__init__()
+
+    def run_pass(self, state: Any) -> bool:
+        context, flags, library = state.targetctx, state.flags, state.library
+        if library is None:
+            library = state.library = context.codegen().create_library(state.func_id.func_qualname)
+        described = PythonFunctionDescriptor.from_specialized_function(
+            state.func_ir, state.typemap, state.return_type, state.calltypes,
+            mangler=context.mangler, inline=flags.forceinline, noalias=flags.noalias, abi_tags=(),
+        )  # fmt: skip
+        with context.push_code_library(library):
+            lower = _Lower(context, library, described, state.func_ir, metadata=state.metadata)
+            lower.lower()
+        key = context.get_executable(library, described, lower.env)
+        context.insert_user_function(key, described, [library])
+        state["cr"] = compiler._LowerResult(described, lower.call_helper, cfunc=key, env=lower.env)
+        return True
+
+
+class _PassManager(PassManager):  # type: ignore[misc]
+    """Numba's pass manager without events, timings, and without analysing the function anew after each pass.
+
+    Passes that need the analysis make it themselves.
+    """
+
+    def _runPass(self, index: int, one: Any, state: Any) -> None:  # noqa: N802 - numba's name
+        one.analysis = self._analysis
+        with new_error_context("Pass {name}", name=one.name()):
+            one.run_pass(state)
 
 
 class _KernelCompiler(compiler.CompilerBase):  # type: ignore[misc]
@@ -191,7 +223,7 @@ class _KernelCompiler(compiler.CompilerBase):  # type: ignore[misc]
     )  # fmt: skip
 
     def define_pipelines(self) -> list[PassManager]:
-        passes = PassManager(TARGET)
+        passes = _PassManager(TARGET)
         for one in self.PASSES:
             passes.add_pass(one, one._name)
         passes.finalize()
@@ -229,7 +261,7 @@ _OPTIONS: dict[str, Any] = {
 
 def _compile_overload(**options: Any) -> Callable[[Callable[..., Any]], _KernelDispatcher]:
     """How numba compiles the implementations of its own overloads (range, min, ...) for this target."""
-    return lambda function: _KernelDispatcher(function, targetoptions={**_OPTIONS, "forceinline": True})
+    return inline
 
 
 jit_registry[_KernelTarget] = _compile_overload
