@@ -25,9 +25,9 @@ from typing import Any
 import graphml_quant
 import numpy as np
 from graphml_cpu import packed
-from graphml_cpu.compiler import Kernel, KernelRef, compile_kernels
+from graphml_cpu.compiler import Kernel, compile_kernels
 from graphml_cpu.kernels import formats
-from graphml_cpu.lowering.linear import conversion
+from graphml_cpu.lowering.linear import conversion, product_kernel
 
 from graphml import settings
 from graphml.cli import machine
@@ -141,7 +141,7 @@ def blas_flops(kind: str, threads: int, rounds: int) -> float:
 
 def measure_format(kind: str, threads: int, rounds: int) -> dict[str, Any]:
     """GB/s at few rows, GFLOP/s at many, the streaming bandwidth in between."""
-    ref = KernelRef(f"mul_mat-{kind}", "graphml_cpu.kernels.products.mul_mat", "make_mul_mat", (kind,))
+    ref = product_kernel(kind)
     kernel = compile_kernels([ref])[ref.name]
     n = LARGE_BYTES // graphml_quant.by_name(kind).bytes_for(K)
     few = [Product(kind, kernel, n, rows, threads) for rows in FEW]

@@ -27,6 +27,8 @@ the slot is read:
     Float        the slot's first four bytes are a float32
     Dim          the slot is the address of an int64 that is read at each call (the step's tokens)
     RunAddress   the slot is the address of an int64 that holds the address (state that a session rebinds)
+    Code         the slot is the address of another kernel, which `graphml_cpu.simd.call_kernel` calls; the
+                 kernel's `calls` say which one. What many kernels have in common is so compiled once.
 
 A kernel returns nothing, raises nothing, allocates nothing and uses no arrays: addresses, numbers, vectors
 (`graphml_cpu.simd`). Division follows NumPy (by zero: inf), nothing is contracted or reordered, NaN and
@@ -58,9 +60,9 @@ import importlib
 import threading
 import typing
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -73,6 +75,7 @@ from graphml_cpu.kernel_cache import Artifact, KernelRef
 
 __all__ = [
     "Address",
+    "Code",
     "Dim",
     "Float",
     "Int",
@@ -88,33 +91,43 @@ Int = Annotated[int, "int"]
 Float = Annotated[float, "float"]
 Dim = Annotated[int, "dim"]
 RunAddress = Annotated[int, "run_address"]
+Code = Annotated[int, "code"]
 
-_KINDS = ("address", "int", "float", "dim", "run_address")
+_KINDS = ("address", "int", "float", "dim", "run_address", "code")
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel in memory: `address` of its entry, `parameters` as (name, kind) in the order of the slots."""
+    """A kernel in memory: `address` of its entry, `slots` as (name, kind) in their order.
+
+    code: the addresses of the kernels that it calls, by the names of its slots for them; 0 for none.
+    """
 
     name: str
     address: int
-    parameters: tuple[tuple[str, str], ...]
+    slots: tuple[tuple[str, str], ...]
+    code: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def parameters(self) -> tuple[tuple[str, str], ...]:
+        """The slots that a caller fills: all but those of the kernels that it calls."""
+        return tuple((name, kind) for name, kind in self.slots if kind != "code")
 
     def block(self, **values: float) -> NDArray[np.int64]:
         """The parameter block of one call, a value per parameter. Keep the array while it is in use.
 
         Raises `BackendError` for a missing or unknown name.
         """
-        names = [name for name, _ in self.parameters]
-        if set(names) != set(values):
-            missing, unknown = sorted(set(names) - set(values)), sorted(set(values) - set(names))
+        names = {name for name, _ in self.parameters}
+        if names != set(values):
+            missing, unknown = sorted(names - set(values)), sorted(set(values) - names)
             raise BackendError(f"kernel {self.name}: parameters missing {missing}, unknown {unknown}")
-        block = np.zeros(max(len(names), 1), np.int64)
-        for slot, (name, kind) in enumerate(self.parameters):
+        block = np.zeros(max(len(self.slots), 1), np.int64)
+        for slot, (name, kind) in enumerate(self.slots):
             if kind == "float":
                 block[slot : slot + 1].view(np.float32)[0] = values[name]
             else:
-                block[slot] = values[name]
+                block[slot] = self.code[name] if kind == "code" else values[name]
         return block
 
     def __call__(self, block: NDArray[np.int64], ith: int = 0, nth: int = 1) -> None:
@@ -141,7 +154,7 @@ def compile_kernels(
             raise BackendError(f"two kernels are called {ref.name}: {wanted[ref.name]} and {ref}")
     with _lock:
         folder = kernel_cache.usable_folder()
-        new = [ref for ref in wanted.values() if ref not in _loaded]
+        new = [ref for ref in _with_called(wanted.values()) if ref not in _loaded]
         found = {ref: kernel_cache.read(folder, ref) if folder else None for ref in new}
         missing = [ref for ref, artifact in found.items() if artifact is None]
         for done, (ref, compiled) in enumerate(_compiled(missing, folder), 1):
@@ -151,8 +164,25 @@ def compile_kernels(
         for ref, artifact in found.items():
             if artifact is not None:
                 address = machine_code.load(artifact.code, artifact.symbol, artifact.externals)
-                _loaded[ref] = Kernel(ref.name, address, artifact.parameters)
+                _loaded[ref] = Kernel(ref.name, address, artifact.parameters, _code(ref, artifact.parameters))
         return {name: _loaded[ref] for name, ref in wanted.items()}
+
+
+def _with_called(refs: Iterable[KernelRef]) -> list[KernelRef]:
+    """Kernels, each behind those that it calls, once."""
+    found: dict[KernelRef, None] = {}
+    for ref in refs:
+        found.update(dict.fromkeys(_with_called(called for _, called in ref.calls if called is not None)))
+        found[ref] = None
+    return list(found)
+
+
+def _code(ref: KernelRef, slots: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """The addresses of what a kernel calls, which is loaded."""
+    names, calls = {name for name, kind in slots if kind == "code"}, dict(ref.calls)
+    if names != set(calls):
+        raise BackendError(f"kernel {ref.name} calls {sorted(names)}; given are {sorted(calls)}")
+    return {name: 0 if called is None else _loaded[called].address for name, called in calls.items()}
 
 
 def assembly(ref: KernelRef) -> str:
@@ -223,7 +253,7 @@ def _parameters(ref: KernelRef, function: Any) -> tuple[tuple[str, str], ...]:
         if kind not in _KINDS:
             raise BackendError(
                 f"kernel {ref.name}: parameter {name} needs one of the annotations Address, Int, Float, Dim, "
-                f"RunAddress; it has {hints.get(name)}"
+                f"RunAddress, Code; it has {hints.get(name)}"
             )
         parameters.append((name, str(kind)))
     return tuple(parameters)

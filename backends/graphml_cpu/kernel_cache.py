@@ -59,13 +59,15 @@ class KernelRef:
     """Which kernel: `module`.`factory`(*arguments) makes its function; `name` is what programs call it.
 
     Arguments are strings, numbers, booleans or None. They and the factory are the kernel's identity; its name
-    is not, so it is kept once.
+    is not, so it is kept once, and `calls` is not either: its `Code` parameters by name, each with the kernel
+    that it calls there, or None where it will not.
     """
 
     name: str
     module: str
     factory: str
     arguments: tuple[str | int | float | bool | None, ...] = ()
+    calls: tuple[tuple[str, KernelRef | None], ...] = ()
 
 
 @dataclass(frozen=True)

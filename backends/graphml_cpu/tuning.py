@@ -36,11 +36,12 @@ def candidates(kernel: KernelRef) -> Mapping[str, Sequence[int]]:
     tokens: of a register tile. columns: of a panel of float weights. parts: into how many each thread's share
     of the call is cut.
     """
-    if kernel.factory == "make_mul_mat_vec":
-        return {"parts": _PARTS}
     if kernel.factory != "make_mul_mat":
         return {}
-    if formats.has_reader(str(kernel.arguments[0])):
+    tiles = dict(kernel.calls)["tiles"]
+    if tiles is None:
+        return {"parts": _PARTS}
+    if formats.has_reader(str(tiles.arguments[0])):
         return {"tokens": (2, 3, 4, 5, 6, 8), "parts": _PARTS}
     return {"tokens": (4, 6, 8, 10, 12), "columns": (512, 1024, 2048), "parts": _PARTS}
 
@@ -56,10 +57,12 @@ def key_of(step: Step, threads: int) -> Key | None:
 def with_parameters(step: Step, parameters: Mapping[str, int]) -> Step:
     """The call with parameters other than the usual ones."""
     tokens, columns = parameters.get("tokens", 0), parameters.get("columns", 0)
-    kernel = step.kernel
-    if tokens or columns:
-        name = f"{kernel.name}-{tokens}-{columns}"
-        kernel = replace(kernel, name=name, arguments=(kernel.arguments[0], tokens, columns))
+    kernel, calls = step.kernel, dict(step.kernel.calls)
+    tiles = calls.get("tiles")
+    if tiles is not None and (tokens or columns):
+        suffix, arguments = f"-{tokens}-{columns}", (tiles.arguments[0], tokens, columns)
+        calls["tiles"] = replace(tiles, name=tiles.name + suffix, arguments=arguments)
+        kernel = replace(kernel, name=kernel.name + suffix, calls=tuple(calls.items()))
     return replace(step, kernel=kernel, parts=parameters.get("parts"))
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphml_cpu import simd
-from graphml_cpu.compiler import Address, Dim, Float, Int, RunAddress
+from graphml_cpu.compiler import Address, Code, Dim, Float, Int, RunAddress
 from graphml_cpu.simd import (
     F16,
     F32,
     I32,
     WIDTH,
+    call_kernel,
     load,
     load_f16,
     load_f32,
@@ -33,6 +34,16 @@ def make_unary(name: str) -> Callable[..., None]:
             store_partial(out + i * 4, function(load_partial(F32, x + i * 4, n - i)), n - i)
 
     return unary
+
+
+def make_caller() -> Callable[..., None]:
+    """Has another kernel do its work."""
+
+    def caller(ith: Int, nth: Int, called: Code, x: Address, other: Code, out: Address, n: Int) -> None:
+        if other == 0:
+            call_kernel(called, (x, out, n))
+
+    return caller
 
 
 def make_slots() -> Callable[..., None]:

@@ -31,7 +31,7 @@ PREFERRED = ("q4_0", "f16")
 _K = 256  # a multiple of every format's block
 PRODUCTS = ("mul_mat", "linear")
 KINDS = {"q8_1": "dot", "bf16": "bf16"}  # of converted activations
-SOME = ("make_mul_mat", "make_mul_mat_vec", "make_mul_mat_id_packed")  # one token, tiles, experts
+SOME = ("make_mul_mat_rows", "make_mul_mat_tiles", "make_mul_mat_id_packed")
 
 
 def _make(op: Op, sample: Sample, weight: DType | None, tokens: int, activation: DType | None) -> Node:
@@ -83,7 +83,9 @@ def families() -> dict[tuple[str, str], KernelRef]:
         for step in table()[node.op.name].lower(node, 2):
             if not any(word in step.kernel.factory for word in PRODUCTS):
                 continue  # what is done to the product then
-            found.setdefault((step.kernel.factory, kind), []).append(step.kernel)
+            called = [kernel for _, kernel in step.kernel.calls if kernel is not None]
+            for kernel in called or [step.kernel]:
+                found.setdefault((kernel.factory, kind), []).append(kernel)
 
     def rank(ref: KernelRef) -> tuple[int, bool]:
         place = next((i for i, name in enumerate(PREFERRED) if name in ref.arguments), len(PREFERRED))

@@ -85,7 +85,7 @@ def test_hot_loops(level: str) -> None:
         assert any(loop.count(r"usdot\s") for one in kernels for loop in one.loops)
     if target.level(level).has_bf16:  # only where this processor has it
         pairs = of_kind(listings(level), "bf16")
-        assert {"mul_mat-bf16_pairs", "mul_mat_id-bf16_pairs"} <= {one.kernel for one in pairs}
+        assert {"mul_mat_tiles-bf16_pairs", "mul_mat_id-bf16_pairs"} <= {one.kernel for one in pairs}
         assert not without(pairs, BF16)
         assert len(without(listings(level), BF16)) == len(listings(level)) - len(pairs)
     if level == "avx512":
@@ -118,7 +118,7 @@ def matrix_products_keep_their_registers(level: str) -> None:
     spilled = {
         one.kernel: stores
         for one in listings(level)
-        if one.kernel.startswith("mul_mat") and "vec" not in one.kernel
+        if one.kernel.startswith("mul_mat") and "rows" not in one.kernel
         for loop in one.loops
         if (stores := loop.stack_stores)
     }

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import graphml_quant
@@ -53,6 +54,27 @@ def test_every_kind_of_slot() -> None:
     rows[0], state[0] = 13, 99
     found(block, 3, 7)
     assert list(out[4:]) == [13, 99]
+
+
+CALLER = KernelRef("caller", MODULE, "make_caller", calls=(("called", ABSOLUTE), ("other", None)))
+
+
+def test_a_kernel_calls_another(fresh: Path) -> None:
+    """Its address is no parameter of the caller's block; both are compiled once and found again on disk."""
+    for _ in range(2):
+        kernel = compile_kernels([CALLER])["caller"]
+        assert [name for name, _ in kernel.parameters] == ["x", "out", "n"]
+        x, out = np.array([-1.5, 2, -3], np.float32), np.full(4, 7, np.float32)
+        kernel(kernel.block(x=x.ctypes.data, out=out.ctypes.data, n=3))
+        assert list(out) == [1.5, 2, 3, 7]
+        assert len(list(kernel_cache.folder().glob("*.kernel"))) == 2
+        compiler._loaded.clear()
+
+
+def test_what_a_kernel_calls_must_be_named() -> None:
+    for calls in ((), (("called", ABSOLUTE),), (*CALLER.calls, ("third", None))):
+        with pytest.raises(BackendError, match=r"kernel caller calls \['called', 'other'\]; given are \["):
+            compile_kernels([replace(CALLER, calls=calls)])
 
 
 def test_blocks_need_every_parameter() -> None:

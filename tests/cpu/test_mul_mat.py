@@ -12,6 +12,7 @@ from graphml_cpu import packed, target
 from graphml_cpu.compiler import Kernel, KernelRef, assembly, compile_kernels
 from graphml_cpu.kernels.formats import has_reader, names
 from graphml_cpu.layouts import PANEL_ELEMENTS
+from graphml_cpu.lowering.linear import product_kernel
 from graphml_quant import by_name, dequantize, quantize
 
 from graphml import settings
@@ -57,8 +58,8 @@ PAIRS = [packed.BF16_PAIRS] if target.current().has_bf16 else []  # used nowhere
 FLOATS = ("f32", "f16", "bf16", *PAIRS) if settings.cpu_level() is None else ("f32", "f16")
 
 
-def kernel_ref(factory: str, kind: str) -> KernelRef:
-    return KernelRef(f"{factory}-{kind}", "graphml_cpu.kernels.products.mul_mat", f"make_{factory}", (kind,))
+def kernel_ref(name: str, kind: str) -> KernelRef:
+    return product_kernel(kind, one_row=name == "mul_mat_vec")
 
 
 def quantize_kernel(layout: str) -> Kernel:
@@ -340,7 +341,9 @@ def test_extreme_values_are_exact(kind: str, byte: int) -> None:
 def test_the_code_is_of_its_level() -> None:
     level = target.current()
     for kind in ("q4_0", "f32", *PAIRS):
-        text = assembly(kernel_ref("mul_mat_vec", kind))
+        few = dict(kernel_ref("mul_mat_vec", kind).calls)["few"]
+        assert few is not None
+        text = assembly(few)
         assert ("zmm" in text) == (level.name == "avx512")
         assert ("ymm" in text) == (level.name != "plain")
         assert ("vpdpbusd" in text) == (level.has_vnni and kind == "q4_0")

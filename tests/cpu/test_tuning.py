@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from graphml_cpu import BACKEND, tuner, tuning
-from graphml_cpu.compiler import KernelRef
+from graphml_cpu.lowering.linear import product_kernel
 from graphml_cpu.lowering.step import Step
 from graphml_cpu.program import CpuProgram
 from graphml_quant import by_name, quantize
@@ -140,10 +140,7 @@ def test_wrong_products_are_not_timed(wrong: str, own_cache: Path, monkeypatch: 
 
 KEY = ("mul_mat-q4_0", N, K, 2)
 RESULT = {"parameters": {"tokens": 3}, "usual_s": 2.0, "tuned_s": 1.0}
-STEP = Step(
-    KernelRef("mul_mat-q4_0", "graphml_cpu.kernels.products.mul_mat", "make_mul_mat", ("q4_0",)),
-    {"n": N, "k": K},
-)
+STEP = Step(product_kernel("q4_0"), {"n": N, "k": K})
 
 
 def test_entries_of_other_machines_are_kept_and_not_used(own_cache: Path) -> None:
@@ -165,7 +162,9 @@ def test_parameters_that_no_kernel_has_are_refused(own_cache: Path) -> None:
         with pytest.raises(BackendError, match=r"tuning.json: mul_mat-q4_0 has no (tokens|lanes) of"):
             tuning.load().applied(STEP, 2)
     tuning.save({KEY: RESULT})
-    assert tuning.load().applied(STEP, 2).kernel.arguments == ("q4_0", 3, 0)
+    tiles = dict(tuning.load().applied(STEP, 2).kernel.calls)["tiles"]
+    assert tiles is not None
+    assert tiles.arguments == ("q4_0", 3, 0)
     assert tuning.load().applied(STEP, 1) == STEP  # found with two threads
 
 

@@ -67,6 +67,22 @@ def is_one_row(x: Node) -> bool:
     return rows(x.shape[:-1]).symbol is None or max(bounds(x.shape[:-1])) == 1
 
 
+_MUL_MAT = "graphml_cpu.kernels.products.mul_mat"
+
+
+def product_loops(kind: str, one_row: bool = False) -> tuple[tuple[str, KernelRef | None], ...]:
+    """What the kernels of products with weights of a kind call; for one row at most, no tiles."""
+    few = KernelRef(f"mul_mat_rows-{kind}", _MUL_MAT, "make_mul_mat_rows", (kind,))
+    tiles = None if one_row else KernelRef(f"mul_mat_tiles-{kind}", _MUL_MAT, "make_mul_mat_tiles", (kind,))
+    return ("few", few), ("tiles", tiles)
+
+
+def product_kernel(kind: str, one_row: bool = False) -> KernelRef:
+    """The kernel of one product with weights of a kind that is read as the file has it."""
+    name = "mul_mat_vec" if one_row else "mul_mat"
+    return KernelRef(f"{name}-{kind}", _MUL_MAT, "make_mul_mat", calls=product_loops(kind, one_row))
+
+
 def refuses_packing(node: Node) -> str | None:
     """Why no kernel converts rows to the layout of the node's value."""
     return one_symbol(node) if is_packed(node.dtype) else f"no kernel converts to {node.dtype.name}"
@@ -119,14 +135,9 @@ def product(weight: Node, x: Node, y: Argument, bias: Argument = 0, residual: Ar
             "make_mul_mat_panels",
             (kind,),
         )
-    elif is_one_row(x):
-        arguments["scratch"] = Scratch(64)
-        ref = KernelRef(
-            f"mul_mat_vec-{kind}", "graphml_cpu.kernels.products.mul_mat", "make_mul_mat_vec", (kind,)
-        )
     else:
-        arguments["scratch"] = Scratch(scratch_bytes(kind, k))
-        ref = KernelRef(f"mul_mat-{kind}", "graphml_cpu.kernels.products.mul_mat", "make_mul_mat", (kind,))
+        arguments["scratch"] = Scratch(64 if is_one_row(x) else scratch_bytes(kind, k))
+        ref = product_kernel(kind, is_one_row(x))
     return Step(ref, arguments, writes=("y",))
 
 

@@ -14,6 +14,7 @@ from graphml_cpu.lowering.linear import (
     is_packed,
     product,
     product_kind,
+    product_loops,
     stored_row_bytes,
 )
 from graphml_cpu.lowering.step import (
@@ -61,7 +62,7 @@ def _lower_linears(node: Node, threads: int) -> list[Step]:
         else:
             steps.append(product(weight, x, Part(node, i), bias))
     one_row = is_one_row(x)
-    name, factory = ("linears_vec", "make_linears_vec") if one_row else ("linears", "make_linears")
+    name = "linears_vec" if one_row else "linears"
     for kind, entries in alike.items():
         arguments: dict[str, Argument] = {
             "table": Table(tuple(entries)),
@@ -73,7 +74,12 @@ def _lower_linears(node: Node, threads: int) -> list[Step]:
             "scratch": Scratch(scratch_bytes(kind, width(x))),
             "rows": leading(x),
         }
-        ref = KernelRef(f"{name}-{kind}", "graphml_cpu.kernels.products.linears", factory, (kind,))
+        ref = KernelRef(
+            f"{name}-{kind}",
+            "graphml_cpu.kernels.products.linears",
+            "make_linears",
+            calls=product_loops(kind, one_row),
+        )
         steps.append(Step(ref, arguments, writes=("y",)))
     return steps
 
@@ -116,10 +122,13 @@ def _lower_glu(node: Node, threads: int) -> list[Step]:
         "products": products,
         "rows": leading(x),
     }
-    name, factory = "mul_mat_glu", "make_mul_mat_glu"
-    if n_rows == 1:
-        name, factory = "mul_mat_glu_vec", "make_mul_mat_glu_vec"
-    ref = KernelRef(f"{name}-{kind}-{glu}", "graphml_cpu.kernels.products.mul_mat_glu", factory, (kind, glu))
+    ref = KernelRef(
+        f"{'mul_mat_glu_vec' if n_rows == 1 else 'mul_mat_glu'}-{kind}-{glu}",
+        "graphml_cpu.kernels.products.mul_mat_glu",
+        "make_mul_mat_glu",
+        (glu,),
+        product_loops(kind, n_rows == 1),
+    )
     steps = [Step(ref, arguments, split=True)]
     if converted:
         convert: dict[str, Argument] = {

@@ -30,6 +30,7 @@ from graphml_cpu.simd.arithmetic import (
 )
 from graphml_cpu.simd.atomics import atomic_add, atomic_load, atomic_store, compare_swap, pause
 from graphml_cpu.simd.bfloats import bf16_to_f32, dot2_bf16, f32_to_bf16
+from graphml_cpu.simd.calls import call_kernel
 from graphml_cpu.simd.lanes import (
     any_lane,
     concatenate,
@@ -108,6 +109,7 @@ __all__ = [
     "atomic_store",
     "bf16_to_f32",
     "bitcast",
+    "call_kernel",
     "compare_swap",
     "concatenate",
     "constant_lanes",

@@ -4,16 +4,20 @@
 packed int8 rows (`graphml_cpu.packed`) for the formats that have a `Reader`, float32 for F32, F16 and BF16;
 the kind `packed.BF16_PAIRS` is BF16 weights and rows packed to bfloat16.
 `bias` is float32 [n], `residual` float32 [rows, n] with the stride of y and perhaps y itself; address 0: no
-such. `scratch` is each thread's own, `packed.scratch_bytes(kind, k)` of it, aligned to 64 bytes
-(`mul_mat_vec` needs none). Threads share the weight rows. Knows which of the other modules multiplies what.
+such. `scratch` is each thread's own, `packed.scratch_bytes(kind, k)` of it, aligned to 64 bytes.
+
+The loops of a format are two kernels, `mul_mat_rows` for a few rows of x and `mul_mat_tiles` for many, which
+multiply weight rows `begin` to `end`. What shares the rows of one product or of several among threads calls
+them (`mul_mat` here, `linears`, `mul_mat_glu`), so a format's loops are compiled once. Knows which of the
+other modules multiplies what.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from graphml_cpu.compiler import Address, Dim, Int
+from graphml_cpu.compiler import Address, Code, Dim, Int
+from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats import has_reader
 from graphml_cpu.kernels.products import float_tiles, integer_tiles
 from graphml_cpu.kernels.products.float_rows import make_float_rows
@@ -22,78 +26,78 @@ from graphml_cpu.kernels.products.integer_rows import make_integer_rows
 from graphml_cpu.kernels.products.integer_tiles import make_integer_tiles
 from graphml_cpu.kernels.share import share
 from graphml_cpu.layouts import FEW_ROWS, PANEL_ELEMENTS
-from graphml_cpu.simd import WIDTH
+from graphml_cpu.simd import WIDTH, call_kernel
 
 PANEL_ROWS = 2 * WIDTH  # weight rows that are unpacked together
 
 
-def make_rows(kind: str) -> Callable[..., Any]:
-    """The inline function that multiplies a few rows; see `integer_rows`."""
-    return make_integer_rows(kind) if has_reader(kind) else make_float_rows(kind)
+def make_mul_mat_rows(kind: str) -> Callable[..., None]:
+    """For a few rows of activations: the weights are read once in file order; see `integer_rows`."""
+    multiply = make_integer_rows(kind) if has_reader(kind) else make_float_rows(kind)
 
-
-def make_many(kind: str, tokens: int = 0, columns: int = 0) -> Callable[..., Any]:
-    """The inline function that multiplies any number of rows, panel by panel; see `integer_tiles`.
-
-    tokens: of a register tile; columns: of a panel of float weights; 0: what suits most processors.
-    """
-    if has_reader(kind):
-        return make_integer_tiles(kind, tokens or integer_tiles.TOKENS)
-    return make_float_tiles(kind, tokens or float_tiles.TOKENS, columns or PANEL_ELEMENTS)
-
-
-def make_mul_mat_vec(kind: str) -> Callable[..., None]:
-    """For one row of activations, or a few: the weights are read once in file order."""
-    multiply = make_rows(kind)
-
-    def mul_mat_vec(
-        ith: Int,
-        nth: Int,
-        w: Address,
-        x: Address,
-        y: Address,
-        residual: Address,
-        bias: Address,
-        n: Int,
-        k: Int,
-        x_stride: Int,
-        y_stride: Int,
-        scratch: Address,
-        rows: Dim,
-    ) -> None:
-        begin, end = share(ith, nth, n)
+    def mul_mat_rows(
+        ith: Int, nth: Int, begin: Int, end: Int, w: Address, x: Address, y: Address, residual: Address,
+        bias: Address, k: Int, x_stride: Int, y_stride: Int, rows: Int,
+    ) -> None:  # fmt: skip
         multiply(begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows)
 
-    return mul_mat_vec
+    return mul_mat_rows
 
 
-def make_mul_mat(kind: str, tokens: int = 0, columns: int = 0) -> Callable[..., None]:
-    """For any number of rows of activations: panels of weights are unpacked and used for all rows.
+def make_mul_mat_tiles(kind: str, tokens: int = 0, columns: int = 0) -> Callable[..., None]:
+    """For any number of rows: panels of weights are unpacked and used for all rows; see `integer_tiles`.
 
-    tokens, columns: as of `make_many`.
+    `begin` and `end` count PANEL_ROWS weight rows each. tokens: of a register tile; columns: of a panel of
+    float weights; 0: what suits most processors.
     """
-    multiply_few, multiply_many = make_rows(kind), make_many(kind, tokens, columns)
+    if has_reader(kind):
+        multiply = make_integer_tiles(kind, tokens or integer_tiles.TOKENS)
+    else:
+        multiply = make_float_tiles(kind, tokens or float_tiles.TOKENS, columns or PANEL_ELEMENTS)
+
+    def mul_mat_tiles(
+        ith: Int, nth: Int, begin: Int, end: Int, w: Address, x: Address, y: Address, residual: Address,
+        bias: Address, n: Int, k: Int, x_stride: Int, y_stride: Int, rows: Int, scratch: Address,
+    ) -> None:  # fmt: skip
+        multiply(begin, end, w, x, y, residual, bias, n, k, x_stride, y_stride, rows, scratch)
+
+    return mul_mat_tiles
+
+
+@inline
+def multiply_rows(
+    code: int, begin: int, end: int, w: int, x: int, y: int, residual: int, bias: int, k: int, x_stride: int,
+    y_stride: int, rows: int,
+) -> None:  # fmt: skip
+    """Call the `mul_mat_rows` at an address."""
+    call_kernel(code, (begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows))
+
+
+@inline
+def multiply_tiles(
+    code: int, begin: int, end: int, w: int, x: int, y: int, residual: int, bias: int, n: int, k: int,
+    x_stride: int, y_stride: int, rows: int, scratch: int,
+) -> None:  # fmt: skip
+    """Call the `mul_mat_tiles` at an address."""
+    call_kernel(code, (begin, end, w, x, y, residual, bias, n, k, x_stride, y_stride, rows, scratch))
+
+
+def make_mul_mat() -> Callable[..., None]:
+    """One product. `tiles` is not called while there are at most `FEW_ROWS` rows."""
 
     def mul_mat(
-        ith: Int,
-        nth: Int,
-        w: Address,
-        x: Address,
-        y: Address,
-        residual: Address,
-        bias: Address,
-        n: Int,
-        k: Int,
-        x_stride: Int,
-        y_stride: Int,
-        scratch: Address,
-        rows: Dim,
-    ) -> None:
+        ith: Int, nth: Int, few: Code, tiles: Code, w: Address, x: Address, y: Address, residual: Address,
+        bias: Address, n: Int, k: Int, x_stride: Int, y_stride: Int, scratch: Address, rows: Dim,
+    ) -> None:  # fmt: skip
         if rows <= FEW_ROWS:
             begin, end = share(ith, nth, n)
-            multiply_few(begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows)
+            if begin < end:
+                multiply_rows(few, begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows)
         else:
             begin, end = share(ith, nth, (n + PANEL_ROWS - 1) // PANEL_ROWS)
-            multiply_many(begin, end, w, x, y, residual, bias, n, k, x_stride, y_stride, rows, scratch)
+            if begin < end:
+                multiply_tiles(
+                    tiles, begin, end, w, x, y, residual, bias, n, k, x_stride, y_stride, rows, scratch
+                )
 
     return mul_mat
