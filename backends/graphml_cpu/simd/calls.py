@@ -1,0 +1,34 @@
+"""One kernel calls another: by its address, with a parameter block on the caller's stack.
+
+Knows the form of a kernel's entry (`graphml_cpu.compiler`); not what is called.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llvmlite.ir as ir
+from numba import types
+from numba.core import cgutils
+
+from graphml_cpu.simd import build
+from graphml_cpu.simd.operation import operation
+
+_ENTRY = ir.FunctionType(ir.VoidType(), (build.I64, build.I64, build.I64))
+
+
+@operation
+def call_kernel(typingctx: Any, address: Any, slots: Any) -> Any:
+    """`call_kernel(address, (a, b, ...))`: the kernel at an address, by one thread; int64 for its slots."""
+    if not isinstance(slots, types.UniTuple) or slots.dtype != types.int64:
+        return None
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        block = cgutils.alloca_once(builder, build.I64, size=len(slots))
+        for slot in range(len(slots)):
+            builder.store(builder.extract_value(args[1], slot), builder.gep(block, [build.I64(slot)]))
+        entry = builder.inttoptr(args[0], _ENTRY.as_pointer())
+        builder.call(entry, [builder.ptrtoint(block, build.I64), build.I64(0), build.I64(1)])
+        return context.get_dummy_value()
+
+    return types.none(types.int64, slots), codegen
