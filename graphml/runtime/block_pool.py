@@ -1,0 +1,175 @@
+"""The block pool: blocks of KV cells, counted, shared between sequences by content, evicted least recently used.
+
+A full block that was computed may be shared: it is found by a hash of all tokens up to its end, and compared
+by its tokens and by what precedes it, so that equal hashes never mix two prefixes. A freed block keeps its
+content until it is allocated again. After vLLM's prefix caching (`docs/design/prefix_caching.md` there).
+
+Knows block numbers, token ids and hashes; nothing of arrays, models or sequences.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphml.errors import UsageError
+from graphml.ir.op import Array
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """The tokens up to the end of a block: `digest` is their hash, `identity` differs for other tokens."""
+
+    digest: bytes
+    identity: Hashable
+
+    @staticmethod
+    def empty(extra: bytes = b"") -> Prefix:
+        """No token yet. extra: what besides tokens decides about keys and values (adapter, source, salt)."""
+        return Prefix(hashlib.sha256(extra).digest(), extra)
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What a block holds: its tokens as bytes of int32, what precedes them, and the prefix they end."""
+
+    tokens: bytes
+    parent: Hashable
+    prefix: Prefix
+
+
+def digest_of(parent: bytes, tokens: bytes) -> bytes:
+    """The hash of a block's tokens and of all before them."""
+    return hashlib.sha256(parent + tokens).digest()
+
+
+class BlockPool:
+    """`n_blocks` blocks of `block_size` cells. keep: freed blocks keep their content for later prefixes."""
+
+    def __init__(
+        self,
+        n_blocks: int,
+        block_size: int,
+        keep: bool = True,
+        hash_block: Callable[[bytes, bytes], bytes] = digest_of,
+    ) -> None:
+        self.n_blocks, self.block_size = n_blocks, block_size
+        self._keep, self._hash = keep, hash_block
+        self._references = [0] * n_blocks
+        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(n_blocks))  # evicted first is first
+        self._content: dict[int, _Content] = {}
+        self._by_digest: dict[bytes, list[int]] = {}
+        self._identities = itertools.count(1)
+
+    @property
+    def n_free(self) -> int:
+        """Blocks that nobody holds; those with content count."""
+        return len(self._free)
+
+    @property
+    def n_used(self) -> int:
+        """Blocks that somebody holds."""
+        return self.n_blocks - len(self._free)
+
+    @property
+    def n_shared(self) -> int:
+        """Blocks that are held more than once."""
+        return sum(count > 1 for count in self._references)
+
+    @property
+    def n_kept(self) -> int:
+        """Free blocks that still have content."""
+        return sum(block in self._content for block in self._free)
+
+    def is_held(self, block: int) -> bool:
+        """Whether somebody holds it."""
+        return self._references[block] > 0
+
+    def match(self, ids: Array, prefix: Prefix) -> tuple[list[int], list[Prefix]]:
+        """The blocks that hold the first ids after `prefix`, and the prefixes they end; none is taken yet."""
+        blocks: list[int] = []
+        prefixes: list[Prefix] = []
+        for tokens in self._whole(ids):
+            block = self._find(prefix, tokens)
+            if block is None:
+                break
+            prefix = self._content[block].prefix
+            blocks.append(block)
+            prefixes.append(prefix)
+        return blocks, prefixes
+
+    def share(self, blocks: Iterable[int]) -> None:
+        """Hold some blocks once more."""
+        for block in blocks:
+            self._references[block] += 1
+            self._free.pop(block, None)
+
+    def allocate(self, count: int) -> list[int] | None:
+        """So many blocks, held once, least recently used content first; None, and no change, if too few."""
+        if count > len(self._free):
+            return None
+        blocks = [self._free.popitem(last=False)[0] for _ in range(count)]
+        for block in blocks:
+            self._forget(block)
+            self._references[block] = 1
+        return blocks
+
+    def commit(self, block: int, prefix: Prefix, ids: Array) -> Prefix:
+        """A held block is full: it holds `ids` [block_size] after `prefix`. Returns the prefix that it ends.
+
+        Where another block holds the same, that one stays the one that is found.
+        """
+        if len(ids) != self.block_size or self._references[block] < 1:
+            raise UsageError(f"commit: wanted {self.block_size} ids in a held block; got {len(ids)}")
+        tokens = np.asarray(ids, np.int32).tobytes()
+        same = self._find(prefix, tokens)
+        if same is not None:
+            return self._content[same].prefix
+        self._forget(block)
+        digest = self._hash(prefix.digest, tokens)
+        found = Prefix(digest, next(self._identities))
+        if self._keep:
+            self._content[block] = _Content(tokens, prefix.identity, found)
+            self._by_digest.setdefault(digest, []).append(block)
+        return found
+
+    def release(self, blocks: Sequence[int]) -> None:
+        """Hold some blocks of one sequence, in its order, once less; the last is evicted first."""
+        for block in reversed(blocks):
+            if self._references[block] < 1:
+                raise UsageError(f"release: block {block} is not held")
+            self._references[block] -= 1
+            if not self._references[block]:
+                self._free[block] = None
+                if block not in self._content:
+                    self._free.move_to_end(block, last=False)
+
+    def forget_contents(self) -> None:
+        """No block is found by its content any more; those that are held stay held."""
+        self._content.clear()
+        self._by_digest.clear()
+
+    def _whole(self, ids: Array) -> Iterable[bytes]:
+        size = self.block_size
+        for start in range(0, len(ids) - size + 1, size):
+            yield np.asarray(ids[start : start + size], np.int32).tobytes()
+
+    def _find(self, prefix: Prefix, tokens: bytes) -> int | None:
+        for block in self._by_digest.get(self._hash(prefix.digest, tokens), ()):
+            content = self._content[block]
+            if content.tokens == tokens and content.parent == prefix.identity:
+                return block
+        return None
+
+    def _forget(self, block: int) -> None:
+        content = self._content.pop(block, None)
+        if content is not None:
+            same = self._by_digest[content.prefix.digest]
+            same.remove(block)
+            if not same:
+                del self._by_digest[content.prefix.digest]

@@ -1,0 +1,38 @@
+"""What is asked of an engine: ids to continue, how, and how urgently.
+
+Knows ids and sampling parameters; nothing of text, blocks or steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from graphml.ir.op import Array
+from graphml.sampling import SamplingParams
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """One prompt and how it is continued.
+
+    ids: int32 [n]. max_tokens: most that are generated; None: until the model ends or the context is full.
+    key: whose request it is: steps are shared fairly between keys. weight: the share of its key. priority:
+    larger ones run first. deadline: the clock's time after which nobody waits for it any more. extra: what
+    besides ids decides about keys and values; prefixes are shared among requests of equal `extra` only.
+    """
+
+    ids: Array
+    params: SamplingParams = field(default_factory=SamplingParams)
+    max_tokens: int | None = None
+    key: str | None = None
+    weight: float = 1.0
+    priority: int = 0
+    deadline: float | None = None
+    extra: bytes = b""
+
+    @property
+    def n_prompt(self) -> int:
+        """Ids of the prompt."""
+        return len(np.asarray(self.ids))

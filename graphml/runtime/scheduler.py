@@ -1,0 +1,186 @@
+"""The scheduler: waiting and running sequences -> the next step's plan.
+
+There are no phases: a sequence holds ids and has computed some of them, and each step lets it catch up by as
+much as the step's rows allow. That is prefill in chunks, decoding, resumption after preemption and drafts
+alike (vLLM's scheduler, `vllm/v1/core/sched/scheduler.py`). Blocks are reserved before anything changes.
+
+Order: larger priority first; among equals, in steps with prompts, the key that was served least for its
+weight (virtual token counters, Sheng et al. 2024, arXiv:2401.00588), then first come. Whose blocks are taken
+when there are none left does not depend on what was served: the newest of the lowest priority, so that the
+oldest of the highest always proceeds.
+
+Pure: knows sequences, blocks and counts; no model, no clock, no thread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from graphml.errors import UsageError
+from graphml.runtime.block_pool import BlockPool
+from graphml.runtime.sequence import Sequence, Status
+from graphml.runtime.step_plan import Rows, StepPlan
+
+WATERMARK = 0.01
+"""Share of the pool that is left free when a sequence is admitted, so that it does not soon preempt others."""
+
+
+class Scheduler:
+    """Sequences of at most `n_ctx` tokens, at most `max_sequences` at a time, in the blocks of a pool.
+
+    prompt_cap: most ids of one prompt in a step while another sequence runs.
+    """
+
+    def __init__(self, pool: BlockPool, max_sequences: int, n_ctx: int, prompt_cap: int = 512) -> None:
+        if n_ctx > pool.n_blocks * pool.block_size:
+            raise UsageError(
+                f"scheduler: wanted room for a sequence of {n_ctx} tokens; the pool holds "
+                f"{pool.n_blocks * pool.block_size}"
+            )
+        self.pool, self.n_ctx, self.prompt_cap = pool, n_ctx, prompt_cap
+        self.waiting: list[Sequence] = []
+        self.running: list[Sequence] = []
+        self._slots = list(range(max_sequences))[::-1]
+        self._served: dict[str | None, float] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.waiting or self.running)
+
+    def add(self, sequence: Sequence) -> None:
+        """A sequence waits from now on. UsageError for a prompt that could never be computed and continued."""
+        if not 0 < len(sequence.ids) < self.n_ctx:
+            raise UsageError(
+                f"prompt: wanted 1 to {self.n_ctx - 1} ids, which leave room for one more in the context of "
+                f"{self.n_ctx}; got {len(sequence.ids)}"
+            )
+        key = sequence.request.key
+        if key not in self._served:
+            self._served[key] = min(self._served.values(), default=0.0)
+        self.waiting.append(sequence)
+
+    def schedule(self, budget: int) -> StepPlan | None:
+        """The next step of about `budget` rows; None where nothing waits or runs.
+
+        Every sequence that is one id behind gets its row, whatever the budget.
+        """
+        rows: list[Rows] = []
+        preempted: list[Sequence] = []
+        chosen: set[Sequence] = set()
+        alone = len(self.running) + len(self.waiting) == 1
+        for sequence in self._in_order(self.running, decoding_first=True):
+            if sequence.status is not Status.RUNNING:
+                continue  # preempted by one before it
+            count = self._chunk(sequence, budget, alone)
+            if not count:
+                continue
+            if not self._reserve(sequence, count, preempted, chosen):
+                break
+            rows.append(_rows(sequence, count))
+            chosen.add(sequence)
+            budget -= count
+        if not preempted:
+            rows += self._admitted(budget, alone)
+        for one in rows:
+            request = one.sequence.request
+            self._served[request.key] += one.count / request.weight
+        return StepPlan(tuple(rows), tuple(preempted)) if rows or preempted else None
+
+    def computed(self, plan: StepPlan) -> None:
+        """The step was run: its rows are computed, for sequences that are still running."""
+        for rows in plan.rows:
+            if rows.sequence.status is Status.RUNNING and rows.sequence.n_computed == rows.start:
+                rows.sequence.advance(rows.count, self.pool)
+
+    def remove(self, sequence: Sequence) -> None:
+        """A sequence has ended, or nobody wants it any more; a second call does nothing."""
+        if sequence.status is Status.FINISHED:
+            return
+        if sequence.status is Status.RUNNING:
+            self._stop(sequence)
+        else:
+            self.waiting.remove(sequence)
+        sequence.status = Status.FINISHED
+        key = sequence.request.key
+        if all(one.request.key != key for one in (*self.waiting, *self.running)):
+            del self._served[key]
+
+    def expired(self, now: float) -> list[Sequence]:
+        """Sequences whose deadline has passed."""
+        everybody = (*self.running, *self.waiting)
+        return [one for one in everybody if (one.request.deadline or math.inf) <= now]
+
+    def _in_order(self, sequences: list[Sequence], decoding_first: bool = False) -> list[Sequence]:
+        def rank(one: Sequence) -> tuple[bool, int, float, int]:
+            request = one.request
+            late = decoding_first and one.n_behind > 1
+            return late, -request.priority, self._served[request.key], one.order
+
+        return sorted(sequences, key=rank)
+
+    def _chunk(self, sequence: Sequence, budget: int, alone: bool) -> int:
+        """How many ids it computes in a step with room for so many."""
+        if sequence.n_behind <= 1:
+            return sequence.n_behind
+        cap = budget if alone else min(budget, self.prompt_cap)
+        return max(0, min(sequence.n_behind, cap))
+
+    def _reserve(
+        self, sequence: Sequence, count: int, preempted: list[Sequence], chosen: set[Sequence]
+    ) -> bool:
+        """Give it blocks for `count` more ids, of others if need be; False where it had to give way itself."""
+        needed = sequence.blocks_needed(count, self.pool.block_size)
+        while self.pool.n_free < needed:
+            candidates = [one for one in self.running if one not in chosen]
+            victim = max(candidates, key=lambda one: (-one.request.priority, one.order))
+            self._preempt(victim)
+            preempted.append(victim)
+            if victim is sequence:
+                return False
+        blocks = self.pool.allocate(needed)
+        assert blocks is not None
+        sequence.blocks += blocks
+        return True
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self._stop(sequence)
+        sequence.status = Status.PREEMPTED
+        sequence.n_preempted += 1
+        self.waiting.append(sequence)
+
+    def _stop(self, sequence: Sequence) -> None:
+        self.running.remove(sequence)
+        sequence.give_back(self.pool)
+        self._slots.append(sequence.slot)
+        sequence.slot = -1
+
+    def _admitted(self, budget: int, alone: bool) -> Iterator[Rows]:
+        """Start waiting sequences while there are rows, slots and blocks; nobody overtakes the first."""
+        for sequence in self._in_order(self.waiting):
+            if budget <= 0 or not self._slots or not self._fits(sequence):
+                return
+            self.waiting.remove(sequence)
+            self.running.append(sequence)
+            sequence.slot, sequence.status = self._slots.pop(), Status.RUNNING
+            found = sequence.adopt_prefix(self.pool)
+            if sequence.n_cached < 0:
+                sequence.n_cached = found
+            count = self._chunk(sequence, budget, alone)
+            blocks = self.pool.allocate(sequence.blocks_needed(count, self.pool.block_size))
+            assert blocks is not None
+            sequence.blocks += blocks
+            budget -= count
+            yield _rows(sequence, count)
+
+    def _fits(self, sequence: Sequence) -> bool:
+        """Whether all its ids fit beside what the running ones still need for theirs, and some blocks stay."""
+        size = self.pool.block_size
+        promised = sum(one.blocks_needed(one.n_behind, size) for one in self.running)
+        needed = sequence.blocks_to_start(self.pool)
+        spare = math.ceil(WATERMARK * self.pool.n_blocks) if self.running else 0
+        return needed + promised + spare <= self.pool.n_free
+
+
+def _rows(sequence: Sequence, count: int) -> Rows:
+    caught_up = count == sequence.n_behind
+    return Rows(sequence, sequence.n_computed, count, n_outputs=1 if caught_up else 0)

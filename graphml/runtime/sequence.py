@@ -1,0 +1,106 @@
+"""A sequence of an engine: its ids, how many of them are computed, and the blocks that hold those.
+
+Knows ids and block numbers; nothing of arrays, logits or text.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from graphml.ir.op import Array
+from graphml.runtime.block_pool import BlockPool, Prefix
+from graphml.runtime.request import Request
+
+
+class Status(enum.Enum):
+    """Where a sequence is in its life."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    FINISHED = "finished"
+
+
+@dataclass(eq=False)
+class Sequence:
+    """One continuation of a request: `ids` are prompt and generated ones, the first `n_computed` in blocks.
+
+    index: which of a request's continuations. order: when it came, among all. blocks: in the order of its
+    tokens. prefix: what the committed blocks hold, `n_committed` of them. n_cached: tokens that were in shared
+    blocks when it was admitted first. slot: its row of per-sequence state while it runs, else -1.
+    """
+
+    request: Request
+    order: int
+    index: int = 0
+    ids: list[int] = field(default_factory=list)
+    n_computed: int = 0
+    blocks: list[int] = field(default_factory=list)
+    prefix: Prefix = field(default_factory=Prefix.empty)
+    n_committed: int = 0
+    n_cached: int = -1
+    slot: int = -1
+    status: Status = Status.WAITING
+    n_preempted: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.ids:
+            self.ids = np.asarray(self.request.ids).tolist()
+        self.prefix = Prefix.empty(self.request.extra)
+
+    @property
+    def n_behind(self) -> int:
+        """Ids that are held and not computed."""
+        return len(self.ids) - self.n_computed
+
+    @property
+    def n_generated(self) -> int:
+        """Ids behind the prompt."""
+        return len(self.ids) - self.request.n_prompt
+
+    def waiting_ids(self, count: int) -> Array:
+        """The next ids to compute, int32 [count]."""
+        return np.array(self.ids[self.n_computed : self.n_computed + count], np.int32)
+
+    def blocks_needed(self, count: int, block_size: int) -> int:
+        """How many more blocks hold `count` more computed tokens."""
+        return max(0, -(-(self.n_computed + count) // block_size) - len(self.blocks))
+
+    def blocks_to_start(self, pool: BlockPool) -> int:
+        """How many free blocks it takes to compute all its ids, those that already hold some of them included."""
+        blocks, _ = pool.match(self._shareable(), self.prefix)
+        return -(-len(self.ids) // pool.block_size) - sum(pool.is_held(block) for block in blocks)
+
+    def _shareable(self) -> Array:
+        """All ids but the last, which is always computed: its logits are wanted."""
+        return np.array(self.ids[: len(self.ids) - 1], np.int32)
+
+    def adopt_prefix(self, pool: BlockPool) -> int:
+        """Hold the blocks that hold its first ids already; how many ids those are."""
+        blocks, prefixes = pool.match(self._shareable(), self.prefix)
+        pool.share(blocks)
+        self.blocks = blocks
+        self.n_committed = len(blocks)
+        if prefixes:
+            self.prefix = prefixes[-1]
+        self.n_computed = len(blocks) * pool.block_size
+        return self.n_computed
+
+    def advance(self, count: int, pool: BlockPool) -> None:
+        """`count` more ids are computed; blocks that are full now may be shared."""
+        self.n_computed += count
+        size = pool.block_size
+        while (self.n_committed + 1) * size <= self.n_computed:
+            first = self.n_committed * size
+            ids = np.array(self.ids[first : first + size], np.int32)
+            self.prefix = pool.commit(self.blocks[self.n_committed], self.prefix, ids)
+            self.n_committed += 1
+
+    def give_back(self, pool: BlockPool) -> None:
+        """Hold no blocks; nothing is computed any more."""
+        pool.release(self.blocks)
+        self.blocks = []
+        self.prefix, self.n_committed, self.n_computed = Prefix.empty(self.request.extra), 0, 0

@@ -1,0 +1,38 @@
+"""A step as data: which ids of which sequences are computed, and which rows give logits.
+
+Made by the scheduler, run by the runner; knows neither.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphml.runtime.sequence import Sequence
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """`count` ids of a sequence from position `start` on; the last `n_outputs` of them give logits."""
+
+    sequence: Sequence
+    start: int
+    count: int
+    n_outputs: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class StepPlan:
+    """One step. preempted: sequences that gave their blocks back for it."""
+
+    rows: tuple[Rows, ...]
+    preempted: tuple[Sequence, ...] = ()
+
+    @property
+    def n_rows(self) -> int:
+        """Ids computed."""
+        return sum(rows.count for rows in self.rows)
+
+    @property
+    def n_outputs(self) -> int:
+        """Rows that give logits."""
+        return sum(rows.n_outputs for rows in self.rows)

@@ -1,0 +1,278 @@
+"""The scheduler without a model: a runner that knows every id of every block, and random requests."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphml.errors import UsageError
+from graphml.runtime.block_pool import BlockPool
+from graphml.runtime.request import Request
+from graphml.runtime.scheduler import Scheduler
+from graphml.runtime.sequence import Sequence, Status
+from graphml.runtime.step_plan import StepPlan
+
+SIZE = 4
+
+
+def next_id(ids: list[int]) -> int:
+    """What the made-up model continues ids with: it depends on all of them."""
+    return (sum((i + 1) * one for i, one in enumerate(ids)) * 31 + len(ids)) % 97
+
+
+def key_of(ids: list[int], position: int) -> int:
+    """What a cell holds: as keys and values do, it depends on all ids up to its own."""
+    return hash(tuple(ids[: position + 1]))
+
+
+class Runner:
+    """Computes plans on cells that it keeps itself, and checks that what a row sees is its own."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler, self.pool = scheduler, scheduler.pool
+        self.cells = [0] * (self.pool.n_blocks * SIZE)
+        self.max_tokens: dict[Sequence, int] = {}
+        self.finished: list[Sequence] = []
+
+    def run(self, plan: StepPlan) -> None:
+        writes: Counter[int] = Counter()
+        for rows in plan.rows:
+            one = rows.sequence
+            assert one.status is Status.RUNNING
+            assert rows.start == one.n_computed
+            assert 0 < rows.count <= one.n_behind
+            for position in range(rows.start, rows.start + rows.count):
+                cell = one.blocks[position // SIZE] * SIZE + position % SIZE
+                writes[cell] += 1
+                self.cells[cell] = key_of(one.ids, position)
+        assert not writes or max(writes.values()) == 1  # no cell belongs to two
+        self.scheduler.computed(plan)
+        for rows in plan.rows:
+            one = rows.sequence
+            for p in range(one.n_computed):
+                assert self.cells[one.blocks[p // SIZE] * SIZE + p % SIZE] == key_of(one.ids, p)
+            if not rows.n_outputs:
+                assert one.n_behind
+                continue
+            assert not one.n_behind
+            one.ids.append(next_id(one.ids))
+            if one.n_generated >= self.max_tokens[one] or len(one.ids) >= self.scheduler.n_ctx:
+                self.scheduler.remove(one)
+                self.finished.append(one)
+
+    def check(self) -> None:
+        """Blocks are held by running sequences alone, each as often as it is in their tables."""
+        held: Counter[int] = Counter()
+        for one in self.scheduler.running:
+            assert len(one.blocks) * SIZE >= one.n_computed
+            held.update(one.blocks)
+        assert [held[block] for block in range(self.pool.n_blocks)] == self.pool._references
+        assert self.pool.n_free == self.pool.n_blocks - len(held)
+        slots = [one.slot for one in self.scheduler.running]
+        assert len(set(slots)) == len(slots)
+        assert all(slot >= 0 for slot in slots)
+        for one in self.scheduler.waiting:
+            assert not one.blocks
+            assert one.slot == -1
+
+
+def alone(ids: list[int], max_tokens: int, n_ctx: int) -> list[int]:
+    """What a sequence becomes with nobody beside it."""
+    found = list(ids)
+    while len(found) - len(ids) < max_tokens and len(found) < n_ctx:
+        found.append(next_id(found))
+    return found
+
+
+def play(seed: int, n_requests: int, constant_hash: bool = False, keep: bool = True) -> Runner:
+    """Random arrivals, prompts with shared beginnings, lengths, keys, aborts; every request ends."""
+    chance = random.Random(seed)
+    n_blocks = chance.randint(4, 24)
+    n_ctx = chance.randint(3, n_blocks * SIZE)
+    hash_block = {"hash_block": lambda parent, tokens: b""} if constant_hash else {}
+    pool = BlockPool(n_blocks, SIZE, keep, **hash_block)  # type: ignore[arg-type]
+    scheduler = Scheduler(pool, chance.randint(1, 6), n_ctx, prompt_cap=chance.randint(1, 12))
+    runner = Runner(scheduler)
+    beginnings = [[chance.randint(0, 2) for _ in range(3 * SIZE)] for _ in range(3)]
+    made: list[tuple[Sequence, list[int], int]] = []
+    quiet = 0
+    while len(made) < n_requests or scheduler:
+        if len(made) < n_requests and (chance.random() < 0.5 or not scheduler):
+            start = chance.choice(beginnings)[: chance.randint(0, 3 * SIZE)]
+            ids = (start + [chance.randint(0, 2) for _ in range(chance.randint(1, 9))])[: n_ctx - 1]
+            request = Request(
+                np.array(ids, np.int32), key=chance.choice("abc"), weight=chance.choice([0.5, 1, 4]),
+                priority=chance.choice([0, 0, 0, 1]),
+            )  # fmt: skip
+            sequence = Sequence(request, len(made))
+            most = chance.randint(1, 12)
+            runner.max_tokens[sequence] = most
+            scheduler.add(sequence)
+            made.append((sequence, ids, most))
+        if scheduler.running and chance.random() < 0.03:
+            scheduler.remove(chance.choice(scheduler.running))
+        if scheduler.waiting and chance.random() < 0.03:
+            scheduler.remove(chance.choice(scheduler.waiting))
+        plan = scheduler.schedule(chance.randint(1, 16))
+        if plan is not None:
+            before = len(runner.finished), sum(len(one.ids) + one.n_computed for one, _, _ in made)
+            runner.run(plan)
+            after = len(runner.finished), sum(len(one.ids) + one.n_computed for one, _, _ in made)
+            quiet = 0 if before < after else quiet + 1
+        runner.check()
+        assert quiet < 50
+    for sequence, ids, most in made:
+        assert sequence.status is Status.FINISHED
+        assert sequence.ids == alone(ids, most, n_ctx)[: len(sequence.ids)]
+    for sequence in runner.finished:
+        assert len(sequence.ids) == len(
+            alone(sequence.request.ids.tolist(), runner.max_tokens[sequence], n_ctx)
+        )
+    assert pool.n_used == 0
+    assert not scheduler._served
+    return runner
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**9))
+def test_every_request_ends_with_what_it_gives_alone(seed: int) -> None:
+    play(seed, 40)
+
+
+@pytest.mark.parametrize("constant_hash", [False, True])
+@pytest.mark.parametrize("keep", [False, True])
+def test_neither_the_hash_nor_the_prefix_cache_changes_what_comes_out(
+    constant_hash: bool, keep: bool
+) -> None:
+    for seed in range(10):
+        play(seed, 40, constant_hash, keep)
+
+
+def scheduler_of(n_blocks: int, max_sequences: int = 4, n_ctx: int = 0, **more: int) -> Scheduler:
+    return Scheduler(BlockPool(n_blocks, SIZE), max_sequences, n_ctx or n_blocks * SIZE, **more)
+
+
+def sequence_of(n_ids: int, order: int = 0, first: int = 0, **more: object) -> Sequence:
+    request = Request(np.arange(first, first + n_ids, dtype=np.int32), **more)  # type: ignore[arg-type]
+    return Sequence(request, order)
+
+
+def run(scheduler: Scheduler, budget: int = 100) -> StepPlan:
+    plan = scheduler.schedule(budget)
+    assert plan is not None
+    scheduler.computed(plan)
+    for rows in plan.rows:
+        if rows.n_outputs:
+            rows.sequence.ids.append(0)
+    return plan
+
+
+def test_a_long_prompt_leaves_the_others_their_rows() -> None:
+    scheduler = scheduler_of(64, prompt_cap=8)
+    short, long = sequence_of(3), sequence_of(100, 1, first=50)
+    scheduler.add(short)
+    run(scheduler)
+    scheduler.add(long)
+    plans = [run(scheduler, budget=20) for _ in range(5)]
+    assert [[rows.count for rows in plan.rows] for plan in plans] == [[1, 8]] * 5
+    assert [[rows.n_outputs for rows in plan.rows] for plan in plans] == [[1, 0]] * 5
+
+
+def test_a_prompt_alone_takes_the_whole_step() -> None:
+    scheduler = scheduler_of(64, prompt_cap=8)
+    scheduler.add(sequence_of(100))
+    assert [run(scheduler, budget=64).rows[0].count for _ in range(2)] == [64, 36]
+
+
+def test_a_prompt_that_was_computed_before_costs_its_rest() -> None:
+    scheduler = scheduler_of(64)
+    first, second = sequence_of(18), sequence_of(18, 1)
+    scheduler.add(first)
+    run(scheduler)
+    scheduler.remove(first)
+    scheduler.add(second)
+    (rows,) = run(scheduler).rows
+    assert (second.n_cached, rows.start, rows.count) == (16, 16, 2)
+
+
+def test_a_whole_prompt_that_was_computed_computes_its_last_id() -> None:
+    scheduler = scheduler_of(64)
+    first, second = sequence_of(16), sequence_of(16, 1)
+    scheduler.add(first)
+    run(scheduler)
+    scheduler.add(second)
+    rows = run(scheduler).rows[-1]
+    assert (second.n_cached, rows.start, rows.count, rows.n_outputs) == (12, 12, 4, 1)
+
+
+def test_prefixes_of_different_keys_of_content_are_not_shared() -> None:
+    scheduler = scheduler_of(64)
+    first, second = sequence_of(16, extra=b"a"), sequence_of(16, 1, extra=b"b")
+    for sequence in (first, second):
+        scheduler.add(sequence)
+        run(scheduler)
+    assert second.n_cached == 0
+    assert scheduler.pool.n_shared == 0
+
+
+def test_the_newest_gives_way_and_comes_back() -> None:
+    scheduler = scheduler_of(6, n_ctx=20)
+    old, new = sequence_of(8), sequence_of(8, 1, first=50)
+    scheduler.add(old)
+    scheduler.add(new)
+    preempted = []
+    while old.status is not Status.FINISHED:
+        plan = run(scheduler)
+        preempted += plan.preempted
+        if len(old.ids) >= 20:
+            scheduler.remove(old)
+    assert preempted == [new]
+    assert run(scheduler).rows[0].sequence is new
+    assert new.n_preempted == 1
+
+
+def test_a_larger_priority_goes_first() -> None:
+    scheduler = scheduler_of(64, max_sequences=1)
+    low, high = sequence_of(4), sequence_of(4, 1, first=9, priority=1)
+    scheduler.add(low)
+    scheduler.add(high)
+    assert run(scheduler).rows[0].sequence is high
+
+
+def test_keys_share_prompts_by_their_weights() -> None:
+    """One key asks for a hundred prompts at once, another then for a few, with twice the weight."""
+    scheduler = scheduler_of(400, max_sequences=1)
+    many = [sequence_of(8, i, first=1000 * i, key="many") for i in range(40)]
+    few = [sequence_of(8, 100 + i, first=7 + 1000 * i, key="few", weight=2.0) for i in range(10)]
+    for sequence in (*many, *few):
+        scheduler.add(sequence)
+    served = []
+    for _ in range(15):
+        one = run(scheduler).rows[0].sequence
+        served.append(one.request.key)
+        scheduler.remove(one)
+    assert Counter(served) == {"few": 10, "many": 5}
+
+
+def test_what_could_never_fit_is_refused_when_it_comes() -> None:
+    scheduler = scheduler_of(4)
+    for n_ids in (0, 16, 17):
+        with pytest.raises(UsageError, match=rf"wanted 1 to 15 ids.*got {n_ids}$"):
+            scheduler.add(sequence_of(n_ids))
+    assert not scheduler
+    with pytest.raises(UsageError, match=r"wanted room for a sequence of 17 tokens; the pool holds 16"):
+        scheduler_of(4, n_ctx=17)
+
+
+def test_deadlines_are_told() -> None:
+    scheduler = scheduler_of(8)
+    soon, late, never = sequence_of(4, deadline=1.0), sequence_of(4, 1, deadline=9.0), sequence_of(4, 2)
+    for sequence in (soon, late, never):
+        scheduler.add(sequence)
+    assert scheduler.expired(0.5) == []
+    assert scheduler.expired(1.0) == [soon]
