@@ -1,4 +1,4 @@
-"""The block pool: blocks of KV cells, counted, shared between sequences by content, evicted least recently used.
+"""The block pool: blocks of KV cells, shared between sequences by content, evicted least recently used first.
 
 A full block that was computed may be shared: it is found by a hash of all tokens up to its end, and compared
 by its tokens and by what precedes it, so that equal hashes never mix two prefixes. A freed block keeps its

@@ -23,7 +23,7 @@ from graphml.runtime.sequence import Sequence, Status
 from graphml.runtime.step_plan import Rows, StepPlan
 
 WATERMARK = 0.01
-"""Share of the pool that is left free when a sequence is admitted, so that it does not soon preempt others."""
+"""Share of the pool that stays free when a sequence is admitted, so that it does not soon preempt others."""
 
 
 class Scheduler:
@@ -48,7 +48,7 @@ class Scheduler:
         return bool(self.waiting or self.running)
 
     def add(self, sequence: Sequence) -> None:
-        """A sequence waits from now on. UsageError for a prompt that could never be computed and continued."""
+        """A sequence waits from now on. UsageError for a prompt that no step could compute and continue."""
         if not 0 < len(sequence.ids) < self.n_ctx:
             raise UsageError(
                 f"prompt: wanted 1 to {self.n_ctx - 1} ids, which leave room for one more in the context of "
@@ -128,7 +128,7 @@ class Scheduler:
     def _reserve(
         self, sequence: Sequence, count: int, preempted: list[Sequence], chosen: set[Sequence]
     ) -> bool:
-        """Give it blocks for `count` more ids, of others if need be; False where it had to give way itself."""
+        """Give it blocks for `count` more ids, of others if need be; False where it was preempted itself."""
         needed = sequence.blocks_needed(count, self.pool.block_size)
         while self.pool.n_free < needed:
             candidates = [one for one in self.running if one not in chosen]
@@ -173,7 +173,7 @@ class Scheduler:
             yield _rows(sequence, count)
 
     def _fits(self, sequence: Sequence) -> bool:
-        """Whether all its ids fit beside what the running ones still need for theirs, and some blocks stay."""
+        """Whether all its ids fit beside what the running ones still need, and some blocks stay free."""
         size = self.pool.block_size
         promised = sum(one.blocks_needed(one.n_behind, size) for one in self.running)
         needed = sequence.blocks_to_start(self.pool)

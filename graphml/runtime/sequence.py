@@ -29,7 +29,7 @@ class Sequence:
     """One continuation of a request: `ids` are prompt and generated ones, the first `n_computed` in blocks.
 
     index: which of a request's continuations. order: when it came, among all. blocks: in the order of its
-    tokens. prefix: what the committed blocks hold, `n_committed` of them. n_cached: tokens that were in shared
+    tokens. prefix: what the committed blocks hold, `n_committed` of them. n_cached: tokens that it found in
     blocks when it was admitted first. slot: its row of per-sequence state while it runs, else -1.
     """
 
@@ -70,7 +70,7 @@ class Sequence:
         return max(0, -(-(self.n_computed + count) // block_size) - len(self.blocks))
 
     def blocks_to_start(self, pool: BlockPool) -> int:
-        """How many free blocks it takes to compute all its ids, those that already hold some of them included."""
+        """How many free blocks all its ids take, those free ones included that hold some of them already."""
         blocks, _ = pool.match(self._shareable(), self.prefix)
         return -(-len(self.ids) // pool.block_size) - sum(pool.is_held(block) for block in blocks)
 

@@ -95,7 +95,7 @@ def play(seed: int, n_requests: int, constant_hash: bool = False, keep: bool = T
     n_blocks = chance.randint(4, 24)
     n_ctx = chance.randint(3, n_blocks * SIZE)
     hash_block = {"hash_block": lambda parent, tokens: b""} if constant_hash else {}
-    pool = BlockPool(n_blocks, SIZE, keep, **hash_block)  # type: ignore[arg-type]
+    pool = BlockPool(n_blocks, SIZE, keep, **hash_block)
     scheduler = Scheduler(pool, chance.randint(1, 6), n_ctx, prompt_cap=chance.randint(1, 12))
     runner = Runner(scheduler)
     beginnings = [[chance.randint(0, 2) for _ in range(3 * SIZE)] for _ in range(3)]
@@ -225,7 +225,7 @@ def test_the_newest_gives_way_and_comes_back() -> None:
     old, new = sequence_of(8), sequence_of(8, 1, first=50)
     scheduler.add(old)
     scheduler.add(new)
-    preempted = []
+    preempted: list[Sequence] = []
     while old.status is not Status.FINISHED:
         plan = run(scheduler)
         preempted += plan.preempted
