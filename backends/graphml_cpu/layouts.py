@@ -15,7 +15,7 @@ PANEL_ROWS = 32
 """Weight rows that threads share out products through decoders by: whole panels at every level."""
 PANEL_ELEMENTS = 2048
 """Elements of them that are decoded before they are multiplied: 256 KB at most, in the second cache."""
-PIECE_ELEMENTS = 256
+CHUNK_ELEMENTS = 256
 """Elements of one row that are decoded at a time: whole blocks of every format."""
 TOKEN_BLOCK = 512
 """Token rows that meet a panel then."""
@@ -38,7 +38,7 @@ def attention_partial_bytes(rows: int, n_head: int, d_v: int) -> int:
 def panel_scratch_bytes(k: int) -> int:
     """Scratch of one thread of products through decoders, for rows of k elements; a multiple of 4 bytes."""
     decoded = max(-(-min(k, PANEL_ELEMENTS) // 16) * 16 * PANEL_ROWS, k)
-    return 64 + TOKEN_BLOCK * LISTED_BYTES + PANEL_SUMS_BYTES + (16 * PIECE_ELEMENTS + decoded) * 4
+    return 64 + TOKEN_BLOCK * LISTED_BYTES + PANEL_SUMS_BYTES + (16 * CHUNK_ELEMENTS + decoded) * 4
 
 
 def expert_scratch_bytes(k: int, n_experts: int, pairs: int) -> int:
@@ -89,15 +89,15 @@ def prefill_scratch_bytes(d_k: int, d_v: int) -> int:
 
 LONG_ROW = 16384
 """Rows of this many elements and more (a vocabulary) are reduced by all threads together."""
-ROW_PIECE = 4096
+ROW_CHUNK = 4096
 """Elements of such a row that one thread reduces at a time: a third of the first cache."""
 ROW_BLOCK = 256
 """Elements of such a row whose largest is noted before the k largest of all are sought."""
 
 
-def row_pieces(n: int) -> int:
-    """How many pieces of ROW_PIECE a row of n elements has."""
-    return -(-n // ROW_PIECE)
+def row_chunks(n: int) -> int:
+    """How many chunks of ROW_CHUNK a row of n elements has."""
+    return -(-n // ROW_CHUNK)
 
 
 def row_blocks(n: int) -> int:

@@ -71,7 +71,7 @@ def load(
     model, the preferred first. threads: worker threads; None: the physical cores. kv: dtype of the key and
     value cache (f16, f32, bf16, q8_0, q4_0). quant: what weights become in memory, whatever the file stores:
     "fp32" is the exact reference, "q8" and "q4" requantise matrices; None leaves them in the mapped file.
-    pages, numa: where weights lie, see `graphml.weights.page_policy.Residence`; None: what GRAPHML_PAGES and
+    pages, numa: where weights lie, see `graphml.weights.page_policy.PagePolicy`; None: what GRAPHML_PAGES and
     GRAPHML_NUMA say, else "ahead" (in the map, read ahead) and "first-touch".
     n_batch: most tokens of one evaluation.
     arch: a Python file that defines the architecture, in place of the known one (it is run, so it must be
@@ -100,7 +100,7 @@ def load_model(path: AnyPath, options: LoadOptions, progress: Progress | None = 
     """As `load`, with the options as one value."""
     report = progress_of(progress)
     options.compiling.fusions()  # a wrong name is told before anything is fetched
-    _ = options.residence
+    _ = options.page_policy
     found = fetch.resolve(path, lambda done, total: report("download", done, total or 0), options.offline)
     executor = open_executor(found, options, report)
     try:
@@ -186,8 +186,8 @@ class Model:
     ) -> Session:
         """Begin a session of at most `n_ctx` tokens (None: all that the model was trained for).
 
-        seed: of its random generator; None draws one. Sessions are independent of one another; they may run
-        in several threads and take turns then.
+        seed: of its random generator; None: a random one. Sessions are independent of one another; they may
+        run in several threads and take turns then.
 
         capture: names of values, or patterns such as "layers.*.attention", or a list of them, to find in
         `Session.captured` after each evaluation; history: keep those of earlier ones too. patch: name or
@@ -202,7 +202,7 @@ class Model:
         """Begin sessions of at most `n_ctx` tokens each that are continued together; see `Batch`.
 
         A step reads the weights once for all of them, so that four sequences take hardly longer than one.
-        seed: of the first session's random generator, one more for each further one; None draws them.
+        seed: of the first session's random generator, one more for each further one; None: random ones.
         """
         size, count = self._context(n_ctx), _count("n_sequences", n_sequences)
         if count > self.executor.n_batch:

@@ -15,9 +15,9 @@ from graphml.api.capture import Probe
 from graphml.api.read_source import read_source
 from graphml.api.stats import Meter, Stats
 from graphml.api.tokens import GeneratedText, Ids, StopReason, Token, check_stop, checked_ids
-from graphml.argument_checks import count_or_none, count_up_to, seed_or_drawn
+from graphml.argument_checks import count_or_none, count_up_to, seed_or_random
 from graphml.backend import Progress, no_progress
-from graphml.compiler.top_k_outputs import N_BEST
+from graphml.compiler.top_k_outputs import TOP_K
 from graphml.errors import UsageError, WeightsError
 from graphml.runtime.committed import Captured, Committed, Evaluation, check_room
 from graphml.runtime.evaluation import Floats, check_continues, evaluate, evaluate_top_k, never
@@ -95,7 +95,7 @@ class Session:
 
     def set_seed(self, seed: int | None) -> None:
         """Start the random generator anew; None picks a random seed, which `seed` then holds."""
-        self.seed = seed_or_drawn(seed)
+        self.seed = seed_or_random(seed)
         self.numbers = PeekableRandom(self.seed)
 
     def eval(self, ids: Ids, all_logits: bool = False) -> Floats:
@@ -175,12 +175,12 @@ class Session:
     def reads_top_k(self, params: SamplingParams) -> bool:
         """Whether the top k of a row is read to sample by these params, and not the whole row."""
         executor = self._executor
-        return executor.gives_best and samples_without_row(params, N_BEST, always=executor.recurrent)
+        return executor.has_top_k and samples_without_row(params, TOP_K, always=executor.recurrent)
 
     def _decide(self, params: SamplingParams, max_tokens: int | None) -> int:
         """The id that follows, as `sample` has it; the step after is handed over first, where that can be."""
         held = self._held
-        if not self._executor.gives_best or held.latest.next_logits.known:
+        if not self._executor.has_top_k or held.latest.next_logits.known:
             return self.sample(params)
         if self._ahead is None:
             self._ahead = steps_ahead(

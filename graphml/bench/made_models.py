@@ -111,9 +111,9 @@ def write_model(file: IO[bytes], shape: Shape, kind: FileType, progress: Progres
     done, whole = 0, sum(chosen[name].bytes_for_shape(size) for name, size in tensors(shape).items())
     for name, size in tensors(shape).items():
         file.write(bytes(-file.tell() % ALIGNMENT))
-        for piece in _values(name, size, chosen[name]):
-            file.write(piece)
-            done += len(piece)
+        for chunk in _values(name, size, chosen[name]):
+            file.write(chunk)
+            done += len(chunk)
             progress(MADE, done, whole)
     file.write(bytes(-file.tell() % ALIGNMENT))
 
@@ -142,8 +142,8 @@ def _values(name: str, size: tuple[int, ...], format: Format) -> Iterator[bytes]
         return
     n_blocks = format.bytes_for_shape(size) // format.block_bytes
     # Rows of length n with numbers of deviation 1 / sqrt(n) keep the size of the vector multiplied with them.
-    for piece in random_blocks(format, n_blocks, size[-1] ** -0.5, seed):
-        yield piece.tobytes()
+    for chunk in random_blocks(format, n_blocks, size[-1] ** -0.5, seed):
+        yield chunk.tobytes()
 
 
 def _vector(name: str, count: int, seed: int) -> NDArray[np.float64]:

@@ -22,7 +22,7 @@ HELP = "/help lists the commands, Ctrl-D ends."
 @grouped
 def chat(
     opening: options.Talking,
-    drawing: options.Sampling,
+    sampling_flags: options.Sampling,
     model: options.Model = None,
     system: options.System = "",
     max_tokens: options.MaxTokens = 512,
@@ -33,7 +33,7 @@ def chat(
     ] = False,
 ) -> None:
     """Talk with a model. /help lists the commands; Ctrl-C stops an answer, Ctrl-D ends the conversation."""
-    params, given_variables = sampling(drawing), template_variables(variables)
+    params, given_variables = sampling(sampling_flags), template_variables(variables)
     limit = None if max_tokens < 0 else max_tokens
     given = open_input(completions)
     with Bars() as bars:
@@ -42,7 +42,7 @@ def chat(
         with opened:
             with given.while_working():
                 talk = opened.chat(
-                    system, limit, n_ctx=ctx, seed=seed_of(drawing.seed), variables=given_variables
+                    system, limit, n_ctx=ctx, seed=seed_of(sampling_flags.seed), variables=given_variables
                 )
             conversation = Conversation(talk, params, bars, stats)
             remark(f"{opened.path.name}: {HELP}")

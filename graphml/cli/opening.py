@@ -46,7 +46,7 @@ def _shown(model: str | None, given: Source | Opening, bars: Bars) -> fetch.Prog
 
 
 def seed_of(seed: int) -> int | None:
-    """Return the seed as the library has it: None draws one."""
+    """Return the seed as the library has it, None for a random one."""
     return None if seed < 0 else seed
 
 

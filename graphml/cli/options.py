@@ -44,7 +44,7 @@ MaxTokens = Annotated[
     int, typer.Option("--max-tokens", "-n", min=-1, help="Most tokens to generate; -1: until the model ends.")
 ]
 Seed = Annotated[
-    int, typer.Option("--seed", "-s", min=-1, help="Seed of the random generator; -1 draws one.")
+    int, typer.Option("--seed", "-s", min=-1, help="Seed of the random generator; -1: a random one.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -150,7 +150,7 @@ Compared = Annotated[Opening, Shown("hf", "offline", "kv", "threads", "arch", *O
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn."""
+    """How tokens are sampled."""
 
     temp: Temperature = 0.0
     top_k: TopK = 0

@@ -25,7 +25,7 @@ from graphml.errors import UsageError
 @grouped
 def run(
     opening: options.Talking,
-    drawing: options.Sampling,
+    sampling_flags: options.Sampling,
     model: options.Model = None,
     prompt: Annotated[
         str | None,
@@ -58,13 +58,13 @@ def run(
     ] = None,
 ) -> None:
     """Answer a prompt with the model's chat template; models without one, and --raw, continue the text."""
-    params, given_variables = sampling(drawing), template_variables(variables)
+    params, given_variables = sampling(sampling_flags), template_variables(variables)
     if raw and opening.template is not None:
         raise UsageError("--raw, --template: wanted one of them; got both")
     _check_captured(capture, captured)
     text = _prompt(prompt)
     limit = None if max_tokens < 0 else max_tokens
-    how = Answer(system, raw, params, limit, ctx, drawing.seed, given_variables, tuple(capture or ()))
+    how = Answer(system, raw, params, limit, ctx, sampling_flags.seed, given_variables, tuple(capture or ()))
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         session, given, pieces = _begin(opened, text, how)
         if show_prompt and not json:

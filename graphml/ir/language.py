@@ -65,10 +65,10 @@ class Builder(StepBuilder):
     results = layout.results
     # by index
     rows = index.rows
-    wanted_rows = index.wanted_rows
+    select_output_rows = index.select_output_rows
     embed = index.embed
     top_k = index.top_k
-    best_groups = index.best_groups
+    top_k_groups = index.top_k_groups
     column_numbers = index.column_numbers
     gather = index.gather
     # attention

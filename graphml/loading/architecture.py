@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from graphml.errors import ArchitectureError, GraphError, UsageError
+from graphml.ir.argument_kinds import Count
 from graphml.ir.arguments import checked
 from graphml.ir.builder import told_weights
 from graphml.ir.dtype import dtype
@@ -31,7 +32,6 @@ from graphml.ir.op import Type
 from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.shape import fixed
 from graphml.ir.source import callers
-from graphml.ir.wanted import Count
 from graphml.loading.rank import PLAIN, Rank
 from graphml.weights import Metadata, Tensor
 
@@ -303,7 +303,7 @@ class Tensors:
 
 def output_rows(g: Builder, x: Node) -> Node:
     """The output rows of x [T, ...], [O, ...]; x itself if it has no others."""
-    return g.wanted_rows(x) if x.shape and x.shape[0] == g.n_tokens else x
+    return g.select_output_rows(x) if x.shape and x.shape[0] == g.n_tokens else x
 
 
 class Layer(Tensors):

@@ -190,7 +190,7 @@ class _Placer:
                 refused += "; runs in NumPy" if unit.settled else ""
             reason = unit.reason
             if unit.anchor is not None and node not in unit.selected:
-                reason = f"follows {unit.anchor.name} ({reason})"
+                reason = f"placed with {unit.anchor.name} ({reason})"
             places[node.name] = Placed(node.name, node.op.name, unit.backend, refused or reason, refused)
         return Placement(tuple(self.names), places, self._cut())
 
@@ -287,7 +287,7 @@ class _Placer:
                 if all(self._light(unit) and (i, to) not in barred for i, unit in units.items()):
                     moves |= {i: (unit, unit.backend, unit.reason) for i, unit in units.items()}
                     for unit in units.values():
-                        unit.backend, unit.reason = to, "follows its neighbours to avoid a cut"
+                        unit.backend, unit.reason = to, "placed with its neighbours to avoid a cut"
                     last_moved = part.index
             if not moves:
                 return

@@ -132,7 +132,7 @@ def _near_miss_of_several(pattern: Several, root: Node, users: Users) -> Refusal
 def _mismatch(wanted: Term, node: Node) -> str:
     if node.op is not wanted.op:
         return f"{node.name} is {node.op.name}; wanted {wanted.op.name}"
-    other = [f"{name}={node.attributes.get(name)!r}" for name, value in wanted.wanted
+    other = [f"{name}={node.attributes.get(name)!r}" for name, value in wanted.required
              if node.attributes.get(name) != value]  # fmt: skip
     return f"{node.name} has {', '.join(other)}; wanted {wanted!r}"
 
@@ -155,7 +155,7 @@ def _misses(term: Term | str, node: Node) -> list[tuple[Term, Node]]:
 
 
 def _fits(term: Term, node: Node) -> bool:
-    return node.op is term.op and all(node.attributes.get(name) == value for name, value in term.wanted)
+    return node.op is term.op and all(node.attributes.get(name) == value for name, value in term.required)
 
 
 def _match(

@@ -15,7 +15,7 @@ from graphml.compiler.options import CompileOptions
 from graphml.option_fields import Checked, OneOf, Real, Whole, check, option, options_of
 from graphml.runtime.metadata_overrides import Value, checked_overrides, parse_overrides
 from graphml.runtime.paged_cache import CACHE_DTYPES, MAX_CELLS
-from graphml.weights.page_policy import NUMA, PAGES, Residence, chosen
+from graphml.weights.page_policy import NUMA, PAGES, PagePolicy, chosen
 from graphml.weights.requantise import QUANTS
 
 
@@ -153,6 +153,6 @@ class LoadOptions:
         return CompileOptions(self.fuse, place=self.place, strict=self.strict)
 
     @property
-    def residence(self) -> Residence:
+    def page_policy(self) -> PagePolicy:
         """Where weights are in memory, as the options say, or else the environment."""
         return chosen(self.pages, self.numa)

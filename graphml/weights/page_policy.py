@@ -20,7 +20,7 @@ NUMA = ("first-touch", "interleave")
 
 
 @dataclass(frozen=True)
-class Residence:
+class PagePolicy:
     """The policy for weights in memory.
 
     pages: "map": they stay in the map and are read when they are touched. "ahead": the same, and the system
@@ -44,22 +44,22 @@ class Residence:
         return pages.interleaved() if self.numa == "interleave" else contextlib.nullcontext()
 
 
-def chosen(pages: str | None, numa: str | None) -> Residence:
+def chosen(pages: str | None, numa: str | None) -> PagePolicy:
     """The call's values, else the environment's, else the defaults."""
-    return Residence(pages or settings.pages() or PAGES[0], numa or settings.numa() or NUMA[0])
+    return PagePolicy(pages or settings.pages() or PAGES[0], numa or settings.numa() or NUMA[0])
 
 
 def settled(
-    file: ModelFile, residence: Residence, threads: int = 1, progress: Progress = no_progress
+    file: ModelFile, page_policy: PagePolicy, threads: int = 1, progress: Progress = no_progress
 ) -> ModelFile:
-    """The file with its weights placed by `residence`. Owns the file, like the result of `represented`.
+    """The file with its weights placed by `page_policy`. Owns the file, like the result of `requantised`.
 
     progress: called as progress("copying", done, total) in bytes.
     """
-    if residence.pages == "map":
+    if page_policy.pages == "map":
         return file
-    if residence.pages != "copy":
-        file.will_need(large=residence.pages == "huge")
+    if page_policy.pages != "copy":
+        file.will_need(large=page_policy.pages == "huge")
         return file
     total = sum(tensor.n_bytes for tensor in file.tensors.values() if tensor.mapped)
     done, since = 0, 0

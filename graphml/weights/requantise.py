@@ -74,7 +74,7 @@ def _reason(tensor: Tensor, wanted: Format) -> str | None:
     return None
 
 
-def represented(file: ModelFile, quant: str, threads: int = 1, progress: Progress = no_progress) -> ModelFile:
+def requantised(file: ModelFile, quant: str, threads: int = 1, progress: Progress = no_progress) -> ModelFile:
     """The file with its tensors requantised to `quant`; changed ones are in memory, others in the map.
 
     The result owns the file: closing it closes both. progress: called as progress("converting", done, total)

@@ -74,7 +74,7 @@ def choose(
     bias_E = layer.get(bias)
     choice_TE = scores_TE if bias_E is None else g.add(scores_TE, bias_E, "choice")
     if routing.n_group > 1:
-        choice_TE = g.best_groups(choice_TE, routing.n_group, routing.n_group_used)
+        choice_TE = g.top_k_groups(choice_TE, routing.n_group, routing.n_group_used)
     ids_TU = g.top_k(choice_TE, routing.n_used, "experts")
     weights_TU = g.gather(scores_TE, ids_TU, "expert_weights")
     if routing.normalise:

@@ -1,6 +1,6 @@
 """Cohere 2 with experts (Cohere 2026): cohere2's windows, experts beside attention, shared and chosen alike.
 
-T tokens, O wanted rows, D model width, N heads, H head width.
+T tokens, O output rows, D model width, N heads, H head width.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Command R (Cohere 2024): attention and feed-forward side by side behind one layer norm.
 
-T tokens, O wanted rows, D model width, N heads, H head width.
+T tokens, O output rows, D model width, N heads, H head width.
 """
 
 from __future__ import annotations

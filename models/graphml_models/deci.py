@@ -1,7 +1,7 @@
 """Llama-Nemotron (Bercovich et al. 2025, arXiv:2505.00949): llama with layers pruned one by one.
 
 A layer may have fewer heads, a matrix in place of attention, no attention or no feed-forward. T tokens, O
-rows whose logits are wanted, D model width.
+output rows, D model width.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """EXAONE 4 (LG AI Research 2025, arXiv:2507.11407): norms behind the blocks and on heads; windows.
 
-T tokens, O wanted rows, D model width, N heads, H head width.
+T tokens, O output rows, D model width, N heads, H head width.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Falcon-H1 (Zuo et al. 2025, arXiv:2507.22448): attention and Mamba 2 side by side in every layer.
 
-T tokens, O wanted rows, D model width.
+T tokens, O output rows, D model width.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Gemma 2 (Gemma Team 2024, arXiv:2408.00118): gemma with norms after the blocks too, windows and soft caps.
 
-T tokens, O wanted rows, D model width, N heads, H head width.
+T tokens, O output rows, D model width, N heads, H head width.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Gemma 4 (Gemma Team 2026): gemma3 with heads of two widths, inputs of their own for layers, shared caches.
 
 The last layers attend to keys and values that earlier ones have kept. Some models have experts beside the
-feed-forward. T tokens, O wanted rows, D model width, N heads, K key-value heads, H head width, L layers,
+feed-forward. T tokens, O output rows, D model width, N heads, K key-value heads, H head width, L layers,
 P width of a layer's own input.
 """
 

@@ -1,6 +1,6 @@
 """Granite 3 (IBM 2024): llama with a factor each for embeddings, residuals and logits; positions may be off.
 
-T tokens, O wanted rows, D model width, N heads, H head width.
+T tokens, O output rows, D model width, N heads, H head width.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Mamba (Gu and Dao 2023, arXiv:2312.00752) and FalconMamba: state-space layers alone, without attention.
 
-T tokens, O wanted rows, D model width, I inner width, S state size, R width that dt is made of.
+T tokens, O output rows, D model width, I inner width, S state size, R width that dt is made of.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """MiMo-V2-Flash (Xiaomi 2025, "MiMo-V2-Flash"): windows, sinks, and experts chosen by sigmoid.
 
-Layers may differ in heads; values are narrower than keys. T tokens, O wanted rows, N heads, V width of a
+Layers may differ in heads; values are narrower than keys. T tokens, O output rows, N heads, V width of a
 head's values.
 """
 

@@ -1,7 +1,7 @@
 """MiniMax-M3 (MiniMax 2026): sparse attention to blocks of the text, shared experts, gpt-oss's gates.
 
 In layers with an index each group of heads attends to the blocks that hold the positions that its index head
-finds best, and to the last ones. T tokens, D model width, N heads, G of the index, H head width.
+scores highest, and to the last ones. T tokens, D model width, N heads, G of the index, H head width.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
     selected = None
     if layer.get("indexer.q_proj"):
         selected = blocks(g, config, layer, table, x_TD)
-    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, selected=selected, span=config.block_size)
+    return g.attend(
+        q_TNH, k_TKH, v_TKH, layer.index, config.scale, selected=selected, selection_block=config.block_size
+    )
 
 
 def blocks(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:

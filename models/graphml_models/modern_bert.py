@@ -1,6 +1,6 @@
 """ModernBERT (Warner et al. 2024, arXiv:2412.13663): norms before the blocks, rope, GEGLU and windows.
 
-T tokens, O wanted rows, D model width.
+T tokens, O output rows, D model width.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Nemotron-H (NVIDIA 2025, arXiv:2504.03624): each layer is Mamba 2, or attention, or a feed-forward.
 
 Feed-forwards have a squared ReLU and no gate; those with experts may go through a narrower value. T tokens, O
-wanted rows, D model width, I inner width, F hidden width, U experts used per token.
+output rows, D model width, I inner width, F hidden width, U experts used per token.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """OLMo (Groeneveld et al. 2024, arXiv:2402.00838): llama with layer norms that have no weights.
 
-T tokens, O wanted rows, D model width, N heads, H head width.
+T tokens, O output rows, D model width, N heads, H head width.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """OLMo 2 (OLMo Team 2025, arXiv:2501.00656): llama with norms behind the blocks instead of before them.
 
-OLMo 3 has windows too. T tokens, O wanted rows, D model width, N heads, H head width.
+OLMo 3 has windows too. T tokens, O output rows, D model width, N heads, H head width.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """PLaMo 2 (Preferred Networks 2025, arXiv:2509.04897): Mamba with a decay for a head, attention between.
 
-Norms on both sides of the blocks. T tokens, O wanted rows, D model width, I inner width, N heads.
+Norms on both sides of the blocks. T tokens, O output rows, D model width, I inner width, N heads.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The encoder of T5 (Raffel et al. 2019, arXiv:1910.10683): sentence-T5, GTR; biases for distances, no scale.
 
-T tokens, O wanted rows, D model width, N heads, F hidden.
+T tokens, O output rows, D model width, N heads, F hidden.
 """
 
 from __future__ import annotations

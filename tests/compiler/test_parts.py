@@ -229,7 +229,7 @@ def test_kept_values_and_switched_off_fusions_work_on_parts(place: str, folder: 
             found.append({name: value.copy() for name, value in made.items()})
             compiled = executor.compiled(32, 32, options)
             assert not compiled.fusions.applied
-            inputs = {"tokens", "positions", "sequences", "cells", "block_table", "wanted"}
+            inputs = {"tokens", "positions", "sequences", "cells", "block_table", "output_rows"}
             assert set(compiled.program.inputs) == inputs
     assert found[0].keys() == found[1].keys() >= {"logits", "value:layers.0.silu", "value:layers.1.ffn_norm"}
     for name, value in found[0].items():

@@ -196,7 +196,7 @@ def test_light_nodes_between_two_parts_follow_them() -> None:
     found = placed(graph, [refusing("a", "sqr"), backend("b")])
     assert [part.backend for part in found.cut.parts] == ["b"]
     assert found.places["sqr"].reason == "a refuses: no sqr"
-    assert found.places["relu_1"].reason == "follows its neighbours to avoid a cut"
+    assert found.places["relu_1"].reason == "placed with its neighbours to avoid a cut"
     assert [one.name for one in found.fallbacks] == ["sqr", "sqr_1"]
 
 
@@ -233,7 +233,7 @@ def test_a_state_takes_all_that_touch_it_along() -> None:
     moved = placed(graph, [backend("a"), backend("b")], "b:s")
     assert moved.places["set_rows"].reason == "rule b:s"
     assert moved.places["sqr"].backend == "b"
-    assert moved.places["sqr"].reason == "follows s (rule b:s)"
+    assert moved.places["sqr"].reason == "placed with s (rule b:s)"
 
 
 def test_constants_are_in_every_part_and_no_fallback() -> None:

@@ -118,10 +118,10 @@ def _bring_locked(file: HubFile, progress: Callable[[int], None]) -> None:
                 f"where {free} are free"
             )
         progress(done)
-        for piece in read_range(file.web, done, size):
-            out.write(piece)
-            digest.update(piece)
-            done += len(piece)
+        for chunk in read_range(file.web, done, size):
+            out.write(chunk)
+            digest.update(chunk)
+            done += len(chunk)
             progress(done)
         out.flush()
         os.fsync(out.fileno())

@@ -24,7 +24,7 @@ from graphml_cpu.kernels.products.register_tiles import (
     store_tuple,
     transpose,
 )
-from graphml_cpu.layouts import LISTED_BYTES, PIECE_ELEMENTS
+from graphml_cpu.layouts import CHUNK_ELEMENTS, LISTED_BYTES
 from graphml_cpu.simd import F32, I32, WIDTH, build, store
 from graphml_cpu.simd.bfloats import emit_dot2
 from graphml_cpu.simd.operation import operation
@@ -109,7 +109,7 @@ def make_unpack(format: str) -> Any:
     """An inline function `unpack(w, row_bytes, last, columns, panel, decoded)`: W rows -> half a panel.
 
     Rows further than `last` bytes behind the first are replaced by the row there; `decoded` is room for W
-    pieces of PIECE_ELEMENTS float32; `columns` counts elements. What of the last W columns is not there is
+    chunks of CHUNK_ELEMENTS float32; `columns` counts elements. What of the last W columns is not there is
     garbage in the panel; the second half of a pair that is not there is zero.
     """
     return _make_unpack_floats(format) if format in TERMS else _make_unpack_blocks(format)
@@ -141,16 +141,16 @@ def _make_unpack_floats(kind: str) -> Any:
 
 def _make_unpack_blocks(format: str) -> Any:
     decode = make_decode(format)
-    piece_bytes = by_name(format).bytes_for(PIECE_ELEMENTS)
+    chunk_bytes = by_name(format).bytes_for(CHUNK_ELEMENTS)
 
     @inline
     def unpack(w: int, row_bytes: int, last: int, columns: int, panel: int, decoded: int) -> None:
-        for start in range(0, columns, PIECE_ELEMENTS):
-            count, piece = min(PIECE_ELEMENTS, columns - start), w + start // PIECE_ELEMENTS * piece_bytes
+        for start in range(0, columns, CHUNK_ELEMENTS):
+            count, chunk = min(CHUNK_ELEMENTS, columns - start), w + start // CHUNK_ELEMENTS * chunk_bytes
             for row in range(WIDTH):
-                decode(piece + min(row * row_bytes, last), decoded + row * PIECE_ELEMENTS * 4, count)
+                decode(chunk + min(row * row_bytes, last), decoded + row * CHUNK_ELEMENTS * 4, count)
             for column in range(0, count, WIDTH):
                 to = panel + (start + column) * COLUMN_BYTES
-                transpose(decoded + column * 4, PIECE_ELEMENTS * 4, to, COLUMN_BYTES)
+                transpose(decoded + column * 4, CHUNK_ELEMENTS * 4, to, COLUMN_BYTES)
 
     return unpack

@@ -20,7 +20,7 @@ from graphml_cpu.kernels.products.column_tiles import TOKENS, make_tile, make_un
 from graphml_cpu.kernels.products.float_rows import TERMS, make_row_1, make_row_4
 from graphml_cpu.kernels.products.register_tiles import VECTOR_BYTES
 from graphml_cpu.kernels.share import Number
-from graphml_cpu.layouts import LISTED_BYTES, PANEL_ELEMENTS, PANEL_SUMS_BYTES, PIECE_ELEMENTS, TOKEN_BLOCK
+from graphml_cpu.layouts import CHUNK_ELEMENTS, LISTED_BYTES, PANEL_ELEMENTS, PANEL_SUMS_BYTES, TOKEN_BLOCK
 from graphml_cpu.simd import (
     F32,
     WIDTH,
@@ -137,7 +137,7 @@ def _make_many(format: str, in_tile: int, in_panel: int) -> Any:
     if format not in TERMS:
         block_elements, block_bytes = by_name(format).block_elements, by_name(format).block_bytes
     decoded_at = PANEL_SUMS_BYTES
-    panel_at = decoded_at + 16 * PIECE_ELEMENTS * 4
+    panel_at = decoded_at + 16 * CHUNK_ELEMENTS * 4
 
     @inline
     def many(
