@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from graphml.backend import Backend
 from graphml.errors import BackendError, UsageError
+from graphml.former_names import op_of_today
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.passes.cut import Cut, Part, constants, cut_graph, state_of
@@ -70,7 +71,7 @@ def parse_rules(text: str, backends: Sequence[str]) -> tuple[Rule, ...]:
             raise UsageError(f"place: wanted BACKEND:WHAT, such as cpu:layers.0-14; got {part!r}")
         if backend not in backends:
             raise UsageError(f"place: {part!r}: wanted one of the backends {', '.join(backends)}")
-        rules.append(Rule(backend, selects))
+        rules.append(Rule(backend, op_of_today(selects)))
     return tuple(rules)
 
 

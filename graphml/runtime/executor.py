@@ -18,6 +18,7 @@ from graphml.compiler.compile import Compiled, compile_graph
 from graphml.compiler.options import DEFAULT, CompileOptions
 from graphml.compiler.top_k_outputs import SAMPLED
 from graphml.errors import BackendError, UsageError
+from graphml.former_names import FormerAttribute
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
@@ -113,6 +114,8 @@ class Executor:
     def has_top_k(self) -> bool:
         """Whether steps return the top ids of their rows beside the logits (`compiler.top_k_outputs`)."""
         return self.backend.reads_back
+
+    gives_best = FormerAttribute()
 
     @property
     def weights(self) -> Mapping[str, Array]:

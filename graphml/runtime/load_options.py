@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphml.compiler.options import CompileOptions
+from graphml.former_names import FormerAttribute
 from graphml.option_fields import Checked, OneOf, Real, Whole, check, option, options_of
 from graphml.runtime.metadata_overrides import Value, checked_overrides, parse_overrides
 from graphml.runtime.paged_cache import CACHE_DTYPES, MAX_CELLS
@@ -156,3 +157,5 @@ class LoadOptions:
     def page_policy(self) -> PagePolicy:
         """Where weights are in memory, as the options say, or else the environment."""
         return chosen(self.pages, self.numa)
+
+    residence = FormerAttribute()

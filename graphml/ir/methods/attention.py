@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphml.errors import GraphError, UsageError
+from graphml.former_names import former_arguments
 from graphml.ir.argument_kinds import Count, Index, NonNegative
 from graphml.ir.arguments import method
 from graphml.ir.methods.layout import flatten
@@ -18,6 +19,7 @@ from graphml.ir.shape import Shape, fixed
 from graphml.ir.step import StepBuilder
 
 
+@former_arguments
 @method
 def attend(
     g: StepBuilder,
@@ -77,6 +79,7 @@ def attend(
     return flatten(g, g.record(ops.attention, *operands, causal=causal, **shared, **of_all))
 
 
+@former_arguments
 @method
 def select(
     g: StepBuilder,

@@ -8,10 +8,12 @@ indexer: DeepSeek-V3.2 (2025, arXiv:2512.02556). Blocks, some of them forced: Mi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphml.errors import GraphError, ShapeError
+from graphml.former_names import attributes_of_module
 from graphml.ir.dtype import F32, I32, dtype
 from graphml.ir.op import Array, Attributes, Op, Sample, Type, integer, number, text
 from graphml.ir.ops.linear import decode
@@ -154,3 +156,6 @@ selected_attention = Op("selected_attention", "attention", infer=_infer_attend, 
                         samples=_attend_samples,
                         attributes={"scale": None, "selection_block": 1, "block_size": 32,
                                     "cache_dtype": "f32"})  # fmt: skip
+
+if not TYPE_CHECKING:
+    __getattr__ = attributes_of_module(__name__)
