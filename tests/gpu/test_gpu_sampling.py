@@ -96,7 +96,7 @@ def steps_ahead(model: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> list[i
 
 
 @pytest.mark.parametrize("params", OF_ROW, ids=range(3))
-def test_rows_are_drawn_from_where_they_are(
+def test_rows_are_sampled_from_where_they_are(
     params: SamplingParams, model: graphml.Model, cpu: graphml.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The CPU's tokens, 20 bytes each, one step each but for numbers near an edge between two tokens."""
@@ -139,7 +139,7 @@ def test_tokens_are_those_of_whole_rows(
 def test_what_the_device_drew_is_checked(
     model: graphml.Model, plain: graphml.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It draws with other numbers than the host here: steps are dropped, tokens stay what they are."""
+    """It samples with other numbers than the host here: steps are dropped, tokens stay what they are."""
     before = model.executor.n_steps
     monkeypatch.setattr(
         ahead, "device_settings", lambda params, number, k: device_settings(params, 1 - number, k)

@@ -80,7 +80,7 @@ def test_the_largest_of_long_rows_are_chosen_by_columns(
 
 
 def of_row(n: int) -> Graph:
-    """A graph that draws from rows of n."""
+    """A graph that samples from rows of n."""
     g = Builder()
     nodes = [
         g.input(name, F32, (T, m)) for name, m in (("row", n), ("top_logits", 1), ("settings", len(SETTINGS)))
@@ -89,12 +89,12 @@ def of_row(n: int) -> Graph:
 
 
 def settings_of(lowest: float, number: float) -> Array:
-    """Those of nine rows, all drawn from the whole of them."""
+    """Those of nine rows, all sampled from the whole of them."""
     return np.tile(np.float32([0.8, 0.0, 1.0, lowest, number]), (9, 1))
 
 
 @on_every_device
-def test_tokens_are_drawn_as_in_numpy(device: str) -> None:
+def test_tokens_are_sampled_as_in_numpy(device: str) -> None:
     random, sample = np.random.default_rng(2), sample_token.samples()[1]
     g = Builder()
     nodes = [g.input(f"x{i}", kind.dtype, (T, *kind.shape[1:])) for i, kind in enumerate(sample.inputs)]
@@ -108,7 +108,7 @@ def test_tokens_are_drawn_as_in_numpy(device: str) -> None:
 @pytest.mark.parametrize("device", ["python", *REAL])
 @pytest.mark.parametrize(("n", "block"), [(1, 4096), (512, 4096), (257, 64)])
 @pytest.mark.parametrize(("lowest", "number"), [(ANY, 0.0), (ANY, 0.6), (-0.5, 0.999)])
-def test_rows_are_drawn_from_as_in_numpy(
+def test_rows_are_sampled_from_as_in_numpy(
     n: int, block: int, lowest: float, number: float, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows far from zero, of equals, with a block that holds no number; of flaws what comes of them."""

@@ -113,10 +113,10 @@ def test_the_ends_of_the_range_neither_warn_nor_forbid(
     """Id 0 is in the history twice, the model forbids 3: what comes is what exact numbers would say."""
     logits = np.array([2.0, 0.5, 1.9, -math.inf], np.float32)
     sampler = make_sampler(SamplingParams(temperature=temperature, **given))
-    drawn = {sampler.sample(logits, [0, 0, 1], np.random.default_rng(seed)) for seed in range(5)}
-    assert wanted in drawn
-    assert 3 not in drawn
-    assert drawn == {wanted} or temperature > 0
+    sampled = {sampler.sample(logits, [0, 0, 1], np.random.default_rng(seed)) for seed in range(5)}
+    assert wanted in sampled
+    assert 3 not in sampled
+    assert sampled == {wanted} or temperature > 0
     assert not np.isnan(sampler.distribution(logits, [0, 0, 1])[1]).any()
 
 

@@ -98,7 +98,7 @@ def top_k_of(row: Floats, error: float = 0.0) -> TopK:
 
 
 @pytest.mark.parametrize("params", ALWAYS + OFTEN, ids=told)
-def test_the_same_token_is_drawn_by_the_same_numbers(params: SamplingParams) -> None:
+def test_the_same_token_is_sampled_by_the_same_numbers(params: SamplingParams) -> None:
     sampler, decided, asked = make_sampler(params), 0, 0
     for row in rows().values():
         for seed in range(20):
@@ -146,7 +146,7 @@ def sampled_by_device(row: Floats, top: TopK, settings: DeviceSettings) -> tuple
 
 
 @pytest.mark.parametrize("params", ALWAYS + OFTEN, ids=told)
-def test_what_a_device_draws_is_nearly_always_that(params: SamplingParams) -> None:
+def test_a_device_samples_nearly_always_the_same(params: SamplingParams) -> None:
     hits, asked = 0, 0
     for row in rows().values():
         for seed in range(20):
@@ -195,12 +195,12 @@ def test_numbers_near_an_edge_of_the_row_are_left_to_the_row() -> None:
     for number in (0.0, 2e-5, 0.25 - 2e-5, 0.25 - 1e-6, 0.25, 0.25 + 1e-6, 0.25 + 2e-5, 0.9):
         settings = device_settings(params, number, TOP_K)
         assert settings is not None
-        drawn = DeviceSample(*sampled_by_device(row, known, settings), settings)
-        found.append(device_sample(params, replace(known, sampled=drawn), number))
+        sampled = DeviceSample(*sampled_by_device(row, known, settings), settings)
+        found.append(device_sample(params, replace(known, sampled=sampled), number))
     assert found == [None, 0, 0, None, None, None, 1, 3]
 
 
-def test_only_what_was_drawn_by_the_same_settings_and_number_is_taken() -> None:
+def test_only_what_was_sampled_by_the_same_settings_and_number_is_taken() -> None:
     row, params = rows()["usual"], SamplingParams(temperature=1.0)
     settings = device_settings(params, 0.5, TOP_K)
     assert settings is not None
