@@ -23,7 +23,7 @@ from graphml.ir.dtype import F32
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.passes.fusion import all_ops
-from graphml.passes.place import Rule, parse_rules
+from graphml.passes.placement_rules import Rule, parse_rules
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import graphml
-from graphml.api.model import load_model
+from graphml.api.load_model import load_model
 from graphml.cli.checks import check_opening
 from graphml.cli.console import Bars
 from graphml.cli.options import Opening, Sampling, Source

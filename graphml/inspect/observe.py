@@ -27,7 +27,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 from graphml.ir.shape import bounds, resolve
 from graphml.passes.fusion import Applied, all_ops
-from graphml.passes.place import refusals
+from graphml.passes.refusals import refusals
 from graphml.runtime.executor import Executor
 
 FORMAT = "graphml-observation-1"

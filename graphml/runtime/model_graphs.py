@@ -14,7 +14,8 @@ from graphml.errors import ArchitectureError
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.loading.architecture import Architecture, Keys, Tensors, blamed, check_logits, output_rows
+from graphml.loading.architecture import Architecture, Keys, Tensors, blamed, check_logits
+from graphml.loading.named_tensors import output_rows
 from graphml.loading.pooling import ROWS, Rows, pooled, read_pooling
 from graphml.loading.rank import Rank
 from graphml.passes.output_rows import leave_rows_out

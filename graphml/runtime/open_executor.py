@@ -11,8 +11,8 @@ from typing import Any
 from graphml import settings
 from graphml.argument_checks import path_of
 from graphml.backend import Backend, Device, Progress, TunableDevice, no_progress
+from graphml.compiler.multi_device import multi_device_backend
 from graphml.compiler.offload import place_layers, with_host
-from graphml.compiler.partitions import multi_device_backend
 from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError, WeightsError
 from graphml.loading import discovery
 from graphml.loading.architecture import EMBEDDING, Architecture, Keys, described

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from graphml.ir.graph import Graph
-from graphml.passes.place import layer_of
+from graphml.passes.placement_rules import layer_of
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor

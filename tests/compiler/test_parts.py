@@ -11,14 +11,14 @@ import pytest
 
 import graphml
 from graphml.compiler.compile import Compiled
-from graphml.compiler.partitions import PartsProgram
+from graphml.compiler.parts_program import PartsProgram
 from graphml.errors import BackendError
 from graphml.inspect.observe import observe
 from graphml.inspect.placed_nodes import describe_placement
 from graphml.ir.verify import verify
 from graphml.loading import discovery
 from graphml.passes.cut import constants
-from graphml.passes.place import layer_of
+from graphml.passes.placement_rules import layer_of
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests import golden
 from tests.compiler.parted import (

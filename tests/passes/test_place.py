@@ -25,7 +25,8 @@ from graphml.ir.shape import Symbol
 from graphml.ir.verify import verify
 from graphml.loading import discovery
 from graphml.passes.cut import COPY, Cut, constants, cut_graph, state_of
-from graphml.passes.place import Placement, Rule, parse_rules, place
+from graphml.passes.place import Placement, place
+from graphml.passes.placement_rules import Rule, parse_rules
 from tests.graphs import Recipe, random_graphs
 
 
