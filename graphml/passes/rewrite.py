@@ -97,9 +97,7 @@ def root_of(pattern: Pattern) -> Term:
 
 def size(pattern: Pattern) -> int:
     """The least number of nodes that a match of the pattern covers."""
-    if isinstance(pattern, Several):
-        return 2 * size(pattern.term)
-    return 1 + sum(size(term) for term in root_of(pattern).arguments if isinstance(term, Term))
+    return 2 * pattern.term.size if isinstance(pattern, Several) else root_of(pattern).size
 
 
 def almost(pattern: Pattern, root: Node, users: Users) -> Refusal | None:
@@ -221,16 +219,17 @@ def substitute(graph: Graph, chosen: Mapping[Node, Make], gone: Collection[Node]
     new: dict[Node, Node] = {}
     order: dict[Node, None] = {}
     leaves = {node: node for node in graph.nodes if node.op.family == "leaf"}
+    readable = dict(leaves)  # what a replacement may read: every leaf, and `new`
 
     def put(node: Node, made: Node) -> None:
-        new[node] = made
+        new[node] = readable[node] = made
         order.setdefault(made)
 
     for node in graph.nodes:
         if node in new or node in gone:
             continue
         if node in chosen:
-            fused, became = chosen[node]({**leaves, **new})
+            fused, became = chosen[node](readable)
             order.update(dict.fromkeys(leaf for leaf in fused.inputs if leaf in leaves))
             order.setdefault(fused)
             for result, made in became.items():
