@@ -60,13 +60,20 @@ def test_an_interrupted_download_resumes_in_the_next_call(hub: HubServer, tmp_pa
     assert left_over(tmp_path) == WHOLE
 
 
+@pytest.mark.parametrize("kind", [ValueError, OSError])
 @pytest.mark.parametrize("fetch", [fetch_hub, open_hub_header])
-def test_an_error_of_the_callers_own_is_not_the_servers(hub: HubServer, fetch: Callable[..., object]) -> None:
-    def fails(done: int, total: int | None) -> None:
-        raise ValueError("the caller's own")
+def test_an_error_of_the_callers_own_is_not_the_servers(
+    hub: HubServer, fetch: Callable[..., object], kind: type[Exception]
+) -> None:
+    own = kind("the caller's own")
 
-    with pytest.raises(ValueError, match="the caller's own"):
+    def fails(done: int, total: int | None) -> None:
+        raise own
+
+    with pytest.raises(kind, match="the caller's own") as caught:
         fetch("some/tiny:Q8_0", progress=fails)
+    assert caught.value is own
+    assert (own.__cause__, own.__context__) == (None, None)
 
 
 def begun_before(hub: HubServer, folder: Path, begin: bytes) -> None:
