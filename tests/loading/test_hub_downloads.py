@@ -14,6 +14,7 @@ import pytest
 from graphml.errors import DownloadError
 from graphml.loading.download import checked_download
 from graphml.loading.download import http_ranges as ranges
+from graphml.loading.download.stored import stored_models
 from graphml.loading.fetch import fetch_hub, open_hub_header
 from tests.hub_server import FILES, HubServer
 
@@ -231,6 +232,14 @@ def test_what_other_programs_downloaded_is_used(hub: HubServer, tmp_path: Path) 
     assert fetch_hub("some/tiny:Q8_0") == snapshot / NAME
     assert fetch_hub("some/tiny:Q8_0", offline=True) == snapshot / NAME
     assert hub.downloads() == []
+
+
+def test_a_kept_file_may_end_in_capitals(hub: HubServer, tmp_path: Path) -> None:
+    hub.files["tiny-Q6_K.GGUF"] = CONTENT
+    path = fetch_hub("some/tiny:Q6_K")
+    assert path.name == "tiny-Q6_K.GGUF"
+    assert fetch_hub("some/tiny:Q6_K", offline=True) == path
+    assert "some/tiny:tiny-Q6_K.GGUF" in [one.name for one in stored_models()]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 import huggingface_hub
 from huggingface_hub import errors
 
-SUFFIX = ".gguf"
+from graphml.weights.file_names import is_gguf
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def _snapshot(repo: str, revision: Any) -> Snapshot:
     names = sorted(
         Path(file.file_path).relative_to(folder).as_posix()
         for file in revision.files
-        if str(file.file_name).lower().endswith(SUFFIX)
+        if is_gguf(str(file.file_name))
     )
     return Snapshot(repo, str(revision.commit_hash), folder, tuple(names), float(revision.last_modified))
 
