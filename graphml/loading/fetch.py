@@ -102,10 +102,14 @@ def open_hub_header(
 
 
 def is_downloaded(known: KnownModel) -> bool:
-    """Whether the model of a short name is in the cache folder."""
+    """Whether the model of a short name is in the cache folder, or in the one that other programs share."""
     if isinstance(known, WheelModel):
         return is_here(known)
-    return (hub_folder(known.repo) / known.file_name).is_file()
+    if (hub_folder(known.repo) / known.file_name).is_file():
+        return True
+    from graphml.loading.download import cached  # as above
+
+    return cached.is_cached(known.repo, known.file_name)
 
 
 def _named(model: str | os.PathLike[str] | None) -> Path | str:
