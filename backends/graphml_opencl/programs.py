@@ -7,6 +7,7 @@ made from this very text, with these options, for this device and driver.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import tempfile
@@ -33,6 +34,7 @@ class Programs:
     """The programs of a device."""
 
     def __init__(self, context: Any, device: Any, facts: Facts) -> None:
+        _without_pickles()
         self._context, self._device = context, device
         self._options = [
             standard(facts.features()),
@@ -102,6 +104,21 @@ class Programs:
         folder = settings.cache_folder() / "opencl"
         usable = cache_access.is_private(folder, "binaries of OpenCL kernels are not kept or loaded")
         return folder / identity.hex() if usable else None
+
+
+def _without_pickles() -> None:
+    """Switch off the cache of pyopencl itself, as PYOPENCL_NO_CACHE does: it unpickles files nobody checks.
+
+    What it keeps there is Python code that sets the arguments of a kernel; it is kept in memory instead.
+    """
+    import pyopencl
+
+    pyopencl._PYOPENCL_NO_CACHE = True
+    from pyopencl import invoker  # it makes the file of the cache as it is imported, unless that is off
+
+    make = invoker._generate_enqueue_and_set_args_module
+    if not hasattr(make, "cache_info"):
+        invoker._generate_enqueue_and_set_args_module = functools.cache(make)
 
 
 def _digest(identity: bytes, data: bytes) -> bytes:

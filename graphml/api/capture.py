@@ -17,8 +17,8 @@ from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.ir.shape import Symbol
 from graphml.passes.patch import Function, Patch, patch, values
-from graphml.passes.switches import nearest
 from graphml.runtime.executor import Executor
+from graphml.similar_names import did_you_mean
 
 Patterns: TypeAlias = str | Sequence[str]
 Patches: TypeAlias = Mapping[str, Function]
@@ -58,9 +58,8 @@ class Probe:
             pattern = text_of("capture", one)
             hits = [pattern] if pattern in known else fnmatch.filter(known, pattern)
             if not hits:
-                raise UsageError(
-                    f"capture: no value of the graph is called {pattern!r}.{nearest(pattern, list(known))}"
-                )
+                hint = did_you_mean(pattern, list(known))
+                raise UsageError(f"capture: no value of the graph is called {pattern!r}.{hint}")
             self._symbols |= dict.fromkeys(hits)
         if self._symbols:
             # Whether a value has rows of tokens or of outputs shows where these are not the same.

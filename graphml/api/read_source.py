@@ -21,3 +21,17 @@ def read_source(executor: Executor, held: Committed, ids: list[int], n_ctx: int,
     with meter.prompt(len(ids)):
         encode(executor, {slot.sequence: np.asarray(ids, np.int32)}, slot.cache, slot.state)
     held.commit_source(before, ids)
+
+
+def decoder_prompt(
+    executor: Executor, held: Committed, ids: list[int], n_ctx: int, meter: Meter
+) -> list[int]:
+    """What the decoder evaluates of ids to answer: them or, where an encoder reads them, a start token.
+
+    The start token only before anything else: later the decoder goes on where it is.
+    """
+    if not executor.encodes:
+        return ids
+    if ids:
+        read_source(executor, held, ids, n_ctx, meter)
+    return [] if len(held) else [executor.config.start_token]

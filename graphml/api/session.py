@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from graphml.api.capture import Probe
-from graphml.api.read_source import read_source
+from graphml.api.read_source import decoder_prompt, read_source
 from graphml.api.stats import Meter, Stats
 from graphml.api.tokens import GeneratedText, Ids, StopReason, Token, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, count_up_to, seed_or_random
@@ -121,14 +121,6 @@ class Session:
         self.begin()
         read_source(self._executor, self._held, checked, self.n_ctx, self.meter)
 
-    def _opening(self, ids: list[int]) -> list[int]:
-        """What the decoder of these ids evaluates first: they themselves where there is no encoder."""
-        if not self._executor.encodes:
-            return ids
-        if ids:
-            read_source(self._executor, self._held, ids, self.n_ctx, self.meter)
-        return [] if self.n_past else checked_ids([self._executor.config.start_token], self.n_vocab)
-
     def rewind(self, n_past: int) -> None:
         """Forget all tokens but the first `n_past`; UsageError unless the session holds as many."""
         kept = count_up_to("n_past", n_past, self.n_past, "what the session holds")
@@ -200,7 +192,12 @@ class Session:
         return token
 
     def generate(
-        self, ids: Ids = (), params: SamplingParams | None = None, max_tokens: int | None = None
+        self,
+        ids: Ids = (),
+        params: SamplingParams | None = None,
+        max_tokens: int | None = None,
+        *,
+        new: bool = True,
     ) -> Iterator[Token]:
         """Append ids, then give tokens one by one, each appended too, until something ends it.
 
@@ -209,7 +206,7 @@ class Session:
         max_tokens; a full context; `cancel`; leaving the loop. See `stop_reason`. Without ids it goes on
         where the session is. An encoder reads the ids, as `encode` does; the decoder begins with its start
         token. Any other use of the session ends the generation with a UsageError, and so does a model whose
-        tokens see later ones: it does not continue a text.
+        tokens see later ones: it does not continue a text. Not `new`: a `cancel` since `begin` ends it, too.
         """
         params = checked_params(params)
         check_continues(self._executor)
@@ -220,7 +217,7 @@ class Session:
         check_stop(self._tokenizer, params)
         if not self._executor.encodes:
             check_room(self.n_ctx, self.n_past, len(checked))
-        self.begin()
+        self.begin(new)
         self.chooses = params
         return self._generate(checked, params, most, self._turn)
 
@@ -249,8 +246,10 @@ class Session:
         self, ids: list[int], params: SamplingParams, max_tokens: int | None, turn: int
     ) -> Iterator[Token]:
         text = GeneratedText(self._tokenizer, params)
-        ids = self._opening(ids)
-        if ids:
+        if not self._cancelled.is_set():
+            ids = decoder_prompt(self._executor, self._held, ids, self.n_ctx, self.meter)
+            checked_ids(ids, self.n_vocab)
+        if ids and not self._cancelled.is_set():
             self._compile(len(ids))
             with self.meter.prompt(len(ids)):
                 self._evaluate(ids, by=params)
@@ -290,13 +289,14 @@ class Session:
             return "length"
         return "context" if self.n_past >= self.n_ctx else None
 
-    def begin(self) -> None:
-        """A new use: what ran before is over, figures and reasons start anew."""
+    def begin(self, new: bool = True) -> None:
+        """A new use: what ran before is over, figures and reasons start anew; not `new`: a cancel counts."""
         self.slot()
         self._executor.check_file()
         self._ahead = None
         self._turn += 1
-        self._cancelled.clear()
+        if new:
+            self._cancelled.clear()
         self.meter = Meter()
         self.stop_reason = None
 

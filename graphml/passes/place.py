@@ -5,7 +5,6 @@ Knows backends only through `graphml.backend`; the caller passes a function that
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +15,7 @@ from graphml.ir.node import Node
 from graphml.passes.cut import Cut, Part, constants, cut_graph, state_of
 from graphml.passes.placement_rules import Rule, layer_of
 from graphml.passes.refusals import refusals
+from graphml.similar_names import did_you_mean
 
 Shaped = Callable[[Graph, Backend], Graph]
 """The passes of the compiler on a part for a backend before lowering: fused, activations converted."""
@@ -154,8 +154,7 @@ class _Placer:
 
     def _unknown(self, rule: Rule) -> None:
         ops = sorted({node.op.name for node in self.unit if node.op.family != "leaf"})
-        near = difflib.get_close_matches(rule.selects, [*ops, *self.named], 1)
-        hint = f" Did you mean {near[0]!r}?" if near else f" Ops: {', '.join(ops)}."
+        hint = did_you_mean(rule.selects, [*ops, *self.named], 1) or f" Ops: {', '.join(ops)}."
         raise UsageError(f"place: {str(rule)!r} names no node of the graph.{hint}")
 
     def _cut(self) -> Cut:

@@ -61,7 +61,7 @@ def queries(g: Builder, config: Config, layer: Layer, x_TD: Node, narrow: Node |
     """All heads' queries, by way of a narrow value in the larger models."""
     if layer.get("attn_q"):
         return layer.linear(x_TD, "attn_q", "q")
-    return layer.linear(narrow or narrow_queries(g, config, layer, x_TD), "attn_q_b", "q")
+    return layer.linear(narrow_queries(g, config, layer, x_TD) if narrow is None else narrow, "attn_q_b", "q")
 
 
 def folded(

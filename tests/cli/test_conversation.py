@@ -204,6 +204,30 @@ def test_a_file_without_messages_is_told_and_not_replaced(
     assert file.read_bytes() == content
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    import resource  # not on Windows
+
+    file, link = tmp_path / "talk.json", tmp_path / "link.json"
+    link.symlink_to(file)
+    few, many = [{"role": "user", "content": "hello"}], [{"role": "user", "content": "hello " * 10000}]
+    write_messages(file, few)
+    file.chmod(0o640)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # the disk is full in the middle
+    try:
+        with pytest.raises(UsageError, match="cannot be written: File too large"):
+            write_messages(file, many)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert read_messages(file) == few
+    write_messages(link, many)
+    assert read_messages(file) == many
+    assert link.is_symlink()
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert {one.name for one in tmp_path.iterdir()} == {"talk.json", "link.json"}
+
+
 def test_any_text_is_saved(tmp_path: Path) -> None:
     file = tmp_path / "talk.json"
     for text, kept in (("\u2028\0\x1b", "\u2028\0\x1b"), ("a\ud800", "a?")):

@@ -72,6 +72,16 @@ def test_every_module_says_what_it_is() -> None:
     assert not bare
 
 
+def test_similar_names_are_searched_in_one_place() -> None:
+    searching = [
+        str(path.relative_to(ROOT))
+        for root in ("graphml", "quant", "backends", "models")
+        for path in (ROOT / root).rglob("*.py")
+        if "difflib" in path.read_text()
+    ]
+    assert searching == [str(Path("graphml", "similar_names.py"))]
+
+
 def test_only_settings_reads_the_environment() -> None:
     readers = [
         str(path.relative_to(ROOT))

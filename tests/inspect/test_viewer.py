@@ -261,6 +261,35 @@ def test_30_open_layers_fit_and_only_those_in_sight_are_laid_out(viewer: Page) -
     assert page.locator("[data-name=tokens]").bounding_box()["y"] > stage["y"]
 
 
+ENDS = [("pointerup", 1), ("pointercancel", 1), ("lostpointercapture", 1), ("blur", 1), ("pointermove", 0)]
+
+
+@pytest.mark.parametrize("what", ["svg.drawing", "svg.rail"])
+def test_a_drag_ends_however_the_pointer_goes(viewer: Page, what: str) -> None:
+    """By its button, by the browser that takes it away, or by a button that was released out of sight."""
+    viewer.page.click("#all")
+    viewer.drawn()
+    for end, buttons in ENDS:
+        moved = viewer.page.evaluate(
+            """([what, end, buttons]) => {
+                const dragged = document.querySelector(what), scene = document.querySelector(".scene");
+                const send = (target, name, y, buttons) => target.dispatchEvent(
+                  new PointerEvent(name, { bubbles: true, button: 0, buttons, clientX: 40, clientY: y }));
+                const places = [];
+                const note = () => places.push(scene.getAttribute("transform"));
+                send(dragged, "pointerdown", 100, 1); note();
+                send(window, "pointermove", 160, 1); note();
+                send(window, end, 160, buttons); note();
+                send(window, "pointermove", 300, 1); note();
+                send(window, "pointerup", 300, 0);
+                return [places[0] !== places[1], places[1] === places[3],
+                        document.querySelector(".dragging") === null];
+            }""",
+            [what, end, buttons],
+        )
+        assert moved == [True, True, True], end
+
+
 def test_cards_of_a_layer_begin_at_its_frame(chromium: Any, tmp_path: Path) -> None:
     """A drawing whose cards all drift to the right left half of the frame blank."""
     found = describe_model(samples.executor("llama-experts"), 24)

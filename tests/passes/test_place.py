@@ -62,7 +62,7 @@ def small_graphs(draw: st.DrawFn) -> tuple[Graph, dict[Node, str]]:
             touching.add(changed)
             continue
         if kind == "read":
-            row = g.rows(changed or state, g.top_k(a, 1))
+            row = g.rows(state if changed is None else changed, g.top_k(a, 1))
             touching.add(row)
             made = g.flatten(row)
         else:
