@@ -14,11 +14,12 @@ import numpy as np
 from graphml.api.capture import Probe
 from graphml.api.read_source import read_source
 from graphml.api.stats import Meter, Stats
-from graphml.api.tokens import GeneratedText, Ids, StopReason, Token, check_stop, checked_ids
+from graphml.api.tokens import NO_IDS, GeneratedText, Ids, StopReason, Token, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, count_up_to, seed_or_random
 from graphml.backend import Progress, no_progress
 from graphml.compiler.top_k_outputs import TOP_K
 from graphml.errors import UsageError, WeightsError
+from graphml.ir.op import Array
 from graphml.runtime.committed import Captured, Committed, Evaluation, check_room
 from graphml.runtime.evaluation import Floats, check_continues, evaluate, evaluate_top_k, never
 from graphml.runtime.executor import Executor
@@ -121,13 +122,13 @@ class Session:
         self.begin()
         read_source(self._executor, self._held, checked, self.n_ctx, self.meter)
 
-    def _opening(self, ids: list[int]) -> list[int]:
+    def _opening(self, ids: Array) -> Array:
         """What the decoder of these ids evaluates first: they themselves where there is no encoder."""
         if not self._executor.encodes:
             return ids
-        if ids:
+        if len(ids):
             read_source(self._executor, self._held, ids, self.n_ctx, self.meter)
-        return [] if self.n_past else checked_ids([self._executor.config.start_token], self.n_vocab)
+        return NO_IDS if self.n_past else checked_ids([self._executor.config.start_token], self.n_vocab)
 
     def rewind(self, n_past: int) -> None:
         """Forget all tokens but the first `n_past`; UsageError unless the session holds as many."""
@@ -149,11 +150,11 @@ class Session:
             raise UsageError("sample: wanted a session that holds tokens; evaluate some first")
         if not self._held.latest.next_logits.known:
             self._held.last_waits()  # its logits are gone: once more
-            self._evaluate([], by=params)
+            self._evaluate(NO_IDS, by=params)
         token = self._chosen(params)
         if token is None:
             self._held.last_waits()
-            self._evaluate([])
+            self._evaluate(NO_IDS)
             token = self._chosen(params)
         assert token is not None
         return token
@@ -214,7 +215,7 @@ class Session:
         params = checked_params(params)
         check_continues(self._executor)
         checked = checked_ids(ids, self.n_vocab)
-        if not checked and not self.n_past and not self.source:
+        if not len(checked) and not self.n_past and not self.source:
             raise UsageError("ids: wanted at least one token id, got none, and the session holds none")
         most = count_or_none("max_tokens", max_tokens)
         check_stop(self._tokenizer, params)
@@ -246,11 +247,11 @@ class Session:
         return f"Session({self.n_past} of {self.n_ctx} tokens)"
 
     def _generate(
-        self, ids: list[int], params: SamplingParams, max_tokens: int | None, turn: int
+        self, ids: Array, params: SamplingParams, max_tokens: int | None, turn: int
     ) -> Iterator[Token]:
         text = GeneratedText(self._tokenizer, params)
         ids = self._opening(ids)
-        if ids:
+        if len(ids):
             self._compile(len(ids))
             with self.meter.prompt(len(ids)):
                 self._evaluate(ids, by=params)
@@ -306,7 +307,7 @@ class Session:
         waiting = count + self.n_past - slot.length
         self._executor.compiled_for(waiting, len(slot.cache.lengths), all_logits, self._probe.options)
 
-    def _evaluate(self, ids: list[int], all_logits: bool = False, by: SamplingParams | None = None) -> Floats:
+    def _evaluate(self, ids: Array, all_logits: bool = False, by: SamplingParams | None = None) -> Floats:
         """Evaluate the tokens not evaluated yet and `ids`; see `eval` for what comes back.
 
         by: what the next token is sampled by. Where the top k may be enough, it alone is read and an empty
@@ -315,7 +316,7 @@ class Session:
         evaluation, probe = self.evaluation(ids), self._probe
         probe.begin()
         work = [(evaluation.slot, evaluation.waiting)]
-        cancelled = self._cancelled.is_set if by is not None and ids else never
+        cancelled = self._cancelled.is_set if by is not None and len(ids) else never
         common = self._executor, work, self.n_vocab, probe.options
         if by is not None and self.reads_top_k(by):
             sampled_by = [(by, self.numbers)]
@@ -329,7 +330,7 @@ class Session:
         self.commit(evaluation, NextLogits(row), all_logits)
         return found[0][-len(ids) :] if all_logits else found[0][0]
 
-    def evaluation(self, ids: list[int]) -> Evaluation:
+    def evaluation(self, ids: Array = NO_IDS) -> Evaluation:
         """Begin to evaluate the tokens that are not evaluated yet, and `ids`; `commit` ends it."""
         self.slot()
         return self._held.begin(self.n_ctx, ids)
