@@ -14,11 +14,12 @@ import numpy as np
 from graphml.api.capture import Probe
 from graphml.api.read_source import decoder_prompt, read_source
 from graphml.api.stats import Meter, Stats
-from graphml.api.tokens import GeneratedText, Ids, StopReason, Token, check_stop, checked_ids
+from graphml.api.tokens import NO_IDS, GeneratedText, Ids, StopReason, Token, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, count_up_to, seed_or_random
 from graphml.backend import Progress, no_progress
 from graphml.compiler.top_k_outputs import TOP_K
 from graphml.errors import UsageError, WeightsError
+from graphml.ir.op import Array
 from graphml.runtime.committed import Captured, Committed, Evaluation, check_room
 from graphml.runtime.evaluation import Floats, check_continues, evaluate, evaluate_top_k, never
 from graphml.runtime.executor import Executor
@@ -141,11 +142,11 @@ class Session:
             raise UsageError("sample: wanted a session that holds tokens; evaluate some first")
         if not self._held.latest.next_logits.known:
             self._held.last_waits()  # its logits are gone: once more
-            self._evaluate([], by=params)
+            self._evaluate(NO_IDS, by=params)
         token = self._chosen(params)
         if token is None:
             self._held.last_waits()
-            self._evaluate([])
+            self._evaluate(NO_IDS)
             token = self._chosen(params)
         assert token is not None
         return token
@@ -211,7 +212,7 @@ class Session:
         params = checked_params(params)
         check_continues(self._executor)
         checked = checked_ids(ids, self.n_vocab)
-        if not checked and not self.n_past and not self.source:
+        if not len(checked) and not self.n_past and not self.source:
             raise UsageError("ids: wanted at least one token id, got none, and the session holds none")
         most = count_or_none("max_tokens", max_tokens)
         check_stop(self._tokenizer, params)
@@ -243,13 +244,13 @@ class Session:
         return f"Session({self.n_past} of {self.n_ctx} tokens)"
 
     def _generate(
-        self, ids: list[int], params: SamplingParams, max_tokens: int | None, turn: int
+        self, ids: Array, params: SamplingParams, max_tokens: int | None, turn: int
     ) -> Iterator[Token]:
         text = GeneratedText(self._tokenizer, params)
-        if not self._cancelled.is_set():
-            ids = decoder_prompt(self._executor, self._held, ids, self.n_ctx, self.meter)
-            checked_ids(ids, self.n_vocab)
-        if ids and not self._cancelled.is_set():
+        if self._executor.encodes and not self._cancelled.is_set():
+            first = decoder_prompt(self._executor, self._held, ids, self.n_ctx, self.meter)
+            ids = checked_ids(first, self.n_vocab)
+        if len(ids) and not self._cancelled.is_set():
             self._compile(len(ids))
             with self.meter.prompt(len(ids)):
                 self._evaluate(ids, by=params)
@@ -306,7 +307,7 @@ class Session:
         waiting = count + self.n_past - slot.length
         self._executor.compiled_for(waiting, len(slot.cache.lengths), all_logits, self._probe.options)
 
-    def _evaluate(self, ids: list[int], all_logits: bool = False, by: SamplingParams | None = None) -> Floats:
+    def _evaluate(self, ids: Array, all_logits: bool = False, by: SamplingParams | None = None) -> Floats:
         """Evaluate the tokens not evaluated yet and `ids`; see `eval` for what comes back.
 
         by: what the next token is sampled by. Where the top k may be enough, it alone is read and an empty
@@ -315,7 +316,7 @@ class Session:
         evaluation, probe = self.evaluation(ids), self._probe
         probe.begin()
         work = [(evaluation.slot, evaluation.waiting)]
-        cancelled = self._cancelled.is_set if by is not None and ids else never
+        cancelled = self._cancelled.is_set if by is not None and len(ids) else never
         common = self._executor, work, self.n_vocab, probe.options
         if by is not None and self.reads_top_k(by):
             sampled_by = [(by, self.numbers)]
@@ -329,7 +330,7 @@ class Session:
         self.commit(evaluation, NextLogits(row), all_logits)
         return found[0][-len(ids) :] if all_logits else found[0][0]
 
-    def evaluation(self, ids: list[int]) -> Evaluation:
+    def evaluation(self, ids: Array = NO_IDS) -> Evaluation:
         """Begin to evaluate the tokens that are not evaluated yet, and `ids`; `commit` ends it."""
         self.slot()
         return self._held.begin(self.n_ctx, ids)
