@@ -5,8 +5,8 @@ T tokens, D model width, N heads, H head width, E all heads' width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -16,8 +16,7 @@ from graphml_models import _config, _routing
 from graphml_models._delta_net import unit
 from graphml_models._hybrid import convolution, read_heads
 from graphml_models._routing import Routing
-from graphml_models._samples import Keys as Metadata
-from graphml_models._samples import Shapes
+from graphml_models._samples import Metadata, Shapes
 
 BOUND = "kda.gate_lower_bound"
 
@@ -37,19 +36,29 @@ class Kda:
     unit_eps: float
 
     @classmethod
-    def read(cls, keys: Keys, n_head: int, norm_eps: float, unit_eps: float) -> Self:
-        """From the file's metadata."""
+    def read(cls, keys: Keys, known: _config.Config, unit_eps: float) -> Self:
+        """From the file's metadata; as many heads as attention has."""
         head_dim, bound = keys.integer("kda.head_dim"), keys.number(BOUND, float("-inf"))
         if head_dim < 1:
             raise keys.unsupported("kda.head_dim", "at least 1")
         if not bound < 0.0:
             raise keys.unsupported(BOUND, "a number below 0")
-        return cls(n_head, head_dim, keys.integer("ssm.conv_kernel"), bound, norm_eps, unit_eps)
+        return cls(
+            n_head=known.n_head,
+            head_dim=head_dim,
+            n_conv=keys.integer("ssm.conv_kernel"),
+            bound=bound,
+            norm_eps=known.norm_eps,
+            unit_eps=unit_eps,
+        )
 
 
 @dataclass(frozen=True)
 class Config(_routing.Config):
-    """As of every decoder with experts; the layers with latent attention, and the others' delta nets."""
+    """As of every decoder with experts; the layers with latent attention, and the others' delta nets.
+
+    The scale is that of the heads whose place the latent takes.
+    """
 
     kda: Kda
     attends: tuple[bool, ...]
@@ -57,23 +66,17 @@ class Config(_routing.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**fields(keys))
-
-
-def fields(keys: Keys) -> dict[str, Any]:
-    """The fields of `Config`; the scale is that of the heads whose place the latent takes."""
-    heads, attends = read_heads(keys)
-    known = _config.shared(keys, heads=heads)
-    width = keys.integer("attention.key_length_mla", known["head_dim"])
-    if width < 1:
-        raise keys.unsupported("attention.key_length_mla", "at least 1")
-    return {
-        **known,
-        "scale": width**-0.5,
-        "kda": Kda.read(keys, heads[0], known["norm_eps"], known["norm_eps"]),
-        "attends": attends,
-        "routing": Routing.read(keys),
-    }
+        heads, attends = read_heads(keys)
+        known = _config.read(keys, heads=heads)
+        width = keys.integer("attention.key_length_mla", known.head_dim)
+        if width < 1:
+            raise keys.unsupported("attention.key_length_mla", "at least 1")
+        return cls(
+            **vars(replace(known, scale=width**-0.5)),
+            kda=Kda.read(keys, known, unit_eps=known.norm_eps),
+            attends=attends,
+            routing=Routing.read(keys),
+        )
 
 
 def delta_attention(g: Builder, net: Kda, layer: Layer, x_TD: Node, rising: bool = False) -> Node:

@@ -62,7 +62,8 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**_config.shared(keys), routing=Routing.read(keys))
+        known = _config.read(keys)
+        return cls(**vars(known), routing=Routing.read(keys))
 
 
 def choose(

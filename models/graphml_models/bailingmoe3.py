@@ -35,17 +35,17 @@ class Config(_kda.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _kda.fields(keys)
+        known = _kda.Config.read(keys)
         if not keys.boolean(SAFE, True):
             raise keys.unsupported(SAFE, "true, a decay with a lower bound")
-        if known["kda"].bound == float("-inf"):
+        if known.kda.bound == float("-inf"):
             raise keys.unsupported(BOUND, "a number below 0")
         limits, shared_limits = (
             keys.numbers(f"swiglu_clamp_{what}", keys.integer("block_count"), 0.0)
             for what in ("exp", "shexp")
         )
         mode = "neox" if read_sections(keys) else "norm"
-        return cls(**known, mode=mode, limits=limits, shared_limits=shared_limits)
+        return cls(**vars(known), mode=mode, limits=limits, shared_limits=shared_limits)
 
 
 def mixer(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:

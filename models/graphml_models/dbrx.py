@@ -27,7 +27,8 @@ class Config(_layer_norm.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**_config.shared(keys, _config.LAYER_EPS), clamp=keys.number("attention.clamp_kqv"))
+        known = _config.read(keys, eps=_config.LAYER_EPS)
+        return cls(**vars(known), clamp=keys.number("attention.clamp_kqv"))
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:

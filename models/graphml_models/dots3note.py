@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -17,10 +17,11 @@ from graphml.ir.shape import fixed
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _routing, llama
 from graphml_models._attention import rotate
+from graphml_models._config import Heads
 from graphml_models._latent import folded, latent, narrow_queries
 from graphml_models._rope import Rope
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
-from graphml_models._samples import DENSE_FIRST, Shapes, shared_expert, transformer
+from graphml_models._samples import DENSE_FIRST, Metadata, Shapes, shared_expert, transformer
 from graphml_models._windows import PATTERN, read_local_rope, read_windows, rope_tables
 from graphml_models.spark2_5 import gate_heads
 
@@ -44,8 +45,8 @@ class Config(_routing.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys, heads=(1, 1))
-        heads = _config.by_layer(keys, "attention.head_count", known["n_layer"])
+        known = _config.read(keys, heads=Heads(1, 1))
+        heads = _config.by_layer(keys, "attention.head_count", known.n_layer)
         if min(heads) < 1:
             raise keys.unsupported("attention.head_count", "at least 1 head in each layer")
         if not keys.is_array(PATTERN):
@@ -54,13 +55,13 @@ class Config(_routing.Config):
         if n_chosen < 1:
             raise keys.unsupported(f"{INDEX}.top_k", "at least 1 token")
         return cls(
-            **known,
+            **vars(known),
             routing=Routing.read(keys, SIGMOID),
             heads=heads,
-            windows=read_windows(keys, known["n_layer"], period=0),
-            local_rope=read_local_rope(keys, known["rope"]),
+            windows=read_windows(keys, known.n_layer, period=0),
+            local_rope=read_local_rope(keys, known.rope),
             n_index_head=keys.integer(f"{INDEX}.head_count"),
-            n_chosen=n_chosen if n_chosen < known["n_ctx"] else 0,
+            n_chosen=n_chosen if n_chosen < known.n_ctx else 0,
         )
 
 
@@ -100,7 +101,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
 
 def sample(name: str) -> list[SampleModel]:
     """A tiny model for tests: the second layer has a window and a shape of its own, a third is left out."""
-    keys: dict[str, Any] = {
+    keys: Metadata = {
         "attention.key_length": 32, "attention.head_count": [4, 2, 2], "rope.dimension_count": 8,
         "attention.sliding_window": 20, PATTERN: [0, 1], "rope.freq_base_swa": 500.0,
         f"{INDEX}.top_k": 20, f"{INDEX}.head_count": 3,

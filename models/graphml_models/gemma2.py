@@ -6,9 +6,9 @@ T tokens, O output rows, D model width, N heads, H head width.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -30,18 +30,22 @@ class Config(_windows.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys)
-        known["scale"] = scale(known, n_layer=46)
-        windows = read_windows(keys, known["n_layer"], period=2, size=4096)
-        caps = keys.number("attn_logit_softcapping", 50.0), keys.number("final_logit_softcapping", 30.0)
-        return cls(**known, windows=windows, local_rope=read_local_rope(keys, known["rope"]),
-                   score_cap=caps[0], logit_cap=caps[1])  # fmt: skip
+        known = _config.read(keys)
+        known = replace(known, scale=scale(known, n_layer=46))
+        windows = read_windows(keys, known.n_layer, period=2, size=4096)
+        return cls(
+            **vars(known),
+            windows=windows,
+            local_rope=read_local_rope(keys, known.rope),
+            score_cap=keys.number("attn_logit_softcapping", 50.0),
+            logit_cap=keys.number("final_logit_softcapping", 30.0),
+        )
 
 
-def scale(known: Mapping[str, Any], n_layer: int) -> float:
+def scale(known: _config.Config, n_layer: int) -> float:
     """What scores are multiplied with: in the 27B model, told by its layers, as if heads filled the width."""
-    full = known["n_layer"] == n_layer
-    width: int = known["n_embd"] // known["n_head"] if full else known["head_dim"]
+    full = known.n_layer == n_layer
+    width = known.n_embd // known.n_head if full else known.head_dim
     return 1.0 / math.sqrt(width)
 
 

@@ -5,7 +5,7 @@ T tokens, D model width, N heads, H head width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Self
 
@@ -31,10 +31,10 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata; what old files do not say is as in Grok-1."""
-        shared = _config.shared(keys)
-        shared["scale"] = keys.number("attention.output_scale", 0.08838834764831845)
+        known = _config.read(keys)
+        known = replace(known, scale=keys.number("attention.output_scale", 0.08838834764831845))
         return cls(
-            **shared,
+            **vars(known),
             score_limit=keys.number("attn_logit_softcapping", 30.0),
             logit_limit=keys.number("final_logit_softcapping", 0.0),
             embedding_scale=keys.number("embedding_scale", 78.38367176906169),

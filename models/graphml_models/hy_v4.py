@@ -7,8 +7,8 @@ heads, J of the index, H width of its heads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -18,7 +18,7 @@ from graphml_models import _config, _routing
 from graphml_models._experts import clamped_swiglu, read_limits
 from graphml_models._latent import folded, latent, narrow_queries
 from graphml_models._routing import Routing, shared_and_chosen
-from graphml_models._samples import DENSE_FIRST, Shapes, shared_expert, transformer
+from graphml_models._samples import DENSE_FIRST, Metadata, Shapes, shared_expert, transformer
 
 INDEX, HYPER = "attention.indexer", "hyper_connection"
 
@@ -42,15 +42,15 @@ class Config(_routing.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys)
-        n_layer = known["n_layer"]
-        known["scale"] = keys.integer("attention.key_length_mla") ** -0.5
-        n_selected = min(keys.integer(f"{INDEX}.top_k", 0), known["n_ctx"])
+        known = _config.read(keys)
+        n_layer = known.n_layer
+        known = replace(known, scale=keys.integer("attention.key_length_mla") ** -0.5)
+        n_selected = min(keys.integer(f"{INDEX}.top_k", 0), known.n_ctx)
         indexed = _config.by_layer(keys, f"{INDEX}.types", n_layer, 1) if n_selected else (0,) * n_layer
         if n_selected and not indexed[0]:
             raise keys.unsupported(f"{INDEX}.types", "an index in the first layer")
         return cls(
-            **known,
+            **vars(known),
             routing=Routing.read(keys),
             n_stream=keys.integer(f"{HYPER}.count"),
             magnitude=keys.number(f"{HYPER}.magnitude"),
@@ -129,7 +129,7 @@ def _rotate_last(g: Builder, config: Config, table: Node, x: Node) -> Node:
 
 def sample(name: str) -> list[SampleModel]:
     """A tiny model for tests: latent of 24, 8 dimensions rotate; two streams; two layers use an index."""
-    keys: dict[str, Any] = {
+    keys: Metadata = {
         "attention.key_length": 32, "attention.key_length_mla": 20, "attention.head_count_kv": 1,
         "rope.dimension_count": 8, "expert_gating_func": 2, "expert_weights_norm": True,
         "swiglu_clamp_exp": 0.5, f"{HYPER}.count": 2, f"{HYPER}.magnitude": 2.0, f"{HYPER}.epsilon": 1e-6,

@@ -22,7 +22,8 @@ class Config(lfm2.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**lfm2.fields(keys), window=0, routing=Routing.read(keys))
+        known = lfm2.without_window(keys)
+        return cls(**vars(known), routing=Routing.read(keys))
 
 
 build = partial(lfm2.build, feed_forward=partial(shared_and_chosen, normalise=True))

@@ -28,8 +28,9 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = {**_config.shared(keys), "attends": read_attending(keys, interval=8)}
-        return cls(**known, residual=keys.number("residual_scale"))
+        known = _config.read(keys)
+        attends = read_attending(keys, interval=8)
+        return cls(**vars(known), attends=attends, residual=keys.number("residual_scale"))
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:

@@ -35,18 +35,18 @@ class Config(_routing.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys)
+        known = _config.read(keys)
         block_size, n_block = keys.integer(f"{INDEX}.block_size"), keys.integer(f"{INDEX}.top_k")
         if block_size < 1:
             raise keys.unsupported(f"{INDEX}.block_size", "at least 1")
         if n_block < 1:
             raise keys.unsupported(f"{INDEX}.top_k", "at least 1")
         return cls(
-            **known,
+            **vars(known),
             routing=Routing.read(keys),
             n_index_head=keys.integer(f"{INDEX}.head_count"),
             block_size=block_size,
-            n_block=min(n_block, -(-known["n_ctx"] // block_size)),
+            n_block=min(n_block, -(-known.n_ctx // block_size)),
             n_local=keys.integer(f"{INDEX}.local_blocks"),
         )
 

@@ -30,8 +30,9 @@ class Config(_layer_norm.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
+        known = _config.read(keys, eps=_config.LAYER_EPS)
         return cls(
-            **_config.shared(keys, _config.LAYER_EPS),
+            **vars(known),
             max_bias=keys.number("attention.max_alibi_bias", 0.0),
             clamp=keys.number("attention.clamp_kqv", 0.0),
         )

@@ -31,11 +31,11 @@ class Config(_windows.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys)
+        known = _config.read(keys)
         return cls(
-            **known,
-            windows=read_windows(keys, known["n_layer"], period=4),
-            local_rope=read_local_rope(keys, known["rope"], scaled=False),
+            **vars(known),
+            windows=read_windows(keys, known.n_layer, period=4),
+            local_rope=read_local_rope(keys, known.rope, scaled=False),
             logit_scale=keys.number("logit_scale"),
             logit_cap=keys.number("final_logit_softcapping", 30.0),
         )

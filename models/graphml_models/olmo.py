@@ -26,8 +26,8 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys, _config.LAYER_EPS)
-        return cls(**known, clamp=keys.number("attention.clamp_kqv", 0.0))
+        known = _config.read(keys, eps=_config.LAYER_EPS)
+        return cls(**vars(known), clamp=keys.number("attention.clamp_kqv", 0.0))
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:

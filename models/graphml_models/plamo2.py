@@ -15,7 +15,7 @@ from graphml_models import _ssm_samples as samples
 from graphml_models._attention import norm_heads, project, rotate
 from graphml_models._ffn import halved_ffn
 from graphml_models._samples import POST_NORMS
-from graphml_models._ssm import Hybrid, convolved, hybrid
+from graphml_models._ssm import Hybrid, convolved, read_hybrid
 
 
 class Config(Hybrid):
@@ -24,7 +24,7 @@ class Config(Hybrid):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**hybrid(keys, groups=False))
+        return cls(**vars(read_hybrid(keys, groups=False)))
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:

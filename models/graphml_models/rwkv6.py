@@ -7,7 +7,7 @@ D model width, N heads, H head width, R a narrow width.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from graphml.errors import ArchitectureError
@@ -16,7 +16,7 @@ from graphml.ir.node import Node
 from graphml.ir.shape import fixed, max_elements
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config
-from graphml_models._config import LAYER_EPS
+from graphml_models._config import LAYER_EPS, Heads
 from graphml_models._ffn import relu_squared
 from graphml_models._samples import Shapes, transformer
 
@@ -39,8 +39,9 @@ class Config(_config.Config):
             raise keys.unsupported(HEAD, f"a number that divides the width {width}")
         if keys.integer("token_shift_count", 2) != 2:
             raise keys.unsupported("token_shift_count", "2")
-        known = {**_config.shared(keys, LAYER_EPS, heads=(width // head, width // head)), "head_dim": head}
-        return cls(**known, halved_every=keys.integer("rescale_every_n_layers", 0))
+        known = _config.read(keys, eps=LAYER_EPS, heads=Heads(width // head, width // head))
+        known = replace(known, head_dim=head)
+        return cls(**vars(known), halved_every=keys.integer("rescale_every_n_layers", 0))
 
 
 def time_mix(g: Builder, config: Config, layer: Layer, x_TD: Node, ahead_TD: Node) -> Node:

@@ -60,7 +60,7 @@ def _config(traits: Traits, names: dict[str, set[str]]) -> str:
     fields: list[tuple[str, str, str]] = []  # name, type, how it is read
     if traits.windows:
         names["graphml_models._windows"] = {"read_windows"}
-        fields.append(("windows", "tuple[int, ...]", 'read_windows(keys, known["n_layer"], period=0)'))
+        fields.append(("windows", "tuple[int, ...]", "read_windows(keys, known.n_layer, period=0)"))
     for name, key in (("score_cap", "attn_logit_softcapping"), ("logit_cap", "final_logit_softcapping"),
                       ("embedding_scale", "embedding_scale"), ("residual_scale", "residual_scale"),
                       ("logit_scale", "logit_scale")):  # fmt: skip
@@ -78,14 +78,14 @@ def _config(traits: Traits, names: dict[str, set[str]]) -> str:
         names.setdefault(module, set()).add("Config")
         return ""
     names["graphml.loading.architecture"].add("Keys")
-    eps = ", _config.LAYER_EPS" if layered else ""
+    eps = ", eps=_config.LAYER_EPS" if layered else ""
     lines = [
         "@dataclass(frozen=True)", "class Config(_config.Config):",
         '    """As of every decoder, and what is special here."""', "",
         *[f"    {name}: {kind}" for name, kind, _ in fields], "",
         "    @classmethod", "    def read(cls, keys: Keys) -> Self:",
         '        """From the file\'s metadata."""',
-        f"        known = _config.shared(keys{eps})", "        return cls(", "            **known,",
+        f"        known = _config.read(keys{eps})", "        return cls(", "            **vars(known),",
         *[f"            {name}={how}," for name, _, how in fields], "        )",
     ]  # fmt: skip
     return "\n".join(lines)
@@ -208,8 +208,8 @@ def _sample(
         '    """A tiny model for tests, with what is special here."""',
     ]
     if kept:
-        names["graphml_models._samples"].add("Keys as SampleKeys")
-        lines.append("    keys: SampleKeys = {")
+        names["graphml_models._samples"].add("Metadata")
+        lines.append("    keys: Metadata = {")
         lines += [f'        "{key}": {value!r},' for key, value in kept.items()]
         lines.append("    }")
         arguments.append("metadata=keys")
