@@ -25,7 +25,8 @@ BOUND = "kda.gate_lower_bound"
 class Kda:
     """Sizes of the delta nets; n_conv: inputs of the convolutions; unit_eps: of lengths of queries and keys.
 
-    bound: the least logarithm of a decay, minus infinity if there is none.
+    bound: the least logarithm of a decay, minus infinity if there is none; rising: with a bound, `ssm_a` has
+    the other sign in the file.
     """
 
     n_head: int
@@ -34,6 +35,7 @@ class Kda:
     bound: float
     norm_eps: float
     unit_eps: float
+    rising: bool = False
 
     @classmethod
     def read(cls, keys: Keys, known: _config.Config, unit_eps: float) -> Self:
@@ -79,11 +81,8 @@ class Config(_routing.Config):
         )
 
 
-def delta_attention(g: Builder, net: Kda, layer: Layer, x_TD: Node, rising: bool = False) -> Node:
-    """Before its output projection, [T, E]. rising: with a bound, `ssm_a` has the other sign in the file.
-
-    Biases and scales of the matrices are left out, as in llama.cpp.
-    """
+def delta_attention(g: Builder, net: Kda, layer: Layer, x_TD: Node) -> Node:
+    """Before its output projection, [T, E]; without biases and scales of the matrices, as in llama.cpp."""
     n_head, width = net.n_head, net.n_head * net.head_dim
 
     def through(name: str, then: str = "") -> Node:
@@ -104,7 +103,7 @@ def delta_attention(g: Builder, net: Kda, layer: Layer, x_TD: Node, rising: bool
     rate_TE = g.add(through("ssm_f_a", "ssm_f_b"), layer["ssm_dt.bias"])
     beta_TN = g.sigmoid(of_each_head(g, layer, "ssm_beta", x_TD, n_head), "beta")
     y_TNH = g.gated_delta_net(
-        *(q_TNH, k_TNH, channels("v"), g.heads(_decay(g, net, layer, rate_TE, rising), n_head)),
+        *(q_TNH, k_TNH, channels("v"), g.heads(_decay(g, net, layer, rate_TE), n_head)),
         *(g.reshape(beta_TN, n_head, 1), layer.index, net.head_dim**-0.5),
     )
     y_TNH = g.rms_norm(y_TNH, layer["ssm_norm"], net.norm_eps, "delta_norm")
@@ -112,13 +111,13 @@ def delta_attention(g: Builder, net: Kda, layer: Layer, x_TD: Node, rising: bool
     return g.mul(g.flatten(y_TNH), g.sigmoid(gate_TE), "gated")
 
 
-def _decay(g: Builder, net: Kda, layer: Layer, rate_TE: Node, rising: bool) -> Node:
+def _decay(g: Builder, net: Kda, layer: Layer, rate_TE: Node) -> Node:
     """What each element of a head's memory is multiplied with, [T, E]."""
     a_E = g.flatten(g.repeat(g.reshape(layer["ssm_a"], net.n_head, 1, 1, keep=0), net.head_dim))
     a_E = g.reshape(a_E, net.n_head * net.head_dim, keep=0)
     if net.bound == float("-inf"):
         return g.exp(g.mul(g.softplus(rate_TE), a_E), "decay")
-    share_TE = g.sigmoid(g.scale(g.mul(rate_TE, a_E), 1.0 if rising else -1.0))
+    share_TE = g.sigmoid(g.scale(g.mul(rate_TE, a_E), 1.0 if net.rising else -1.0))
     return g.exp(g.scale(share_TE, net.bound), "decay")
 
 

@@ -5,7 +5,7 @@ T tokens, O output rows, D model width, N heads, H head width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from graphml.ir.language import Builder
@@ -37,7 +37,7 @@ class Config(_routing.Config):
         known = _config.read(keys, eps=_config.RMS_EPS if rms else _config.LAYER_EPS)
         return cls(
             **vars(known),
-            routing=Routing.read(keys, SIGMOID),
+            routing=replace(Routing.read(keys, SIGMOID), scaled=True),
             windows=read_windows(keys, known.n_layer, period=4, all_first=True),
             n_dense=keys.integer("leading_dense_block_count"),
             logit_scale=keys.number("logit_scale") or 1.0,
@@ -76,7 +76,7 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
 
 def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     """SwiGLU, or the mean of what all tokens share and what was chosen, [T, D]."""
-    y_TD = shared_and_chosen(g, config, layer, x_TD, scaled=True)
+    y_TD = shared_and_chosen(g, config, layer, x_TD)
     return g.scale(y_TD, 0.5, name="mean") if layer.get("ffn_up_shexp") else y_TD
 
 

@@ -14,7 +14,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, _routing, llama
-from graphml_models._latent import folded, latent, unfolded
+from graphml_models._latent import folded, latent, queries, unfolded
 from graphml_models._rope import Rope
 from graphml_models._routing import Routing, shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, Metadata, Shapes, shared_expert, transformer
@@ -61,9 +61,13 @@ def _yarn(keys: Keys, rope: Rope) -> tuple[Rope, float]:
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Attention before its output projection, [T, N * V]."""
     factor = g.position_scale(config.temperature, config.temperature_step) if config.temperature else None
+    q_TNH = queries(g, config, layer, x_TD)
+    if factor is not None:
+        q_TNH = g.mul(q_TNH, factor, "q_scaled")
+    parts = latent(g, config, layer, q_TNH, x_TD).rotated(g, table)
     if layer.get("attn_kv_b"):  # of an older file
-        return unfolded(g, config, layer, table, x_TD, factor=factor)
-    return folded(g, layer, latent(g, config, layer, table, x_TD, factor=factor), config.scale)
+        return unfolded(g, config, layer, parts)
+    return folded(g, layer, parts, config.scale)
 
 
 build = partial(llama.build, attention=attention, feed_forward=shared_and_chosen)

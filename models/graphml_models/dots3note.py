@@ -8,7 +8,6 @@ index.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Self
 
 from graphml.ir.language import Builder
@@ -18,7 +17,7 @@ from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _routing, llama
 from graphml_models._attention import rotate
 from graphml_models._config import Heads
-from graphml_models._latent import folded, latent, narrow_queries
+from graphml_models._latent import folded, latent, narrow_queries, queries
 from graphml_models._rope import Rope
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, Metadata, Shapes, shared_expert, transformer
@@ -56,7 +55,7 @@ class Config(_routing.Config):
             raise keys.unsupported(f"{INDEX}.top_k", "at least 1 token")
         return cls(
             **vars(known),
-            routing=Routing.read(keys, SIGMOID),
+            routing=replace(Routing.read(keys, SIGMOID), scaled=True),
             heads=heads,
             windows=read_windows(keys, known.n_layer, period=0),
             local_rope=read_local_rope(keys, known.rope),
@@ -71,7 +70,9 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
     narrow = narrow_queries(g, config, layer, x_TD)
     chooses = config.n_chosen and not window
     selected = index(g, config, layer, table, x_TD, narrow) if chooses else None
-    parts = latent(g, here, layer, table, x_TD, key_norm=True, narrow=narrow)
+    parts = latent(g, here, layer, queries(g, here, layer, x_TD, narrow), x_TD)
+    k_T1P = g.rms_norm(parts.k_T1P, layer["attn_k_norm"], config.norm_eps, "k_norm")
+    parts = parts._replace(k_T1P=k_T1P).rotated(g, table)
     width = sum(fixed(q.shape[2]) for q in parts[:2] if q is not None)
     y_TD = folded(g, layer, parts, width**-0.5, window, selected=selected)
     return gate_heads(g, here.n_head, layer, x_TD, y_TD)
@@ -91,11 +92,10 @@ def index(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node, nar
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
     """Logits [O, vocabulary]."""
     tables = rope_tables(g, weights, config.rope, config.local_rope)
-    feed_forward = partial(shared_and_chosen, scaled=True)
     x_TD = g.embed(weights["token_embd"], g.tokens)
     for layer in weights.layers(config.n_layer):
         table = tables[config.windows[layer.index] > 0]
-        x_TD = llama.block(g, config, layer, table, x_TD, attention, feed_forward)
+        x_TD = llama.block(g, config, layer, table, x_TD, attention, shared_and_chosen)
     return weights.logits(g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm"))
 
 

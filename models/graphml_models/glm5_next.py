@@ -149,7 +149,7 @@ def spread(g: Builder, y_TD: Node, x_TSD: Node, mixed: tuple[Node, Node]) -> Nod
 
 def latent_attention(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     """Latent attention without positions, before its output projection, [T, N * V]."""
-    q_TNI = g.heads(queries(g, config, layer, x_TD), config.n_head)
+    q_TNI = queries(g, config, layer, x_TD)
     latent_TR = layer.linear(x_TD, "attn_kv_a_mqa", "kv")
     latent_TR = g.rms_norm(latent_TR, layer["attn_kv_a_norm"], config.norm_eps, "kv_norm")
     q_TNR = g.per_head(layer["attn_k_b"], q_TNI, "q_latent")

@@ -1,15 +1,27 @@
 """Hunyuan V3 (Tencent 2026): the graph of dots.llm1; the bias of its router goes by another name."""
 
+from dataclasses import replace
 from functools import partial
+from typing import Self
 
-from graphml.loading.architecture import SampleModel
-from graphml_models import llama, qwen3
-from graphml_models._routing import shared_and_chosen
+from graphml.loading.architecture import Keys, SampleModel
+from graphml_models import _config, _routing, llama, qwen3
+from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
 from graphml_models._samples import HEAD_NORMS, dense_layers, shared_expert, transformer
-from graphml_models.glm4moe import Config as Config
 
-feed_forward = partial(shared_and_chosen, scaled=True, bias="exp_probs_b")
-build = partial(llama.build, attention=qwen3.attention, feed_forward=feed_forward)
+
+class Config(_routing.Config):
+    """As of every decoder with experts."""
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        known = _config.read(keys)
+        routing = replace(Routing.read(keys, SIGMOID), bias="exp_probs_b", scaled=True)
+        return cls(**vars(known), routing=routing)
+
+
+build = partial(llama.build, attention=qwen3.attention, feed_forward=shared_and_chosen)
 
 
 def sample(name: str) -> list[SampleModel]:

@@ -16,7 +16,7 @@ from graphml.ir.shape import fixed
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _routing
 from graphml_models._experts import clamped_swiglu, read_limits
-from graphml_models._latent import folded, latent, narrow_queries
+from graphml_models._latent import folded, latent, narrow_queries, queries
 from graphml_models._routing import Routing, shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, Metadata, Shapes, shared_expert, transformer
 
@@ -71,7 +71,8 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         h_TD, factors_TS = reduced(g, config, layer, x_TSD, "hc_attn")
         h_TD = g.rms_norm(h_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
         narrow = narrow_queries(g, config, layer, h_TD)
-        parts = latent(g, config, layer, table, h_TD, narrow=narrow)
+        q_TNH = queries(g, config, layer, h_TD, narrow)
+        parts = latent(g, config, layer, q_TNH, h_TD).rotated(g, table)
         if config.indexed[layer.index]:
             selected = index(g, config, layer, table, h_TD, narrow)
         a_TD = folded(g, layer, parts, config.scale, sinks=layer["attn_sinks"], selected=selected)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
@@ -23,10 +23,10 @@ class Config(lfm2.Config):
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
         known = lfm2.without_window(keys)
-        return cls(**vars(known), routing=Routing.read(keys))
+        return cls(**vars(known), routing=replace(Routing.read(keys), normalise=True))
 
 
-build = partial(lfm2.build, feed_forward=partial(shared_and_chosen, normalise=True))
+build = partial(lfm2.build, feed_forward=shared_and_chosen)
 
 
 def sample(name: str) -> list[SampleModel]:

@@ -5,7 +5,7 @@ T tokens, D model width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
@@ -29,13 +29,14 @@ class Config(exaone_moe.Config):
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
         known = exaone_moe.Config.read(keys)
+        known = replace(known, routing=replace(known.routing, normalise=True))
         return cls(**vars(known), limits=read_limits(keys, known.n_layer))
 
 
 def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     """SwiGLU experts, [T, D]."""
     product = clamped_swiglu(config.limits[layer.index])
-    return shared_and_chosen(g, config, layer, x_TD, normalise=True, product=product)
+    return shared_and_chosen(g, config, layer, x_TD, product=product)
 
 
 build = partial(llama.build, attention=exaone_moe.attention, feed_forward=feed_forward)

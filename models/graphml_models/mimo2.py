@@ -6,8 +6,7 @@ head's values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Self
 
 from graphml.ir.language import Builder
@@ -39,7 +38,7 @@ class Config(_routing.Config):
         known = _config.read(keys, heads=heads[-1])
         return cls(
             **vars(known),
-            routing=Routing.read(keys, SIGMOID),
+            routing=replace(Routing.read(keys, SIGMOID), normalise=True),
             heads=heads,
             windows=read_windows(keys, known.n_layer, period=1),
             local_rope=read_local_rope(keys, known.rope, 10000.0),
@@ -61,8 +60,7 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
     """Logits [O, vocabulary]; biases and scales of queries, keys and values are left out, as in llama.cpp."""
     kept = weights.without("*.attn_[qkv].bias").without("*.attn_[qkv].scale")
-    feed_forward = partial(shared_and_chosen, normalise=True)
-    return llama.build(g, config, kept, attention, feed_forward, tables=tables_by_layer)
+    return llama.build(g, config, kept, attention, shared_and_chosen, tables=tables_by_layer)
 
 
 def sample(name: str) -> list[SampleModel]:

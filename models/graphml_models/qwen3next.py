@@ -30,7 +30,7 @@ class Config(_delta_net.Config):
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
         known = _delta_net.Config.read(keys)
-        return cls(**vars(known), routing=replace(Routing.read(keys), normalise=True))
+        return cls(**vars(known), routing=replace(Routing.read(keys), normalise=True, scaled=True))
 
 
 def mixer(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
@@ -65,7 +65,7 @@ def channels(g: Builder, net: DeltaNet, layer: Layer, x_TD: Node) -> tuple[Node,
 
 def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     """Experts, and the shared one times a gate of its own."""
-    chosen = choose(g, config.routing, layer, x_TD, scaled=True)
+    chosen = choose(g, config.routing, layer, x_TD)
     chosen_TD = chosen.combine(chosen.gated(x_TD))
     return g.add(chosen_TD, qwen2moe.shared(g, layer, x_TD, scaled=True), "experts")
 
