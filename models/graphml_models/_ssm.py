@@ -20,12 +20,12 @@ LARGEST = 1 << 20
 
 @dataclass(frozen=True)
 class Ssm:
-    """Sizes: of the convolution, I, S; rank: heads of Mamba 2, in Mamba the width that dt is made of; G."""
+    """Sizes: of the convolution, I, S; heads of Mamba 2, or the width that Mamba makes dt of; G."""
 
     d_conv: int
     d_inner: int
     d_state: int
-    rank: int
+    dt_rank: int
     n_group: int
 
     @classmethod
@@ -35,15 +35,15 @@ class Ssm:
             d_conv=keys.integer("ssm.conv_kernel"),
             d_inner=keys.integer("ssm.inner_size"),
             d_state=keys.integer("ssm.state_size"),
-            rank=keys.integer("ssm.time_step_rank"),
+            dt_rank=keys.integer("ssm.time_step_rank"),
             n_group=keys.integer("ssm.group_count") if groups else 1,
         )
         sizes = {"conv_kernel": made.d_conv, "inner_size": made.d_inner, "state_size": made.d_state,
-                 "time_step_rank": made.rank, "group_count": made.n_group}  # fmt: skip
+                 "time_step_rank": made.dt_rank, "group_count": made.n_group}  # fmt: skip
         for key, size in sizes.items():
             if not 1 <= size <= LARGEST:
                 raise keys.unsupported(f"ssm.{key}", f"1 to {LARGEST}")
-        if groups and (made.d_inner % made.rank or made.rank % made.n_group):
+        if groups and (made.d_inner % made.dt_rank or made.dt_rank % made.n_group):
             raise keys.unsupported(
                 "ssm.time_step_rank", f"heads that divide {made.d_inner} and fill {made.n_group} groups"
             )
@@ -98,9 +98,9 @@ def mamba2(g: Builder, ssm: Ssm, layer: Layer, x_TD: Node, norm_eps: float, norm
     normed: whether the last must be there.
     """
     inner, shared = ssm.d_inner, ssm.n_group * ssm.d_state
-    joined = layer.linear(x_TD, "ssm_in", "ssm_in", rows=2 * inner + 2 * shared + ssm.rank)
+    joined = layer.linear(x_TD, "ssm_in", "ssm_in", rows=2 * inner + 2 * shared + ssm.dt_rank)
     z_TI, xbc = g.columns(joined, 0, inner, "z"), g.columns(joined, inner, 2 * inner + 2 * shared, "xbc")
-    dt_TN = g.columns(joined, 2 * inner + 2 * shared, 2 * inner + 2 * shared + ssm.rank)
+    dt_TN = g.columns(joined, 2 * inner + 2 * shared, 2 * inner + 2 * shared + ssm.dt_rank)
     xbc = convolved(ssm, layer, xbc)
     x_TI, b_TGS = g.columns(xbc, 0, inner, "x"), g.columns(xbc, inner, inner + shared, "b")
     c_TGS = g.columns(xbc, inner + shared, inner + 2 * shared, "c")

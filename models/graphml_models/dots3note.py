@@ -32,14 +32,14 @@ INDEX_EPS = 1e-6
 class Config(_routing.Config):
     """And heads and window (0: none) of each layer, and the rope of those that have a window.
 
-    n_index_head: of the index; n_chosen: how many tokens the others see, 0 if all.
+    indexer_n_head: of the index; indexer_top_k: how many tokens the others see, 0 if all.
     """
 
     heads: tuple[int, ...]
     windows: tuple[int, ...]
     local_rope: Rope
-    n_index_head: int
-    n_chosen: int
+    indexer_n_head: int
+    indexer_top_k: int
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
@@ -50,8 +50,8 @@ class Config(_routing.Config):
             raise keys.unsupported("attention.head_count", "at least 1 head in each layer")
         if not keys.is_array(PATTERN):
             raise keys.unsupported(PATTERN, "a yes or no for each layer")
-        n_chosen = keys.integer(f"{INDEX}.top_k")
-        if n_chosen < 1:
+        indexer_top_k = keys.integer(f"{INDEX}.top_k")
+        if indexer_top_k < 1:
             raise keys.unsupported(f"{INDEX}.top_k", "at least 1 token")
         return cls(
             **vars(known),
@@ -59,8 +59,8 @@ class Config(_routing.Config):
             heads=heads,
             windows=read_windows(keys, known.n_layer, period=0),
             local_rope=read_local_rope(keys, known.rope),
-            n_index_head=keys.integer(f"{INDEX}.head_count"),
-            n_chosen=n_chosen if n_chosen < known.n_ctx else 0,
+            indexer_n_head=keys.integer(f"{INDEX}.head_count"),
+            indexer_top_k=indexer_top_k if indexer_top_k < known.n_ctx else 0,
         )
 
 
@@ -68,7 +68,7 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
     """Latent attention, each head gated, before its output projection, [T, N * V]."""
     here, window = replace(config, n_head=config.heads[layer.index]), config.windows[layer.index]
     narrow = narrow_queries(g, config, layer, x_TD)
-    chooses = config.n_chosen and not window
+    chooses = config.indexer_top_k and not window
     selected = index(g, config, layer, table, x_TD, narrow) if chooses else None
     parts = latent(g, here, layer, queries(g, here, layer, x_TD, narrow), x_TD)
     k_T1P = g.rms_norm(parts.k_T1P, layer["attn_k_norm"], config.norm_eps, "k_norm")
@@ -80,13 +80,13 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
 
 def index(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node, narrow: Node) -> Node:
     """The tokens that each token sees, [T, 1, chosen]; the index turns the first elements of its heads."""
-    q_TJH = g.heads(layer.linear(narrow, "indexer.attn_q_b", "index_q", scaled=False), config.n_index_head)
+    q_TJH = g.heads(layer.linear(narrow, "indexer.attn_q_b", "index_q", scaled=False), config.indexer_n_head)
     k_TH = layer.linear(x_TD, "indexer.attn_k", "index_k", scaled=False)
     k_TH = g.layer_norm(k_TH, layer["indexer.k_norm"], layer["indexer.k_norm.bias"], INDEX_EPS, "index_norm")
     q_TJH, k_T1H = rotate(g, table, "neox", q_TJH, g.heads(k_TH, 1))
-    weights_TJ = layer.linear(x_TD, "indexer.proj", "index_weights", scaled=False, rows=config.n_index_head)
-    weights_TJ = g.scale(weights_TJ, (fixed(k_TH.shape[1]) * config.n_index_head) ** -0.5)
-    return g.select(q_TJH, k_T1H, layer.index, config.n_chosen, weights=weights_TJ)
+    weights_TJ = layer.linear(x_TD, "indexer.proj", "index_weights", scaled=False, rows=config.indexer_n_head)
+    weights_TJ = g.scale(weights_TJ, (fixed(k_TH.shape[1]) * config.indexer_n_head) ** -0.5)
+    return g.select(q_TJH, k_T1H, layer.index, config.indexer_top_k, weights=weights_TJ)
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:

@@ -24,8 +24,8 @@ from graphml_models._windows import read_local_rope, read_windows, rope_tables
 class Config(_windows.Config):
     """And caps of scores and logits (0: none)."""
 
-    score_cap: float
-    logit_cap: float
+    attn_logit_softcapping: float
+    final_logit_softcapping: float
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
@@ -37,8 +37,8 @@ class Config(_windows.Config):
             **vars(known),
             windows=windows,
             local_rope=read_local_rope(keys, known.rope),
-            score_cap=keys.number("attn_logit_softcapping", 50.0),
-            logit_cap=keys.number("final_logit_softcapping", 30.0),
+            attn_logit_softcapping=keys.number("attn_logit_softcapping", 50.0),
+            final_logit_softcapping=keys.number("final_logit_softcapping", 30.0),
         )
 
 
@@ -53,7 +53,7 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, window: int
     """Grouped-query attention with capped scores, [T, N * H]."""
     q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
     q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
-    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window, config.score_cap)
+    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window, config.attn_logit_softcapping)
 
 
 Attention = Callable[[Builder, Config, Layer, Node, int, Node], Node]
@@ -75,7 +75,7 @@ def build(g: Builder, config: Config, weights: Tensors, attention: Attention = a
         h_TD = g.rms_norm(h_TD, layer["post_ffw_norm"], config.norm_eps, "ffn_post_norm")
         x_TD = g.add(x_TD, h_TD, "ffn_residual")
     logits = weights.logits(g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm"))
-    return g.softcap(logits, config.logit_cap) if config.logit_cap else logits
+    return g.softcap(logits, config.final_logit_softcapping) if config.final_logit_softcapping else logits
 
 
 def sample(name: str) -> list[SampleModel]:

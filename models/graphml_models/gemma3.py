@@ -25,8 +25,8 @@ class Config(gemma2.Config):
         known = replace(known, scale=gemma2.scale(known, n_layer=62))
         windows = read_windows(keys, known.n_layer, period=6, size=0)
         local = read_local_rope(keys, known.rope, base=10000.0, scaled=False)
-        return cls(**vars(known), windows=windows, local_rope=local, score_cap=0.0,
-                   logit_cap=keys.number("final_logit_softcapping", 0.0))  # fmt: skip
+        return cls(**vars(known), windows=windows, local_rope=local, attn_logit_softcapping=0.0,
+                   final_logit_softcapping=keys.number("final_logit_softcapping", 0.0))  # fmt: skip
 
 
 def attention(g: Builder, config: gemma2.Config, layer: Layer, table: Node, window: int, x_TD: Node) -> Node:

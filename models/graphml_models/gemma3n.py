@@ -58,7 +58,7 @@ class Config(gemma4.Config):
             local_dim=known.head_dim,
             n_own=n_own,
             n_input=keys.integer("embedding_length_per_layer_input", 256),
-            logit_cap=keys.number("final_logit_softcapping", 30.0),
+            final_logit_softcapping=keys.number("final_logit_softcapping", 30.0),
             spreads=spreads,
             n_stream=n_stream,
             active=active,
@@ -99,7 +99,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         total = g.add(total, one)
     x_TD = g.scale(total, 1 / config.n_stream, name="mean_of_streams")
     logits = weights.logits(g.rms_norm(x_TD, weights["output_norm"], eps, "output_norm"))
-    return g.softcap(logits, config.logit_cap) if config.logit_cap else logits
+    return g.softcap(logits, config.final_logit_softcapping) if config.final_logit_softcapping else logits
 
 
 def projected(g: Builder, weights: Tensors, name: str, streams: list[Node], like: Node) -> list[Node]:

@@ -44,7 +44,7 @@ class Config(_windows.Config):
     local_dim: int
     n_own: int
     n_input: int
-    logit_cap: float
+    final_logit_softcapping: float
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
@@ -67,7 +67,7 @@ class Config(_windows.Config):
             local_dim=local_dim,
             n_own=n_own,
             n_input=keys.integer("embedding_length_per_layer_input", 0),
-            logit_cap=keys.number("final_logit_softcapping", 0.0),
+            final_logit_softcapping=keys.number("final_logit_softcapping", 0.0),
         )
 
 
@@ -98,7 +98,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         factor = layer.get("layer_output_scale")
         x_TD = x_TD if factor is None else g.mul(x_TD, factor, "output_scaled")
     logits = weights.logits(g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm"))
-    return g.softcap(logits, config.logit_cap) if config.logit_cap else logits
+    return g.softcap(logits, config.final_logit_softcapping) if config.final_logit_softcapping else logits
 
 
 def own_inputs(g: Builder, config: Config, weights: Tensors, x_TD: Node) -> Node:

@@ -35,8 +35,8 @@ class Config(_routing.Config):
     magnitude: float
     hyper_eps: float
     limits: tuple[float, ...]
-    n_index_head: int
-    n_selected: int
+    indexer_n_head: int
+    indexer_top_k: int
     indexed: tuple[int, ...]
 
     @classmethod
@@ -45,9 +45,9 @@ class Config(_routing.Config):
         known = _config.read(keys)
         n_layer = known.n_layer
         known = replace(known, scale=keys.integer("attention.key_length_mla") ** -0.5)
-        n_selected = min(keys.integer(f"{INDEX}.top_k", 0), known.n_ctx)
-        indexed = _config.by_layer(keys, f"{INDEX}.types", n_layer, 1) if n_selected else (0,) * n_layer
-        if n_selected and not indexed[0]:
+        indexer_top_k = min(keys.integer(f"{INDEX}.top_k", 0), known.n_ctx)
+        indexed = _config.by_layer(keys, f"{INDEX}.types", n_layer, 1) if indexer_top_k else (0,) * n_layer
+        if indexer_top_k and not indexed[0]:
             raise keys.unsupported(f"{INDEX}.types", "an index in the first layer")
         return cls(
             **vars(known),
@@ -56,8 +56,8 @@ class Config(_routing.Config):
             magnitude=keys.number(f"{HYPER}.magnitude"),
             hyper_eps=keys.number(f"{HYPER}.epsilon"),
             limits=read_limits(keys, n_layer),
-            n_index_head=keys.integer(f"{INDEX}.head_count", 0),
-            n_selected=n_selected,
+            indexer_n_head=keys.integer(f"{INDEX}.head_count", 0),
+            indexer_top_k=indexer_top_k,
             indexed=indexed,
         )
 
@@ -114,13 +114,13 @@ def added(g: Builder, x_TSD: Node, y_TD: Node, factors_TS: Node) -> Node:
 
 def index(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node, narrow: Node) -> Node:
     """The positions that each token attends to, [T, 1, selected]."""
-    q_TJH = g.heads(layer.linear(narrow, "indexer.attn_q_b", "index_q"), config.n_index_head)
+    q_TJH = g.heads(layer.linear(narrow, "indexer.attn_q_b", "index_q"), config.indexer_n_head)
     k_TH = layer.linear(x_TD, "indexer.attn_k", "index_k")
     k_TH = g.layer_norm(k_TH, layer["indexer.k_norm"], layer.get("indexer.k_norm.bias"), config.norm_eps)
     q_TJH, k_T1H = (_rotate_last(g, config, table, x) for x in (q_TJH, g.heads(k_TH, 1)))
     weights_TJ = layer.linear(x_TD, "indexer.proj", "index_weights")
-    weights_TJ = g.scale(weights_TJ, (fixed(k_TH.shape[1]) * config.n_index_head) ** -0.5)
-    return g.select(q_TJH, k_T1H, layer.index, config.n_selected, weights=weights_TJ)
+    weights_TJ = g.scale(weights_TJ, (fixed(k_TH.shape[1]) * config.indexer_n_head) ** -0.5)
+    return g.select(q_TJH, k_T1H, layer.index, config.indexer_top_k, weights=weights_TJ)
 
 
 def _rotate_last(g: Builder, config: Config, table: Node, x: Node) -> Node:

@@ -28,7 +28,7 @@ class Config(_routing.Config):
     heads: tuple[Heads, ...]
     windows: tuple[int, ...]
     local_rope: Rope
-    value_dim: int
+    head_dim_v: int
     value_scale: float
 
     @classmethod
@@ -42,7 +42,7 @@ class Config(_routing.Config):
             heads=heads,
             windows=read_windows(keys, known.n_layer, period=1),
             local_rope=read_local_rope(keys, known.rope, 10000.0),
-            value_dim=keys.integer("attention.value_length", known.head_dim),
+            head_dim_v=keys.integer("attention.value_length", known.head_dim),
             value_scale=keys.number("attention.value_scale", 0.0) or 1.0,
         )
 
@@ -50,7 +50,7 @@ class Config(_routing.Config):
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention, with a sink in each head of some layers, [T, N * V]."""
     config = with_heads(config, config.heads[layer.index])
-    q_TNH, k_TKH, v_TKV = project(g, config, layer, x_TD, value_dim=config.value_dim)
+    q_TNH, k_TKH, v_TKV = project(g, config, layer, x_TD, head_dim_v=config.head_dim_v)
     q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
     window, sinks = config.windows[layer.index], layer.get("attn_sinks")
     y_TD = g.attend(q_TNH, k_TKH, v_TKV, layer.index, config.scale, window, sinks=sinks)

@@ -61,11 +61,15 @@ def _config(traits: Traits, names: dict[str, set[str]]) -> str:
     if traits.windows:
         names["graphml_models._windows"] = {"read_windows"}
         fields.append(("windows", "tuple[int, ...]", "read_windows(keys, known.n_layer, period=0)"))
-    for name, key in (("score_cap", "attn_logit_softcapping"), ("logit_cap", "final_logit_softcapping"),
-                      ("embedding_scale", "embedding_scale"), ("residual_scale", "residual_scale"),
-                      ("logit_scale", "logit_scale")):  # fmt: skip
-        if getattr(traits, name):
-            fields.append((name, "float", f'keys.number("{key}")'))
+    for wanted, key in (
+        (traits.score_cap, "attn_logit_softcapping"),
+        (traits.logit_cap, "final_logit_softcapping"),
+        (traits.embedding_scale, "embedding_scale"),
+        (traits.residual_scale, "residual_scale"),
+        (traits.logit_scale, "logit_scale"),
+    ):
+        if wanted:
+            fields.append((key, "float", f'keys.number("{key}")'))
     routed = traits.experts and (traits.shared_experts or traits.sigmoid_experts)
     if routed:
         names["graphml_models._routing"] = {"Routing", "shared_and_chosen"}
@@ -134,7 +138,9 @@ def _build(traits: Traits, names: dict[str, set[str]]) -> str:
     if traits.logit_scale:
         lines.append("    logits = g.scale(logits, config.logit_scale)")
     lines.append(
-        "    return g.softcap(logits, config.logit_cap)" if traits.logit_cap else "    return logits"
+        "    return g.softcap(logits, config.final_logit_softcapping)"
+        if traits.logit_cap
+        else "    return logits"
     )
     return "\n".join(lines)
 
@@ -171,7 +177,7 @@ def _attention(traits: Traits, names: dict[str, set[str]]) -> str:
             '    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)  # pairs as transformers has them'
         )
     more = ", window=config.windows[layer.index]" if traits.windows else ""
-    more += ", softcap=config.score_cap" if traits.score_cap else ""
+    more += ", softcap=config.attn_logit_softcapping" if traits.score_cap else ""
     more += ", max_bias=8.0" if traits.alibi else ""
     lines.append(f"    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale{more})")
     return "\n".join(lines)
