@@ -74,8 +74,15 @@ def check_logits(logits: Node, tensors: Mapping[str, Tensor]) -> None:
 class Config(Protocol):
     """What every architecture's configuration has; the rest is its own."""
 
-    n_ctx: int
-    n_vocab: int
+    @property
+    def n_ctx(self) -> int:
+        """The most tokens of a text."""
+        ...
+
+    @property
+    def n_vocab(self) -> int:
+        """The number of ids."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -93,11 +100,12 @@ class Architecture:
 
     causal: no token attends to later ones, so that a text may be evaluated in chunks. output: of
     `build`, `logits` or `embeddings`. rank: see `pooling`. encode: of a model with encoder and decoder;
-    returns the rows [T, D] of the source text.
+    returns the rows [T, D] of the source text. `build` and `encode` are given what `read` returned, which is
+    of a class of their module: hence `Any`.
     """
 
     name: str
-    read: Callable[[Keys], Any]
+    read: Callable[[Keys], Config]
     build: Callable[[Builder, Any, Tensors], Node]
     sample: Callable[[str], Sequence[SampleModel]] | None = None
     causal: bool = True

@@ -27,8 +27,8 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata; 0 stands for 1."""
-        known = _config.shared(keys, _config.LAYER_EPS)
-        return cls(**known, logit_scale=keys.number("logit_scale", 0.0) or 1.0)
+        known = _config.read(keys, eps=_config.LAYER_EPS)
+        return cls(**vars(known), logit_scale=keys.number("logit_scale", 0.0) or 1.0)
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:

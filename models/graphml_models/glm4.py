@@ -26,7 +26,8 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata: models that see pictures, too, have a rope of halves in sections."""
-        return cls(**_config.shared(keys), rope_mode="neox" if read_sections(keys) else "norm")
+        known = _config.read(keys)
+        return cls(**vars(known), rope_mode="neox" if read_sections(keys) else "norm")
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:

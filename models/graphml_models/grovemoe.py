@@ -33,7 +33,8 @@ class Config(_config.Config):
         size = keys.integer("experts_per_group")
         if size < 1:
             raise keys.unsupported("experts_per_group", "at least 1")
-        return cls(**_config.shared(keys), group_size=size, group_scale=keys.number("expert_group_scale"))
+        known = _config.read(keys)
+        return cls(**vars(known), group_size=size, group_scale=keys.number("expert_group_scale"))
 
 
 def experts(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:

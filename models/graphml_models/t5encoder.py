@@ -32,7 +32,8 @@ class Config(_config.Config):
         n_buckets = keys.integer("attention.relative_buckets_count")
         if n_buckets < 4 or n_buckets % 2:
             raise keys.unsupported("attention.relative_buckets_count", "an even number of at least 4")
-        return cls(**_config.shared(keys), n_buckets=n_buckets)
+        known = _config.read(keys)
+        return cls(**vars(known), n_buckets=n_buckets)
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:

@@ -26,7 +26,8 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**_config.shared(keys), logit_scale=keys.number("logit_scale"))
+        known = _config.read(keys)
+        return cls(**vars(known), logit_scale=keys.number("logit_scale"))
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
