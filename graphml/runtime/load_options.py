@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphml.compiler.options import CompileOptions
-from graphml.option_fields import Checked, OneOf, Real, Whole, check, option, options_of
+from graphml.option_fields import POSITIVE, Checked, OneOf, Real, Whole, check, option, options_of
 from graphml.runtime.metadata_overrides import Value, checked_overrides, parse_overrides
 from graphml.runtime.paged_cache import CACHE_DTYPES, MAX_CELLS
 from graphml.weights.page_policy import NUMA, PAGES, Residence, chosen
@@ -94,11 +94,12 @@ class LoadOptions:
 
     override_kv: Mapping[str, Value] | None = option(
         None,
-        "A value in place of the file's, in its metadata; type int, float, bool or str; may be given again.",
+        "A value in place of the file's, in its metadata; type int, float, bool or str.",
         "--override-kv",
         range=Checked(checked_overrides),
         metavar="KEY=TYPE:VALUE",
-        on_command_line=list[str] | None,
+        on_command_line=str,
+        repeated=True,
         parse=parse_overrides,
     )
     rope_scaling: str | None = option(
@@ -107,11 +108,11 @@ class LoadOptions:
     )  # fmt: skip
     rope_freq_base: float | None = option(
         None, "Base of the rotary frequencies, in place of the file's.", "--rope-freq-base",
-        range=Real(0, above=True), key=".rope.freq_base",
+        range=POSITIVE, key=".rope.freq_base",
     )  # fmt: skip
     rope_freq_scale: float | None = option(
         None, "Factor of the rotary frequencies: 0.25 is for a context 4 times as long.", "--rope-freq-scale",
-        range=Real(0, above=True), key=".rope.scaling.factor",
+        range=POSITIVE, key=".rope.scaling.factor",
     )  # fmt: skip
     yarn_ext_factor: float | None = option(
         None, "YaRN: how much is extrapolated; 0 interpolates all.", "--yarn-ext-factor",
@@ -119,15 +120,15 @@ class LoadOptions:
     )  # fmt: skip
     yarn_attn_factor: float | None = option(
         None, "YaRN: factor of the rotated queries and keys.", "--yarn-attn-factor",
-        range=Real(0, above=True), key=".rope.scaling.attn_factor",
+        range=POSITIVE, key=".rope.scaling.attn_factor",
     )  # fmt: skip
     yarn_beta_slow: float | None = option(
         None, "YaRN: turns in the context up to which a pair is interpolated.", "--yarn-beta-slow",
-        range=Real(0, above=True), key=".rope.scaling.yarn_beta_slow",
+        range=POSITIVE, key=".rope.scaling.yarn_beta_slow",
     )  # fmt: skip
     yarn_beta_fast: float | None = option(
         None, "YaRN: turns in the context from which on a pair is not interpolated.", "--yarn-beta-fast",
-        range=Real(0, above=True), key=".rope.scaling.yarn_beta_fast",
+        range=POSITIVE, key=".rope.scaling.yarn_beta_fast",
     )  # fmt: skip
     yarn_orig_ctx: int | None = option(
         None, "YaRN: the context that the model was trained for.", "--yarn-orig-ctx",

@@ -299,13 +299,6 @@ def test_activation_formats_are_the_only_ones_without_a_decoder_in_kernels() -> 
     assert set(graphml_quant.formats()) - set(kernel_formats.names()) == {"q8_1", "q8_k"}
 
 
-def test_sampling_settings() -> None:
-    listed = {row["setting"]: row["default"] for row in table("docs/generation.md", "setting")}
-    fields = dataclasses.fields(graphml.SamplingParams)
-    default = graphml.SamplingParams()
-    assert listed == {field.name: repr(getattr(default, field.name)) for field in fields}
-
-
 def test_filters_of_the_sampler() -> None:
     needs = {Needs.ROW: "the row", Needs.HISTORY: "the row and the history"}
     listed = [list(row.values()) for row in table("docs/generation.md", "filter")]
@@ -339,14 +332,20 @@ def test_commands_and_their_options() -> None:
     for row in table("docs/command-line.md", "option"):
         for name in row["commands"].split(", ") if row["commands"] != "all" else COMMANDS:
             named[name.strip("`")].add(re.findall(r"--[\w-]+", row["option"])[-1])
+    of_sampling = {row["flag"] for row in table("docs/generation.md", "setting")}
+    for name in ("run", "chat"):
+        named[name] |= of_sampling
     for name in COMMANDS:
         wanted = options_of(group.get_command(None, name)) - {"--help"}
         assert named[name] == wanted, f"graphml {name}"
 
 
-def test_load_options() -> None:
-    listed = [tuple(row.values()) for row in table("docs/command-line.md", "load option")]
-    assert listed == option_table.rows(), option_table.HOW
+@pytest.mark.parametrize(
+    ("page", "rows"), [pytest.param(*one, id=one[1].__name__) for one in option_table.TABLES]
+)
+def test_options(page: str, rows: Callable[[], list[option_table.Row]]) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    assert text == option_table.written(text, rows()), option_table.HOW
 
 
 def test_commands_of_a_conversation() -> None:
