@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from graphml.argument_checks import whole_number
 from graphml.errors import UsageError
+from graphml.settings import Setting
 
 LARGEST, SMALLEST = 3.4028234663852886e38, 1.1754943508222875e-38
 """The ends of float32's range."""
@@ -152,6 +153,13 @@ def option(default: Any, summary: str, *flags: str, hash: bool | None = None, **
     if isinstance(default, type):
         return field(default_factory=default, hash=hash, metadata=stated)
     return field(default=default, hash=hash, metadata=stated)
+
+
+def with_setting(setting: Setting[Any], default: Any, *flags: str, **more: Any) -> Any:
+    """A field whose default an environment variable sets; it is what the setting says of itself."""
+    if setting.kind.words:
+        more |= {"range": OneOf(setting.kind.words), "shown": setting.default}
+    return option(default, setting.text, *flags, variable=setting.name, **more)
 
 
 def same(kind: Any, name: str) -> Any:

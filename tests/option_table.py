@@ -1,4 +1,4 @@
-"""The tables of options in the docs, from the fields that define them.
+"""The tables of options and variables in the docs, from the values that define them.
 
 `python -m tests.option_table` writes them anew.
 """
@@ -8,12 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import Field, fields
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from graphml import settings
 from graphml.option_fields import POSITIVE, Option, Real, Whole, default_of
 from graphml.runtime.load_options import LoadOptions
 from graphml.sampling import SamplingParams
+from graphml.settings import Setting
 
 DOCS = Path(__file__).parents[1] / "docs"
 HOW = "write the tables anew: python -m tests.option_table"
@@ -36,9 +40,40 @@ def sampling_settings() -> list[Row]:
     )]  # fmt: skip
 
 
+def variables() -> list[Row]:
+    return [VARIABLES, *map(_variable, [*settings_of(settings), *settings_of_backends()])]
+
+
+def variables_of_gpus() -> list[Row]:
+    return [VARIABLES, *map(_variable, settings_of_backends())]
+
+
+VARIABLES = ("variable", "type", "default", "what it is")
+SOURCES = Path(__file__).parents[1] / "backends"
+
+
+def settings_of(module: ModuleType) -> list[Setting[Any]]:
+    return [one for one in vars(module).values() if isinstance(one, Setting)]
+
+
+def settings_of_backends() -> list[Setting[Any]]:
+    """Those that modules of the backends define, by the order of their names."""
+    files = [path.relative_to(SOURCES) for path in SOURCES.rglob("*.py") if "= Setting(" in path.read_text()]
+    modules = [import_module(".".join(path.with_suffix("").parts)) for path in files]
+    found = {one.name: one for module in modules for one in settings_of(module)}
+    return [found[name] for name in sorted(found)]
+
+
+def _variable(one: Setting[Any]) -> Row:
+    default = {False: "0", True: "1"}.get(one.default, f"`{one.default}`")
+    return _code(one.name), one.kind.text, one.shown or default, one.text
+
+
 TABLES: list[tuple[str, Callable[[], list[Row]]]] = [
     ("command-line.md", load_options),
     ("generation.md", sampling_settings),
+    ("cpu.md", variables),
+    ("gpu.md", variables_of_gpus),
 ]
 """The page of each table, and what makes its header and rows."""
 

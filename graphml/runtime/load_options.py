@@ -11,11 +11,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphml import settings
 from graphml.compiler.options import CompileOptions
-from graphml.option_fields import POSITIVE, Checked, OneOf, Real, Whole, check, option, options_of
+from graphml.option_fields import (
+    POSITIVE,
+    Checked,
+    OneOf,
+    Real,
+    Whole,
+    check,
+    option,
+    options_of,
+    with_setting,
+)
 from graphml.runtime.metadata_overrides import Value, checked_overrides, parse_overrides
 from graphml.runtime.paged_cache import CACHE_DTYPES, MAX_CELLS
-from graphml.weights.page_policy import NUMA, PAGES, Residence, chosen
+from graphml.weights.page_policy import Residence, chosen
 from graphml.weights.requantise import QUANTS
 
 
@@ -33,10 +44,7 @@ class LoadOptions:
         "What computes: cpu, reference or another installed one; several with commas, preferred first.",
         "--backend",
     )
-    threads: int | None = option(
-        None, "Worker threads; by default the physical cores.", "--threads", "-t",
-        range=Whole(1), variable="GRAPHML_THREADS",
-    )  # fmt: skip
+    threads: int | None = with_setting(settings.threads, None, "--threads", "-t", range=Whole(1))
     kv: str = option("f16", "How keys and values are kept: {words}.", "--kv", range=OneOf(CACHE_DTYPES))
     quant: str | None = option(
         None,
@@ -44,14 +52,8 @@ class LoadOptions:
         "--quant",
         range=OneOf(tuple(QUANTS)),
     )
-    pages: str | None = option(
-        None, "Where weights are in memory: {words}.", "--pages",
-        range=OneOf(PAGES), variable="GRAPHML_PAGES", shown=PAGES[0],
-    )  # fmt: skip
-    numa: str | None = option(
-        None, "On which memory node they are: {words}.", "--numa",
-        range=OneOf(NUMA), variable="GRAPHML_NUMA", shown=NUMA[0],
-    )  # fmt: skip
+    pages: str | None = with_setting(settings.pages, None, "--pages")
+    numa: str | None = with_setting(settings.numa, None, "--numa")
     n_batch: int = option(
         512, "Most tokens of one evaluation.", "--batch", "-b",
         range=Whole(1, MAX_CELLS, " tokens of one step"),
@@ -65,10 +67,7 @@ class LoadOptions:
         None, "A Jinja chat template in place of the model's own.", "--template",
         metavar="FILE", on_command_line=Path | None,
     )  # fmt: skip
-    fuse: str = option(
-        "", "Which fusions are on: none, or names such as -swiglu,+linear; by default all.", "--fuse",
-        metavar="SWITCHES", variable="GRAPHML_FUSE",
-    )  # fmt: skip
+    fuse: str = with_setting(settings.fuse, "", "--fuse", metavar="SWITCHES")
     place: str = option(
         "",
         "Where nodes go: cpu:layers.0-14,reference:softmax; by default to the first backend that can.",
@@ -76,10 +75,7 @@ class LoadOptions:
         metavar="RULES",
     )
     strict: bool = option(False, "Refuse what the preferred backend cannot run.", "--strict")
-    tuned: bool | None = option(
-        None, "Kernels use the parameters that `graphml tune` found.", "--tuned/--no-tuned",
-        variable="GRAPHML_TUNED",
-    )  # fmt: skip
+    tuned: bool | None = with_setting(settings.tuned, None, "--tuned/--no-tuned")
     gpu_layers: int | None = option(
         None,
         "How many of the last layers the first backend takes, the rest the next or the CPU.",
@@ -88,9 +84,7 @@ class LoadOptions:
         range=Whole(0),
         shown="all, or as many as fit",
     )
-    offline: bool | None = option(
-        None, "Download nothing and ask no server.", "--offline", variable="GRAPHML_OFFLINE"
-    )
+    offline: bool | None = with_setting(settings.offline, None, "--offline")
 
     override_kv: Mapping[str, Value] | None = option(
         None,
