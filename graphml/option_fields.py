@@ -178,12 +178,13 @@ def options_of(kind: Any) -> dict[str, Option]:
     return {one.name: one.metadata["option"] for one in fields(kind) if "option" in one.metadata}
 
 
-def check(options: Any) -> None:
+def check(options: Any, by_flag: bool = False) -> None:
     """Check each value of a new value of options against its range; the default is always allowed.
 
-    A UsageError names the option, what was wanted and what came.
+    A UsageError names the option, with by_flag as the command line has it, what was wanted and what came.
     """
     for one in fields(options):
         value, stated = getattr(options, one.name), one.metadata.get("option")
         if stated is not None and stated.range is not None and not (value is None and one.default is None):
-            object.__setattr__(options, one.name, stated.range.read(one.name, value))
+            name = stated.flags[-1] if by_flag else one.name
+            object.__setattr__(options, one.name, stated.range.read(name, value))

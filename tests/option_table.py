@@ -14,6 +14,13 @@ from types import ModuleType
 from typing import Any
 
 from graphml import settings
+from graphml.bench.bench_options import (
+    LengthOptions,
+    ModelOptions,
+    OutputOptions,
+    RunOptions,
+    SettingOptions,
+)
 from graphml.option_fields import POSITIVE, Option, Real, Whole, default_of
 from graphml.runtime.load_options import LoadOptions
 from graphml.sampling import SamplingParams
@@ -38,6 +45,20 @@ def sampling_settings() -> list[Row]:
         (_code(one.name), _flags(stated), _default(one), _range(stated), stated.text)
         for one, stated in _stated(SamplingParams)
     )]  # fmt: skip
+
+
+def bench_options() -> list[Row]:
+    kinds = (ModelOptions, LengthOptions, SettingOptions, RunOptions, OutputOptions)
+    return [("bench option", "default", "what it is"), *(
+        (_flags(stated), _shown(one, stated), stated.text) for kind in kinds for one, stated in _stated(kind)
+    )]  # fmt: skip
+
+
+def _shown(one: Field[Any], option: Option) -> str:
+    default = default_of(one)
+    return _code(
+        option.shown or ("" if default is None or default is False or default == () else str(default))
+    )
 
 
 def variables() -> list[Row]:
@@ -72,6 +93,7 @@ def _variable(one: Setting[Any]) -> Row:
 TABLES: list[tuple[str, Callable[[], list[Row]]]] = [
     ("command-line.md", load_options),
     ("generation.md", sampling_settings),
+    ("benchmarks.md", bench_options),
     ("cpu.md", variables),
     ("gpu.md", variables_of_gpus),
 ]

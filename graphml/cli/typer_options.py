@@ -69,6 +69,14 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
+def flags_given(context: typer.Context, *kinds: Any) -> list[str]:
+    """The flags of options of these dataclasses that the command line has, the last name of each."""
+    every = [one for kind in kinds for one in fields(kind)]
+    sources = {one.name: context.get_parameter_source(one.name) for one in every}
+    given = [one for one in every if getattr(sources[one.name], "name", "") == "COMMANDLINE"]
+    return [one.metadata["option"].flags[-1] for one in given]
+
+
 def typer_option(option: Option, default: Any) -> Any:
     """The option as Typer wants it."""
     least, most = option.range.ends if isinstance(option.range, (Whole, Real)) else (None, None)
