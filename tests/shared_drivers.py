@@ -6,6 +6,7 @@ Knows drivers by their contract; what is tested of drivers themselves opens its 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,6 @@ from typing import Any
 from graphml_gpu.device import GpuDevice
 from graphml_gpu.driver import Bound, Buffer, Driver, Recording, overlapping
 
-from graphml import settings
 from graphml.backend import Backend, Device, Progress, no_progress
 
 
@@ -48,7 +48,8 @@ def sharing(find: Callable[[str], Backend]) -> Callable[[str], Backend]:
     drivers: dict[tuple[str | None, ...], Driver] = {}
 
     def opened(backend: Backend, threads: int | None) -> Device:
-        chosen = (settings.of_backend(backend.name, what) for what in ("adapter", "device", "options"))
+        names = (f"GRAPHML_{backend.name}_{what}".upper() for what in ("adapter", "device", "options"))
+        chosen = (os.environ.get(name) for name in names)
         key = backend.name, *chosen
         if key not in drivers:
             device = backend.open(threads)

@@ -19,7 +19,15 @@ from graphml_gpu.driver import Facts, compile_error
 from graphml_gpu.language import Features, Specialised
 
 from graphml import cache_access, settings
+from graphml.settings import TEXT, Setting
 
+OPTIONS = Setting(
+    "GRAPHML_OPENCL_OPTIONS",
+    TEXT,
+    None,
+    "More options for OpenCL compilers; -cl-opt-disable compiles faster, runs slower.",
+    shown="none",
+)
 _DIGEST = hashlib.sha256().digest_size
 # PoCL keeps them itself, and makes every kernel once more, for any workgroup, for who asks for a binary.
 _KEEPS_PROGRAMS = "Portable Computing Language"
@@ -38,7 +46,7 @@ class Programs:
         self._context, self._device = context, device
         self._options = [
             standard(facts.features()),
-            *(settings.of_backend("opencl", "options") or "").split(),
+            *(OPTIONS() or "").split(),
         ]
         self._keeps = device.platform.name != _KEEPS_PROGRAMS
         self._by_kernel: dict[Specialised, Any] = {}

@@ -17,8 +17,7 @@ from graphml.former_names import attributes_of_module
 from graphml.weights.model_file import ModelFile
 from graphml.weights.tensor import Tensor
 
-PAGES = ("ahead", "map", "huge", "copy")
-NUMA = ("first-touch", "interleave")
+PAGES, NUMA = settings.pages.kind.words, settings.numa.kind.words
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,8 @@ class PagePolicy:
     that are read ahead or copied are on all nodes in turn. Raises `UsageError` for other words.
     """
 
-    pages: str = PAGES[0]
-    numa: str = NUMA[0]
+    pages: str = settings.pages.default
+    numa: str = settings.numa.default
 
     def __post_init__(self) -> None:
         for name, value, known in (("pages", self.pages, PAGES), ("numa", self.numa, NUMA)):
@@ -48,7 +47,7 @@ class PagePolicy:
 
 def chosen(pages: str | None, numa: str | None) -> PagePolicy:
     """The call's values, else the environment's, else the defaults."""
-    return PagePolicy(pages or settings.pages() or PAGES[0], numa or settings.numa() or NUMA[0])
+    return PagePolicy(pages or settings.pages(), numa or settings.numa())
 
 
 def settled(

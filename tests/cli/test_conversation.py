@@ -137,11 +137,12 @@ WRONG = {
     "/set max_tokens many": "max_tokens: wanted a whole number of at least -1, got 'many'",
     '/set stop ["a", 1]': "stop: wanted strings that are not empty, got 1",
     "/set logit_bias 5": "logit_bias: wanted ID+X or ID-X, such as 15043-inf; got '5'",
+    "/set logit_bias [5]": "logit_bias: wanted ID+X or ID-X, such as 15043-inf; got 5",
     "/set stop_tokens many": "stop_tokens: wanted a collection of token ids, got 'many'",
     "/set stop_tokens [-1]": "stop_tokens: wanted a whole number of at least 0, got -1",
     "/set temprature 1": "/set temprature: no such setting (did you mean temperature or dynatemp_range?)",
-    "/set =1": "/set : no such setting (known: temperature, top_k, top_p, min_p, typical_p, repeat_penalty, "
-    "presence_penalty, frequency_penalty)",
+    "/set =1": "/set : no such setting (known: temperature, dynatemp_range, dynatemp_exponent, top_k, top_p, "
+    "min_p, typical_p, min_keep)",
     "/sytem be kind": "unknown command /sytem: did you mean /system? /help lists the commands",
     "/": "unknown command /: /help lists the commands",
     "/undo 3": "/undo: wanted nothing after it, got '3'",
