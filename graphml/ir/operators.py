@@ -1,8 +1,8 @@
 """Errors for Python's operators on nodes; they name the builder's method to use instead.
 
 A node does not know its graph, and the name and order of every op is explicit: so `a + b` is an error that
-names `g.add`. Nodes are equal to themselves alone, since passes keep them in sets. Only tensors of the
-file are truthy, since `if layer.get("bias"):` checks whether the file has one.
+names `g.add`. Nodes remain truthy and equal to themselves alone, since `if weight:` checks whether the file
+has a tensor, and passes keep nodes in sets.
 
 The methods are set while the program runs, so that to type checkers and editors nodes have no operators.
 """
@@ -63,29 +63,16 @@ def _refusing(what: str, instead: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-_no_truth = _refusing(
-    "truth value",
-    "write `a is not None` to ask whether there is one; its numbers are known when the graph runs, and "
-    "g.clamp, g.relu or g.sigmoid decide by them",
-)
-
-
 def _missing(self: object, name: str) -> NoReturn:
     method = ELSEWHERE.get(name)
     instead = f"use g.{method}" if method else "what is computed of it is a method of g"
     raise AttributeError(f"a node has no {name!r}: {instead}")
 
 
-def _truth(self: Any) -> bool:
-    if self.op.name == "weight":
-        return True
-    return _no_truth(self)
-
-
 def without_operators(one: Class) -> Class:
     """Make operators and unknown names on instances of a class errors with advice; returns the class."""
     methods: dict[str, Any] = {name: _refusing(*what) for name, what in _REFUSED.items()}
-    methods |= {"__bool__": _truth, "__getattr__": _missing}
+    methods |= {"__bool__": lambda self: True, "__getattr__": _missing}
     for name, refuse in methods.items():
         setattr(one, name, refuse)
     return one

@@ -54,8 +54,6 @@ MISTAKES: list[tuple[str, str, str]] = [
     (NORM, 'g.rms_norm(x_TD, layer["ffn_norn"], config.eps)',
      r"tensor blk\.0\.ffn_norn\.weight is wanted and not in the file"),
     (GATED, "g.silu(gate_TF) * up_TF", r"nodes have no operator \*: use g\.mul\(a, b\)"),
-    (GATED, "g.mul(g.silu(gate_TF), up_TF) if gate_TF else h_TD",
-     r"nodes have no truth value: write `a is not None`"),
     (GATED, "g.mul(g.silu(gate_TF), 2.0)",
      r"\[g\.mul\] argument 'b': wanted a node of this graph; got 2\.0 \(for a number g\.scale\(x, factor"),
     (GATED, "g.mul(g.silu(gate_TF), x_TD)",
