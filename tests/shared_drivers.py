@@ -64,3 +64,19 @@ def sharing(find: Callable[[str], Backend]) -> Callable[[str], Backend]:
         return replace(backend, open=functools.partial(opened, backend))
 
     return found
+
+
+def remembering(generate: Callable[..., Any]) -> Callable[..., Any]:
+    """What pyopencl calls a kernel with, by name and arguments.
+
+    It reads that from a database on disk for every kernel object, and a recording has one per dispatch.
+    """
+    known: dict[Any, Any] = {}
+
+    def remembered(*arguments: Any, devs: Any, **named: Any) -> Any:
+        key = arguments, *sorted(named.items())
+        if key not in known:
+            known[key] = generate(*arguments, devs=devs, **named)
+        return known[key]
+
+    return remembered
