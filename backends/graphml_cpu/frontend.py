@@ -14,13 +14,12 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import llvmlite.ir as ir
 from numba.core import cgutils, compiler, cpu, lowering, types
-from numba.core import errors as numba_errors
 from numba.core.codegen import Codegen, CodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import LoweringPass, PassManager, register_pass
 from numba.core.descriptors import TargetDescriptor
 from numba.core.dispatcher import Dispatcher
-from numba.core.errors import NumbaError
+from numba.core.errors import NumbaError, new_error_context  # type: ignore[attr-defined]
 from numba.core.funcdesc import PythonFunctionDescriptor
 from numba.core.target_extension import (
     CPU,
@@ -211,7 +210,7 @@ class _PassManager(PassManager):  # type: ignore[misc]
 
     def _runPass(self, index: int, one: Any, state: Any) -> None:  # noqa: N802 - numba's name
         one.analysis = self._analysis
-        with numba_errors.new_error_context("Pass {name}", name=one.name()):
+        with new_error_context("Pass {name}", name=one.name()):
             one.run_pass(state)
 
 
