@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from graphml.api.batch import Batch
     from graphml.api.chat import Chat
     from graphml.api.compiling import compile
-    from graphml.api.model import Model, load
+    from graphml.api.load_model import load
+    from graphml.api.model import Model
     from graphml.api.model_tokenizer import load_tokenizer
     from graphml.api.session import Session
     from graphml.api.tokens import Token
@@ -69,7 +70,7 @@ _LAZY = {
     "Session": "graphml.api.session",
     "Token": "graphml.api.tokens",
     "compile": "graphml.api.compiling",
-    "load": "graphml.api.model",
+    "load": "graphml.api.load_model",
     "load_tokenizer": "graphml.api.model_tokenizer",
 }
 

@@ -46,8 +46,8 @@ def count_up_to(name: str, value: object, most: int, what: str) -> int:
     return number
 
 
-def seed_or_drawn(seed: object) -> int:
-    """Return the seed of a random generator, None drawing one; UsageError unless it is a whole number."""
+def seed_or_random(seed: object) -> int:
+    """Return a random generator's seed, a random one for None; UsageError unless it is a whole number."""
     number = secrets.randbits(32) if seed is None else whole_number(seed)
     if number is None or number < 0:
         raise UsageError(f"seed: wanted a whole number of at least 0, or None; got {seed!r}")

@@ -130,9 +130,9 @@ class AheadProgram(Protocol):
         """Whether `begin` spares any waiting; where not, it is not used."""
 
     def begin(
-        self, dims: Mapping[str, int], state: State, fed: Mapping[str, str], wanted: Sequence[str]
+        self, dims: Mapping[str, int], state: State, fed: Mapping[str, str], outputs: Sequence[str]
     ) -> Callable[[], Mapping[str, Array]]:
-        """Hand a step over as `run` does; what is given waits for its outputs `wanted`.
+        """Hand a step over as `run` does; what is given waits for `outputs`.
 
         They are the caller's own, whatever runs in between, and need not be asked for. fed: name of an input
         -> output of this program's step before, whose leading elements it is; both of one dtype.
@@ -158,7 +158,7 @@ class Tuned:
 class TunableDevice(Protocol):
     """Optional part of a device: one that can try out which parameters of its kernels suit this machine."""
 
-    def use_tuning(self, wanted: bool) -> None:
+    def use_tuning(self, enabled: bool) -> None:
         """Whether programs lowered from now on use what earlier searches found."""
 
     def tune(
@@ -233,7 +233,7 @@ class Backend:
     Optional, with defaults: fused (names of fused ops that have kernels), activation (dtype that the other
     operand of a product with weights of a dtype is converted to; None: f32), unavailable (why the backend
     cannot be used on this machine), describe (facts for `graphml doctor`), reads_back (whether outputs lie in
-    memory of a device: the best ids of a row are outputs then, too, so that the row need not be read).
+    memory of a device: the top-k ids of a row are outputs then, too, so that the row need not be read).
     """
 
     name: str

@@ -5,13 +5,18 @@ Knows how a value is checked against its range; nothing of any option, and nothi
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, cast
 
 from graphml.argument_checks import whole_number
 from graphml.errors import UsageError
+from graphml.settings import Setting
+
+LARGEST, SMALLEST = 3.4028234663852886e38, 1.1754943508222875e-38
+"""The ends of float32's range."""
 
 
 @dataclass(frozen=True)
@@ -31,26 +36,52 @@ class Whole:
             raise UsageError(f"{name}: wanted {self.least} to {self.most}{self.unit}; got {number}")
         return number
 
+    @property
+    def ends(self) -> tuple[int | None, int | None]:
+        """The least and the largest number, None for no bound."""
+        return self.least, self.most
+
+    def __str__(self) -> str:
+        if self.most is None:
+            return f"a whole number of at least {self.least}"
+        return f"a whole number from {self.least} to {self.most}{self.unit}"
+
 
 @dataclass(frozen=True)
 class Real:
-    """Finite numbers of at least `least`, or above it."""
+    """Finite numbers from `least` to `most`; in float32's range, because graphml computes with them in it."""
 
-    least: float
-    above: bool = False
+    least: float = -LARGEST
+    most: float = LARGEST
 
     def read(self, name: str, value: object) -> float:
         """Return the value as a float; UsageError for all else."""
-        wanted = f"a finite number {'above' if self.above else 'of at least'} {self.least:g}"
-        if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
-            raise UsageError(f"{name}: wanted {wanted}, got {value!r}")
-        try:
-            number = float(cast("float", value))
-        except (TypeError, ValueError, OverflowError):
-            raise UsageError(f"{name}: wanted {wanted}, got {value!r}") from None
-        if not math.isfinite(number) or number < self.least or (self.above and number == self.least):
-            raise UsageError(f"{name}: wanted {wanted}, got {value!r}")
+        number = math.nan
+        if not isinstance(value, (bool, str, bytes)) and hasattr(value, "__float__"):
+            with contextlib.suppress(TypeError, ValueError, OverflowError):
+                number = float(cast("float", value))
+        if not self.least <= number <= self.most:
+            raise UsageError(f"{name}: wanted {self}, got {value!r}")
         return number
+
+    @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """The least and the largest number, None for an end of float32's range."""
+        least = None if self.least in (-LARGEST, SMALLEST) else self.least
+        return least, None if self.most == LARGEST else self.most
+
+    def __str__(self) -> str:
+        if self.most < LARGEST:
+            return f"a number from {self.least:g} to {self.most:g}"
+        if self.least == -LARGEST:
+            return f"a finite number in float32's range (up to {LARGEST:.2g})"
+        least = f"of at least {self.least:g}"
+        if self.least == SMALLEST:
+            least = f"above 0 (at least {SMALLEST:.2g})"
+        return f"a finite number {least} and at most {LARGEST:.2g}"
+
+
+POSITIVE = Real(SMALLEST)
 
 
 @dataclass(frozen=True)
@@ -84,7 +115,9 @@ class Option:
     flags: its names on the command line, the long one first. variable: the environment variable that decides
     where the default is left. range: which values are allowed; None: any. metavar, shown: what the help shows
     as the value and as the default. key: the key of a file's metadata that it overrides. on_command_line: the
-    type there, if it is not the field's; parse: from that to the field's.
+    type there, if it is not the field's. repeated: it may be given several times; what comes of it is a list
+    of that type. parse: from the type there to the field's; write: the other way. Both can be left out where
+    the range's check reads what is given.
     """
 
     summary: str
@@ -95,7 +128,9 @@ class Option:
     shown: str = ""
     key: str = ""
     on_command_line: Any = None
+    repeated: bool = False
     parse: Callable[[Any], Any] | None = None
+    write: Callable[[Any], Any] | None = None
 
     @property
     def text(self) -> str:
@@ -105,12 +140,26 @@ class Option:
     @property
     def help(self) -> str:
         """The same for the help of a command, with the variable."""
-        return f"{self.text} {self.variable} sets the default." if self.variable else self.text
+        more = f" {self.variable} sets the default." if self.variable else ""
+        return self.text + (" May be given again." if self.repeated else "") + more
 
 
-def option(default: Any, summary: str, *flags: str, **more: Any) -> Any:
-    """A field of a dataclass of options; the arguments are those of `Option`."""
-    return field(default=default, metadata={"option": Option(summary, flags, **more)})
+def option(default: Any, summary: str, *flags: str, hash: bool | None = None, **more: Any) -> Any:
+    """A field of a dataclass of options; a default that is a type makes a value each time.
+
+    hash: as of `dataclasses.field`. The other arguments are those of `Option`.
+    """
+    stated = {"option": Option(summary, flags, **more)}
+    if isinstance(default, type):
+        return field(default_factory=default, hash=hash, metadata=stated)
+    return field(default=default, hash=hash, metadata=stated)
+
+
+def with_setting(setting: Setting[Any], default: Any, *flags: str, **more: Any) -> Any:
+    """A field whose default an environment variable sets; it is what the setting says of itself."""
+    if setting.kind.words:
+        more |= {"range": OneOf(setting.kind.words), "shown": setting.default}
+    return option(default, setting.text, *flags, variable=setting.name, **more)
 
 
 def same(kind: Any, name: str) -> Any:
@@ -119,17 +168,23 @@ def same(kind: Any, name: str) -> Any:
     return field(default=one.default, metadata=one.metadata)
 
 
+def default_of(one: Field[Any]) -> Any:
+    """The default of a field."""
+    return one.default if one.default_factory is MISSING else one.default_factory()
+
+
 def options_of(kind: Any) -> dict[str, Option]:
     """The options of a dataclass by the name of their field."""
     return {one.name: one.metadata["option"] for one in fields(kind) if "option" in one.metadata}
 
 
-def check(options: Any) -> None:
+def check(options: Any, by_flag: bool = False) -> None:
     """Check each value of a new value of options against its range; the default is always allowed.
 
-    A UsageError names the option, what was wanted and what came.
+    A UsageError names the option, with by_flag as the command line has it, what was wanted and what came.
     """
     for one in fields(options):
         value, stated = getattr(options, one.name), one.metadata.get("option")
         if stated is not None and stated.range is not None and not (value is None and one.default is None):
-            object.__setattr__(options, one.name, stated.range.read(one.name, value))
+            name = stated.flags[-1] if by_flag else one.name
+            object.__setattr__(options, one.name, stated.range.read(name, value))

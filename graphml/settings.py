@@ -1,23 +1,142 @@
-"""The only reader of the process environment: every `GRAPHML_*` variable, its type and its default.
+"""The only reader of the environment: each `GRAPHML_*` variable with its name, type, default and help.
 
-Knows nothing of what the settings are used for.
+The table in docs/cpu.md is derived from these values. Knows nothing of what the settings are used for.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from graphml.errors import UsageError
 
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T_co]):
+    """A type of variables: what its texts are, and the value of one; a ValueError for other texts.
+
+    words: all the texts, of a type that has only some.
+    """
+
+    text: str
+    read: Callable[[str], T_co]
+    words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Setting(Generic[T]):
+    """An environment variable; called, it returns its value, the default where it is unset or empty.
+
+    summary: what it is, with the words of its type in place of `{words}`. shown: the default in words, where
+    `default` leaves the choice to the reader. same_as: a variable of another program with the same meaning;
+    either of both can say what is not the default. Raises `UsageError` for a text that is not of the type.
+    Backends define their own variables, `GRAPHML_BACKEND_NAME`, as module-level constants.
+    """
+
+    name: str
+    kind: Kind[T]
+    default: T
+    summary: str
+    shown: str = ""
+    same_as: str = ""
+
+    def __call__(self) -> T:
+        """Its value now."""
+        for name in filter(None, (self.name, self.same_as)):
+            found = self._value(name)
+            if found != self.default:
+                return found
+        return self.default
+
+    @property
+    def text(self) -> str:
+        """What the setting is."""
+        return self.summary.format(words=self.kind.text)
+
+    def _value(self, name: str) -> T:
+        given = os.environ.get(name)
+        if not given:
+            return self.default
+        try:
+            return self.kind.read(given)
+        except ValueError:
+            raise UsageError(f"{name}: wanted {self.kind.text}, or nothing; got {given!r}") from None
+
+
+def _is_on(text: str) -> bool:
+    """As huggingface-hub takes its own variables, and other numbers than 0 too."""
+    return text.upper() not in ("0", "OFF", "NO", "FALSE")
+
+
+def _count(text: str) -> int:
+    if not (text.isdecimal() and int(text)):
+        raise ValueError
+    return int(text)
+
+
+def one_of(*words: str) -> Kind[str]:
+    """The type of variables that are one of these words."""
+    *others, last = words
+    text = f"{', '.join(others)} or {last}" if others else last
+    return Kind(text, lambda given: words[words.index(given)], words)  # index raises the ValueError
+
+
+FOLDER = Kind("a folder", lambda text: Path(text).expanduser())
+SWITCH = Kind("0 or 1", _is_on)
+COUNT = Kind("a whole number of at least 1", _count)
+TEXT = Kind("text", str)
+
+cache = Setting(
+    "GRAPHML_CACHE", FOLDER, None, "Folder of downloads, compiled kernels and results of tuning.",
+    shown="`graphml` in the platform's cache folder",
+)  # fmt: skip
+offline = Setting(
+    "GRAPHML_OFFLINE", SWITCH, False, "Download nothing and ask no server.", same_as="HF_HUB_OFFLINE"
+)
+threads = Setting(
+    "GRAPHML_THREADS", COUNT, None, "Worker threads; by default the physical cores.",
+    shown="the physical cores",
+)  # fmt: skip
+cpu_level = Setting(
+    "GRAPHML_CPU_LEVEL", TEXT, None, "Instruction set of the CPU backend's kernels, such as avx512 or avx2.",
+    shown="the best of the processor",
+)  # fmt: skip
+pages = Setting(
+    "GRAPHML_PAGES", one_of("ahead", "map", "huge", "copy"), "ahead", "Where weights are in memory: {words}."
+)
+numa = Setting(
+    "GRAPHML_NUMA", one_of("first-touch", "interleave"), "first-touch",
+    "On which memory node they are: {words}.",
+)  # fmt: skip
+tuned = Setting("GRAPHML_TUNED", SWITCH, False, "Kernels use the parameters that `graphml tune` found.")
+fuse = Setting(
+    "GRAPHML_FUSE", TEXT, "",
+    "Which fusions are on: none, or names such as -swiglu,+linear; by default all.", shown="all",
+)  # fmt: skip
+verify = Setting("GRAPHML_VERIFY", SWITCH, False, "Check the graph after every pass.")
+debug = Setting(
+    "GRAPHML_DEBUG", Kind("0, 1 or kernels", _is_on), False,
+    "Show the traceback of an error on the command line; `kernels` also shows the text of GPU kernels.",
+)  # fmt: skip
+
+
+def debug_kernels() -> bool:
+    """`GRAPHML_DEBUG=kernels`: the text of kernels is shown on stderr when it is made."""
+    return os.environ.get(debug.name) == "kernels"
+
 
 def cache_folder() -> Path:
-    """Where downloads and compiled kernels are kept: `GRAPHML_CACHE`, else the platform's cache folder."""
-    chosen = os.environ.get("GRAPHML_CACHE")
-    if chosen:
-        return Path(chosen).expanduser()
+    """Where downloads and compiled kernels are kept: `cache`, else the platform's cache folder."""
+    chosen = cache()
+    if chosen is not None:
+        return chosen
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "graphml"
     if sys.platform == "darwin":
@@ -42,69 +161,6 @@ def dumb_terminal() -> bool:
 def colours() -> bool:
     """`NO_COLOR`, `TERM`: text on a terminal may be dimmed and coloured."""
     return not os.environ.get("NO_COLOR") and not dumb_terminal()
-
-
-def cpu_level() -> str | None:
-    """`GRAPHML_CPU_LEVEL`: instruction set to compile for (`avx512`, `avx2`, ...); unset: the best."""
-    return os.environ.get("GRAPHML_CPU_LEVEL") or None
-
-
-def threads() -> int | None:
-    """`GRAPHML_THREADS`: worker threads of the CPU backend; unset: the physical cores."""
-    value = os.environ.get("GRAPHML_THREADS")
-    if value and not (value.isdecimal() and int(value)):
-        raise UsageError(f"GRAPHML_THREADS: wanted a whole number of at least 1, got {value!r}")
-    return int(value) if value else None
-
-
-def fuse() -> str:
-    """`GRAPHML_FUSE`: which fusions are on (`none`, `-swiglu,+linear`); unset: all."""
-    return os.environ.get("GRAPHML_FUSE", "")
-
-
-def pages() -> str | None:
-    """`GRAPHML_PAGES`: where weights lie (`ahead`, `map`, `huge`, `copy`); unset: `ahead`."""
-    return os.environ.get("GRAPHML_PAGES") or None
-
-
-def numa() -> str | None:
-    """`GRAPHML_NUMA`: on which memory node they lie (`first-touch`, `interleave`); unset: `first-touch`."""
-    return os.environ.get("GRAPHML_NUMA") or None
-
-
-def of_backend(backend: str, name: str) -> str | None:
-    """`GRAPHML_<BACKEND>_<NAME>`: what a backend, a stranger's too, lets its users choose; unset: None."""
-    return os.environ.get(f"GRAPHML_{backend}_{name}".upper()) or None
-
-
-def tuned() -> bool:
-    """`GRAPHML_TUNED`: kernels use the parameters that `graphml tune` found."""
-    return os.environ.get("GRAPHML_TUNED", "") not in ("", "0")
-
-
-def offline() -> bool:
-    """`GRAPHML_OFFLINE`: nothing is downloaded and no server is asked; `HF_HUB_OFFLINE` says the same."""
-    return any(_is_on(os.environ.get(name, "")) for name in ("GRAPHML_OFFLINE", "HF_HUB_OFFLINE"))
-
-
-def _is_on(value: str) -> bool:
-    """As huggingface-hub takes its own variables, and other numbers than 0 too."""
-    return value.upper() not in ("", "0", "OFF", "NO", "FALSE")
-
-
-def verify() -> bool:
-    """`GRAPHML_VERIFY`: check the graph after every pass."""
-    return os.environ.get("GRAPHML_VERIFY", "") not in ("", "0")
-
-
-def debug() -> bool:
-    """`GRAPHML_DEBUG`: the command line shows the traceback of an error; see `debug_kernels` too."""
-    return os.environ.get("GRAPHML_DEBUG", "") not in ("", "0")
-
-
-def debug_kernels() -> bool:
-    """`GRAPHML_DEBUG=kernels`: the text of kernels is shown on stderr when it is made."""
-    return os.environ.get("GRAPHML_DEBUG", "") == "kernels"
 
 
 def child_environment(changes: Mapping[str, str]) -> dict[str, str]:

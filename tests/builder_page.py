@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from graphml.ir import builder, methods, step, wanted
+from graphml.ir import argument_kinds, builder, methods, step
 from graphml.loading.architecture import Layer, Tensors
 
 FOLDER = Path(methods.__path__[0])
@@ -128,7 +128,10 @@ def entry(spoken: str, name: str, method: Callable[..., Any]) -> str:
 
 def kinds() -> str:
     """What the names in signatures mean that are no types of Python's."""
-    rows = "".join(f"| `{name}` | {wanted.wanted_by(kind).words} |\n" for name, kind in wanted.NAMED.items())
+    rows = "".join(
+        f"| `{name}` | {argument_kinds.kind_of(kind).words} |\n"
+        for name, kind in argument_kinds.NAMED.items()
+    )
     return (
         "## How to read a signature\n| kind | is |\n|---|---|\n| `Node` | a node of this graph |\n"
         "| `float` | a finite number |\n" + rows + "\n" + legend() + "\n\n"

@@ -8,6 +8,7 @@ with `pytest --hypothesis-profile explore`.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from hypothesis import settings
 
 from graphml.loading import discovery
 from tests.hub_server import FILES, HubServer, serving
-from tests.shared_drivers import sharing
+from tests.shared_drivers import remembering, sharing
 
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=1000, deadline=None)
@@ -46,6 +47,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def one_driver_for_each_gpu() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(discovery, "backend", sharing(discovery.backend))
+        if importlib.util.find_spec("pyopencl") is not None:
+            invoker = importlib.import_module("pyopencl.invoker")
+            generate = "generate_enqueue_and_set_args"
+            patch.setattr(invoker, generate, remembering(getattr(invoker, generate)))
         yield
 
 

@@ -94,8 +94,13 @@ def weights(name: str, sizes: tuple[int, ...], seed: int) -> Floats:
 def _normal(name: str, count: int, seed: int) -> Floats:
     """About normal numbers, each the sum of the four 16-bit parts of one raw number of the generator."""
     key = int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:16], "little")
-    parts = np.random.Philox(key=key).random_raw(count).astype("<u8").view("<u2").reshape(count, 4)
-    return ((parts.sum(axis=1, dtype=np.float64) / 65536.0 - 2.0) * np.sqrt(3.0)).astype(np.float32)
+    raw = np.random.Philox(key=key).random_raw(count)
+    pairs = (raw & _EVEN_PARTS) + (raw >> np.uint64(16) & _EVEN_PARTS)
+    sums = (pairs + (pairs >> np.uint64(32))).astype(np.uint32)  # its lower half
+    return ((sums / 65536.0 - 2.0) * np.sqrt(3.0)).astype(np.float32)
+
+
+_EVEN_PARTS = np.uint64(0x0000FFFF0000FFFF)  # whose sums do not reach the parts between them
 
 
 def write_gguf(
@@ -134,12 +139,18 @@ def write_gguf(
     return path
 
 
-def build(golden: Golden, path: Path, poison: str | None = None) -> Path:
-    """Write the golden as GGUF; `poison` names a tensor with its sign turned."""
+def build(golden: Golden, path: Path) -> Path:
+    """Write the golden as GGUF."""
     tensors = {name: weights(name, sizes, golden.seed) for name, sizes in golden.tensors.items()}
-    if poison is not None:
-        tensors[poison] *= -1
     return write_gguf(path, golden.architecture, golden.metadata, tensors)
+
+
+def poisoned(golden: Golden, path: Path, tensor: str, target: Path) -> Path:
+    """A copy of the golden's file `path` with the sign of a tensor turned."""
+    values, whole = weights(tensor, golden.tensors[tensor], golden.seed), path.read_bytes()
+    assert whole.count(values.tobytes()) == 1
+    target.write_bytes(whole.replace(values.tobytes(), (-values).tobytes()))
+    return target
 
 
 def nmse(got: NDArray[Any], wanted: NDArray[Any]) -> float:

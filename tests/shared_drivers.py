@@ -6,6 +6,7 @@ Knows drivers by their contract; what is tested of drivers themselves opens its 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,6 @@ from typing import Any
 from graphml_gpu.device import GpuDevice
 from graphml_gpu.driver import Bound, Buffer, Driver, Recording, overlapping
 
-from graphml import settings
 from graphml.backend import Backend, Device, Progress, no_progress
 
 
@@ -48,7 +48,8 @@ def sharing(find: Callable[[str], Backend]) -> Callable[[str], Backend]:
     drivers: dict[tuple[str | None, ...], Driver] = {}
 
     def opened(backend: Backend, threads: int | None) -> Device:
-        chosen = (settings.of_backend(backend.name, what) for what in ("adapter", "device", "options"))
+        names = (f"GRAPHML_{backend.name}_{what}".upper() for what in ("adapter", "device", "options"))
+        chosen = (os.environ.get(name) for name in names)
         key = backend.name, *chosen
         if key not in drivers:
             device = backend.open(threads)
@@ -63,3 +64,19 @@ def sharing(find: Callable[[str], Backend]) -> Callable[[str], Backend]:
         return replace(backend, open=functools.partial(opened, backend))
 
     return found
+
+
+def remembering(generate: Callable[..., Any]) -> Callable[..., Any]:
+    """What pyopencl calls a kernel with, by name and arguments.
+
+    It reads that from a database on disk for every kernel object, and a recording has one per dispatch.
+    """
+    known: dict[Any, Any] = {}
+
+    def remembered(*arguments: Any, devs: Any, **named: Any) -> Any:
+        key = arguments, *sorted(named.items())
+        if key not in known:
+            known[key] = generate(*arguments, devs=devs, **named)
+        return known[key]
+
+    return remembered

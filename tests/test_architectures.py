@@ -14,6 +14,7 @@ from graphml.compiler.options import CompileOptions
 from graphml.ir.verify import verify
 from graphml.loading import discovery
 from graphml.loading.architecture import SampleModel
+from graphml.passes.fusion import fusions
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
@@ -172,12 +173,14 @@ def test_it_is_what_the_reference_says(
 @pytest.mark.parametrize("count", [1, 7])
 def test_fused_is_unfused(executor: Executor, count: int) -> None:
     plain = CompileOptions(fuse="none")
-    assert not [n for n in executor.compiled(count, 1, plain).graph.nodes if n.op.decompose is not None]
+    assert executor.options.fusions() == frozenset(fusions())
+    compiled = executor.compiled_for(count, 1, all_logits=True, options=plain)
+    assert not [node for node in compiled.graph.nodes if node.op.decompose is not None]
     got, want = (
-        executor.values({0: TOKENS[:count]}, cache, executor.state(cache), True, options)[
+        executor.values({0: TOKENS[:count]}, cache, executor.state(cache, options), True, options)[
             executor.architecture.output
         ].copy()
-        for cache, options in ((PagedCache(32, BLOCK_SIZE), CompileOptions("all")),
+        for cache, options in ((PagedCache(32, BLOCK_SIZE), executor.options),
                                (PagedCache(32, BLOCK_SIZE), plain))
     )  # fmt: skip
     assert nmse(got, want) <= 1e-9

@@ -28,8 +28,7 @@ from tests.golden import Floats, nmse
 LIMIT = 1e-6
 NAMES = golden.names()
 BACKENDS = [name for name in discovery.backend_names() if discovery.backend(name).unavailable() is None]
-every_golden = pytest.mark.parametrize("name", NAMES)
-on_every_backend = pytest.mark.parametrize("backend", BACKENDS)
+PAIRS = [(name, backend) for name in NAMES for backend in BACKENDS]
 
 
 @pytest.fixture(scope="session")
@@ -38,8 +37,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @cache
-def built(name: str, folder: Path, poison: str | None = None) -> Path:
-    return golden.build(golden.read(name), folder / f"{name}-{poison}.gguf", poison)
+def built(name: str, folder: Path) -> Path:
+    return golden.build(golden.read(name), folder / f"{name}.gguf")
+
+
+@pytest.fixture(scope="module", params=PAIRS, ids="-".join)
+def told(request: pytest.FixtureRequest, folder: Path) -> Iterator[tuple[golden.Golden, Executor]]:
+    """A golden, open on a backend. Tests come pair by pair: what one compiles the others use."""
+    name, backend = request.param
+    with opened(built(name, folder), backend) as executor:
+        yield golden.read(name), executor
+
+
+def on(backend: str) -> pytest.MarkDecorator:
+    """On one backend alone."""
+    return pytest.mark.parametrize("told", [(name, backend) for name in NAMES], indirect=True, ids="-".join)
 
 
 @contextmanager
@@ -76,43 +88,37 @@ def test_there_are_goldens() -> None:
     assert "reference" in BACKENDS
 
 
-def errors(name: str, path: Path, backend: str) -> list[float]:
-    """NMSE in one batch, and as 16 tokens and single steps unless tokens see later ones."""
-    one = golden.read(name)
+def test_in_one_batch_and_step_by_step(told: tuple[golden.Golden, Executor]) -> None:
+    """In one batch, and as 16 tokens and single steps unless tokens see later ones."""
+    one, executor = told
     steps = [one.tokens[:16], *([token] for token in one.tokens[16:])]
-    with opened(path, backend) as executor:
-        ways = [[one.tokens], *([steps] if executor.architecture.causal else [])]
-        return [nmse(evaluate(executor, pieces), one.logits) for pieces in ways]
+    for pieces in ([one.tokens], *([steps] if executor.architecture.causal else [])):
+        assert nmse(evaluate(executor, pieces), one.logits) <= LIMIT
 
 
-@every_golden
-@on_every_backend
-def test_in_one_batch_and_step_by_step(name: str, backend: str, folder: Path) -> None:
-    assert max(errors(name, built(name, folder), backend)) <= LIMIT
-
-
-@every_golden
-def test_a_poisoned_weight_is_noticed(name: str, folder: Path) -> None:
+@on(BACKENDS[0])
+def test_a_poisoned_weight_is_noticed(told: tuple[golden.Golden, Executor], folder: Path) -> None:
     """The sign turned of a layer's last matrix that surely matters.
 
     Experts may go unchosen, and an index of the text may choose all of it.
     """
-    one = golden.read(name)
-    unused = OTHERWISE_UNUSED.get(name, set())
+    one, executor = told
+    unused = OTHERWISE_UNUSED.get(one.name, set())
     matrices = [tensor for tensor, sizes in one.tensors.items() if len(sizes) > 1]
     of_layers = [tensor for tensor in matrices if re.match(r"blk\.\d+\.(?!ffn|indexer)", tensor)]
     poison = [tensor for tensor in of_layers if tensor.split(".", 2)[2] not in unused][-1]
-    with opened(built(name, folder, poison), BACKENDS[0]) as executor:
-        assert nmse(evaluate(executor, [one.tokens]), one.logits) > 10 * LIMIT
+    path = golden.poisoned(one, executor.file.path, poison, folder / f"{one.name}-poisoned.gguf")
+    with opened(path, BACKENDS[0]) as other:
+        assert nmse(evaluate(other, [one.tokens]), one.logits) > 10 * LIMIT
 
 
-@every_golden
-def test_graphs(name: str, folder: Path) -> None:
+@on("reference")
+def test_graphs(told: tuple[golden.Golden, Executor]) -> None:
     """What goes unused, how often each fusion is found, and that the text form gives the same graph."""
-    with opened(built(name, folder), "reference") as executor:
-        graph = executor.build(1, 1)
-        unused = executor.unused_tensors
-    others = {re.sub(r"blk\.\d+\.", "", one) for one in unused if not one.endswith(("input_scale", ".scale"))}
+    one, executor = told
+    name, graph = one.name, executor.build(1, 1)
+    unused = [name for name in executor.unused_tensors if not name.endswith(("input_scale", ".scale"))]
+    others = {re.sub(r"blk\.\d+\.", "", tensor) for tensor in unused}
     assert others == OTHERWISE_UNUSED.get(name, set())
     assert fusion_counts.counts(graph) == fusion_counts.recorded()[name], fusion_counts.HOW
     text = write(graph)
@@ -158,14 +164,14 @@ OTHERWISE_UNUSED = {
 }
 
 
-@every_golden
-@on_every_backend
-def test_the_arena_is_about_as_small_as_can_be(name: str, backend: str, folder: Path) -> None:
-    with opened(built(name, folder), backend) as executor:
-        for n_tokens in (1, 32):
-            graph = prepare(executor.build(n_tokens, 1), executor.backend, executor.device).graph
-            plan = plan_memory(graph, executor.device)  # without the slack of programs of one token
-            assert plan.lower_bound <= plan.peak <= 1.1 * plan.lower_bound
+def test_the_arena_is_about_as_small_as_can_be(told: tuple[golden.Golden, Executor]) -> None:
+    _, executor = told
+    for graph in (
+        executor.compiled(1, 1).graph,
+        prepare(executor.build(32, 1), executor.backend, executor.device).graph,
+    ):
+        plan = plan_memory(graph, executor.device)  # without the slack of programs of one token
+        assert plan.lower_bound <= plan.peak <= 1.1 * plan.lower_bound
 
 
 def test_weights_follow_the_formula() -> None:

@@ -43,9 +43,9 @@ class CpuDevice:
         """Compile or load the kernels and lay out the tape."""
         return CpuProgram(graph, plan, weights, self.team, _arena(plan), progress, self._tuning)
 
-    def use_tuning(self, wanted: bool) -> None:
+    def use_tuning(self, enabled: bool) -> None:
         """See `graphml.backend.TunableDevice`."""
-        self._tuning = tuning.load() if wanted else UNTUNED
+        self._tuning = tuning.load() if enabled else UNTUNED
 
     def tune(self, graphs: Sequence[Graph], weights: Mapping[str, Array], progress: Progress) -> list[Tuned]:
         """See `graphml.backend.TunableDevice`."""

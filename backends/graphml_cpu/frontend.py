@@ -19,7 +19,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import LoweringPass, PassManager, register_pass
 from numba.core.descriptors import TargetDescriptor
 from numba.core.dispatcher import Dispatcher
-from numba.core.errors import NumbaError, new_error_context
+from numba.core.errors import NumbaError, new_error_context  # type: ignore[attr-defined]
 from numba.core.funcdesc import PythonFunctionDescriptor
 from numba.core.target_extension import (
     CPU,
@@ -259,7 +259,7 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
-def _compile_overload(**options: Any) -> Callable[[Callable[..., Any]], _KernelDispatcher]:
+def _compile_overload(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """How numba compiles the implementations of its own overloads (range, min, ...) for this target."""
     return inline
 

@@ -49,7 +49,7 @@ KERNEL_SOURCES = (
     "target.py",
     "typing_memo.py",
 )
-# Folders of earlier sources and versions that are left beside the newest.
+# Folders of a level that are left, the newest and those of earlier sources and versions.
 KEPT_FOLDERS = 4
 _MAGIC = "graphml-kernel-2"
 
@@ -201,8 +201,13 @@ def write(where: Path, ref: KernelRef, artifact: Artifact) -> None:
 
 
 def _prune(newest: Path) -> None:
-    """Remove the folders of earlier sources, but for the few newest: two checkouts may share one cache."""
-    others = [path for path in newest.parent.iterdir() if path.is_dir() and path != newest]
+    """Remove a level's folders of earlier sources, but for the few newest: two checkouts may share a cache.
+
+    Other levels' stay: who works at several has more of them than are left of one.
+    """
+    level, _, _ = newest.name.rpartition("-")
+    alike = [path for path in newest.parent.iterdir() if path.name.rpartition("-")[0] == level]
+    others = [path for path in alike if path.is_dir() and path != newest]
     others.sort(key=lambda path: path.stat().st_mtime, reverse=True)
     for path in others[KEPT_FOLDERS - 1 :]:
         shutil.rmtree(path, ignore_errors=True)

@@ -9,17 +9,17 @@ MAX_CHUNKS = 16
 CACHE_DTYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
 """What kernels can keep keys and values as."""
 LARGEST_HEAD = 1024
-"""Elements of the largest head that is quantised after it was turned, in memory on the stack."""
+"""Elements of the largest head that is quantised after it was rotated, in memory on the stack."""
 
 PANEL_ROWS = 32
 """Weight rows that threads share out products through decoders by: whole panels at every level."""
 PANEL_ELEMENTS = 2048
 """Elements of them that are decoded before they are multiplied: 256 KB at most, in the second cache."""
-PIECE_ELEMENTS = 256
+CHUNK_ELEMENTS = 256
 """Elements of one row that are decoded at a time: whole blocks of every format."""
 TOKEN_BLOCK = 512
 """Token rows that meet a panel then."""
-LISTED_BYTES = 24
+RECORD_BYTES = 24
 """What is noted about each of these rows: the addresses of the row, of its outputs, of its residuals."""
 PANEL_SUMS_BYTES = 2048
 """Sums of one register tile of at most 16 tokens, at the widest vectors."""
@@ -38,7 +38,7 @@ def attention_partial_bytes(rows: int, n_head: int, d_v: int) -> int:
 def panel_scratch_bytes(k: int) -> int:
     """Scratch of one thread of products through decoders, for rows of k elements; a multiple of 4 bytes."""
     decoded = max(-(-min(k, PANEL_ELEMENTS) // 16) * 16 * PANEL_ROWS, k)
-    return 64 + TOKEN_BLOCK * LISTED_BYTES + PANEL_SUMS_BYTES + (16 * PIECE_ELEMENTS + decoded) * 4
+    return 64 + TOKEN_BLOCK * RECORD_BYTES + PANEL_SUMS_BYTES + (16 * CHUNK_ELEMENTS + decoded) * 4
 
 
 def expert_scratch_bytes(k: int, n_experts: int, pairs: int) -> int:
@@ -50,7 +50,7 @@ PAIR_BYTES = 16
 """What products of packed rows note about each (token, slot) pair: its row's address, its results' offset."""
 
 
-def listed_bytes(n_experts: int, pairs: int) -> int:
+def record_bytes(n_experts: int, pairs: int) -> int:
     """Scratch for the list of the pairs by expert, and for where each expert's end."""
     return pairs * PAIR_BYTES + n_experts * 4
 
@@ -89,15 +89,15 @@ def prefill_scratch_bytes(d_k: int, d_v: int) -> int:
 
 LONG_ROW = 16384
 """Rows of this many elements and more (a vocabulary) are reduced by all threads together."""
-ROW_PIECE = 4096
+ROW_CHUNK = 4096
 """Elements of such a row that one thread reduces at a time: a third of the first cache."""
 ROW_BLOCK = 256
 """Elements of such a row whose largest is noted before the k largest of all are sought."""
 
 
-def row_pieces(n: int) -> int:
-    """How many pieces of ROW_PIECE a row of n elements has."""
-    return -(-n // ROW_PIECE)
+def row_chunks(n: int) -> int:
+    """How many chunks of ROW_CHUNK a row of n elements has."""
+    return -(-n // ROW_CHUNK)
 
 
 def row_blocks(n: int) -> int:

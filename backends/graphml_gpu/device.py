@@ -91,9 +91,9 @@ class GpuDevice:
         with self.memory.lock:
             return GpuProgram(graph, plan, weights, self.memory, progress, self._tuning, self.refuses)
 
-    def use_tuning(self, wanted: bool) -> None:
+    def use_tuning(self, enabled: bool) -> None:
         """See `graphml.backend.TunableDevice`."""
-        self._tuning = tuning.load(self.facts) if wanted else UNTUNED
+        self._tuning = tuning.load(self.facts) if enabled else UNTUNED
 
     def tune(self, graphs: Sequence[Graph], weights: Mapping[str, Array], progress: Progress) -> list[Tuned]:
         """See `graphml.backend.TunableDevice`."""

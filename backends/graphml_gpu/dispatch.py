@@ -26,7 +26,7 @@ What a buffer argument may be
 -----------------------------
     Node            a value, seen through views; a weight, a state (also as an op that writes one gives it)
     Part(node, i)   result i of a node that has several (inputs that are `part` views are plain nodes)
-    Piece           some of a weight's first dimension: `context.pieces(weight)`, see there
+    Shard           some of a weight's first dimension: `context.shards(weight)`, see there
     Workspace(node) the scratch that `Lowering.workspace` asked for; lies in the arena, holds garbage at first
     Zeros(key, n)   n bytes of memory for this dispatch alone that are zero before its first run and that the
                     kernel leaves zero (counters of finished groups, say); the same key means the same memory
@@ -142,7 +142,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Piece:
+class Shard:
     """Entries `first` to `first + count` of a weight's first dimension: rows of a matrix, or experts."""
 
     node: Node
@@ -159,7 +159,7 @@ class _Nothing:
 NOTHING: Final = _Nothing()
 """For a buffer that the kernel as specialised does not touch."""
 
-Argument = Node | Part | Piece | Workspace | Zeros | Constant | _Nothing
+Argument = Node | Part | Shard | Workspace | Zeros | Constant | _Nothing
 
 
 @dataclass(frozen=True)
@@ -178,16 +178,16 @@ class Dispatch:
 class Context:
     """What a lowering may know of the device.
 
-    features: what kernels are specialised for. facts: limits. pieces: a weight -> the pieces that lie in
-    buffers of their own, in order; one piece where a binding holds all of it. A kernel that reads a weight
-    which may be that large is dispatched once a piece; a weight given as a `Node` must have one piece.
+    features: what kernels are specialised for. facts: limits. shards: a weight -> the shards that lie in
+    buffers of their own, in order; one shard where a binding holds all of it. A kernel that reads a weight
+    which may be that large is dispatched once a shard; a weight given as a `Node` must have one shard.
     largest: how far the values of an integer input go in a step, for grids and numbers that follow them (see
     `parameters.Largest`); None for a value that is no input. tuning: how products are shared out.
     """
 
     facts: Facts
     features: Features
-    pieces: Callable[[Node], Sequence[Piece]]
+    shards: Callable[[Node], Sequence[Shard]]
     largest: Callable[[Node], Callable[[Dims], int] | None]
     tuning: Tuning = UNTUNED
 

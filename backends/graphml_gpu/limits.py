@@ -15,7 +15,7 @@ from graphml.ir.op import Type, plain_bytes
 from graphml.ir.ops.leaf import input_leaf, state_leaf, weight_leaf
 from graphml.ir.shape import Symbol, bounds
 from graphml_gpu.bindings import Span, shared
-from graphml_gpu.dispatch import Argument, Context, Dispatch, Part, Piece, Workspace
+from graphml_gpu.dispatch import Argument, Context, Dispatch, Part, Shard, Workspace
 from graphml_gpu.driver import Facts, Groups
 from graphml_gpu.language import Features, Specialised
 from graphml_gpu.lowering import table
@@ -27,12 +27,12 @@ def unplaced(facts: Facts, features: Features) -> Context:
     """What lowerings may know where no weight has been uploaded: a trial's context."""
     limit = min(facts.max_binding_bytes, facts.max_buffer_bytes)
 
-    def pieces(weight: Node) -> tuple[Piece, ...]:
+    def shards(weight: Node) -> tuple[Shard, ...]:
         base = viewed(weight)
         total, size = bounds(base.shape)[0], max(limit // max(_entry_bytes(base), 1), 1)
-        return tuple(Piece(weight, first, count) for first, count in cut(total, size))
+        return tuple(Shard(weight, first, count) for first, count in cut(total, size))
 
-    return Context(facts, features, pieces, lambda node: None)
+    return Context(facts, features, shards, lambda node: None)
 
 
 def _entry_bytes(weight: Node) -> int:
@@ -102,7 +102,7 @@ def _bytes(argument: Argument) -> int:
         case Node():
             base = viewed(argument)
             return 0 if base.op is state_leaf else value_bytes(base.type)
-        case Piece():
+        case Shard():
             return _entry_bytes(viewed(argument.node))
         case Part():
             return value_bytes(argument.node.type.parts[argument.index])

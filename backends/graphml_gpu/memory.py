@@ -59,7 +59,7 @@ class Memory:
             tail[: data.size - whole] = data[whole:]
             self.driver.write(buffer, offset + whole, tail)
 
-    def rows_per_piece(self, array: Array, name: str) -> int:
+    def rows_per_shard(self, array: Array, name: str) -> int:
         """How many entries of the first dimension one buffer can hold.
 
         `BackendError` where it is not even one.
@@ -86,10 +86,10 @@ class Memory:
             size = held.n_rows * (held.array.nbytes // max(held.array.shape[0] if held.array.shape else 1, 1))
             buffers = []  # held only when all of it is there: a device may run out of memory in between
             for first in range(0, max(raw.size, 1), max(size, 1)):
-                piece = raw[first : first + size]
-                buffer = self._for_weights(held, piece.size)
-                for at in range(0, piece.size, _CHUNK):
-                    chunk = piece[at : at + _CHUNK]
+                shard = raw[first : first + size]
+                buffer = self._for_weights(held, shard.size)
+                for at in range(0, shard.size, _CHUNK):
+                    chunk = shard[at : at + _CHUNK]
                     self.write(buffer, at, chunk)
                     done, pending = done + chunk.size, pending + chunk.size
                     if pending >= _PENDING:
@@ -109,7 +109,7 @@ class Memory:
 
     def _find(self, name: str, array: Array) -> Held:
         array = np.ascontiguousarray(array)
-        n_rows = self.rows_per_piece(array, name)
+        n_rows = self.rows_per_shard(array, name)
         key = array.ctypes.data, array.nbytes, n_rows
         held = self._held.get(key)
         if held is None:
@@ -138,16 +138,16 @@ class Held:
     buffers: list[Buffer]
 
     def rows(self, first: int, count: int) -> Buffer:
-        """The buffer of a piece, which must be one of those that it was cut into."""
+        """The buffer of a shard, which must be one of those that it was cut into."""
         if not self.array.shape or (first == 0 and count == self.array.shape[0] and len(self.buffers) == 1):
             return self.buffers[0]
-        pieces = cut(self.array.shape[0], self.n_rows)
-        if (first, count) not in pieces:
+        shards = cut(self.array.shape[0], self.n_rows)
+        if (first, count) not in shards:
             raise BackendError(
-                f"{self.name}: it lies in {len(pieces)} pieces of up to {self.n_rows} rows;"
+                f"{self.name}: it is cut into {len(shards)} shards of up to {self.n_rows} rows;"
                 f" wanted rows {first} to {first + count} in one"
             )
-        return self.buffers[pieces.index((first, count))]
+        return self.buffers[shards.index((first, count))]
 
 
 def cut(total: int, size: int) -> Sequence[tuple[int, int]]:

@@ -17,7 +17,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.ops.leaf import input_leaf, state_leaf, weight_leaf
 from graphml.ir.shape import bounds
-from graphml_gpu.dispatch import Argument, Constant, Part, Piece, Workspace, Zeros
+from graphml_gpu.dispatch import Argument, Constant, Part, Shard, Workspace, Zeros
 from graphml_gpu.driver import Buffer, Range
 from graphml_gpu.lowering import table
 from graphml_gpu.memory import Held, Memory, cut
@@ -97,15 +97,15 @@ class Places:
         """Whether a value is a weight, or decided by weights alone."""
         return self.fixed(viewed(node)) is not None
 
-    def pieces(self, weight: Node) -> Sequence[Piece]:
+    def shards(self, weight: Node) -> Sequence[Shard]:
         """See `dispatch.Context`."""
         base = viewed(weight)
         array = self.fixed(base)
         if array is None:
-            raise BackendError(f"{weight.name}: wanted a weight to cut into pieces; it is {base.op.name}")
-        size = self._memory.rows_per_piece(array, base.name)
+            raise BackendError(f"{weight.name}: wanted a weight to cut into shards; it is {base.op.name}")
+        size = self._memory.rows_per_shard(array, base.name)
         total = array.shape[0] if array.shape else 1
-        return tuple(Piece(weight, first, count) for first, count in cut(total, size))
+        return tuple(Shard(weight, first, count) for first, count in cut(total, size))
 
     def upload(self, arguments: Iterable[Argument], progress: Progress) -> None:
         """Have all weights and constants among the arguments on the device."""
@@ -114,8 +114,8 @@ class Places:
             if isinstance(argument, Constant):
                 if argument not in wanted:
                     wanted[argument] = "constant", argument.make(self.weights)
-            elif isinstance(argument, Node | Piece):
-                base = viewed(argument.node if isinstance(argument, Piece) else argument)
+            elif isinstance(argument, Node | Shard):
+                base = viewed(argument.node if isinstance(argument, Shard) else argument)
                 array = self.fixed(base)
                 if array is not None:
                     wanted[base] = base.name, array
@@ -142,7 +142,7 @@ class Places:
             case Constant():
                 buffer = self._held[argument].rows(0, self._held[argument].array.shape[0])
                 return buffer, 0, buffer.n_bytes
-            case Piece():
+            case Shard():
                 buffer = self._held[viewed(argument.node)].rows(argument.first, argument.count)
                 return buffer, 0, buffer.n_bytes
             case Zeros():

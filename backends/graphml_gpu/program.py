@@ -117,20 +117,20 @@ class GpuProgram:
         return not self.fallbacks
 
     def begin(
-        self, dims: Mapping[str, int], state: State, fed: Mapping[str, str], wanted: Sequence[str]
+        self, dims: Mapping[str, int], state: State, fed: Mapping[str, str], outputs: Sequence[str]
     ) -> Callable[[], Mapping[str, Array]]:
         """See `graphml.backend.AheadProgram`."""
-        nodes = {name: self._graph.outputs[name] for name in wanted}
+        nodes = {name: self._graph.outputs[name] for name in outputs}
         with self._memory.lock:
             host = self._start(dims, state, fed)
             ready = host.fetch_later(nodes.values())
 
-        def outputs() -> Mapping[str, Array]:
+        def results() -> Mapping[str, Array]:
             with host.lock:
                 ready()
                 return {name: host.value(node) for name, node in nodes.items()}
 
-        return outputs
+        return results
 
     def _start(self, dims: Mapping[str, int], state: State, fed: Mapping[str, str]) -> Host:
         """Submit a step; fed: input -> output of the step before that it is."""
@@ -244,7 +244,7 @@ class GpuProgram:
     def _lower(self, constants: Mapping[Node, Array]) -> None:
         memory = self._memory
         context = Context(
-            memory.driver.facts, memory.features, self.places.pieces, self._follow, self._tuning
+            memory.driver.facts, memory.features, self.places.shards, self._follow, self._tuning
         )
         computed = filter(computes, self._graph.nodes)
         todo = [node for node in computed if node not in constants]

@@ -18,9 +18,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphml import settings, tuning_file
-from graphml.errors import BackendError, UsageError
+from graphml import tuning_file
+from graphml.errors import BackendError
+from graphml.settings import Setting, one_of
 from graphml_gpu.driver import Facts
+
+KERNELS = Setting(
+    "GRAPHML_GPU_KERNELS",
+    one_of("graphics"),
+    None,
+    "`graphics`: GPU backends on a processor run the kernels of graphics cards.",
+    shown="those of the device's kind",
+)
 
 FEW = 8
 """Rows of activations that the kernels for few take at a time."""
@@ -76,13 +85,9 @@ UNTUNED = Tuning()
 def is_processor(facts: Facts) -> bool:
     """Whether the device runs invocations one after the other: sharing costs, what they repeat is cached.
 
-    `GRAPHML_GPU_KERNELS=graphics` has processors run the kernels of graphics cards, to try these
-    where there is none. Raises `UsageError` for another value.
+    `KERNELS` has processors run the kernels of graphics cards, to try these where there is none.
     """
-    wanted = settings.of_backend("gpu", "kernels")
-    if wanted not in (None, "graphics"):
-        raise UsageError(f"GRAPHML_GPU_KERNELS: wanted graphics, or nothing; got {wanted!r}")
-    return facts.kind == "cpu" and wanted is None
+    return KERNELS() is None and facts.kind == "cpu"
 
 
 def takes_few(facts: Facts, columns: int) -> bool:

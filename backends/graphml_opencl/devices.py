@@ -8,9 +8,16 @@ from typing import Any
 from graphml_gpu.device_choice import choose, rank
 from graphml_gpu.driver import MOST_BINDING_BYTES, Facts, Kind
 
-from graphml import settings
 from graphml.errors import BackendError
+from graphml.settings import TEXT, Setting
 
+DEVICE = Setting(
+    "GRAPHML_OPENCL_DEVICE",
+    TEXT,
+    None,
+    "OpenCL device: its number, or a part of its name or driver, such as nvidia.",
+    shown="the first",
+)
 _INSTALL = "the package `pyopencl` is not installed; in a clone of graphml: pip install '.[opencl]'"
 _NO_DEVICE = (
     "there is no OpenCL device of version 1.2 or newer; install the OpenCL driver of your GPU (for the "
@@ -50,9 +57,9 @@ def devices() -> tuple[Any, ...]:
 
 
 def used() -> int:
-    """The number of the device that `GRAPHML_OPENCL_DEVICE` names, or the first."""
+    """The number of the device that `DEVICE` names, or the first."""
     found = [facts(device) for device in devices()]
-    return choose(found, settings.of_backend("opencl", "device"), "GRAPHML_OPENCL_DEVICE")
+    return choose(found, DEVICE(), DEVICE.name)
 
 
 def version(device: Any) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ made from this very text, with these options, for this device and driver.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import tempfile
@@ -18,7 +19,15 @@ from graphml_gpu.driver import Facts, compile_error
 from graphml_gpu.language import Features, Specialised
 
 from graphml import cache_access, settings
+from graphml.settings import TEXT, Setting
 
+OPTIONS = Setting(
+    "GRAPHML_OPENCL_OPTIONS",
+    TEXT,
+    None,
+    "More options for OpenCL compilers; -cl-opt-disable compiles faster, runs slower.",
+    shown="none",
+)
 _DIGEST = hashlib.sha256().digest_size
 # PoCL keeps them itself, and makes every kernel once more, for any workgroup, for who asks for a binary.
 _KEEPS_PROGRAMS = "Portable Computing Language"
@@ -33,10 +42,11 @@ class Programs:
     """The programs of a device."""
 
     def __init__(self, context: Any, device: Any, facts: Facts) -> None:
+        _without_pickles()
         self._context, self._device = context, device
         self._options = [
             standard(facts.features()),
-            *(settings.of_backend("opencl", "options") or "").split(),
+            *(OPTIONS() or "").split(),
         ]
         self._keeps = device.platform.name != _KEEPS_PROGRAMS
         self._by_kernel: dict[Specialised, Any] = {}
@@ -102,6 +112,21 @@ class Programs:
         folder = settings.cache_folder() / "opencl"
         usable = cache_access.is_private(folder, "binaries of OpenCL kernels are not kept or loaded")
         return folder / identity.hex() if usable else None
+
+
+def _without_pickles() -> None:
+    """Switch off the cache of pyopencl itself, as PYOPENCL_NO_CACHE does: it unpickles files nobody checks.
+
+    What it keeps there is Python code that sets the arguments of a kernel; it is kept in memory instead.
+    """
+    import pyopencl
+
+    pyopencl._PYOPENCL_NO_CACHE = True
+    from pyopencl import invoker  # it makes the file of the cache as it is imported, unless that is off
+
+    make = invoker._generate_enqueue_and_set_args_module
+    if not hasattr(make, "cache_info"):
+        invoker._generate_enqueue_and_set_args_module = functools.cache(make)
 
 
 def _digest(identity: bytes, data: bytes) -> bytes:

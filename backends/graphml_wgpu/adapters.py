@@ -15,10 +15,18 @@ from typing import Any
 from graphml_gpu.device_choice import choose, rank
 from graphml_gpu.driver import MOST_BINDING_BYTES, Facts, Kind
 
-from graphml import settings
 from graphml.errors import BackendError
 from graphml.runtime.memory_needed import main_memory
+from graphml.settings import TEXT, Setting
 from graphml_wgpu import vulkan
+
+ADAPTER = Setting(
+    "GRAPHML_WGPU_ADAPTER",
+    TEXT,
+    None,
+    "Adapter of wgpu: its number, or a part of its name or driver, such as nvidia or vulkan.",
+    shown="the first",
+)
 
 FEATURES = ("shader-f16", "subgroup", "subgroup-barrier", "timestamp-query")
 """Features that are switched on where they are offered."""
@@ -65,9 +73,9 @@ def adapters() -> tuple[Any, ...]:
 
 
 def used() -> int:
-    """The number of the adapter that `GRAPHML_WGPU_ADAPTER` names, or the first."""
+    """The number of the adapter that `ADAPTER` names, or the first."""
     found = [facts(adapter) for adapter in adapters()]
-    return choose(found, settings.of_backend("wgpu", "adapter"), "GRAPHML_WGPU_ADAPTER")
+    return choose(found, ADAPTER(), ADAPTER.name)
 
 
 def facts(adapter: Any, wanted: Mapping[str, int] = NO_LIMITS) -> Facts:

@@ -16,6 +16,7 @@ from graphml.api.session import Session
 from graphml.api.tokens import Ids, Token, checked_ids
 from graphml.argument_checks import items_of
 from graphml.errors import UsageError
+from graphml.runtime.committed import Evaluation
 from graphml.runtime.evaluation import Floats, evaluate, evaluate_top_k
 from graphml.runtime.executor import Executor
 from graphml.sampling import NextLogits, SamplingParams, TopK
@@ -46,20 +47,23 @@ class Batch:
         checked = [
             checked_ids(one, session.n_vocab) for session, one in zip(self.sessions, given, strict=True)
         ]
-        if not all(checked):
+        if not all(map(len, checked)):
             raise UsageError("ids: wanted at least one token id for each session, got none for some")
         for session in self.sessions:
             session.begin()
-        return np.concatenate(self._evaluate(self.sessions, checked))
+        begun = [session.evaluation(one) for session, one in zip(self.sessions, checked, strict=True)]
+        self._compile(sum(len(one.waiting) for one in begun))
+        return np.concatenate(self._evaluate(self.sessions, begun))
+
+    def _compile(self, n_tokens: int) -> None:
+        """Have the program for steps of so many tokens ready, so that meters count only its running."""
+        self._executor.compiled_for(n_tokens, len(self))
 
     def _evaluate(
-        self, sessions: Sequence[Session], ids: Sequence[list[int]], top_k: bool = False
+        self, sessions: Sequence[Session], begun: Sequence[Evaluation], top_k: bool = False
     ) -> list[Floats]:
         """What was evaluated, a row for each session; nothing where only the `top_k` of each is read."""
-        begun = [session.evaluation(one) for session, one in zip(sessions, ids, strict=True)]
         work = [(one.slot, one.waiting) for one in begun]
-        n_tokens, n_sequences = sum(len(waiting) for _, waiting in work), len(self)
-        self._executor.compiled_for(n_tokens, n_sequences)  # outside of what is timed
         common = self._executor, work, sessions[0].n_vocab, self._executor.options
         rows: list[Floats] = []
         with ExitStack() as meters:
@@ -96,6 +100,7 @@ class Batch:
         return self._rounds(running)
 
     def _rounds(self, running: dict[int, Iterator[Token]]) -> Iterator[tuple[int, Token]]:
+        self._compile(len(self))
         while running:
             for i, tokens in list(running.items()):
                 token = next(tokens, None)
@@ -106,7 +111,7 @@ class Batch:
             going_on = [self.sessions[i] for i in running if self.sessions[i].stop_reason is None]
             if going_on:
                 top_k = all(session.reads_top_k(session.chooses) for session in going_on)
-                self._evaluate(going_on, [[] for _ in going_on], top_k)
+                self._evaluate(going_on, [session.evaluation() for session in going_on], top_k)
 
     def _for_each(self, name: str, given: Sequence[T]) -> Sequence[T]:
         given = items_of(name, given, f"one for each of {len(self)} sessions")

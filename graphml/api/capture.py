@@ -17,8 +17,8 @@ from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.ir.shape import Symbol
 from graphml.passes.patch import Function, Patch, patch, values
-from graphml.passes.switches import nearest
 from graphml.runtime.executor import Executor
+from graphml.similar_names import did_you_mean
 
 Patterns: TypeAlias = str | Sequence[str]
 Patches: TypeAlias = Mapping[str, Function]
@@ -42,7 +42,7 @@ class Probe:
         history: bool = False,
     ) -> None:
         self.keeps_history = history
-        self._executor, self._pieces = executor, list[dict[str, Array]]()
+        self._executor, self._chunks = executor, list[dict[str, Array]]()
         self._symbols: dict[str, str | None] = {}
         self.options = executor.options
         wanted = [capture] if isinstance(capture, str) else items_of("capture", capture, "names or patterns")
@@ -58,9 +58,8 @@ class Probe:
             pattern = text_of("capture", one)
             hits = [pattern] if pattern in known else fnmatch.filter(known, pattern)
             if not hits:
-                raise UsageError(
-                    f"capture: no value of the graph is called {pattern!r}.{nearest(pattern, list(known))}"
-                )
+                hint = did_you_mean(pattern, list(known))
+                raise UsageError(f"capture: no value of the graph is called {pattern!r}.{hint}")
             self._symbols |= dict.fromkeys(hits)
         if self._symbols:
             # Whether a value has rows of tokens or of outputs shows where these are not the same.
@@ -73,25 +72,25 @@ class Probe:
 
     def begin(self) -> None:
         """An evaluation begins."""
-        self._pieces = []
+        self._chunks = []
 
     def take(self, outputs: Mapping[str, Array]) -> None:
         """Copy what one step of the evaluation gave."""
         if self._symbols:
-            self._pieces.append({name: outputs[_PREFIX + name].copy() for name in self._symbols})
+            self._chunks.append({name: outputs[_PREFIX + name].copy() for name in self._symbols})
 
     def finish(self, all_logits: bool) -> dict[str, Array] | None:
         """What an evaluation that is done gave: its steps joined along the tokens where a value has them.
 
         None where nothing is captured.
         """
-        if not self._pieces:
+        if not self._chunks:
             return None
         joined = ("T", "O") if all_logits else ("T",)
         return {
-            name: concatenate([piece[name] for piece in self._pieces])
-            if symbol in joined and len(self._pieces) > 1
-            else self._pieces[-1][name]
+            name: concatenate([chunk[name] for chunk in self._chunks])
+            if symbol in joined and len(self._chunks) > 1
+            else self._chunks[-1][name]
             for name, symbol in self._symbols.items()
         }
 

@@ -156,12 +156,12 @@ class Chat:
         raise UsageError(f"{method}: wanted a message of the user, got a conversation without one")
 
     def _stream(self, params: SamplingParams) -> Iterator[str]:
-        whole = self._render()
-        ids = self._rewind_to_new(whole)
+        self.session.begin()  # before the template runs, which may take seconds: a cancel meanwhile counts
+        ids = self._rewind_to_new(self._render())
         answer: list[str] = []
         failed = False
         try:
-            for token in self.session.generate(ids, params, self.max_new):
+            for token in self.session.generate(ids, params, self.max_new, new=False):
                 answer.append(token.piece)
                 if token.piece:
                     yield token.piece

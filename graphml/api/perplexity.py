@@ -8,6 +8,7 @@ Knows ids and logits; nothing of files.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.api.session import Session
-from graphml.errors import UsageError
+from graphml.errors import UsageError, WeightsError
+from graphml.sampling.sampler import flaw_of
+
+_MOST_LOSS = math.log(sys.float_info.max)  # beyond it the perplexity is no number
 
 
 @dataclass(frozen=True)
@@ -34,12 +38,15 @@ def perplexity(
     """Give the estimate after each chunk of `n_ctx` ids; at most `chunks` of them.
 
     bos: the id that takes the place of each chunk's first one, None to leave it. Raises UsageError for fewer
-    than 2 * n_ctx ids, as llama-perplexity does, or an n_ctx below 4.
+    than 2 * n_ctx ids, as llama-perplexity does, an n_ctx below 4 or chunks below 1; WeightsError where the
+    model's logits are no numbers, or make the text impossible.
     """
     if n_ctx < 4:
         raise UsageError(f"n_ctx: wanted at least 4 tokens per chunk, got {n_ctx}")
     if len(ids) < 2 * n_ctx:
         raise UsageError(f"text: wanted at least {2 * n_ctx} tokens for chunks of {n_ctx}, got {len(ids)}")
+    if chunks is not None and chunks < 1:
+        raise UsageError(f"chunks: wanted at least 1 or None for all, got {chunks}")
     n_chunks = len(ids) // n_ctx if chunks is None else min(chunks, len(ids) // n_ctx)
     total, squares, count = 0.0, 0.0, 0
     for index in range(n_chunks):
@@ -49,6 +56,11 @@ def perplexity(
         squares += float((losses**2).sum())
         count += len(losses)
         mean = total / count
+        if mean > _MOST_LOSS:
+            raise WeightsError(
+                f"chunk {index + 1}: the model gives the text no probability: a mean loss of {mean:.4g} a "
+                "token. Its tensors are damaged or not those of this architecture"
+            )
         variance = squares / count - mean**2
         error = math.sqrt(max(variance, 0.0) / max(count - 1, 1))
         yield Perplexity(math.exp(mean), error * math.exp(mean), index + 1, count)
@@ -69,6 +81,13 @@ def _losses(session: Session, chunk: list[int], rows: int = 256) -> NDArray[np.f
 
 def _loss(logits: NDArray[np.float32], targets: NDArray[np.integer]) -> NDArray[np.float64]:
     """Logits [n, vocabulary] and the ids that really came [n] -> negative log-likelihoods [n]."""
+    flaw = next((found for row in logits if (found := flaw_of(row)) is not None), None)
+    if flaw is not None:
+        raise WeightsError(
+            f"the model's logits are no numbers: {flaw}. Its tensors are damaged or not those of this "
+            "architecture, or numbers leave the range of the cache's dtype (kv); `graphml compare` shows "
+            "where they begin"
+        )
     highest = logits.max(axis=1)
     chosen = logits[np.arange(len(targets)), targets].astype(np.float64)
     logits -= highest[:, None]

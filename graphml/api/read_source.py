@@ -5,19 +5,28 @@ Knows commits, ids and what is timed; nothing of what is said of the text.
 
 from __future__ import annotations
 
-import numpy as np
-
 from graphml.api.stats import Meter
+from graphml.ir.op import Array
 from graphml.runtime.committed import Committed
 from graphml.runtime.executor import Executor
 from graphml.runtime.source_text import check_source, encode, encoder_program
 
 
-def read_source(executor: Executor, held: Committed, ids: list[int], n_ctx: int, meter: Meter) -> None:
+def read_source(executor: Executor, held: Committed, ids: Array, n_ctx: int, meter: Meter) -> None:
     """Have the encoder read the ids in place of all that a session holds; compiling is not timed."""
     check_source(executor, len(ids), n_ctx)
     before, slot = held.begin_source()
     encoder_program(executor, len(slot.cache.lengths))
     with meter.prompt(len(ids)):
-        encode(executor, {slot.sequence: np.asarray(ids, np.int32)}, slot.cache, slot.state)
+        encode(executor, {slot.sequence: ids}, slot.cache, slot.state)
     held.commit_source(before, ids)
+
+
+def decoder_prompt(executor: Executor, held: Committed, ids: Array, n_ctx: int, meter: Meter) -> list[int]:
+    """Have the encoder read the ids, if there are any; what the decoder evaluates then, to answer them.
+
+    The start token, and only before anything else: later the decoder goes on where it is.
+    """
+    if len(ids):
+        read_source(executor, held, ids, n_ctx, meter)
+    return [] if len(held) else [executor.config.start_token]

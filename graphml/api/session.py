@@ -12,13 +12,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from graphml.api.capture import Probe
-from graphml.api.read_source import read_source
+from graphml.api.read_source import decoder_prompt, read_source
 from graphml.api.stats import Meter, Stats
-from graphml.api.tokens import GeneratedText, Ids, StopReason, Token, check_stop, checked_ids
-from graphml.argument_checks import count_or_none, count_up_to, seed_or_drawn
+from graphml.api.tokens import NO_IDS, GeneratedText, Ids, StopReason, Token, check_stop, checked_ids
+from graphml.argument_checks import count_or_none, count_up_to, seed_or_random
 from graphml.backend import Progress, no_progress
-from graphml.compiler.top_k_outputs import N_BEST
+from graphml.compiler.top_k_outputs import TOP_K
 from graphml.errors import UsageError, WeightsError
+from graphml.ir.op import Array
 from graphml.runtime.committed import Captured, Committed, Evaluation, check_room
 from graphml.runtime.evaluation import Floats, check_continues, evaluate, evaluate_top_k, never
 from graphml.runtime.executor import Executor
@@ -95,7 +96,7 @@ class Session:
 
     def set_seed(self, seed: int | None) -> None:
         """Start the random generator anew; None picks a random seed, which `seed` then holds."""
-        self.seed = seed_or_drawn(seed)
+        self.seed = seed_or_random(seed)
         self.numbers = PeekableRandom(self.seed)
 
     def eval(self, ids: Ids, all_logits: bool = False) -> Floats:
@@ -121,14 +122,6 @@ class Session:
         self.begin()
         read_source(self._executor, self._held, checked, self.n_ctx, self.meter)
 
-    def _opening(self, ids: list[int]) -> list[int]:
-        """What the decoder of these ids evaluates first: they themselves where there is no encoder."""
-        if not self._executor.encodes:
-            return ids
-        if ids:
-            read_source(self._executor, self._held, ids, self.n_ctx, self.meter)
-        return [] if self.n_past else checked_ids([self._executor.config.start_token], self.n_vocab)
-
     def rewind(self, n_past: int) -> None:
         """Forget all tokens but the first `n_past`; UsageError unless the session holds as many."""
         kept = count_up_to("n_past", n_past, self.n_past, "what the session holds")
@@ -149,11 +142,11 @@ class Session:
             raise UsageError("sample: wanted a session that holds tokens; evaluate some first")
         if not self._held.latest.next_logits.known:
             self._held.last_waits()  # its logits are gone: once more
-            self._evaluate([], by=params)
+            self._evaluate(NO_IDS, by=params)
         token = self._chosen(params)
         if token is None:
             self._held.last_waits()
-            self._evaluate([])
+            self._evaluate(NO_IDS)
             token = self._chosen(params)
         assert token is not None
         return token
@@ -175,12 +168,12 @@ class Session:
     def reads_top_k(self, params: SamplingParams) -> bool:
         """Whether the top k of a row is read to sample by these params, and not the whole row."""
         executor = self._executor
-        return executor.gives_best and samples_without_row(params, N_BEST, always=executor.recurrent)
+        return executor.has_top_k and samples_without_row(params, TOP_K, always=executor.recurrent)
 
     def _decide(self, params: SamplingParams, max_tokens: int | None) -> int:
         """The id that follows, as `sample` has it; the step after is handed over first, where that can be."""
         held = self._held
-        if not self._executor.gives_best or held.latest.next_logits.known:
+        if not self._executor.has_top_k or held.latest.next_logits.known:
             return self.sample(params)
         if self._ahead is None:
             self._ahead = steps_ahead(
@@ -200,7 +193,12 @@ class Session:
         return token
 
     def generate(
-        self, ids: Ids = (), params: SamplingParams | None = None, max_tokens: int | None = None
+        self,
+        ids: Ids = (),
+        params: SamplingParams | None = None,
+        max_tokens: int | None = None,
+        *,
+        new: bool = True,
     ) -> Iterator[Token]:
         """Append ids, then give tokens one by one, each appended too, until something ends it.
 
@@ -209,18 +207,18 @@ class Session:
         max_tokens; a full context; `cancel`; leaving the loop. See `stop_reason`. Without ids it goes on
         where the session is. An encoder reads the ids, as `encode` does; the decoder begins with its start
         token. Any other use of the session ends the generation with a UsageError, and so does a model whose
-        tokens see later ones: it does not continue a text.
+        tokens see later ones: it does not continue a text. Not `new`: a `cancel` since `begin` ends it, too.
         """
         params = checked_params(params)
         check_continues(self._executor)
         checked = checked_ids(ids, self.n_vocab)
-        if not checked and not self.n_past and not self.source:
+        if not len(checked) and not self.n_past and not self.source:
             raise UsageError("ids: wanted at least one token id, got none, and the session holds none")
         most = count_or_none("max_tokens", max_tokens)
         check_stop(self._tokenizer, params)
         if not self._executor.encodes:
             check_room(self.n_ctx, self.n_past, len(checked))
-        self.begin()
+        self.begin(new)
         self.chooses = params
         return self._generate(checked, params, most, self._turn)
 
@@ -246,11 +244,13 @@ class Session:
         return f"Session({self.n_past} of {self.n_ctx} tokens)"
 
     def _generate(
-        self, ids: list[int], params: SamplingParams, max_tokens: int | None, turn: int
+        self, ids: Array, params: SamplingParams, max_tokens: int | None, turn: int
     ) -> Iterator[Token]:
         text = GeneratedText(self._tokenizer, params)
-        ids = self._opening(ids)
-        if ids:
+        if self._executor.encodes and not self._cancelled.is_set():
+            first = decoder_prompt(self._executor, self._held, ids, self.n_ctx, self.meter)
+            ids = checked_ids(first, self.n_vocab)
+        if len(ids) and not self._cancelled.is_set():
             self._compile(len(ids))
             with self.meter.prompt(len(ids)):
                 self._evaluate(ids, by=params)
@@ -290,13 +290,14 @@ class Session:
             return "length"
         return "context" if self.n_past >= self.n_ctx else None
 
-    def begin(self) -> None:
-        """A new use: what ran before is over, figures and reasons start anew."""
+    def begin(self, new: bool = True) -> None:
+        """A new use: what ran before is over, figures and reasons start anew; not `new`: a cancel counts."""
         self.slot()
         self._executor.check_file()
         self._ahead = None
         self._turn += 1
-        self._cancelled.clear()
+        if new:
+            self._cancelled.clear()
         self.meter = Meter()
         self.stop_reason = None
 
@@ -306,7 +307,7 @@ class Session:
         waiting = count + self.n_past - slot.length
         self._executor.compiled_for(waiting, len(slot.cache.lengths), all_logits, self._probe.options)
 
-    def _evaluate(self, ids: list[int], all_logits: bool = False, by: SamplingParams | None = None) -> Floats:
+    def _evaluate(self, ids: Array, all_logits: bool = False, by: SamplingParams | None = None) -> Floats:
         """Evaluate the tokens not evaluated yet and `ids`; see `eval` for what comes back.
 
         by: what the next token is sampled by. Where the top k may be enough, it alone is read and an empty
@@ -315,7 +316,7 @@ class Session:
         evaluation, probe = self.evaluation(ids), self._probe
         probe.begin()
         work = [(evaluation.slot, evaluation.waiting)]
-        cancelled = self._cancelled.is_set if by is not None and ids else never
+        cancelled = self._cancelled.is_set if by is not None and len(ids) else never
         common = self._executor, work, self.n_vocab, probe.options
         if by is not None and self.reads_top_k(by):
             sampled_by = [(by, self.numbers)]
@@ -329,7 +330,7 @@ class Session:
         self.commit(evaluation, NextLogits(row), all_logits)
         return found[0][-len(ids) :] if all_logits else found[0][0]
 
-    def evaluation(self, ids: list[int]) -> Evaluation:
+    def evaluation(self, ids: Array = NO_IDS) -> Evaluation:
         """Begin to evaluate the tokens that are not evaluated yet, and `ids`; `commit` ends it."""
         self.slot()
         return self._held.begin(self.n_ctx, ids)

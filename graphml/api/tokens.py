@@ -18,6 +18,7 @@ from graphml.text.stop_strings import StopMatcher
 from graphml.text.tokenizer import Tokenizer
 
 Ids: TypeAlias = "Sequence[int] | NDArray[np.integer[Any]]"
+NO_IDS: NDArray[np.int32] = np.empty(0, np.int32)
 StopReason: TypeAlias = Literal["end", "stop", "length", "context", "cancel"]
 
 
@@ -33,8 +34,8 @@ class Token:
     piece: str
 
 
-def checked_ids(ids: Ids, n_vocab: int, some: bool = False) -> list[int]:
-    """Return the ids as a list; UsageError unless they are whole numbers from 0 to n_vocab - 1.
+def checked_ids(ids: Ids, n_vocab: int, some: bool = False) -> NDArray[np.int32]:
+    """Return the ids as an array of its own; UsageError unless they are whole numbers from 0 to n_vocab - 1.
 
     some: there must be at least one.
     """
@@ -47,14 +48,13 @@ def checked_ids(ids: Ids, n_vocab: int, some: bool = False) -> list[int]:
     if array.size == 0 and array.ndim == 1:
         if some:
             raise UsageError("ids: wanted at least one token id, got none")
-        return []
+        return NO_IDS
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise UsageError(f"ids: wanted whole numbers [n], got {array.dtype} {list(array.shape)}")
     low, high = int(array.min()), int(array.max())
     if low < 0 or high >= n_vocab:
         raise UsageError(f"ids: wanted ids from 0 to {n_vocab - 1}, got {low if low < 0 else high}")
-    checked: list[int] = array.tolist()
-    return checked
+    return array.astype(np.int32)
 
 
 def check_stop(tokenizer: Tokenizer | None, params: SamplingParams) -> None:

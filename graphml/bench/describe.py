@@ -45,9 +45,9 @@ def sha256(path: Path, progress: Progress = no_progress) -> str:
     """The file's SHA-256 in hexadecimal."""
     digest, done, whole = hashlib.sha256(), 0, path.stat().st_size
     with path.open("rb") as file:
-        while piece := file.read(CHUNK_BYTES):
-            digest.update(piece)
-            done += len(piece)
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
+            done += len(chunk)
             progress(HASHING, done, whole)
     return digest.hexdigest()
 

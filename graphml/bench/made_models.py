@@ -29,6 +29,7 @@ from graphml.backend import Progress, no_progress
 from graphml.bench.mixes import FileType, ModelFacts, file_type, tensor_format
 from graphml.bench.shapes import Shape, Value, metadata, shape_named, tensors
 from graphml.errors import UsageError
+from graphml.loading.download.callers_progress import with_progress
 from graphml.loading.download.lock import is_locked, locked
 from graphml.pages import let_go
 from graphml.weights.random_blocks import random_blocks
@@ -46,11 +47,16 @@ def bench_model(shape: str | Shape, type: str = "Q4_K_M", progress: Progress = n
 
     shape: a name of `SHAPES`, or a shape. type: llama-quantize's name of a file type ("Q4_K_M"). progress:
     called as progress("making", bytes done, bytes in all). Raises UsageError for an unknown name or a folder
-    that cannot be written.
+    that cannot be written; an error of `progress` comes out unchanged.
     """
     wanted = shape_named(shape) if isinstance(shape, str) else shape
     kind = file_type(type)
     path = settings.cache_folder() / "bench" / f"{wanted.name}-{kind.name}-v{GENERATION}.gguf"
+    with_progress(lambda guarded: _make(path, wanted, kind, guarded), progress)
+    return path
+
+
+def _make(path: Path, wanted: Shape, kind: FileType, progress: Progress) -> None:
     try:
         for folder in (path.parent, _lock_of(path.name).parent):
             cache_access.make(folder)
@@ -61,7 +67,6 @@ def bench_model(shape: str | Shape, type: str = "Q4_K_M", progress: Progress = n
                     _write_whole(path, wanted, kind, progress)
     except OSError as error:
         raise UsageError(f"{path}: the model cannot be written: {error.strerror or error}") from None
-    return path
 
 
 def _lock_of(name: str) -> Path:
@@ -111,9 +116,9 @@ def write_model(file: IO[bytes], shape: Shape, kind: FileType, progress: Progres
     done, whole = 0, sum(chosen[name].bytes_for_shape(size) for name, size in tensors(shape).items())
     for name, size in tensors(shape).items():
         file.write(bytes(-file.tell() % ALIGNMENT))
-        for piece in _values(name, size, chosen[name]):
-            file.write(piece)
-            done += len(piece)
+        for chunk in _values(name, size, chosen[name]):
+            file.write(chunk)
+            done += len(chunk)
             progress(MADE, done, whole)
     file.write(bytes(-file.tell() % ALIGNMENT))
 
@@ -142,8 +147,8 @@ def _values(name: str, size: tuple[int, ...], format: Format) -> Iterator[bytes]
         return
     n_blocks = format.bytes_for_shape(size) // format.block_bytes
     # Rows of length n with numbers of deviation 1 / sqrt(n) keep the size of the vector multiplied with them.
-    for piece in random_blocks(format, n_blocks, size[-1] ** -0.5, seed):
-        yield piece.tobytes()
+    for chunk in random_blocks(format, n_blocks, size[-1] ** -0.5, seed):
+        yield chunk.tobytes()
 
 
 def _vector(name: str, count: int, seed: int) -> NDArray[np.float64]:

@@ -9,7 +9,9 @@ import base64
 import hashlib
 import html
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from importlib.resources import files
+from typing import Any
 
 from graphml.bench.bars import Bar, chart
 from graphml.bench.cells import (
@@ -22,7 +24,7 @@ from graphml.bench.cells import (
     size,
     speed,
 )
-from graphml.bench.result_rows import Row
+from graphml.bench.result_rows import Row, quartiles, too_noisy
 from graphml.errors import GraphmlError
 from graphml.inspect.node_names import printable
 
@@ -142,10 +144,36 @@ def _charts(rows: Sequence[Row]) -> str:
                 found.append(_figure(", ".join(filter(None, (title, model))), said, bars))
     peers = list(dict.fromkeys(row.peer for row in rows if row.peer and not row.side))
     for peer in peers:
-        of = [row for row in rows if row.peer == peer and not row.side]
-        bars = [_ratio_bar(row, rows, sides) for row in of]
+        bars = [_ratio_bar(row, rows, sides) for row in _held_against(peer, rows)]
         found.append(_figure(f"Speed in proportion to {peer}", f"dashed: as fast as {peer}", bars))
     return f'<section class="charts">\n{"".join(found)}</section>\n'
+
+
+def _held_against(peer: str, rows: Sequence[Row]) -> Iterator[Row]:
+    """The rows of the sides other than a peer, with the ratio of their rounds to its rounds.
+
+    Rows of one test follow one another, that of the first side first. Its peer is that of the whole test.
+    """
+    tests: list[list[Row]] = []
+    for row in rows:
+        if not row.side or not tests:
+            tests.append([])
+        tests[-1].append(row)
+    for first, *others in tests:
+        if first.peer != peer:
+            continue
+        yield first
+        theirs = next((row.samples_ns for row in others if row.backends == peer), ())
+        for row in others:
+            if row.backends != peer and theirs:
+                yield replace(row, peer=peer, **_ratios(row, theirs))
+
+
+def _ratios(row: Row, theirs: Sequence[int]) -> dict[str, Any]:
+    first, middle, third = quartiles([b / a for a, b in zip(row.samples_ns, theirs, strict=True)])
+    refused = [name for name in row.refused.split(", ") if name not in ("", "ratio")]
+    refused += ["ratio"] * too_noisy(first, middle, third)
+    return {"ratio": middle, "ratio_q1": first, "ratio_q3": third, "refused": ", ".join(refused)}
 
 
 def _figure(title: str, said: str, bars: Sequence[Bar]) -> str:

@@ -106,11 +106,11 @@ class Runner:
         """Append the ids to every sequence, n_batch at a time."""
         assert self._batch is not None
         for start in range(0, len(ids), self._n_batch):
-            piece = ids[start : start + self._n_batch]
+            chunk = ids[start : start + self._n_batch]
             if len(self._batch) == 1:
-                self._batch.sessions[0].eval(piece)
+                self._batch.sessions[0].eval(chunk)
             else:
-                self._batch.eval([piece] * len(self._batch))
+                self._batch.eval([chunk] * len(self._batch))
 
     def bound(self, bandwidth: float, usual_s: float) -> dict[str, float]:
         """Shares of the time that memory, compute and overhead take, from one run that is timed step by step.

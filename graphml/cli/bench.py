@@ -17,6 +17,13 @@ import graphml
 from graphml import settings
 from graphml.bench import plots
 from graphml.bench import test_plan as plan
+from graphml.bench.bench_options import (
+    LengthOptions,
+    ModelOptions,
+    OutputOptions,
+    RunOptions,
+    SettingOptions,
+)
 from graphml.bench.describe import environment
 from graphml.bench.job import Job
 from graphml.bench.made_models import bench_model
@@ -26,17 +33,17 @@ from graphml.bench.spell import FORMATS, Spell
 from graphml.bench.suite_run import Judged, run_cases
 from graphml.bench.suite_run import markdown as suite_markdown
 from graphml.bench.suites import Suite, suite_named
-from graphml.bench.value_lists import pairs, whole_numbers, words
 from graphml.cli import machine
 from graphml.cli.bench_compare import compare
-from graphml.cli.bench_options import How, What, Which, With, Written
 from graphml.cli.checks import check_backends, check_file
 from graphml.cli.console import Bars, remark
 from graphml.cli.opening import find
-from graphml.cli.typer_options import grouped
+from graphml.cli.options import Source
+from graphml.cli.typer_options import flags_given, grouped
 from graphml.errors import BackendError, UsageError
 from graphml.inspect.profile import profile
 from graphml.loading import discovery
+from graphml.option_fields import options_of
 
 T = TypeVar("T")
 bench = typer.Typer(add_completion=False, pretty_exceptions_enable=False, invoke_without_command=True)
@@ -44,7 +51,14 @@ bench = typer.Typer(add_completion=False, pretty_exceptions_enable=False, invoke
 
 @bench.callback()
 @grouped
-def run(context: typer.Context, which: Which, what: What, setting: With, how: How, written: Written) -> None:
+def run(
+    context: typer.Context,
+    which: ModelOptions,
+    lengths: LengthOptions,
+    setting: SettingOptions,
+    how: RunOptions,
+    written: OutputOptions,
+) -> None:
     """Measure prompt processing and generation, as llama-bench does.
 
     Values given several times, as lists (1,2) or as ranges (1-4, 512-2048+512, 1-32*2) are measured in all
@@ -52,86 +66,59 @@ def run(context: typer.Context, which: Which, what: What, setting: With, how: Ho
     """
     if context.invoked_subcommand is not None:
         return
-    for option, name in (("-o", written.output), ("-oe", written.output_err)):
-        if name is not None and name not in FORMATS:
-            raise UsageError(f"{option}: wanted one of {', '.join(FORMATS)}; got {name!r}")
+    asked = flags_given(context, ModelOptions, LengthOptions, SettingOptions, RunOptions)
     if written.plot is not None:
         plots.ready(written.plot)
-    job = _job(what, how, hashed=not {written.output, written.output_err} <= {"md", None})
+    job = _job(lengths, how, hashed=not {written.output, written.output_err} <= {"md", None})
     job = replace(job, arch="" if which.arch is None else str(which.arch))
-    check_file("--arch", which.arch)
+    check_file("--arch", None if which.arch is None else Path(which.arch))
+    if "--type" in asked and not which.shape:
+        raise UsageError("--type: wanted --shape too, whose model is to be made")
     if how.peer_python is not None and not how.peer and not (how.suite and suite_named(how.suite).peers):
         raise UsageError("--peer-python: wanted --peer too, whose Python it is")
     with Bars() as bars:
-        counts = whole_numbers("-t", setting.threads or [str(_default_threads())], 1)
+        counts = list(setting.threads) or [_default_threads()]
         given = _models(which, bars)
         if how.suite is not None:
             chosen = suite_named(how.suite, how.case or ["*"])
-            _check_suite(how, what, setting)
-            _run_suite(chosen, counts, which, given, job, how.repetitions, written, bars)
+            _check_suite(how.suite, asked)
+            rounds = how.repetitions if "-r" in asked else None
+            _run_suite(chosen, counts, which, given, job, rounds, written, bars)
         elif how.case:
             raise UsageError("--case: wanted --suite too, of whose cases it chooses some")
         else:
-            _run_tests(
-                _settings(setting, given or [str(find(None, which.finding(), bars))], counts),
-                job,
-                written,
-                bars,
-            )
+            models = given or [str(find(None, _source(which), bars))]
+            _run_tests(setting.combined(models, counts), job, written, bars)
 
 
-def _job(what: What, how: How, hashed: bool) -> Job:
+def _job(lengths: LengthOptions, how: RunOptions, hashed: bool) -> Job:
     """The tests, the sides that run them, and how; its settings are still to come."""
-    tests = plan.tests(
-        whole_numbers("-p", what.n_prompt or ["512"]),
-        whole_numbers("-n", what.n_gen or ["128"]),
-        pairs("-pg", what.pg or []),
-        whole_numbers("-d", what.n_depth or ["0"]),
-        whole_numbers("-npl", what.parallel or ["1"], 1),
-    )
-    backends = words("--backend", [how.backend])
-    check_backends("--backend", ",".join(backends))
-    peers = words("--peer", [] if how.peer is None else [how.peer])
-    if not tests:
+    check_backends("--backend", ",".join(how.backend))
+    if not lengths.tests:
         raise UsageError("wanted tokens to measure: -p, -n or -pg")
     return Job(
         [],
-        tests,
-        [("graphml", name) for name in backends] + [(name, "cpu") for name in peers],
+        lengths.tests,
+        [("graphml", name) for name in how.backend] + [(name, "cpu") for name in how.peer],
         environment(machine.cpu_name()),
         machine.read_bandwidth,
         how.peer_python or sys.executable,
-        how.repetitions or 5,
+        how.repetitions,
         not how.no_warmup,
         how.delay,
         hashed=hashed,
     )
 
 
-def _check_suite(how: How, what: What, given: With) -> None:
+def _check_suite(name: str, asked: list[str]) -> None:
     """Refuse what a suite's cases say themselves, and would not heed."""
-    fixed = {
-        "-p": what.n_prompt, "-n": what.n_gen, "-pg": what.pg, "-d": what.n_depth, "-npl": what.parallel,
-        "-b": given.batch_size, "-ub": given.ubatch_size, "-ctk": given.cache_type_k,
-        "-ctv": given.cache_type_v, "--quant": given.quant,
-    }  # fmt: skip
-    asked = [name for name, value in fixed.items() if value]
-    if asked:
-        raise UsageError(f"--suite {how.suite}: wanted no {', '.join(asked)}: its cases say what is measured")
+    fixed = [one.flags[-1] for kind in (LengthOptions, SettingOptions) for one in options_of(kind).values()]
+    wrong = [flag for flag in asked if flag in fixed and flag != "-t"]
+    if wrong:
+        raise UsageError(f"--suite {name}: wanted no {', '.join(wrong)}: its cases say what is measured")
 
 
-def _settings(given: With, models: list[str], threads: list[int]) -> list[plan.Setting]:
-    return plan.settings(
-        models,
-        threads,
-        whole_numbers("-b", given.batch_size or ["2048"], 1),
-        whole_numbers("-ub", given.ubatch_size or ["512"], 1),
-        _cache_types(given.cache_type_k, given.cache_type_v),
-        words("--quant", given.quant or []) or [""],
-    )
-
-
-def _run_tests(settings: list[plan.Setting], job: Job, written: Written, bars: Bars) -> None:
+def _run_tests(settings: list[plan.Setting], job: Job, written: OutputOptions, bars: Bars) -> None:
     """Measure every test in every setting, print the rows and draw them."""
     shown = _shown(settings, "ratio" if len(job.engines) > 1 else "")
     kept: list[Row] = []
@@ -161,11 +148,11 @@ def _typed() -> str:
 def _run_suite(
     suite: Suite,
     threads: list[int],
-    which: Which,
+    which: ModelOptions,
     given: list[str],
     job: Job,
     repetitions: int | None,
-    written: Written,
+    written: OutputOptions,
     bars: Bars,
 ) -> None:
     """Measure a suite's cases on its models, or all on the one that was given, and print what came of it."""
@@ -175,7 +162,7 @@ def _run_suite(
     def model(shape: str, type: str) -> str:
         if given:
             return given[0]
-        return str(bench_model(shape, type, bars.report) if shape else find(None, which.finding(), bars))
+        return str(bench_model(shape, type, bars.report) if shape else find(None, _source(which), bars))
 
     if suite.peers and len(job.engines) == 1:
         job = replace(job, engines=[*job.engines, (plan.LLAMA_CPP, "cpu")])
@@ -243,24 +230,17 @@ def _rooflines(folder: Path, rows: list[Row], setting: plan.Setting, bars: Bars)
     return plots.draw_rooflines(folder, found, setting.backend, bandwidth, flops)
 
 
-def _models(given: Which, bars: Bars) -> list[str]:
+def _models(given: ModelOptions, bars: Bars) -> list[str]:
     """The paths of all models that are named, fetched or made."""
-    if given.type and not given.shape:
-        raise UsageError("--type: wanted --shape too, whose model is to be made")
-    found = [find(name, given.finding(), bars) for name in given.model or []]
-    found += [find(None, given.finding(name), bars) for name in given.hf or []]
-    kinds = words("--type", given.type or []) or ["Q4_K_M"]
-    shapes = words("--shape", given.shape or [])
-    found += [bench_model(shape, kind, bars.report) for shape in shapes for kind in kinds]
+    found = [find(name, _source(given), bars) for name in given.model]
+    found += [find(None, _source(given, name), bars) for name in given.hf]
+    found += [bench_model(shape, kind, bars.report) for shape in given.shape for kind in given.type]
     return [str(path) for path in found]
 
 
-def _cache_types(keys: list[str] | None, values: list[str] | None) -> list[tuple[str, str]]:
-    """Pairs of types; where one option is left out, the other's."""
-    k, v = words("-ctk", keys or []), words("-ctv", values or [])
-    if k and v:
-        return [(one, other) for one in k for other in v]
-    return [(one, one) for one in k or v or ["f16"]]
+def _source(given: ModelOptions, hf: str | None = None) -> Source:
+    """How one of the models is looked for."""
+    return Source(hf, given.offline)
 
 
 def _default_threads() -> int:

@@ -10,6 +10,7 @@ import typer
 
 from graphml.bench import compared_results as comparing
 from graphml.cli.console import write_json
+from graphml.cli.options import Json
 from graphml.errors import UsageError
 
 Tolerance = Annotated[
@@ -27,7 +28,7 @@ def compare(
     by: Annotated[
         str, typer.Option("--by", help="t/s, or ratio: to the peer, which a slower machine leaves.")
     ] = "t/s",
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json: Json = False,
 ) -> None:
     """Compare two results of `graphml bench -o json` (or llama-bench's), row by row."""
     tolerance = _percent(fail_over)

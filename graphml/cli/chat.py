@@ -12,9 +12,10 @@ from graphml.cli.conversation.commands import take
 from graphml.cli.conversation.completions import completions
 from graphml.cli.conversation.conversation import Conversation
 from graphml.cli.conversation.line_input import open_input
-from graphml.cli.opening import find, load, sampling, seed_of
+from graphml.cli.opening import find, load, seed_of
+from graphml.cli.template_variables import template_variables
 from graphml.cli.typer_options import grouped
-from graphml.cli.written_values import template_variables
+from graphml.sampling import SamplingParams
 
 HELP = "/help lists the commands, Ctrl-D ends."
 
@@ -22,18 +23,19 @@ HELP = "/help lists the commands, Ctrl-D ends."
 @grouped
 def chat(
     opening: options.Talking,
-    drawing: options.Sampling,
+    params: SamplingParams,
     model: options.Model = None,
     system: options.System = "",
-    max_tokens: options.MaxTokens = 512,
+    max_tokens: options.MaxTokens = options.CHAT_MAX_TOKENS,
     ctx: options.Context = None,
+    seed: options.Seed = -1,
     variables: options.Variables = None,
     stats: Annotated[
         bool, typer.Option("--stats", help="Print a line about the speed after each answer.")
     ] = False,
 ) -> None:
     """Talk with a model. /help lists the commands; Ctrl-C stops an answer, Ctrl-D ends the conversation."""
-    params, given_variables = sampling(drawing), template_variables(variables)
+    given_variables = template_variables(variables)
     limit = None if max_tokens < 0 else max_tokens
     given = open_input(completions)
     with Bars() as bars:
@@ -41,9 +43,7 @@ def chat(
             opened = load(find(model, opening, bars), opening, bars)
         with opened:
             with given.while_working():
-                talk = opened.chat(
-                    system, limit, n_ctx=ctx, seed=seed_of(drawing.seed), variables=given_variables
-                )
+                talk = opened.chat(system, limit, n_ctx=ctx, seed=seed_of(seed), variables=given_variables)
             conversation = Conversation(talk, params, bars, stats)
             remark(f"{opened.path.name}: {HELP}")
             for text in given.lines:

@@ -11,7 +11,7 @@ from pathlib import Path
 from graphml.cli.options import Opening
 from graphml.errors import TokenizerError, UsageError
 from graphml.loading import discovery
-from graphml.passes.place import parse_rules
+from graphml.passes.placement_rules import parse_rules
 
 
 def check_backends(option: str, names: str) -> None:

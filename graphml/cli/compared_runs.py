@@ -10,7 +10,8 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from graphml.api.model import Model, load_model
+from graphml.api.load_model import load_model
+from graphml.api.model import Model
 from graphml.cli import options
 from graphml.cli.checks import check_backends
 from graphml.cli.console import Bars

@@ -8,11 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import graphml
-from graphml.api.model import load_model
+from graphml.api.load_model import load_model
 from graphml.cli.checks import check_opening
 from graphml.cli.console import Bars
-from graphml.cli.options import Opening, Sampling, Source
-from graphml.cli.written_values import logit_bias
+from graphml.cli.options import Opening, Source
 from graphml.errors import UsageError
 from graphml.loading import fetch
 from graphml.runtime.executor import Executor
@@ -46,29 +45,8 @@ def _shown(model: str | None, given: Source | Opening, bars: Bars) -> fetch.Prog
 
 
 def seed_of(seed: int) -> int | None:
-    """Return the seed as the library has it: None draws one."""
+    """Return the seed as the library has it, None for a random one."""
     return None if seed < 0 else seed
-
-
-def sampling(given: Sampling) -> graphml.SamplingParams:
-    """Return the sampling parameters that the options name."""
-    return graphml.SamplingParams(
-        temperature=given.temp,
-        top_k=given.top_k,
-        top_p=given.top_p,
-        min_p=given.min_p,
-        typical_p=given.typical_p,
-        repeat_penalty=given.repeat_penalty,
-        presence_penalty=given.presence_penalty,
-        frequency_penalty=given.frequency_penalty,
-        penalty_last_n=given.repeat_last_n,
-        dynatemp_range=given.dynatemp_range,
-        dynatemp_exponent=given.dynatemp_exp,
-        stop=tuple(given.stop or ()),
-        min_keep=given.min_keep,
-        logit_bias=logit_bias("--logit-bias", given.logit_bias or ()),
-        stop_tokens=frozenset(given.stop_token or ()),
-    )
 
 
 def load(path: Path, given: Opening, bars: Bars) -> graphml.Model:

@@ -70,7 +70,7 @@ def _reasons(nodes: Sequence[dict[str, Any]]) -> None:
     computed = [node for node in nodes if node["computed"]]
     for node in computed:
         alike = re.sub(r"\b(layers|cache|blk)\.\d+\.", r"\1.*.", node["reason"])
-        reason = re.sub(r"follows (?!its )\S+", "follows its value or state", alike)
+        reason = re.sub(r"placed with (?!its )\S+", "placed with its value or state", alike)
         groups.setdefault((node["backend"], reason), []).append(node["name"])
     others = len(nodes) - len(computed)
     _table(

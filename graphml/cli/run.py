@@ -15,17 +15,18 @@ import graphml
 from graphml.cli import options
 from graphml.cli.checks import check_target
 from graphml.cli.console import Bars, remark, write, write_json
-from graphml.cli.opening import find, load, sampling, seed_of
+from graphml.cli.opening import find, load, seed_of
 from graphml.cli.speed import speed
+from graphml.cli.template_variables import template_variables
 from graphml.cli.typer_options import grouped
-from graphml.cli.written_values import template_variables
 from graphml.errors import UsageError
+from graphml.sampling import SamplingParams
 
 
 @grouped
 def run(
     opening: options.Talking,
-    drawing: options.Sampling,
+    params: SamplingParams,
     model: options.Model = None,
     prompt: Annotated[
         str | None,
@@ -43,6 +44,7 @@ def run(
     ] = False,
     json: options.Json = False,
     ctx: options.Context = None,
+    seed: options.Seed = -1,
     variables: options.Variables = None,
     capture: Annotated[
         list[str] | None,
@@ -58,13 +60,13 @@ def run(
     ] = None,
 ) -> None:
     """Answer a prompt with the model's chat template; models without one, and --raw, continue the text."""
-    params, given_variables = sampling(drawing), template_variables(variables)
+    given_variables = template_variables(variables)
     if raw and opening.template is not None:
         raise UsageError("--raw, --template: wanted one of them; got both")
     _check_captured(capture, captured)
     text = _prompt(prompt)
     limit = None if max_tokens < 0 else max_tokens
-    how = Answer(system, raw, params, limit, ctx, drawing.seed, given_variables, tuple(capture or ()))
+    how = Answer(system, raw, params, limit, ctx, seed, given_variables, tuple(capture or ()))
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         session, given, pieces = _begin(opened, text, how)
         if show_prompt and not json:
@@ -109,7 +111,7 @@ class Answer:
 
     system: str
     raw: bool
-    params: graphml.SamplingParams
+    params: SamplingParams
     limit: int | None
     ctx: int | None
     seed: int

@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from graphml.option_fields import Option, Whole
+from graphml.option_fields import Option, Real, Whole, default_of
 
 
 class Shown:
@@ -33,7 +33,7 @@ class _Group:
     def parameters(self) -> list[Parameter]:
         types = get_type_hints(self.made, include_extras=True)
         return [
-            Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=_type(one, types))
+            Parameter(one.name, Parameter.KEYWORD_ONLY, default=_default(one), annotation=_type(one, types))
             for one in self.fields
         ]
 
@@ -69,13 +69,23 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
+def flags_given(context: typer.Context, *kinds: Any) -> list[str]:
+    """The flags of options of these dataclasses that the command line has, the last name of each."""
+    every = [one for kind in kinds for one in fields(kind)]
+    sources = {one.name: context.get_parameter_source(one.name) for one in every}
+    given = [one for one in every if getattr(sources[one.name], "name", "") == "COMMANDLINE"]
+    return [one.metadata["option"].flags[-1] for one in given]
+
+
 def typer_option(option: Option, default: Any) -> Any:
     """The option as Typer wants it."""
+    least, most = option.range.ends if isinstance(option.range, (Whole, Real)) else (None, None)
     return typer.Option(
         *option.flags,
         help=option.help,
         metavar=option.metavar,
-        min=option.range.least if isinstance(option.range, Whole) else None,
+        min=least,
+        max=most,
         show_default=option.shown or default not in (None, "", ()),
     )
 
@@ -94,9 +104,18 @@ def _type(one: Field[Any], types: dict[str, Any]) -> Any:
     option = one.metadata.get("option")
     if option is None:
         return types[one.name]
-    return Annotated[option.on_command_line or types[one.name], typer_option(option, one.default)]
+    kind: Any = option.on_command_line or types[one.name]
+    return Annotated[list[kind] | None if option.repeated else kind, typer_option(option, _default(one))]
+
+
+def _default(one: Field[Any]) -> Any:
+    """None for an option that may be given several times: the field's default is what is then made."""
+    option = one.metadata.get("option")
+    return None if option is not None and option.repeated else one.default
 
 
 def _value(one: Field[Any], given: Any) -> Any:
     option = one.metadata.get("option")
+    if option is not None and option.repeated and not given:
+        return default_of(one)
     return given if option is None or option.parse is None else option.parse(given)

@@ -9,16 +9,9 @@ from typing import TypeVar
 
 from graphml import settings
 from graphml.backend import Backend, Device, Plan, Program, Progress, no_progress, on_device
+from graphml.compiler.multi_device import PartsDevice, lower_parts
 from graphml.compiler.options import DEFAULT, CompileOptions
-from graphml.compiler.partitions import (
-    PartsDevice,
-    ReadyPart,
-    backends_of,
-    join,
-    lower_parts,
-    share_arenas,
-    whole_plan,
-)
+from graphml.compiler.partitions import ReadyPart, backends_of, join, share_arenas, whole_plan
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
@@ -27,8 +20,10 @@ from graphml.passes.fusion import FusionLog
 from graphml.passes.keep import keep_values
 from graphml.passes.patch import patch
 from graphml.passes.pipeline import PASSES, apply_passes
-from graphml.passes.place import Placement, parse_rules, place, refusals, refuse_fallbacks
+from graphml.passes.place import Placement, place
+from graphml.passes.placement_rules import parse_rules
 from graphml.passes.plan import plan_memory
+from graphml.passes.refusals import refusals, refuse_fallbacks
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from graphml.backend import Device, MemoryDevice
-from graphml.compiler.partitions import PartsDevice
+from graphml.compiler.multi_device import PartsDevice
 from graphml.errors import UsageError
 from graphml.loading import discovery
 from graphml.weights import Tensor

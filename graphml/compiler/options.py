@@ -18,8 +18,8 @@ class CompileOptions:
     which defaults to all. keep: names of nodes as built, or patterns (`layers.*.q`), whose values the caller
     reads: each becomes an output `value:NAME`, and no fusion may cover it. strict: refuse a node that the
     backend cannot run itself. place: placement rules for several backends, parsed by
-    `graphml.passes.place.parse_rules`. patch: the user's functions, inserted into the built graph; `keep`
-    sees their results. pooling: how embeddings are pooled, a name of `graphml.loading.pooling.POOLINGS`;
+    `graphml.passes.placement_rules.parse_rules`. patch: the user's functions, inserted into the built graph;
+    `keep` sees their results. pooling: how embeddings are pooled, by `graphml.loading.pooling.POOLINGS`;
     "": the architecture's own outputs, logits for most.
     """
 

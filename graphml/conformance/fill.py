@@ -21,7 +21,7 @@ from graphml.weights.random_blocks import random_blocks
 # One in each of the first rows of an operand: a kernel must not lose, invent or spread them over rows.
 SPECIAL = {"NaN": (np.nan, 1e3, -1e3, np.nan), "infinity": (np.inf, -np.inf, np.inf, -np.inf)}
 # The order of NaN among sorted numbers is undefined; a router's scores are finite.
-ORDERING = frozenset({"top_k", "best_groups", "route_experts"})
+ORDERING = frozenset({"top_k", "top_k_groups", "route_experts"})
 MARGIN = 4096  # bytes of NaN before and after a weight: using them shows in the result
 
 

@@ -85,7 +85,7 @@ def graph_of(network: Network, tokens: int) -> Graph:
             h = g.rms_norm(x, weights.norm(f"{layer}.n2"), 1e-5)
             made = (_experts if network.kind == "experts" else _dense)(g, weights, h, layer)
             x = g.add(x, made)
-    x = g.rms_norm(g.wanted_rows(x), weights.norm("last"), 1e-5)
+    x = g.rms_norm(g.select_output_rows(x), weights.norm("last"), 1e-5)
     return g.finish(logits=g.mul_mat(weights.matrix("head", VOCABULARY, WIDTH), x))
 
 
@@ -188,7 +188,7 @@ def _inputs(cache: PagedCache, i: int, count: int) -> tuple[dict[str, Array], di
     tokens = generator.integers(0, VOCABULARY, count, dtype=np.int32)
     inputs = {
         "tokens": tokens, "positions": positions, "cells": cells, "sequences": np.zeros(count, np.int32),
-        "wanted": wanted, "block_table": cache.table.astype(np.int32),
+        "output_rows": wanted, "block_table": cache.table.astype(np.int32),
     }  # fmt: skip
     return inputs, {"T": count, "O": count, "S": 1, "B": cache.table.shape[1], "C": cache.n_cells}
 

@@ -122,7 +122,7 @@ class Trial:
 
     def _keep_states(self, node: Node, value: Array) -> None:
         if node.op.name == "state" or node.op.is_write:
-            self._wanted_states[_state_of(node)] = value
+            self._expected_states[_state_of(node)] = value
 
     def _make_weights(self) -> tuple[dict[str, Array], dict[str, Array]]:
         weights, around = {}, {}
@@ -139,7 +139,7 @@ class Trial:
     def _fill(self, dims: Mapping[str, int], run: Run) -> dict[str, Array]:
         """Values of all leaves; the unused part of inputs is NaN."""
         leaves = dict(self._weights)
-        self._wanted_states: dict[str, Array] = {}
+        self._expected_states: dict[str, Array] = {}
         generator = np.random.default_rng([run.tokens, 7])
         for name, node in self.graph.leaves("input").items():
             if name.startswith(PREFIX):
@@ -194,7 +194,7 @@ class Trial:
             found[name.partition(".")[2]] = got.get(name, missing), wanted[name]
         for name, node in self.graph.leaves("state").items():
             if name.startswith(f"{i}."):
-                mine, right = np.array(self._state.array(name)), self._wanted_states[name]
+                mine, right = np.array(self._state.array(name)), self._expected_states[name]
                 if node.dtype.is_format and mine.shape == right.shape:
                     mine, right = decode(mine, node.dtype), decode(right, node.dtype)
                 found[f"state {name.partition('.')[2]}"] = mine, right

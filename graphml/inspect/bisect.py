@@ -24,6 +24,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array, Op
 from graphml.ir.ops.layout import maker
+from graphml.ir.shape import Symbol
 from graphml.passes.fusion import Applied
 from graphml.runtime.executor import Executor
 
@@ -55,7 +56,8 @@ class Finding:
     kind: "kernel": the kernel of the run's backend is wrong; "rewrite": the node computes something else than
     the nodes that it replaced; "plan": all values are right only if they are kept. unit: the nodes that may
     cause a difference, that one last; applied: the fusion that made it. graph, other: the unit in the run's
-    graph, and in the graph that it is compared with; arrays: the values of their leaves.
+    graph, and in the graph that it is compared with; arrays: the values of their leaves. token, position: of
+    the first wrong row in the step and in its sequence; None for a value without a row a token.
     """
 
     kind: Kind
@@ -71,6 +73,8 @@ class Finding:
     wanted: Array
     applied: Applied | None = None
     inside: Inside | None = None
+    token: int | None = None
+    position: int | None = None
 
     @property
     def made_by(self) -> Op:
@@ -179,8 +183,23 @@ def _finding(step: Step, node: Node, check: Check) -> Finding:
     arrays = _arrays_of(Graph((*graph.nodes, *other.nodes), {}), step)
     return Finding(
         check.kind, step.name, node, check.difference, check.limit, nodes, graph, other, arrays,
-        check.got, check.wanted, chosen,
+        check.got, check.wanted, chosen, None, *_first_wrong_row(step, node, check),
     )  # fmt: skip
+
+
+def _first_wrong_row(step: Step, node: Node, check: Check) -> tuple[int | None, int | None]:
+    """Number and position of the first token whose row is wrong; the limit is that of all rows together."""
+    positions = step.arrays.inputs.get("positions")
+    rows = node.shape[0] if node.shape else None
+    if positions is None or not isinstance(rows, Symbol) or rows.name != "T" or not len(check.got):
+        return None, None
+    got, wanted = (np.asarray(one, np.float64).reshape(len(one), -1) for one in (check.got, check.wanted))
+    with np.errstate(invalid="ignore", over="ignore"):
+        errors, size = ((got - wanted) ** 2).sum(axis=1), (wanted**2).sum(axis=1).mean()
+        wrong = np.flatnonzero(~(errors <= check.limit * size) & ~(got == wanted).all(axis=1))
+    if not len(wrong) or len(positions) != len(got):
+        return None, None
+    return int(wrong[0]), int(positions[wrong[0]])
 
 
 def _plan_finding(step: Step, name: str, found: Difference) -> Finding:

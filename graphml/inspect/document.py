@@ -16,7 +16,7 @@ import numpy as np
 import graphml
 from graphml.backend import Backend, Device, Plan
 from graphml.compiler.compile import Prepared
-from graphml.compiler.partitions import PartsDevice
+from graphml.compiler.multi_device import PartsDevice
 from graphml.inspect.layers import equal_layers, layer_of
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node

@@ -54,7 +54,7 @@ def _nothing(found: Bisection) -> str:
 def _verdict(found_all: Bisection, first: Finding, a: Observation) -> str:
     node, found = first.node, first.difference
     lines = [
-        f"first wrong: {node.name} ({first.made_by.name}) in {first.step}",
+        f"first wrong: {node.name} ({first.made_by.name}) in {first.step}{_place(first)}",
         _KINDS[first.kind].format(a=a.facts["backend"]),
         f"NMSE {found.nmse:.1e}, allowed {first.limit:.0e}; max abs {found.max_abs:.1e}, "
         f"max ULP {found.max_ulp}{_odd(found)}",
@@ -71,6 +71,12 @@ def _verdict(found_all: Bisection, first: Finding, a: Observation) -> str:
     if first.kind == "rewrite":
         lines += ["before:", *_lines(first.other), "after:", *_lines(first.graph)]
     return "\n".join(lines) + "\n"
+
+
+def _place(first: Finding) -> str:
+    if not first.position:  # from the very first token on: the place tells nothing
+        return ""
+    return f", first at token {first.token} of it, position {first.position}"
 
 
 def _shared(found: Bisection, first: Finding) -> list[str]:
@@ -174,6 +180,7 @@ def _finding(one: Finding) -> dict[str, Any]:
     parts = [] if one.inside is None else one.inside.parts
     return {
         "kind": one.kind, "step": one.step, "node": one.node.name, "op": one.made_by.name,
+        "token": one.token, "position": one.position,
         "source": source_of(one.node.source),
         "fusion": one.applied.fusion if one.applied else None,
         "covered": list(one.applied.covered) if one.applied else [],

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
+
+from graphml.similar_names import similar
 
 
 def printable(name: str) -> str:
@@ -17,5 +18,5 @@ def printable(name: str) -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """Known names similar to an unknown one, for an error message."""
     names = list(known)
-    close = difflib.get_close_matches(name, names, 3, 0.5)
+    close = similar(name, names)
     return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names[:8])}"

@@ -27,7 +27,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 from graphml.ir.shape import bounds, resolve
 from graphml.passes.fusion import Applied, all_ops
-from graphml.passes.place import refusals
+from graphml.passes.refusals import refusals
 from graphml.runtime.executor import Executor
 
 FORMAT = "graphml-observation-1"
@@ -144,7 +144,7 @@ class _Run:
             width = 0 if leaf is None else bounds(leaf.shape)[1] - given["block_table"].shape[1]
             given["block_table"] = np.pad(given["block_table"], ((0, 0), (0, width)))
         dims = {
-            "T": count, "O": len(given["wanted"]), "S": len(leg.counts),
+            "T": count, "O": len(given["output_rows"]), "S": len(leg.counts),
             "B": given["block_table"].shape[1], "C": cells.n_cells,
         }  # fmt: skip
         if not states:
@@ -179,7 +179,7 @@ class _Run:
                 alone = [placed.name for placed in placement.fallbacks]
             self.in_numpy.update(dict.fromkeys(alone))
             in_use: tuple[Graph, Program] | None = None
-            if self.in_use and (placement is not None or executor.gives_best):
+            if self.in_use and (placement is not None or executor.has_top_k):
                 compiled = executor.compiled_for(n_tokens, n_sequences, options=self.options)
                 in_use = compiled.graph, compiled.program
             elif self.in_use:

@@ -12,12 +12,14 @@ from typing import Any
 
 from graphml.backend import Backend
 from graphml.compiler.compile import prepare
-from graphml.compiler.partitions import PartsDevice, ReadyPart, arenas
+from graphml.compiler.multi_device import PartsDevice
+from graphml.compiler.partitions import ReadyPart, arenas
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.shape import resolve
 from graphml.passes.cut import constants
-from graphml.passes.place import Placement, layer_of, place
+from graphml.passes.place import Placement, place
+from graphml.passes.placement_rules import layer_of
 from graphml.runtime.executor import Executor
 
 ENCODER = "encoder."

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from graphml.errors import GraphError, UsageError
+from graphml.former_names import op_attributes_of_today, op_of_today
 from graphml.inspect.document import FORMAT, Document, Record, nodes_of
 from graphml.ir.dtype import dtype
 from graphml.ir.graph import Graph
@@ -41,8 +42,8 @@ def graph_of(nodes: Sequence[Record], outputs: Mapping[str, str]) -> Graph:
 
 
 def _node(record: Record, made: Mapping[str, Node], ops: Mapping[str, Op]) -> Node:
-    op = ops[record["op"]]
-    source = None
+    op = ops[op_of_today(record["op"])]
+    attributes, source = op_attributes_of_today(op.name, record["attributes"]), None
     if record["source"] is not None:
         file, _, line = record["source"].rpartition(":")
         source = Source(file, int(line))
@@ -51,7 +52,7 @@ def _node(record: Record, made: Mapping[str, Node], ops: Mapping[str, Op]) -> No
         tuple(made[name] for name in record["inputs"]),
         _type(record),
         record["name"],
-        {name: _attribute(op, name, value) for name, value in record["attributes"].items()},
+        {name: _attribute(op, name, value) for name, value in attributes.items()},
         source,
         tuple(record["origin"]),
     )

@@ -98,7 +98,7 @@ class Cells:
         return {
             "positions": positions, "cells": cells.astype(np.int32), "sequences": sequences,
             "lengths": np.array(self.lengths, np.int32), "block_table": table,
-            "wanted": (np.cumsum([count for count in leg.counts if count]) - 1).astype(np.int32),
+            "output_rows": (np.cumsum([count for count in leg.counts if count]) - 1).astype(np.int32),
         }  # fmt: skip
 
     def _append(self, sequence: int, count: int, at: int | None) -> Array:

@@ -1,4 +1,4 @@
-"""Argument checks of the builder's methods, by the annotations of their parameters (`wanted.py`).
+"""Argument checks of the builder's methods, by the annotations of their parameters (`argument_kinds.py`).
 
 An error (`GraphError`) names the method, the argument, what was wanted, what came and the caller's line.
 Knows nothing of single methods.
@@ -16,10 +16,10 @@ from typing import Any, Protocol, TypeVar, cast
 import numpy as np
 
 from graphml.errors import ArchitectureError, GraphError, GraphmlError, ShapeError
+from graphml.ir.argument_kinds import NODE, ArgumentKind, Nodes, kind_of
 from graphml.ir.node import Node
 from graphml.ir.source import called_from
 from graphml.ir.suggestion import meant
-from graphml.ir.wanted import NODE, Nodes, Wanted, wanted_by
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Located = TypeVar("Located", bound=GraphmlError)
@@ -47,7 +47,7 @@ class _Parameters:
     def __init__(self, function: Callable[..., Any]) -> None:
         self.signature = inspect.signature(function)
         _, *parameters = self.signature.parameters.values()
-        self.wanted = {one.name: _declared(function, one.annotation) for one in parameters}
+        self.kinds = {one.name: _declared(function, one.annotation) for one in parameters}
         kinds: defaultdict[object, list[str]] = defaultdict(list)
         for one in parameters:
             kinds[one.kind].append(one.name)
@@ -59,7 +59,7 @@ class _Parameters:
         self.more_test: Test = self._test(self.more[0]) if self.more else _never
 
     def _test(self, name: str) -> Test:
-        wanted = self.wanted[name]
+        wanted = self.kinds[name]
         return None if wanted is NODE else wanted.holds
 
     def fit(self, given: tuple[Any, ...], named: dict[str, Any], nodes: Nodes) -> bool:
@@ -83,12 +83,12 @@ class _Parameters:
         """The error text for the first argument that does not pass."""
         names = [*self.names[: len(self.in_order)], *self.rest * len(given)]
         for name, value in [*zip(names, given, strict=False), *named.items()]:
-            known = name if name in self.wanted else next(iter(self.more), "")
+            known = name if name in self.kinds else next(iter(self.more), "")
             if not known:
                 near = meant(name, self.names)
                 has = f"did you mean {near!r}? It has" if near else "it has"
                 return f"has no argument {name!r}: {has} {', '.join(self.names)}"
-            wanted = self.wanted[known]
+            wanted = self.kinds[known]
             if not wanted.holds(value, nodes):
                 stranger = " of another graph" if isinstance(value, Node) and value not in nodes else ""
                 got = f"got {_described(value)}{stranger}{_advice(wanted, value)}"
@@ -96,14 +96,14 @@ class _Parameters:
         return f"takes {len(self.in_order)} arguments ({', '.join(self.names)}); got {len(given)}"
 
 
-_known: dict[tuple[str, str], Wanted] = {}
+_known: dict[tuple[str, str], ArgumentKind] = {}
 
 
-def _declared(function: Callable[..., Any], annotation: str) -> Wanted:
+def _declared(function: Callable[..., Any], annotation: str) -> ArgumentKind:
     """The kind of an annotation, which is text until evaluated; cached, since few are used many times."""
     key = function.__module__, annotation
     if key not in _known:
-        _known[key] = wanted_by(eval(annotation, function.__globals__))
+        _known[key] = kind_of(eval(annotation, function.__globals__))
     return _known[key]
 
 
@@ -172,7 +172,7 @@ def _misfit(
     try:
         known.signature.bind(g, *given, **named)
     except TypeError as reason:
-        return located(GraphError(f"{called} {reason}; it takes {', '.join(known.wanted)}"), g)
+        return located(GraphError(f"{called} {reason}; it takes {', '.join(known.kinds)}"), g)
     return error
 
 
@@ -191,7 +191,7 @@ def _described(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-def _advice(wanted: Wanted, value: object) -> str:
+def _advice(wanted: ArgumentKind, value: object) -> str:
     if isinstance(value, np.generic) and wanted is not NODE:
         return " (int() and float() make plain numbers)"
     if isinstance(value, np.ndarray):

@@ -6,6 +6,8 @@ A fused op may have several results; a decomposition then has an output for each
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from graphml.errors import GraphError
 from graphml.ir.graph import Graph
@@ -13,17 +15,33 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Attributes, Op, Sample, Type
 
+_KEPT = 256  # decompositions of one op: a model has as many kinds of a fused node as kinds of layers
+_decompositions: WeakKeyDictionary[Op, dict[Any, Graph]] = WeakKeyDictionary()
+
 
 def decomposition(op: Op, inputs: Sequence[Type], attributes: Attributes) -> Graph:
     """The decomposition of a fused op: a graph from inputs `operand_0`, ... to the output `result`.
 
-    With several results the outputs are `result_0`, ...; `results` returns them in order.
+    With several results the outputs are `result_0`, ...; `results` returns them in order. The same graph for
+    the same types and attributes, which all layers of a model have: its nodes' source lines are those of the
+    first call.
     """
     if op.decompose is None:
         raise GraphError(f"[{op.name}] is a plain op")
+    known = _decompositions.setdefault(op, {})
+    key = tuple(inputs), repr(sorted(attributes.items()))  # as text: 1, 1.0 and True are equal
+    found = known.get(key)
+    if found is None:
+        if len(known) >= _KEPT:
+            known.clear()
+        found = known[key] = _decomposed(op.decompose, inputs, attributes)
+    return found
+
+
+def _decomposed(decompose: Callable[..., Any], inputs: Sequence[Type], attributes: Attributes) -> Graph:
     g = Builder()
     operands = [g.input(f"operand_{i}", kind.dtype, kind.shape) for i, kind in enumerate(inputs)]
-    made: Node | tuple[Node, ...] = op.decompose(g, *operands, **attributes)
+    made: Node | tuple[Node, ...] = decompose(g, *operands, **attributes)
     return g.finish(**as_outputs(made if isinstance(made, tuple) else (made,), isinstance(made, tuple)))
 
 

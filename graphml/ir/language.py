@@ -7,8 +7,9 @@ the requirements of its arguments and an example; docs/builder.md lists them all
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any
 
+from graphml.former_names import attribute_of_today
 from graphml.ir.methods import attention, elementwise, index, layout, linear, norm, position, recurrent
 from graphml.ir.step import StepBuilder
 from graphml.ir.suggestion import meant
@@ -65,10 +66,10 @@ class Builder(StepBuilder):
     results = layout.results
     # by index
     rows = index.rows
-    wanted_rows = index.wanted_rows
+    select_output_rows = index.select_output_rows
     embed = index.embed
     top_k = index.top_k
-    best_groups = index.best_groups
+    top_k_groups = index.top_k_groups
     column_numbers = index.column_numbers
     gather = index.gather
     # attention
@@ -87,6 +88,9 @@ class Builder(StepBuilder):
 
     if not TYPE_CHECKING:  # to type checkers an unknown name is an error anyway
 
-        def __getattr__(self, name: str) -> NoReturn:
+        def __getattr__(self, name: str) -> Any:
+            today = attribute_of_today("graphml.ir.language.Builder", name)
+            if today is not None:
+                return getattr(self, today)
             near = meant(name, [one for one in dir(type(self)) if not one.startswith("_")])
             raise AttributeError(f"g has no {name!r}" + (f": did you mean g.{near}?" if near else ""))

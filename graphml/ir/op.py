@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -154,19 +155,24 @@ class Op:
 class Term:
     """An op applied to terms and variables (strings): the left side of a rewriting rule.
 
-    wanted: attributes that the node must have, with their values.
+    required: attributes that the node must have, with their values.
     """
 
     op: Op
     arguments: tuple[Term | str, ...]
-    wanted: tuple[tuple[str, Attribute], ...] = ()
+    required: tuple[tuple[str, Attribute], ...] = ()
 
     def having(self, **attributes: Attribute) -> Term:
         """The same term, which matches only nodes with these attributes."""
-        return Term(self.op, self.arguments, (*self.wanted, *attributes.items()))
+        return Term(self.op, self.arguments, (*self.required, *attributes.items()))
+
+    @cached_property  # read for every node that a pattern may begin at
+    def size(self) -> int:
+        """How many nodes it covers, where no two of its terms match the same one."""
+        return 1 + sum(term.size for term in self.arguments if isinstance(term, Term))
 
     def __repr__(self) -> str:
-        wanted = "".join(f", {name}={value!r}" for name, value in self.wanted)
+        wanted = "".join(f", {name}={value!r}" for name, value in self.required)
         return f"{self.op.name}({', '.join(map(str, self.arguments))}{wanted})"
 
 

@@ -77,9 +77,9 @@ class StepBuilder(BaseBuilder):
         return self.leaf(input_leaf, "lengths", Type(I32, (self.n_sequences,)))
 
     @property
-    def wanted(self) -> Node:
+    def output_rows(self) -> Node:
         """Output rows, whose logits are computed, i32 [O]."""
-        return self.leaf(input_leaf, "wanted", Type(I32, (self.n_outputs,)))
+        return self.leaf(input_leaf, "output_rows", Type(I32, (self.n_outputs,)))
 
     @property
     def source_table(self) -> Node:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
+
+from graphml.similar_names import similar
 
 ELSEWHERE = {
     "matmul": "mul_mat", "mm": "mul_mat", "bmm": "mul_mat", "dot": "mul_mat", "linear": "mul_mat",
@@ -25,5 +26,5 @@ def meant(name: str, known: Collection[str]) -> str | None:
     elsewhere = ELSEWHERE.get(name)
     if elsewhere in known:
         return elsewhere
-    close = difflib.get_close_matches(name, known, 1, 0.6)
+    close = similar(name, known, 1)
     return close[0] if close else None

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from urllib.parse import quote, unquote
 
 from graphml.errors import GraphError
+from graphml.former_names import op_attributes_of_today, op_of_today
 from graphml.ir.dtype import dtype
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
@@ -104,16 +105,17 @@ def _parse_node(line: str, nodes: Mapping[str, Node], ops: Mapping[str, Op]) -> 
     match = _LINE.fullmatch(line)
     if match is None:
         raise ValueError("wanted '%name: dtype[shape] = op(inputs) {attributes}'")
-    if match["op"] not in ops:
-        raise ValueError(f"unknown op {match['op']!r}")
+    op = op_of_today(match["op"])
+    if op not in ops:
+        raise ValueError(f"unknown op {op!r}")
     inputs = [name.strip().removeprefix("%") for name in match["inputs"].split(",") if name.strip()]
     source = Source(json.loads(match["file"]), int(match["line"])) if match["file"] else None
     return Node(
-        ops[match["op"]],
+        ops[op],
         tuple(nodes[_decode(name)] for name in inputs),
         parse_type(match["type"]),
         _decode(match["name"]),
-        _parse_attributes(match["attributes"]),
+        MappingProxyType(op_attributes_of_today(op, _parse_attributes(match["attributes"]))),
         source,
         tuple(json.loads(match["origin"] or "[]")),
     )

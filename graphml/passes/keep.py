@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from graphml.errors import UsageError
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
-from graphml.passes.switches import nearest
+from graphml.similar_names import did_you_mean
 
 
 def keep_values(graph: Graph, patterns: Iterable[str]) -> Graph:
@@ -34,4 +34,4 @@ def _instead(name: str, names: Collection[str]) -> str:
         return f" A pass makes it of several values: keep {' or '.join(map(repr, parts))}"
     if scope in names:
         return f" If a pass makes it of {scope!r}: keep that"
-    return nearest(name, names)
+    return did_you_mean(name, names)

@@ -5,73 +5,20 @@ Knows backends only through `graphml.backend`; the caller passes a function that
 
 from __future__ import annotations
 
-import difflib
-import fnmatch
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphml.backend import Backend
-from graphml.errors import BackendError, UsageError
+from graphml.errors import UsageError
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.passes.cut import Cut, Part, constants, cut_graph, state_of
+from graphml.passes.placement_rules import Rule, layer_of
+from graphml.passes.refusals import refusals
+from graphml.similar_names import did_you_mean
 
 Shaped = Callable[[Graph, Backend], Graph]
 """The passes of the compiler on a part for a backend before lowering: fused, activations converted."""
-
-_LAYERS = re.compile(r"layers\.(?:\*|(\d+)(?:-(\d+))?)")
-_LAYER = re.compile(r"layers\.(\d+)\.")
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A placement rule: nodes that `selects` matches go to `backend`.
-
-    selects: layers (`layers.3`, `layers.0-14`, `layers.*`), an op (`softmax`), or a pattern of the names of
-    nodes or of the weights and states that they read (`layers.*.ffn_*`, `blk.0.attn_q.weight`).
-    """
-
-    backend: str
-    selects: str
-
-    @property
-    def by_layer(self) -> bool:
-        """Whether whole layers are named."""
-        return _LAYERS.fullmatch(self.selects) is not None
-
-    def matches(self, node: Node, names: Iterable[str]) -> bool:
-        """Whether the rule matches this node, by its name and its leaves'; a view has no place of its own."""
-        if node.op.view:
-            return False
-        layers = _LAYERS.fullmatch(self.selects)
-        if layers is not None:
-            layer = layer_of(node)
-            first, last = layers[1], layers[2] or layers[1]
-            return layer is not None and (first is None or int(first) <= layer <= int(last))
-        return node.op.name == self.selects or any(fnmatch.fnmatchcase(n, self.selects) for n in names)
-
-    def __str__(self) -> str:
-        return f"{self.backend}:{self.selects}"
-
-
-def layer_of(node: Node) -> int | None:
-    """The layer whose scope the node was built in; None outside of all."""
-    found = _LAYER.match(node.name)
-    return int(found[1]) if found else None
-
-
-def parse_rules(text: str, backends: Sequence[str]) -> tuple[Rule, ...]:
-    """Read `cpu:layers.0-14,reference:softmax`; of two rules for one node the later applies."""
-    rules = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        backend, colon, selects = part.partition(":")
-        if not colon or not selects:
-            raise UsageError(f"place: wanted BACKEND:WHAT, such as cpu:layers.0-14; got {part!r}")
-        if backend not in backends:
-            raise UsageError(f"place: {part!r}: wanted one of the backends {', '.join(backends)}")
-        rules.append(Rule(backend, selects))
-    return tuple(rules)
 
 
 @dataclass(frozen=True)
@@ -101,31 +48,6 @@ class Placement:
     def states(self) -> dict[str, str]:
         """State -> its backend."""
         return {name: placed.backend for name, placed in self.places.items() if placed.op == "state"}
-
-
-def refusals(graph: Graph, backend: Backend) -> list[tuple[Node, str]]:
-    """The nodes of a graph ready to lower that the backend has no kernel for, and why.
-
-    Values that depend on weights alone are ignored: they are computed once, before anything runs.
-    """
-    known = constants(graph)
-    found = []
-    for node in graph.nodes:
-        if node.op.family != "leaf" and not node.op.view and node not in known:
-            reason = backend.refuses(node)
-            if reason is not None:
-                found.append((node, reason))
-    return found
-
-
-def refuse_fallbacks(fallbacks: Sequence[tuple[str, str]]) -> None:
-    """Raise the `BackendError` of `strict` that lists (node, reason), unless there are none."""
-    if fallbacks:
-        shown = "; ".join(f"{name}: {reason}" for name, reason in fallbacks[:20])
-        more = f"; and {len(fallbacks) - 20} more" if len(fallbacks) > 20 else ""
-        raise BackendError(
-            f"strict: {len(fallbacks)} nodes would not run where they are wanted: {shown}{more}"
-        )
 
 
 @dataclass
@@ -190,7 +112,7 @@ class _Placer:
                 refused += "; runs in NumPy" if unit.settled else ""
             reason = unit.reason
             if unit.anchor is not None and node not in unit.selected:
-                reason = f"follows {unit.anchor.name} ({reason})"
+                reason = f"placed with {unit.anchor.name} ({reason})"
             places[node.name] = Placed(node.name, node.op.name, unit.backend, refused or reason, refused)
         return Placement(tuple(self.names), places, self._cut())
 
@@ -232,8 +154,7 @@ class _Placer:
 
     def _unknown(self, rule: Rule) -> None:
         ops = sorted({node.op.name for node in self.unit if node.op.family != "leaf"})
-        near = difflib.get_close_matches(rule.selects, [*ops, *self.named], 1)
-        hint = f" Did you mean {near[0]!r}?" if near else f" Ops: {', '.join(ops)}."
+        hint = did_you_mean(rule.selects, [*ops, *self.named], 1) or f" Ops: {', '.join(ops)}."
         raise UsageError(f"place: {str(rule)!r} names no node of the graph.{hint}")
 
     def _cut(self) -> Cut:
@@ -287,7 +208,7 @@ class _Placer:
                 if all(self._light(unit) and (i, to) not in barred for i, unit in units.items()):
                     moves |= {i: (unit, unit.backend, unit.reason) for i, unit in units.items()}
                     for unit in units.values():
-                        unit.backend, unit.reason = to, "follows its neighbours to avoid a cut"
+                        unit.backend, unit.reason = to, "placed with its neighbours to avoid a cut"
                     last_moved = part.index
             if not moves:
                 return

@@ -97,9 +97,7 @@ def root_of(pattern: Pattern) -> Term:
 
 def size(pattern: Pattern) -> int:
     """The least number of nodes that a match of the pattern covers."""
-    if isinstance(pattern, Several):
-        return 2 * size(pattern.term)
-    return 1 + sum(size(term) for term in root_of(pattern).arguments if isinstance(term, Term))
+    return 2 * pattern.term.size if isinstance(pattern, Several) else root_of(pattern).size
 
 
 def almost(pattern: Pattern, root: Node, users: Users) -> Refusal | None:
@@ -132,7 +130,7 @@ def _near_miss_of_several(pattern: Several, root: Node, users: Users) -> Refusal
 def _mismatch(wanted: Term, node: Node) -> str:
     if node.op is not wanted.op:
         return f"{node.name} is {node.op.name}; wanted {wanted.op.name}"
-    other = [f"{name}={node.attributes.get(name)!r}" for name, value in wanted.wanted
+    other = [f"{name}={node.attributes.get(name)!r}" for name, value in wanted.required
              if node.attributes.get(name) != value]  # fmt: skip
     return f"{node.name} has {', '.join(other)}; wanted {wanted!r}"
 
@@ -155,7 +153,7 @@ def _misses(term: Term | str, node: Node) -> list[tuple[Term, Node]]:
 
 
 def _fits(term: Term, node: Node) -> bool:
-    return node.op is term.op and all(node.attributes.get(name) == value for name, value in term.wanted)
+    return node.op is term.op and all(node.attributes.get(name) == value for name, value in term.required)
 
 
 def _match(
@@ -221,16 +219,17 @@ def substitute(graph: Graph, chosen: Mapping[Node, Make], gone: Collection[Node]
     new: dict[Node, Node] = {}
     order: dict[Node, None] = {}
     leaves = {node: node for node in graph.nodes if node.op.family == "leaf"}
+    readable = dict(leaves)  # what a replacement may read: every leaf, and `new`
 
     def put(node: Node, made: Node) -> None:
-        new[node] = made
+        new[node] = readable[node] = made
         order.setdefault(made)
 
     for node in graph.nodes:
         if node in new or node in gone:
             continue
         if node in chosen:
-            fused, became = chosen[node]({**leaves, **new})
+            fused, became = chosen[node](readable)
             order.update(dict.fromkeys(leaf for leaf in fused.inputs if leaf in leaves))
             order.setdefault(fused)
             for result, made in became.items():

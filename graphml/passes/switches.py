@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
-
 from graphml.errors import UsageError
 from graphml.ir.op import Op
 from graphml.passes.fusion import fusions
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for an error message: the known names nearest to one that is not known, or nothing."""
-    close = difflib.get_close_matches(name, list(known), 3, 0.5)
-    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+from graphml.similar_names import did_you_mean
 
 
 def switched(switches: str, origin: str = "fuse") -> frozenset[str]:
@@ -39,12 +31,11 @@ def switched(switches: str, origin: str = "fuse") -> frozenset[str]:
         if sign not in "+-":
             raise UsageError(
                 f"{origin}: wanted all, none, +NAME or -NAME; got {switch!r} (only these: none,+NAME)"
-                f"{nearest(switch, groups)}"
+                f"{did_you_mean(switch, groups)}"
             )
         if name not in groups:
-            raise UsageError(
-                f"{origin}: no fusion is called {name!r}.{nearest(name, groups)} Known: {', '.join(groups)}"
-            )
+            hint = did_you_mean(name, groups)
+            raise UsageError(f"{origin}: no fusion is called {name!r}.{hint} Known: {', '.join(groups)}")
         on = _with_ingredients(on | groups[name]) if sign == "+" else on - groups[name]
     return frozenset(_possible(on))
 

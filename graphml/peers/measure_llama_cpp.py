@@ -107,9 +107,9 @@ class Peer:
         rows = [(ids[i], s, position + i) for s in range(several) for i in range(len(ids))]
         last = {(s, position + len(ids) - 1) for s in range(several)}
         for start in range(0, len(rows), most):
-            piece = rows[start : start + most]
-            wanted = [i for i, (_, s, at) in enumerate(piece) if (s, at) in last]
-            self._step([r[0] for r in piece], [r[1] for r in piece], [r[2] for r in piece], wanted)
+            chunk = rows[start : start + most]
+            wanted = [i for i, (_, s, at) in enumerate(chunk) if (s, at) in last]
+            self._step([r[0] for r in chunk], [r[1] for r in chunk], [r[2] for r in chunk], wanted)
 
     def _step(self, ids: list[int], sequences: list[int], positions: list[int], wanted: Any) -> None:
         batch = self.batch

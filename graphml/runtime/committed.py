@@ -61,7 +61,7 @@ class Evaluation:
 
     before: Commit
     slot: Slot
-    ids: Sequence[int]
+    ids: Array
     waiting: Array
 
     @property
@@ -119,13 +119,13 @@ class Committed:
             self.latest = replace(latest, n_evaluated=slot.length)
         return slot
 
-    def begin(self, n_ctx: int, ids: Sequence[int]) -> Evaluation:
+    def begin(self, n_ctx: int, ids: Array) -> Evaluation:
         """Begin to evaluate what waits and `ids`; ContextFullError where `n_ctx` tokens are too few."""
         slot = self.rolled_back()
         check_room(n_ctx, len(self), len(ids))
         before = self.latest = replace(self.latest)  # so that an evaluation around this one cannot commit
-        waiting = np.asarray([*self._ids[before.n_evaluated :], *ids], np.int32)
-        return Evaluation(before, slot, ids, waiting)
+        held = np.array(self._ids[before.n_evaluated :], np.int32)
+        return Evaluation(before, slot, ids, np.concatenate([held, ids]))
 
     def commit(
         self,
@@ -139,7 +139,7 @@ class Committed:
         found = done.before.captured if captured is None else captured
         history = (*done.before.history, found) if keep_history else done.before.history
         made = Commit(done.n_done, done.n_done, done.before.source, next_logits, found, history)
-        self._ids[done.before.n_tokens :] = done.ids
+        self._ids[done.before.n_tokens :] = done.ids.tolist()
         self.latest = made
 
     def append(self, token: int) -> None:
@@ -173,10 +173,10 @@ class Committed:
         slot = self.rolled_back()
         return self.latest, slot
 
-    def commit_source(self, before: Commit, ids: Sequence[int]) -> None:
+    def commit_source(self, before: Commit, ids: Array) -> None:
         """The encoder has read these ids since `before`."""
         self._check(before, self._slot.source_length == len(ids))
-        self.latest = replace(before, source=tuple(ids))
+        self.latest = replace(before, source=tuple(ids.tolist()))
 
     def _check(self, before: Commit, complete: bool) -> None:
         """UsageError where something else was committed meanwhile: the cells are not this evaluation's."""

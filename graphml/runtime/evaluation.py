@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from graphml.backend import Progress, no_progress
 from graphml.compiler.options import CompileOptions
-from graphml.compiler.top_k_outputs import BEST_IDS, BEST_LOGITS, DRAWN, N_BEST, OF_ROW
+from graphml.compiler.top_k_outputs import OF_ROW, SAMPLED, TOP_K, TOP_K_IDS, TOP_K_LOGITS
 from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.pages import out_of_memory
@@ -115,11 +115,11 @@ def evaluate_top_k(
     cancelled: Callable[[], bool] = never,
     progress: Progress = no_progress,
 ) -> list[TopK]:
-    """The same for an executor that `gives_best`: the top k of the logits after each slot's last id.
+    """The same for an executor that `has_top_k`: the top k of the logits after each slot's last id.
 
     sampled_by: by what the next token of each will be sampled. The device samples it, too, where it can.
     """
-    settings = [device_settings(params, numbers.peek(0), N_BEST) for params, numbers in sampled_by]
+    settings = [device_settings(params, numbers.peek(0), TOP_K) for params, numbers in sampled_by]
     found: dict[int, TopK] = {}
 
     def keep(step: Step, outputs: Mapping[str, Array]) -> None:
@@ -142,9 +142,9 @@ def top_k_of(
     """The top k of a row of outputs, or the device's sample alone; settings: by which the device sampled."""
     log_sum, token, before, upto = map(float, outputs[OF_ROW][row])
     sampled = None if settings is None else DeviceSample(int(token), before, upto, settings)
-    if BEST_IDS in outputs:
-        return TopK(outputs[BEST_IDS][row], outputs[BEST_LOGITS][row], log_sum, n_vocab, whole, sampled)
-    return TopK(outputs[DRAWN][row : row + 1], np.zeros(1, np.float32), log_sum, n_vocab, whole, sampled)
+    if TOP_K_IDS in outputs:
+        return TopK(outputs[TOP_K_IDS][row], outputs[TOP_K_LOGITS][row], log_sum, n_vocab, whole, sampled)
+    return TopK(outputs[SAMPLED][row : row + 1], np.zeros(1, np.float32), log_sum, n_vocab, whole, sampled)
 
 
 def _row_of(executor: Executor, outputs: Mapping[str, Array], row: int) -> Callable[[], Floats | None]:
@@ -169,7 +169,7 @@ def _run(
 ) -> bool:
     """Take all steps; keep: gets each with its outputs, in the order of their rows. False when cancelled."""
     cache, state = work[0][0].cache, work[0][0].state
-    drawing = {slot.sequence: one for (slot, _), one in zip(work, settings, strict=False) if one is not None}
+    sampling = {slot.sequence: one for (slot, _), one in zip(work, settings, strict=False) if one is not None}
     lengths = [len(ids) for _, ids in work]
     total, done = sum(lengths), 0
     held = sum(slot.length for slot, _ in work)
@@ -191,7 +191,7 @@ def _run(
         tell("prefill", done, total)
         given = {work[i][0].sequence: work[i][1][first:end] for i, first, end in step}
         with executor.lock:  # the outputs are the executor's until the next step
-            keep(step, executor.values(given, cache, state, all_logits, options, drawing))
+            keep(step, executor.values(given, cache, state, all_logits, options, sampling))
         done += sum(end - first for _, first, end in step)
     tell("prefill", total, total)
     return True

@@ -16,8 +16,9 @@ import numpy as np
 from graphml.backend import AheadProgram, Backend, Device, Progress, State, no_progress, on_device
 from graphml.compiler.compile import Compiled, compile_graph
 from graphml.compiler.options import DEFAULT, CompileOptions
-from graphml.compiler.top_k_outputs import DRAWN
+from graphml.compiler.top_k_outputs import SAMPLED
 from graphml.errors import BackendError, UsageError
+from graphml.former_names import FormerAttribute
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
@@ -72,11 +73,11 @@ class Executor:
         max_sequences: int = 1,
         pooling: str = "",
         *,
-        best: bool = False,
+        top_k: bool = False,
     ) -> Graph:
         """The graph of one step; see `ModelGraphs.build`."""
         with self._open():
-            return self.graphs.build(max_tokens, max_outputs, max_sequences, pooling, best=best)
+            return self.graphs.build(max_tokens, max_outputs, max_sequences, pooling, top_k=top_k)
 
     def build_encoder(self, max_tokens: int, max_sequences: int = 1) -> Graph:
         """The graph that reads source texts; see `ModelGraphs.build_encoder`."""
@@ -110,9 +111,11 @@ class Executor:
         return self.graphs.rows(all_logits, (self.options if options is None else options).pooling)
 
     @property
-    def gives_best(self) -> bool:
+    def has_top_k(self) -> bool:
         """Whether steps return the top ids of their rows beside the logits (`compiler.top_k_outputs`)."""
         return self.backend.reads_back
+
+    gives_best = FormerAttribute()
 
     @property
     def weights(self) -> Mapping[str, Array]:
@@ -137,11 +140,11 @@ class Executor:
             if key not in self._programs:
                 self.check_file()
                 start = time.perf_counter()
-                best = self.gives_best and max_outputs <= max_sequences  # not where logits of all are wanted
+                top_k = self.has_top_k and max_outputs <= max_sequences  # not where logits of all are outputs
                 if encoder:
                     graph = self.build_encoder(max_tokens, max_sequences)
                 else:
-                    graph = self.build(max_tokens, max_outputs, max_sequences, chosen.pooling, best=best)
+                    graph = self.build(max_tokens, max_outputs, max_sequences, chosen.pooling, top_k=top_k)
                 taken = time.perf_counter() - start
                 tell_unused(self.file.path, self.graphs.built_by, self.unused_tensors)
                 try:
@@ -217,7 +220,7 @@ class Executor:
 
         Those are the logits or embeddings, and what the options keep. Rows are in the order of `ids`: logits
         of each sequence's last token, or of all. Embeddings by the mean have a row for each of the cache's
-        sequences, by number. settings: how tokens are drawn, where the program `gives_best`.
+        sequences, by number. settings: how tokens are sampled, where the program `has_top_k`.
         """
         count = sum(map(len, ids.values()))
         if not 0 < count <= self.n_batch or not all(map(len, ids.values())):
@@ -245,13 +248,13 @@ class Executor:
         cache: PagedCache,
         state: State,
         settings: Sequence[float],
-        wanted: Sequence[str],
+        outputs: Sequence[str],
         options: CompileOptions | None = None,
     ) -> Begun:
         """Submit a step of one token, which the device may begin after all steps before it are done.
 
-        token: None takes what the step before, submitted by this method, has `drawn`: the caller makes sure
-        that no other came in between (`n_steps`). settings: `device_settings` of this step. wanted: outputs
+        token: None takes what the step before, submitted by this method, has sampled: the caller makes sure
+        that no other came in between (`n_steps`). settings: `device_settings` of this step. outputs: those
         that are read. Only for a program that is an `AheadProgram`.
         """
         with self._open():
@@ -262,8 +265,8 @@ class Executor:
             try:
                 ids = {sequence: np.array([token or 0], np.int32)}
                 dims = fill(program.inputs, ids, cache, "last", {sequence: settings})
-                fed = {"tokens": DRAWN} if token is None else {}
-                return Begun(self.n_steps, program.begin(dims, state, fed, wanted))
+                fed = {"tokens": SAMPLED} if token is None else {}
+                return Begun(self.n_steps, program.begin(dims, state, fed, outputs))
             except BaseException:
                 cache.rewind(sequence, length)
                 raise

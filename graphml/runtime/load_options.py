@@ -11,11 +11,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphml import settings
 from graphml.compiler.options import CompileOptions
-from graphml.option_fields import Checked, OneOf, Real, Whole, check, option, options_of
+from graphml.former_names import FormerAttribute
+from graphml.option_fields import (
+    POSITIVE,
+    Checked,
+    OneOf,
+    Real,
+    Whole,
+    check,
+    option,
+    options_of,
+    with_setting,
+)
 from graphml.runtime.metadata_overrides import Value, checked_overrides, parse_overrides
 from graphml.runtime.paged_cache import CACHE_DTYPES, MAX_CELLS
-from graphml.weights.page_policy import NUMA, PAGES, Residence, chosen
+from graphml.weights.page_policy import PagePolicy, chosen
 from graphml.weights.requantise import QUANTS
 
 
@@ -33,10 +45,7 @@ class LoadOptions:
         "What computes: cpu, reference or another installed one; several with commas, preferred first.",
         "--backend",
     )
-    threads: int | None = option(
-        None, "Worker threads; by default the physical cores.", "--threads", "-t",
-        range=Whole(1), variable="GRAPHML_THREADS",
-    )  # fmt: skip
+    threads: int | None = with_setting(settings.threads, None, "--threads", "-t", range=Whole(1))
     kv: str = option("f16", "How keys and values are kept: {words}.", "--kv", range=OneOf(CACHE_DTYPES))
     quant: str | None = option(
         None,
@@ -44,14 +53,8 @@ class LoadOptions:
         "--quant",
         range=OneOf(tuple(QUANTS)),
     )
-    pages: str | None = option(
-        None, "Where weights are in memory: {words}.", "--pages",
-        range=OneOf(PAGES), variable="GRAPHML_PAGES", shown=PAGES[0],
-    )  # fmt: skip
-    numa: str | None = option(
-        None, "On which memory node they are: {words}.", "--numa",
-        range=OneOf(NUMA), variable="GRAPHML_NUMA", shown=NUMA[0],
-    )  # fmt: skip
+    pages: str | None = with_setting(settings.pages, None, "--pages")
+    numa: str | None = with_setting(settings.numa, None, "--numa")
     n_batch: int = option(
         512, "Most tokens of one evaluation.", "--batch", "-b",
         range=Whole(1, MAX_CELLS, " tokens of one step"),
@@ -65,10 +68,7 @@ class LoadOptions:
         None, "A Jinja chat template in place of the model's own.", "--template",
         metavar="FILE", on_command_line=Path | None,
     )  # fmt: skip
-    fuse: str = option(
-        "", "Which fusions are on: none, or names such as -swiglu,+linear; by default all.", "--fuse",
-        metavar="SWITCHES", variable="GRAPHML_FUSE",
-    )  # fmt: skip
+    fuse: str = with_setting(settings.fuse, "", "--fuse", metavar="SWITCHES")
     place: str = option(
         "",
         "Where nodes go: cpu:layers.0-14,reference:softmax; by default to the first backend that can.",
@@ -76,10 +76,7 @@ class LoadOptions:
         metavar="RULES",
     )
     strict: bool = option(False, "Refuse what the preferred backend cannot run.", "--strict")
-    tuned: bool | None = option(
-        None, "Kernels use the parameters that `graphml tune` found.", "--tuned/--no-tuned",
-        variable="GRAPHML_TUNED",
-    )  # fmt: skip
+    tuned: bool | None = with_setting(settings.tuned, None, "--tuned/--no-tuned")
     gpu_layers: int | None = option(
         None,
         "How many of the last layers the first backend takes, the rest the next or the CPU.",
@@ -88,17 +85,16 @@ class LoadOptions:
         range=Whole(0),
         shown="all, or as many as fit",
     )
-    offline: bool | None = option(
-        None, "Download nothing and ask no server.", "--offline", variable="GRAPHML_OFFLINE"
-    )
+    offline: bool | None = with_setting(settings.offline, None, "--offline")
 
     override_kv: Mapping[str, Value] | None = option(
         None,
-        "A value in place of the file's, in its metadata; type int, float, bool or str; may be given again.",
+        "A value in place of the file's, in its metadata; type int, float, bool or str.",
         "--override-kv",
         range=Checked(checked_overrides),
         metavar="KEY=TYPE:VALUE",
-        on_command_line=list[str] | None,
+        on_command_line=str,
+        repeated=True,
         parse=parse_overrides,
     )
     rope_scaling: str | None = option(
@@ -107,11 +103,11 @@ class LoadOptions:
     )  # fmt: skip
     rope_freq_base: float | None = option(
         None, "Base of the rotary frequencies, in place of the file's.", "--rope-freq-base",
-        range=Real(0, above=True), key=".rope.freq_base",
+        range=POSITIVE, key=".rope.freq_base",
     )  # fmt: skip
     rope_freq_scale: float | None = option(
         None, "Factor of the rotary frequencies: 0.25 is for a context 4 times as long.", "--rope-freq-scale",
-        range=Real(0, above=True), key=".rope.scaling.factor",
+        range=POSITIVE, key=".rope.scaling.factor",
     )  # fmt: skip
     yarn_ext_factor: float | None = option(
         None, "YaRN: how much is extrapolated; 0 interpolates all.", "--yarn-ext-factor",
@@ -119,15 +115,15 @@ class LoadOptions:
     )  # fmt: skip
     yarn_attn_factor: float | None = option(
         None, "YaRN: factor of the rotated queries and keys.", "--yarn-attn-factor",
-        range=Real(0, above=True), key=".rope.scaling.attn_factor",
+        range=POSITIVE, key=".rope.scaling.attn_factor",
     )  # fmt: skip
     yarn_beta_slow: float | None = option(
         None, "YaRN: turns in the context up to which a pair is interpolated.", "--yarn-beta-slow",
-        range=Real(0, above=True), key=".rope.scaling.yarn_beta_slow",
+        range=POSITIVE, key=".rope.scaling.yarn_beta_slow",
     )  # fmt: skip
     yarn_beta_fast: float | None = option(
         None, "YaRN: turns in the context from which on a pair is not interpolated.", "--yarn-beta-fast",
-        range=Real(0, above=True), key=".rope.scaling.yarn_beta_fast",
+        range=POSITIVE, key=".rope.scaling.yarn_beta_fast",
     )  # fmt: skip
     yarn_orig_ctx: int | None = option(
         None, "YaRN: the context that the model was trained for.", "--yarn-orig-ctx",
@@ -153,6 +149,8 @@ class LoadOptions:
         return CompileOptions(self.fuse, place=self.place, strict=self.strict)
 
     @property
-    def residence(self) -> Residence:
+    def page_policy(self) -> PagePolicy:
         """Where weights are in memory, as the options say, or else the environment."""
         return chosen(self.pages, self.numa)
+
+    residence = FormerAttribute()

@@ -73,8 +73,8 @@ def memory_need(executor: Executor, n_ctx: int) -> MemoryNeed:
 def arena_bytes(executor: Executor) -> dict[str, int]:
     """Return the bytes of the arenas of the `decode` and `prefill` programs; an encoder's join the latter."""
     graphs = {
-        "decode": executor.build(1, 1, best=executor.gives_best),
-        "prefill": executor.build(executor.n_batch, 1, best=executor.gives_best),
+        "decode": executor.build(1, 1, top_k=executor.has_top_k),
+        "prefill": executor.build(executor.n_batch, 1, top_k=executor.has_top_k),
     }
     sizes = {name: _peak(executor, graph) for name, graph in graphs.items()}
     if executor.encodes:

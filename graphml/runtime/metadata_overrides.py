@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from graphml.argument_checks import mapping_of, whole_number
 from graphml.errors import UsageError
-from graphml.passes.switches import nearest
+from graphml.similar_names import did_you_mean
 from graphml.weights import Metadata
 from graphml.weights.metadata import Override
 
@@ -79,4 +79,6 @@ def check_read(metadata: Metadata, beside: str = "") -> None:
     for one in metadata.unread_overrides():
         if not beside or not one.key.startswith(beside):
             known = set(metadata) - set(metadata.unread())
-            raise UsageError(f"{one.origin}: nothing reads the key {one.key!r}.{nearest(one.key, known)}")
+            raise UsageError(
+                f"{one.origin}: nothing reads the key {one.key!r}.{did_you_mean(one.key, known)}"
+            )

@@ -14,7 +14,8 @@ from graphml.errors import ArchitectureError
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.loading.architecture import Architecture, Keys, Tensors, blamed, check_logits, output_rows
+from graphml.loading.architecture import Architecture, Keys, Tensors, blamed, check_logits
+from graphml.loading.named_tensors import output_rows
 from graphml.loading.pooling import ROWS, Rows, pooled, read_pooling
 from graphml.loading.rank import Rank
 from graphml.passes.output_rows import leave_rows_out
@@ -43,11 +44,11 @@ class ModelGraphs:
         max_sequences: int = 1,
         pooling: str = "",
         *,
-        best: bool = False,
+        top_k: bool = False,
     ) -> Graph:
         """The graph of one step, as the architecture builds it.
 
-        pooling: see `CompileOptions`; best: with `candidates` beside the logits.
+        pooling: see `CompileOptions`; top_k: with `candidates` beside the logits.
         """
         g = Builder(
             max_tokens, max_outputs, max_sequences, MAX_CELLS, BLOCK_SIZE, self.cache_dtype,
@@ -58,8 +59,8 @@ class ModelGraphs:
         with blamed(self.file.path, self.built_by):
             weights = Tensors(g, self.file.tensors, used=set(self._encoder_uses))
             built = self.architecture.build(g, self.config, weights)
-            made = g.finish(**self._outputs(g, weights, built, pooling, best))
-            graph = leave_rows_out(made, g.wanted, g.n_tokens)
+            made = g.finish(**self._outputs(g, weights, built, pooling, top_k))
+            graph = leave_rows_out(made, g.output_rows, g.n_tokens)
         self.unused_tensors = weights.unused()
         self.recurrent = any(node.op.recurrent for node in graph.nodes)
         return graph
@@ -87,7 +88,9 @@ class ModelGraphs:
         """Who builds the graphs, as errors and warnings name it."""
         return f"architecture {self.architecture.name!r}"
 
-    def _outputs(self, g: Builder, weights: Tensors, built: Any, pooling: str, best: bool) -> dict[str, Node]:
+    def _outputs(
+        self, g: Builder, weights: Tensors, built: Any, pooling: str, top_k: bool
+    ) -> dict[str, Node]:
         """What the graph gives: logits, or embeddings of an encoder and where pooling is asked for."""
         of = self.architecture.output
         if not isinstance(built, Node):
@@ -95,7 +98,7 @@ class ModelGraphs:
         if of == "logits":
             check_logits(built, self.file.tensors)
         if of == "logits" and not pooling:
-            return {of: built} | (candidates(g, built) if best else {})
+            return {of: built} | (candidates(g, built) if top_k else {})
         hidden = built if of == "embeddings" else g.hidden
         if hidden is None:
             raise ArchitectureError(

@@ -11,8 +11,8 @@ from typing import Any
 from graphml import settings
 from graphml.argument_checks import path_of
 from graphml.backend import Backend, Device, Progress, TunableDevice, no_progress
+from graphml.compiler.multi_device import multi_device_backend
 from graphml.compiler.offload import place_layers, with_host
-from graphml.compiler.partitions import multi_device_backend
 from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError, WeightsError
 from graphml.loading import discovery
 from graphml.loading.architecture import EMBEDDING, Architecture, Keys, described
@@ -22,7 +22,7 @@ from graphml.runtime.memory_needed import main_memory
 from graphml.runtime.metadata_overrides import check_read, overridden
 from graphml.weights import ModelFile, open_model
 from graphml.weights.page_policy import settled
-from graphml.weights.requantise import represented
+from graphml.weights.requantise import requantised
 
 DEFAULT = LoadOptions()
 TOKENIZER = "tokenizer."  # what keys begin with that are read with the first text
@@ -88,7 +88,7 @@ def open_executor(
     options: what of them is about names, text and downloads (`pre`, `template`, `offline`) has no meaning
     here. Nothing is compiled before it is needed.
     """
-    compiling, residence = options.compiling, options.residence
+    compiling, page_policy = options.compiling, options.page_policy
     compiling.fusions()  # a wrong name is told before anything is opened
     wanted = choose_backend(with_host(options.backend, options.gpu_layers))
     with contextlib.ExitStack() as undo:
@@ -109,11 +109,11 @@ def open_executor(
         compiling = replace(compiling, place=place)
         _use_tuning(device, options)
         helpers = options.threads or settings.threads() or os.cpu_count() or 1
-        with residence.placed():
+        with page_policy.placed():
             if options.quant is not None:
-                file = represented(file, options.quant, helpers, progress)
-            if residence.pages == "copy" or file.n_bytes <= (main_memory() or 0) // 2:
-                file = settled(file, residence, helpers, progress)  # more would push itself out again
+                file = requantised(file, options.quant, helpers, progress)
+            if page_policy.pages == "copy" or file.n_bytes <= (main_memory() or 0) // 2:
+                file = settled(file, page_policy, helpers, progress)  # more would push itself out again
         executor = Executor(
             file, architecture, config, wanted, device, options.n_batch, options.kv, progress, compiling
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from graphml.backend import AheadProgram
 from graphml.compiler.options import CompileOptions
-from graphml.compiler.top_k_outputs import BEST_IDS, BEST_LOGITS, DRAWN, N_BEST, OF_ROW
+from graphml.compiler.top_k_outputs import OF_ROW, SAMPLED, TOP_K, TOP_K_IDS, TOP_K_LOGITS
 from graphml.runtime.begun_step import Begun
 from graphml.runtime.committed import Committed
 from graphml.runtime.evaluation import top_k_of
@@ -27,7 +27,7 @@ from graphml.sampling import (
     top_k_enough,
 )
 
-_WITH_ROW = (BEST_IDS, BEST_LOGITS, "logits")
+_WITH_ROW = (TOP_K_IDS, TOP_K_LOGITS, "logits")
 """Where the top-k may not be enough to sample, the row is read too: else its step would run once more."""
 _ROWS_AFTER_EDGE = 8
 """So many steps give their rows along after a number that was too near to an edge to sample by: the flatter a
@@ -52,10 +52,10 @@ class Ahead:
         self._executor, self._slot, self._options = executor, slot, options
         self._params, self._numbers, self._n_vocab = params, numbers, n_vocab
         self._of_row = device_samples_row(params)
-        self._wanted: tuple[str, ...] = (DRAWN, OF_ROW)
+        self._outputs: tuple[str, ...] = (SAMPLED, OF_ROW)
         if not params.greedy and not self._of_row:
-            always = top_k_enough(params, N_BEST) is Enough.ALWAYS
-            self._wanted += (BEST_IDS, BEST_LOGITS) if always else _WITH_ROW
+            always = top_k_enough(params, TOP_K) is Enough.ALWAYS
+            self._outputs += (TOP_K_IDS, TOP_K_LOGITS) if always else _WITH_ROW
         self._rows_along = 0
         self._next: Begun | None = None
         self.ready = True
@@ -63,7 +63,7 @@ class Ahead:
     def token(self, held: Committed, more: bool) -> int | None:
         """The id that follows the tokens, of which the last at most waits; None where logits are no numbers.
 
-        more: whether another token will follow the one that comes next, if it is the one that is foreseen.
+        more: whether another token will follow the next one, if that is the predicted one.
         """
         step, self._next = self._next, None
         if step is None:
@@ -82,7 +82,7 @@ class Ahead:
             self._rows_along = _ROWS_AFTER_EDGE if token is None else max(self._rows_along - 1, 0)
         if token is None and "logits" in outputs and flaw_of(outputs["logits"][0]) is None:
             token = sampler.sample(outputs["logits"][0], (), self._numbers)
-        self.ready = token == int(outputs[DRAWN][0])
+        self.ready = token == int(outputs[SAMPLED][0])
         if not self.ready:
             self.drop()
         if token is not None:
@@ -91,14 +91,14 @@ class Ahead:
 
     def _begin(self, token: int | None, n_before: int) -> Begun:
         slot, settings = self._slot, self._settings(n_before)
-        wanted = (*self._wanted, "logits") if self._rows_along else self._wanted
+        outputs = (*self._outputs, "logits") if self._rows_along else self._outputs
         return self._executor.begin(
-            slot.sequence, token, slot.cache, slot.state, settings, wanted, self._options
+            slot.sequence, token, slot.cache, slot.state, settings, outputs, self._options
         )
 
     def _settings(self, n_before: int) -> DeviceSettings:
         """How the device samples the token that comes after so many others."""
-        settings = device_settings(self._params, self._numbers.peek(n_before), N_BEST)
+        settings = device_settings(self._params, self._numbers.peek(n_before), TOP_K)
         assert settings is not None
         return settings
 
@@ -124,7 +124,7 @@ def steps_ahead(
     None also where values are captured, which are read at every step, and for recurrent models, whose state
     cannot be rolled back.
     """
-    if not executor.gives_best or options.keep or device_settings(params, 0.0, N_BEST) is None:
+    if not executor.has_top_k or options.keep or device_settings(params, 0.0, TOP_K) is None:
         return None
     if executor.recurrent:
         return None

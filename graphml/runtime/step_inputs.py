@@ -1,4 +1,4 @@
-"""What a program is fed: weights, and ids with where they go in a cache and the rows that are wanted of them.
+"""What a program is fed: weights, and ids with where they go in a cache and the output rows of them.
 
 Knows arrays and a cache; nothing of programs or of what the graph does with them.
 """
@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from graphml.compiler.top_k_outputs import DRAW_SETTINGS
+from graphml.compiler.top_k_outputs import SAMPLING_SETTINGS
 from graphml.errors import WeightsError
 from graphml.ir.dtype import dtype
 from graphml.ir.op import Array
@@ -19,7 +19,7 @@ from graphml.runtime.paged_cache import PagedCache
 from graphml.weights import ModelFile, Tensor
 
 Settings: TypeAlias = Mapping[int, Sequence[float]]
-"""Sequence -> how its next token is drawn, see `graphml.compiler.top_k_outputs.DRAW_SETTINGS`."""
+"""Sequence -> how its next token is sampled, see `graphml.compiler.top_k_outputs.SAMPLING_SETTINGS`."""
 
 
 def fill(
@@ -29,34 +29,34 @@ def fill(
     which: str,
     settings: Settings | None = None,
 ) -> dict[str, int]:
-    """Make room for ids and write a step's inputs; the step's dims. which: the rows that are wanted.
+    """Make room for ids and write a step's inputs; the step's dims. which: the output rows.
 
-    Sequences of a cache without source texts have empty ones; those without settings draw the best id.
+    Sequences of a cache without source texts have empty ones; those without settings get the top id.
     """
     given = cache.append_all({sequence: len(one) for sequence, one in ids.items()})
     counts = np.array([len(one) for one in ids.values()], np.int32)
     read = [0] * len(cache.lengths) if cache.source is None else cache.source.lengths
     given |= {
         "tokens": np.concatenate(list(ids.values())),
-        "wanted": _wanted(counts, which),
+        "output_rows": _output_rows(counts, which),
         "lengths": np.array(cache.lengths, np.int32),
         "source_lengths": np.array(read, np.int32),
     }
     for name, values in given.items():
         if name in feed:
             feed[name][: len(values)] = values
-    if DRAW_SETTINGS in feed:
+    if SAMPLING_SETTINGS in feed:
         for row, sequence in enumerate(ids):
-            feed[DRAW_SETTINGS][row] = (settings or {}).get(sequence, 0.0)
+            feed[SAMPLING_SETTINGS][row] = (settings or {}).get(sequence, 0.0)
     n_blocks = _feed_table(feed, "block_table", ids, cache)
     if cache.source is not None:
         _feed_table(feed, "source_table", ids, cache.source)
-    n_tokens, n_wanted = len(given["tokens"]), len(given["wanted"])
-    return {"T": n_tokens, "O": n_wanted, "S": len(cache.lengths), "B": n_blocks, "C": cache.n_cells}
+    n_tokens, n_outputs = len(given["tokens"]), len(given["output_rows"])
+    return {"T": n_tokens, "O": n_outputs, "S": len(cache.lengths), "B": n_blocks, "C": cache.n_cells}
 
 
-def _wanted(counts: Array, which: str) -> Array:
-    """The numbers of the wanted rows of sequences that have so many each."""
+def _output_rows(counts: Array, which: str) -> Array:
+    """The numbers of the output rows of sequences that have so many each."""
     ends = np.cumsum(counts, dtype=np.int32)
     return {"all": np.arange(ends[-1], dtype=np.int32), "first": ends - counts, "last": ends - 1}[which]
 

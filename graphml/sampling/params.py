@@ -1,87 +1,96 @@
-"""What a caller asks of the sampler: one frozen value, checked when it is made.
+"""Settings of the sampler as one value: each with its type, default, help, range and flags.
 
-Knows field names and their ranges; knows nothing of logits, candidates or a random generator.
+The flags of `graphml run` and `graphml chat`, their help, `/set` and the table in docs/generation.md are
+derived from these fields. Knows the settings; knows nothing of logits, candidates or a random generator.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import cast
+from collections.abc import Mapping
+from dataclasses import dataclass
 
+from graphml.argument_checks import items_of
 from graphml.errors import UsageError
-from graphml.option_fields import Whole
+from graphml.option_fields import POSITIVE, Checked, Real, Whole, check, option
+from graphml.sampling.logit_biases import checked_biases, parse_biases, written_biases
 
-LARGEST, SMALLEST = 3.4028234663852886e38, 1.1754943508222875e-38
-"""The ends of float32's range."""
+
+def _texts(name: str, value: object) -> tuple[str, ...]:
+    texts = tuple(items_of(name, value, "a tuple of strings such as ('\\n',)"))
+    for text in texts:
+        if not isinstance(text, str) or not text:
+            raise UsageError(f"{name}: wanted strings that are not empty, got {text!r}")
+    return texts
+
+
+def _token_ids(name: str, value: object) -> frozenset[int]:
+    return frozenset(Whole(0).read(name, one) for one in items_of(name, value, "a collection of token ids"))
 
 
 @dataclass(frozen=True)
 class SamplingParams:
     """Settings of one sampler chain; `SamplingParams()` is greedy.
 
-    Fields keep llama.cpp's names and meaning where it has them. A field at its default leaves its step out.
-
-    temperature: 0 takes the most likely token, whatever the filters below say; the bias and the penalties
-        still count. Above 0 it divides the logits.
-    dynatemp_range, dynatemp_exponent: the temperature moves within temperature -+ range with the entropy.
-    top_k: keep the k most likely; 0 is off.
-    top_p: keep the most likely tokens that together reach p; 1.0 is off.
-    min_p: keep tokens at least min_p times as likely as the most likely one; 0.0 is off.
-    typical_p: keep the tokens nearest to the entropy that together exceed p; 1.0 is off.
-    min_keep: the fewest tokens that top_p, min_p and typical_p leave.
-    repeat_penalty: divides positive and multiplies other logits of tokens in the window; 1.0 is off.
-    presence_penalty, frequency_penalty: taken off once, and once per occurrence in the window; any sign.
-    penalty_last_n: length of that window, prompt included; 0 is off, -1 is the whole history.
-    logit_bias: token id -> value added to its logit; -inf forbids the token.
-    stop: strings that end the generation; stop_tokens: ids that do.
-
-    Numbers are computed with in float32, so they lie in its range. Raises UsageError naming the field, what
-    was wanted and what came.
+    Fields keep llama.cpp's names and meaning where it has them, and so do their flags. A field at its default
+    leaves its step out. Temperature 0 takes the most likely token, whatever the filters say; the bias and the
+    penalties still count. Raises UsageError naming the field, what was wanted and what came.
     """
 
-    temperature: float = 0.0
-    dynatemp_range: float = 0.0
-    dynatemp_exponent: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    typical_p: float = 1.0
-    min_keep: int = 0
-    repeat_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    penalty_last_n: int = 64
-    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
-    stop: tuple[str, ...] = ()
-    stop_tokens: frozenset[int] = frozenset()
+    temperature: float = option(
+        0.0, "Temperature, which divides the logits; 0 takes the most likely token.", "--temp", range=Real(0)
+    )
+    dynatemp_range: float = option(
+        0.0, "The temperature moves by up to this, up and down, with the entropy; 0 is off.",
+        "--dynatemp-range", range=Real(0),
+    )  # fmt: skip
+    dynatemp_exponent: float = option(
+        1.0, "Exponent of the dynamic temperature.", "--dynatemp-exp", range=Real(0)
+    )
+    top_k: int = option(0, "Keep the k most likely tokens; 0 is off.", "--top-k", range=Whole(0))
+    top_p: float = option(
+        1.0, "Keep the most likely tokens that together reach p; 1 is off.", "--top-p", range=Real(0, 1)
+    )
+    min_p: float = option(
+        0.0, "Keep tokens at least p times as likely as the most likely one; 0 is off.", "--min-p",
+        range=Real(0, 1),
+    )  # fmt: skip
+    typical_p: float = option(
+        1.0, "Keep the tokens nearest to the entropy that together exceed p (locally typical); 1 is off.",
+        "--typical-p", range=Real(0, 1),
+    )  # fmt: skip
+    min_keep: int = option(
+        0, "Fewest tokens that top-p, min-p and typical-p leave.", "--min-keep", range=Whole(0)
+    )
+    repeat_penalty: float = option(
+        1.0, "Divides positive and multiplies other logits of tokens in the window; 1 is off.",
+        "--repeat-penalty", range=POSITIVE,
+    )  # fmt: skip
+    presence_penalty: float = option(
+        0.0, "Subtracted from the logits of tokens in the window.", "--presence-penalty", range=Real()
+    )
+    frequency_penalty: float = option(
+        0.0, "Subtracted once per occurrence in the window.", "--frequency-penalty", range=Real()
+    )
+    penalty_last_n: int = option(
+        64, "Length of the penalties' window, prompt included; 0 is off, -1 the whole history.",
+        "--repeat-last-n", range=Whole(-1),
+    )  # fmt: skip
+    logit_bias: Mapping[int, float] = option(
+        dict, "Added to the logit of a token id: 15043+1; 15043-inf forbids it.", "--logit-bias", hash=False,
+        range=Checked(checked_biases), metavar="ID+X|ID-X", on_command_line=str, repeated=True,
+        parse=parse_biases, write=written_biases,
+    )  # fmt: skip
+    stop: tuple[str, ...] = option(
+        (), "A text that ends the generation; it is not shown.", "--stop",
+        range=Checked(_texts), on_command_line=str, repeated=True, write=list,
+    )  # fmt: skip
+    stop_tokens: frozenset[int] = option(
+        frozenset(), "A token id that ends the generation.", "--stop-token",
+        range=Checked(_token_ids), metavar="ID", on_command_line=int, repeated=True, write=sorted,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
-        checked: dict[str, object] = {
-            "temperature": _real("temperature", self.temperature, 0.0),
-            "dynatemp_range": _real("dynatemp_range", self.dynatemp_range, 0.0),
-            "dynatemp_exponent": _real("dynatemp_exponent", self.dynatemp_exponent, 0.0),
-            "top_k": Whole(0).read("top_k", self.top_k),
-            "top_p": _real("top_p", self.top_p, 0.0, 1.0),
-            "min_p": _real("min_p", self.min_p, 0.0, 1.0),
-            "typical_p": _real("typical_p", self.typical_p, 0.0, 1.0),
-            "min_keep": Whole(0).read("min_keep", self.min_keep),
-            "repeat_penalty": _real("repeat_penalty", self.repeat_penalty, 0.0),
-            "presence_penalty": _real("presence_penalty", self.presence_penalty),
-            "frequency_penalty": _real("frequency_penalty", self.frequency_penalty),
-            "penalty_last_n": Whole(-1).read("penalty_last_n", self.penalty_last_n),
-            "logit_bias": _bias(self.logit_bias),
-            "stop": _stop(self.stop),
-            "stop_tokens": _stop_tokens(self.stop_tokens),
-        }
-        if float(self.repeat_penalty) < SMALLEST:
-            raise UsageError(
-                f"repeat_penalty: wanted a number above 0, at least {SMALLEST:.2g} (1.0 is off); got "
-                f"{self.repeat_penalty!r}"
-            )
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        check(self)
 
     @property
     def greedy(self) -> bool:
@@ -100,47 +109,3 @@ def checked_params(params: SamplingParams | None) -> SamplingParams:
     if params is not None and not isinstance(params, SamplingParams):
         raise UsageError(f"params: wanted SamplingParams or None, got {params!r}")
     return params or SamplingParams()
-
-
-def _real(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> float:
-    wanted = f"a finite number in float32's range, up to {LARGEST:.2g},"
-    if high < math.inf:
-        wanted = f"a number from {low:g} to {high:g}"
-    elif low > -math.inf:
-        wanted = f"a finite number of at least {low:g} and at most {LARGEST:.2g}"
-    if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
-        raise UsageError(f"{name}: wanted {wanted}, got {value!r}")
-    try:
-        number = float(cast("float", value))
-    except (TypeError, ValueError, OverflowError):
-        raise UsageError(f"{name}: wanted {wanted}, got {value!r}") from None
-    if not abs(number) <= LARGEST or not low <= number <= high:
-        raise UsageError(f"{name}: wanted {wanted}, got {value!r}")
-    return number
-
-
-def _bias(value: object) -> dict[int, float]:
-    if not isinstance(value, Mapping):
-        raise UsageError(f"logit_bias: wanted a mapping from token id to a number, got {value!r}")
-    checked: dict[int, float] = {}
-    for token, bias in value.items():
-        token_id = Whole(0).read("logit_bias: token id", token)
-        forbids = isinstance(bias, float) and bias == -math.inf
-        checked[token_id] = -math.inf if forbids else _real(f"logit_bias[{token_id}]", bias)
-    return checked
-
-
-def _stop(value: object) -> tuple[str, ...]:
-    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-        raise UsageError(f"stop: wanted a tuple of strings such as ('\\n',), got {value!r}")
-    stops = tuple(value)
-    for text in stops:
-        if not isinstance(text, str) or not text:
-            raise UsageError(f"stop: wanted strings that are not empty, got {text!r}")
-    return stops
-
-
-def _stop_tokens(value: object) -> frozenset[int]:
-    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-        raise UsageError(f"stop_tokens: wanted a collection of token ids, got {value!r}")
-    return frozenset(Whole(0).read("stop_tokens", token) for token in value)

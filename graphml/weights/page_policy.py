@@ -8,19 +8,20 @@ from __future__ import annotations
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from graphml import pages, settings
 from graphml.backend import Progress, no_progress
 from graphml.errors import UsageError
+from graphml.former_names import attributes_of_module
 from graphml.weights.model_file import ModelFile
 from graphml.weights.tensor import Tensor
 
-PAGES = ("ahead", "map", "huge", "copy")
-NUMA = ("first-touch", "interleave")
+PAGES, NUMA = settings.pages.kind.words, settings.numa.kind.words
 
 
 @dataclass(frozen=True)
-class Residence:
+class PagePolicy:
     """The policy for weights in memory.
 
     pages: "map": they stay in the map and are read when they are touched. "ahead": the same, and the system
@@ -31,8 +32,8 @@ class Residence:
     that are read ahead or copied are on all nodes in turn. Raises `UsageError` for other words.
     """
 
-    pages: str = PAGES[0]
-    numa: str = NUMA[0]
+    pages: str = settings.pages.default
+    numa: str = settings.numa.default
 
     def __post_init__(self) -> None:
         for name, value, known in (("pages", self.pages, PAGES), ("numa", self.numa, NUMA)):
@@ -44,22 +45,22 @@ class Residence:
         return pages.interleaved() if self.numa == "interleave" else contextlib.nullcontext()
 
 
-def chosen(pages: str | None, numa: str | None) -> Residence:
+def chosen(pages: str | None, numa: str | None) -> PagePolicy:
     """The call's values, else the environment's, else the defaults."""
-    return Residence(pages or settings.pages() or PAGES[0], numa or settings.numa() or NUMA[0])
+    return PagePolicy(pages or settings.pages(), numa or settings.numa())
 
 
 def settled(
-    file: ModelFile, residence: Residence, threads: int = 1, progress: Progress = no_progress
+    file: ModelFile, page_policy: PagePolicy, threads: int = 1, progress: Progress = no_progress
 ) -> ModelFile:
-    """The file with its weights placed by `residence`. Owns the file, like the result of `represented`.
+    """The file with its weights placed by `page_policy`. Owns the file, like the result of `requantised`.
 
     progress: called as progress("copying", done, total) in bytes.
     """
-    if residence.pages == "map":
+    if page_policy.pages == "map":
         return file
-    if residence.pages != "copy":
-        file.will_need(large=residence.pages == "huge")
+    if page_policy.pages != "copy":
+        file.will_need(large=page_policy.pages == "huge")
         return file
     total = sum(tensor.n_bytes for tensor in file.tensors.values() if tensor.mapped)
     done, since = 0, 0
@@ -90,3 +91,7 @@ def _copied(tensor: Tensor) -> Tensor:
     data[:] = tensor.data
     data.flags.writeable = False
     return replace(tensor, data=data, mapped=False)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = attributes_of_module(__name__)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 
-PIECE_BYTES = 4 << 20
+CHUNK_BYTES = 4 << 20
 SAMPLE_BLOCKS = 512
 # Float16 fields of a block: offset, and size in proportion to the first, so that the mean is 0.
 _HALVES: Mapping[str, tuple[tuple[int, float], ...]] = {
@@ -40,7 +40,7 @@ def random_blocks(format: Format, n_blocks: int, deviation: float, seed: int) ->
     """
     generator = np.random.Generator(np.random.SFC64(seed))
     fill = _filler(format, deviation)
-    most = max(PIECE_BYTES // format.block_bytes, 1)
+    most = max(CHUNK_BYTES // format.block_bytes, 1)
     for start in range(0, n_blocks, most):
         yield fill(generator, min(most, n_blocks - start))
 

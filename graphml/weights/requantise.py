@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import graphml_quant
 from graphml_quant import Format, FormatError
@@ -17,6 +18,7 @@ from graphml_quant import Format, FormatError
 from graphml import pages
 from graphml.backend import Progress, no_progress
 from graphml.errors import UsageError, WeightsError
+from graphml.former_names import attributes_of_module
 from graphml.weights.filemap import Bytes
 from graphml.weights.model_file import ModelFile
 from graphml.weights.tensor import PLAIN_DTYPES, Tensor
@@ -74,7 +76,7 @@ def _reason(tensor: Tensor, wanted: Format) -> str | None:
     return None
 
 
-def represented(file: ModelFile, quant: str, threads: int = 1, progress: Progress = no_progress) -> ModelFile:
+def requantised(file: ModelFile, quant: str, threads: int = 1, progress: Progress = no_progress) -> ModelFile:
     """The file with its tensors requantised to `quant`; changed ones are in memory, others in the map.
 
     The result owns the file: closing it closes both. progress: called as progress("converting", done, total)
@@ -136,3 +138,7 @@ def memory_of(tensors: Mapping[str, Tensor], quant: str | None = None) -> tuple[
         else:
             copied += choice.n_bytes
     return mapped, copied
+
+
+if not TYPE_CHECKING:
+    __getattr__ = attributes_of_module(__name__)

@@ -6,11 +6,11 @@ The parts are named `model-00001-of-00003.gguf` and described by `split.no`, `sp
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 from graphml.errors import WeightsError
+from graphml.weights.file_names import PartName, part_name
 from graphml.weights.filemap import FileMap
 from graphml.weights.gguf import read_part
 from graphml.weights.metadata import Metadata
@@ -19,8 +19,6 @@ from graphml.weights.tensor import Tensor
 
 Part = tuple[FileMap, Metadata, dict[str, Tensor]]
 """A file of a split model, its metadata, and its tensors."""
-
-PART_NAME = re.compile(r"(?P<model>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 
 
 def open_gguf(file: FileMap, opened: list[FileMap]) -> ModelFile:
@@ -52,14 +50,14 @@ def whole_model(first: Part, open_part: Callable[[Path], Part | None]) -> ModelF
 
 def part_paths(path: Path, number: int, count: int) -> list[Path]:
     """Return the paths of all `count` parts beside `path`, which is part `number` (from 0)."""
-    match = PART_NAME.fullmatch(path.name)
-    wanted = f"-{number + 1:05}-of-{count:05}.gguf"
-    if match is None or not path.name.endswith(wanted):
+    named = part_name(path.name)
+    if named is None or (named.number, named.count) != (number + 1, count):
+        wanted = PartName("", number + 1, count).part(number + 1)
         raise WeightsError(
             f"{path}: key 'split.no': the file is part {number + 1} of {count} of a model and must be named "
             f"like model{wanted} for the other parts to be found"
         )
-    return [path.with_name(f"{match['model']}-{index + 1:05}-of-{count:05}.gguf") for index in range(count)]
+    return [path.with_name(named.part(index + 1)) for index in range(count)]
 
 
 def _split(metadata: Metadata) -> tuple[int, int]:

@@ -15,16 +15,16 @@ from graphml_models._config import Config
 
 
 def project(
-    g: Builder, config: Config, layer: Layer, x_TD: Node, clamp: float = 0.0, value_dim: int = 0
+    g: Builder, config: Config, layer: Layer, x_TD: Node, clamp: float = 0.0, head_dim_v: int = 0
 ) -> tuple[Node, Node, Node]:
     """Heads q [T, N, H], k and v [T, K, H] by `attn_q`, `attn_k`, `attn_v`, or one `attn_qkv` with all rows.
 
-    clamp: where above 0, no number of q, k and v is further from 0; value_dim: width of heads of v, where it
+    clamp: where above 0, no number of q, k and v is further from 0; head_dim_v: width of heads of v, where it
     is another than that of q and k.
     """
     counts = {"q": config.n_head, "k": config.n_head_kv, "v": config.n_head_kv}
     widths = {name: count * config.head_dim for name, count in counts.items()}
-    widths["v"] = config.n_head_kv * (value_dim or config.head_dim)
+    widths["v"] = config.n_head_kv * (head_dim_v or config.head_dim)
     if layer.get("attn_qkv"):
         qkv = layer.linear(x_TD, "attn_qkv", "qkv", rows=sum(widths.values()))
         start, parts = 0, []

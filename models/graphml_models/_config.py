@@ -1,12 +1,18 @@
 """What the metadata of nearly every decoder says, under the keys that all of them share.
 
-An architecture that reads more extends `Config`: `cls(**shared(keys), window=keys.integer(...))`.
+An architecture that has more extends `Config`. Its `read` begins with these fields, changes those that are
+special, and adds its own; one that is left out is a `TypeError` when a model is read:
+
+    known = _config.read(keys)
+    known = replace(known, scale=1.0)
+    return cls(**vars(known), window=keys.integer("attention.sliding_window"))
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Self
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self, TypeVar
 
 from graphml.loading.architecture import Keys
 from graphml_models._rope import Rope, read_rope
@@ -14,6 +20,13 @@ from graphml_models._rope import Rope, read_rope
 MAX_LAYERS = 1000  # more than any model has; tables by layer must not grow with a damaged number
 N_AHEAD = "nextn_predict_layers"  # of the layers, the last: they guess further tokens and are left out
 RMS_EPS, LAYER_EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
+
+
+class Heads(NamedTuple):
+    """Numbers of heads: of queries, and of keys and values."""
+
+    n_head: int
+    n_head_kv: int
 
 
 @dataclass(frozen=True)
@@ -35,34 +48,48 @@ class Config:
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**shared(keys))
+        return cls(**vars(read(keys)))
 
 
-def shared(keys: Keys, eps: str = RMS_EPS, heads: tuple[int, int] | None = None) -> dict[str, Any]:
-    """The fields of `Config`; eps: the key of the kind of norm that the architecture has.
+C = TypeVar("C", bound=Config)
 
-    heads: of queries and of keys and values, for an architecture whose layers have different numbers.
+
+def read(keys: Keys, eps: str = RMS_EPS, heads: Heads | None = None) -> Config:
+    """What nearly every decoder has; eps: the key of the kind of norm that the architecture has.
+
+    heads: for an architecture whose layers have different numbers of them.
     """
     n_ctx, n_embd = keys.integer("context_length"), keys.integer("embedding_length")
-    n_head = heads[0] if heads else keys.integer("attention.head_count")
+    n_head = heads.n_head if heads else keys.integer("attention.head_count")
     if not 1 <= n_head <= max(n_embd, 1):
         raise keys.unsupported("attention.head_count", f"1 to {n_embd} heads")
     head_dim = keys.integer("attention.key_length", n_embd // n_head)
     if head_dim < 1:
         raise keys.unsupported("attention.key_length", "at least 1")
-    return {
-        "n_ctx": n_ctx,
-        "n_vocab": keys.n_vocab(),
-        "n_embd": n_embd,
-        "n_layer": read_n_layer(keys),
-        "n_head": n_head,
-        "n_head_kv": heads[1] if heads else keys.integer("attention.head_count_kv", n_head),
-        "head_dim": head_dim,
-        "norm_eps": keys.number(eps),
-        "scale": keys.number("attention.scale", 0.0) or head_dim**-0.5,
-        "rope": read_rope(keys, head_dim, n_ctx),
-        "n_expert_used": keys.integer("expert_used_count", 0),
-    }
+    return Config(
+        n_ctx=n_ctx,
+        n_vocab=keys.n_vocab(),
+        n_embd=n_embd,
+        n_layer=read_n_layer(keys),
+        n_head=n_head,
+        n_head_kv=heads.n_head_kv if heads else keys.integer("attention.head_count_kv", n_head),
+        head_dim=head_dim,
+        norm_eps=keys.number(eps),
+        scale=keys.number("attention.scale", 0.0) or head_dim**-0.5,
+        rope=read_rope(keys, head_dim, n_ctx),
+        n_expert_used=keys.integer("expert_used_count", 0),
+    )
+
+
+def shared(keys: Keys, eps: str = RMS_EPS, heads: tuple[int, int] | None = None) -> dict[str, Any]:
+    """The fields of `read` as a dictionary. Deprecated, gone with version 0.3."""
+    warnings.warn("_config.shared(keys) is vars(_config.read(keys)) now", DeprecationWarning, stacklevel=2)
+    return vars(read(keys, eps, Heads(*heads) if heads else None))
+
+
+def with_heads(config: C, heads: Heads) -> C:
+    """The configuration of a layer that has numbers of heads of its own."""
+    return replace(config, n_head=heads.n_head, n_head_kv=heads.n_head_kv)
 
 
 def read_n_layer(keys: Keys) -> int:
@@ -75,11 +102,11 @@ def read_n_layer(keys: Keys) -> int:
     return n_layer - n_ahead
 
 
-def read_heads(keys: Keys) -> tuple[tuple[int, int], ...]:
-    """Numbers of heads of queries, and of keys and values, for each layer."""
+def read_heads(keys: Keys) -> tuple[Heads, ...]:
+    """Numbers of heads for each layer."""
     n_layer = read_n_layer(keys)
     counts = [by_layer(keys, f"attention.head_count{kind}", n_layer) for kind in ("", "_kv")]
-    return tuple(zip(*counts, strict=True))
+    return tuple(map(Heads, *counts))
 
 
 def by_layer(keys: Keys, key: str, n_layer: int, default: int | None = None) -> tuple[int, ...]:

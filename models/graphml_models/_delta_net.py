@@ -7,7 +7,7 @@ queries and keys, all H wide, and C channels of the convolution: 2 G H + N H.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -56,12 +56,8 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**fields(keys))
-
-
-def fields(keys: Keys) -> dict[str, Any]:
-    """The fields of `Config`."""
-    return {**_config.shared(keys), "net": DeltaNet.read(keys), "attends": read_attending(keys, interval=4)}
+        known = _config.read(keys)
+        return cls(**vars(known), net=DeltaNet.read(keys), attends=read_attending(keys, interval=4))
 
 
 def attention(g: Builder, config: _config.Config, layer: Layer, table: Node, x_TD: Node) -> Node:

@@ -1,6 +1,6 @@
 """The family of BERT: tokens see all of a text, and a layer norm follows each block and its residual.
 
-T tokens, O wanted rows, D model width, N heads, H head width.
+T tokens, O output rows, D model width, N heads, H head width.
 """
 
 from __future__ import annotations

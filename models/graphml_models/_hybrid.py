@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed, max_elements
 from graphml.loading.architecture import Keys, Layer, SampleModel
-from graphml_models._config import MAX_LAYERS
-from graphml_models._samples import HEAD_NORMS, SPLIT_QKV, Shapes, transformer
+from graphml_models._config import MAX_LAYERS, Heads
+from graphml_models._samples import HEAD_NORMS, SPLIT_QKV, Metadata, Shapes, transformer
 
 INTERVAL, RECURRENT = "full_attention_interval", "attention.recurrent_layers"
 
@@ -26,13 +26,14 @@ def read_attending(keys: Keys, interval: int) -> tuple[bool, ...]:
     return tuple((i + 1) % interval == 0 for i in range(n_layer))
 
 
-def read_heads(keys: Keys) -> tuple[tuple[int, int], tuple[bool, ...]]:
-    """Heads of queries, and of keys and values; and the layers that have any, and thus attention."""
+def read_heads(keys: Keys) -> tuple[Heads, tuple[bool, ...]]:
+    """Numbers of heads, and the layers that have any of keys, and thus attention."""
     key, n_layer = "attention.head_count_kv", _n_layer(keys)
     counts = keys.integers(key, n_layer)
     if len({count for count in counts if count}) > 1:
         raise keys.unsupported(key, "0 or one and the same number in each layer")
-    return (max(keys.integers("attention.head_count", n_layer)), max(counts)), tuple(map(bool, counts))
+    heads = Heads(max(keys.integers("attention.head_count", n_layer)), max(counts))
+    return heads, tuple(map(bool, counts))
 
 
 def _n_layer(keys: Keys) -> int:
@@ -52,14 +53,26 @@ def convolution(g: Builder, layer: Layer, name: str, x_TC: Node, n_conv: int, wh
 
 
 def hybrid(
-    architecture: str, memory: Shapes, attention: Shapes = HEAD_NORMS, name: str = "plain", **more: Any
+    architecture: str,
+    memory: Shapes,
+    attention: Shapes = HEAD_NORMS,
+    name: str = "plain",
+    n_layer: int = 2,
+    n_expert: int = 0,
+    metadata: Metadata | None = None,
+    layer: Mapping[str, tuple[int, ...]] | None = None,
+    top: Mapping[str, tuple[int, ...]] | None = None,
+    without: tuple[str, ...] = (),
 ) -> SampleModel:
     """A tiny model for tests: a layer with tensors of a memory, others with those of attention.
 
-    more: as of `transformer`.
+    The other arguments are as of `transformer`.
     """
-    top = {f"blk.0.{tensor}": shape for tensor, shape in memory.items()} | more.pop("top", {})
     of_attention = (*SPLIT_QKV, *attention, "attn_output.weight")
     gone = tuple(f"blk.0.{tensor}" for tensor in of_attention if tensor not in memory)
-    more["layer"] = {**attention, **more.get("layer", {})}
-    return transformer(architecture, name, top=top, without=gone + more.pop("without", ()), **more)
+    return transformer(
+        architecture, name, n_layer=n_layer, n_expert=n_expert, metadata=metadata,
+        layer={**attention, **(layer or {})},
+        top={f"blk.0.{tensor}": shape for tensor, shape in memory.items()} | dict(top or {}),
+        without=gone + without,
+    )  # fmt: skip

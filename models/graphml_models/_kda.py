@@ -5,8 +5,8 @@ T tokens, D model width, N heads, H head width, E all heads' width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -16,8 +16,7 @@ from graphml_models import _config, _routing
 from graphml_models._delta_net import unit
 from graphml_models._hybrid import convolution, read_heads
 from graphml_models._routing import Routing
-from graphml_models._samples import Keys as Metadata
-from graphml_models._samples import Shapes
+from graphml_models._samples import Metadata, Shapes
 
 BOUND = "kda.gate_lower_bound"
 
@@ -26,7 +25,8 @@ BOUND = "kda.gate_lower_bound"
 class Kda:
     """Sizes of the delta nets; n_conv: inputs of the convolutions; unit_eps: of lengths of queries and keys.
 
-    bound: the least logarithm of a decay, minus infinity if there is none.
+    bound: the least logarithm of a decay, minus infinity if there is none; rising: with a bound, `ssm_a` has
+    the other sign in the file.
     """
 
     n_head: int
@@ -35,21 +35,32 @@ class Kda:
     bound: float
     norm_eps: float
     unit_eps: float
+    rising: bool = False
 
     @classmethod
-    def read(cls, keys: Keys, n_head: int, norm_eps: float, unit_eps: float) -> Self:
-        """From the file's metadata."""
+    def read(cls, keys: Keys, known: _config.Config, unit_eps: float) -> Self:
+        """From the file's metadata; as many heads as attention has."""
         head_dim, bound = keys.integer("kda.head_dim"), keys.number(BOUND, float("-inf"))
         if head_dim < 1:
             raise keys.unsupported("kda.head_dim", "at least 1")
         if not bound < 0.0:
             raise keys.unsupported(BOUND, "a number below 0")
-        return cls(n_head, head_dim, keys.integer("ssm.conv_kernel"), bound, norm_eps, unit_eps)
+        return cls(
+            n_head=known.n_head,
+            head_dim=head_dim,
+            n_conv=keys.integer("ssm.conv_kernel"),
+            bound=bound,
+            norm_eps=known.norm_eps,
+            unit_eps=unit_eps,
+        )
 
 
 @dataclass(frozen=True)
 class Config(_routing.Config):
-    """As of every decoder with experts; the layers with latent attention, and the others' delta nets."""
+    """As of every decoder with experts; the layers with latent attention, and the others' delta nets.
+
+    The scale is that of the heads whose place the latent takes.
+    """
 
     kda: Kda
     attends: tuple[bool, ...]
@@ -57,30 +68,21 @@ class Config(_routing.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**fields(keys))
+        heads, attends = read_heads(keys)
+        known = _config.read(keys, heads=heads)
+        width = keys.integer("attention.key_length_mla", known.head_dim)
+        if width < 1:
+            raise keys.unsupported("attention.key_length_mla", "at least 1")
+        return cls(
+            **vars(replace(known, scale=width**-0.5)),
+            kda=Kda.read(keys, known, unit_eps=known.norm_eps),
+            attends=attends,
+            routing=Routing.read(keys),
+        )
 
 
-def fields(keys: Keys) -> dict[str, Any]:
-    """The fields of `Config`; the scale is that of the heads whose place the latent takes."""
-    heads, attends = read_heads(keys)
-    known = _config.shared(keys, heads=heads)
-    width = keys.integer("attention.key_length_mla", known["head_dim"])
-    if width < 1:
-        raise keys.unsupported("attention.key_length_mla", "at least 1")
-    return {
-        **known,
-        "scale": width**-0.5,
-        "kda": Kda.read(keys, heads[0], known["norm_eps"], known["norm_eps"]),
-        "attends": attends,
-        "routing": Routing.read(keys),
-    }
-
-
-def delta_attention(g: Builder, net: Kda, layer: Layer, x_TD: Node, rising: bool = False) -> Node:
-    """Before its output projection, [T, E]. rising: with a bound, `ssm_a` has the other sign in the file.
-
-    Biases and scales of the matrices are left out, as in llama.cpp.
-    """
+def delta_attention(g: Builder, net: Kda, layer: Layer, x_TD: Node) -> Node:
+    """Before its output projection, [T, E]; without biases and scales of the matrices, as in llama.cpp."""
     n_head, width = net.n_head, net.n_head * net.head_dim
 
     def through(name: str, then: str = "") -> Node:
@@ -101,7 +103,7 @@ def delta_attention(g: Builder, net: Kda, layer: Layer, x_TD: Node, rising: bool
     rate_TE = g.add(through("ssm_f_a", "ssm_f_b"), layer["ssm_dt.bias"])
     beta_TN = g.sigmoid(of_each_head(g, layer, "ssm_beta", x_TD, n_head), "beta")
     y_TNH = g.gated_delta_net(
-        *(q_TNH, k_TNH, channels("v"), g.heads(_decay(g, net, layer, rate_TE, rising), n_head)),
+        *(q_TNH, k_TNH, channels("v"), g.heads(_decay(g, net, layer, rate_TE), n_head)),
         *(g.reshape(beta_TN, n_head, 1), layer.index, net.head_dim**-0.5),
     )
     y_TNH = g.rms_norm(y_TNH, layer["ssm_norm"], net.norm_eps, "delta_norm")
@@ -109,13 +111,13 @@ def delta_attention(g: Builder, net: Kda, layer: Layer, x_TD: Node, rising: bool
     return g.mul(g.flatten(y_TNH), g.sigmoid(gate_TE), "gated")
 
 
-def _decay(g: Builder, net: Kda, layer: Layer, rate_TE: Node, rising: bool) -> Node:
+def _decay(g: Builder, net: Kda, layer: Layer, rate_TE: Node) -> Node:
     """What each element of a head's memory is multiplied with, [T, E]."""
     a_E = g.flatten(g.repeat(g.reshape(layer["ssm_a"], net.n_head, 1, 1, keep=0), net.head_dim))
     a_E = g.reshape(a_E, net.n_head * net.head_dim, keep=0)
     if net.bound == float("-inf"):
         return g.exp(g.mul(g.softplus(rate_TE), a_E), "decay")
-    share_TE = g.sigmoid(g.scale(g.mul(rate_TE, a_E), 1.0 if rising else -1.0))
+    share_TE = g.sigmoid(g.scale(g.mul(rate_TE, a_E), 1.0 if net.rising else -1.0))
     return g.exp(g.scale(share_TE, net.bound), "decay")
 
 

@@ -6,6 +6,8 @@ queries and keys, V width of a head's values.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -13,42 +15,22 @@ from graphml.ir.shape import fixed
 from graphml.loading.architecture import Layer
 from graphml_models._config import Config
 
-Parts = tuple[Node | None, Node, Node, Node]
 
+class Latent(NamedTuple):
+    """What latent attention is made of: queries in two parts, the latent, and a key that all heads share.
 
-def latent(
-    g: Builder,
-    config: Config,
-    layer: Layer,
-    table: Node | None,
-    x_TD: Node,
-    mode: str = "norm",
-    factor: Node | None = None,
-    key_norm: bool = False,
-    narrow: Node | None = None,
-) -> Parts:
-    """Queries in two parts [T, N, I] (None if I is 0) and [T, N, P], latent [T, R], rotated key [T, 1, P].
-
-    factor: of each token's queries, [T, 1, 1]; key_norm: the key is normed before it is rotated; narrow: what
-    `narrow_queries` gave, if it was asked already.
+    q_TNI: None where I is 0.
     """
-    q_TNH = g.heads(queries(g, config, layer, x_TD, narrow), config.n_head)
-    if factor is not None:
-        q_TNH = g.mul(q_TNH, factor, "q_scaled")
-    n_rot, width = config.rope.n_rot, fixed(q_TNH.shape[2])
-    if width < n_rot:
-        raise ArchitectureError(f"rope.dimension_count: wanted at most {width}, a head's width; got {n_rot}")
-    q_TNI = g.columns(q_TNH, 0, width - n_rot) if width > n_rot else None
-    q_TNP = g.columns(q_TNH, width - n_rot, width)
-    kv_TE = layer.linear(x_TD, "attn_kv_a_mqa", "kv")
-    n_latent, norm_R = fixed(kv_TE.shape[1]) - n_rot, layer["attn_kv_a_norm"]
-    kv_TR = g.rms_norm(g.columns(kv_TE, 0, n_latent), norm_R, config.norm_eps, "kv_norm")
-    k_T1P = g.heads(g.columns(kv_TE, n_latent, n_latent + n_rot), 1)
-    if key_norm:
-        k_T1P = g.rms_norm(k_T1P, layer["attn_k_norm"], config.norm_eps, "k_norm")
-    if table is not None:
-        q_TNP, k_T1P = g.rope(q_TNP, table, mode, "q_rope"), g.rope(k_T1P, table, mode, "k_rope")
-    return q_TNI, q_TNP, kv_TR, k_T1P
+
+    q_TNI: Node | None
+    q_TNP: Node
+    kv_TR: Node
+    k_T1P: Node
+
+    def rotated(self, g: Builder, table: Node, mode: str = "norm") -> Latent:
+        """With positions; mode: as of `Builder.rope`."""
+        q_TNP, k_T1P = g.rope(self.q_TNP, table, mode, "q_rope"), g.rope(self.k_T1P, table, mode, "k_rope")
+        return self._replace(q_TNP=q_TNP, k_T1P=k_T1P)
 
 
 def narrow_queries(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
@@ -58,16 +40,37 @@ def narrow_queries(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node
 
 
 def queries(g: Builder, config: Config, layer: Layer, x_TD: Node, narrow: Node | None = None) -> Node:
-    """All heads' queries, by way of a narrow value in the larger models."""
+    """Queries [T, N, I + P], by way of a narrow value in the larger models.
+
+    narrow: what `narrow_queries` returned, if it was called already.
+    """
     if layer.get("attn_q"):
-        return layer.linear(x_TD, "attn_q", "q")
-    return layer.linear(narrow or narrow_queries(g, config, layer, x_TD), "attn_q_b", "q")
+        q_TE = layer.linear(x_TD, "attn_q", "q")
+    else:
+        q_TE = layer.linear(
+            narrow_queries(g, config, layer, x_TD) if narrow is None else narrow, "attn_q_b", "q"
+        )
+    return g.heads(q_TE, config.n_head)
+
+
+def latent(g: Builder, config: Config, layer: Layer, q_TNH: Node, x_TD: Node) -> Latent:
+    """The parts of attention without positions; q_TNH: from `queries`."""
+    n_rot, width = config.rope.n_rot, fixed(q_TNH.shape[2])
+    if width < n_rot:
+        raise ArchitectureError(f"rope.dimension_count: wanted at most {width}, a head's width; got {n_rot}")
+    q_TNI = g.columns(q_TNH, 0, width - n_rot) if width > n_rot else None
+    q_TNP = g.columns(q_TNH, width - n_rot, width)
+    kv_TE = layer.linear(x_TD, "attn_kv_a_mqa", "kv")
+    n_latent, norm_R = fixed(kv_TE.shape[1]) - n_rot, layer["attn_kv_a_norm"]
+    kv_TR = g.rms_norm(g.columns(kv_TE, 0, n_latent), norm_R, config.norm_eps, "kv_norm")
+    k_T1P = g.heads(g.columns(kv_TE, n_latent, n_latent + n_rot), 1)
+    return Latent(q_TNI, q_TNP, kv_TR, k_T1P)
 
 
 def folded(
     g: Builder,
     layer: Layer,
-    parts: Parts,
+    parts: Latent,
     scale: float,
     window: int = 0,
     sinks: Node | None = None,
@@ -75,8 +78,8 @@ def folded(
 ) -> Node:
     """Attention before its output projection, [T, N * V]: all heads read one latent of each token.
 
-    The matrices that would make keys and values of it are applied to queries and outputs. parts: of `latent`;
-    sinks, selected: as of `Builder.attend`.
+    The matrices that would make keys and values of it are applied to queries and outputs. sinks, selected: as
+    of `Builder.attend`.
     """
     q_TNI, q_TNP, kv_TR, k_T1P = parts
     assert q_TNI is not None
@@ -88,17 +91,9 @@ def folded(
     return g.flatten(g.per_head(layer["attn_v_b"], y_TNR, "v"))
 
 
-def unfolded(
-    g: Builder,
-    config: Config,
-    layer: Layer,
-    table: Node | None,
-    x_TD: Node,
-    mode: str = "norm",
-    factor: Node | None = None,
-) -> Node:
+def unfolded(g: Builder, config: Config, layer: Layer, parts: Latent) -> Node:
     """Attention before its output projection, [T, N * V], with every head's keys and values in the cache."""
-    q_TNI, q_TNP, kv_TR, k_T1P = latent(g, config, layer, table, x_TD, mode, factor)
+    q_TNI, q_TNP, kv_TR, k_T1P = parts
     kv_TNE = g.heads(layer.linear(kv_TR, "attn_kv_b", "kv_unfolded"), config.n_head)
     rest = 0 if q_TNI is None else fixed(q_TNI.shape[2])
     v_TNV = g.columns(kv_TNE, rest, fixed(kv_TNE.shape[2]), "v")

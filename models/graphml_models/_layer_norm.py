@@ -26,7 +26,7 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**_config.shared(keys, _config.LAYER_EPS))
+        return cls(**vars(_config.read(keys, eps=_config.LAYER_EPS)))
 
 
 def norm(weights: Tensors, x: Node, name: str, eps: float) -> Node:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, replace
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -12,20 +11,44 @@ from graphml.loading.architecture import Keys, Layer, Tensors
 
 @dataclass(frozen=True)
 class Rope:
-    """n_rot: dimensions that rotate; scaling: attributes of the `rope_table` op; long: see `table`."""
+    """Arguments of `Builder.rope_table`; n_rot: dimensions that rotate.
+
+    scaled: whether the table is, and not of n_rot and freq_base alone; long: see `table`.
+    """
 
     n_rot: int
-    scaling: dict[str, Any] = field(default_factory=dict)
+    freq_base: float = 10000.0
+    freq_scale: float = 1.0
+    ext_factor: float = 0.0
+    attn_factor: float = 1.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    n_ctx_orig: int = 0
+    scaled: bool = True
     long: bool = False
 
-    def table(self, g: Builder, weights: Tensors | Layer) -> Node:
-        """The step's table, with the file's frequency factors where it has them.
+    def table(self, g: Builder, weights: Tensors | Layer | None = None) -> Node:
+        """The step's table, with the frequency factors of `weights` where the file has them.
 
         They are llama 3's, or LongRoPE's (Ding et al. 2024, arXiv:2402.13753), which has others where the
         context is `long`: longer than the model was first trained for.
         """
+        rope = self if self.scaled else Rope(self.n_rot, self.freq_base)
+        return g.rope_table(
+            rope.n_rot,
+            None if weights is None else self._factors(weights),
+            freq_base=rope.freq_base,
+            freq_scale=rope.freq_scale,
+            ext_factor=rope.ext_factor,
+            attn_factor=rope.attn_factor,
+            beta_fast=rope.beta_fast,
+            beta_slow=rope.beta_slow,
+            n_ctx_orig=rope.n_ctx_orig,
+        )
+
+    def _factors(self, weights: Tensors | Layer) -> Node | None:
         both = [weights.get(f"rope_factors_{name}") for name in ("short", "long")]
-        return g.rope_table(self.n_rot, weights.get("rope_freqs") or both[self.long], **self.scaling)
+        return weights.get("rope_freqs") or both[self.long]
 
 
 def read_sections(keys: Keys) -> bool:
@@ -49,31 +72,33 @@ def read_rope(keys: Keys, head_dim: int, n_ctx: int) -> Rope:
     kind, n_rot = keys.text("rope.scaling.type", "linear"), keys.integer("rope.dimension_count", head_dim)
     factor = keys.number("rope.scaling.factor", keys.number("rope.scale_linear", 0.0))
     original = keys.integer("rope.scaling.original_context_length", n_ctx)
-    scaling: dict[str, Any] = {
-        "freq_base": keys.number("rope.freq_base", 10000.0),
-        "attn_factor": keys.number("rope.scaling.attn_factor", 1.0),
-    }
+    rope = Rope(
+        n_rot,
+        freq_base=keys.number("rope.freq_base", 10000.0),
+        attn_factor=keys.number("rope.scaling.attn_factor", 1.0),
+        long=n_ctx > original,
+    )
     if kind not in ("none", "linear", "yarn", "longrope", "dynamic"):
         raise keys.unsupported("rope.scaling.type", "none, linear, yarn, longrope or dynamic")
     if factor < 0:
         raise keys.unsupported("rope.scaling.factor", "a number above 0, or 0 for none")
     if kind == "dynamic" and factor and 0 < original < n_ctx:
-        scaling["freq_base"] = stretched_base(
-            scaling["freq_base"], factor * n_ctx / original - (factor - 1.0), n_rot
-        )
+        times = factor * n_ctx / original - (factor - 1.0)
+        rope = replace(rope, freq_base=stretched_base(rope.freq_base, times, n_rot))
     elif kind in ("linear", "yarn", "longrope") and factor:
-        scaling["freq_scale"] = 1.0 / factor
+        rope = replace(rope, freq_scale=1.0 / factor)
     extrapolated = keys.number("rope.scaling.yarn_ext_factor", -1.0)  # below 0: not said
     if extrapolated < 0.0:
         extrapolated = float(kind == "yarn")
-    if extrapolated:
-        scaling |= {
-            "ext_factor": extrapolated,
-            "n_ctx_orig": original,
-            "beta_fast": keys.number("rope.scaling.yarn_beta_fast", 32.0),
-            "beta_slow": keys.number("rope.scaling.yarn_beta_slow", 1.0),
-        }
-    return Rope(n_rot, scaling, long=n_ctx > original)
+    if not extrapolated:
+        return rope
+    return replace(
+        rope,
+        ext_factor=extrapolated,
+        n_ctx_orig=original,
+        beta_fast=keys.number("rope.scaling.yarn_beta_fast", 32.0),
+        beta_slow=keys.number("rope.scaling.yarn_beta_slow", 1.0),
+    )
 
 
 def stretched_base(base: float, times: float, n_rot: int) -> float:

@@ -19,7 +19,7 @@ from graphml_models._ffn import Product, gated_ffn
 
 GATING = "expert_gating_func"  # a number of llama.cpp's
 SOFTMAX, SIGMOID = 1, 2
-BIAS = "exp_probs_b.bias"  # of scores, for the choice alone
+BIAS = "exp_probs_b.bias"
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,8 @@ class Routing:
     """How scores become experts and weights.
 
     sigmoid: of the scores, else softmax; normalise: weights of a token's experts sum to 1; scale: of these
-    weights; n_group, n_group_used: groups of experts, and how many of them may be chosen from.
+    weights; n_group, n_group_used: groups of experts, and how many of them may be chosen from; bias: the
+    tensor that is added to scores for the choice alone; scaled: the matrices, see `Tensors.scale`.
     """
 
     n_used: int
@@ -36,6 +37,8 @@ class Routing:
     scale: float
     n_group: int
     n_group_used: int
+    bias: str = BIAS
+    scaled: bool = False
 
     @classmethod
     def read(cls, keys: Keys, gating: int = SOFTMAX) -> Self:
@@ -62,26 +65,36 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**_config.shared(keys), routing=Routing.read(keys))
+        known = _config.read(keys)
+        return cls(**vars(known), routing=Routing.read(keys))
 
 
-def choose(
-    g: Builder, routing: Routing, layer: Layer, x_TD: Node, scaled: bool = False, bias: str = BIAS
-) -> Chosen:
+@dataclass(frozen=True)
+class NormalisedConfig(Config):
+    """Weights of a token's experts sum to 1, which files do not say."""
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        known = Config.read(keys)
+        return cls(**vars(replace(known, routing=replace(known.routing, normalise=True))))
+
+
+def choose(g: Builder, routing: Routing, layer: Layer, x_TD: Node) -> Chosen:
     """The experts of each token and the weights of their outputs; see `shared_and_chosen`."""
     scores_TE = layer.linear(x_TD, "ffn_gate_inp", "router")
     scores_TE = g.sigmoid(scores_TE) if routing.sigmoid else g.softmax(scores_TE)
-    bias_E = layer.get(bias)
+    bias_E = layer.get(routing.bias)
     choice_TE = scores_TE if bias_E is None else g.add(scores_TE, bias_E, "choice")
     if routing.n_group > 1:
-        choice_TE = g.best_groups(choice_TE, routing.n_group, routing.n_group_used)
+        choice_TE = g.top_k_groups(choice_TE, routing.n_group, routing.n_group_used)
     ids_TU = g.top_k(choice_TE, routing.n_used, "experts")
     weights_TU = g.gather(scores_TE, ids_TU, "expert_weights")
     if routing.normalise:
         weights_TU = normalised(g, weights_TU)
     if routing.scale != 1.0:
         weights_TU = g.scale(weights_TU, routing.scale, name="expert_weights_scaled")
-    return Chosen(g, layer, ids_TU, weights_TU, scaled)
+    return Chosen(g, layer, ids_TU, weights_TU, routing.scaled)
 
 
 def shared_and_chosen(
@@ -89,24 +102,20 @@ def shared_and_chosen(
     config: Config,
     layer: Layer,
     x_TD: Node,
-    normalise: bool = False,
-    scaled: bool = False,
-    bias: str = BIAS,
     product: Product = swiglu,
     shared: Product = swiglu,
 ) -> Node:
     """SwiGLU in layers without a router, in others experts beside those that all tokens share, [T, D].
 
-    normalise: whatever the file says; files of some architectures do not. scaled: see `Tensors.scale`.
-    bias: the tensor that is added to scores for the choice; product: of the chosen experts' gates and what
-    they let through; shared: of those that all tokens go through.
+    product: of the chosen experts' gates and what they let through; shared: of those that all tokens go
+    through.
     """
+    routing = config.routing
     if layer.get("ffn_gate_inp") is None:
-        return gated_ffn(g, layer, x_TD, scaled=scaled, product=shared)
-    routing = replace(config.routing, normalise=True) if normalise else config.routing
-    chosen = choose(g, routing, layer, x_TD, scaled, bias)
+        return gated_ffn(g, layer, x_TD, scaled=routing.scaled, product=shared)
+    chosen = choose(g, routing, layer, x_TD)
     chosen_TD = chosen.combine(chosen.gated(x_TD, product))
     if layer.get("ffn_up_shexp", "ffn_gate_shexp", "ffn_down_shexp") is None:
         return chosen_TD
-    shared_TD = gated_ffn(g, layer, x_TD, suffix="_shexp", scaled=scaled, product=shared)
+    shared_TD = gated_ffn(g, layer, x_TD, suffix="_shexp", scaled=routing.scaled, product=shared)
     return g.add(chosen_TD, shared_TD, "experts")

@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TypedDict
 
 from graphml.loading.architecture import SampleModel
 from graphml_models._config import LAYER_EPS, RMS_EPS
 
-Keys = dict[str, int | float | str | list[int]]
+Metadata = dict[str, int | float | str | list[int]]  # without the architecture's prefix
+Keys = Metadata  # its name before version 0.2
 Shapes = dict[str, tuple[int, ...]]
 
 N_EMBD, N_HEAD, HEAD_DIM, N_FF, N_VOCAB = 64, 4, 16, 96, 80
-SECTIONS: Keys = {"rope.dimension_count": HEAD_DIM, "rope.dimension_sections": [4, 2, 2, 0]}
+SECTIONS: Metadata = {"rope.dimension_count": HEAD_DIM, "rope.dimension_sections": [4, 2, 2, 0]}
 POST_NORMS: Shapes = {"post_attention_norm.weight": (N_EMBD,), "post_ffw_norm.weight": (N_EMBD,)}
 FUSED_QKV: Shapes = {"attn_qkv.weight": (3 * N_EMBD, N_EMBD), "attn_qkv.bias": (3 * N_EMBD,)}
 SPLIT_QKV = ("attn_q.weight", "attn_k.weight", "attn_v.weight")
 HEAD_NORMS: Shapes = {"attn_q_norm.weight": (HEAD_DIM,), "attn_k_norm.weight": (HEAD_DIM,)}
 
 
-def dense_layers(*layers: int) -> dict[str, Any]:
-    """Layers with a feed-forward of their own among layers of experts."""
+class Changes(TypedDict):
+    """Arguments of `transformer`: tensors to add, and the ends of the names of those to leave out."""
+
+    top: Shapes
+    without: tuple[str, ...]
+
+
+def dense_layers(*layers: int, without: tuple[str, ...] = ()) -> Changes:
+    """Layers with a feed-forward of their own among layers of experts; without: more to leave out."""
     own = {"ffn_gate": (N_FF, N_EMBD), "ffn_up": (N_FF, N_EMBD), "ffn_down": (N_EMBD, N_FF)}
     others = ["ffn_gate_inp.weight", "exp_probs_b.bias"]
     others += [f"{part}_{kind}.weight" for part in own for kind in ("exps", "shexp")]
     return {
         "top": {f"blk.{i}.{part}.weight": shape for i in layers for part, shape in own.items()},
-        "without": tuple(f"blk.{i}.{part}" for i in layers for part in others),
+        "without": (*(f"blk.{i}.{part}" for i in layers for part in others), *without),
     }
 
 
@@ -35,7 +43,7 @@ DENSE_FIRST = dense_layers(0)
 
 def llama_like(architecture: str) -> list[SampleModel]:
     """Models with the tensors and keys of llama, each with other of its options."""
-    yarn: Keys = {
+    yarn: Metadata = {
         "rope.scaling.type": "yarn",
         "rope.scaling.factor": 4.0,
         "rope.scaling.original_context_length": 32,
@@ -85,7 +93,7 @@ def transformer(
     layer_norm: instead of RMS norms.
     """
     n_kv = HEAD_DIM * n_head_kv
-    keys: Keys = {
+    keys: Metadata = {
         "context_length": 128, "vocab_size": N_VOCAB, "embedding_length": N_EMBD, "block_count": n_layer,
         "feed_forward_length": n_ff, "attention.head_count": N_HEAD, "attention.head_count_kv": n_head_kv,
         LAYER_EPS if layer_norm else RMS_EPS: 1e-5, **(metadata or {}),

@@ -5,44 +5,45 @@ T tokens, D model width, I inner width, S state size, G groups of B and C, N hea
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Self
 
 from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer
 from graphml_models import _config
+from graphml_models._config import Heads, with_heads
 
 LARGEST = 1 << 20
 
 
 @dataclass(frozen=True)
 class Ssm:
-    """Sizes: of the convolution, I, S; rank: heads of Mamba 2, in Mamba the width that dt is made of; G."""
+    """Sizes: of the convolution, I, S; heads of Mamba 2, or the width that Mamba makes dt of; G."""
 
     d_conv: int
     d_inner: int
     d_state: int
-    rank: int
+    dt_rank: int
     n_group: int
 
     @classmethod
     def read(cls, keys: Keys, groups: bool = True) -> Self:
         """From the file's metadata; groups: whether the architecture has any."""
-        sizes = {
-            "d_conv": "conv_kernel",
-            "d_inner": "inner_size",
-            "d_state": "state_size",
-            "rank": "time_step_rank",
-            **({"n_group": "group_count"} if groups else {}),
-        }
-        found = {name: keys.integer(f"ssm.{key}") for name, key in sizes.items()}
-        for name, key in sizes.items():
-            if not 1 <= found[name] <= LARGEST:
+        made = cls(
+            d_conv=keys.integer("ssm.conv_kernel"),
+            d_inner=keys.integer("ssm.inner_size"),
+            d_state=keys.integer("ssm.state_size"),
+            dt_rank=keys.integer("ssm.time_step_rank"),
+            n_group=keys.integer("ssm.group_count") if groups else 1,
+        )
+        sizes = {"conv_kernel": made.d_conv, "inner_size": made.d_inner, "state_size": made.d_state,
+                 "time_step_rank": made.dt_rank, "group_count": made.n_group}  # fmt: skip
+        for key, size in sizes.items():
+            if not 1 <= size <= LARGEST:
                 raise keys.unsupported(f"ssm.{key}", f"1 to {LARGEST}")
-        made = cls(**{"n_group": 1, **found})
-        if groups and (made.d_inner % made.rank or made.rank % made.n_group):
+        if groups and (made.d_inner % made.dt_rank or made.dt_rank % made.n_group):
             raise keys.unsupported(
                 "ssm.time_step_rank", f"heads that divide {made.d_inner} and fill {made.n_group} groups"
             )
@@ -51,35 +52,32 @@ class Ssm:
 
 @dataclass(frozen=True)
 class Hybrid(_config.Config):
-    """As of every decoder, and of state-space layers; heads: of queries and of keys and values by layer.
+    """As of every decoder, and of state-space layers; heads: by layer.
 
     A layer without heads of keys is no layer of attention.
     """
 
     ssm: Ssm
-    heads: tuple[tuple[int, int], ...]
+    heads: tuple[Heads, ...]
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**hybrid(keys))
+        return cls(**vars(read_hybrid(keys)))
 
     def of(self, layer: Layer) -> Self | None:
         """The configuration of the attention of a layer; None where it has no attention."""
-        n_head, n_head_kv = self.heads[layer.index]
-        return replace(self, n_head=n_head, n_head_kv=n_head_kv) if n_head_kv else None
+        heads = self.heads[layer.index]
+        return with_heads(self, heads) if heads.n_head_kv else None
 
 
-def hybrid(keys: Keys, eps: str = _config.RMS_EPS, groups: bool = True) -> dict[str, Any]:
-    """The fields of `Hybrid`; eps: the key of the norms' epsilon; groups: as of `Ssm.read`."""
+def read_hybrid(keys: Keys, eps: str = _config.RMS_EPS, groups: bool = True) -> Hybrid:
+    """What every hybrid has; eps: the key of the norms' epsilon; groups: as of `Ssm.read`."""
     n_layer = keys.integer("block_count")
     counts = [keys.integers(f"attention.head_count{kind}", n_layer) for kind in ("", "_kv")]
-    most = max(counts[0], default=0), max(counts[1], default=0)
-    return {
-        **_config.shared(keys, eps, heads=most),
-        "ssm": Ssm.read(keys, groups),
-        "heads": tuple(zip(*counts, strict=True)),
-    }
+    most = Heads(max(counts[0], default=0), max(counts[1], default=0))
+    known = _config.read(keys, eps=eps, heads=most)
+    return Hybrid(**vars(known), ssm=Ssm.read(keys, groups), heads=tuple(map(Heads, *counts)))
 
 
 def convolved(ssm: Ssm, layer: Layer, x: Node) -> Node:
@@ -100,9 +98,9 @@ def mamba2(g: Builder, ssm: Ssm, layer: Layer, x_TD: Node, norm_eps: float, norm
     normed: whether the last must be there.
     """
     inner, shared = ssm.d_inner, ssm.n_group * ssm.d_state
-    joined = layer.linear(x_TD, "ssm_in", "ssm_in", rows=2 * inner + 2 * shared + ssm.rank)
+    joined = layer.linear(x_TD, "ssm_in", "ssm_in", rows=2 * inner + 2 * shared + ssm.dt_rank)
     z_TI, xbc = g.columns(joined, 0, inner, "z"), g.columns(joined, inner, 2 * inner + 2 * shared, "xbc")
-    dt_TN = g.columns(joined, 2 * inner + 2 * shared, 2 * inner + 2 * shared + ssm.rank)
+    dt_TN = g.columns(joined, 2 * inner + 2 * shared, 2 * inner + 2 * shared + ssm.dt_rank)
     xbc = convolved(ssm, layer, xbc)
     x_TI, b_TGS = g.columns(xbc, 0, inner, "x"), g.columns(xbc, inner, inner + shared, "b")
     c_TGS = g.columns(xbc, inner + shared, inner + 2 * shared, "c")

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from graphml.loading.architecture import SampleModel
-from graphml_models._samples import HEAD_DIM, N_EMBD, N_HEAD, Keys, Shapes, transformer
+from graphml_models._samples import HEAD_DIM, N_EMBD, N_HEAD, Metadata, Shapes, transformer
 
 N_INNER, D_CONV, D_STATE, RANK = 128, 4, 16, 4
 ATTENTION = ("attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight")
 FFN = ("ffn_norm.weight", "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight")
 
 
-def sizes(n_group: int = 0) -> Keys:
+def sizes(n_group: int = 0) -> Metadata:
     """The keys of state-space layers; n_group 0: without groups."""
-    keys: Keys = {"ssm.conv_kernel": D_CONV, "ssm.inner_size": N_INNER, "ssm.state_size": D_STATE,
+    keys: Metadata = {"ssm.conv_kernel": D_CONV, "ssm.inner_size": N_INNER, "ssm.state_size": D_STATE,
                   "ssm.time_step_rank": RANK}  # fmt: skip
     return {**keys, "ssm.group_count": n_group} if n_group else keys
 
@@ -41,7 +40,7 @@ def mamba2(n_group: int = 2) -> Shapes:
     }  # fmt: skip
 
 
-def alone(architecture: str, name: str, layer: Shapes, keys: Keys, tied: bool = False) -> SampleModel:
+def alone(architecture: str, name: str, layer: Shapes, keys: Metadata, tied: bool = False) -> SampleModel:
     """Two layers of nothing else."""
     return transformer(architecture, name, metadata=keys, layer=layer, tied=tied, without=(*ATTENTION, *FFN))
 
@@ -50,15 +49,17 @@ def mixed(
     architecture: str,
     name: str,
     recurrent: Mapping[str, tuple[int, ...]],
-    metadata: Mapping[str, Any],
+    metadata: Mapping[str, int | float | str | list[int]],
     layer: Mapping[str, tuple[int, ...]] | None = None,
-    **more: Any,
+    n_expert: int = 0,
+    without: tuple[str, ...] = (),
 ) -> SampleModel:
-    """Attention and a feed-forward, then a state-space layer and one; more: as of `transformer`."""
-    keys: dict[str, Any] = {"attention.head_count": [N_HEAD, N_HEAD], "attention.head_count_kv": [2, 0],
-                            "attention.key_length": HEAD_DIM, **metadata}  # fmt: skip
+    """Attention and a feed-forward, then a state-space layer and one; arguments as of `transformer`."""
+    keys: Metadata = {"attention.head_count": [N_HEAD, N_HEAD], "attention.head_count_kv": [2, 0],
+                  "attention.key_length": HEAD_DIM, **metadata}  # fmt: skip
     own = {f"blk.1.{part}": shape for part, shape in recurrent.items()}
     norms = ("attn_q_norm.weight", "attn_k_norm.weight")
     gone = tuple(f"blk.1.{part}" for part in (*ATTENTION, "attn_qkv.weight", *norms))
-    top, without = {**own, **more.pop("top", {})}, (*gone, *more.pop("without", ()))
-    return transformer(architecture, name, metadata=keys, layer=layer, top=top, without=without, **more)
+    return transformer(
+        architecture, name, n_expert=n_expert, metadata=keys, layer=layer, top=own, without=(*gone, *without)
+    )

@@ -47,9 +47,8 @@ def read_local_rope(keys: Keys, rope: Rope, base: float = 0.0, scaled: bool = Tr
 
     base: where the file says nothing; 0 stands for the base of `rope`.
     """
-    base = keys.number("rope.freq_base_swa", base or rope.scaling["freq_base"])
-    kept = rope.scaling if scaled else {}
-    return replace(rope, scaling={**kept, "freq_base": base})
+    base = keys.number("rope.freq_base_swa", base or rope.freq_base)
+    return replace(rope, freq_base=base, scaled=scaled)
 
 
 def rope_tables(g: Builder, weights: Tensors, rope: Rope, local: Rope) -> dict[bool, Node]:

@@ -32,10 +32,10 @@ class Config(_routing.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys)
-        windows = read_windows(keys, known["n_layer"], period=4, size=0)
-        local = read_local_rope(keys, known["rope"])
-        return cls(**known, routing=Routing.read(keys, SIGMOID), windows=windows, local_rope=local)
+        known = _config.read(keys)
+        windows = read_windows(keys, known.n_layer, period=4, size=0)
+        local = read_local_rope(keys, known.rope)
+        return cls(**vars(known), routing=Routing.read(keys, SIGMOID), windows=windows, local_rope=local)
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:

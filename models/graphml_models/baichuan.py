@@ -24,9 +24,9 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata: layers tell sizes, as in llama.cpp, 32 those of 7B, 40 those of 13B."""
-        known = _config.shared(keys)
-        max_bias = keys.number("attention.max_alibi_bias", 8.0 if known["n_layer"] == 40 else 0.0)
-        return cls(**known, rotates=known["n_layer"] == 32, max_bias=max_bias)
+        known = _config.read(keys)
+        max_bias = keys.number("attention.max_alibi_bias", 8.0 if known.n_layer == 40 else 0.0)
+        return cls(**vars(known), rotates=known.n_layer == 32, max_bias=max_bias)
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:

@@ -5,7 +5,7 @@ T tokens, D model width, N heads, E all heads' width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from graphml.ir.language import Builder
@@ -16,7 +16,7 @@ from graphml_models._experts import swiglu
 from graphml_models._ffn import Product, gated_ffn
 from graphml_models._hybrid import hybrid
 from graphml_models._kda import BOUND, KEYS, LATENT, TENSORS, delta_attention, of_each_head
-from graphml_models._latent import folded, latent
+from graphml_models._latent import folded, latent, queries
 from graphml_models._rope import read_sections
 from graphml_models._routing import choose
 from graphml_models._samples import DENSE_FIRST, shared_expert
@@ -35,24 +35,25 @@ class Config(_kda.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _kda.fields(keys)
+        known = _kda.Config.read(keys)
         if not keys.boolean(SAFE, True):
             raise keys.unsupported(SAFE, "true, a decay with a lower bound")
-        if known["kda"].bound == float("-inf"):
+        if known.kda.bound == float("-inf"):
             raise keys.unsupported(BOUND, "a number below 0")
+        known = replace(known, kda=replace(known.kda, rising=True))
         limits, shared_limits = (
             keys.numbers(f"swiglu_clamp_{what}", keys.integer("block_count"), 0.0)
             for what in ("exp", "shexp")
         )
         mode = "neox" if read_sections(keys) else "norm"
-        return cls(**known, mode=mode, limits=limits, shared_limits=shared_limits)
+        return cls(**vars(known), mode=mode, limits=limits, shared_limits=shared_limits)
 
 
 def mixer(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Latent attention, each head times a gate, or a delta net, before the output projection, [T, E]."""
     if not config.attends[layer.index]:
-        return delta_attention(g, config.kda, layer, x_TD, rising=True)
-    parts = latent(g, config, layer, table, x_TD, config.mode)
+        return delta_attention(g, config.kda, layer, x_TD)
+    parts = latent(g, config, layer, queries(g, config, layer, x_TD), x_TD).rotated(g, table, config.mode)
     y_TNV = g.heads(folded(g, layer, parts, config.scale), config.n_head)
     gate_TN = g.sigmoid(of_each_head(g, layer, "attn_gate", x_TD, config.n_head))
     return g.flatten(g.mul(y_TNV, g.reshape(gate_TN, config.n_head, 1), "gated"))

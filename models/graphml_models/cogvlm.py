@@ -5,6 +5,7 @@ Pictures would go through matrices of their own (`vis_*`), which stay unused. Th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Self
 
@@ -23,8 +24,8 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys)
-        return cls(**{**known, "rope": Rope(known["head_dim"])})
+        known = _config.read(keys)
+        return cls(**vars(replace(known, rope=Rope(known.head_dim))))
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:

@@ -24,9 +24,9 @@ class Config(command_r.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys, _config.LAYER_EPS)
-        windows = read_windows(keys, known["n_layer"], period=4)
-        return cls(**known, logit_scale=keys.number("logit_scale") or 1.0, windows=windows)
+        known = _config.read(keys, eps=_config.LAYER_EPS)
+        windows = read_windows(keys, known.n_layer, period=4)
+        return cls(**vars(known), logit_scale=keys.number("logit_scale") or 1.0, windows=windows)
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:

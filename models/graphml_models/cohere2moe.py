@@ -1,11 +1,11 @@
 """Cohere 2 with experts (Cohere 2026): cohere2's windows, experts beside attention, shared and chosen alike.
 
-T tokens, O wanted rows, D model width, N heads, H head width.
+T tokens, O output rows, D model width, N heads, H head width.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from graphml.ir.language import Builder
@@ -14,7 +14,7 @@ from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _routing
 from graphml_models._attention import project, rotate
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
-from graphml_models._samples import DENSE_FIRST, shared_expert, transformer
+from graphml_models._samples import dense_layers, shared_expert, transformer
 from graphml_models._windows import PATTERN, read_windows
 
 
@@ -34,11 +34,11 @@ class Config(_routing.Config):
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata; 0 stands for none of that."""
         rms = keys.number(_config.RMS_EPS, 0.0) != 0.0
-        known = _config.shared(keys, _config.RMS_EPS if rms else _config.LAYER_EPS)
+        known = _config.read(keys, eps=_config.RMS_EPS if rms else _config.LAYER_EPS)
         return cls(
-            **known,
-            routing=Routing.read(keys, SIGMOID),
-            windows=read_windows(keys, known["n_layer"], period=4, all_first=True),
+            **vars(known),
+            routing=replace(Routing.read(keys, SIGMOID), scaled=True),
+            windows=read_windows(keys, known.n_layer, period=4, all_first=True),
             n_dense=keys.integer("leading_dense_block_count"),
             logit_scale=keys.number("logit_scale") or 1.0,
             rms=rms,
@@ -76,18 +76,18 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
 
 def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     """SwiGLU, or the mean of what all tokens share and what was chosen, [T, D]."""
-    y_TD = shared_and_chosen(g, config, layer, x_TD, scaled=True)
+    y_TD = shared_and_chosen(g, config, layer, x_TD)
     return g.scale(y_TD, 0.5, name="mean") if layer.get("ffn_up_shexp") else y_TD
 
 
 def sample(name: str) -> list[SampleModel]:
     """Tiny models for tests: windows shorter than the texts they read; layer norms, and all experts apart."""
     keys = {"logit_scale": 0.25, "leading_dense_block_count": 1, "attention.sliding_window": 20}
-    one = {**DENSE_FIRST, "without": (*DENSE_FIRST["without"], "ffn_norm.weight")}
-    both = {"ffn_gate_up_exps.weight": (5, 192, 64)}
-    split = ("ffn_gate_exps.weight", "ffn_up_exps.weight")
-    fused = {"top": one["top"], "without": (*one["without"], "blk.0.ffn_gate_up_exps.weight", *split)}
+    split = dense_layers(0, without=("ffn_norm.weight",))
+    gone = ("blk.0.ffn_gate_up_exps.weight", "ffn_gate_exps.weight", "ffn_up_exps.weight")
+    fused = dense_layers(0, without=("ffn_norm.weight", *gone))
+    layer = {**shared_expert(), "ffn_gate_up_exps.weight": (5, 192, 64)}
     return [
-        transformer(name, n_expert=5, n_layer=4, layer={**shared_expert(), **both}, metadata=keys, **fused),
-        transformer(name, "plain", n_expert=5, layer_norm=True, metadata={**keys, PATTERN: 2}, **one),
+        transformer(name, n_expert=5, n_layer=4, layer=layer, metadata=keys, **fused),
+        transformer(name, "plain", n_expert=5, layer_norm=True, metadata={**keys, PATTERN: 2}, **split),
     ]

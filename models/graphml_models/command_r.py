@@ -1,6 +1,6 @@
 """Command R (Cohere 2024): attention and feed-forward side by side behind one layer norm.
 
-T tokens, O wanted rows, D model width, N heads, H head width.
+T tokens, O output rows, D model width, N heads, H head width.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata; 0 stands for 1."""
-        known = _config.shared(keys, _config.LAYER_EPS)
-        return cls(**known, logit_scale=keys.number("logit_scale", 0.0) or 1.0)
+        known = _config.read(keys, eps=_config.LAYER_EPS)
+        return cls(**vars(known), logit_scale=keys.number("logit_scale", 0.0) or 1.0)
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:

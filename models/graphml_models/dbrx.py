@@ -20,14 +20,15 @@ from graphml_models._samples import transformer
 
 @dataclass(frozen=True)
 class Config(_layer_norm.Config):
-    """As of the family; clamp: bound of queries, keys and values, 0 if there is none."""
+    """As of the family; clamp_kqv: bound of queries, keys and values, 0 if there is none."""
 
-    clamp: float
+    clamp_kqv: float
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**_config.shared(keys, _config.LAYER_EPS), clamp=keys.number("attention.clamp_kqv"))
+        known = _config.read(keys, eps=_config.LAYER_EPS)
+        return cls(**vars(known), clamp_kqv=keys.number("attention.clamp_kqv"))
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
@@ -44,7 +45,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention before its output projection, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD, config.clamp)
+    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD, config.clamp_kqv)
     q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from math import log
-from typing import Any, Self
+from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, _routing, llama
-from graphml_models._latent import folded, latent, unfolded
+from graphml_models._latent import folded, latent, queries, unfolded
 from graphml_models._rope import Rope
 from graphml_models._routing import Routing, shared_and_chosen
-from graphml_models._samples import DENSE_FIRST, Shapes, shared_expert, transformer
+from graphml_models._samples import DENSE_FIRST, Metadata, Shapes, shared_expert, transformer
 
 TEMPERATURE, STEP = "attention.temperature_scale", "attention.temperature_length"
 
@@ -35,37 +35,39 @@ class Config(_routing.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        shared = _config.shared(keys)
-        width = keys.integer("attention.key_length_mla", shared["head_dim"])
-        shared["rope"], magnitude = _yarn(keys, shared["rope"])
-        shared["scale"] = magnitude**2 * width**-0.5
+        known = _config.read(keys)
+        width = keys.integer("attention.key_length_mla", known.head_dim)
+        rope, magnitude = _yarn(keys, known.rope)
+        known = replace(known, rope=rope, scale=magnitude**2 * width**-0.5)
         temperature, step = keys.number(TEMPERATURE, 0.0), keys.integer(STEP, 0)
         if temperature and step < 1:
             raise keys.unsupported(STEP, "at least 1")
-        routing = Routing.read(keys)
-        return cls(**shared, routing=routing, temperature=temperature, temperature_step=step)
+        return cls(**vars(known), routing=Routing.read(keys), temperature=temperature, temperature_step=step)
 
 
 def _yarn(keys: Keys, rope: Rope) -> tuple[Rope, float]:
     """The rope and what queries and keys are multiplied with each, which YaRN's rope would do for P alone."""
-    if not rope.scaling.get("ext_factor"):
+    if not rope.ext_factor:
         return rope, 1.0
-    stretch = -log(rope.scaling.get("freq_scale", 1.0))
+    stretch = -log(rope.freq_scale)
     # files hold a tenth of the paper's `mscale_all_dim`
     all_dims = keys.number("rope.scaling.yarn_log_multiplier", 0.0)
-    factor = rope.scaling["attn_factor"]
     if all_dims == 0.0:
-        return rope, factor * (1.0 + 0.1 * stretch)
-    unscaled = {**rope.scaling, "attn_factor": factor / (1.0 + 0.1 * stretch)}
-    return replace(rope, scaling=unscaled), factor * (1.0 + all_dims * stretch)
+        return rope, rope.attn_factor * (1.0 + 0.1 * stretch)
+    unscaled = replace(rope, attn_factor=rope.attn_factor / (1.0 + 0.1 * stretch))
+    return unscaled, rope.attn_factor * (1.0 + all_dims * stretch)
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Attention before its output projection, [T, N * V]."""
     factor = g.position_scale(config.temperature, config.temperature_step) if config.temperature else None
+    q_TNH = queries(g, config, layer, x_TD)
+    if factor is not None:
+        q_TNH = g.mul(q_TNH, factor, "q_scaled")
+    parts = latent(g, config, layer, q_TNH, x_TD).rotated(g, table)
     if layer.get("attn_kv_b"):  # of an older file
-        return unfolded(g, config, layer, table, x_TD, factor=factor)
-    return folded(g, layer, latent(g, config, layer, table, x_TD, factor=factor), config.scale)
+        return unfolded(g, config, layer, parts)
+    return folded(g, layer, parts, config.scale)
 
 
 build = partial(llama.build, attention=attention, feed_forward=shared_and_chosen)
@@ -73,7 +75,7 @@ build = partial(llama.build, attention=attention, feed_forward=shared_and_chosen
 
 def sample(name: str) -> list[SampleModel]:
     """Tiny models for tests: with all that V3 has, and with V2 Lite's plain queries and YaRN."""
-    keys: dict[str, Any] = {  # R 24, P 8, I 12, V 16
+    keys: Metadata = {  # R 24, P 8, I 12, V 16
         "attention.key_length": 32, "attention.key_length_mla": 20,
         "attention.head_count_kv": 1, "rope.dimension_count": 8,
     }  # fmt: skip
@@ -82,14 +84,18 @@ def sample(name: str) -> list[SampleModel]:
         "attn_k_b.weight": (4, 24, 12), "attn_v_b.weight": (4, 16, 24),
     }  # fmt: skip
     narrow = {"attn_q_a.weight": (40, 64), "attn_q_a_norm.weight": (40,), "attn_q_b.weight": (80, 40)}
-    v3 = {
+    v3: Metadata = {
         "expert_gating_func": 2,
         "expert_weights_norm": True,
         "expert_weights_scale": 2.5,
         TEMPERATURE: 0.1,
         STEP: 16,
     }
-    yarn = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.yarn_log_multiplier": 0.07}
+    yarn: Metadata = {
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": 4.0,
+        "rope.scaling.yarn_log_multiplier": 0.07,
+    }
     left_out = (*DENSE_FIRST["without"], "attn_k.weight", "attn_v.weight")
     model = partial(transformer, name, n_expert=5, top=DENSE_FIRST["top"])
     return [

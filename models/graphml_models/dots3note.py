@@ -8,8 +8,7 @@ index.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Self
+from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -17,10 +16,11 @@ from graphml.ir.shape import fixed
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _routing, llama
 from graphml_models._attention import rotate
-from graphml_models._latent import folded, latent, narrow_queries
+from graphml_models._config import Heads
+from graphml_models._latent import folded, latent, narrow_queries, queries
 from graphml_models._rope import Rope
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
-from graphml_models._samples import DENSE_FIRST, Shapes, shared_expert, transformer
+from graphml_models._samples import DENSE_FIRST, Metadata, Shapes, shared_expert, transformer
 from graphml_models._windows import PATTERN, read_local_rope, read_windows, rope_tables
 from graphml_models.spark2_5 import gate_heads
 
@@ -32,35 +32,35 @@ INDEX_EPS = 1e-6
 class Config(_routing.Config):
     """And heads and window (0: none) of each layer, and the rope of those that have a window.
 
-    n_index_head: of the index; n_chosen: how many tokens the others see, 0 if all.
+    indexer_n_head: of the index; indexer_top_k: how many tokens the others see, 0 if all.
     """
 
     heads: tuple[int, ...]
     windows: tuple[int, ...]
     local_rope: Rope
-    n_index_head: int
-    n_chosen: int
+    indexer_n_head: int
+    indexer_top_k: int
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys, heads=(1, 1))
-        heads = _config.by_layer(keys, "attention.head_count", known["n_layer"])
+        known = _config.read(keys, heads=Heads(1, 1))
+        heads = _config.by_layer(keys, "attention.head_count", known.n_layer)
         if min(heads) < 1:
             raise keys.unsupported("attention.head_count", "at least 1 head in each layer")
         if not keys.is_array(PATTERN):
             raise keys.unsupported(PATTERN, "a yes or no for each layer")
-        n_chosen = keys.integer(f"{INDEX}.top_k")
-        if n_chosen < 1:
+        indexer_top_k = keys.integer(f"{INDEX}.top_k")
+        if indexer_top_k < 1:
             raise keys.unsupported(f"{INDEX}.top_k", "at least 1 token")
         return cls(
-            **known,
-            routing=Routing.read(keys, SIGMOID),
+            **vars(known),
+            routing=replace(Routing.read(keys, SIGMOID), scaled=True),
             heads=heads,
-            windows=read_windows(keys, known["n_layer"], period=0),
-            local_rope=read_local_rope(keys, known["rope"]),
-            n_index_head=keys.integer(f"{INDEX}.head_count"),
-            n_chosen=n_chosen if n_chosen < known["n_ctx"] else 0,
+            windows=read_windows(keys, known.n_layer, period=0),
+            local_rope=read_local_rope(keys, known.rope),
+            indexer_n_head=keys.integer(f"{INDEX}.head_count"),
+            indexer_top_k=indexer_top_k if indexer_top_k < known.n_ctx else 0,
         )
 
 
@@ -68,9 +68,11 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
     """Latent attention, each head gated, before its output projection, [T, N * V]."""
     here, window = replace(config, n_head=config.heads[layer.index]), config.windows[layer.index]
     narrow = narrow_queries(g, config, layer, x_TD)
-    chooses = config.n_chosen and not window
+    chooses = config.indexer_top_k and not window
     selected = index(g, config, layer, table, x_TD, narrow) if chooses else None
-    parts = latent(g, here, layer, table, x_TD, key_norm=True, narrow=narrow)
+    parts = latent(g, here, layer, queries(g, here, layer, x_TD, narrow), x_TD)
+    k_T1P = g.rms_norm(parts.k_T1P, layer["attn_k_norm"], config.norm_eps, "k_norm")
+    parts = parts._replace(k_T1P=k_T1P).rotated(g, table)
     width = sum(fixed(q.shape[2]) for q in parts[:2] if q is not None)
     y_TD = folded(g, layer, parts, width**-0.5, window, selected=selected)
     return gate_heads(g, here.n_head, layer, x_TD, y_TD)
@@ -78,29 +80,28 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
 
 def index(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node, narrow: Node) -> Node:
     """The tokens that each token sees, [T, 1, chosen]; the index turns the first elements of its heads."""
-    q_TJH = g.heads(layer.linear(narrow, "indexer.attn_q_b", "index_q", scaled=False), config.n_index_head)
+    q_TJH = g.heads(layer.linear(narrow, "indexer.attn_q_b", "index_q", scaled=False), config.indexer_n_head)
     k_TH = layer.linear(x_TD, "indexer.attn_k", "index_k", scaled=False)
     k_TH = g.layer_norm(k_TH, layer["indexer.k_norm"], layer["indexer.k_norm.bias"], INDEX_EPS, "index_norm")
     q_TJH, k_T1H = rotate(g, table, "neox", q_TJH, g.heads(k_TH, 1))
-    weights_TJ = layer.linear(x_TD, "indexer.proj", "index_weights", scaled=False, rows=config.n_index_head)
-    weights_TJ = g.scale(weights_TJ, (fixed(k_TH.shape[1]) * config.n_index_head) ** -0.5)
-    return g.select(q_TJH, k_T1H, layer.index, config.n_chosen, weights=weights_TJ)
+    weights_TJ = layer.linear(x_TD, "indexer.proj", "index_weights", scaled=False, rows=config.indexer_n_head)
+    weights_TJ = g.scale(weights_TJ, (fixed(k_TH.shape[1]) * config.indexer_n_head) ** -0.5)
+    return g.select(q_TJH, k_T1H, layer.index, config.indexer_top_k, weights=weights_TJ)
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
     """Logits [O, vocabulary]."""
     tables = rope_tables(g, weights, config.rope, config.local_rope)
-    feed_forward = partial(shared_and_chosen, scaled=True)
     x_TD = g.embed(weights["token_embd"], g.tokens)
     for layer in weights.layers(config.n_layer):
         table = tables[config.windows[layer.index] > 0]
-        x_TD = llama.block(g, config, layer, table, x_TD, attention, feed_forward)
+        x_TD = llama.block(g, config, layer, table, x_TD, attention, shared_and_chosen)
     return weights.logits(g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm"))
 
 
 def sample(name: str) -> list[SampleModel]:
     """A tiny model for tests: the second layer has a window and a shape of its own, a third is left out."""
-    keys: dict[str, Any] = {
+    keys: Metadata = {
         "attention.key_length": 32, "attention.head_count": [4, 2, 2], "rope.dimension_count": 8,
         "attention.sliding_window": 20, PATTERN: [0, 1], "rope.freq_base_swa": 500.0,
         f"{INDEX}.top_k": 20, f"{INDEX}.head_count": 3,

@@ -3,21 +3,20 @@
 A bias of each expert's own counts for the choice alone.
 """
 
-from functools import partial
-
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import SampleModel, Tensors
 from graphml_models import llama
-from graphml_models._routing import Config as Config
-from graphml_models._routing import shared_and_chosen
+from graphml_models._routing import NormalisedConfig, shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, shared_expert, transformer
+
+Config = NormalisedConfig
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
     """Logits [O, vocabulary]; the bias of what attention gives is left out, as in llama.cpp."""
     kept = weights.without("*.attn_output.bias")
-    return llama.build(g, config, kept, feed_forward=partial(shared_and_chosen, normalise=True))
+    return llama.build(g, config, kept, feed_forward=shared_and_chosen)
 
 
 def sample(name: str) -> list[SampleModel]:

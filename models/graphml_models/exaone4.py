@@ -1,6 +1,6 @@
 """EXAONE 4 (LG AI Research 2025, arXiv:2507.11407): norms behind the blocks and on heads; windows.
 
-T tokens, O wanted rows, D model width, N heads, H head width.
+T tokens, O output rows, D model width, N heads, H head width.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Config(_windows.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata: the large model (64 layers) has windows, or one that lists them."""
-        known = _config.shared(keys)
-        n_layer = known["n_layer"]
+        known = _config.read(keys)
+        n_layer = known.n_layer
         large = n_layer == 64 or keys.has(PATTERN)
         windows = read_windows(keys, n_layer, period=4, size=4096) if large else (0,) * n_layer
-        return cls(**known, windows=windows, local_rope=read_local_rope(keys, known["rope"]))
+        return cls(**vars(known), windows=windows, local_rope=read_local_rope(keys, known.rope))
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:

@@ -5,9 +5,9 @@ Only layers with a window have positions. T tokens, N heads, H head width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -28,15 +28,10 @@ class Config(_routing.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**known(keys))
-
-
-def known(keys: Keys) -> dict[str, Any]:
-    """The fields of `Config`."""
-    fields = _config.shared(keys)
-    fields["rope"] = read_local_rope(keys, fields["rope"])
-    windows = read_windows(keys, fields["n_layer"], period=4)
-    return {**fields, "routing": Routing.read(keys), "windows": windows}
+        known = _config.read(keys)
+        known = replace(known, rope=read_local_rope(keys, known.rope))
+        windows = read_windows(keys, known.n_layer, period=4)
+        return cls(**vars(known), routing=Routing.read(keys), windows=windows)
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:

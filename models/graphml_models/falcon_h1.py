@@ -1,6 +1,6 @@
 """Falcon-H1 (Zuo et al. 2025, arXiv:2507.22448): attention and Mamba 2 side by side in every layer.
 
-T tokens, O wanted rows, D model width.
+T tokens, O output rows, D model width.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**_config.shared(keys), ssm=Ssm.read(keys))
+        known = _config.read(keys)
+        return cls(**vars(known), ssm=Ssm.read(keys))
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
     """Logits [O, vocabulary]; as llama.cpp does, without frequency factors and without attention's bias."""
-    table, eps = g.rope_table(config.rope.n_rot, None, **config.rope.scaling), config.norm_eps
+    table, eps = config.rope.table(g), config.norm_eps
     x_TD = g.embed(weights["token_embd"], g.tokens)
     for layer in weights.without("*.attn_output.bias").layers(config.n_layer):
         h_TD = g.rms_norm(x_TD, layer["attn_norm"], eps, "attn_norm")

@@ -1,6 +1,6 @@
 """Gemma (Gemma Team 2024, arXiv:2403.08295): llama with scaled embeddings, GELU gates and a rope of halves.
 
-T tokens, O wanted rows, D model width. GGUF stores the norms' weights with the 1 that the paper adds to them.
+T tokens, O output rows, D model width. GGUF stores the norms' weights with the 1 that the paper adds to them.
 """
 
 from __future__ import annotations

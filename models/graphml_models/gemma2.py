@@ -1,14 +1,14 @@
 """Gemma 2 (Gemma Team 2024, arXiv:2408.00118): gemma with norms after the blocks too, windows and soft caps.
 
-T tokens, O wanted rows, D model width, N heads, H head width.
+T tokens, O output rows, D model width, N heads, H head width.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -24,24 +24,28 @@ from graphml_models._windows import read_local_rope, read_windows, rope_tables
 class Config(_windows.Config):
     """And caps of scores and logits (0: none)."""
 
-    score_cap: float
-    logit_cap: float
+    attn_logit_softcapping: float
+    final_logit_softcapping: float
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys)
-        known["scale"] = scale(known, n_layer=46)
-        windows = read_windows(keys, known["n_layer"], period=2, size=4096)
-        caps = keys.number("attn_logit_softcapping", 50.0), keys.number("final_logit_softcapping", 30.0)
-        return cls(**known, windows=windows, local_rope=read_local_rope(keys, known["rope"]),
-                   score_cap=caps[0], logit_cap=caps[1])  # fmt: skip
+        known = _config.read(keys)
+        known = replace(known, scale=scale(known, n_layer=46))
+        windows = read_windows(keys, known.n_layer, period=2, size=4096)
+        return cls(
+            **vars(known),
+            windows=windows,
+            local_rope=read_local_rope(keys, known.rope),
+            attn_logit_softcapping=keys.number("attn_logit_softcapping", 50.0),
+            final_logit_softcapping=keys.number("final_logit_softcapping", 30.0),
+        )
 
 
-def scale(known: Mapping[str, Any], n_layer: int) -> float:
+def scale(known: _config.Config, n_layer: int) -> float:
     """What scores are multiplied with: in the 27B model, told by its layers, as if heads filled the width."""
-    full = known["n_layer"] == n_layer
-    width: int = known["n_embd"] // known["n_head"] if full else known["head_dim"]
+    full = known.n_layer == n_layer
+    width = known.n_embd // known.n_head if full else known.head_dim
     return 1.0 / math.sqrt(width)
 
 
@@ -49,7 +53,7 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, window: int
     """Grouped-query attention with capped scores, [T, N * H]."""
     q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
     q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
-    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window, config.score_cap)
+    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window, config.attn_logit_softcapping)
 
 
 Attention = Callable[[Builder, Config, Layer, Node, int, Node], Node]
@@ -71,7 +75,7 @@ def build(g: Builder, config: Config, weights: Tensors, attention: Attention = a
         h_TD = g.rms_norm(h_TD, layer["post_ffw_norm"], config.norm_eps, "ffn_post_norm")
         x_TD = g.add(x_TD, h_TD, "ffn_residual")
     logits = weights.logits(g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm"))
-    return g.softcap(logits, config.logit_cap) if config.logit_cap else logits
+    return g.softcap(logits, config.final_logit_softcapping) if config.final_logit_softcapping else logits
 
 
 def sample(name: str) -> list[SampleModel]:

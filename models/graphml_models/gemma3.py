@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Self
 
@@ -20,12 +21,12 @@ class Config(gemma2.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys)
-        known["scale"] = gemma2.scale(known, n_layer=62)
-        windows = read_windows(keys, known["n_layer"], period=6, size=0)
-        local = read_local_rope(keys, known["rope"], base=10000.0, scaled=False)
-        return cls(**known, windows=windows, local_rope=local, score_cap=0.0,
-                   logit_cap=keys.number("final_logit_softcapping", 0.0))  # fmt: skip
+        known = _config.read(keys)
+        known = replace(known, scale=gemma2.scale(known, n_layer=62))
+        windows = read_windows(keys, known.n_layer, period=6, size=0)
+        local = read_local_rope(keys, known.rope, base=10000.0, scaled=False)
+        return cls(**vars(known), windows=windows, local_rope=local, attn_logit_softcapping=0.0,
+                   final_logit_softcapping=keys.number("final_logit_softcapping", 0.0))  # fmt: skip
 
 
 def attention(g: Builder, config: gemma2.Config, layer: Layer, table: Node, window: int, x_TD: Node) -> Node:

@@ -16,7 +16,7 @@ from graphml.ir.node import Node
 from graphml.ir.shape import fixed
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, gemma4
-from graphml_models._samples import HEAD_NORMS, N_EMBD, N_VOCAB, POST_NORMS, transformer
+from graphml_models._samples import HEAD_NORMS, N_EMBD, N_VOCAB, POST_NORMS, Metadata, transformer
 from graphml_models._windows import read_local_rope, read_windows
 
 SPARSE_LAYERS, SPARSE_SPREAD = 10, 1.6448533535003662  # of files that say nothing of it, as llama.cpp has it
@@ -34,8 +34,8 @@ class Config(gemma4.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys)
-        n_layer, n_stream = known["n_layer"], keys.integer("altup.num_inputs", 4)
+        known = _config.read(keys)
+        n_layer, n_stream = known.n_layer, keys.integer("altup.num_inputs", 4)
         n_own = n_layer - keys.integer("attention.shared_kv_layers", max(n_layer - 20, 0))
         if not (2 <= n_own <= n_layer or n_own == n_layer):
             raise keys.unsupported("attention.shared_kv_layers", f"0 to {n_layer - 2} of {n_layer} layers")
@@ -50,11 +50,19 @@ class Config(gemma4.Config):
         if keys.has("activation_sparsity_scale"):
             said = keys.numbers("activation_sparsity_scale", n_layer, 0.0)
             spreads = tuple(one if one > 0 else 0.0 for one in said)  # minus infinity keeps all
-        return cls(**known, windows=read_windows(keys, n_layer, period=5), local_dim=known["head_dim"],
-                   heads_kv=(known["n_head_kv"],) * n_layer, n_own=n_own, spreads=spreads, n_stream=n_stream,
-                   local_rope=read_local_rope(keys, known["rope"], base=10000.0, scaled=False),
-                   n_input=keys.integer("embedding_length_per_layer_input", 256), active=active,
-                   logit_cap=keys.number("final_logit_softcapping", 30.0))  # fmt: skip
+        return cls(
+            **vars(known),
+            windows=read_windows(keys, n_layer, period=5),
+            local_rope=read_local_rope(keys, known.rope, base=10000.0, scaled=False),
+            heads_kv=(known.n_head_kv,) * n_layer,
+            local_dim=known.head_dim,
+            n_own=n_own,
+            n_input=keys.integer("embedding_length_per_layer_input", 256),
+            final_logit_softcapping=keys.number("final_logit_softcapping", 30.0),
+            spreads=spreads,
+            n_stream=n_stream,
+            active=active,
+        )
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
@@ -91,7 +99,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         total = g.add(total, one)
     x_TD = g.scale(total, 1 / config.n_stream, name="mean_of_streams")
     logits = weights.logits(g.rms_norm(x_TD, weights["output_norm"], eps, "output_norm"))
-    return g.softcap(logits, config.logit_cap) if config.logit_cap else logits
+    return g.softcap(logits, config.final_logit_softcapping) if config.final_logit_softcapping else logits
 
 
 def projected(g: Builder, weights: Tensors, name: str, streams: list[Node], like: Node) -> list[Node]:
@@ -157,7 +165,7 @@ def feed_forward(g: Builder, layer: Layer, x_TD: Node, spread: float) -> Node:
 
 def sample(name: str) -> list[SampleModel]:
     """A tiny model for tests: four layers, two of which look at what the others keep."""
-    keys: dict[str, int | float | str | list[int]] = {
+    keys: Metadata = {
         "attention.sliding_window": 20, "attention.sliding_window_pattern": [1, 0, 1, 0],
         "attention.shared_kv_layers": 2, "rope.freq_base": 1e6, "final_logit_softcapping": 3.0,
         "embedding_length_per_layer_input": 8,

@@ -1,7 +1,7 @@
 """Gemma 4 (Gemma Team 2026): gemma3 with heads of two widths, inputs of their own for layers, shared caches.
 
 The last layers attend to keys and values that earlier ones have kept. Some models have experts beside the
-feed-forward. T tokens, O wanted rows, D model width, N heads, K key-value heads, H head width, L layers,
+feed-forward. T tokens, O output rows, D model width, N heads, K key-value heads, H head width, L layers,
 P width of a layer's own input.
 """
 
@@ -16,10 +16,20 @@ from graphml.ir.node import Node
 from graphml.ir.shape import fixed
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _windows
+from graphml_models._config import Heads
 from graphml_models._experts import route
 from graphml_models._ffn import gated_ffn
 from graphml_models._rope import Rope
-from graphml_models._samples import HEAD_DIM, HEAD_NORMS, N_EMBD, N_FF, N_VOCAB, POST_NORMS, transformer
+from graphml_models._samples import (
+    HEAD_DIM,
+    HEAD_NORMS,
+    N_EMBD,
+    N_FF,
+    N_VOCAB,
+    POST_NORMS,
+    Metadata,
+    transformer,
+)
 from graphml_models._windows import read_windows
 
 
@@ -34,32 +44,36 @@ class Config(_windows.Config):
     local_dim: int
     n_own: int
     n_input: int
-    logit_cap: float
+    final_logit_softcapping: float
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys, heads=(keys.integer("attention.head_count"), 1))
-        n_layer, local_dim = known["n_layer"], keys.integer("attention.key_length_swa")
+        known = _config.read(keys, heads=Heads(keys.integer("attention.head_count"), 1))
+        n_layer, local_dim = known.n_layer, keys.integer("attention.key_length_swa")
         n_own = n_layer - keys.integer("attention.shared_kv_layers", 0)
         if not (2 <= n_own <= n_layer or n_own == n_layer):
             raise keys.unsupported("attention.shared_kv_layers", f"0 to {n_layer - 2} of {n_layer} layers")
         if local_dim < 1:
             raise keys.unsupported("attention.key_length_swa", "at least 1")
-        local_rope = Rope(
-            keys.integer("rope.dimension_count_swa", local_dim),
-            {"freq_base": keys.number("rope.freq_base_swa", 10000.0)},
+        return cls(
+            **vars(known),
+            windows=read_windows(keys, n_layer, period=6),
+            local_rope=Rope(
+                n_rot=keys.integer("rope.dimension_count_swa", local_dim),
+                freq_base=keys.number("rope.freq_base_swa", 10000.0),
+            ),
+            heads_kv=keys.integers("attention.head_count_kv", n_layer),
+            local_dim=local_dim,
+            n_own=n_own,
+            n_input=keys.integer("embedding_length_per_layer_input", 0),
+            final_logit_softcapping=keys.number("final_logit_softcapping", 0.0),
         )
-        return cls(**known, windows=read_windows(keys, n_layer, period=6), local_dim=local_dim,
-                   heads_kv=keys.integers("attention.head_count_kv", n_layer), local_rope=local_rope,
-                   n_own=n_own, n_input=keys.integer("embedding_length_per_layer_input", 0),
-                   logit_cap=keys.number("final_logit_softcapping", 0.0))  # fmt: skip
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
     """Logits [O, vocabulary]."""
-    local = config.local_rope
-    tables = {False: config.rope.table(g, weights), True: g.rope_table(local.n_rot, None, **local.scaling)}
+    tables = {False: config.rope.table(g, weights), True: config.local_rope.table(g)}
     x_TD = g.scale(g.embed(weights["token_embd"], g.tokens), config.n_embd**0.5, name="embedding_scaled")
     inputs_TLP = own_inputs(g, config, weights, x_TD) if config.n_input else None
 
@@ -84,7 +98,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         factor = layer.get("layer_output_scale")
         x_TD = x_TD if factor is None else g.mul(x_TD, factor, "output_scaled")
     logits = weights.logits(g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm"))
-    return g.softcap(logits, config.logit_cap) if config.logit_cap else logits
+    return g.softcap(logits, config.final_logit_softcapping) if config.final_logit_softcapping else logits
 
 
 def own_inputs(g: Builder, config: Config, weights: Tensors, x_TD: Node) -> Node:
@@ -136,7 +150,7 @@ def experts(g: Builder, config: Config, layer: Layer, x_TD: Node, h_TD: Node) ->
 
 def sample(name: str) -> list[SampleModel]:
     """Tiny models for tests: four layers, two of which look at what the others keep; one with experts."""
-    keys: dict[str, int | float | str | list[int]] = {
+    keys: Metadata = {
         "attention.sliding_window": 20, "attention.sliding_window_pattern": [1, 0, 1, 0],
         "attention.shared_kv_layers": 2, "attention.key_length": 32, "attention.key_length_swa": HEAD_DIM,
         "rope.dimension_count": 32, "rope.dimension_count_swa": HEAD_DIM, "rope.freq_base": 1e6,
@@ -157,7 +171,7 @@ def sample(name: str) -> list[SampleModel]:
               "post_ffw_norm_1.weight": (N_EMBD,), "post_ffw_norm_2.weight": (N_EMBD,)}  # fmt: skip
     keys["embedding_length_per_layer_input"] = 8
     dense, common = {**layer, **own}, {**top, **inputs}
-    used: dict[str, int | float | str | list[int]] = {"expert_count": 5, "expert_used_count": 2}
+    used: Metadata = {"expert_count": 5, "expert_used_count": 2}
     return [
         transformer(name, "dense", tied=True, n_layer=4, layer=dense, top=common,
                     metadata=keys, without=shared),

@@ -1,6 +1,6 @@
 """GLM-4 0414 (GLM Team 2024, arXiv:2406.12793): llama with norms before and after the blocks.
 
-Gate and up lie in one matrix. T tokens, O wanted rows, D model width.
+Gate and up lie in one matrix. T tokens, O output rows, D model width.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata: models that see pictures, too, have a rope of halves in sections."""
-        return cls(**_config.shared(keys), rope_mode="neox" if read_sections(keys) else "norm")
+        known = _config.read(keys)
+        return cls(**vars(known), rope_mode="neox" if read_sections(keys) else "norm")
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:

@@ -11,7 +11,7 @@ from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, _routing, llama
 from graphml_models._attention import norm_heads, project, rotate
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
-from graphml_models._samples import DENSE_FIRST, HEAD_NORMS, shared_expert, transformer
+from graphml_models._samples import HEAD_NORMS, dense_layers, shared_expert, transformer
 
 
 class Config(_routing.Config):
@@ -20,7 +20,8 @@ class Config(_routing.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**_config.shared(keys), routing=Routing.read(keys, SIGMOID))
+        known = _config.read(keys)
+        return cls(**vars(known), routing=Routing.read(keys, SIGMOID))
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
@@ -43,5 +44,5 @@ def sample(name: str) -> list[SampleModel]:
     keys = {"expert_gating_func": 2, "expert_weights_norm": True, "expert_weights_scale": 2.5,
             "rope.dimension_count": 8}  # fmt: skip
     shared = partial(transformer, name, n_expert=5, biases=("attn_q", "attn_k", "attn_v"), metadata=keys)
-    first = {**DENSE_FIRST, "without": (*DENSE_FIRST["without"], "ffn_norm.weight")}
+    first = dense_layers(0, without=("ffn_norm.weight",))
     return [shared("air", layer=layer, **first), shared("large", layer={**layer, **HEAD_NORMS}, **first)]

@@ -9,8 +9,8 @@ streams, N heads, V width of a head's values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Self
 
 from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
@@ -23,7 +23,7 @@ from graphml_models._hybrid import read_heads
 from graphml_models._kda import Kda, delta_attention
 from graphml_models._latent import queries
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
-from graphml_models._samples import DENSE_FIRST, SPLIT_QKV, Shapes, shared_expert, transformer
+from graphml_models._samples import DENSE_FIRST, SPLIT_QKV, Metadata, Shapes, shared_expert, transformer
 
 HYPER, INDEXER, SHARED = "hyper_connection", "attention.indexer", "swiglu_clamp_shexp"
 
@@ -48,23 +48,23 @@ class Config(_routing.Config):
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
         heads, attends = read_heads(keys)
-        known = _config.shared(keys, heads=heads)
-        known["scale"] = keys.integer("attention.key_length_mla") ** -0.5
-        known["n_ctx"] = min(known["n_ctx"], keys.integer(f"{INDEXER}.top_k"))
+        known = _config.read(keys, heads=heads)
+        known = replace(known, scale=keys.integer("attention.key_length_mla") ** -0.5)
+        known = replace(known, n_ctx=min(known.n_ctx, keys.integer(f"{INDEXER}.top_k")))
         if not keys.boolean(f"{INDEXER}.kpool_select_tail", True):
             raise keys.unsupported(f"{INDEXER}.kpool_select_tail", "that the last tokens are seen")
-        if known["rope"].n_rot:
+        if known.rope.n_rot:
             raise keys.unsupported("rope.dimension_count", "0: no positions")
         hyper = keys.integer(f"{HYPER}.count"), keys.integer(f"{HYPER}.sinkhorn_iterations")
         if not (1 <= hyper[0] <= 64 and 1 <= hyper[1] <= 64):
             raise keys.unsupported(f"{HYPER}.count", "1 to 64 streams, balanced 1 to 64 times")
         return cls(
-            **known,
+            **vars(known),
             routing=Routing.read(keys, SIGMOID),
             attends=attends,
-            net=Kda.read(keys, heads[0], known["norm_eps"], unit_eps=1e-6),
-            limits=read_limits(keys, known["n_layer"]),
-            shared_limits=read_limits(keys, known["n_layer"], SHARED if keys.has(SHARED) else LIMITS),
+            net=Kda.read(keys, known, unit_eps=1e-6),
+            limits=read_limits(keys, known.n_layer),
+            shared_limits=read_limits(keys, known.n_layer, SHARED if keys.has(SHARED) else LIMITS),
             n_stream=hyper[0],
             n_balance=hyper[1],
             hyper_eps=keys.number(f"{HYPER}.epsilon"),
@@ -149,7 +149,7 @@ def spread(g: Builder, y_TD: Node, x_TSD: Node, mixed: tuple[Node, Node]) -> Nod
 
 def latent_attention(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     """Latent attention without positions, before its output projection, [T, N * V]."""
-    q_TNI = g.heads(queries(g, config, layer, x_TD), config.n_head)
+    q_TNI = queries(g, config, layer, x_TD)
     latent_TR = layer.linear(x_TD, "attn_kv_a_mqa", "kv")
     latent_TR = g.rms_norm(latent_TR, layer["attn_kv_a_norm"], config.norm_eps, "kv_norm")
     q_TNR = g.per_head(layer["attn_k_b"], q_TNI, "q_latent")
@@ -159,7 +159,7 @@ def latent_attention(g: Builder, config: Config, layer: Layer, x_TD: Node) -> No
 
 def sample(name: str) -> list[SampleModel]:
     """Tiny models for tests of a latent and a delta layer: decays of both kinds, two streams and three."""
-    keys: dict[str, Any] = {
+    keys: Metadata = {
         "attention.head_count_kv": [1, 0], "attention.key_length": 24, "attention.key_length_mla": 20,
         "rope.dimension_count": 0, "kda.head_dim": 16, "ssm.conv_kernel": 4, f"{INDEXER}.top_k": 96,
         f"{HYPER}.sinkhorn_iterations": 2, f"{HYPER}.epsilon": 1e-6, "expert_weights_norm": True,

@@ -28,11 +28,11 @@ class Config(_windows.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        shared = _config.shared(keys)
+        known = _config.read(keys)
         return cls(
-            **shared,
-            windows=read_windows(keys, shared["n_layer"], period=2),
-            local_rope=read_local_rope(keys, shared["rope"]),
+            **vars(known),
+            windows=read_windows(keys, known.n_layer, period=2),
+            local_rope=read_local_rope(keys, known.rope),
         )
 
 

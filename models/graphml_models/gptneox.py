@@ -27,7 +27,8 @@ class Config(_layer_norm.Config):
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
         parallel = keys.boolean("use_parallel_residual", True)
-        return cls(**_config.shared(keys, _config.LAYER_EPS), parallel=parallel)
+        known = _config.read(keys, eps=_config.LAYER_EPS)
+        return cls(**vars(known), parallel=parallel)
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:

@@ -1,12 +1,12 @@
 """Granite 3 (IBM 2024): llama with a factor each for embeddings, residuals and logits; positions may be off.
 
-T tokens, O wanted rows, D model width, N heads, H head width.
+T tokens, O output rows, D model width, N heads, H head width.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -19,31 +19,44 @@ from graphml_models._samples import shared_expert, transformer
 
 
 @dataclass(frozen=True)
-class Config(_config.Config):
-    """And factors (logits are divided by theirs), and whether there are positions."""
+class Scales:
+    """Factors of embeddings and of what each block adds to the residual; logits are divided by theirs."""
 
-    embedding_scale: float
-    residual_scale: float
-    logit_scale: float
+    embedding: float
+    residual: float
+    logit: float
+
+    @classmethod
+    def read(
+        cls, keys: Keys, embedding: float = 1.0, residual: float = 1.0, logit: float | None = None
+    ) -> Self:
+        """From the file's metadata, with defaults; 0 in the file stands for 1."""
+        logit = keys.number("logit_scale", logit)
+        if not logit:
+            raise keys.unsupported("logit_scale", "a number other than 0")
+        return cls(
+            embedding=keys.number("embedding_scale", embedding) or 1.0,
+            residual=keys.number("residual_scale", residual) or 1.0,
+            logit=logit,
+        )
+
+
+@dataclass(frozen=True)
+class Config(_config.Config):
+    """And factors, and whether there are positions."""
+
+    scales: Scales
     positions: bool
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**_config.shared(keys), **scales(keys, 1.0, 1.0),
-                   positions=keys.boolean("rope.scaling.finetuned", True))  # fmt: skip
-
-
-def scales(keys: Keys, embedding: float, residual: float, logit: float | None = None) -> dict[str, Any]:
-    """The factors, with defaults; 0 in the file stands for 1."""
-    logit_scale = keys.number("logit_scale", logit)
-    if not logit_scale:
-        raise keys.unsupported("logit_scale", "a number other than 0")
-    return {
-        "embedding_scale": keys.number("embedding_scale", embedding) or 1.0,
-        "residual_scale": keys.number("residual_scale", residual) or 1.0,
-        "logit_scale": logit_scale,
-    }
+        known = _config.read(keys)
+        return cls(
+            **vars(known),
+            scales=Scales.read(keys),
+            positions=keys.boolean("rope.scaling.finetuned", True),
+        )
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
@@ -76,18 +89,18 @@ def build(
     project: llama.Project = llama.attn_out,
 ) -> Node:
     """Logits [O, vocabulary]; mixer: attention, or what stands in its place; project: from there to D."""
-    table, factor = config.rope.table(g, weights), config.residual_scale
-    x_TD = g.scale(g.embed(weights["token_embd"], g.tokens), config.embedding_scale, name="embedding_scaled")
+    table, scales = config.rope.table(g, weights), config.scales
+    x_TD = g.scale(g.embed(weights["token_embd"], g.tokens), scales.embedding, name="embedding_scaled")
     for layer in weights.layers(config.n_layer):
         h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
         h_TD = mixer(g, config, layer, table, h_TD)
         h_TD = project(layer, h_TD)
-        x_TD = g.add(x_TD, g.scale(h_TD, factor, name="attn_scaled"), "attn_residual")
+        x_TD = g.add(x_TD, g.scale(h_TD, scales.residual, name="attn_scaled"), "attn_residual")
         h_TD = g.rms_norm(x_TD, layer["ffn_norm"], config.norm_eps, "ffn_norm")
         h_TD = feed_forward(g, config, layer, h_TD)
-        x_TD = g.add(x_TD, g.scale(h_TD, factor, name="ffn_scaled"), "ffn_residual")
+        x_TD = g.add(x_TD, g.scale(h_TD, scales.residual, name="ffn_scaled"), "ffn_residual")
     x_TD = g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm")
-    return g.scale(weights.logits(x_TD, "unscaled"), 1.0 / config.logit_scale, name="logits")
+    return g.scale(weights.logits(x_TD, "unscaled"), 1.0 / scales.logit, name="logits")
 
 
 def sample(name: str) -> list[SampleModel]:

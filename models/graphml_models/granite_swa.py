@@ -16,8 +16,7 @@ from graphml_models import _config, granite
 from graphml_models._attention import project, rotate
 from graphml_models._experts import swiglu_experts
 from graphml_models._ffn import gated_ffn, halved_ffn
-from graphml_models._samples import Keys as SampleKeys
-from graphml_models._samples import Shapes, transformer
+from graphml_models._samples import Metadata, Shapes, transformer
 from graphml_models._windows import PATTERN, read_windows
 
 
@@ -31,11 +30,11 @@ class Config(granite.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys)
-        windows = read_windows(keys, known["n_layer"], period=1)
-        rotates = _config.by_layer(keys, "attention.rope_pattern", known["n_layer"], 1)
-        return cls(**known, **granite.scales(keys, 1.0, 1.0), positions=True, windows=windows,
-                   rotates=rotates)  # fmt: skip
+        known = _config.read(keys)
+        windows = read_windows(keys, known.n_layer, period=1)
+        rotates = _config.by_layer(keys, "attention.rope_pattern", known.n_layer, 1)
+        scales = granite.Scales.read(keys)
+        return cls(**vars(known), scales=scales, positions=True, windows=windows, rotates=rotates)
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
@@ -62,7 +61,7 @@ build = partial(granite.build, mixer=attention, feed_forward=feed_forward)
 
 def sample(name: str) -> list[SampleModel]:
     """Tiny models for tests: a layer with a window shorter than the texts it reads, one without positions."""
-    keys: SampleKeys = {
+    keys: Metadata = {
         "logit_scale": 4.0, "residual_scale": 0.5, "embedding_scale": 3.0, "attention.sliding_window": 20,
         PATTERN: [1, 0], "attention.rope_pattern": [1, 0],
     }  # fmt: skip

@@ -12,7 +12,7 @@ from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _ssm_samples as samples
 from graphml_models import granite
 from graphml_models._samples import shared_expert
-from graphml_models._ssm import Hybrid, hybrid, mamba2, mixed_out
+from graphml_models._ssm import Hybrid, mamba2, mixed_out, read_hybrid
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,11 @@ class Config(granite.Config, Hybrid):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**hybrid(keys), **granite.scales(keys, 1.0, 1.0, 1.0),
-                   positions=keys.boolean("rope.scaling.finetuned", True))  # fmt: skip
+        return cls(
+            **vars(read_hybrid(keys)),
+            scales=granite.Scales.read(keys, logit=1.0),
+            positions=keys.boolean("rope.scaling.finetuned", True),
+        )
 
 
 def mixer(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:

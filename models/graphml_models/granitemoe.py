@@ -14,4 +14,5 @@ class Config(granite.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**_config.shared(keys), **granite.scales(keys, 1.0, 1.0), positions=True)
+        known = _config.read(keys)
+        return cls(**vars(known), scales=granite.Scales.read(keys), positions=True)

@@ -5,7 +5,7 @@ T tokens, D model width, N heads, H head width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Self
 
@@ -23,20 +23,20 @@ from graphml_models._samples import Shapes, transformer
 class Config(_config.Config):
     """As of every decoder; limits of attention's scores and of logits, and factors."""
 
-    score_limit: float
-    logit_limit: float
+    attn_logit_softcapping: float
+    final_logit_softcapping: float
     embedding_scale: float
     logit_scale: float
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata; what old files do not say is as in Grok-1."""
-        shared = _config.shared(keys)
-        shared["scale"] = keys.number("attention.output_scale", 0.08838834764831845)
+        known = _config.read(keys)
+        known = replace(known, scale=keys.number("attention.output_scale", 0.08838834764831845))
         return cls(
-            **shared,
-            score_limit=keys.number("attn_logit_softcapping", 30.0),
-            logit_limit=keys.number("final_logit_softcapping", 0.0),
+            **vars(known),
+            attn_logit_softcapping=keys.number("attn_logit_softcapping", 30.0),
+            final_logit_softcapping=keys.number("final_logit_softcapping", 0.0),
             embedding_scale=keys.number("embedding_scale", 78.38367176906169),
             logit_scale=keys.number("logit_scale", 0.5773502691896257),
         )
@@ -60,16 +60,17 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     y = g.scale(
         weights.logits(norm(weights, x_TD, "output_norm"), "unscaled"), config.logit_scale, name="logits"
     )
-    if config.logit_limit == 0.0:
+    cap = config.final_logit_softcapping
+    if cap == 0.0:
         return y
-    return g.scale(g.tanh(g.scale(y, 1.0 / config.logit_limit)), config.logit_limit, name="capped_logits")
+    return g.scale(g.tanh(g.scale(y, 1.0 / cap)), cap, name="capped_logits")
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention before its output projection, [T, N * H]."""
     q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
     q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
-    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, softcap=config.score_limit)
+    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, softcap=config.attn_logit_softcapping)
 
 
 def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:

@@ -33,7 +33,8 @@ class Config(_config.Config):
         size = keys.integer("experts_per_group")
         if size < 1:
             raise keys.unsupported("experts_per_group", "at least 1")
-        return cls(**_config.shared(keys), group_size=size, group_scale=keys.number("expert_group_scale"))
+        known = _config.read(keys)
+        return cls(**vars(known), group_size=size, group_scale=keys.number("expert_group_scale"))
 
 
 def experts(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
@@ -44,9 +45,9 @@ def experts(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
 
     n_expert = fixed(probabilities_TE.shape[1])
     n_group = n_expert // config.group_size
-    best_TU = g.top_k(probabilities_TE, min(config.n_expert_used, n_group), "best_experts")
+    top_k_TU = g.top_k(probabilities_TE, min(config.n_expert_used, n_group), "top_k_experts")
     groups_TE = g.column_numbers(probabilities_TE, n_expert, each=config.group_size)
-    ids_TU = g.gather(groups_TE, best_TU, "groups")
+    ids_TU = g.gather(groups_TE, top_k_TU, "groups")
     weights_TU = normalised(g, g.gather(probabilities_TE, ids_TU, "group_weights"))
     small = Chosen(g, layer, ids_TU, weights_TU, n_expert=n_group)
     small_TD = small.combine(small.gated(y_TD, kind="chexps"))

@@ -33,12 +33,12 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata, whose layers are counted once for each pass."""
-        known = _config.shared(keys)
+        known = _config.read(keys)
         stack, high, low = (keys.integer(key) for key in (N_LAYER, "hrm.h_cycles", "hrm.l_cycles"))
-        if min(stack, high, low) < 1 or stack * high * (low + 1) != known["n_layer"]:
-            raise keys.unsupported(N_LAYER, f"all {known['n_layer']} layers in {high} cycles of {low} + 1")
+        if min(stack, high, low) < 1 or stack * high * (low + 1) != known.n_layer:
+            raise keys.unsupported(N_LAYER, f"all {known.n_layer} layers in {high} cycles of {low} + 1")
         factor = keys.number("embedding_scale", 0.0) or 1.0
-        return cls(**known, stack=stack, high_cycles=high, low_cycles=low, embedding_scale=factor)
+        return cls(**vars(known), stack=stack, high_cycles=high, low_cycles=low, embedding_scale=factor)
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:

@@ -21,13 +21,12 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys)
+        known = _config.read(keys)
         read_sections(keys)
-        alpha, rope, width = keys.number("rope.scaling.alpha", 0.0), known["rope"], known["head_dim"]
+        rope, alpha = known.rope, keys.number("rope.scaling.alpha", 0.0)
         if alpha > 0.0:
-            base = stretched_base(rope.scaling["freq_base"], alpha, width)
-            known["rope"] = replace(rope, scaling={**rope.scaling, "freq_base": base})
-        return cls(**known)
+            rope = replace(rope, freq_base=stretched_base(rope.freq_base, alpha, known.head_dim))
+        return cls(**vars(replace(known, rope=rope)))
 
 
 def attention(

@@ -4,12 +4,12 @@ from functools import partial
 
 from graphml.loading.architecture import SampleModel
 from graphml_models import llama
-from graphml_models._routing import Config as Config
-from graphml_models._routing import shared_and_chosen
+from graphml_models._routing import NormalisedConfig, shared_and_chosen
 from graphml_models._samples import HEAD_NORMS, shared_expert, transformer
 from graphml_models.hunyuan_dense import attention
 
-build = partial(llama.build, attention=attention, feed_forward=partial(shared_and_chosen, normalise=True))
+Config = NormalisedConfig
+build = partial(llama.build, attention=attention, feed_forward=shared_and_chosen)
 
 
 def sample(name: str) -> list[SampleModel]:

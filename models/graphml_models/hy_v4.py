@@ -7,8 +7,8 @@ heads, J of the index, H width of its heads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -16,9 +16,9 @@ from graphml.ir.shape import fixed
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _routing
 from graphml_models._experts import clamped_swiglu, read_limits
-from graphml_models._latent import folded, latent, narrow_queries
+from graphml_models._latent import folded, latent, narrow_queries, queries
 from graphml_models._routing import Routing, shared_and_chosen
-from graphml_models._samples import DENSE_FIRST, Shapes, shared_expert, transformer
+from graphml_models._samples import DENSE_FIRST, Metadata, Shapes, shared_expert, transformer
 
 INDEX, HYPER = "attention.indexer", "hyper_connection"
 
@@ -35,29 +35,29 @@ class Config(_routing.Config):
     magnitude: float
     hyper_eps: float
     limits: tuple[float, ...]
-    n_index_head: int
-    n_selected: int
+    indexer_n_head: int
+    indexer_top_k: int
     indexed: tuple[int, ...]
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys)
-        n_layer = known["n_layer"]
-        known["scale"] = keys.integer("attention.key_length_mla") ** -0.5
-        n_selected = min(keys.integer(f"{INDEX}.top_k", 0), known["n_ctx"])
-        indexed = _config.by_layer(keys, f"{INDEX}.types", n_layer, 1) if n_selected else (0,) * n_layer
-        if n_selected and not indexed[0]:
+        known = _config.read(keys)
+        n_layer = known.n_layer
+        known = replace(known, scale=keys.integer("attention.key_length_mla") ** -0.5)
+        indexer_top_k = min(keys.integer(f"{INDEX}.top_k", 0), known.n_ctx)
+        indexed = _config.by_layer(keys, f"{INDEX}.types", n_layer, 1) if indexer_top_k else (0,) * n_layer
+        if indexer_top_k and not indexed[0]:
             raise keys.unsupported(f"{INDEX}.types", "an index in the first layer")
         return cls(
-            **known,
+            **vars(known),
             routing=Routing.read(keys),
             n_stream=keys.integer(f"{HYPER}.count"),
             magnitude=keys.number(f"{HYPER}.magnitude"),
             hyper_eps=keys.number(f"{HYPER}.epsilon"),
             limits=read_limits(keys, n_layer),
-            n_index_head=keys.integer(f"{INDEX}.head_count", 0),
-            n_selected=n_selected,
+            indexer_n_head=keys.integer(f"{INDEX}.head_count", 0),
+            indexer_top_k=indexer_top_k,
             indexed=indexed,
         )
 
@@ -71,7 +71,8 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         h_TD, factors_TS = reduced(g, config, layer, x_TSD, "hc_attn")
         h_TD = g.rms_norm(h_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
         narrow = narrow_queries(g, config, layer, h_TD)
-        parts = latent(g, config, layer, table, h_TD, narrow=narrow)
+        q_TNH = queries(g, config, layer, h_TD, narrow)
+        parts = latent(g, config, layer, q_TNH, h_TD).rotated(g, table)
         if config.indexed[layer.index]:
             selected = index(g, config, layer, table, h_TD, narrow)
         a_TD = folded(g, layer, parts, config.scale, sinks=layer["attn_sinks"], selected=selected)
@@ -113,13 +114,13 @@ def added(g: Builder, x_TSD: Node, y_TD: Node, factors_TS: Node) -> Node:
 
 def index(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node, narrow: Node) -> Node:
     """The positions that each token attends to, [T, 1, selected]."""
-    q_TJH = g.heads(layer.linear(narrow, "indexer.attn_q_b", "index_q"), config.n_index_head)
+    q_TJH = g.heads(layer.linear(narrow, "indexer.attn_q_b", "index_q"), config.indexer_n_head)
     k_TH = layer.linear(x_TD, "indexer.attn_k", "index_k")
     k_TH = g.layer_norm(k_TH, layer["indexer.k_norm"], layer.get("indexer.k_norm.bias"), config.norm_eps)
     q_TJH, k_T1H = (_rotate_last(g, config, table, x) for x in (q_TJH, g.heads(k_TH, 1)))
     weights_TJ = layer.linear(x_TD, "indexer.proj", "index_weights")
-    weights_TJ = g.scale(weights_TJ, (fixed(k_TH.shape[1]) * config.n_index_head) ** -0.5)
-    return g.select(q_TJH, k_T1H, layer.index, config.n_selected, weights=weights_TJ)
+    weights_TJ = g.scale(weights_TJ, (fixed(k_TH.shape[1]) * config.indexer_n_head) ** -0.5)
+    return g.select(q_TJH, k_T1H, layer.index, config.indexer_top_k, weights=weights_TJ)
 
 
 def _rotate_last(g: Builder, config: Config, table: Node, x: Node) -> Node:
@@ -129,7 +130,7 @@ def _rotate_last(g: Builder, config: Config, table: Node, x: Node) -> Node:
 
 def sample(name: str) -> list[SampleModel]:
     """A tiny model for tests: latent of 24, 8 dimensions rotate; two streams; two layers use an index."""
-    keys: dict[str, Any] = {
+    keys: Metadata = {
         "attention.key_length": 32, "attention.key_length_mla": 20, "attention.head_count_kv": 1,
         "rope.dimension_count": 8, "expert_gating_func": 2, "expert_weights_norm": True,
         "swiglu_clamp_exp": 0.5, f"{HYPER}.count": 2, f"{HYPER}.magnitude": 2.0, f"{HYPER}.epsilon": 1e-6,

@@ -27,7 +27,8 @@ class Config(_layer_norm.Config):
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
         max_bias = keys.number("attention.max_alibi_bias", 0.0)
-        return cls(**_config.shared(keys, _config.LAYER_EPS), max_bias=max_bias)
+        known = _config.read(keys, eps=_config.LAYER_EPS)
+        return cls(**vars(known), max_bias=max_bias)
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:

@@ -16,7 +16,7 @@ from graphml_models import llama
 from graphml_models._attention import project
 from graphml_models._experts import swiglu_experts
 from graphml_models._ffn import gated_ffn
-from graphml_models._ssm import Hybrid, hybrid, mixed_out
+from graphml_models._ssm import Hybrid, mixed_out, read_hybrid
 from graphml_models.mamba import mamba
 
 
@@ -26,7 +26,7 @@ class Config(Hybrid):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**hybrid(keys, groups=False))
+        return cls(**vars(read_hybrid(keys, groups=False)))
 
 
 def mixer(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:

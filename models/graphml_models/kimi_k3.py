@@ -39,7 +39,8 @@ class Config(_kda.Config):
             raise keys.unsupported(BLOCK, "0 or more layers")
         if limit <= 0.0:
             raise keys.unsupported(BETA, "a number above 0")
-        return cls(**_kda.fields(keys), block=block, gate_limit=limit, up_limit=keys.number(LINEAR_BETA))
+        known = _kda.Config.read(keys)
+        return cls(**vars(known), block=block, gate_limit=limit, up_limit=keys.number(LINEAR_BETA))
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:

@@ -5,27 +5,38 @@ T tokens, D model width, E all heads' width.
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import replace
+from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.loading.architecture import Layer, SampleModel, Tensors
-from graphml_models import llama
+from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
+from graphml_models import _kda, llama
 from graphml_models._hybrid import hybrid
 from graphml_models._kda import KEYS, LATENT, TENSORS, delta_attention
-from graphml_models._kda import Config as Config
-from graphml_models._latent import folded, latent, unfolded
+from graphml_models._latent import folded, latent, queries, unfolded
 from graphml_models._routing import shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, shared_expert
 
 
-def mixer(g: Builder, config: Config, layer: Layer, table: Node | None, x_TD: Node) -> Node:
+class Config(_kda.Config):
+    """As of the family; weights of a token's experts sum to 1, which files do not say."""
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        known = _kda.Config.read(keys)
+        return cls(**vars(replace(known, routing=replace(known.routing, normalise=True))))
+
+
+def mixer(g: Builder, config: _kda.Config, layer: Layer, table: Node | None, x_TD: Node) -> Node:
     """Latent attention or a delta net, before the output projection."""
     if not config.attends[layer.index]:
         return delta_attention(g, config.kda, layer, x_TD)
+    parts = latent(g, config, layer, queries(g, config, layer, x_TD), x_TD)
     if layer.get("attn_kv_b"):  # of an older file
-        return unfolded(g, config, layer, None, x_TD)
-    return folded(g, layer, latent(g, config, layer, None, x_TD), config.scale)
+        return unfolded(g, config, layer, parts)
+    return folded(g, layer, parts, config.scale)
 
 
 def out(layer: Layer, h_TE: Node) -> Node:
@@ -36,8 +47,7 @@ def out(layer: Layer, h_TE: Node) -> Node:
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
     """Logits [O, vocabulary]; biases and scales of queries, keys and values are left out, as in llama.cpp."""
     plain = weights.without("*.attn_[qkv].bias").without("*.attn_[qkv].scale")
-    ffn = partial(shared_and_chosen, normalise=True)
-    return llama.build(g, config, plain, attention=mixer, project=out, feed_forward=ffn)
+    return llama.build(g, config, plain, attention=mixer, project=out, feed_forward=shared_and_chosen)
 
 
 def sample(name: str) -> list[SampleModel]:

@@ -16,10 +16,10 @@ from graphml.ir.shape import fixed
 from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, _routing, llama
 from graphml_models._attention import norm_heads, project, rotate
+from graphml_models._config import Heads, with_heads
 from graphml_models._rope import Rope
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
-from graphml_models._samples import DENSE_FIRST, HEAD_NORMS, shared_expert, transformer
-from graphml_models._samples import Keys as SampleKeys
+from graphml_models._samples import DENSE_FIRST, HEAD_NORMS, Metadata, shared_expert, transformer
 from graphml_models._windows import PATTERN, read_local_rope, read_windows, tables_by_layer
 
 
@@ -27,7 +27,7 @@ from graphml_models._windows import PATTERN, read_local_rope, read_windows, tabl
 class Config(_routing.Config):
     """And heads, windows and ropes by layer."""
 
-    heads: tuple[tuple[int, int], ...]
+    heads: tuple[Heads, ...]
     windows: tuple[int, ...]
     local_rope: Rope
 
@@ -35,21 +35,20 @@ class Config(_routing.Config):
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
         heads = _config.read_heads(keys)
-        known = _config.shared(keys, heads=heads[-1])
-        local = read_local_rope(keys, known["rope"], scaled=False)
+        known = _config.read(keys, heads=heads[-1])
+        local = read_local_rope(keys, known.rope, scaled=False)
         return cls(
-            **known,
+            **vars(known),
             routing=Routing.read(keys, SIGMOID),
             heads=heads,
-            windows=read_windows(keys, known["n_layer"], period=4, all_first=True, size=0),
+            windows=read_windows(keys, known.n_layer, period=4, all_first=True, size=0),
             local_rope=replace(local, n_rot=keys.integer("rope.dimension_count_swa", local.n_rot)),
         )
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention over normed heads, gated, before its output projection, [T, N * H]."""
-    n_head, n_head_kv = config.heads[layer.index]
-    config = replace(config, n_head=n_head, n_head_kv=n_head_kv)
+    config = with_heads(config, config.heads[layer.index])
     q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
     q_TNH, k_TKH = norm_heads(g, config, layer, q_TNH, k_TKH)
     q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
@@ -57,12 +56,12 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
     gate = g.softplus(layer.linear(x_TD, "attn_gate", scaled=False), "attn_gate")
     if gate.shape[1] == y_TD.shape[1]:
         return g.mul(y_TD, gate, "gated")
-    if gate.shape[1] != n_head:
+    if gate.shape[1] != config.n_head:
         raise ArchitectureError(
             f"tensor blk.{layer.index}.attn_gate.weight: wanted a row for each head or for each element of "
-            f"all heads, {n_head} or {y_TD.shape[1]}; got {gate.shape[1]}"
+            f"all heads, {config.n_head} or {y_TD.shape[1]}; got {gate.shape[1]}"
         )
-    return g.flatten(g.mul(g.heads(y_TD, n_head), g.reshape(gate, fixed(gate.shape[1]), 1)), "gated")
+    return g.flatten(g.mul(g.heads(y_TD, config.n_head), g.reshape(gate, fixed(gate.shape[1]), 1)), "gated")
 
 
 build = partial(llama.build, attention=attention, feed_forward=shared_and_chosen, tables=tables_by_layer)
@@ -72,7 +71,7 @@ def sample(name: str) -> list[SampleModel]:
     """Tiny models for tests: a gate for each head, with windows; a gate for each element, without."""
     layer = {**shared_expert(), **HEAD_NORMS, "exp_probs_b.bias": (5,)}
     routing = {"expert_weights_norm": True, "expert_weights_scale": 2.5}
-    windows: SampleKeys = {
+    windows: Metadata = {
         **routing, "attention.sliding_window": 20, PATTERN: [0, 1], "rope.freq_base_swa": 500.0,
         "rope.dimension_count": 8, "rope.dimension_count_swa": 16, "rope.scaling.type": "yarn",
         "rope.scaling.factor": 4.0, "attention.head_count": [2, 4], "attention.head_count_kv": [2, 2],

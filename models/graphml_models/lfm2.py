@@ -5,9 +5,9 @@ T tokens, D model width, N heads, K key-value heads, H head width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -15,8 +15,7 @@ from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, llama
 from graphml_models._attention import norm_heads, project, rotate
 from graphml_models._hybrid import convolution, hybrid, read_heads
-from graphml_models._samples import Keys as Metadata
-from graphml_models._samples import Shapes
+from graphml_models._samples import Metadata, Shapes
 from graphml_models._windows import SIZE
 
 
@@ -31,17 +30,14 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**fields(keys), window=keys.integer(SIZE, 0))
+        return cls(**vars(replace(without_window(keys), window=keys.integer(SIZE, 0))))
 
 
-def fields(keys: Keys) -> dict[str, Any]:
-    """The fields of `Config` but the window."""
+def without_window(keys: Keys) -> Config:
+    """The configuration whose attention sees all, whatever the file says."""
     heads, attends = read_heads(keys)
-    return {
-        **_config.shared(keys, heads=heads),
-        "attends": attends,
-        "n_conv": keys.integer("shortconv.l_cache"),
-    }
+    known = _config.read(keys, heads=heads)
+    return Config(**vars(known), attends=attends, window=0, n_conv=keys.integer("shortconv.l_cache"))
 
 
 def mixer(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
@@ -22,10 +22,11 @@ class Config(lfm2.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**lfm2.fields(keys), window=0, routing=Routing.read(keys))
+        known = lfm2.without_window(keys)
+        return cls(**vars(known), routing=replace(Routing.read(keys), normalise=True))
 
 
-build = partial(lfm2.build, feed_forward=partial(shared_and_chosen, normalise=True))
+build = partial(lfm2.build, feed_forward=shared_and_chosen)
 
 
 def sample(name: str) -> list[SampleModel]:

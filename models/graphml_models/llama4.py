@@ -7,7 +7,7 @@ T tokens, D model width, N heads, H head width, E experts, U used per token.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
@@ -43,11 +43,11 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys)
-        known["rope"] = read_local_rope(keys, known["rope"])
+        known = _config.read(keys)
+        known = replace(known, rope=read_local_rope(keys, known.rope))
         return cls(
-            **known,
-            chunks=read_windows(keys, known["n_layer"], period=4, size=STEP),
+            **vars(known),
+            chunks=read_windows(keys, known.n_layer, period=4, size=STEP),
             norms=keys.integer("expert_count", 0) != PLAIN,
             temperature=keys.number("attention.temperature_scale", 0.1),
             temperature_step=keys.integer("attention.temperature_length", 0) or STEP,

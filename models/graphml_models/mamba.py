@@ -1,6 +1,6 @@
 """Mamba (Gu and Dao 2023, arXiv:2312.00752) and FalconMamba: state-space layers alone, without attention.
 
-T tokens, O wanted rows, D model width, I inner width, S state size, R width that dt is made of.
+T tokens, O output rows, D model width, I inner width, S state size, R width that dt is made of.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def mamba(
     g: Builder, ssm: Ssm, layer: Layer, x_TD: Node, norm_eps: float, norms: bool, weighted: bool = False
 ) -> Node:
     """Mamba before its output projection, [T, I]; norms: of B, C and dt; weighted: with weights."""
-    inner, rank, d_state = ssm.d_inner, ssm.rank, ssm.d_state
+    inner, rank, d_state = ssm.d_inner, ssm.dt_rank, ssm.d_state
     xz = layer.linear(x_TD, "ssm_in", "ssm_in", rows=2 * inner)
     x_TI, z_TI = g.columns(xz, 0, inner), g.columns(xz, inner, 2 * inner, "z")
     x_TI = convolved(ssm, layer, x_TI)

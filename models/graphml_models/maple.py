@@ -5,7 +5,7 @@ T tokens, D model width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
@@ -15,8 +15,7 @@ from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import exaone_moe, llama
 from graphml_models._experts import clamped_swiglu, read_limits
 from graphml_models._routing import shared_and_chosen
-from graphml_models._samples import HEAD_NORMS, transformer
-from graphml_models._samples import Keys as SampleKeys
+from graphml_models._samples import HEAD_NORMS, Metadata, transformer
 from graphml_models._windows import PATTERN
 
 
@@ -29,14 +28,15 @@ class Config(exaone_moe.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = exaone_moe.known(keys)
-        return cls(**known, limits=read_limits(keys, known["n_layer"]))
+        known = exaone_moe.Config.read(keys)
+        known = replace(known, routing=replace(known.routing, normalise=True))
+        return cls(**vars(known), limits=read_limits(keys, known.n_layer))
 
 
 def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     """SwiGLU experts, [T, D]."""
     product = clamped_swiglu(config.limits[layer.index])
-    return shared_and_chosen(g, config, layer, x_TD, normalise=True, product=product)
+    return shared_and_chosen(g, config, layer, x_TD, product=product)
 
 
 build = partial(llama.build, attention=exaone_moe.attention, feed_forward=feed_forward)
@@ -44,5 +44,5 @@ build = partial(llama.build, attention=exaone_moe.attention, feed_forward=feed_f
 
 def sample(name: str) -> list[SampleModel]:
     """A tiny model for tests with a window shorter than the texts it reads; most gates are held."""
-    keys: SampleKeys = {"attention.sliding_window": 20, PATTERN: [1, 0], "swiglu_clamp_exp": 0.5}
+    keys: Metadata = {"attention.sliding_window": 20, PATTERN: [1, 0], "swiglu_clamp_exp": 0.5}
     return [transformer(name, n_expert=5, layer=HEAD_NORMS, metadata=keys)]

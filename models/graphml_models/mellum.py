@@ -5,6 +5,7 @@ T tokens, N heads, H head width.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Self
 
@@ -13,8 +14,7 @@ from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, _windows, llama
 from graphml_models._attention import norm_heads, project, rotate
-from graphml_models._rope import Rope
-from graphml_models._samples import HEAD_NORMS, transformer
+from graphml_models._samples import HEAD_NORMS, Metadata, transformer
 from graphml_models._windows import PATTERN, read_windows, tables_by_layer
 
 
@@ -24,11 +24,10 @@ class Config(_windows.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys)
-        rope = known["rope"]
-        local = Rope(rope.n_rot, {"freq_base": rope.scaling["freq_base"]})
-        windows = read_windows(keys, known["n_layer"], period=4, size=0)
-        return cls(**known, windows=windows, local_rope=local)
+        known = _config.read(keys)
+        windows = read_windows(keys, known.n_layer, period=4, size=0)
+        local_rope = replace(known.rope, scaled=False, long=False)
+        return cls(**vars(known), windows=windows, local_rope=local_rope)
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
@@ -44,7 +43,7 @@ build = partial(llama.build, attention=attention, tables=tables_by_layer)
 
 def sample(name: str) -> list[SampleModel]:
     """A tiny model for tests with a window shorter than the texts it reads."""
-    keys: dict[str, int | float | str | list[int]] = {
+    keys: Metadata = {
         "attention.sliding_window": 20,
         PATTERN: 2,
         "rope.scaling.type": "yarn",

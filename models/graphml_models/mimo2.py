@@ -1,13 +1,12 @@
 """MiMo-V2-Flash (Xiaomi 2025, "MiMo-V2-Flash"): windows, sinks, and experts chosen by sigmoid.
 
-Layers may differ in heads; values are narrower than keys. T tokens, O wanted rows, N heads, V width of a
+Layers may differ in heads; values are narrower than keys. T tokens, O output rows, N heads, V width of a
 head's values.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Self
 
 from graphml.ir.language import Builder
@@ -15,10 +14,10 @@ from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _routing, llama
 from graphml_models._attention import project, rotate
+from graphml_models._config import Heads, with_heads
 from graphml_models._rope import Rope
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
-from graphml_models._samples import DENSE_FIRST, Shapes, transformer
-from graphml_models._samples import Keys as SampleKeys
+from graphml_models._samples import DENSE_FIRST, Metadata, Shapes, transformer
 from graphml_models._windows import PATTERN, read_local_rope, read_windows, tables_by_layer
 
 
@@ -26,33 +25,32 @@ from graphml_models._windows import PATTERN, read_local_rope, read_windows, tabl
 class Config(_routing.Config):
     """And heads, windows and ropes by layer, the width of values and the factor of what attention gives."""
 
-    heads: tuple[tuple[int, int], ...]
+    heads: tuple[Heads, ...]
     windows: tuple[int, ...]
     local_rope: Rope
-    value_dim: int
+    head_dim_v: int
     value_scale: float
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
         heads = _config.read_heads(keys)
-        known = _config.shared(keys, heads=heads[-1])
+        known = _config.read(keys, heads=heads[-1])
         return cls(
-            **known,
-            routing=Routing.read(keys, SIGMOID),
+            **vars(known),
+            routing=replace(Routing.read(keys, SIGMOID), normalise=True),
             heads=heads,
-            windows=read_windows(keys, known["n_layer"], period=1),
-            local_rope=read_local_rope(keys, known["rope"], 10000.0),
-            value_dim=keys.integer("attention.value_length", known["head_dim"]),
+            windows=read_windows(keys, known.n_layer, period=1),
+            local_rope=read_local_rope(keys, known.rope, 10000.0),
+            head_dim_v=keys.integer("attention.value_length", known.head_dim),
             value_scale=keys.number("attention.value_scale", 0.0) or 1.0,
         )
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention, with a sink in each head of some layers, [T, N * V]."""
-    n_head, n_head_kv = config.heads[layer.index]
-    config = replace(config, n_head=n_head, n_head_kv=n_head_kv)
-    q_TNH, k_TKH, v_TKV = project(g, config, layer, x_TD, value_dim=config.value_dim)
+    config = with_heads(config, config.heads[layer.index])
+    q_TNH, k_TKH, v_TKV = project(g, config, layer, x_TD, head_dim_v=config.head_dim_v)
     q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
     window, sinks = config.windows[layer.index], layer.get("attn_sinks")
     y_TD = g.attend(q_TNH, k_TKH, v_TKV, layer.index, config.scale, window, sinks=sinks)
@@ -62,13 +60,12 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
     """Logits [O, vocabulary]; biases and scales of queries, keys and values are left out, as in llama.cpp."""
     kept = weights.without("*.attn_[qkv].bias").without("*.attn_[qkv].scale")
-    feed_forward = partial(shared_and_chosen, normalise=True)
-    return llama.build(g, config, kept, attention, feed_forward, tables=tables_by_layer)
+    return llama.build(g, config, kept, attention, shared_and_chosen, tables=tables_by_layer)
 
 
 def sample(name: str) -> list[SampleModel]:
     """A tiny model for tests: a first layer with other heads, then one with a window and sinks."""
-    keys: SampleKeys = {
+    keys: Metadata = {
         "attention.head_count": [2, 4], "attention.head_count_kv": [1, 2], "attention.key_length": 16,
         "attention.value_length": 8, "attention.value_scale": 0.7, "attention.sliding_window": 20,
         PATTERN: [0, 1], "rope.freq_base_swa": 500.0, "rope.dimension_count": 8,

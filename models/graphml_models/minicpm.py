@@ -14,9 +14,11 @@ class Config(granite.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys)
-        defaults = 12.0, 1.4 / known["n_layer"] ** 0.5, 256.0 / known["n_embd"]
-        return cls(**known, **granite.scales(keys, *defaults), positions=True)
+        known = _config.read(keys)
+        scales = granite.Scales.read(
+            keys, embedding=12.0, residual=1.4 / known.n_layer**0.5, logit=256.0 / known.n_embd
+        )
+        return cls(**vars(known), scales=scales, positions=True)
 
 
 def sample(name: str) -> list[SampleModel]:

@@ -10,7 +10,7 @@ from graphml.ir.node import Node
 from graphml.loading.architecture import SampleModel, Tensors
 from graphml_models._config import Config
 from graphml_models._ffn import gated_ffn
-from graphml_models._latent import unfolded
+from graphml_models._latent import latent, queries, unfolded
 from graphml_models._samples import transformer
 
 # Factors of the embedding and of every part's output, and the width that logits are scaled to; files do not
@@ -24,7 +24,8 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     x_TD = g.scale(g.embed(weights["token_embd"], g.tokens), EMBEDDING, name="embedded")
     for layer in weights.layers(config.n_layer):
         h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
-        h_TD = unfolded(g, config, layer, table, h_TD, mode="neox")
+        parts = latent(g, config, layer, queries(g, config, layer, h_TD), h_TD)
+        h_TD = unfolded(g, config, layer, parts.rotated(g, table, "neox"))
         x_TD = g.add(x_TD, g.scale(layer.linear(h_TD, "attn_output", "attn_out"), depth), "attn_residual")
         h_TD = g.rms_norm(x_TD, layer["ffn_norm"], config.norm_eps, "ffn_norm")
         x_TD = g.add(x_TD, g.scale(gated_ffn(g, layer, h_TD), depth), "ffn_residual")

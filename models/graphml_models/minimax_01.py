@@ -23,13 +23,14 @@ class Config(_config.Config):
     """And which layers have softmax attention, and the factor of the residuals."""
 
     attends: tuple[bool, ...]
-    residual: float
+    residual_scale: float
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = {**_config.shared(keys), "attends": read_attending(keys, interval=8)}
-        return cls(**known, residual=keys.number("residual_scale"))
+        known = _config.read(keys)
+        attends = read_attending(keys, interval=8)
+        return cls(**vars(known), attends=attends, residual_scale=keys.number("residual_scale"))
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
@@ -41,10 +42,10 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         attends = config.attends[layer.index]
         h_TD = (softmax if attends else lightning)(g, config, layer, table, normed_TD)
         h_TD = layer.linear(h_TD, "attn_output", "attn_out", scaled=attends)
-        x_TD = g.add(h_TD, g.scale(normed_TD, config.residual), "attn_residual")
+        x_TD = g.add(h_TD, g.scale(normed_TD, config.residual_scale), "attn_residual")
         normed_TD = g.rms_norm(x_TD, layer["ffn_norm"], config.norm_eps, "ffn_norm")
         h_TD = swiglu_experts(g, layer, normed_TD, config.n_expert_used)
-        x_TD = g.add(h_TD, g.scale(normed_TD, config.residual), "ffn_residual")
+        x_TD = g.add(h_TD, g.scale(normed_TD, config.residual_scale), "ffn_residual")
     return weights.logits(g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm"))
 
 

@@ -7,9 +7,10 @@ from graphml.ir.node import Node
 from graphml.loading.architecture import Layer, SampleModel
 from graphml_models import llama
 from graphml_models._attention import norm_rows, project, rotate
-from graphml_models._routing import Config as Config
-from graphml_models._routing import shared_and_chosen
+from graphml_models._routing import NormalisedConfig, shared_and_chosen
 from graphml_models._samples import transformer
+
+Config = NormalisedConfig
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
@@ -20,7 +21,7 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
 
 
-build = partial(llama.build, attention=attention, feed_forward=partial(shared_and_chosen, normalise=True))
+build = partial(llama.build, attention=attention, feed_forward=shared_and_chosen)
 
 
 def sample(name: str) -> list[SampleModel]:

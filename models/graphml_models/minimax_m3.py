@@ -1,7 +1,7 @@
 """MiniMax-M3 (MiniMax 2026): sparse attention to blocks of the text, shared experts, gpt-oss's gates.
 
 In layers with an index each group of heads attends to the blocks that hold the positions that its index head
-finds best, and to the last ones. T tokens, D model width, N heads, G of the index, H head width.
+scores highest, and to the last ones. T tokens, D model width, N heads, G of the index, H head width.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INDEX = "attention.indexer"
 class Config(_routing.Config):
     """And of the index: heads, positions of a block, how many blocks are chosen and how many are the last."""
 
-    n_index_head: int
+    indexer_n_head: int
     block_size: int
     n_block: int
     n_local: int
@@ -35,18 +35,18 @@ class Config(_routing.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys)
+        known = _config.read(keys)
         block_size, n_block = keys.integer(f"{INDEX}.block_size"), keys.integer(f"{INDEX}.top_k")
         if block_size < 1:
             raise keys.unsupported(f"{INDEX}.block_size", "at least 1")
         if n_block < 1:
             raise keys.unsupported(f"{INDEX}.top_k", "at least 1")
         return cls(
-            **known,
+            **vars(known),
             routing=Routing.read(keys),
-            n_index_head=keys.integer(f"{INDEX}.head_count"),
+            indexer_n_head=keys.integer(f"{INDEX}.head_count"),
             block_size=block_size,
-            n_block=min(n_block, -(-known["n_ctx"] // block_size)),
+            n_block=min(n_block, -(-known.n_ctx // block_size)),
             n_local=keys.integer(f"{INDEX}.local_blocks"),
         )
 
@@ -59,12 +59,14 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
     selected = None
     if layer.get("indexer.q_proj"):
         selected = blocks(g, config, layer, table, x_TD)
-    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, selected=selected, span=config.block_size)
+    return g.attend(
+        q_TNH, k_TKH, v_TKH, layer.index, config.scale, selected=selected, selection_block=config.block_size
+    )
 
 
 def blocks(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """The blocks that each group of heads attends to, [T, G, blocks]."""
-    q_TGH = g.heads(layer.linear(x_TD, "indexer.q_proj", "index_q"), config.n_index_head)
+    q_TGH = g.heads(layer.linear(x_TD, "indexer.q_proj", "index_q"), config.indexer_n_head)
     k_T1H = g.heads(layer.linear(x_TD, "indexer.k_proj", "index_k"), 1)
     q_TGH = g.rms_norm(q_TGH, layer["indexer.q_norm"], config.norm_eps, "index_q_norm")
     k_T1H = g.rms_norm(k_T1H, layer["indexer.k_norm"], config.norm_eps, "index_k_norm")

@@ -13,8 +13,7 @@ from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, llama
 from graphml_models._attention import project, rotate
 from graphml_models._rope import Rope
-from graphml_models._samples import Keys as SampleKeys
-from graphml_models._samples import transformer
+from graphml_models._samples import Metadata, transformer
 
 
 @dataclass(frozen=True)
@@ -27,22 +26,22 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys)
-        known["rope"] = _yarn(keys, known["rope"])
+        known = _config.read(keys)
+        known = replace(known, rope=_yarn(keys, known.rope))
         temperature = keys.number("attention.temperature_scale", 0.0)
-        step = keys.integer("rope.scaling.original_context_length", known["n_ctx"])
+        step = keys.integer("rope.scaling.original_context_length", known.n_ctx)
         if temperature and step < 1:
             raise keys.unsupported("rope.scaling.original_context_length", "at least 1")
-        return cls(**known, temperature=temperature, temperature_step=step)
+        return cls(**vars(known), temperature=temperature, temperature_step=step)
 
 
 def _yarn(keys: Keys, rope: Rope) -> Rope:
     """The rope, its magnitude divided by what DeepSeek's kind of YaRN has in the scale of scores instead."""
-    stretch = -log(rope.scaling.get("freq_scale", 1.0))
-    if not rope.scaling.get("ext_factor") or stretch <= 0.0:
+    stretch = -log(rope.freq_scale)
+    if not rope.ext_factor or stretch <= 0.0:
         return rope
     divisor = 1.0 + 0.1 * keys.number("rope.scaling.yarn_log_multiplier", 0.0) * stretch
-    return replace(rope, scaling={**rope.scaling, "attn_factor": rope.scaling["attn_factor"] / divisor})
+    return replace(rope, attn_factor=rope.attn_factor / divisor)
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
@@ -59,7 +58,7 @@ build = partial(llama.build, attention=attention)
 
 def sample(name: str) -> list[SampleModel]:
     """Tiny models for tests, read beyond the length from which queries are scaled."""
-    keys: SampleKeys = {
+    keys: Metadata = {
         "rope.scaling.type": "yarn",
         "rope.scaling.factor": 4.0,
         "rope.scaling.original_context_length": 16,

@@ -1,6 +1,6 @@
 """ModernBERT (Warner et al. 2024, arXiv:2412.13663): norms before the blocks, rope, GEGLU and windows.
 
-T tokens, O wanted rows, D model width.
+T tokens, O output rows, D model width.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Config(_layer_norm.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys, _config.LAYER_EPS)
+        known = _config.read(keys, eps=_config.LAYER_EPS)
         activation = keys.text("hidden_activation", "gelu")
         if activation not in ("gelu", "silu"):
             raise keys.unsupported("hidden_activation", "gelu or silu")
-        windows = read_windows(keys, known["n_layer"], period=3, all_first=True, size=0)
-        local = read_local_rope(keys, known["rope"])
-        return cls(**known, windows=windows, local_rope=local, silu=activation == "silu")
+        windows = read_windows(keys, known.n_layer, period=3, all_first=True, size=0)
+        local = read_local_rope(keys, known.rope)
+        return cls(**vars(known), windows=windows, local_rope=local, silu=activation == "silu")
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:

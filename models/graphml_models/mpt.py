@@ -22,18 +22,19 @@ from graphml_models.gpt2 import positions
 
 @dataclass(frozen=True)
 class Config(_layer_norm.Config):
-    """As of the family; max_bias: of ALiBi; clamp: bound of queries, keys and values, 0 if there is none."""
+    """As of the family; max_bias: of ALiBi; clamp_kqv: bound of queries, keys and values, 0 if none."""
 
     max_bias: float
-    clamp: float
+    clamp_kqv: float
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
+        known = _config.read(keys, eps=_config.LAYER_EPS)
         return cls(
-            **_config.shared(keys, _config.LAYER_EPS),
+            **vars(known),
             max_bias=keys.number("attention.max_alibi_bias", 0.0),
-            clamp=keys.number("attention.clamp_kqv", 0.0),
+            clamp_kqv=keys.number("attention.clamp_kqv", 0.0),
         )
 
 
@@ -47,7 +48,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
 
 def attention(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     """Attention with ALiBi before its output projection, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD, config.clamp)
+    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD, config.clamp_kqv)
     if layer.get("attn_q_norm"):  # each of all heads at once
         q_TD = norm(layer, g.flatten(q_TNH), "attn_q_norm", config.norm_eps)
         k_TE = norm(layer, g.flatten(k_TKH), "attn_k_norm", config.norm_eps)

@@ -26,18 +26,18 @@ class Config(_windows.Config):
     """And factor and cap (0: none) of logits."""
 
     logit_scale: float
-    logit_cap: float
+    final_logit_softcapping: float
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys)
+        known = _config.read(keys)
         return cls(
-            **known,
-            windows=read_windows(keys, known["n_layer"], period=4),
-            local_rope=read_local_rope(keys, known["rope"], scaled=False),
+            **vars(known),
+            windows=read_windows(keys, known.n_layer, period=4),
+            local_rope=read_local_rope(keys, known.rope, scaled=False),
             logit_scale=keys.number("logit_scale"),
-            logit_cap=keys.number("final_logit_softcapping", 30.0),
+            final_logit_softcapping=keys.number("final_logit_softcapping", 30.0),
         )
 
 
@@ -68,7 +68,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         )
     logits = weights.logits(g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm"))
     logits = g.scale(logits, config.logit_scale, name="logits_scaled")
-    return g.softcap(logits, config.logit_cap) if config.logit_cap else logits
+    return g.softcap(logits, config.final_logit_softcapping) if config.final_logit_softcapping else logits
 
 
 def sample(name: str) -> list[SampleModel]:

@@ -25,12 +25,12 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys)
-        n_rounds, most = keys.integer("num_loops", 1), _config.MAX_LAYERS // known["n_layer"]
+        known = _config.read(keys)
+        n_rounds, most = keys.integer("num_loops", 1), _config.MAX_LAYERS // known.n_layer
         if not 1 <= n_rounds <= most:
-            raise keys.unsupported("num_loops", f"1 to {most} rounds of {known['n_layer']} layers")
+            raise keys.unsupported("num_loops", f"1 to {most} rounds of {known.n_layer} layers")
         skip = keys.boolean("skip_loop_final_norm", False)
-        return cls(**known, n_rounds=n_rounds, norm_between=not skip)
+        return cls(**vars(known), n_rounds=n_rounds, norm_between=not skip)
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:

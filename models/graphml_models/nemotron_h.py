@@ -1,13 +1,13 @@
 """Nemotron-H (NVIDIA 2025, arXiv:2504.03624): each layer is Mamba 2, or attention, or a feed-forward.
 
 Feed-forwards have a squared ReLU and no gate; those with experts may go through a narrower value. T tokens, O
-wanted rows, D model width, I inner width, F hidden width, U experts used per token.
+output rows, D model width, I inner width, F hidden width, U experts used per token.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -17,8 +17,8 @@ from graphml_models._attention import project
 from graphml_models._config import LAYER_EPS, RMS_EPS
 from graphml_models._ffn import plain_ffn, relu_squared
 from graphml_models._routing import SIGMOID, Routing, choose
-from graphml_models._samples import N_FF, transformer
-from graphml_models._ssm import Hybrid, hybrid, mamba2, mixed_out
+from graphml_models._samples import N_FF, Metadata, transformer
+from graphml_models._ssm import Hybrid, mamba2, mixed_out, read_hybrid
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Config(Hybrid):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = hybrid(keys, RMS_EPS if keys.has(RMS_EPS) else LAYER_EPS)
-        n_ff = keys.integers("feed_forward_length", known["n_layer"])
+        known = read_hybrid(keys, eps=RMS_EPS if keys.has(RMS_EPS) else LAYER_EPS)
+        n_ff = keys.integers("feed_forward_length", known.n_layer)
         routing = Routing.read(keys, SIGMOID) if keys.integer("expert_count", 0) else None
-        return cls(**known, n_ff=n_ff, routing=routing)
+        return cls(**vars(known), n_ff=n_ff, routing=routing)
 
 
 def mixer(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
@@ -75,7 +75,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
 def sample(name: str) -> list[SampleModel]:
     """Tiny models for tests: dense, and with experts."""
     heads = {"attention.head_count": [4, 0, 4], "attention.head_count_kv": [2, 0, 0]}
-    keys: dict[str, Any] = {**samples.sizes(n_group=2), **heads, "attention.key_length": 16}
+    keys: Metadata = {**samples.sizes(n_group=2), **heads, "attention.key_length": 16}
     keys["feed_forward_length"] = [0, 0, N_FF]
     no_ffn = tuple(f"blk.{i}.{part}" for i in (0, 1) for part in samples.FFN)
     no_attention = tuple(f"blk.{i}.{part}" for i in (1, 2) for part in samples.ATTENTION)

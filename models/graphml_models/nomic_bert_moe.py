@@ -28,7 +28,8 @@ class Config(_layer_norm.Config):
         period = keys.integer("moe_every_n_layers", 0)
         if period < 0:
             raise keys.unsupported("moe_every_n_layers", "0 or more")
-        return cls(**_config.shared(keys, _config.LAYER_EPS), period=period)
+        known = _config.read(keys, eps=_config.LAYER_EPS)
+        return cls(**vars(known), period=period)
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:

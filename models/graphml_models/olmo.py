@@ -1,6 +1,6 @@
 """OLMo (Groeneveld et al. 2024, arXiv:2402.00838): llama with layer norms that have no weights.
 
-T tokens, O wanted rows, D model width, N heads, H head width.
+T tokens, O output rows, D model width, N heads, H head width.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from graphml_models._samples import transformer
 class Config(_config.Config):
     """And how far from 0 q, k and v may be (0: as far as they are)."""
 
-    clamp: float
+    clamp_kqv: float
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys, _config.LAYER_EPS)
-        return cls(**known, clamp=keys.number("attention.clamp_kqv", 0.0))
+        known = _config.read(keys, eps=_config.LAYER_EPS)
+        return cls(**vars(known), clamp_kqv=keys.number("attention.clamp_kqv", 0.0))
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention over clamped q, k and v, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD, config.clamp)
+    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD, config.clamp_kqv)
     q_TNH, k_TKH = rotate(g, table, "norm", q_TNH, k_TKH)
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
 

@@ -1,6 +1,6 @@
 """OLMo 2 (OLMo Team 2025, arXiv:2501.00656): llama with norms behind the blocks instead of before them.
 
-OLMo 3 has windows too. T tokens, O wanted rows, D model width, N heads, H head width.
+OLMo 3 has windows too. T tokens, O output rows, D model width, N heads, H head width.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Config(_windows.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys)
-        windows = read_windows(keys, known["n_layer"], period=4, size=0)
-        return cls(**known, windows=windows, local_rope=read_local_rope(keys, known["rope"], scaled=False))
+        known = _config.read(keys)
+        windows = read_windows(keys, known.n_layer, period=4, size=0)
+        return cls(**vars(known), windows=windows, local_rope=read_local_rope(keys, known.rope, scaled=False))
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, window: int, x_TD: Node) -> Node:

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.loading import architecture
-from graphml.loading.architecture import Layer, SampleModel, Tensors
+from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, llama, qwen3
-from graphml_models._samples import HEAD_NORMS, Keys, transformer
+from graphml_models._config import Heads, with_heads
+from graphml_models._samples import HEAD_NORMS, Metadata, transformer
 
 
 @dataclass(frozen=True)
 class Config(_config.Config):
-    """As of every decoder; heads: of queries and of keys and values, for each layer."""
+    """As of every decoder; heads: of each layer."""
 
-    heads: tuple[tuple[int, int], ...]
+    heads: tuple[Heads, ...]
 
     @classmethod
-    def read(cls, keys: architecture.Keys) -> Self:
+    def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
         heads = _config.read_heads(keys)
-        return cls(**_config.shared(keys, heads=heads[-1]), heads=heads)
+        known = _config.read(keys, heads=heads[-1])
+        return cls(**vars(known), heads=heads)
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """As in qwen3, with the layer's own numbers of heads."""
-    n_head, n_head_kv = config.heads[layer.index]
-    return qwen3.attention(g, replace(config, n_head=n_head, n_head_kv=n_head_kv), layer, table, x_TD)
+    return qwen3.attention(g, with_heads(config, config.heads[layer.index]), layer, table, x_TD)
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
@@ -41,7 +41,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
 
 def sample(name: str) -> list[SampleModel]:
     """A tiny model for tests: its first layer has half the heads and half the hidden width."""
-    keys: Keys = {
+    keys: Metadata = {
         "attention.head_count": [2, 4],
         "attention.head_count_kv": [1, 2],
         "attention.key_length": 16,

@@ -13,7 +13,7 @@ from graphml.loading.architecture import Layer, SampleModel
 from graphml_models import llama
 from graphml_models._config import Config as Config
 from graphml_models._ffn import halved_ffn
-from graphml_models._samples import Keys, transformer
+from graphml_models._samples import Metadata, transformer
 
 
 def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
@@ -30,5 +30,5 @@ def sample(name: str) -> list[SampleModel]:
     split = ("ffn_gate.weight", "attn_q.weight", "attn_k.weight", "attn_v.weight")
     factors = {"rope_factors_short.weight": (8,), "rope_factors_long.weight": (8,)}
     shared = partial(transformer, name, layer=both, top=factors, without=split)
-    keys: Keys = {"rope.scaling.type": "longrope", "rope.scaling.attn_factor": 1.19}
+    keys: Metadata = {"rope.scaling.type": "longrope", "rope.scaling.attn_factor": 1.19}
     return [shared("short"), shared("long", metadata={**keys, "rope.scaling.original_context_length": 32})]

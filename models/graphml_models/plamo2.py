@@ -1,6 +1,6 @@
 """PLaMo 2 (Preferred Networks 2025, arXiv:2509.04897): Mamba with a decay for a head, attention between.
 
-Norms on both sides of the blocks. T tokens, O wanted rows, D model width, I inner width, N heads.
+Norms on both sides of the blocks. T tokens, O output rows, D model width, I inner width, N heads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from graphml_models import _ssm_samples as samples
 from graphml_models._attention import norm_heads, project, rotate
 from graphml_models._ffn import halved_ffn
 from graphml_models._samples import POST_NORMS
-from graphml_models._ssm import Hybrid, convolved, hybrid
+from graphml_models._ssm import Hybrid, convolved, read_hybrid
 
 
 class Config(Hybrid):
@@ -24,7 +24,7 @@ class Config(Hybrid):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**hybrid(keys, groups=False))
+        return cls(**vars(read_hybrid(keys, groups=False)))
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
@@ -59,9 +59,9 @@ def attention(g: Builder, config: _config.Config, layer: Layer, table: Node, x_T
 
 def state_space(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     """Before the output projection, [T, I]: gate and input lie head by head; B, C and dt are normed."""
-    ssm, width = config.ssm, config.ssm.d_inner // config.ssm.rank
+    ssm, width = config.ssm, config.ssm.d_inner // config.ssm.dt_rank
     zx = layer.linear(x_TD, "ssm_in", "ssm_in", scaled=False, rows=2 * ssm.d_inner)
-    heads = g.heads(zx, ssm.rank)
+    heads = g.heads(zx, ssm.dt_rank)
     z_TI, x_TI = (g.flatten(g.columns(heads, i * width, (i + 1) * width)) for i in (0, 1))
     x_TI = convolved(ssm, layer, x_TI)
     n_dt = max(64, config.n_embd // 16)
@@ -72,7 +72,7 @@ def state_space(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
         part = g.columns(bcdt, start, end)
         parts[name] = g.rms_norm(part, layer[f"ssm_{name}_norm"], config.norm_eps, f"{name}_norm")
         start = end
-    dt_TN = layer.linear(parts["dt"], "ssm_dt", "dt", rows=ssm.rank)
+    dt_TN = layer.linear(parts["dt"], "ssm_dt", "dt", rows=ssm.dt_rank)
     operands = (x_TI, dt_TN, layer["ssm_a"], parts["b"], parts["c"], layer["ssm_d"])
     y_TI = g.ssm_scan(*operands, layer.index, ssm.d_state, name="scan")
     return g.mul(g.silu(z_TI), y_TI, "gated")

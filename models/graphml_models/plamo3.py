@@ -23,9 +23,11 @@ class Config(_windows.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys)
-        windows = read_windows(keys, known["n_layer"], period=8, size=0)
-        return cls(**known, windows=windows, local_rope=read_local_rope(keys, known["rope"], 10000.0, False))
+        known = _config.read(keys)
+        windows = read_windows(keys, known.n_layer, period=8, size=0)
+        return cls(
+            **vars(known), windows=windows, local_rope=read_local_rope(keys, known.rope, 10000.0, False)
+        )
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:

@@ -20,7 +20,7 @@ class Config(_config.Config):
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
         read_sections(keys)
-        return cls(**_config.shared(keys))
+        return cls(**vars(_config.read(keys)))
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:

@@ -27,7 +27,7 @@ class Config(_delta_net.Config):
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
         read_sections(keys)
-        return cls(**_delta_net.fields(keys))
+        return super().read(keys)
 
 
 def mixer(g: Builder, config: _delta_net.Config, layer: Layer, table: Node, x_TD: Node) -> Node:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -29,12 +29,8 @@ class Config(_delta_net.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**fields(keys))
-
-
-def fields(keys: Keys) -> dict[str, Any]:
-    """The fields of `Config`."""
-    return {**_delta_net.fields(keys), "routing": replace(Routing.read(keys), normalise=True)}
+        known = _delta_net.Config.read(keys)
+        return cls(**vars(known), routing=replace(Routing.read(keys), normalise=True, scaled=True))
 
 
 def mixer(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
@@ -69,7 +65,7 @@ def channels(g: Builder, net: DeltaNet, layer: Layer, x_TD: Node) -> tuple[Node,
 
 def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     """Experts, and the shared one times a gate of its own."""
-    chosen = choose(g, config.routing, layer, x_TD, scaled=True)
+    chosen = choose(g, config.routing, layer, x_TD)
     chosen_TD = chosen.combine(chosen.gated(x_TD))
     return g.add(chosen_TD, qwen2moe.shared(g, layer, x_TD, scaled=True), "experts")
 

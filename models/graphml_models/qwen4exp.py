@@ -8,7 +8,7 @@ than that, and all of it is seen. T tokens, D model width, E all streams'.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
@@ -21,7 +21,7 @@ from graphml_models import _delta_net, qwen3next, qwen35
 from graphml_models._delta_net import GATED_HEADS, KEYS, TENSORS, attention, delta_net
 from graphml_models._hybrid import hybrid
 from graphml_models._rope import read_sections
-from graphml_models._samples import SECTIONS, Shapes, shared_expert
+from graphml_models._samples import SECTIONS, Metadata, Shapes, shared_expert
 from graphml_models.glm5_next import total
 
 COUNT, INDEXER, PLE_LAYERS = "hyper_connection.count", "attention.indexer", "ple.layers"
@@ -74,12 +74,12 @@ class Config(qwen3next.Config):
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
         read_sections(keys)
-        known = qwen3next.fields(keys)
-        known["n_ctx"] = min(known["n_ctx"], keys.integer(f"{INDEXER}.top_k"))
+        known = qwen3next.Config.read(keys)
+        known = replace(known, n_ctx=min(known.n_ctx, keys.integer(f"{INDEXER}.top_k")))
         n_stream = keys.integer(COUNT)
         if not 2 <= n_stream <= 64:
             raise keys.unsupported(COUNT, "2 to 64 streams")
-        return cls(**known, n_stream=n_stream, ngrams=Ngrams.read(keys, known["n_layer"]))
+        return cls(**vars(known), n_stream=n_stream, ngrams=Ngrams.read(keys, known.n_layer))
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
@@ -187,7 +187,7 @@ def sample(name: str) -> list[SampleModel]:
         "blk.0.ple_norm_query.weight": (2, 64), "blk.0.ple_norm_conv.weight": (2, 64),
         "blk.0.ple_conv1d.weight": (128, 3),
     }  # fmt: skip
-    hashes = {
+    hashes: Metadata = {
         PLE_LAYERS: [0], "ple.ngram_size": 3, "ple.heads_per_ngram": 2, "ple.conv_kernel": 3,
         "ple.eos_token_id": 2,
         "ple.layer_multipliers": [1, 31, 1009], "ple.head_offsets": [0, 7, 18, 29],

@@ -7,7 +7,7 @@ D model width, N heads, H head width, R a narrow width.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from graphml.errors import ArchitectureError
@@ -16,7 +16,7 @@ from graphml.ir.node import Node
 from graphml.ir.shape import fixed, max_elements
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config
-from graphml_models._config import LAYER_EPS
+from graphml_models._config import LAYER_EPS, Heads
 from graphml_models._ffn import relu_squared
 from graphml_models._samples import Shapes, transformer
 
@@ -29,7 +29,7 @@ ChannelMix = Callable[[Builder, Layer, Node, Node], Node]
 class Config(_config.Config):
     """And after how many layers the residual is halved (0: never), so that half precision holds it."""
 
-    halved_every: int
+    rescale_every_n_layers: int
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
@@ -39,8 +39,9 @@ class Config(_config.Config):
             raise keys.unsupported(HEAD, f"a number that divides the width {width}")
         if keys.integer("token_shift_count", 2) != 2:
             raise keys.unsupported("token_shift_count", "2")
-        known = {**_config.shared(keys, LAYER_EPS, heads=(width // head, width // head)), "head_dim": head}
-        return cls(**known, halved_every=keys.integer("rescale_every_n_layers", 0))
+        known = _config.read(keys, eps=LAYER_EPS, heads=Heads(width // head, width // head))
+        known = replace(known, head_dim=head)
+        return cls(**vars(known), rescale_every_n_layers=keys.integer("rescale_every_n_layers", 0))
 
 
 def time_mix(g: Builder, config: Config, layer: Layer, x_TD: Node, ahead_TD: Node) -> Node:
@@ -138,7 +139,7 @@ def build(
         h_TD = norm(layer, x_TD, "attn_norm_2")
         ahead_TD = ahead(g, layer, h_TD, "channel_shift")
         x_TD = g.add(x_TD, channel_mix(g, layer, h_TD, ahead_TD), "ffn_residual")
-        if config.halved_every and (layer.index + 1) % config.halved_every == 0:
+        if config.rescale_every_n_layers and (layer.index + 1) % config.rescale_every_n_layers == 0:
             x_TD = g.scale(x_TD, 0.5, name="halved")
     return weights.logits(norm(weights, x_TD, "output_norm"))
 

@@ -6,7 +6,7 @@ heads, H head width, E experts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from graphml.ir.language import Builder
@@ -31,11 +31,11 @@ class Config(_routing.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys)
-        windows = read_windows(keys, known["n_layer"], period=4, all_first=True, size=0)
+        known = _config.read(keys)
+        windows = read_windows(keys, known.n_layer, period=4, all_first=True, size=0)
         if any(windows):
-            known["rope"] = read_local_rope(keys, known["rope"])
-        return cls(**known, routing=Routing.read(keys), windows=windows)
+            known = replace(known, rope=read_local_rope(keys, known.rope))
+        return cls(**vars(known), routing=Routing.read(keys), windows=windows)
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:

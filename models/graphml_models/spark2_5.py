@@ -6,7 +6,7 @@ T tokens, D model width, N heads, H head width.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -14,7 +14,7 @@ from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _windows, llama
 from graphml_models._attention import project, rotate
 from graphml_models._ffn import gated_ffn
-from graphml_models._samples import transformer
+from graphml_models._samples import Metadata, transformer
 from graphml_models._windows import PATTERN, read_local_rope, read_windows, rope_tables
 
 
@@ -24,12 +24,12 @@ class Config(_windows.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = _config.shared(keys)
+        known = _config.read(keys)
         if not keys.is_array(PATTERN):
             raise keys.unsupported(PATTERN, "a yes or no for each layer")
-        windows, local = read_windows(keys, known["n_layer"], period=0), read_local_rope(keys, known["rope"])
+        windows, local = read_windows(keys, known.n_layer, period=0), read_local_rope(keys, known.rope)
         local = replace(local, n_rot=keys.integer("rope.dimension_count_swa", local.n_rot))
-        return cls(**known, windows=windows, local_rope=local)
+        return cls(**vars(known), windows=windows, local_rope=local)
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
@@ -63,6 +63,6 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
 
 def sample(name: str) -> list[SampleModel]:
     """A tiny model for tests: a layer with a window shorter than the texts it reads, and one without."""
-    keys: dict[str, Any] = {"attention.sliding_window": 20, PATTERN: [1, 0], "rope.freq_base_swa": 500.0,
+    keys: Metadata = {"attention.sliding_window": 20, PATTERN: [1, 0], "rope.freq_base_swa": 500.0,
             "rope.dimension_count_swa": 8}  # fmt: skip
     return [transformer(name, tied=True, layer={"attn_gate.weight": (4, 64)}, metadata=keys)]

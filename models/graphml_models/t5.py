@@ -1,6 +1,6 @@
 """T5 (Raffel et al. 2019, arXiv:1910.10683) and Flan-T5: an encoder reads a text, a decoder answers it.
 
-T tokens, O wanted rows, D model width, N heads, K key-value heads, H head width.
+T tokens, O output rows, D model width, N heads, K key-value heads, H head width.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The encoder of T5 (Raffel et al. 2019, arXiv:1910.10683): sentence-T5, GTR; biases for distances, no scale.
 
-T tokens, O wanted rows, D model width, N heads, F hidden.
+T tokens, O output rows, D model width, N heads, F hidden.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Config(_config.Config):
         n_buckets = keys.integer("attention.relative_buckets_count")
         if n_buckets < 4 or n_buckets % 2:
             raise keys.unsupported("attention.relative_buckets_count", "an even number of at least 4")
-        return cls(**_config.shared(keys), n_buckets=n_buckets)
+        known = _config.read(keys)
+        return cls(**vars(known), n_buckets=n_buckets)
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:

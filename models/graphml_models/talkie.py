@@ -1,7 +1,7 @@
 """Talkie (Talkie 2026, "talkie-1930-13b"): norms without weights, and the embedding again in each layer.
 
 It has a factor in each. Heads are normed after the rotation, queries times a factor per head. T tokens, O
-rows whose logits are wanted, D model width, N heads, K key-value heads, H head width, F hidden.
+output rows, D model width, N heads, K key-value heads, H head width, F hidden.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**_config.shared(keys), logit_scale=keys.number("logit_scale"))
+        known = _config.read(keys)
+        return cls(**vars(known), logit_scale=keys.number("logit_scale"))
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:

@@ -67,7 +67,7 @@ class RememberingProgram:
         if encoder:
             return {"embeddings": np.zeros((dims["T"], 1), np.float32)}
         n_vocab = int(resolve(self._graph.outputs["logits"].shape, dims)[-1])
-        picked = self.inputs["wanted"][: dims["O"]] if "wanted" in self.inputs else range(dims["T"])
+        picked = self.inputs["output_rows"][: dims["O"]] if "output_rows" in self.inputs else range(dims["T"])
         logits = np.stack([row_of(*rows[row], n_vocab) for row in picked])
         self._latest = self._outputs(logits, dims)
         return self._latest
@@ -139,7 +139,7 @@ class RememberingDevice(ReferenceDevice):
 
 
 def load(path: Path, reads_back: bool = False, n_batch: int = 8) -> graphml.Model:
-    """A model on this device. reads_back: as a GPU, which gives the best of a row and runs ahead."""
+    """A model on this device. reads_back: as a GPU, which has the top k of a row and runs ahead."""
     model = graphml.load(path, backend="reference", n_batch=n_batch, kv="f32")
     executor = model.executor
     executor.device = RememberingDevice()

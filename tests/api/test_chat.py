@@ -332,6 +332,27 @@ def test_an_answer_stays_where_another_was_cancelled_before_its_first_token(
     assert chat.history == before
 
 
+def test_a_cancel_while_the_template_renders_ends_the_answer(
+    model: graphml.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat = model.chat(max_new=4)
+    chat.add_user("hello")
+    render = chat.template.render
+
+    def slow(*arguments: Any, **options: Any) -> str:
+        chat.session.cancel()
+        return render(*arguments, **options)
+
+    monkeypatch.setattr(chat.template, "render", slow)
+    steps = model.executor.values
+    monkeypatch.setattr(model.executor, "values", None)  # no step is begun
+    assert (list(chat.stream()), chat.session.stop_reason) == ([], "cancel")
+    monkeypatch.setattr(model.executor, "values", steps)
+    chat.undo()
+    chat.add_user("hello")
+    assert chat.respond()  # cancelled once, not for ever
+
+
 def test_no_room_for_another_answer_leaves_the_conversation_as_it_was(model: graphml.Model) -> None:
     chat = model.chat(max_new=4, n_ctx=20)
     chat.history = [{"role": "user", "content": "hello " * 50}, {"role": "assistant", "content": "x"}]

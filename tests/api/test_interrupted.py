@@ -281,8 +281,8 @@ def test_a_real_ctrl_c(tmp_path: Path, backend: str) -> None:
         session.eval(BEFORE)
         landed = 0
         for delay in np.linspace(1e-4, 6e-3, 12):
-            signal.setitimer(signal.ITIMER_REAL, delay)
             try:
+                signal.setitimer(signal.ITIMER_REAL, delay)
                 session.eval([9] * 20)
                 time.sleep(1)
             except KeyboardInterrupt:

@@ -34,3 +34,31 @@ def test_it_is_the_mean_loss_of_second_halves(tmp_path: Path) -> None:
         assert len(list(perplexity(model.session(), ids, 30, 1))) == 1
         with pytest.raises(graphml.UsageError, match="at least 72 tokens for chunks of 36, got 70"):
             next(perplexity(model.session(), ids, 36))
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (math.nan, "the model's logits are no numbers: NaN for token 7"),
+        (math.inf, r"the model's logits are no numbers: \+inf for token 7"),
+        (3e38, "chunk 1: the model gives the text no probability: a mean loss of"),
+    ],
+)
+def test_logits_that_give_no_estimate_are_an_error(
+    number: float, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tiny_model.write(tmp_path / "tiny.gguf")
+    with graphml.load(path, backend="reference", kv="f32", n_batch=8) as model:
+        session = model.session()
+        evaluated = session.eval
+
+        def damaged(ids: list[int], all_logits: bool = False) -> np.ndarray:
+            logits = evaluated(ids, all_logits)
+            logits[..., 7] = number
+            return logits
+
+        monkeypatch.setattr(session, "eval", damaged)
+        with pytest.raises(graphml.GraphmlError, match=says):
+            list(perplexity(session, list(range(20, 40)), 10))
+        with pytest.raises(graphml.UsageError, match="chunks: wanted at least 1 or None for all, got 0"):
+            next(perplexity(session, list(range(20, 40)), 10, 0))

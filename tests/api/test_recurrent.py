@@ -149,8 +149,8 @@ def test_captured_values_and_generation(model: graphml.Model) -> None:
 def test_a_step_is_not_taken_again_for_the_whole_row(
     model: graphml.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the device gives the best ids of a row alone, they are asked for only if they always tell."""
-    monkeypatch.setattr(type(model.executor), "gives_best", property(lambda executor: True))
+    """Where the device has the top-k ids of a row alone, they are asked for only if they always tell."""
+    monkeypatch.setattr(type(model.executor), "has_top_k", property(lambda executor: True))
     session = model.session()
     assert session.reads_top_k(graphml.SamplingParams(top_k=5, temperature=1.0))
     assert not session.reads_top_k(graphml.SamplingParams(top_p=0.9, temperature=1.0))

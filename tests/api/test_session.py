@@ -187,7 +187,7 @@ def test_stories_from_the_llama2c_file() -> None:
 def test_logits_that_are_no_numbers_are_the_files_fault(
     tmp_path: Path, flaw: float, reads_back: bool
 ) -> None:
-    """One number of a norm is damaged. reads_back: as on a GPU, which gives the best of a row."""
+    """One number of a norm is damaged. reads_back: as on a GPU, which has the top k of a row."""
     path = tiny_model.write(tmp_path / "damaged.gguf")
     whole = path.read_bytes()
     ones = np.ones(tiny_model.WIDTH, np.float32).tobytes()

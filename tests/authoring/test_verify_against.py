@@ -8,14 +8,16 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from graphml.authoring.mistakes import CATALOGUE
+from graphml.authoring.verify import search
 from graphml.authoring.verify.record import Record
 from graphml.authoring.verify.runs import Runs
-from graphml.authoring.verify.search import Verdict, verify
+from graphml.authoring.verify.search import Verdict, rows, verify
 from graphml.authoring.verify.verdict_text import as_text
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
@@ -258,6 +260,54 @@ def test_a_planted_mistake_is_named(plant: Plant, tmp_path: Path) -> None:
     assert all(cause.enough and cause.mistake.name == plant.mistake for cause in verdict.causes)
     assert verdict.mended is not None
     assert verdict.mended.nmse <= LIMIT
+
+
+@pytest.mark.parametrize("failing", [1, 99])
+def test_an_edit_that_fails_in_another_part_is_no_cause(
+    failing: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first edits that are tried on all parts fail there: of two scopes the other is left, or none."""
+    tried: list[object] = []
+
+    def failing_rows(runs: Runs, graph: object, *others: Any, **named: Any) -> Any:
+        if graph is not runs.graph and not any(graph is one for one in tried):
+            tried.append(graph)
+            if len(tried) <= failing:
+                raise IndexError("rows out of range")
+        return rows(runs, graph, *others, **named)
+
+    monkeypatch.setattr(search, "rows", failing_rows)
+    verdict = planted(Plant("rope-order", "gated", '"neox"', '"norm"'), tmp_path)[1]
+    assert verdict.first is not None
+    names = [cause.mistake.name for cause in verdict.causes if cause.enough]
+    assert names[:1] == ([] if failing == 99 else ["rope-order"])
+
+
+def test_a_pair_is_judged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two mistakes of logits alone: each pair is computed once, the one that is found too."""
+    computed: list[int] = []
+    error = search.own_error
+
+    def counted(stage: Any, got: Any, *others: Any) -> float:
+        computed.append(got.tobytes().__hash__())
+        return error(stage, got, *others)
+
+    text = (HERE / "plain.py").read_text()
+    model, record = right("plain", text + HELPERS)
+    wrong = tmp_path / "wrong.py"
+    scale = "g.scale(a_TD, config.residual)"
+    logits = 'g.scale(weights.linear(x_OD, "token_embd"), config.logits)'
+    wrong.write_text(
+        text.replace(scale, "a_TD").replace(logits, 'weights.linear(x_OD, "token_embd")') + HELPERS
+    )
+    few = [one for one in CATALOGUE if one.name in ("residual-scale-forgotten", "logit-scale-forgotten")]
+    monkeypatch.setattr(search, "CATALOGUE", tuple(few))
+    monkeypatch.setattr(search, "own_error", counted)
+    with opened(model, wrong) as executor:
+        verdict = verify(executor, replace(record, values={}), LIMIT)
+    (cause,) = verdict.causes
+    assert "and" in cause.mistake.name
+    assert len(computed) == len(set(computed))
 
 
 def test_every_mistake_is_planted() -> None:

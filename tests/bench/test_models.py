@@ -131,6 +131,13 @@ def test_a_model_appears_whole_or_not_at_all(folder: Path, monkeypatch: pytest.M
     with pytest.raises(KeyboardInterrupt):
         bench_model(SMALL, "Q8_0", interrupted)
     assert list(folder.iterdir()) == []
+
+    def fails(*_: object) -> None:
+        raise TimeoutError("the caller's own")
+
+    with pytest.raises(TimeoutError, match="the caller's own"):
+        bench_model(SMALL, "Q8_0", fails)
+    assert list(folder.iterdir()) == []
     folder.rmdir()
     folder.write_text("in the way")
     with pytest.raises(UsageError, match="cannot be written"):

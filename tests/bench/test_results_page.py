@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from graphml.bench.bars import Bar, chart
+from graphml.bench.cells import TOO_NOISY
 from graphml.bench.result_rows import Row
 from graphml.bench.results_page import page
 from graphml.bench.test_plan import Test
@@ -44,6 +45,22 @@ def test_rows_of_several_models_say_whose_they_are() -> None:
         assert all(model in part for model in models)
     assert "llama 1B Q4_0" not in text([replace(one, model_type=models[1]) for one in found])
     assert f"{found[0].test}, {found[0].backends}</text>" in told
+
+
+def test_the_chart_of_ratios_has_every_side_but_the_peer() -> None:
+    """Of cpu, a second side of graphml and llama.cpp the second one's own peer is the first."""
+    ours, theirs = made_rows(Test(0, 64), [100, 110, 120], [200, 220, 240])
+    second = replace(ours, backends="cpu avx2", side=1, peer="cpu", ratio=0.5, ratio_q1=0.5, ratio_q3=0.5,
+                     samples_ns=(400, 440, 480))  # fmt: skip
+    for second_one, shown in (
+        (second, "0.50 ± 0.00"),
+        (replace(second, samples_ns=(1, 440, 10**6)), TOO_NOISY),
+    ):
+        told = text([ours, second_one, replace(theirs, side=2)])
+        chart_of_ratios = told.split("<h2>Speed in proportion to llama.cpp")[1].split("</figure>")[0]
+        assert "2.00 ± 0.00" in chart_of_ratios
+        assert f"{second.test}, cpu avx2" in chart_of_ratios
+        assert shown in chart_of_ratios
 
 
 class Reader(HTMLParser):

@@ -261,7 +261,8 @@ def test_plan_names_what_the_graph_leaves_unused(path: Path, tmp_path: Path) -> 
     bigrams = tmp_path / "bigrams.py"
     bigrams.write_text(
         "from graphml_models.llama import Config\n\ndef build(g, config, weights):\n"
-        "    return weights.linear(g.rows(g.embed(weights['token_embd'], g.tokens), g.wanted), 'output')\n"
+        "    x = g.rows(g.embed(weights['token_embd'], g.tokens), g.output_rows)\n"
+        "    return weights.linear(x, 'output')\n"
     )
     text = graphml_command("plan", path, "--arch", bigrams, *REFERENCE).stdout
     (unused,) = [line for line in text.splitlines() if line.startswith("  unused tensors: ")]

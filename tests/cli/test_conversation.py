@@ -137,11 +137,12 @@ WRONG = {
     "/set max_tokens many": "max_tokens: wanted a whole number of at least -1, got 'many'",
     '/set stop ["a", 1]': "stop: wanted strings that are not empty, got 1",
     "/set logit_bias 5": "logit_bias: wanted ID+X or ID-X, such as 15043-inf; got '5'",
+    "/set logit_bias [5]": "logit_bias: wanted ID+X or ID-X, such as 15043-inf; got 5",
     "/set stop_tokens many": "stop_tokens: wanted a collection of token ids, got 'many'",
     "/set stop_tokens [-1]": "stop_tokens: wanted a whole number of at least 0, got -1",
     "/set temprature 1": "/set temprature: no such setting (did you mean temperature or dynatemp_range?)",
-    "/set =1": "/set : no such setting (known: temperature, top_k, top_p, min_p, typical_p, repeat_penalty, "
-    "presence_penalty, frequency_penalty)",
+    "/set =1": "/set : no such setting (known: temperature, dynatemp_range, dynatemp_exponent, top_k, top_p, "
+    "min_p, typical_p, min_keep)",
     "/sytem be kind": "unknown command /sytem: did you mean /system? /help lists the commands",
     "/": "unknown command /: /help lists the commands",
     "/undo 3": "/undo: wanted nothing after it, got '3'",
@@ -202,6 +203,30 @@ def test_a_file_without_messages_is_told_and_not_replaced(
     with pytest.raises(UsageError, match="notes: is there already and holds no messages"):
         write_messages(file, [])
     assert file.read_bytes() == content
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    import resource  # not on Windows
+
+    file, link = tmp_path / "talk.json", tmp_path / "link.json"
+    link.symlink_to(file)
+    few, many = [{"role": "user", "content": "hello"}], [{"role": "user", "content": "hello " * 10000}]
+    write_messages(file, few)
+    file.chmod(0o640)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # the disk is full in the middle
+    try:
+        with pytest.raises(UsageError, match="cannot be written: File too large"):
+            write_messages(file, many)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert read_messages(file) == few
+    write_messages(link, many)
+    assert read_messages(file) == many
+    assert link.is_symlink()
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert {one.name for one in tmp_path.iterdir()} == {"talk.json", "link.json"}
 
 
 def test_any_text_is_saved(tmp_path: Path) -> None:

@@ -73,11 +73,12 @@ def test_what_is_wrong_is_told_with_its_cause(by: str, model: Path, tmp_path: Pa
 
 
 def test_a_golden_has_logits_alone(tmp_path: Path) -> None:
-    path = golden.build(golden.read("llama-dense"), tmp_path / "m.gguf")
+    one = golden.read("llama-dense")
+    path = golden.build(one, tmp_path / "m.gguf")
     for name in ("llama-dense.npz", "llama-dense.json"):
         done = command(path, "--against", golden.FOLDER / name)
         assert "| model |" in done.stdout
-    poisoned = golden.build(golden.read("llama-dense"), tmp_path / "p.gguf", "blk.1.attn_output.weight")
+    poisoned = golden.poisoned(one, path, "blk.1.attn_output.weight", tmp_path / "p.gguf")
     told = command(poisoned, "--against", golden.FOLDER / "llama-dense.npz", code=1).stdout
     assert "first wrong: model" in told
 

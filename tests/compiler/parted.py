@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from graphml.ir.graph import Graph
-from graphml.passes.place import layer_of
+from graphml.passes.placement_rules import layer_of
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
@@ -23,7 +23,7 @@ LIMIT = 1e-6
 BOTH = "cpu,reference"
 LAYERS = "cpu:layers.0,reference:layers.1"
 # Ops of samples and goldens that the CPU has no kernel for (docs/cpu.md).
-NO_KERNEL = {"select_spans", "selected_attention"}
+NO_KERNEL = {"select_blocks", "selected_attention"}
 
 
 @cache

@@ -11,14 +11,14 @@ import pytest
 
 import graphml
 from graphml.compiler.compile import Compiled
-from graphml.compiler.partitions import PartsProgram
+from graphml.compiler.parts_program import PartsProgram
 from graphml.errors import BackendError
 from graphml.inspect.observe import observe
 from graphml.inspect.placed_nodes import describe_placement
 from graphml.ir.verify import verify
 from graphml.loading import discovery
 from graphml.passes.cut import constants
-from graphml.passes.place import layer_of
+from graphml.passes.placement_rules import layer_of
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests import golden
 from tests.compiler.parted import (
@@ -229,7 +229,7 @@ def test_kept_values_and_switched_off_fusions_work_on_parts(place: str, folder: 
             found.append({name: value.copy() for name, value in made.items()})
             compiled = executor.compiled(32, 32, options)
             assert not compiled.fusions.applied
-            inputs = {"tokens", "positions", "sequences", "cells", "block_table", "wanted"}
+            inputs = {"tokens", "positions", "sequences", "cells", "block_table", "output_rows"}
             assert set(compiled.program.inputs) == inputs
     assert found[0].keys() == found[1].keys() >= {"logits", "value:layers.0.silu", "value:layers.1.ffn_norm"}
     for name, value in found[0].items():

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import pytest
 from graphml_cpu import BACKEND
-from graphml_cpu.layouts import LONG_ROW, ROW_PIECE
+from graphml_cpu.layouts import LONG_ROW, ROW_CHUNK
 from graphml_cpu.program import CpuProgram
 
 from graphml.backend import no_progress
@@ -19,7 +19,7 @@ from graphml.ir.op import Array
 from graphml.ir.shape import Symbol
 from graphml.passes.plan import plan_memory
 
-WIDTHS = [LONG_ROW - 1, LONG_ROW, 5 * ROW_PIECE + 1, 6 * ROW_PIECE - 3]
+WIDTHS = [LONG_ROW - 1, LONG_ROW, 5 * ROW_CHUNK + 1, 6 * ROW_CHUNK - 3]
 OPS = ["softmax", "sum_rows", "top_k"]
 
 
@@ -49,7 +49,7 @@ def rows_of(n: int) -> Array:
     x = (np.random.default_rng(n).standard_normal((3, n)) * 4).astype(np.float32)
     x[1] = np.round(x[1])  # equals, for top_k
     x[2] -= 100000
-    x[2, : ROW_PIECE + 5] = -np.inf
+    x[2, : ROW_CHUNK + 5] = -np.inf
     return x
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from graphml_cpu import packed
-from graphml_cpu.layouts import PANEL_ELEMENTS, TOKEN_BLOCK, expert_scratch_bytes, listed_bytes
+from graphml_cpu.layouts import PANEL_ELEMENTS, TOKEN_BLOCK, expert_scratch_bytes, record_bytes
 from graphml_quant import formats
 
 from graphml import settings
@@ -131,7 +131,7 @@ class PackedProduct(Product):
         y = np.full((*ids.shape, self.n + 5), 7, np.float32)
         tile_bytes = 0 if one_token else -(-packed.scratch_bytes(self.name, self.k) // 64) * 64
         scratch = guarded(
-            np.zeros(-(-(tile_bytes + listed_bytes(self.experts, ids.size)) // 64) * 64, np.uint8)
+            np.zeros(-(-(tile_bytes + record_bytes(self.experts, ids.size)) // 64) * 64, np.uint8)
         )
         made = kernel("experts.mul_mat_id_packed", "make_mul_mat_id_packed", self.name, one_token)
         run(made, nth, w=guarded(self.w), x=x, ids=ids, y=y,

@@ -63,8 +63,8 @@ class Run:
         places = np.arange(position, position + count)
         for name, value in {"tokens": tokens, "positions": places, "cells": places, "sequences": 0}.items():
             inputs[name][:count] = value
-        if "wanted" in inputs:  # a step of one token has its row alone
-            inputs["wanted"][:count] = np.arange(count)
+        if "output_rows" in inputs:  # a step of one token has its row alone
+            inputs["output_rows"][:count] = np.arange(count)
         n_blocks = N_CELLS // BLOCK_SIZE
         inputs["block_table"][0, :n_blocks] = np.arange(n_blocks)
         dims = {"T": count, "O": count, "S": 1, "B": n_blocks, "C": N_CELLS}

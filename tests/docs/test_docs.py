@@ -8,7 +8,6 @@ what the Python block before it prints. A page with `<!-- test: needs smollm2 --
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import re
 import shlex
 import shutil
@@ -24,7 +23,7 @@ from graphml_cpu.kernels import formats as kernel_formats
 
 import graphml
 from graphml import backend as contract
-from graphml import errors, settings
+from graphml import errors
 from graphml.authoring.draft.known_architecture import traits_known
 from graphml.authoring.draft.traits import Traits
 from graphml.authoring.mistakes import CATALOGUE
@@ -184,13 +183,13 @@ def test_the_readme_is_short() -> None:
 
 
 def test_variables() -> None:
-    known = set(re.findall(r"GRAPHML_[A-Z_]+", inspect.getsource(settings)))
-    for path in (ROOT / "backends").rglob("*.py"):
-        asked = re.findall(r'settings\.of_backend\("(\w+)", "(\w+)"\)', path.read_text())
-        known |= {f"GRAPHML_{backend}_{name}".upper() for backend, name in asked}
-    assert {row["variable"] for row in table("docs/cpu.md", "variable")} == known
-    named = {name for page in PAGES for name in re.findall(r"GRAPHML_[A-Z_]+\b", page.read_text())}
-    assert named - {"GRAPHML_"} == known
+    """Each that the docs or the code name is defined; what it is, the tables have from there."""
+    known = {row[0].strip("`") for row in option_table.variables()[1:]}
+    files = [path for root in ("graphml", "backends") for path in (ROOT / root).rglob("*.py")]
+    for paths in (PAGES, files):
+        texts = [path.read_text(encoding="utf-8") for path in paths]
+        named = {name for text in texts for name in re.findall(r"\bGRAPHML_[A-Z_]+\b", text)}
+        assert named - {"GRAPHML_", "GRAPHML_BACKEND_NAME"} == known
 
 
 def test_ops() -> None:
@@ -299,13 +298,6 @@ def test_activation_formats_are_the_only_ones_without_a_decoder_in_kernels() -> 
     assert set(graphml_quant.formats()) - set(kernel_formats.names()) == {"q8_1", "q8_k"}
 
 
-def test_sampling_settings() -> None:
-    listed = {row["setting"]: row["default"] for row in table("docs/generation.md", "setting")}
-    fields = dataclasses.fields(graphml.SamplingParams)
-    default = graphml.SamplingParams()
-    assert listed == {field.name: repr(getattr(default, field.name)) for field in fields}
-
-
 def test_filters_of_the_sampler() -> None:
     needs = {Needs.ROW: "the row", Needs.HISTORY: "the row and the history"}
     listed = [list(row.values()) for row in table("docs/generation.md", "filter")]
@@ -339,14 +331,20 @@ def test_commands_and_their_options() -> None:
     for row in table("docs/command-line.md", "option"):
         for name in row["commands"].split(", ") if row["commands"] != "all" else COMMANDS:
             named[name.strip("`")].add(re.findall(r"--[\w-]+", row["option"])[-1])
+    of_sampling = {row["flag"] for row in table("docs/generation.md", "setting")}
+    for name in ("run", "chat"):
+        named[name] |= of_sampling
     for name in COMMANDS:
         wanted = options_of(group.get_command(None, name)) - {"--help"}
         assert named[name] == wanted, f"graphml {name}"
 
 
-def test_load_options() -> None:
-    listed = [tuple(row.values()) for row in table("docs/command-line.md", "load option")]
-    assert listed == option_table.rows(), option_table.HOW
+@pytest.mark.parametrize(
+    ("page", "rows"), [pytest.param(*one, id=one[1].__name__) for one in option_table.TABLES]
+)
+def test_options(page: str, rows: Callable[[], list[option_table.Row]]) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    assert text == option_table.written(text, rows()), option_table.HOW
 
 
 def test_commands_of_a_conversation() -> None:

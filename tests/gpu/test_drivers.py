@@ -263,6 +263,19 @@ def test_binaries_of_opencl_programs_are_kept_and_a_damaged_one_is_made_again(
     assert len(sources) == 3
 
 
+def test_pyopencls_own_cache_of_pickles_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = opened("opencl")
+    from pytools.persistent_dict import WriteOncePersistentDict
+
+    asked: list[object] = []
+    for method in ("__getitem__", "store", "store_if_not_present"):
+        monkeypatch.setattr(WriteOncePersistentDict, method, lambda *given: asked.append(given))
+    work = Work(kind())
+    work.driver.submit(work.recording(), [GRID])
+    assert work.result() == expected(2)
+    assert asked == []
+
+
 def _kept_for_another_text(whole: bytes) -> bytes:
     """A binary file as it would be under another program's name, or in a format without one."""
     return hashlib.sha256(whole[32:]).digest() + whole[32:]

@@ -118,11 +118,11 @@ def lower_product(node: Node, context: Context) -> list[Dispatch]:
     return [
         Dispatch(
             some_rows,
-            buffers={"w": piece, "x": x, "y": node},
-            scalars={"rows": count, "n": n, "k": k, "first": piece.first, "count": piece.count},
-            groups=along(count * piece.count, 4),
+            buffers={"w": shard, "x": x, "y": node},
+            scalars={"rows": count, "n": n, "k": k, "first": shard.first, "count": shard.count},
+            groups=along(count * shard.count, 4),
         )
-        for piece in context.pieces(w)
+        for shard in context.shards(w)
     ]
 
 
@@ -244,7 +244,7 @@ def test_steps_that_nobody_reads_do_not_pile_up(device: GpuDevice, driver: Plain
     assert len(waited) == 2
 
 
-def test_weights_larger_than_a_binding_lie_in_pieces() -> None:
+def test_weights_larger_than_a_binding_are_cut_into_shards() -> None:
     device = GpuDevice(small(max_binding_bytes=1024))
     g, w, x = Builder(), numbers(37, 16), numbers(3, 16)
     graph = g.finish(y=g.mul_mat(g.weight("w", F32, (37, 16)), g.input("x", F32, (T, 16))))

@@ -23,7 +23,7 @@ LENGTH = 24
 
 pytestmark = pytest.mark.skipif(not DEVICES, reason="neither wgpu nor OpenCL finds a device")
 
-DRAWN = [
+SAMPLED = [
     SamplingParams(),
     SamplingParams(temperature=0.8, top_k=40),
     SamplingParams(temperature=1.1, top_p=0.8, min_p=0.02),
@@ -96,7 +96,7 @@ def steps_ahead(model: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> list[i
 
 
 @pytest.mark.parametrize("params", OF_ROW, ids=range(3))
-def test_rows_are_drawn_from_where_they_are(
+def test_rows_are_sampled_from_where_they_are(
     params: SamplingParams, model: graphml.Model, cpu: graphml.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The CPU's tokens, 20 bytes each, one step each but for numbers near an edge between two tokens."""
@@ -123,14 +123,14 @@ def test_edges_between_tokens_of_a_row_have_the_row_read(
     assert model.executor.n_steps - before <= (60 if margin < 1 else 42)
 
 
-@pytest.mark.parametrize("params", DRAWN + OTHERS, ids=range(6))
+@pytest.mark.parametrize("params", SAMPLED + OTHERS, ids=range(6))
 def test_tokens_are_those_of_whole_rows(
     params: SamplingParams, model: graphml.Model, plain: graphml.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, before = rows_read(model, monkeypatch), model.executor.n_steps
     assert generated(model, params) == generated(plain, params)
     steps = model.executor.n_steps - before
-    if params in DRAWN[:2]:
+    if params in SAMPLED[:2]:
         assert steps == LENGTH
         assert max(read) <= 600
     assert steps <= LENGTH * 3 // 2
@@ -139,16 +139,16 @@ def test_tokens_are_those_of_whole_rows(
 def test_what_the_device_drew_is_checked(
     model: graphml.Model, plain: graphml.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It draws with other numbers than the host here: steps are dropped, tokens stay what they are."""
+    """It samples with other numbers than the host here: steps are dropped, tokens stay what they are."""
     before = model.executor.n_steps
     monkeypatch.setattr(
         ahead, "device_settings", lambda params, number, k: device_settings(params, 1 - number, k)
     )
-    assert generated(model, DRAWN[1]) == generated(plain, DRAWN[1])
+    assert generated(model, SAMPLED[1]) == generated(plain, SAMPLED[1])
     assert model.executor.n_steps - before > LENGTH
 
 
-@pytest.mark.parametrize("params", [*DRAWN[:2], OF_ROW[0]], ids=["greedy", "drawn", "of row"])
+@pytest.mark.parametrize("params", [*SAMPLED[:2], OF_ROW[0]], ids=["greedy", "sampled", "of row"])
 def test_a_generation_can_end_anywhere_and_go_on(params: SamplingParams, model: graphml.Model) -> None:
     wanted = generated(model, params)
     with model.session(n_ctx=64, seed=5) as session:
@@ -190,7 +190,7 @@ def test_stops_and_full_contexts_end_as_ever(model: graphml.Model) -> None:
 
 
 def test_sessions_take_turns_between_steps(model: graphml.Model) -> None:
-    chosen = [DRAWN[1], OF_ROW[0]]
+    chosen = [SAMPLED[1], OF_ROW[0]]
     alone = [generated(model, params) for params in chosen]
     sessions = [model.session(n_ctx=64, seed=5) for _ in chosen]
     turns = [s.generate(IDS, params, LENGTH) for s, params in zip(sessions, chosen, strict=False)]
@@ -207,7 +207,7 @@ def test_sessions_take_turns_between_steps(model: graphml.Model) -> None:
     assert [found[0], found[1]] == alone
 
 
-def test_batches_read_the_best_of_each_row(
+def test_batches_read_the_top_k_of_each_row(
     model: graphml.Model, plain: graphml.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def both(which: graphml.Model, params: list[SamplingParams]) -> list[tuple[int, int]]:
@@ -215,10 +215,10 @@ def test_batches_read_the_best_of_each_row(
             return [(i, token.id) for i, token in batch.generate([IDS, IDS[:3]], params, 8)]
 
     read = rows_read(model, monkeypatch)
-    for params in (DRAWN[:2], [DRAWN[1], OF_ROW[0]]):
+    for params in (SAMPLED[:2], [SAMPLED[1], OF_ROW[0]]):
         assert both(model, params) == both(plain, params)
     assert max(read) <= 2 * 600
-    assert both(model, [DRAWN[0], OTHERS[2]]) == both(plain, [DRAWN[0], OTHERS[2]])
+    assert both(model, [SAMPLED[0], OTHERS[2]]) == both(plain, [SAMPLED[0], OTHERS[2]])
 
 
 def test_values_are_captured_at_every_token(model: graphml.Model, plain: graphml.Model) -> None:

@@ -133,8 +133,8 @@ def test_a_model_needs_no_more_than_guaranteed(name: str, wanted: Array) -> None
         ("wgpu", {"max_bindings": 4}, set()),
         ("wgpu", {"max_bindings": 3}, {"attention"}),
         ("wgpu", {"max_groups": 4}, {"attention", "mul_mat"}),
-        ("opencl", {"max_group": 64, "max_group_sizes": (64, 64, 64)}, {"attention", "draw_of_row", "top_k"}),
-        ("opencl", {"shared_bytes": 1024}, {"attention", "draw_of_row"}),
+        ("opencl", {"max_group": 64, "max_group_sizes": (64, 64, 64)}, {"attention", "sample_row", "top_k"}),
+        ("opencl", {"shared_bytes": 1024}, {"attention", "sample_row"}),
         ("opencl", {"max_binding_bytes": 1 << 15}, {"attention"}),
     ],
 )

@@ -41,21 +41,21 @@ def test_large_weights_go_in_chunks_and_tell_how_far_they_are() -> None:
 
 
 def test_odd_bytes_in_pieces() -> None:
-    """Rows of 34 bytes: the last word of a piece is filled up with zeros, and so is the buffer."""
+    """Rows of 34 bytes: the last word of a shard is filled up with zeros, and so is the buffer."""
     memory = Memory(small(max_binding_bytes=200))
     array = np.random.default_rng(0).integers(0, 256, (13, 34), np.uint8)
     read, told = held(memory, array)
     assert told == []
     assert cut(13, 5) == [(0, 5), (5, 5), (10, 3)]
-    for piece, (first, count) in zip(read, cut(13, 5), strict=True):
+    for shard, (first, count) in zip(read, cut(13, 5), strict=True):
         rows = array[first : first + count].tobytes()
-        assert piece == rows.ljust(len(piece), b"\0")
-        assert len(piece) % 16 == 0
+        assert shard == rows.ljust(len(shard), b"\0")
+        assert len(shard) % 16 == 0
 
 
 def test_who_runs_out_of_memory_is_told_what_to_do() -> None:
     memory = Memory(small(max_buffer_bytes=1 << 10, max_binding_bytes=1 << 20))
-    memory.rows_per_piece = lambda array, name: array.shape[0]  # type: ignore[method-assign]
+    memory.rows_per_shard = lambda array, name: array.shape[0]  # type: ignore[method-assign]
     with pytest.raises(BackendError, match=r"w: 4096 bytes.*with --gpu-layers it is given fewer layers"):
         memory.hold([("w", np.zeros((4, 256), np.float32))], lambda *told: None)
 
@@ -71,7 +71,7 @@ class Large:
 
 
 def test_no_binding_is_larger_than_kernels_can_count() -> None:
-    """A byte's place has 32 bits: a weight of 5 GB lies in pieces, whatever a device allows."""
+    """A byte's place has 32 bits: a weight of 5 GB lies in shards, whatever a device allows."""
     reason = discovery.backend("opencl").unavailable()
     if reason is not None:
         pytest.skip(reason)
@@ -82,4 +82,4 @@ def test_no_binding_is_larger_than_kernels_can_count() -> None:
     assert facts.max_binding_bytes < 1 << 32
     memory = Memory(small(max_buffer_bytes=facts.max_buffer_bytes, max_binding_bytes=facts.max_binding_bytes))
     experts = np.broadcast_to(np.zeros(1, np.uint8), (5, 1 << 30))
-    assert memory.rows_per_piece(experts, "experts") == 3
+    assert memory.rows_per_shard(experts, "experts") == 3

@@ -163,7 +163,7 @@ def test_several_products_of_one_value(
     check(graph, values, 2, PlainDriver(GRAPHICS))
 
 
-def test_weights_larger_than_a_binding_are_multiplied_piece_by_piece() -> None:
+def test_weights_larger_than_a_binding_are_multiplied_shard_by_shard() -> None:
     tokens, (n, k), g = Symbol("T", 2), (37, 64), Builder()
     weight, up = g.weight("w", dtype("q8_0"), (n, k)), g.weight("up", dtype("q8_0"), (n, k))
     bias, x = g.weight("bias", F32, (n,)), g.input("x", F32, (tokens, k))

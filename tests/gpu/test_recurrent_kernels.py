@@ -9,7 +9,7 @@ from math import prod
 
 import pytest
 from graphml_gpu.backend import make_backend
-from graphml_gpu.lowering import select_spans as lowering
+from graphml_gpu.lowering import select_blocks as lowering
 from graphml_gpu.node_support import refuses
 from graphml_gpu.plain_driver import PlainDriver
 
@@ -23,12 +23,12 @@ from graphml.ir.ops.linear_attention import gated_delta_net, linear_attention
 from graphml.ir.ops.ngram import ngram_rows
 from graphml.ir.ops.reduce import mean_rows
 from graphml.ir.ops.relative import relative_attention
-from graphml.ir.ops.sparse import select_spans, selected_attention
+from graphml.ir.ops.sparse import select_blocks, selected_attention
 from graphml.ir.shape import bounds
 from tests.gpu.on_devices import DEVICES, REAL, device
 
 MEMORIES = (gated_delta_net, linear_attention)
-OPS = (*MEMORIES, ngram_rows, mean_rows, relative_attention, select_spans, selected_attention)
+OPS = (*MEMORIES, ngram_rows, mean_rows, relative_attention, select_blocks, selected_attention)
 PLAIN = make_backend("plain", PlainDriver, unavailable=lambda: None)
 MOST = 4096  # elements of an operand: the emulator is slow
 
@@ -55,7 +55,7 @@ def test_results_and_states_are_those_of_numpy(op: Op, name: str) -> None:
 @pytest.mark.parametrize("name", DEVICES)
 def test_many_tokens_are_gone_through_piece_by_piece(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lowering, "_MOST_BYTES", 1)
-    trial = Trial(cases_of(select_spans), PLAIN, device(name), "graphml", in_arena=False)
+    trial = Trial(cases_of(select_blocks), PLAIN, device(name), "graphml", in_arena=False)
     assert not [str(verdict) for tokens in (3, 2) for verdict in trial.run(Run(tokens)) if verdict.failed]
 
 

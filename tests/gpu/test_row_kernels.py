@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graphml_gpu.lowering import draw as lowering
+from graphml_gpu.lowering import sample_token as lowering
 from graphml_gpu.lowering import top_k as top_k_lowering
 from graphml_quant import by_name, dequantize
 
@@ -13,11 +13,11 @@ from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Array, Op
-from graphml.ir.ops.index import best_groups, set_rows, top_k
+from graphml.ir.ops.index import set_rows, top_k, top_k_groups
 from graphml.ir.ops.norm import l2_norm, layer_norm, rms_norm
 from graphml.ir.ops.position import rope_table
 from graphml.ir.ops.reduce import softmax, sum_rows
-from graphml.ir.ops.sampling import ANY, SETTINGS, draw, draw_of_row
+from graphml.ir.ops.sampling import ANY, SETTINGS, sample_row, sample_token
 from graphml.ir.shape import Symbol
 from graphml.passes.fusions.routing import route_experts
 from tests.gpu.on_devices import DEVICES, REAL, nmse, run_both
@@ -74,29 +74,31 @@ def test_the_largest_of_long_rows_are_chosen_by_columns(
     x = flawed(n)
     x[0, [3, 70, 259]] = 9.0
     x[7, 256:] = [5.0, 7.0, np.inf, 5.0]
-    x[8] = np.arange(n) % 64 < k  # all of the best lie in as many columns as there are wanted
+    x[8] = np.arange(n) % 64 < k  # the top k are in as many columns as there are wanted
     made, wanted = run_both(graph, {"x": x}, device, T=9)
     np.testing.assert_array_equal(made["y"], wanted["y"])
 
 
 def of_row(n: int) -> Graph:
-    """A graph that draws from rows of n."""
+    """A graph that samples from rows of n."""
     g = Builder()
-    nodes = [g.input(name, F32, (T, m)) for name, m in (("row", n), ("best", 1), ("settings", len(SETTINGS)))]
-    return g.finish(y=g.make(draw_of_row, *nodes))
+    nodes = [
+        g.input(name, F32, (T, m)) for name, m in (("row", n), ("top_logits", 1), ("settings", len(SETTINGS)))
+    ]
+    return g.finish(y=g.make(sample_row, *nodes))
 
 
 def settings_of(lowest: float, number: float) -> Array:
-    """Those of nine rows, all drawn from the whole of them."""
+    """Those of nine rows, all sampled from the whole of them."""
     return np.tile(np.float32([0.8, 0.0, 1.0, lowest, number]), (9, 1))
 
 
 @on_every_device
-def test_tokens_are_drawn_as_in_numpy(device: str) -> None:
-    random, sample = np.random.default_rng(2), draw.samples()[1]
+def test_tokens_are_sampled_as_in_numpy(device: str) -> None:
+    random, sample = np.random.default_rng(2), sample_token.samples()[1]
     g = Builder()
     nodes = [g.input(f"x{i}", kind.dtype, (T, *kind.shape[1:])) for i, kind in enumerate(sample.inputs)]
-    graph = g.finish(y=g.make(draw, *nodes))
+    graph = g.finish(y=g.make(sample_token, *nodes))
     for _ in range(1 if device not in REAL else 20):
         values = {f"x{i}": sample.fill[i](random, (9, *node.shape[1:])) for i, node in enumerate(nodes)}
         made, wanted = run_both(graph, values, device, T=9)
@@ -106,7 +108,7 @@ def test_tokens_are_drawn_as_in_numpy(device: str) -> None:
 @pytest.mark.parametrize("device", ["python", *REAL])
 @pytest.mark.parametrize(("n", "block"), [(1, 4096), (512, 4096), (257, 64)])
 @pytest.mark.parametrize(("lowest", "number"), [(ANY, 0.0), (ANY, 0.6), (-0.5, 0.999)])
-def test_rows_are_drawn_from_as_in_numpy(
+def test_rows_are_sampled_from_as_in_numpy(
     n: int, block: int, lowest: float, number: float, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows far from zero, of equals, with a block that holds no number; of flaws what comes of them."""
@@ -115,9 +117,9 @@ def test_rows_are_drawn_from_as_in_numpy(
     x[8] = 200.0
     x[7, 1:] = -300.0
     x[7, :64] = -np.inf if n > 64 else -300.0
-    best = np.where(np.isnan(x), -np.inf, x).max(axis=1, keepdims=True)
+    largest = np.where(np.isnan(x), -np.inf, x).max(axis=1, keepdims=True)
     made, wanted = run_both(
-        of_row(n), {"row": x, "best": best, "settings": settings_of(lowest, number)}, device, T=9
+        of_row(n), {"row": x, "top_logits": largest, "settings": settings_of(lowest, number)}, device, T=9
     )
     np.testing.assert_array_equal(made["y"][:, 1], wanted["y"][:, 1])
     for i in (0, 2, 3):
@@ -129,7 +131,7 @@ def test_shares_of_long_rows_are_exact_to_a_millionth(device: str) -> None:
     """Less than what the sampler leaves between a number and an edge; the last block is not full."""
     random, n = np.random.default_rng(1), 70_001
     x = random.standard_normal((9, n), np.float32) * random.uniform(0, 6, (9, 1)).astype(np.float32) + 20
-    given, graph = {"row": x, "best": x.max(axis=1, keepdims=True)}, of_row(n)
+    given, graph = {"row": x, "top_logits": x.max(axis=1, keepdims=True)}, of_row(n)
     for number in (0.01, 0.3, 0.75, 0.999):
         made, wanted = run_both(graph, given | {"settings": settings_of(-9.0, number)}, device, T=9)
         same = made["y"][:, 1] == wanted["y"][:, 1]
@@ -140,7 +142,7 @@ def test_shares_of_long_rows_are_exact_to_a_millionth(device: str) -> None:
 @on_every_device
 def test_groups_are_chosen_as_in_numpy(device: str) -> None:
     g = Builder()
-    graph = g.finish(y=g.make(best_groups, g.input("x", F32, (T, 24)), n_group=6, n_group_used=2))
+    graph = g.finish(y=g.make(top_k_groups, g.input("x", F32, (T, 24)), n_group=6, n_group_used=2))
     made, wanted = run_both(graph, {"x": flawed(24)}, device, T=9)
     np.testing.assert_array_equal(made["y"], wanted["y"])
 

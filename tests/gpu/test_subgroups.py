@@ -30,7 +30,7 @@ from tests.gpu.on_devices import pretending
 
 SIZES = (1, 4, 8, 16, 32, 64)
 OPS = (
-    "add_rms_norm", "attention", "draw_of_row", "gated_delta_net", "linear", "linear_attention", "linear_id",
+    "add_rms_norm", "attention", "sample_row", "gated_delta_net", "linear", "linear_attention", "linear_id",
     "linears", "mul_mat_glu", "relative_attention", "rms_norm", "route_experts", "selected_attention",
     "softmax", "sum_rows", "top_k",
 )  # fmt: skip

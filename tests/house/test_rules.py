@@ -62,6 +62,26 @@ def test_files_import_each_other_one_way() -> None:
     TopologicalSorter(reads).prepare()
 
 
+def test_configurations_of_architectures_are_values_whose_names_tools_know() -> None:
+    """No `Any`; the only dictionary that makes one is another's fields: `cls(**vars(known), scale=...)`."""
+    loose = []
+    for path in sorted((ROOT / "models" / "graphml_models").glob("*.py")):
+        tree = ast.parse(path.read_text())
+        former = {node for body in tree.body if _is_former(path, body) for node in ast.walk(body)}
+        for node in set(ast.walk(tree)) - former:
+            untyped = isinstance(node, ast.Name) and node.id == "Any"
+            made = isinstance(node, ast.Call) and ast.unparse(node.func) in ("cls", "replace", "Config")
+            spread = [one.value for one in node.keywords if one.arg is None] if made else []
+            if untyped or any(not ast.unparse(value).startswith("vars(") for value in spread):
+                loose.append(f"{path.name}:{node.lineno}: {ast.unparse(node)}")
+    assert not loose
+
+
+def _is_former(path: Path, body: ast.stmt) -> bool:
+    """Whether it is the deprecated `_config.shared`, which goes with version 0.3."""
+    return path.name == "_config.py" and isinstance(body, ast.FunctionDef) and body.name == "shared"
+
+
 def test_every_module_says_what_it_is() -> None:
     bare = [
         str(path.relative_to(ROOT))
@@ -70,6 +90,16 @@ def test_every_module_says_what_it_is() -> None:
         if not path.read_text().startswith('"""')
     ]
     assert not bare
+
+
+def test_similar_names_are_searched_in_one_place() -> None:
+    searching = [
+        str(path.relative_to(ROOT))
+        for root in ("graphml", "quant", "backends", "models")
+        for path in (ROOT / root).rglob("*.py")
+        if "difflib" in path.read_text()
+    ]
+    assert searching == [str(Path("graphml", "similar_names.py"))]
 
 
 def test_only_settings_reads_the_environment() -> None:

@@ -125,10 +125,22 @@ def test_a_fault_of_some_lengths_and_places_is_named(name: str, gated: Path) -> 
     assert found.first is not None
     named = found.first.kind, found.first.step, found.first.node.name, found.first.made_by.name
     assert named == ("kernel", step, node, op)
+    if name in PLACES:
+        assert (found.first.token, found.first.position) == PLACES[name]
+        assert as_json(found)["findings"][0]["position"] == PLACES[name][1]
 
 
 def off_in_q8_0(node: Node, right: Array, operands: Mapping[str, Array]) -> Array:
     return right * 2 if node.attributes["cache_dtype"] == "q8_0" else right
+
+
+# Of some faults: the first wrong token in the step, and its position.
+PLACES = {
+    "attention of one token behind a chunk": (0, 78),
+    "attention at the border of a tile": (57, 64),
+    "attention in the second cache block": (25, 32),
+    "rope at the last position": (0, N_CTX - 1),
+}
 
 
 # Faults that nothing shows; what has to be said.

@@ -86,7 +86,7 @@ def test_layers_that_are_equal_collapse() -> None:
     assert run["first"] == 0
     hashes = layer_hashes(describe_model(samples.stories(), max_tokens=2)["passes"][0]["nodes"])
     assert len({hashes[layer] for layer in range(4)}) == 1
-    assert hashes[4] != hashes[0]  # of several tokens the last layer picks the wanted rows
+    assert hashes[4] != hashes[0]  # of several tokens the last layer picks the output rows
 
 
 def test_kinds_of_layers_that_take_turns_stand_for_each_other() -> None:

@@ -64,7 +64,7 @@ def test_every_architecture_has_the_phases(model: str) -> None:
 KINDS = {
     "llama-plain": ["attention + feed-forward"] * 2,
     "minimax-m3-plain": [
-        "attention + feed-forward", "attention (select_spans, selected_attention) + experts",
+        "attention + feed-forward", "attention (select_blocks, selected_attention) + experts",
     ],
     "minimax-01-plain": ["recurrence (linear_attention) + experts", "attention + experts"],
     "rwkv6-plain": ["recurrence (ssm_conv, linear_attention) + feed-forward"] * 2,

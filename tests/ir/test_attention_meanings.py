@@ -1,4 +1,4 @@
-"""What rope and attention mean, spelled out in plain NumPy: turned pairs, biases, a dense softmax."""
+"""What rope and attention mean, spelled out in plain NumPy: rotated pairs, biases, a dense softmax."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def test_rope_turns_pairs_as_complex_numbers(mode: str, d: int, n_rot: int) -> N
     for t, position in enumerate(positions):
         for j, (a, b) in enumerate(pairs):
             turn = complex(0, int(position) * 5000.0 ** (-2 * j / n_rot))
-            turned = (x[t, :, a] + 1j * x[t, :, b].astype(np.complex128)) * np.exp(turn)
-            wanted[t, :, a], wanted[t, :, b] = turned.real, turned.imag
+            rotated = (x[t, :, a] + 1j * x[t, :, b].astype(np.complex128)) * np.exp(turn)
+            wanted[t, :, a], wanted[t, :, b] = rotated.real, rotated.imag
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(got[..., n_rot:], x[..., n_rot:])
     np.testing.assert_allclose(np.linalg.norm(got, axis=-1), np.linalg.norm(x, axis=-1), rtol=1e-5)

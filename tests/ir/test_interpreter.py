@@ -7,10 +7,11 @@ import pytest
 
 from graphml.errors import GraphError
 from graphml.ir.dtype import F32
-from graphml.ir.fused import decomposition
+from graphml.ir.fused import decomposition, fused_op
 from graphml.ir.interpreter import interpret
 from graphml.ir.language import Builder
-from graphml.ir.op import Op, Sample
+from graphml.ir.node import Node
+from graphml.ir.op import Op, Sample, Type
 from graphml.passes.fusion import fusions
 from tests.graphs import ALL, PLAIN, arrays_of, full_attributes, largest, sample_graph, sample_ids
 
@@ -39,6 +40,22 @@ def test_a_fused_op_is_its_decomposition(op: Op, sample: Sample) -> None:
     assert got.keys() == want.keys()
     for name, value in want.items():
         np.testing.assert_array_equal(got[name], value)
+
+
+def test_layers_of_a_kind_share_a_decomposition() -> None:
+    """One and True, equal as keys, do not: a decomposition may tell them apart."""
+    told: list[object] = []
+
+    def decompose(g: Builder, x: Node, factor: object) -> Node:
+        told.append(factor)
+        return g.tanh(x)
+
+    mine = fused_op("mine", decompose, list, {"factor": 1})
+    kinds = [Type(F32, (2, 3)), Type(F32, (2, 4))]
+    first, *others = [decomposition(mine, [kinds[0]], {"factor": one}) for one in (1, 1, True, 1.0)]
+    assert others[0] is first
+    assert decomposition(mine, [kinds[1]], {"factor": 1}) is not first
+    assert list(map(repr, told)) == ["1", "True", "1.0", "1"]
 
 
 def test_every_fused_op_is_covered() -> None:

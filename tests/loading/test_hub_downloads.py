@@ -14,6 +14,7 @@ import pytest
 from graphml.errors import DownloadError
 from graphml.loading.download import checked_download
 from graphml.loading.download import http_ranges as ranges
+from graphml.loading.download.stored import stored_models
 from graphml.loading.fetch import fetch_hub, open_hub_header
 from tests.hub_server import FILES, HubServer
 
@@ -60,13 +61,20 @@ def test_an_interrupted_download_resumes_in_the_next_call(hub: HubServer, tmp_pa
     assert left_over(tmp_path) == WHOLE
 
 
+@pytest.mark.parametrize("kind", [ValueError, OSError])
 @pytest.mark.parametrize("fetch", [fetch_hub, open_hub_header])
-def test_an_error_of_the_callers_own_is_not_the_servers(hub: HubServer, fetch: Callable[..., object]) -> None:
-    def fails(done: int, total: int | None) -> None:
-        raise ValueError("the caller's own")
+def test_an_error_of_the_callers_own_is_not_the_servers(
+    hub: HubServer, fetch: Callable[..., object], kind: type[Exception]
+) -> None:
+    own = kind("the caller's own")
 
-    with pytest.raises(ValueError, match="the caller's own"):
+    def fails(done: int, total: int | None) -> None:
+        raise own
+
+    with pytest.raises(kind, match="the caller's own") as caught:
         fetch("some/tiny:Q8_0", progress=fails)
+    assert caught.value is own
+    assert (own.__cause__, own.__context__) == (None, None)
 
 
 def begun_before(hub: HubServer, folder: Path, begin: bytes) -> None:
@@ -224,6 +232,14 @@ def test_what_other_programs_downloaded_is_used(hub: HubServer, tmp_path: Path) 
     assert fetch_hub("some/tiny:Q8_0") == snapshot / NAME
     assert fetch_hub("some/tiny:Q8_0", offline=True) == snapshot / NAME
     assert hub.downloads() == []
+
+
+def test_a_kept_file_may_end_in_capitals(hub: HubServer, tmp_path: Path) -> None:
+    hub.files["tiny-Q6_K.GGUF"] = CONTENT
+    path = fetch_hub("some/tiny:Q6_K")
+    assert path.name == "tiny-Q6_K.GGUF"
+    assert fetch_hub("some/tiny:Q6_K", offline=True) == path
+    assert "some/tiny:tiny-Q6_K.GGUF" in [one.name for one in stored_models()]
 
 
 @pytest.mark.parametrize(

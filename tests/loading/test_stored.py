@@ -72,6 +72,17 @@ def test_names_that_are_listed_open_what_they_name(full: Path) -> None:
     assert fetch.resolve("other/one:Q4_0", offline=True).name == "one-Q4_0.gguf"
 
 
+def test_what_other_programs_downloaded_is_downloaded(full: Path) -> None:
+    def known(file: str) -> bool:
+        return fetch.is_downloaded(fetch.HubModel("other/one", file, 40, "MIT"))
+
+    assert known("one-Q8_0.gguf")
+    assert not known("one-F16.gguf")
+    assert not known("one-?8_0.gguf")
+    (full / "shared" / "models--other--one" / "blobs" / "alone").unlink()
+    assert not known("one-Q4_0.gguf")  # a link to nothing
+
+
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [

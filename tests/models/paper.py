@@ -64,14 +64,14 @@ def plain_frequencies(base: float, width: int) -> Wide:
 
 
 def rotated(x_TNH: Wide, frequencies: Wide, mode: str, magnitude: float = 1.0) -> Wide:
-    """Heads turned by their positions, each pair of dimensions one complex number."""
+    """Heads rotated by their positions, each pair of dimensions one complex number."""
     n_rot = 2 * len(frequencies)
     halves = (slice(0, n_rot // 2), slice(n_rot // 2, n_rot))
     first, second = halves if mode == "neox" else (slice(0, n_rot, 2), slice(1, n_rot, 2))
     angles = np.arange(len(x_TNH))[:, None, None] * frequencies
-    turned = (x_TNH[..., first] + 1j * x_TNH[..., second]) * magnitude * np.exp(1j * angles)
+    y_complex = (x_TNH[..., first] + 1j * x_TNH[..., second]) * magnitude * np.exp(1j * angles)
     y = x_TNH.copy()
-    y[..., first], y[..., second] = turned.real, turned.imag
+    y[..., first], y[..., second] = y_complex.real, y_complex.imag
     return y
 
 

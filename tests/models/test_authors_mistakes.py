@@ -73,7 +73,7 @@ MISTAKES: list[tuple[str, str, str]] = [
     (GATED, "g.mul(g.clamp(gate_TF, 7.0, -7.0), up_TF)",
      r"\[g\.clamp\] wanted low of at most high; got 7\.0 and -7\.0"),
     (ROOTS, "scale=1.0, window=8, softcap=5.0, selected=g.tokens",
-     r"\[g\.attend\] wanted selected without window, softcap: it has its own spans"),
+     r"\[g\.attend\] wanted selected without window, softcap: it has its own blocks"),
     (ROOTS, "scale=1.0, causal=False, selected=g.tokens", r"wanted selected without causal=False"),
     ("k_TKH, v_TKH, layer.index", "None, v_TKH, layer.index",
      r"\[g\.attend\] wanted v with its k, or neither"),

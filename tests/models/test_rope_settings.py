@@ -14,7 +14,6 @@ from graphml.weights import open_model
 from tests.golden import write_gguf
 
 KINDS = {int: "UINT32", float: "FLOAT32", str: "STRING"}
-PLAIN = {"freq_base": 10000.0, "attn_factor": 1.0}
 
 
 def read(tmp_path: Path, **keys: float | str) -> Rope:
@@ -25,24 +24,23 @@ def read(tmp_path: Path, **keys: float | str) -> Rope:
 
 
 @pytest.mark.parametrize(
-    ("keys", "scaling"),
+    ("keys", "wanted"),
     [
-        ({}, {}),
-        ({"scaling__factor": 4.0}, {"freq_scale": 0.25}),
-        ({"scale_linear": 2.0}, {"freq_scale": 0.5}),
-        ({"scaling__type": "linear", "scaling__factor": 0.0}, {}),
-        ({"scaling__type": "none", "scaling__factor": 4.0}, {}),
-        ({"freq_base": 5e5, "scaling__attn_factor": 1.5}, {"freq_base": 5e5, "attn_factor": 1.5}),
+        ({}, Rope(64)),
+        ({"scaling__factor": 4.0}, Rope(64, freq_scale=0.25)),
+        ({"scale_linear": 2.0}, Rope(64, freq_scale=0.5)),
+        ({"scaling__type": "linear", "scaling__factor": 0.0}, Rope(64)),
+        ({"scaling__type": "none", "scaling__factor": 4.0}, Rope(64)),
+        ({"freq_base": 5e5, "scaling__attn_factor": 1.5}, Rope(64, freq_base=5e5, attn_factor=1.5)),
         ({"scaling__type": "yarn", "scaling__factor": 8.0},
-         {"freq_scale": 0.125, "ext_factor": 1.0, "n_ctx_orig": 2048, "beta_fast": 32.0, "beta_slow": 1.0}),
+         Rope(64, freq_scale=0.125, ext_factor=1.0, n_ctx_orig=2048, beta_fast=32.0, beta_slow=1.0)),
         ({"scaling__type": "yarn", "scaling__factor": 2.0, "scaling__original_context_length": 512,
           "scaling__yarn_beta_fast": 16.0},
-         {"freq_scale": 0.5, "ext_factor": 1.0, "n_ctx_orig": 512, "beta_fast": 16.0, "beta_slow": 1.0}),
+         Rope(64, freq_scale=0.5, ext_factor=1.0, n_ctx_orig=512, beta_fast=16.0, beta_slow=1.0, long=True)),
     ],
 )  # fmt: skip
-def test_scaling(keys: dict[str, float | str], scaling: dict[str, float], tmp_path: Path) -> None:
-    rope = read(tmp_path, **keys)
-    assert (rope.n_rot, rope.scaling) == (64, {**PLAIN, **scaling})
+def test_scaling(keys: dict[str, float | str], wanted: Rope, tmp_path: Path) -> None:
+    assert read(tmp_path, **keys) == wanted
 
 
 @pytest.mark.parametrize(("original", "long"), [(2047, True), (2048, False), (4096, False)])
@@ -50,7 +48,7 @@ def test_longrope_goes_by_the_context_that_the_model_was_first_trained_for(
     original: int, long: bool, tmp_path: Path
 ) -> None:
     keys: dict[str, float | str] = {"scaling__type": "longrope", "scaling__original_context_length": original}
-    assert read(tmp_path, **keys) == Rope(64, PLAIN, long)
+    assert read(tmp_path, **keys) == Rope(64, long=long)
 
 
 def test_part_of_a_head_may_rotate(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from graphml_models._windows import PATTERN, SIZE, read_windows
 from numpy.typing import NDArray
 
 from graphml.ir.op import Op
-from graphml.ir.ops.sparse import select_spans, selected_attention
+from graphml.ir.ops.sparse import select_blocks, selected_attention
 from graphml.loading.architecture import Keys, SampleModel
 from graphml.weights import open_model
 from tests import golden
@@ -276,8 +276,15 @@ def test_an_index_whose_heads_choose_together() -> None:
         return cache
 
     places = [AT.astype(np.int32), np.zeros(len(AT), np.int32), scattered[None].astype(np.int32)]
-    attributes = {"n": n_chosen, "span": 1, "local": 0, "block_size": 8, "cache_dtype": "f32", "scale": 0.3}
-    chosen = reference(select_spans, [inputs[0], cached(inputs[1]), *places, inputs[2]], attributes)
+    attributes = {
+        "n": n_chosen,
+        "selection_block": 1,
+        "local": 0,
+        "block_size": 8,
+        "cache_dtype": "f32",
+        "scale": 0.3,
+    }
+    chosen = reference(select_blocks, [inputs[0], cached(inputs[1]), *places, inputs[2]], attributes)
     for t in AT:
         assert set(chosen[t, 0][chosen[t, 0] >= 0]) == set(np.flatnonzero(seen[t]))
 

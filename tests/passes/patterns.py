@@ -77,7 +77,7 @@ def build_term(
         attributes["from_dtype"] = operands[0].dtype.name
     if term.op is LINEAR and len(operands) == 3:
         attributes["bias"] = True
-    made[term] = g.make(term.op, *operands, **{**attributes, **dict(term.wanted)})
+    made[term] = g.make(term.op, *operands, **{**attributes, **dict(term.required)})
     return made[term]
 
 

@@ -274,7 +274,7 @@ def llama(max_tokens: int, max_outputs: int, n_layer: int = 3) -> Graph:
             )
             h = g.attend(g.rope(q, table, "norm"), g.rope(k, table, "norm"), v, i, 0.125)
             if i == n_layer - 1:
-                x, h = g.rows(x, g.wanted), g.rows(h, g.wanted)
+                x, h = g.rows(x, g.output_rows), g.rows(h, g.output_rows)
             x = g.add(x, g.mul_mat(weight(f"{i}.o", width, width), h))
             h = g.rms_norm(x, g.weight(f"{i}.ffn_norm", F32, (width,)), 1e-5)
             gate, up = (g.mul_mat(weight(f"{i}.{n}", hidden, width), h) for n in ("gate", "up"))

@@ -25,7 +25,8 @@ from graphml.ir.shape import Symbol
 from graphml.ir.verify import verify
 from graphml.loading import discovery
 from graphml.passes.cut import COPY, Cut, constants, cut_graph, state_of
-from graphml.passes.place import Placement, Rule, parse_rules, place
+from graphml.passes.place import Placement, place
+from graphml.passes.placement_rules import Rule, parse_rules
 from tests.graphs import Recipe, random_graphs
 
 
@@ -61,7 +62,7 @@ def small_graphs(draw: st.DrawFn) -> tuple[Graph, dict[Node, str]]:
             touching.add(changed)
             continue
         if kind == "read":
-            row = g.rows(changed or state, g.top_k(a, 1))
+            row = g.rows(state if changed is None else changed, g.top_k(a, 1))
             touching.add(row)
             made = g.flatten(row)
         else:
@@ -196,7 +197,7 @@ def test_light_nodes_between_two_parts_follow_them() -> None:
     found = placed(graph, [refusing("a", "sqr"), backend("b")])
     assert [part.backend for part in found.cut.parts] == ["b"]
     assert found.places["sqr"].reason == "a refuses: no sqr"
-    assert found.places["relu_1"].reason == "follows its neighbours to avoid a cut"
+    assert found.places["relu_1"].reason == "placed with its neighbours to avoid a cut"
     assert [one.name for one in found.fallbacks] == ["sqr", "sqr_1"]
 
 
@@ -233,7 +234,7 @@ def test_a_state_takes_all_that_touch_it_along() -> None:
     moved = placed(graph, [backend("a"), backend("b")], "b:s")
     assert moved.places["set_rows"].reason == "rule b:s"
     assert moved.places["sqr"].backend == "b"
-    assert moved.places["sqr"].reason == "follows s (rule b:s)"
+    assert moved.places["sqr"].reason == "placed with s (rule b:s)"
 
 
 def test_constants_are_in_every_part_and_no_fallback() -> None:

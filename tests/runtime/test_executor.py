@@ -235,7 +235,7 @@ BIGRAMS = """
 from graphml_models.llama import Config
 
 def build(g, config, weights):
-    return weights.linear(g.rows(g.embed(weights["token_embd"], g.tokens), g.wanted), "output")
+    return weights.linear(g.rows(g.embed(weights["token_embd"], g.tokens), g.output_rows), "output")
 """
 
 
@@ -246,7 +246,7 @@ def test_a_graph_need_not_ask_for_every_input(backend: str, path: Path, tmp_path
     with contextlib.closing(open_executor(path, LoadOptions(backend, 1, arch=own, n_batch=8))) as made:
         cache = PagedCache(32, BLOCK_SIZE)
         got = made.step(np.array([3, 5]), cache, made.state(cache), all_logits=True).copy()
-        assert set(made.compiled(8, 8).graph.leaves("input")) == {"tokens", "wanted"}
+        assert set(made.compiled(8, 8).graph.leaves("input")) == {"tokens", "output_rows"}
     names = "token_embd.weight", "output.weight"
     table, output = (weights(name, sample().tensors[name][::-1], 1) for name in names)
     np.testing.assert_allclose(got, table[[3, 5]] @ output.T, rtol=1e-3, atol=1e-4)

@@ -31,11 +31,10 @@ def reference(logits, history, params):
         near = [row for row in rows if row is not best and best[1] - row[1] < NEAR and row[1] != best[1]]
         return None if near else {best[0]: 1.0}
     ranked = sorted(rows, key=lambda row: -row[1])
-    if 0 < params.top_k < len(ranked):
-        last, first_out = ranked[params.top_k - 1][1], ranked[params.top_k][1]
-        if last != first_out and last - first_out < NEAR:
+    if params.top_k > 0:
+        ranked = first(ranked, params.top_k)
+        if ranked is None:
             return None
-        ranked = ranked[: params.top_k]
     for keep, p, beyond in ((typical_order, params.typical_p, True), (likely_order, params.top_p, False)):
         if p < 1.0:
             ranked = cut(*keep(ranked), p, params.min_keep, beyond)
@@ -46,13 +45,20 @@ def reference(logits, history, params):
     return ranked and soften(ranked, params)
 
 
+def first(ranked, k):
+    if k >= len(ranked):
+        return ranked
+    last = ranked[k - 1][1]
+    return None if any(0 < abs(row[1] - last) < NEAR for row in ranked) else ranked[:k]
+
+
 def above_the_least(rows, params):
     rows = sorted(rows, key=lambda row: -row[1])
     lowest = rows[0][1] + math.log(params.min_p)
     if any(abs(row[1] - lowest) < NEAR for row in rows[1:]):
         return None
     passing = [row for row in rows if row[1] >= lowest]
-    return passing if len(passing) >= params.min_keep else rows[: params.min_keep]
+    return passing if len(passing) >= params.min_keep else first(rows, params.min_keep)
 
 
 def chances(rows):

@@ -206,7 +206,7 @@ def test_penalties_pass_over_foreign_ids():
 # --- greedy
 
 
-def test_default_is_greedy_and_draws_nothing():
+def test_default_is_greedy_and_needs_no_random_number():
     generator = np.random.default_rng(1)
     state = generator.bit_generator.state
     assert make_sampler(SamplingParams()).sample(np.array([0.1, 0.9, 0.3], np.float32), [], generator) == 1
@@ -234,10 +234,10 @@ def test_tiny_temperatures_end_in_the_greedy_choice():
             assert make_sampler(params).sample(logits, [], np.random.default_rng(0)) == 1
 
 
-# --- the draw
+# --- the sample
 
 
-def test_draw_follows_the_distribution_and_the_seed():
+def test_samples_follow_the_distribution_and_the_seed():
     logits = logits_of([0.5, 0.3, 0.2])
     sampler = make_sampler(SamplingParams(temperature=1.0))
 
@@ -263,7 +263,7 @@ class Stuck(np.random.Generator):
 
 
 @pytest.mark.parametrize("number", [0.0, 1.0 - 2**-53])
-def test_draw_never_takes_a_forbidden_token(number):
+def test_a_forbidden_token_is_never_sampled(number):
     logits = np.array([-np.inf, 0.0, 1.0, -np.inf], np.float32)
     chosen = make_sampler(SamplingParams(temperature=1.0)).sample(logits, [], Stuck(number))
     assert chosen == (1 if number == 0.0 else 2)

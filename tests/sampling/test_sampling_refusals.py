@@ -33,7 +33,7 @@ from graphml.sampling import SamplingParams, make_sampler
         ("typical_p", 2, "from 0 to 1"),
         ("min_keep", -2, "at least 0"),
         ("repeat_penalty", 0, "above 0"),
-        ("repeat_penalty", -1.0, "at least 0"),
+        ("repeat_penalty", -1.0, "above 0"),
         ("repeat_penalty", 1e-300, "at least 1.2e-38"),
         ("repeat_penalty", 1e300, "at most 3.4e+38"),
         ("temperature", 1e39, "at most 3.4e+38"),
@@ -47,6 +47,7 @@ from graphml.sampling import SamplingParams, make_sampler
         ("logit_bias", {"a": 2.0}, "token id"),
         ("logit_bias", {1: math.nan}, "nan"),
         ("logit_bias", {1: math.inf}, "inf"),
+        ("logit_bias", {1: -1e300}, "wanted a finite number in float32's range (up to 3.4e+38), got"),
         ("stop", "###", "tuple"),
         ("stop", ("",), "not empty"),
         ("stop", (1,), "strings"),
@@ -113,10 +114,10 @@ def test_the_ends_of_the_range_neither_warn_nor_forbid(
     """Id 0 is in the history twice, the model forbids 3: what comes is what exact numbers would say."""
     logits = np.array([2.0, 0.5, 1.9, -math.inf], np.float32)
     sampler = make_sampler(SamplingParams(temperature=temperature, **given))
-    drawn = {sampler.sample(logits, [0, 0, 1], np.random.default_rng(seed)) for seed in range(5)}
-    assert wanted in drawn
-    assert 3 not in drawn
-    assert drawn == {wanted} or temperature > 0
+    sampled = {sampler.sample(logits, [0, 0, 1], np.random.default_rng(seed)) for seed in range(5)}
+    assert wanted in sampled
+    assert 3 not in sampled
+    assert sampled == {wanted} or temperature > 0
     assert not np.isnan(sampler.distribution(logits, [0, 0, 1])[1]).any()
 
 

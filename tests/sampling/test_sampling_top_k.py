@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from graphml.ir.ops.sampling import draw, draw_of_row
+from graphml.ir.ops.sampling import sample_row, sample_token
 from graphml.sampling import (
     DeviceSample,
     DeviceSettings,
@@ -22,7 +22,7 @@ from graphml.sampling import (
 from graphml.sampling.candidates import Floats, leading
 from graphml.sampling.top_k_sampling import device_sample
 
-SIZE, N_BEST = 1500, 64
+SIZE, TOP_K = 1500, 64
 ALWAYS = [
     SamplingParams(),
     SamplingParams(top_p=0.3, top_k=5),
@@ -91,14 +91,14 @@ def rows() -> dict[str, Floats]:
 
 def top_k_of(row: Floats, error: float = 0.0) -> TopK:
     """What a device gives; error: of its sum, relatively."""
-    ids = leading(row, N_BEST).astype(np.int32)
+    ids = leading(row, TOP_K).astype(np.int32)
     top = float(row.max())
     total = np.exp(row.astype(np.float64) - top).sum() * (1 + error)
     return TopK(ids, row[ids], float(np.float32(np.log(total) + top)), len(row))
 
 
 @pytest.mark.parametrize("params", ALWAYS + OFTEN, ids=told)
-def test_the_same_token_is_drawn_by_the_same_numbers(params: SamplingParams) -> None:
+def test_the_same_token_is_sampled_by_the_same_numbers(params: SamplingParams) -> None:
     sampler, decided, asked = make_sampler(params), 0, 0
     for row in rows().values():
         for seed in range(20):
@@ -124,9 +124,9 @@ def test_edges_between_tokens_are_left_to_the_whole_row() -> None:
 
 @pytest.mark.parametrize("params", NEVER, ids=told)
 def test_what_needs_the_row_is_not_guessed(params: SamplingParams) -> None:
-    assert not samples_without_row(params, N_BEST)
+    assert not samples_without_row(params, TOP_K)
     assert make_sampler(params).sample_top_k(top_k_of(rows()["usual"]), PeekableRandom(1)) is None
-    assert device_settings(params, 0.5, N_BEST) is None
+    assert device_settings(params, 0.5, TOP_K) is None
 
 
 @pytest.mark.parametrize("flaw", [np.nan, np.inf])
@@ -135,43 +135,43 @@ def test_rows_with_flaws_are_left_to_the_sampler_that_tells(flaw: float) -> None
     assert make_sampler(SamplingParams()).sample_top_k(top, PeekableRandom(1)) is None
 
 
-def device_draws(row: Floats, top: TopK, settings: DeviceSettings) -> tuple[int, float, float]:
-    """What op `draw` gives of a row: an id, and the shares before it and with it."""
-    assert draw.reference is not None
-    assert draw_of_row.reference is not None
+def sampled_by_device(row: Floats, top: TopK, settings: DeviceSettings) -> tuple[int, float, float]:
+    """What op `sample_token` gives of a row: an id, and the shares before it and with it."""
+    assert sample_token.reference is not None
+    assert sample_row.reference is not None
     logits, given = top.logits[None], np.float32(settings)[None]
-    told = draw_of_row.reference([row[None], logits, given], {})
-    found = draw.reference([top.ids[None], logits, told, given], {})
+    told = sample_row.reference([row[None], logits, given], {})
+    found = sample_token.reference([top.ids[None], logits, told, given], {})
     return int(found[0]), float(told[0, 2]), float(told[0, 3])
 
 
 @pytest.mark.parametrize("params", ALWAYS + OFTEN, ids=told)
-def test_what_a_device_draws_is_nearly_always_that(params: SamplingParams) -> None:
+def test_a_device_samples_nearly_always_the_same(params: SamplingParams) -> None:
     hits, asked = 0, 0
     for row in rows().values():
         for seed in range(20):
             top, numbers = top_k_of(row), PeekableRandom(seed)
-            settings = device_settings(params, numbers.peek(0), N_BEST)
+            settings = device_settings(params, numbers.peek(0), TOP_K)
             wanted = make_sampler(params).sample_top_k(top, numbers)
             if settings is None or wanted is None or device_samples_row(params):
                 continue
-            hits += device_draws(row, top, settings)[0] == wanted
+            hits += sampled_by_device(row, top, settings)[0] == wanted
             asked += 1
     assert asked == hits or (asked > 100 and hits >= 0.99 * asked)
 
 
 @pytest.mark.parametrize("params", OF_ROW, ids=told)
-@pytest.mark.parametrize("n_known", [1, N_BEST])
+@pytest.mark.parametrize("n_known", [1, TOP_K])
 def test_what_a_device_drew_of_a_row_is_taken(params: SamplingParams, n_known: int) -> None:
     """It adds up a little otherwise; of the row itself nothing but that is known."""
     sampler, decided = make_sampler(params), 0
     for row in rows().values():
         for seed in range(20):
             numbers, whole = PeekableRandom(seed), np.random.default_rng(seed)
-            settings = device_settings(params, numbers.peek(0), N_BEST)
+            settings = device_settings(params, numbers.peek(0), TOP_K)
             assert settings is not None
             top = top_k_of(row)
-            found, before, upto = device_draws(row, top, settings)
+            found, before, upto = sampled_by_device(row, top, settings)
             error = (-2e-6, 0.0, 2e-6)[seed % 3]
             top = replace(
                 top, ids=top.ids[:n_known], logits=top.logits[:n_known],
@@ -193,19 +193,19 @@ def test_numbers_near_an_edge_of_the_row_are_left_to_the_row() -> None:
     known = TopK(np.int32([0]), np.zeros(1, np.float32), float(np.log(4.0)), 4)
     found = []
     for number in (0.0, 2e-5, 0.25 - 2e-5, 0.25 - 1e-6, 0.25, 0.25 + 1e-6, 0.25 + 2e-5, 0.9):
-        settings = device_settings(params, number, N_BEST)
+        settings = device_settings(params, number, TOP_K)
         assert settings is not None
-        drawn = DeviceSample(*device_draws(row, known, settings), settings)
-        found.append(device_sample(params, replace(known, sampled=drawn), number))
+        sampled = DeviceSample(*sampled_by_device(row, known, settings), settings)
+        found.append(device_sample(params, replace(known, sampled=sampled), number))
     assert found == [None, 0, 0, None, None, None, 1, 3]
 
 
-def test_only_what_was_drawn_by_the_same_settings_and_number_is_taken() -> None:
+def test_only_what_was_sampled_by_the_same_settings_and_number_is_taken() -> None:
     row, params = rows()["usual"], SamplingParams(temperature=1.0)
-    settings = device_settings(params, 0.5, N_BEST)
+    settings = device_settings(params, 0.5, TOP_K)
     assert settings is not None
     top = top_k_of(row)
-    top = replace(top, sampled=DeviceSample(*device_draws(row, top, settings), settings))
+    top = replace(top, sampled=DeviceSample(*sampled_by_device(row, top, settings), settings))
     assert device_sample(params, top, 0.5) is not None
     others = [SamplingParams(), replace(params, temperature=0.9), replace(params, min_p=0.01)]
     others += [replace(params, top_k=4), replace(params, logit_bias={1: 1.0})]

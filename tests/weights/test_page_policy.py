@@ -19,7 +19,7 @@ from graphml import pages
 from graphml.errors import UsageError
 from graphml.weights import open_model
 from graphml.weights.filemap import FileMap
-from graphml.weights.page_policy import NUMA, PAGES, Residence, chosen, settled
+from graphml.weights.page_policy import NUMA, PAGES, PagePolicy, chosen, settled
 from tests.test_architectures import write_model
 
 STATM = Path("/proc/self/statm")
@@ -27,7 +27,7 @@ STATM = Path("/proc/self/statm")
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("residence") / "f32.gguf", "llama", transformer("llama"))
+    return write_model(tmp_path_factory.mktemp("page_policy") / "f32.gguf", "llama", transformer("llama"))
 
 
 def test_a_call_comes_before_the_environment_and_that_before_the_default(
@@ -35,11 +35,11 @@ def test_a_call_comes_before_the_environment_and_that_before_the_default(
 ) -> None:
     monkeypatch.delenv("GRAPHML_PAGES", raising=False)
     monkeypatch.delenv("GRAPHML_NUMA", raising=False)
-    assert chosen(None, None) == Residence("ahead", "first-touch")
+    assert chosen(None, None) == PagePolicy("ahead", "first-touch")
     monkeypatch.setenv("GRAPHML_PAGES", "copy")
     monkeypatch.setenv("GRAPHML_NUMA", "interleave")
-    assert chosen(None, None) == Residence("copy", "interleave")
-    assert chosen("map", "first-touch") == Residence("map", "first-touch")
+    assert chosen(None, None) == PagePolicy("copy", "interleave")
+    assert chosen("map", "first-touch") == PagePolicy("map", "first-touch")
 
 
 def test_unknown_words_list_the_known(path: Path) -> None:
@@ -51,7 +51,7 @@ def test_unknown_words_list_the_known(path: Path) -> None:
 
 @pytest.mark.parametrize("how", PAGES)
 def test_the_weights_are_the_same_wherever_they_lie(path: Path, how: str) -> None:
-    with open_model(path) as plain, settled(open_model(path), Residence(how), 2) as file:
+    with open_model(path) as plain, settled(open_model(path), PagePolicy(how), 2) as file:
         assert list(file.tensors) == list(plain.tensors)
         for name, tensor in file.tensors.items():
             np.testing.assert_array_equal(tensor.data, plain.tensors[name].data)

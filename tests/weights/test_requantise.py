@@ -15,7 +15,7 @@ from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from graphml.weights import open_model, requantise
-from graphml.weights.requantise import QUANTS, choose, memory_of, represented
+from graphml.weights.requantise import QUANTS, choose, memory_of, requantised
 from graphml.weights.tensor import Tensor
 from tests import golden
 from tests.golden import Floats
@@ -26,7 +26,7 @@ MODEL = transformer("llama", "experts", n_expert=3, biases=True)
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("represent") / "f32.gguf", "llama", MODEL)
+    return write_model(tmp_path_factory.mktemp("requantise") / "f32.gguf", "llama", MODEL)
 
 
 def tensor(name: str, dtype: str, *shape: int) -> Tensor:
@@ -68,7 +68,7 @@ def test_every_tensor_is_what_its_format_makes_of_it(
     seen: list[tuple[str, int, int]] = []
     with open_model(path) as plain:
         before = {name: one.numpy() for name, one in plain.tensors.items()}
-    with represented(
+    with requantised(
         open_model(path), quant, threads, lambda what, done, total: seen.append((what, done, total))
     ) as file:
         changed = [name for name, one in file.tensors.items() if not one.mapped]
@@ -122,7 +122,7 @@ def test_a_model_converted_here_is_one_that_was_quantised_before(path: Path, tmp
 
 def test_fp32_is_the_exact_reference_of_a_quantised_model(tmp_path: Path) -> None:
     path = write_model(tmp_path / "q4_1.gguf", "llama", MODEL, "q4_1")
-    with represented(open_model(path), "fp32", 2) as file:
+    with requantised(open_model(path), "fp32", 2) as file:
         assert {one.dtype for one in file.tensors.values()} == {"f32"}
         with open_model(path) as plain:
             for name, one in file.tensors.items():
@@ -143,5 +143,5 @@ def test_a_weight_that_is_no_number_is_named(path: Path, tmp_path: Path) -> None
     bad = golden.write_gguf(tmp_path / "nan.gguf", "llama", {}, tensors)
     file = open_model(bad)
     with pytest.raises(WeightsError, match=r"nan.gguf: blk.1.attn_k.weight: q8_0: the value at .* is nan"):
-        represented(file, "q8", 2)
+        requantised(file, "q8", 2)
     file.close()

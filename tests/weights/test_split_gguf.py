@@ -40,6 +40,15 @@ def test_any_part_opens_all(parts, which):
         assert model.metadata.unread() == []
 
 
+def test_names_in_capitals_are_parts_too(parts):
+    capitals = [path.rename(path.with_name(path.name.upper())) for path in parts]
+    with open_model(capitals[1]) as model:
+        assert model.paths == tuple(capitals)
+    capitals[2].unlink()
+    with pytest.raises(WeightsError, match="part 3 of 3 is missing.*MODEL-00003-OF-00003.GGUF"):  # noqa: RUF043
+        open_model(capitals[0])
+
+
 @pytest.mark.parametrize(("opened", "missing"), [(0, 1), (0, 2), (2, 0)])
 def test_a_missing_part_is_named(parts, opened, missing):
     parts[missing].unlink()

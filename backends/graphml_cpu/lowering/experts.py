@@ -9,7 +9,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import integer, text
 from graphml.ir.shape import Symbol, bounds, max_elements
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.layouts import expert_scratch_bytes, listed_bytes
+from graphml_cpu.layouts import expert_scratch_bytes, record_bytes
 from graphml_cpu.lowering.linear import product_kind, stored_row_bytes
 from graphml_cpu.lowering.step import (
     Argument,
@@ -66,7 +66,7 @@ def _lower(node: Node, threads: int) -> list[Step]:
         return [Step(ref, arguments, writes=("y",))]
     one_token = pairs == n_used
     tile_bytes = 0 if one_token else -(-scratch_bytes(kind, k) // 64) * 64
-    arguments |= {"tile_bytes": tile_bytes, "scratch": Scratch(tile_bytes + listed_bytes(n_experts, pairs))}
+    arguments |= {"tile_bytes": tile_bytes, "scratch": Scratch(tile_bytes + record_bytes(n_experts, pairs))}
     name = f"mul_mat_id_packed-{kind}-{'one' if one_token else 'many'}"
     ref = KernelRef(
         name, "graphml_cpu.kernels.experts.mul_mat_id_packed", "make_mul_mat_id_packed", (kind, one_token)

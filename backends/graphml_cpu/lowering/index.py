@@ -1,4 +1,4 @@
-"""Rows and elements by index: embeddings, wanted rows, cache writes, routing."""
+"""Rows and elements by index: embeddings, output rows, cache writes, routing."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _lower_gather(node: Node, threads: int) -> list[Step]:
     return [Step(KernelRef("gather", _TOP_K, "make_gather"), arguments)]
 
 
-def _lower_best_groups(node: Node, threads: int) -> list[Step]:
+def _lower_top_k_groups(node: Node, threads: int) -> list[Step]:
     x, groups = node.inputs[0], integer(node.attributes, "n_group")
     arguments: dict[str, Argument] = {
         "x": x,
@@ -124,7 +124,7 @@ def _lower_best_groups(node: Node, threads: int) -> list[Step]:
         "n_used": integer(node.attributes, "n_group_used"),
         "rows": leading(x),
     }
-    return [Step(KernelRef("best_groups", _TOP_K, "make_best_groups"), arguments)]
+    return [Step(KernelRef("top_k_groups", _TOP_K, "make_top_k_groups"), arguments)]
 
 
 def _lower_column_numbers(node: Node, threads: int) -> list[Step]:
@@ -148,5 +148,5 @@ TOP_K = Lowering(
     shared=_long_choice,
 )
 GATHER = Lowering(("gather",), _lower_gather, refuses=_refuses_gather, replicable=True)
-BEST_GROUPS = Lowering(("best_groups",), _lower_best_groups, refuses=one_symbol, replicable=True)
+TOP_K_GROUPS = Lowering(("top_k_groups",), _lower_top_k_groups, refuses=one_symbol, replicable=True)
 COLUMN_NUMBERS = Lowering(("column_numbers",), _lower_column_numbers, refuses=one_symbol, replicable=True)

@@ -1,11 +1,11 @@
-"""Softmax and sums over the last dimension, of which long rows are shared piece by piece; means of rows."""
+"""Softmax and sums over the last dimension, of which long rows are shared chunk by chunk; means of rows."""
 
 from __future__ import annotations
 
 from graphml.ir.node import Node
 from graphml.ir.shape import max_elements
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.layouts import LONG_ROW, row_pieces
+from graphml_cpu.layouts import LONG_ROW, row_chunks
 from graphml_cpu.lowering.step import (
     Argument,
     Lowering,
@@ -22,9 +22,9 @@ _WHOLE = {
     "softmax": KernelRef("softmax", _MODULE, "make_softmax"),
     "sum_rows": KernelRef("sum_rows", _MODULE, "make_sum_rows"),
 }
-_PIECES = {
-    "softmax": KernelRef("softmax_pieces", _MODULE, "make_softmax_pieces"),
-    "sum_rows": KernelRef("sum_rows_pieces", _MODULE, "make_sum_rows_pieces"),
+_CHUNKS = {
+    "softmax": KernelRef("softmax_chunks", _MODULE, "make_softmax_chunks"),
+    "sum_rows": KernelRef("sum_rows_chunks", _MODULE, "make_sum_rows_chunks"),
 }
 
 
@@ -34,9 +34,9 @@ def _long(node: Node) -> bool:
 
 def _workspace(node: Node, threads: int) -> int:
     x = node.inputs[0]
-    # A sum per piece; softmax: the largest, too.
+    # A sum per chunk; softmax: the largest, too.
     numbers = {"sum_rows": 1, "softmax": 2}[node.op.name]
-    return max_elements(x.shape[:-1]) * row_pieces(width(x)) * 4 * numbers if _long(node) else 0
+    return max_elements(x.shape[:-1]) * row_chunks(width(x)) * 4 * numbers if _long(node) else 0
 
 
 def _lower(node: Node, threads: int) -> list[Step]:
@@ -49,15 +49,15 @@ def _lower(node: Node, threads: int) -> list[Step]:
         return [Step(_WHOLE[op], source | result)]
     partial: dict[str, Argument] = {"partial": Workspace(node)}
     if op == "softmax":
-        joined = KernelRef("softmax_of_pieces", _MODULE, "make_softmax_of_pieces")
+        joined = KernelRef("softmax_of_chunks", _MODULE, "make_softmax_of_chunks")
         rest = {name: source[name] for name in ("n", "rows")}
         return [
-            Step(_PIECES[op], source | partial | result, writes=("partial", "out")),
+            Step(_CHUNKS[op], source | partial | result, writes=("partial", "out")),
             Step(joined, partial | result | rest),
         ]
-    n = row_pieces(width(x))
+    n = row_chunks(width(x))
     sums: dict[str, Argument] = {"x": partial["partial"], "n": n, "x_stride": 4 * n, "rows": leading(x)}
-    return [Step(_PIECES[op], source | partial, writes=("partial",)), Step(_WHOLE[op], sums | result)]
+    return [Step(_CHUNKS[op], source | partial, writes=("partial",)), Step(_WHOLE[op], sums | result)]
 
 
 REDUCE = Lowering(
@@ -71,10 +71,10 @@ REDUCE = Lowering(
 
 
 def _lower_mean(node: Node, threads: int) -> list[Step]:
-    x, wanted, sequences, _ = node.inputs
+    x, output_rows, sequences, _ = node.inputs
     arguments: dict[str, Argument] = {
         "x": x,
-        "wanted": wanted,
+        "output_rows": output_rows,
         "sequences": sequences,
         "out": node,
         "n": width(x),

@@ -134,8 +134,8 @@ def _lower_glu(node: Node, context: Context) -> list[Dispatch]:
     gate, up, x, *biases = node.inputs
     gate_bias, up_bias = biases or (NOTHING, NOTHING)
     glu, columns = text(node.attributes, "glu"), rows(x.shape[:-1])
-    pieces = list(zip(slabs(gate, context), slabs(up, context), strict=False))
-    alike = all((one.first, one.count) == (other.first, other.count) for one, other in pieces)
+    shards = list(zip(slabs(gate, context), slabs(up, context), strict=False))
+    alike = all((one.first, one.count) == (other.first, other.count) for one, other in shards)
     alike = alike and len(slabs(gate, context)) == len(slabs(up, context))
     if not is_few(columns, context) or not alike or not same_table((gate, up)):
         first = product(gate, x, node, context, gate_bias)
@@ -161,7 +161,7 @@ def _lower_glu(node: Node, context: Context) -> list[Dispatch]:
             {"n": one.count, "k": k, "columns": columns, "first": one.first, "stride": n},
             grid(-(-one.count // rows_per_group(way)), columns, way["COLUMNS"]),
         )
-        for one, other in pieces
+        for one, other in shards
     ]
 
 

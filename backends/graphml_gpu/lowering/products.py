@@ -56,11 +56,11 @@ class Slab:
 def slabs(weight: Node, context: Context) -> Sequence[Slab]:
     """The buffers that a matrix lies in: one, but for weights that are larger than a binding.
 
-    A weight seen in another shape is taken whole: its pieces are rows of the shape that it has in the file.
+    A weight seen in another shape is taken whole: its shards are rows of the shape that it has in the file.
     """
     if weight.op is not weight_leaf:
         return (Slab(weight, 0, bounds(weight.shape)[0]),)
-    return [Slab(piece, piece.first, piece.count) for piece in context.pieces(weight)]
+    return [Slab(shard, shard.first, shard.count) for shard in context.shards(weight)]
 
 
 def table_of(*weights: Node) -> Argument:

@@ -1,4 +1,4 @@
-"""Attention with a bias for each bucket of distances, and to chosen spans alone."""
+"""Attention with a bias for each bucket of distances, and to chosen blocks alone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from graphml_gpu.kernels.attention.decode import TEAM
 from graphml_gpu.kernels.attention.relative_and_selected import (
     RELATIVE_ATTENTION,
     SELECTED_ATTENTION,
-    unique_spans,
+    unique_blocks,
 )
 from graphml_gpu.lowering.attention import GROUP, QUERY_BYTES, form, refuses_caches, shared_out
 from graphml_gpu.lowering.groups import for_elements
@@ -82,11 +82,12 @@ def _selected(node: Node, context: Context) -> list[Dispatch]:
     _, n_list, n = bounds(selected.shape)
     heads, count, tokens = _heads(constants, n_list), rows(selected.shape), rows(node.shape[:1])
     constants |= {
-        "N_LIST": n_list, "SPAN": integer(node.attributes, "span"), "HEADS": heads, "SINKS": bool(sinks)
+        "N_LIST": n_list, "SIZE": integer(node.attributes, "selection_block"), "HEADS": heads,
+        "SINKS": bool(sinks),
     }  # fmt: skip
     buffers: dict[str, Argument] = {
         "q": q, "k": k, "v": v, "positions": positions, "sequences": sequences, "block_table": table,
-        "spans": Workspace(node), "sinks": sinks[0] if sinks else NOTHING, "out": node,
+        "blocks": Workspace(node), "sinks": sinks[0] if sinks else NOTHING, "out": node,
     }  # fmt: skip
 
     def grid(dims: Dims) -> Groups:
@@ -96,7 +97,7 @@ def _selected(node: Node, context: Context) -> list[Dispatch]:
     unique: dict[str, Argument] = {"selected": selected, "out": Workspace(node)}
     numbers: dict[str, Scalar] = {"count": count, "n": n}
     return [
-        Dispatch(unique_spans, sizes, unique, numbers, of_elements),
+        Dispatch(unique_blocks, sizes, unique, numbers, of_elements),
         Dispatch(SELECTED_ATTENTION[element], constants, buffers, scalars | {"n": n}, grid),
     ]
 

@@ -1,4 +1,4 @@
-"""Elements by number, the largest elements, and the best groups of them."""
+"""Elements by number, the largest elements, and the top k groups of them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from graphml_gpu.dispatch import (
     width,
 )
 from graphml_gpu.kernels.indexing.top_k import (
-    best_groups,
-    column_best,
+    column_maxima,
     column_numbers,
     gather,
     top_k,
+    top_k_groups,
     top_k_of_columns,
 )
 from graphml_gpu.lowering.groups import for_elements, for_row
@@ -43,7 +43,7 @@ def _columns(node: Node) -> int:
     return columns if n >= max(_LONG, columns) and width(node) <= min(_MOST_OF_COLUMNS, columns) else 0
 
 
-def _best_bytes(node: Node) -> int:
+def _maxima_bytes(node: Node) -> int:
     return aligned(max_elements(node.shape[:-1]) * _columns(node) * 8)
 
 
@@ -52,13 +52,13 @@ def _workspace(node: Node) -> int:
     if not columns:
         return 0
     room = width(node) * -(-width(node.inputs[0]) // columns)
-    return _best_bytes(node) + max_elements(node.shape[:-1]) * room * 8
+    return _maxima_bytes(node) + max_elements(node.shape[:-1]) * room * 8
 
 
 def _lower_long(node: Node, columns: int) -> list[Dispatch]:
     x, k = node.inputs[0], width(node)
     count, n = rows(x.shape[:-1]), width(x)
-    best, found = Workspace(node), Workspace(node, _best_bytes(node))
+    maxima, found = Workspace(node), Workspace(node, _maxima_bytes(node))
     sizes = {"GROUP": 64, "COLUMNS": columns}
 
     def grid(dims: Dims) -> Groups:
@@ -66,11 +66,11 @@ def _lower_long(node: Node, columns: int) -> list[Dispatch]:
 
     scalars: dict[str, Scalar] = {"rows": count, "n": n, "k": k}
     return [
-        Dispatch(column_best, sizes, {"x": x, "best": best}, {"n": n}, grid),
+        Dispatch(column_maxima, sizes, {"x": x, "maxima": maxima}, {"n": n}, grid),
         Dispatch(
             top_k_of_columns,
             {"COLUMNS": columns, "MOST": _MOST_OF_COLUMNS},
-            {"x": x, "best": best, "found": found, "out": node},
+            {"x": x, "maxima": maxima, "found": found, "out": node},
             scalars,
             along(count),
         ),
@@ -87,12 +87,12 @@ def _lower_top_k(node: Node, context: Context) -> list[Dispatch]:
     return [Dispatch(top_k, for_row(width(x)), {"x": x, "out": node}, scalars, along(count))]
 
 
-def _lower_best_groups(node: Node, context: Context) -> list[Dispatch]:
+def _lower_top_k_groups(node: Node, context: Context) -> list[Dispatch]:
     x, n_group = node.inputs[0], integer(node.attributes, "n_group")
     count = rows(x.shape[:-1])
     constants = {"N_GROUP": n_group, "SIZE": width(x) // n_group, **for_row(width(x))}
     scalars: dict[str, Scalar] = {"rows": count, "used": integer(node.attributes, "n_group_used")}
-    return [Dispatch(best_groups, constants, {"x": x, "out": node}, scalars, along(count))]
+    return [Dispatch(top_k_groups, constants, {"x": x, "out": node}, scalars, along(count))]
 
 
 def _lower_gather(node: Node, context: Context) -> list[Dispatch]:
@@ -117,6 +117,6 @@ def _lower_column_numbers(node: Node, context: Context) -> list[Dispatch]:
 TOP_K = Lowering(
     ("top_k",), _lower_top_k, refuses=lambda node: all_of(node, "f32", "i32"), workspace=_workspace
 )
-BEST_GROUPS = Lowering(("best_groups",), _lower_best_groups, refuses=lambda node: all_of(node, "f32"))
+TOP_K_GROUPS = Lowering(("top_k_groups",), _lower_top_k_groups, refuses=lambda node: all_of(node, "f32"))
 GATHER = Lowering(("gather",), _lower_gather, refuses=lambda node: all_of(node, "f32", "i32"))
 COLUMN_NUMBERS = Lowering(("column_numbers",), _lower_column_numbers)

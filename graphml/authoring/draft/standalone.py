@@ -60,12 +60,16 @@ def _config(traits: Traits, names: dict[str, set[str]]) -> str:
     fields: list[tuple[str, str, str]] = []  # name, type, how it is read
     if traits.windows:
         names["graphml_models._windows"] = {"read_windows"}
-        fields.append(("windows", "tuple[int, ...]", 'read_windows(keys, known["n_layer"], period=0)'))
-    for name, key in (("score_cap", "attn_logit_softcapping"), ("logit_cap", "final_logit_softcapping"),
-                      ("embedding_scale", "embedding_scale"), ("residual_scale", "residual_scale"),
-                      ("logit_scale", "logit_scale")):  # fmt: skip
-        if getattr(traits, name):
-            fields.append((name, "float", f'keys.number("{key}")'))
+        fields.append(("windows", "tuple[int, ...]", "read_windows(keys, known.n_layer, period=0)"))
+    for wanted, key in (
+        (traits.score_cap, "attn_logit_softcapping"),
+        (traits.logit_cap, "final_logit_softcapping"),
+        (traits.embedding_scale, "embedding_scale"),
+        (traits.residual_scale, "residual_scale"),
+        (traits.logit_scale, "logit_scale"),
+    ):
+        if wanted:
+            fields.append((key, "float", f'keys.number("{key}")'))
     routed = traits.experts and (traits.shared_experts or traits.sigmoid_experts)
     if routed:
         names["graphml_models._routing"] = {"Routing", "shared_and_chosen"}
@@ -78,14 +82,14 @@ def _config(traits: Traits, names: dict[str, set[str]]) -> str:
         names.setdefault(module, set()).add("Config")
         return ""
     names["graphml.loading.architecture"].add("Keys")
-    eps = ", _config.LAYER_EPS" if layered else ""
+    eps = ", eps=_config.LAYER_EPS" if layered else ""
     lines = [
         "@dataclass(frozen=True)", "class Config(_config.Config):",
         '    """As of every decoder, and what is special here."""', "",
         *[f"    {name}: {kind}" for name, kind, _ in fields], "",
         "    @classmethod", "    def read(cls, keys: Keys) -> Self:",
         '        """From the file\'s metadata."""',
-        f"        known = _config.shared(keys{eps})", "        return cls(", "            **known,",
+        f"        known = _config.read(keys{eps})", "        return cls(", "            **vars(known),",
         *[f"            {name}={how}," for name, _, how in fields], "        )",
     ]  # fmt: skip
     return "\n".join(lines)
@@ -134,7 +138,9 @@ def _build(traits: Traits, names: dict[str, set[str]]) -> str:
     if traits.logit_scale:
         lines.append("    logits = g.scale(logits, config.logit_scale)")
     lines.append(
-        "    return g.softcap(logits, config.logit_cap)" if traits.logit_cap else "    return logits"
+        "    return g.softcap(logits, config.final_logit_softcapping)"
+        if traits.logit_cap
+        else "    return logits"
     )
     return "\n".join(lines)
 
@@ -171,7 +177,7 @@ def _attention(traits: Traits, names: dict[str, set[str]]) -> str:
             '    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)  # pairs as transformers has them'
         )
     more = ", window=config.windows[layer.index]" if traits.windows else ""
-    more += ", softcap=config.score_cap" if traits.score_cap else ""
+    more += ", softcap=config.attn_logit_softcapping" if traits.score_cap else ""
     more += ", max_bias=8.0" if traits.alibi else ""
     lines.append(f"    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale{more})")
     return "\n".join(lines)
@@ -208,8 +214,8 @@ def _sample(
         '    """A tiny model for tests, with what is special here."""',
     ]
     if kept:
-        names["graphml_models._samples"].add("Keys as SampleKeys")
-        lines.append("    keys: SampleKeys = {")
+        names["graphml_models._samples"].add("Metadata")
+        lines.append("    keys: Metadata = {")
         lines += [f'        "{key}": {value!r},' for key, value in kept.items()]
         lines.append("    }")
         arguments.append("metadata=keys")

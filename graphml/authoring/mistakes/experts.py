@@ -38,7 +38,7 @@ def _normalised(model: Model) -> Iterator[Try]:
 
 def _gating(model: Model) -> Iterator[Try]:
     """Scores by softmax over all, by sigmoid, or by softmax over the chosen."""
-    routed = {node.inputs[0].name for node in model.nodes("top_k", "gather", "best_groups")} | {
+    routed = {node.inputs[0].name for node in model.nodes("top_k", "gather", "top_k_groups")} | {
         node.inputs[0].name for node in model.nodes("add") if node.inputs[0].op.name in ("softmax", "sigmoid")
     }
     for now, other in ((reduce.softmax, elementwise.sigmoid), (elementwise.sigmoid, reduce.softmax)):

@@ -86,7 +86,7 @@ class Runs:
         self.dims = {"T": count, "O": count, "S": 1, "B": cache.table.shape[1], "C": cache.n_cells}
         self.inputs: dict[str, Array] = {
             "tokens": np.asarray(ids, np.int32), "positions": positions, "cells": cells,
-            "sequences": np.zeros(count, np.int32), "wanted": np.arange(count, dtype=np.int32),
+            "sequences": np.zeros(count, np.int32), "output_rows": np.arange(count, dtype=np.int32),
             "block_table": cache.table[:1].astype(np.int32),
             "lengths": np.array(cache.lengths, np.int32),
         }  # fmt: skip

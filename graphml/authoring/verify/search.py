@@ -100,6 +100,14 @@ def _wrong(found: Sequence[Row], limit: float) -> int:
     return sum(row.own > limit for row in found)
 
 
+def _edited(graph: Graph, one: Try, layers: Sequence[int] | None = None) -> Graph | None:
+    """The graph with an edit; None if it changes nothing or does not fit."""
+    try:
+        return applied(graph, one.change, layers)
+    except _TRIED_WITH:
+        return None
+
+
 @dataclass
 class _Search:
     runs: Runs
@@ -142,8 +150,9 @@ class _Search:
             elif nearest is None or left < nearest[0]:
                 nearest = left, mistake, one
         self.progress("trying", len(tries), len(tries))
-        if rivals:
-            return self._best(graph, row, rivals)
+        best = self._best(graph, row, rivals)
+        if best is not None:
+            return best
         pair = self._pair(graph, row, tries) if row.stage.name == "model" else None
         if pair is not None:
             return pair
@@ -163,20 +172,32 @@ class _Search:
         """The other program's value of the node at the start of a stage."""
         return {stage.start: given(self.cut, self.record)[stage.start]} if stage.start else {}
 
-    def _error(self, graph: Graph, one: Try, stage: Stage, layers: Sequence[int] | None = None) -> float:
+    def _error(self, graph: Graph, one: Try, stage: Stage) -> float:
         """The part's NMSE with an edit; infinite if it changes nothing or does not fit."""
+        edited = _edited(graph, one)
+        return float("inf") if edited is None else self._error_of(edited, stage)
+
+    def _error_of(self, edited: Graph, stage: Stage) -> float:
         try:
-            edited = applied(graph, one.change, layers)
-            if edited is None:
-                return float("inf")
             start = self._given(stage)
             got = self.runs.values(edited, [stage.end], start).get(stage.end)
             return own_error(stage, got, self.record, start.get(stage.start or ""))
         except _TRIED_WITH:
             return float("inf")
 
-    def _best(self, graph: Graph, row: Row, rivals: list[tuple[Mistake, Try, float]]) -> tuple[Cause, Graph]:
-        """The edit that makes the part agree and leaves the fewest parts wrong in total."""
+    def _judged(self, edited: Graph, row: Row) -> tuple[int, int] | None:
+        """How many parts are wrong with an edit, in total and inside this one; None if it fits not all."""
+        try:
+            after = rows(self.runs, edited, self.cut, self.record, self.limit)[0]
+            inside = wrong_parts(self.runs, edited, row.stage, self.cut, self.record, self.limit)
+        except _TRIED_WITH:
+            return None
+        return _wrong(after, self.limit), inside
+
+    def _best(
+        self, graph: Graph, row: Row, rivals: list[tuple[Mistake, Try, float]]
+    ) -> tuple[Cause, Graph] | None:
+        """The edit that makes the part agree and leaves the fewest parts wrong in total; None without one."""
         kinds: dict[str, list[tuple[Mistake, Try, float]]] = {}
         for rival in rivals:
             kinds.setdefault(rival[0].name, []).append(rival)
@@ -187,13 +208,13 @@ class _Search:
             if row.stage.layer is not None:
                 scopes.append((row.stage.layer,))
             for scope in scopes:
-                edited = applied(graph, one.change, scope)
-                if edited is None:
+                edited = _edited(graph, one, scope)
+                wrong_parts_left = None if edited is None else self._judged(edited, row)
+                if edited is None or wrong_parts_left is None:
                     continue
-                after = rows(self.runs, edited, self.cut, self.record, self.limit)[0]
-                wrong = _wrong(after, self.limit)
-                inside = wrong_parts(self.runs, edited, row.stage, self.cut, self.record, self.limit)
-                judged.append(((wrong, inside, scope is not None, i), mistake, one, left, scope, edited))
+                judged.append(((*wrong_parts_left, scope is not None, i), mistake, one, left, scope, edited))
+        if not judged:
+            return None
         judged.sort(key=lambda entry: entry[0])
         (wrong, inside, _, _), mistake, one, left, scope, edited = judged[0]
         alike = [
@@ -212,16 +233,12 @@ class _Search:
             self.progress("trying", i, len(pairs))
             if time.monotonic() > until:
                 break
-            try:
-                edited = applied(graph, one.change)
-            except _TRIED_WITH:
+            edited = _edited(graph, one)
+            both = None if edited is None else _edited(edited, other)
+            left = float("inf") if both is None else self._error_of(both, row.stage)
+            if both is None or left > self.limit:
                 continue
-            if edited is None or self._error(edited, other, row.stage) > self.limit:
-                continue
-            both = applied(edited, other.change)
-            assert both is not None
             joined = Mistake(f"{first.name} and {second.name}", f"{first.says}; {second.says}", first.tries)
-            left = self._error(edited, other, row.stage)
             return Cause(joined, f"{one.says}; {other.says}", row.stage.name, None, row.own, left), both
         self.progress("trying", len(pairs), len(pairs))
         return None

@@ -11,7 +11,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 from graphml.cli.console import say, write
@@ -19,6 +18,7 @@ from graphml.cli.conversation import sampling_settings
 from graphml.cli.conversation.conversation import Conversation
 from graphml.cli.conversation.message_file import read_messages, write_messages
 from graphml.errors import GraphmlError, UsageError
+from graphml.similar_names import similar
 
 KEYS = (
     ("Enter", "sends; a paste of several lines is one message"),
@@ -76,7 +76,7 @@ def parse(text: str) -> tuple[Command | None, str]:
     if command is None:
         if "\n" in text:
             return None, ""
-        near = get_close_matches(name.lower(), (one.name for one in COMMANDS), 1, 0.5)
+        near = similar(name.lower(), (one.name for one in COMMANDS), 1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise UsageError(f"unknown command {name}: {hint}/help lists the commands")
     if argument and not command.takes:

@@ -1,89 +1,82 @@
 """`/set`: the settings of a conversation by name, what they are now, and texts turned to their values.
 
-The names are those of `SamplingParams`, besides them seed and max_tokens; those of the options are understood
-too. What a value may be, `SamplingParams` knows; the help is that of the options.
+The names are those of `SamplingParams`, besides them seed and max_tokens; those of the flags are understood
+too. What a setting is and may be, its field states.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
-from typing import Any, get_type_hints
+from typing import Any, get_args
 
-import graphml
+from graphml.api.chat import Chat
 from graphml.cli import options
 from graphml.cli.opening import seed_of
-from graphml.cli.written_values import logit_bias, written_bias
 from graphml.errors import UsageError
 from graphml.inspect.node_names import nearest
+from graphml.option_fields import Option, options_of
+from graphml.sampling import SamplingParams
 
-NAME_OF_OPTION = {
-    "temp": "temperature",
-    "repeat_last_n": "penalty_last_n",
-    "dynatemp_exp": "dynatemp_exponent",
-    "stop_token": "stop_tokens",
-}
+STATED = options_of(SamplingParams)
+NAMES = {flag.lstrip("-").replace("-", "_"): name for name, one in STATED.items() for flag in one.flags}
 SEED, MAX_TOKENS = "seed", "max_tokens"
 DEFAULT = "default"
 
 
-def _helps() -> dict[str, str]:
-    hints = get_type_hints(options.Sampling, include_extras=True)
-    return {NAME_OF_OPTION.get(name, name): hint.__metadata__[0].help for name, hint in hints.items()}
+def _help(one: Option) -> str:
+    return one.text + (" One, or several as a JSON list; [] for none." if one.repeated else "")
 
 
-HELP = _helps() | {
-    "stop": "Texts that end an answer: one as it is, or several as a JSON list; [] for none.",
-    "logit_bias": "Added to logits: ID+X or ID-X, such as 15043-inf, or several as a JSON list; [] for none.",
-    "stop_tokens": "Tokens that end an answer: an id, or several as a JSON list; [] for none.",
-    MAX_TOKENS: "Most tokens of an answer; -1: until the model ends.",
+HELP = {name: _help(one) for name, one in STATED.items()} | {
+    SEED: get_args(options.Seed)[1].help,
+    MAX_TOKENS: get_args(options.MaxTokens)[1].help,
 }
 
 
 def named(text: str) -> str:
     """Return the setting that a text names; UsageError with those that are like it."""
     name = text.lower().lstrip("-").replace("-", "_")
-    name = NAME_OF_OPTION.get(name, name)
+    name = NAMES.get(name, name)
     if name not in HELP:
         raise UsageError(f"/set {text}: no such setting ({nearest(name, HELP)})")
     return name
 
 
-def value_of(name: str, chat: graphml.Chat, params: graphml.SamplingParams) -> str:
+def value_of(name: str, chat: Chat, params: SamplingParams) -> str:
     """Return what a setting is now, as it would be written after `/set NAME`."""
     if name == SEED:
         return str(chat.session.seed)
     if name == MAX_TOKENS:
         return "-1" if chat.max_new is None else str(chat.max_new)
-    value = getattr(params, name)
-    if name == "logit_bias":
-        value = written_bias(value)
-    if name == "stop_tokens":
-        value = sorted(value)
-    return json.dumps(value, ensure_ascii=False) if name in _LISTS else str(value)
+    value, write = getattr(params, name), STATED[name].write
+    return str(value) if write is None else json.dumps(write(value), ensure_ascii=False)
 
 
-def changed(
-    name: str, text: str, chat: graphml.Chat, params: graphml.SamplingParams
-) -> graphml.SamplingParams:
+def changed(name: str, text: str, chat: Chat, params: SamplingParams) -> SamplingParams:
     """Set a setting to what a text says, in the chat or in the parameters that come back; or UsageError."""
     if name == SEED:
         chat.session.set_seed(seed_of(_whole(name, text, -1, default=-1)))
     elif name == MAX_TOKENS:
-        limit = _whole(name, text, -1, default=512)
+        limit = _whole(name, text, -1, default=options.CHAT_MAX_TOKENS)
         chat.max_new = None if limit < 0 else limit
     elif text == DEFAULT:
-        return dataclasses.replace(params, **{name: getattr(graphml.SamplingParams(), name)})
+        return dataclasses.replace(params, **{name: getattr(SamplingParams(), name)})
     else:
-        kind = _LISTS.get(name, type(getattr(params, name)))
-        value: Any
-        try:
-            value = kind(text)
-        except ValueError:
-            value = text  # SamplingParams tells what was wanted
-        return dataclasses.replace(params, **{name: value})
+        return dataclasses.replace(params, **{name: _value(name, text, params)})
     return params
+
+
+def _value(name: str, text: str, params: SamplingParams) -> Any:
+    """The value that a text says, or the text itself: `SamplingParams` reports what was wanted."""
+    stated = STATED[name]
+    try:
+        if not stated.repeated:
+            return type(getattr(params, name))(text)
+        values = _texts(text) if stated.on_command_line is str else _numbers(text)
+    except ValueError:
+        return text
+    return values if stated.parse is None else stated.parse(values)
 
 
 def _whole(name: str, text: str, low: int, default: int) -> int:
@@ -96,28 +89,22 @@ def _whole(name: str, text: str, low: int, default: int) -> int:
     return value
 
 
-def _stops(text: str) -> tuple[str, ...]:
+def _texts(text: str) -> list[Any]:
     """One text as it is, or as JSON: "..." with escapes, a list of several."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
         found = text
-    if not isinstance(found, (str, list)):
-        found = text
-    return tuple(found) if isinstance(found, list) else (found,) if found else ()
+    if isinstance(found, list):
+        return found
+    found = found if isinstance(found, str) else text
+    return [found] if found else []
 
 
-def _ids(text: str) -> list[Any]:
-    """One id, or a JSON list of several."""
+def _numbers(text: str) -> list[Any]:
+    """One number, or a JSON list of several."""
     try:
         found = json.loads(text)
     except RecursionError:
         raise ValueError(text) from None
     return found if isinstance(found, list) else [found]
-
-
-def _biases(text: str) -> dict[int, float]:
-    return logit_bias("logit_bias", _stops(text))
-
-
-_LISTS: dict[str, Callable[[str], Any]] = {"stop": _stops, "logit_bias": _biases, "stop_tokens": _ids}

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from graphml.errors import GraphError, UsageError
+from graphml.former_names import former_arguments
+from graphml.ir.argument_kinds import Count, Index, NonNegative
 from graphml.ir.arguments import method
 from graphml.ir.methods.layout import flatten
 from graphml.ir.node import Node
@@ -15,9 +17,9 @@ from graphml.ir.ops import attention as ops
 from graphml.ir.ops import index, relative, sparse
 from graphml.ir.shape import Shape, fixed
 from graphml.ir.step import StepBuilder
-from graphml.ir.wanted import Count, Index, NonNegative
 
 
+@former_arguments
 @method
 def attend(
     g: StepBuilder,
@@ -33,7 +35,7 @@ def attend(
     causal: bool | None = None,
     chunk: Index = 0,
     selected: Node | None = None,
-    span: Count = 1,
+    selection_block: Count = 1,
 ) -> Node:
     """Write k and v to the cache of `layer`, attend to it with q: f32 [T, head * d_v].
 
@@ -45,8 +47,8 @@ def attend(
     sequence after this step. window: how many tokens are visible, the token itself the last, 0 for all;
     unless causal, half of them are on either side. chunk: attention within chunks of this size (Llama 4).
     softcap: limit * tanh(scores / limit), 0 for none. max_bias: ALiBi (arXiv:2108.12409), 0 for none. sinks:
-    f32 [head], one more score of each head (gpt-oss). selected: from `select`, the visible spans of `span`
-    positions; without window, chunk, softcap and max_bias.
+    f32 [head], one more score of each head (gpt-oss). selected: from `select`, the visible blocks of
+    `selection_block` positions; without window, chunk, softcap and max_bias.
 
     >>> g.attend(q, k, v, layer=0, scale=16**-0.5)
     %reshape: f32[T<=8, 64] = reshape(%attention)
@@ -67,14 +69,17 @@ def attend(
     if selected is not None:
         unfit = [name for name, value in {**of_all, "causal=False": not causal}.items() if value]
         if unfit:
-            raise GraphError(f"[g.attend] wanted selected without {', '.join(unfit)}: it has its own spans")
+            raise GraphError(f"[g.attend] wanted selected without {', '.join(unfit)}: it has its own blocks")
         operands = (q, k_cache, v_cache, *places, selected, *extra)
-        return flatten(g, g.record(sparse.selected_attention, *operands, span=span, **shared))
+        return flatten(
+            g, g.record(sparse.selected_attention, *operands, selection_block=selection_block, **shared)
+        )
     ahead = () if causal else (g.lengths,)
     operands = (q, k_cache, v_cache, *places, *extra, *ahead)
     return flatten(g, g.record(ops.attention, *operands, causal=causal, **shared, **of_all))
 
 
+@former_arguments
 @method
 def select(
     g: StepBuilder,
@@ -82,27 +87,27 @@ def select(
     k: Node,
     layer: Index,
     n: Count,
-    span: Count = 1,
+    selection_block: Count = 1,
     local: Index = 0,
     weights: Node | None = None,
 ) -> Node:
-    """Write k [T, 1, d] to the cache and select the top n spans of positions for q [T, head, d], i32.
+    """Write k [T, 1, d] to the cache and select the top n blocks of positions for q [T, head, d], i32.
 
-    A span has the score of its highest position; the last `local` ones are always selected. With weights f32
+    A block has the score of its highest position; the last `local` ones are always selected. With weights f32
     [T, head] all heads share a selection, [T, 1, n], else each has its own, [T, head, n]; padded with -1. For
     `attend(selected=...)`; see `graphml/ir/ops/sparse.py`.
 
     >>> g.select(q, g.heads(g.columns(x, 0, 16), 1), layer=0, n=4)
-    %selected: i32[T<=8, 4, 4] = select_spans(%q, %cache_write, %positions, %sequences, %block_table)
+    %selected: i32[T<=8, 4, 4] = select_blocks(%q, %cache_write, %positions, %sequences, %block_table)
     """
     k_cache = _write(g, f"{g.caches}.{layer}.index", k)
     operands = (q, k_cache, g.positions, g.sequences, g.block_table, *(() if weights is None else (weights,)))
     return g.record(
-        sparse.select_spans,
+        sparse.select_blocks,
         *operands,
         name="selected",
         n=n,
-        span=span,
+        selection_block=selection_block,
         local=local,
         block_size=g.block_size,
         cache_dtype=g.cache_dtype.name,

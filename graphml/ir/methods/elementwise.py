@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from graphml.errors import GraphError
+from graphml.ir.argument_kinds import Extended, Positive
 from graphml.ir.arguments import method
 from graphml.ir.node import Node
 from graphml.ir.ops import elementwise as ops
 from graphml.ir.step import StepBuilder
-from graphml.ir.wanted import Extended, Positive
 
 
 @method

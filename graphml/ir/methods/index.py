@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from graphml.ir.argument_kinds import Count
 from graphml.ir.arguments import method
 from graphml.ir.node import Node
 from graphml.ir.ops import index as ops
 from graphml.ir.step import StepBuilder
-from graphml.ir.wanted import Count
 
 
 @method
@@ -20,13 +20,13 @@ def rows(g: StepBuilder, table: Node, indices: Node, name: str | None = None) ->
 
 
 @method
-def wanted_rows(g: StepBuilder, x: Node) -> Node:
+def select_output_rows(g: StepBuilder, x: Node) -> Node:
     """The output rows of x f32 [T, ...], [O, ...], whose logits are computed; x itself if these are all.
 
-    >>> g.wanted_rows(x)
-    %get_rows: f32[O<=4, 64] = get_rows(%x, %wanted)
+    >>> g.select_output_rows(x)
+    %get_rows: f32[O<=4, 64] = get_rows(%x, %output_rows)
     """
-    return x if g.n_outputs == g.n_tokens else _rows(g, x, g.wanted)
+    return x if g.n_outputs == g.n_tokens else _rows(g, x, g.output_rows)
 
 
 @method
@@ -50,17 +50,17 @@ def top_k(g: StepBuilder, x: Node, k: Count, name: str | None = None) -> Node:
 
 
 @method
-def best_groups(
+def top_k_groups(
     g: StepBuilder, x: Node, n_group: Count, n_group_used: Count, name: str | None = None
 ) -> Node:
     """x within the top n_group_used groups, else minus infinity (DeepSeek-V3, arXiv:2412.19437).
 
     The last dimension is n_group equal groups; the score of a group is the sum of its two largest elements.
 
-    >>> g.best_groups(x, 8, 4)
-    %best_groups: f32[T<=8, 64] = best_groups(%x)
+    >>> g.top_k_groups(x, 8, 4)
+    %top_k_groups: f32[T<=8, 64] = top_k_groups(%x)
     """
-    return g.record(ops.best_groups, x, name=name, n_group=n_group, n_group_used=n_group_used)
+    return g.record(ops.top_k_groups, x, name=name, n_group=n_group, n_group_used=n_group_used)
 
 
 @method

@@ -5,13 +5,13 @@ from __future__ import annotations
 from math import prod
 
 from graphml.errors import ShapeError
+from graphml.ir.argument_kinds import Count, Index
 from graphml.ir.arguments import method
 from graphml.ir.builder import told_weights
 from graphml.ir.node import Node
 from graphml.ir.ops import layout as ops
 from graphml.ir.shape import fixed
 from graphml.ir.step import StepBuilder
-from graphml.ir.wanted import Count, Index
 
 
 @method

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from graphml.ir.argument_kinds import NonNegative
 from graphml.ir.arguments import method
 from graphml.ir.node import Node
 from graphml.ir.ops import elementwise, reduce
 from graphml.ir.ops import norm as ops
 from graphml.ir.step import StepBuilder
-from graphml.ir.wanted import NonNegative
 
 
 @method
@@ -76,7 +76,7 @@ def sum_rows(g: StepBuilder, x: Node, name: str | None = None) -> Node:
 def mean_rows(g: StepBuilder, x: Node, name: str | None = None) -> Node:
     """The mean of the output rows x [O, n] of each sequence, [S, n]; 0 for a sequence that has none.
 
-    >>> g.mean_rows(g.wanted_rows(x))
-    %mean_rows: f32[S<=1, 64] = mean_rows(%get_rows, %wanted, %sequences, %lengths)
+    >>> g.mean_rows(g.select_output_rows(x))
+    %mean_rows: f32[S<=1, 64] = mean_rows(%get_rows, %output_rows, %sequences, %lengths)
     """
-    return g.record(reduce.mean_rows, x, g.wanted, g.sequences, g.lengths, name=name)
+    return g.record(reduce.mean_rows, x, g.output_rows, g.sequences, g.lengths, name=name)

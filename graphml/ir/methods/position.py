@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from graphml.ir.argument_kinds import Count, Index, Positive, RopeMode
 from graphml.ir.arguments import method
 from graphml.ir.node import Node
 from graphml.ir.ops import position as ops
 from graphml.ir.step import StepBuilder
-from graphml.ir.wanted import Count, Index, Positive, RopeMode
 
 
 @method

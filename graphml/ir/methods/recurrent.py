@@ -5,6 +5,7 @@ Knows which state belongs to which op; nothing of other layers.
 
 from __future__ import annotations
 
+from graphml.ir.argument_kinds import Count, Index
 from graphml.ir.arguments import method
 from graphml.ir.dtype import F32
 from graphml.ir.methods.layout import reshape
@@ -13,7 +14,6 @@ from graphml.ir.ops import linear_attention as memory_ops
 from graphml.ir.ops import ngram, recurrent, ssm
 from graphml.ir.shape import fixed, max_elements
 from graphml.ir.step import StepBuilder
-from graphml.ir.wanted import Count, Index
 
 
 @method

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import graphml_quant
 import numpy as np
 
 from graphml.errors import GraphError, ShapeError
+from graphml.former_names import attributes_of_module
 from graphml.ir.dtype import F32, I32, dtype
 from graphml.ir.op import Array, Attributes, Op, Sample, Type, integer, text
 from graphml.ir.ops.linear import decode, encode
@@ -70,7 +72,7 @@ def _top_k(inputs: Sequence[Array], attributes: Attributes) -> Array:
     return np.ascontiguousarray(order[..., : integer(attributes, "k")], dtype=np.int32)
 
 
-def _infer_best_groups(inputs: Sequence[Type], attributes: Attributes) -> Type:
+def _infer_top_k_groups(inputs: Sequence[Type], attributes: Attributes) -> Type:
     x, groups, used = inputs[0], integer(attributes, "n_group"), integer(attributes, "n_group_used")
     want_dtype(x, F32, "x")
     if groups < 1 or fixed(x.shape[-1]) % groups or fixed(x.shape[-1]) < 2 * groups:
@@ -80,7 +82,7 @@ def _infer_best_groups(inputs: Sequence[Type], attributes: Attributes) -> Type:
     return x
 
 
-def _best_groups(inputs: Sequence[Array], attributes: Attributes) -> Array:
+def _top_k_groups(inputs: Sequence[Array], attributes: Attributes) -> Array:
     """DeepSeek-V3 (2024, arXiv:2412.19437): a group's score is the sum of its two largest elements."""
     x, used = inputs[0], integer(attributes, "n_group_used")
     groups = x.reshape(*x.shape[:-1], integer(attributes, "n_group"), -1)
@@ -119,7 +121,7 @@ gather = Op("gather", "index", infer=_infer_gather,
 top_k = Op("top_k", "index", infer=_infer_top_k, reference=_top_k,
            samples=lambda: [Sample((f32(ROWS, 12),), {"k": 3}), Sample((f32(ROWS, 128),), {"k": 8})],
            attributes={"k": None}, rowwise=(0,))  # fmt: skip
-best_groups = Op("best_groups", "index", infer=_infer_best_groups, reference=_best_groups,
+top_k_groups = Op("top_k_groups", "index", infer=_infer_top_k_groups, reference=_top_k_groups,
                  samples=lambda: [Sample((f32(ROWS, n),), {"n_group": groups, "n_group_used": used})
                                   for n, groups, used in ((12, 3, 2), (256, 8, 4), (4, 1, 1))],
                  attributes={"n_group": None, "n_group_used": None}, rowwise=(0,))  # fmt: skip
@@ -127,3 +129,6 @@ column_numbers = Op("column_numbers", "index", infer=_infer_column_numbers, refe
                     samples=lambda: [Sample((i32(ROWS),), {"n": n, "each": each})
                                      for n, each in ((1, 1), (5, 1), (128, 1), (12, 4))],
                     attributes={"n": None, "each": 1}, rowwise=(0,))  # fmt: skip
+
+if not TYPE_CHECKING:
+    __getattr__ = attributes_of_module(__name__)

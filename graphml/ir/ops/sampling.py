@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphml.errors import ShapeError
+from graphml.former_names import attributes_of_module
 from graphml.ir.dtype import F32, I32
 from graphml.ir.op import Array, Attributes, Op, Sample, Type
 from graphml.ir.ops.rules import ROWS, below, f32, i32, want_dtype
@@ -20,27 +22,33 @@ the whole row, in the order of its ids, else from the top k, the largest first.
 """
 ANY = -1e30
 OF_ROW = ("log_sum", "id", "before", "upto")
-"""Results of `draw_of_row`: the logarithm of the sum of exp(row); the sampled id; the cumulative probability
+"""Results of `sample_row`: the logarithm of the sum of exp(row); the sampled id; the cumulative probability
 before it, and with it. The last three are 0 if the token is sampled from the top k."""
 _MOST = 1 << 24
 
 
 def _infer_of_row(inputs: Sequence[Type], attributes: Attributes) -> Type:
-    row, best, settings = inputs
-    for value, role in ((row, "row"), (best, "best"), (settings, "settings")):
+    row, top_logits, settings = inputs
+    for value, role in ((row, "row"), (top_logits, "top_logits"), (settings, "settings")):
         want_dtype(value, F32, role)
     rows = row.shape[:1]
-    if not len(row.shape) == len(best.shape) == 2 or best.shape[:1] != rows or bounds(row.shape)[1] > _MOST:
-        raise ShapeError(f"wanted row [O, n] with n up to {_MOST}, best [O, k]; got {row}, {best}")
+    if (
+        not len(row.shape) == len(top_logits.shape) == 2
+        or top_logits.shape[:1] != rows
+        or bounds(row.shape)[1] > _MOST
+    ):
+        raise ShapeError(
+            f"wanted row [O, n] with n up to {_MOST}, top_logits [O, k]; got {row}, {top_logits}"
+        )
     if settings.shape != (*rows, len(SETTINGS)):
         raise ShapeError(f"wanted settings [O, {len(SETTINGS)}]; got {settings}")
     return Type(F32, (*rows, len(OF_ROW)))
 
 
-def _draw_of_row(inputs: Sequence[Array], attributes: Attributes) -> Array:
+def _sample_row(inputs: Sequence[Array], attributes: Attributes) -> Array:
     found = np.zeros((len(inputs[0]), len(OF_ROW)), np.float32)
-    for told, row, best, settings in zip(found, *inputs, strict=True):
-        shift = np.clip(best[0], -3e38, 3e38).astype(np.float32)  # no infinity less infinity
+    for told, row, top_logits, settings in zip(found, *inputs, strict=True):
+        shift = np.clip(top_logits[0], -3e38, 3e38).astype(np.float32)  # no infinity less infinity
         told[0] = _log_sum(row, float(shift))
         if _from_row(settings):
             told[1:] = _of_row(row, shift, settings)
@@ -51,25 +59,25 @@ def _from_row(settings: Array) -> bool:
     return bool(settings[1] <= 0 and settings[2] >= 1)
 
 
-def _infer_draw(inputs: Sequence[Type], attributes: Attributes) -> Type:
-    ids, best, of_row, settings = inputs
+def _infer_sample_token(inputs: Sequence[Type], attributes: Attributes) -> Type:
+    ids, top_logits, of_row, settings = inputs
     want_dtype(ids, I32, "ids")
-    for value, role in ((best, "best"), (of_row, "of_row"), (settings, "settings")):
+    for value, role in ((top_logits, "top_logits"), (of_row, "of_row"), (settings, "settings")):
         want_dtype(value, F32, role)
     rows = ids.shape[:1]
     wanted = (ids.shape, (*rows, len(OF_ROW)), (*rows, len(SETTINGS)))
-    if len(ids.shape) != 2 or (best.shape, of_row.shape, settings.shape) != wanted:
+    if len(ids.shape) != 2 or (top_logits.shape, of_row.shape, settings.shape) != wanted:
         raise ShapeError(
-            f"wanted ids and best [O, k], of_row [O, {len(OF_ROW)}], settings [O, {len(SETTINGS)}]; got"
-            f" {ids}, {best}, {of_row}, {settings}"
+            f"wanted ids and top_logits [O, k], of_row [O, {len(OF_ROW)}], settings [O, {len(SETTINGS)}]; got"
+            f" {ids}, {top_logits}, {of_row}, {settings}"
         )
     return Type(I32, rows)
 
 
-def _draw(inputs: Sequence[Array], attributes: Attributes) -> Array:
+def _sample_token(inputs: Sequence[Array], attributes: Attributes) -> Array:
     found = np.zeros(len(inputs[0]), np.int32)
-    for i, (ids, best, told, settings) in enumerate(zip(*inputs, strict=True)):
-        found[i] = told[1] if _from_row(settings) else ids[_place(best, told[0], settings)]
+    for i, (ids, top_logits, told, settings) in enumerate(zip(*inputs, strict=True)):
+        found[i] = told[1] if _from_row(settings) else ids[_place(top_logits, told[0], settings)]
     return found
 
 
@@ -94,14 +102,14 @@ def _of_row(row: Array, shift: np.float32, settings: Array) -> tuple[float, floa
 def _place(logits: Array, log_sum: Array, settings: Array) -> int:
     """The index of the sampled one among the top k; logits [k], the largest first."""
     inverse_temperature, top_k, top_p, lowest, number = settings
-    below_best = (logits[: int(top_k)] if top_k > 0 else logits) - logits[0]
-    running = np.cumsum(np.exp(below_best), dtype=np.float32)
+    below_largest = (logits[: int(top_k)] if top_k > 0 else logits) - logits[0]
+    running = np.cumsum(np.exp(below_largest), dtype=np.float32)
     whole = running[-1] if top_k > 0 else np.exp(log_sum - logits[0])
-    kept = len(below_best)
+    kept = len(below_largest)
     if top_p < 1:
         kept = min(kept, 1 + int((running < top_p * whole).sum()))
     kept = min(kept, max(1, int((logits[:kept] >= logits[0] + lowest).sum())))
-    running = np.cumsum(np.exp(below_best[:kept] * inverse_temperature), dtype=np.float32)
+    running = np.cumsum(np.exp(below_largest[:kept] * inverse_temperature), dtype=np.float32)
     return min(int((running <= number * running[-1]).sum()), kept - 1)
 
 
@@ -127,15 +135,18 @@ def _row_results(generator: np.random.Generator, shape: tuple[int, ...]) -> Arra
     return np.stack([*columns, *generator.random((2, shape[0]))], axis=-1).astype(np.float32)
 
 
-draw_of_row = Op(
-    "draw_of_row", "reduce", infer=_infer_of_row, reference=_draw_of_row,
+sample_row = Op(
+    "sample_row", "reduce", infer=_infer_of_row, reference=_sample_row,
     samples=lambda: [Sample((f32(ROWS, n), f32(ROWS, k), f32(ROWS, len(SETTINGS))), {},
                             {1: _falling, 2: _settings})
                      for n, k in ((1, 1), (64, 8), (700, 3), (9000, 2))],
 )  # fmt: skip
-draw = Op(
-    "draw", "index", infer=_infer_draw, reference=_draw,
+sample_token = Op(
+    "sample_token", "index", infer=_infer_sample_token, reference=_sample_token,
     samples=lambda: [Sample((i32(ROWS, k), f32(ROWS, k), f32(ROWS, len(OF_ROW)), f32(ROWS, len(SETTINGS))),
                             {}, {0: below(1000), 1: _falling, 2: _row_results, 3: _settings})
                      for k in (1, 8, 64)],
 )  # fmt: skip
+
+if not TYPE_CHECKING:
+    __getattr__ = attributes_of_module(__name__)

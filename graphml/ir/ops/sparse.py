@@ -1,17 +1,19 @@
 """Sparse attention: a small index of the text selects the positions that a token attends to.
 
-Positions are grouped into spans of equal size, which may be 1. `select_spans` scores the visible positions by
-small queries and keys and returns the top spans; `selected_attention` attends to those. Lightning indexer:
-DeepSeek-V3.2 (2025, arXiv:2512.02556). Spans, some of them forced: MiniMax-M3 (2026).
+Positions are grouped into blocks of equal size, which may be 1. `select_blocks` scores the visible positions
+by small queries and keys and returns the top blocks; `selected_attention` attends to those. Lightning
+indexer: DeepSeek-V3.2 (2025, arXiv:2512.02556). Blocks, some of them forced: MiniMax-M3 (2026).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphml.errors import GraphError, ShapeError
+from graphml.former_names import attributes_of_module
 from graphml.ir.dtype import F32, I32, dtype
 from graphml.ir.op import Array, Attributes, Op, Sample, Type, integer, number, text
 from graphml.ir.ops.linear import decode
@@ -37,8 +39,8 @@ def _infer_select(inputs: Sequence[Type], attributes: Attributes) -> Type:
         raise ShapeError(f"wanted q [T, head, d] and a k cache [cell, 1, d]; got {q}, {k}")
     if weights and weights[0].shape != q.shape[:2]:
         raise ShapeError(f"wanted a weight for each head of {q}; got {weights[0]}")
-    if min(integer(attributes, name) for name in ("n", "span", "block_size")) < 1:
-        raise GraphError(f"wanted n, span and block_size above 0; got {dict(attributes)}")
+    if min(integer(attributes, name) for name in ("n", "selection_block", "block_size")) < 1:
+        raise GraphError(f"wanted n, selection_block and block_size above 0; got {dict(attributes)}")
     return Type(I32, (q.shape[0], 1 if weights else q.shape[1], integer(attributes, "n")))
 
 
@@ -55,16 +57,16 @@ def _select(inputs: Sequence[Array], attributes: Attributes) -> Array:
     """In float64. With weights a position's score is the weighted sum of its heads' scores above 0."""
     q, k, positions, sequences, table, *weights = inputs
     k = _plain(k, attributes)
-    n, span, local = (integer(attributes, name) for name in ("n", "span", "local"))
+    n, size, local = (integer(attributes, name) for name in ("n", "selection_block", "local"))
     y = np.full((q.shape[0], 1 if weights else q.shape[1], n), -1, np.int32)
     for t, (position, sequence) in enumerate(zip(positions, sequences, strict=True)):
         keys = k[_cells(np.arange(position + 1), sequence, table, attributes), 0].astype(np.float64)
         score = q[t].astype(np.float64) @ keys.T
         if weights:
             score = weights[0][t].astype(np.float64)[None] @ np.maximum(score, 0.0)
-        best = np.maximum.reduceat(score, np.arange(0, position + 1, span), axis=1)
-        best[:, max(0, best.shape[1] - local) :] = np.inf
-        order = np.argsort(-best, axis=1, kind="stable")[:, :n]
+        highest = np.maximum.reduceat(score, np.arange(0, position + 1, size), axis=1)
+        highest[:, max(0, highest.shape[1] - local) :] = np.inf
+        order = np.argsort(-highest, axis=1, kind="stable")[:, :n]
         y[t, :, : order.shape[1]] = order
     return y
 
@@ -87,16 +89,16 @@ def _infer_attend(inputs: Sequence[Type], attributes: Attributes) -> Type:
 
 
 def _attend(inputs: Sequence[Array], attributes: Attributes) -> Array:
-    """Softmax over the visible positions of the chosen spans, in float64."""
+    """Softmax over the visible positions of the chosen blocks, in float64."""
     q, k, v, positions, sequences, table, selected, *sinks = inputs
     k, v = (_plain(cache, attributes) for cache in (k, v))
-    span, scale, n_head = integer(attributes, "span"), number(attributes, "scale"), q.shape[1]
+    size, scale, n_head = integer(attributes, "selection_block"), number(attributes, "scale"), q.shape[1]
     each, kv_each = n_head // selected.shape[1], n_head // k.shape[1]
     y = np.empty((q.shape[0], n_head, v.shape[2]), np.float32)
     for t, (position, sequence) in enumerate(zip(positions, sequences, strict=True)):
         for head in range(n_head):
-            spans = np.unique(selected[t, head // each])
-            seen = (spans[spans >= 0, None] * span + np.arange(span)).reshape(-1)
+            blocks = np.unique(selected[t, head // each])
+            seen = (blocks[blocks >= 0, None] * size + np.arange(size)).reshape(-1)
             cells = _cells(seen[seen <= position], sequence, table, attributes)
             keys, values = (cache[cells, head // kv_each].astype(np.float64) for cache in (k, v))
             score = keys @ q[t, head].astype(np.float64) * scale
@@ -116,16 +118,20 @@ def _select_samples() -> list[Sample]:
         return Sample((*inputs, f32(ROWS, n_head)) if weighted else inputs,
                       {"block_size": 8, **attributes}, fill)  # fmt: skip
 
-    return [call(4, 16, True, n=6), call(2, 32, False, n=3, span=4, local=1), call(1, 20, True, n=64)]
+    return [
+        call(4, 16, True, n=6),
+        call(2, 32, False, n=3, selection_block=4, local=1),
+        call(1, 20, True, n=64),
+    ]
 
 
 def _attend_samples() -> list[Sample]:
-    def call(n_head: int, n_head_kv: int, groups: int, sunk: bool, span: int) -> Sample:
+    def call(n_head: int, n_head_kv: int, groups: int, sunk: bool, selection_block: int) -> Sample:
         inputs = (f32(ROWS, n_head, 16), f32(_CELLS, n_head_kv, 16), f32(_CELLS, n_head_kv, 16), i32(ROWS),
                   i32(ROWS), i32(2, _BLOCKS), i32(ROWS, groups, 5))  # fmt: skip
         fill = {3: below(40), 4: below(2), 5: below(_BLOCKS), 6: _choice}
         return Sample((*inputs, f32(n_head)) if sunk else inputs,
-                      {"scale": 0.25, "block_size": 8, "span": span}, fill)  # fmt: skip
+                      {"scale": 0.25, "block_size": 8, "selection_block": selection_block}, fill)  # fmt: skip
 
     return [call(4, 1, 1, True, 1), call(4, 2, 2, False, 4), call(2, 2, 1, False, 8)]
 
@@ -136,17 +142,20 @@ def _blocks(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 
 def _choice(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Spans, the first of them always among them; -1 where there are fewer."""
+    """Blocks, the first of them always among them; -1 where there are fewer."""
     chosen = generator.integers(-1, 6, shape).astype(np.int32)
     chosen[..., 0] = 0
     return chosen
 
 
-select_spans = Op("select_spans", "attention", infer=_infer_select, reference=_select,
+select_blocks = Op("select_blocks", "attention", infer=_infer_select, reference=_select,
                   samples=_select_samples,
-                  attributes={"n": None, "span": 1, "local": 0, "block_size": 32,
+                  attributes={"n": None, "selection_block": 1, "local": 0, "block_size": 32,
                               "cache_dtype": "f32"})  # fmt: skip
 selected_attention = Op("selected_attention", "attention", infer=_infer_attend, reference=_attend,
                         samples=_attend_samples,
-                        attributes={"scale": None, "span": 1, "block_size": 32,
+                        attributes={"scale": None, "selection_block": 1, "block_size": 32,
                                     "cache_dtype": "f32"})  # fmt: skip
+
+if not TYPE_CHECKING:
+    __getattr__ = attributes_of_module(__name__)

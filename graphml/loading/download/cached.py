@@ -6,13 +6,15 @@ Its layout is huggingface-hub's; it is read and cleaned here, never written.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import Any
 
 import huggingface_hub
 from huggingface_hub import errors
+from huggingface_hub.file_download import repo_folder_name
 
-SUFFIX = ".gguf"
+from graphml.weights.file_names import is_gguf
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,16 @@ def _snapshot(repo: str, revision: Any) -> Snapshot:
     names = sorted(
         Path(file.file_path).relative_to(folder).as_posix()
         for file in revision.files
-        if str(file.file_name).lower().endswith(SUFFIX)
+        if is_gguf(str(file.file_name))
     )
     return Snapshot(repo, str(revision.commit_hash), folder, tuple(names), float(revision.last_modified))
+
+
+def is_cached(repo: str, name: str) -> bool:
+    """Whether any revision of a repository in the cache has the file."""
+    folder = repo_folder_name(repo_id=repo, repo_type="model")
+    found = (shared_folder() / folder / "snapshots").glob(f"*/{escape(name)}")
+    return any(path.is_file() for path in found)
 
 
 def cached_parts(repo: str, commit: str, names: list[str]) -> list[Path] | None:

@@ -19,6 +19,7 @@ from typing import IO
 
 from graphml import cache_access, settings
 from graphml.errors import DownloadError
+from graphml.loading.download.callers_progress import with_progress
 from graphml.loading.download.folders import LOCK, PARTIAL, hub_folder, partial_folder, sum_path
 from graphml.loading.download.http_ranges import WebFile, read_range
 from graphml.loading.download.lock import locked
@@ -84,8 +85,13 @@ def is_current(file: HubFile) -> bool:
 def bring(file: HubFile, progress: Callable[[int], None]) -> None:
     """Download the file unless it is current; progress is called with the bytes downloaded so far.
 
-    Raises DownloadError for wrong bytes, for a cache that cannot be written, and like `read_range`.
+    Raises DownloadError for wrong bytes, for a cache that cannot be written, and like `read_range`;
+    an error of `progress` comes out unchanged.
     """
+    with_progress(lambda guarded: _bring(file, guarded), progress)
+
+
+def _bring(file: HubFile, progress: Callable[[int], None]) -> None:
     try:
         for folder in (file.path.parent, file.partial_path.parent):
             cache_access.make(folder)
@@ -118,10 +124,10 @@ def _bring_locked(file: HubFile, progress: Callable[[int], None]) -> None:
                 f"where {free} are free"
             )
         progress(done)
-        for piece in read_range(file.web, done, size):
-            out.write(piece)
-            digest.update(piece)
-            done += len(piece)
+        for chunk in read_range(file.web, done, size):
+            out.write(chunk)
+            digest.update(chunk)
+            done += len(chunk)
             progress(done)
         out.flush()
         os.fsync(out.fileno())

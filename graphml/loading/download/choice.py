@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 from graphml.errors import DownloadError
+from graphml.weights.file_names import is_gguf, part_name, without_ending
 
 DEFAULT_QUANTISATION = "Q4_K_M"
-PART = re.compile(r"(?P<model>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
 # Files that are no models of their own: image projectors and importance matrices.
 NO_MODEL = re.compile(r"(^|[-._])(mmproj|imatrix)([-._]|$)", re.IGNORECASE)
 MOST_NAMED = 20
@@ -51,17 +51,16 @@ def models_of(files: Iterable[str]) -> dict[str, list[str]]:
     """The models among files: name without ending and part number -> its files in order."""
     models: dict[str, list[str]] = {}
     for file in sorted(files):
-        if file.lower().endswith(".gguf") and not NO_MODEL.search(file.rpartition("/")[2]):
-            part = PART.fullmatch(file)
-            models.setdefault(part["model"] if part else file[: -len(".gguf")], []).append(file)
+        if is_gguf(file) and not NO_MODEL.search(file.rpartition("/")[2]):
+            part = part_name(file)
+            models.setdefault(part.model if part else without_ending(file), []).append(file)
     return models
 
 
 def fits(model: str, wanted: str) -> bool:
     """Whether the name of a model contains `wanted` as a word, or equals it."""
-    plain = wanted[: -len(".gguf")] if wanted.lower().endswith(".gguf") else wanted
-    part = PART.fullmatch(wanted)
-    if model.lower() in (plain.lower(), part and part["model"].lower()):
+    plain, part = without_ending(wanted), part_name(wanted)
+    if model.lower() in (plain.lower(), part and part.model.lower()):
         return True
     return re.search(rf"(^|[-._/]){re.escape(plain)}([-./]|$)", model, re.IGNORECASE) is not None
 
@@ -73,13 +72,10 @@ def is_safe(name: str) -> bool:
 
 
 def _missing(parts: Sequence[str]) -> list[str]:
-    part = PART.fullmatch(parts[0])
+    part = part_name(parts[0])
     if part is None:
         return []
-    count = min(int(part["count"]), 1000)
-    needed = {
-        f"{part['model']}-{number:05}-of-{part['count']}.gguf".lower() for number in range(1, count + 1)
-    }
+    needed = {part.part(number).lower() for number in range(1, min(part.count, 1000) + 1)}
     return sorted(needed - {name.lower() for name in parts})
 
 

@@ -59,9 +59,9 @@ def read_range(file: WebFile, start: int, stop: int) -> Iterator[bytes]:
     while position < stop:
         problem: Exception | None = None
         try:
-            for piece in _answer(file, position, min(stop, position + MOST_BYTES_A_REQUEST)):
-                yield piece
-                position, failures = position + len(piece), 0
+            for chunk in _answer(file, position, min(stop, position + MOST_BYTES_A_REQUEST)):
+                yield chunk
+                position, failures = position + len(chunk), 0
         except AnsweredError as error:
             if error.status not in WORTH_ANOTHER_TRY:
                 raise
@@ -90,9 +90,9 @@ def _answer(file: WebFile, start: int, stop: int) -> Iterator[bytes]:
     client = huggingface_hub.get_session()
     with client.stream("GET", file.url, headers={**file.headers, **asked}, timeout=TIMEOUT_S) as response:
         unwanted, left = _begins(file, response, start), stop - start
-        for piece in response.iter_raw():
-            wanted = piece[unwanted : unwanted + left]
-            unwanted -= min(unwanted, len(piece))
+        for chunk in response.iter_raw():
+            wanted = chunk[unwanted : unwanted + left]
+            unwanted -= min(unwanted, len(chunk))
             left -= len(wanted)
             if wanted:
                 yield wanted

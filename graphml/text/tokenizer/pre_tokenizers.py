@@ -8,10 +8,10 @@ not distinguished; `splitting.py` applies them. Data alone.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Final
 
 from graphml.errors import TokenizerError
+from graphml.similar_names import similar
 from graphml.text.tokenizer.splitting import Step, digits_by_thousands, numbers_by_thousands
 
 
@@ -240,7 +240,7 @@ def pre_tokenizer(name: str) -> PreTokenizer:
     """Return the pre-tokenizer of that name; TokenizerError names the nearest known ones if there is none."""
     found = PRE_TOKENIZERS.get(name)
     if found is None:
-        nearest = get_close_matches(name[:64], PRE_TOKENIZERS, n=3, cutoff=0.4) or sorted(PRE_TOKENIZERS)[:3]
+        nearest = similar(name[:64], PRE_TOKENIZERS) or sorted(PRE_TOKENIZERS)[:3]
         raise TokenizerError(
             f"tokenizer.ggml.pre = {name[:64]!r} is not a known pre-tokenizer; nearest known: "
             f"{', '.join(nearest)}. Give the argument pre= the name of a known one to use that instead"

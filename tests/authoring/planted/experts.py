@@ -1,4 +1,4 @@
-"""Experts, chosen and shared, behind rotary attention: T tokens, O wanted rows, D width, E experts, U used.
+"""Experts, chosen and shared, behind rotary attention: T tokens, O output rows, D width, E experts, U used.
 
 Right as it stands; `tests/authoring/test_verify_against.py` plants mistakes by replacing parts of its text.
 """
@@ -46,7 +46,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         gate_TF, up_TF = layer.linear(h_TD, "ffn_gate_shexp"), layer.linear(h_TD, "ffn_up_shexp")
         y_TD = g.add(y_TD, layer.linear(g.mul(g.silu(gate_TF), up_TF), "ffn_down_shexp"))
         x_TD = g.add(x_TD, y_TD)
-    x_OD = g.rms_norm(g.rows(x_TD, g.wanted), weights["output_norm"], config.eps)
+    x_OD = g.rms_norm(g.rows(x_TD, g.output_rows), weights["output_norm"], config.eps)
     return weights.linear(x_OD, "output")
 
 

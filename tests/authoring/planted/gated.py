@@ -1,4 +1,4 @@
-"""A decoder with much that can be mistaken: T tokens, O wanted rows, D width, N heads, K key-value heads.
+"""A decoder with much that can be mistaken: T tokens, O output rows, D width, N heads, K key-value heads.
 
 Right as it stands; `tests/authoring/test_verify_against.py` plants mistakes by replacing parts of its text.
 """
@@ -47,7 +47,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         h_TD = g.rms_norm(x_TD, layer["ffn_norm"], config.eps)
         gate_TF, up_TF = layer.linear(h_TD, "ffn_gate"), layer.linear(h_TD, "ffn_up")
         x_TD = g.add(x_TD, layer.linear(g.mul(g.gelu(gate_TF), up_TF), "ffn_down"))
-    x_OD = g.rows(g.rms_norm(x_TD, weights["output_norm"], config.eps), g.wanted)
+    x_OD = g.rows(g.rms_norm(x_TD, weights["output_norm"], config.eps), g.output_rows)
     return g.softcap(weights.linear(x_OD, "output"), 3.0)
 
 

@@ -1,4 +1,4 @@
-"""The family of GPT-2 with what else there is of it: T tokens, O wanted rows, D width, N heads, H head width.
+"""The family of GPT-2 with what else there is of it: T tokens, O output rows, D width, N heads, H head width.
 
 Right as it stands; `tests/authoring/test_verify_against.py` plants mistakes by replacing parts of its text.
 """
@@ -44,7 +44,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         h_TD = norm(g, config, layer, "ffn_norm", y_TD)
         h_TD = layer.linear(g.relu(layer.linear(h_TD, "ffn_up")), "ffn_down")
         x_TD = g.add(y_TD, g.scale(h_TD, config.residual))
-    x_OD = norm(g, config, weights, "output_norm", g.rows(x_TD, g.wanted))
+    x_OD = norm(g, config, weights, "output_norm", g.rows(x_TD, g.output_rows))
     return g.scale(weights.linear(x_OD, "token_embd"), config.logits)
 
 

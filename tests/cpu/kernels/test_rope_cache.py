@@ -28,7 +28,7 @@ def table_of(positions: np.ndarray, frequencies: np.ndarray, scale: float = 1.0,
 
 
 def rotated(x: np.ndarray, table: np.ndarray, mode: str) -> np.ndarray:
-    """x [rows, heads, d] turned, in float64."""
+    """x [rows, heads, d] rotated, in float64."""
     half = table.shape[1]
     c, s = (table[:, None, :, part].astype(np.float64) for part in (0, 1))
     first = slice(0, 2 * half, 2) if mode == "norm" else slice(0, half)

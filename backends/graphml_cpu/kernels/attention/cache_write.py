@@ -43,22 +43,22 @@ def make_cache_write(dtype: str) -> Callable[..., None]:
     not written; cache `dtype` [n_cells, n].
     """
     # One unit of work: enough that two threads do not share a cache line's worth of trouble; whole blocks.
-    piece = 8 * WIDTH
-    piece_bytes, write = row_bytes(dtype, piece), make_write(dtype)
+    chunk = 8 * WIDTH
+    chunk_bytes, write = row_bytes(dtype, chunk), make_write(dtype)
     block = dtype_of(dtype).block_elements
     block_bytes = row_bytes(dtype, block)
 
     def cache_write(
         ith: Int, nth: Int, x: Address, cells: Address, cache: RunAddress, n: Int, x_stride: Int, rows: Dim
     ) -> None:
-        pieces = (n + piece - 1) // piece
-        begin, end = share(ith, nth, rows * pieces)
+        chunks = (n + chunk - 1) // chunk
+        begin, end = share(ith, nth, rows * chunks)
         for unit in range(begin, end):
-            row = unit // pieces
-            first = (unit - row * pieces) * piece
+            row = unit // chunks
+            first = (unit - row * chunks) * chunk
             cell = load_i32(cells + row * 4)
             if cell >= 0:
-                to = cache + cell * (n // block * block_bytes) + first // piece * piece_bytes
-                write(x + row * x_stride + first * 4, to, min(piece, n - first))
+                to = cache + cell * (n // block * block_bytes) + first // chunk * chunk_bytes
+                write(x + row * x_stride + first * 4, to, min(chunk, n - first))
 
     return cache_write

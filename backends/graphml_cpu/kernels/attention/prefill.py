@@ -2,7 +2,7 @@
 
 A tile's queries, the tokens of one run of a sequence times the query heads of one key-value head, lie in the
 lanes of up to three vectors, so every step of the softmax works on whole vectors and no sum crosses lanes.
-Keys and values of a block are turned into float32 once per tile. Which blocks a tile sees decides what is
+Keys and values of a block are converted to float32 once per tile. Which blocks a tile sees decides what is
 computed: those that none of its queries sees are skipped, and only those at the edges are masked.
 
 Scores and weights have a position per row and a query per lane: scores = K @ Q^T, values = V^T @ weights.

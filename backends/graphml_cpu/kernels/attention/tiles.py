@@ -85,8 +85,8 @@ def sums_of_four(builder: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
     (total,) = vectors
     lanes, distance = total.type.count, group // 2
     while distance:
-        turned = build.shuffle(builder, total, None, [lane ^ distance for lane in range(lanes)])
-        total, distance = builder.fadd(total, turned), distance // 2
+        shuffled = build.shuffle(builder, total, None, [lane ^ distance for lane in range(lanes)])
+        total, distance = builder.fadd(total, shuffled), distance // 2
     return build.shuffle(builder, total, None, range(0, lanes, group)) if lanes > SCORE_ROWS else total
 
 

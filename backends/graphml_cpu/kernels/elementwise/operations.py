@@ -1,7 +1,7 @@
 """Elementwise operations on rows of float32: of one tensor, of two, and gates.
 
 Knows rows and strides; the formulas are in `elementwise.formulas`. Every output may be one of the
-inputs. The threads share all elements of all rows in pieces of 256 or fewer.
+inputs. The threads share all elements of all rows in chunks of 256 or fewer.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from graphml_cpu.simd import (
 )
 
 # Elements of one unit of work; a multiple of every vector's width.
-_PIECE = 256
+_CHUNK = 256
 
 
 @inline
-def _piece(unit: int, pieces: int, n: int) -> tuple[int, int, int]:
+def _chunk(unit: int, chunks: int, n: int) -> tuple[int, int, int]:
     """The row of a unit of work, and the first and the last + 1 of its elements."""
-    row = unit // pieces
-    first = (unit - row * pieces) * _PIECE
-    return row, first, min(first + _PIECE, n)
+    row = unit // chunks
+    first = (unit - row * chunks) * _CHUNK
+    return row, first, min(first + _CHUNK, n)
 
 
 def _make_singles(function: Any) -> Any:
@@ -61,10 +61,10 @@ def make_unary(op: str) -> Callable[..., None]:
     def unary(
         ith: Int, nth: Int, x: Address, out: Address, n: Int, x_stride: Int, out_stride: Int, rows: Dim
     ) -> None:
-        pieces = (n + _PIECE - 1) // _PIECE
-        begin, end = share(ith, nth, rows * pieces)
+        chunks = (n + _CHUNK - 1) // _CHUNK
+        begin, end = share(ith, nth, rows * chunks)
         for unit in range(begin, end):
-            row, first, last = _piece(unit, pieces, n)
+            row, first, last = _chunk(unit, chunks, n)
             singles(x + row * x_stride, out + row * out_stride, first, last, ())
 
     return unary
@@ -99,10 +99,10 @@ def make_of_two_numbers(op: str) -> Callable[..., None]:
         ith: Int, nth: Int, x: Address, out: Address, n: Int, p: Float, q: Float, x_stride: Int,
         out_stride: Int, rows: Dim,
     ) -> None:  # fmt: skip
-        pieces = (n + _PIECE - 1) // _PIECE
-        begin, end = share(ith, nth, rows * pieces)
+        chunks = (n + _CHUNK - 1) // _CHUNK
+        begin, end = share(ith, nth, rows * chunks)
         for unit in range(begin, end):
-            row, first, last = _piece(unit, pieces, n)
+            row, first, last = _chunk(unit, chunks, n)
             numbers = splat(F32, p), splat(F32, q)
             singles(x + row * x_stride, out + row * out_stride, first, last, numbers)
 
@@ -133,10 +133,10 @@ def make_binary(op: str) -> Callable[..., None]:
         ith: Int, nth: Int, a: Address, b: Address, out: Address, n: Int, a_stride: Int, b_stride: Int,
         out_stride: Int, rows: Dim,
     ) -> None:  # fmt: skip
-        pieces = (n + _PIECE - 1) // _PIECE
-        begin, end = share(ith, nth, rows * pieces)
+        chunks = (n + _CHUNK - 1) // _CHUNK
+        begin, end = share(ith, nth, rows * chunks)
         for unit in range(begin, end):
-            row, first, last = _piece(unit, pieces, n)
+            row, first, last = _chunk(unit, chunks, n)
             pairs(a + row * a_stride, b + row * b_stride, out + row * out_stride, first, last)
 
     return binary
@@ -150,10 +150,10 @@ def make_binary_scalar(op: str) -> Callable[..., None]:
         ith: Int, nth: Int, a: Address, b: Address, out: Address, n: Int, a_stride: Int, b_rows: Int,
         out_stride: Int, rows: Dim,
     ) -> None:  # fmt: skip
-        pieces = (n + _PIECE - 1) // _PIECE
-        begin, end = share(ith, nth, rows * pieces)
+        chunks = (n + _CHUNK - 1) // _CHUNK
+        begin, end = share(ith, nth, rows * chunks)
         for unit in range(begin, end):
-            row, first, last = _piece(unit, pieces, n)
+            row, first, last = _chunk(unit, chunks, n)
             right = splat(F32, load_f32(b + row % b_rows * 4))
             singles(a + row * a_stride, out + row * out_stride, first, last, (right,))
 
@@ -171,10 +171,10 @@ def make_glu(op: str) -> Callable[..., None]:
         ith: Int, nth: Int, gate: Address, up: Address, out: Address, n: Int, gate_stride: Int, up_stride:
         Int, out_stride: Int, rows: Dim,
     ) -> None:  # fmt: skip
-        pieces = (n + _PIECE - 1) // _PIECE
-        begin, end = share(ith, nth, rows * pieces)
+        chunks = (n + _CHUNK - 1) // _CHUNK
+        begin, end = share(ith, nth, rows * chunks)
         for unit in range(begin, end):
-            row, first, last = _piece(unit, pieces, n)
+            row, first, last = _chunk(unit, chunks, n)
             pairs(gate + row * gate_stride, up + row * up_stride, out + row * out_stride, first, last)
 
     return glu

@@ -26,7 +26,7 @@ from graphml_cpu.simd import (
     zero,
 )
 
-_PIECE = 16 * WIDTH  # columns of one unit of work
+_CHUNK = 16 * WIDTH  # columns of one unit of work
 
 
 def make_combine_experts() -> Callable[..., None]:
@@ -38,13 +38,13 @@ def make_combine_experts() -> Callable[..., None]:
     def combine_experts(
         ith: Int, nth: Int, y: Address, weights: Address, out: Address, n_used: Int, n: Int, rows: Dim
     ) -> None:
-        pieces = (n + _PIECE - 1) // _PIECE
-        begin, end = share(ith, nth, rows * pieces)
+        chunks = (n + _CHUNK - 1) // _CHUNK
+        begin, end = share(ith, nth, rows * chunks)
         for unit in range(begin, end):
-            row = unit // pieces
-            first = (unit - row * pieces) * _PIECE
+            row = unit // chunks
+            first = (unit - row * chunks) * _CHUNK
             source, scales = y + row * n_used * n * 4, weights + row * n_used * 4
-            for i in range(first, min(first + _PIECE, n), WIDTH):
+            for i in range(first, min(first + _CHUNK, n), WIDTH):
                 total = zero(F32)
                 rest = n - i
                 if rest >= WIDTH:

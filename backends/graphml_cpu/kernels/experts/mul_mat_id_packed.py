@@ -1,6 +1,6 @@
 """Packed rows times the quantised matrices of chosen experts: what `mul_mat` does, expert by expert.
 
-The (token, slot) pairs are listed by expert. An expert with few pairs is multiplied row by row as its weights
+The (token, slot) pairs are grouped by expert. One with few pairs is multiplied row by row as its weights
 are read; of one with many, panels are unpacked, and its pairs pass through, their rows found by address.
 Experts that nobody chose are not read. All chosen experts' rows are one stretch of work, cut evenly among the
 threads, whatever the tokens chose; where it is cut does not change a result. Knows pairs and experts; how
@@ -20,7 +20,7 @@ from graphml_cpu.kernels.formats import make_read
 from graphml_cpu.kernels.formats._groups import Reader
 from graphml_cpu.kernels.products.integer_rows import finish, make_row
 from graphml_cpu.kernels.products.integer_tiles import PANELS, TOKENS, make_panel_products
-from graphml_cpu.kernels.products.register_tiles import make_listed_addresses
+from graphml_cpu.kernels.products.register_tiles import make_record_addresses
 from graphml_cpu.kernels.share import share
 from graphml_cpu.layouts import PAIR_BYTES
 from graphml_cpu.simd import WIDTH, load_i32, load_i64, store_f32, store_i64
@@ -34,9 +34,9 @@ _FEW_PAIRS = 4
 
 
 def _make_few(reader: Reader) -> Callable[..., Any]:
-    """An inline function: weight rows begin to end of one matrix times the `pairs` pairs at `listed`."""
+    """An inline function: weight rows begin to end of one matrix times the `pairs` pairs at `records`."""
     row_1, row_4 = make_row(reader, 1), make_row(reader, 4)
-    four = make_listed_addresses(4)
+    four = make_record_addresses(4)
 
     @inline
     def few(
@@ -47,19 +47,19 @@ def _make_few(reader: Reader) -> Callable[..., Any]:
         n: int,
         k: int,
         row_bytes: int,
-        listed: int,
+        records: int,
         pairs: int,
         scratch: int,
     ) -> None:
         if pairs == 1:
-            x, to = load_i64(listed), y + load_i64(listed + 8)
+            x, to = load_i64(records), y + load_i64(records + 8)
             for index in range(begin, end):
                 (a,) = row_1(w + index * row_bytes, (x,), k)
                 store_f32(to + index * 4, finish(a))
             return
         for index in range(begin, end):
             for pair in range(0, pairs, 4):
-                at, left = listed + pair * PAIR_BYTES, pairs - pair
+                at, left = records + pair * PAIR_BYTES, pairs - pair
                 a, b, c, d = row_4(w + index * row_bytes, four(at, PAIR_BYTES, (left - 1) * PAIR_BYTES), k)
                 # Past the last pair the last one is computed again, and not stored.
                 store_f32(y + load_i64(at + 8) + index * 4, finish(a))
@@ -74,14 +74,14 @@ def _make_few(reader: Reader) -> Callable[..., Any]:
 
 
 @inline
-def _listed_offset(listed: int, stride: int, y_stride: int, pair: int) -> int:
-    offset: int = load_i64(listed + pair * stride + 8)
+def _record_offset(records: int, stride: int, y_stride: int, pair: int) -> int:
+    offset: int = load_i64(records + pair * stride + 8)
     return offset
 
 
 def _make_many(reader: Reader) -> Callable[..., Any]:
     """As `_make_few` for many pairs; `begin` is a multiple of _ROWS."""
-    products = make_panel_products(reader, TOKENS, make_listed_addresses(TOKENS), _listed_offset)
+    products = make_panel_products(reader, TOKENS, make_record_addresses(TOKENS), _record_offset)
 
     @inline
     def many(
@@ -92,12 +92,12 @@ def _make_many(reader: Reader) -> Callable[..., Any]:
         n: int,
         k: int,
         row_bytes: int,
-        listed: int,
+        records: int,
         pairs: int,
         scratch: int,
     ) -> None:
         for start in range(0, pairs, packed.TOKENS):
-            at, taken = listed + start * PAIR_BYTES, min(packed.TOKENS, pairs - start)
+            at, taken = records + start * PAIR_BYTES, min(packed.TOKENS, pairs - start)
             for first in range(begin, end, packed.PAIRS * _ROWS):
                 last = min(first + packed.PAIRS * _ROWS, end)
                 products(first, last, w, y, 0, 0, n, k, row_bytes, at, PAIR_BYTES, 0, taken, scratch)
@@ -121,14 +121,14 @@ def _make_multiply(reader: Reader, one_token: bool) -> Callable[..., Any]:
         n: int,
         k: int,
         row_bytes: int,
-        listed: int,
+        records: int,
         pairs: int,
         scratch: int,
     ) -> None:
         if pairs <= _FEW_PAIRS:
-            few(begin, end, w, y, n, k, row_bytes, listed, pairs, scratch)
+            few(begin, end, w, y, n, k, row_bytes, records, pairs, scratch)
         else:
-            many(begin, end, w, y, n, k, row_bytes, listed, pairs, scratch)
+            many(begin, end, w, y, n, k, row_bytes, records, pairs, scratch)
 
     return multiply
 
@@ -136,16 +136,16 @@ def _make_multiply(reader: Reader, one_token: bool) -> Callable[..., Any]:
 @inline
 def _list(
     ids: int, pairs: int, n_experts: int, n_used: int, x: int, token_stride: int, slot_stride: int,
-    y_stride: int, listed: int,
+    y_stride: int, records: int,
 ) -> int:  # fmt: skip
     """List the pairs by expert: the address of each one's row and the offset of its results.
 
     Returns the address of the experts' ends in the list, int32 [n_experts].
     """
-    ends: int = listed + pairs * PAIR_BYTES
+    ends: int = records + pairs * PAIR_BYTES
     find_begins(ids, pairs, n_experts, ends)
     for pair in range(pairs):
-        at = listed + next_place(ids, pair, n_experts, ends) * PAIR_BYTES
+        at = records + next_place(ids, pair, n_experts, ends) * PAIR_BYTES
         token = pair // n_used
         store_i64(at, x + token * token_stride + (pair - token * n_used) * slot_stride)
         store_i64(at + 8, pair * y_stride)
@@ -171,7 +171,7 @@ def make_mul_mat_id_packed(kind: str, one_token: bool) -> Callable[..., None]:
     [T, n_used], clamped to 0 .. n_experts - 1. x: packed rows, `x_token_stride` bytes from token to token and
     `x_slot_stride` from slot to slot (0: the slots of a token share its row). y float32 [T, n_used, n], rows
     `y_stride` bytes apart. pairs: T * n_used. scratch: this thread's own, aligned to 64 bytes:
-    `packed.scratch_bytes(kind, k)` rounded up to `tile_bytes`, then `layouts.listed_bytes(n_experts, pairs)`.
+    `packed.scratch_bytes(kind, k)` rounded up to `tile_bytes`, then `layouts.record_bytes(n_experts, pairs)`.
     one_token: made for T = 1, where hardly two pairs share an expert: without panels and scratch for them.
     """
     multiply = _make_multiply(make_read(kind), one_token)
@@ -181,8 +181,8 @@ def make_mul_mat_id_packed(kind: str, one_token: bool) -> Callable[..., None]:
         n: Int, k: Int, expert_bytes: Int, row_bytes: Int, x_token_stride: Int, x_slot_stride: Int,
         y_stride: Int, tile_bytes: Int, scratch: Address, pairs: Dim,
     ) -> None:  # fmt: skip
-        listed = scratch + tile_bytes
-        ends = _list(ids, pairs, n_experts, n_used, x, x_token_stride, x_slot_stride, y_stride, listed)
+        records = scratch + tile_bytes
+        ends = _list(ids, pairs, n_experts, n_used, x, x_token_stride, x_slot_stride, y_stride, records)
         blocks = (n + _ROWS - 1) // _ROWS
         begin, end = share(ith, nth, _costs(ends, n_experts, blocks))
         # A block of rows belongs to the thread in whose share its cost begins.
@@ -194,7 +194,7 @@ def make_mul_mat_id_packed(kind: str, one_token: bool) -> Callable[..., None]:
                 top = max(0, (begin - before + cost - 1) // cost)
                 bottom = min(blocks, (end - before + cost - 1) // cost)
                 if top < bottom:
-                    matrix, at = w + expert * expert_bytes, listed + first * PAIR_BYTES
+                    matrix, at = w + expert * expert_bytes, records + first * PAIR_BYTES
                     top, bottom = top * _ROWS, min(bottom * _ROWS, n)
                     multiply(top, bottom, matrix, y, n, k, row_bytes, at, last - first, scratch)
                 before += blocks * cost

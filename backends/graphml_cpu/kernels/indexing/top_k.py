@@ -189,13 +189,13 @@ def _two_largest(x: int, n: int) -> Number:
     return first + second
 
 
-def make_best_groups() -> Callable[..., None]:
+def make_top_k_groups() -> Callable[..., None]:
     """out = x in the `n_used` groups of each row whose two largest sum to most, else minus infinity.
 
     x and out float32 [rows, n_group * size], size at least 2; the first of equal groups comes first.
     """
 
-    def best_groups(
+    def top_k_groups(
         ith: Int, nth: Int, x: Address, out: Address, n_group: Int, size: Int, n_used: Int, rows: Dim
     ) -> None:
         begin, end = share(ith, nth, rows * n_group)
@@ -211,4 +211,4 @@ def make_best_groups() -> Callable[..., None]:
             for i in range(unit * size, (unit + 1) * size):
                 store_f32(out + i * 4, load_f32(x + i * 4) if before < n_used else -math.inf)
 
-    return best_groups
+    return top_k_groups

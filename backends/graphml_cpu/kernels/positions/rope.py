@@ -106,7 +106,7 @@ def make_rope_table() -> Callable[..., None]:
 
 @inline
 def _rotate_neighbours(x: Vector, table: Vector) -> Vector:
-    """Pairs (x0, x1) of neighbouring lanes turned by (cos, sin) in the same lanes of `table`."""
+    """Pairs (x0, x1) of neighbouring lanes rotated by (cos, sin) in the same lanes of `table`."""
     sign = select((ramp(I32) & 1) == 0, splat(F32, -1.0), splat(F32, 1.0))
     return fma(_neighbours(x) * sign, _odd_lanes(table), x * _even_lanes(table))
 
@@ -173,7 +173,7 @@ def _make_head(mode: str, dtype: str) -> Any:
 
 
 def make_rope(mode: str) -> Callable[..., None]:
-    """Each head of each row turned by the row's angles.
+    """Each head of each row rotated by the row's angles.
 
     `mode` "norm" turns the pairs (2i, 2i + 1), "neox" the pairs (i, i + n_rot / 2).
 
@@ -206,9 +206,9 @@ def _make_stored_head(mode: str, dtype: str) -> Any:
 
     @inline
     def head(x: int, table: int, out: int, head_dim: int, n_rot: int) -> None:
-        turned = local_head()
-        rotate(x, table, turned, head_dim, n_rot)
-        write(turned, out, head_dim)
+        rotated = local_head()
+        rotate(x, table, rotated, head_dim, n_rot)
+        write(rotated, out, head_dim)
 
     return head
 

@@ -1,6 +1,6 @@
-"""The register tile of products in floating point: panels of turned weights times a handful of token rows.
+"""The register tile of products in floating point: panels of transposed weights times a few token rows.
 
-A panel is 2 W weight rows, turned so that one column's weights are two vectors. A tile keeps the sums of
+A panel is 2 W weight rows, transposed so that one column's weights are two vectors. A tile keeps the sums of
 several tokens in registers while the columns pass, so no sum crosses lanes. Where pairs of bfloat16 are
 multiplied (`packed.BF16_PAIRS`), a column is a pair: two weights of each row, as the file has them, and two
 values of a token. Knows formats only through their decoders, and token rows as a list of addresses.
@@ -24,7 +24,7 @@ from graphml_cpu.kernels.products.register_tiles import (
     store_tuple,
     transpose,
 )
-from graphml_cpu.layouts import LISTED_BYTES, PIECE_ELEMENTS
+from graphml_cpu.layouts import CHUNK_ELEMENTS, RECORD_BYTES
 from graphml_cpu.simd import F32, I32, WIDTH, build, store
 from graphml_cpu.simd.bfloats import emit_dot2
 from graphml_cpu.simd.operation import operation
@@ -66,37 +66,37 @@ def _make_add_column(pairs: bool) -> Any:
     return operation(add_column)
 
 
-def _make_listed_rows(tokens: int) -> Any:
-    """An operation `(listed, left)` -> addresses of `tokens` listed rows, from `left` on the last again."""
+def _make_row_addresses(tokens: int) -> Any:
+    """An operation `(records, left)` -> row addresses of `tokens` records, the last from `left` on."""
 
-    def listed_rows(typingctx: Any, listed: Any, left: Any) -> Any:
+    def row_addresses(typingctx: Any, records: Any, left: Any) -> Any:
         def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
             last = builder.sub(args[1], build.I64(1))
             found = []
             for token in range(tokens):
                 index = build.I64(token)
                 bounded = builder.select(builder.icmp_signed("<", index, last), index, last)
-                at = builder.add(args[0], builder.mul(bounded, build.I64(LISTED_BYTES)))
+                at = builder.add(args[0], builder.mul(bounded, build.I64(RECORD_BYTES)))
                 found.append(builder.load(build.pointer(builder, at, build.I64), align=8))
             return context.make_tuple(builder, signature.return_type, found)
 
         return types.UniTuple(types.int64, tokens)(types.int64, types.int64), codegen
 
-    return operation(listed_rows)
+    return operation(row_addresses)
 
 
 def make_tile(tokens: int, pairs: bool = False) -> Any:
-    """An inline function `tile(panel, columns, listed, left, offset, sums)`: a panel times `tokens` rows.
+    """An inline function `tile(panel, columns, records, left, offset, sums)`: a panel times `tokens` rows.
 
-    The rows are listed, of which `left` are there; `offset` is the byte of their element that meets the
+    The rows are those of `left` records; `offset` is the byte of their element that meets the
     panel's first column. Sums: the tokens' lower W weight rows, then their upper W. pairs: columns of pairs.
     """
-    listed_rows, zeros = _make_listed_rows(tokens), make_zeros(2 * tokens)
+    row_addresses, zeros = _make_row_addresses(tokens), make_zeros(2 * tokens)
     add_column = _make_add_column(pairs)
 
     @inline
-    def tile(panel: int, columns: int, listed: int, left: int, offset: int, sums: int) -> None:
-        xs = listed_rows(listed, left)
+    def tile(panel: int, columns: int, records: int, left: int, offset: int, sums: int) -> None:
+        xs = row_addresses(records, left)
         totals = zeros()
         for column in range(columns):
             totals = add_column(panel + column * COLUMN_BYTES, xs, offset + column * 4, totals)
@@ -109,7 +109,7 @@ def make_unpack(format: str) -> Any:
     """An inline function `unpack(w, row_bytes, last, columns, panel, decoded)`: W rows -> half a panel.
 
     Rows further than `last` bytes behind the first are replaced by the row there; `decoded` is room for W
-    pieces of PIECE_ELEMENTS float32; `columns` counts elements. What of the last W columns is not there is
+    chunks of CHUNK_ELEMENTS float32; `columns` counts elements. What of the last W columns is not there is
     garbage in the panel; the second half of a pair that is not there is zero.
     """
     return _make_unpack_floats(format) if format in TERMS else _make_unpack_blocks(format)
@@ -141,16 +141,16 @@ def _make_unpack_floats(kind: str) -> Any:
 
 def _make_unpack_blocks(format: str) -> Any:
     decode = make_decode(format)
-    piece_bytes = by_name(format).bytes_for(PIECE_ELEMENTS)
+    chunk_bytes = by_name(format).bytes_for(CHUNK_ELEMENTS)
 
     @inline
     def unpack(w: int, row_bytes: int, last: int, columns: int, panel: int, decoded: int) -> None:
-        for start in range(0, columns, PIECE_ELEMENTS):
-            count, piece = min(PIECE_ELEMENTS, columns - start), w + start // PIECE_ELEMENTS * piece_bytes
+        for start in range(0, columns, CHUNK_ELEMENTS):
+            count, chunk = min(CHUNK_ELEMENTS, columns - start), w + start // CHUNK_ELEMENTS * chunk_bytes
             for row in range(WIDTH):
-                decode(piece + min(row * row_bytes, last), decoded + row * PIECE_ELEMENTS * 4, count)
+                decode(chunk + min(row * row_bytes, last), decoded + row * CHUNK_ELEMENTS * 4, count)
             for column in range(0, count, WIDTH):
                 to = panel + (start + column) * COLUMN_BYTES
-                transpose(decoded + column * 4, PIECE_ELEMENTS * 4, to, COLUMN_BYTES)
+                transpose(decoded + column * 4, CHUNK_ELEMENTS * 4, to, COLUMN_BYTES)
 
     return unpack

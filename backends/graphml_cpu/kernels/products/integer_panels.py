@@ -3,7 +3,7 @@
 W weight rows (the lanes of a vector) make a panel: for each block of 32 columns eight vectors, vector c
 holding weights 4c to 4c+3 of every row, then the rows' scales (one vector, or one for weights 0 to 15 and
 one for 16 to 31), then their minima (none, one or two vectors). Every format's `Reader` gives the rows; each
-row's unit is put down as it is read, and what lies side by side is then turned around.
+row's unit is put down as it is read, and what lies side by side is then transposed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from graphml_cpu.kernels.products.register_tiles import VECTOR_BYTES, join
 from graphml_cpu.simd import U8, WIDTH, build, store
 from graphml_cpu.simd.operation import operation
 
-# What a row of a group takes before it is turned around: 128 values, and four floats for each of two vectors
+# What a row of a group takes before it is transposed: 128 values, and four floats for each of two vectors
 # of scales and two of minima.
 _ROW_GROUP_BYTES = 192
 _SCALES = 128
@@ -35,7 +35,7 @@ def panel_block_bytes(reader: Reader) -> int:
 
 
 def _in_quarters(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
-    """IR: 4 x 4 numbers are turned around within every 16 bytes of four vectors."""
+    """IR: 4 x 4 numbers are transposed within every 16 bytes of four vectors."""
     width = rows[0].type.count
 
     def pairs(a: ir.Value, b: ir.Value, first: int) -> ir.Value:
@@ -78,13 +78,13 @@ def _quarters(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
     return [pick(a, b, first) for first in (0, 1) for a, b in (even, odd)]
 
 
-def _make_turn_vectors(row_bytes: int, count: int) -> Callable[..., Any]:
+def _make_transposed_vectors(row_bytes: int, count: int) -> Callable[..., Any]:
     """An operation `f(at)`: `count` (W or 4) times 4 bytes of each of W rows, `row_bytes` apart.
 
     Gives `count` U8 vectors: lane r of vector c (lanes of four bytes) holds bytes 4c to 4c+3 of row r.
     """
 
-    def turned(typingctx: Any, at: Any) -> Any:
+    def transposed(typingctx: Any, at: Any) -> Any:
         def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
             kind = ir.VectorType(build.I32, count)
             rows = []
@@ -103,7 +103,7 @@ def _make_turn_vectors(row_bytes: int, count: int) -> Callable[..., Any]:
 
         return types.UniTuple(U8, count)(types.int64), codegen
 
-    return operation(turned)
+    return operation(transposed)
 
 
 @operation
@@ -155,20 +155,21 @@ def _make_put(reader: Reader) -> Callable[..., Any]:
     return put
 
 
-def _make_turn(reader: Reader, row_bytes: int) -> Callable[..., Any]:
-    """An inline function `turn(source, panel)`: a group of W rows, `row_bytes` apart -> four panel blocks."""
-    turned, turned_four = _make_turn_vectors(row_bytes, WIDTH), _make_turn_vectors(row_bytes, 4)
+def _make_transpose(reader: Reader, row_bytes: int) -> Callable[..., Any]:
+    """An inline function `transpose(source, panel)`: W rows, `row_bytes` apart -> four panel blocks."""
+    transposed = _make_transposed_vectors(row_bytes, WIDTH)
+    transposed_four = _make_transposed_vectors(row_bytes, 4)
     block_bytes = panel_block_bytes(reader)
     minima_at = (8 + reader.scales) * VECTOR_BYTES
     scales, minima = reader.scales, reader.minima
     blocks = WIDTH // 4
 
     @inline
-    def turn(source: int, panel: int) -> None:
+    def transpose(source: int, panel: int) -> None:
         for half in range(2):
             for first in range(0, 4, blocks):
                 to = panel + first * block_bytes + half * 4 * VECTOR_BYTES
-                _store_blocks(to, block_bytes, turned(source + half * 64 + first * 16))
+                _store_blocks(to, block_bytes, transposed(source + half * 64 + first * 16))
         for index in range(scales):
             turn_floats(source + _SCALES + 16 * index, panel + (8 + index) * VECTOR_BYTES)
         for index in range(minima):
@@ -176,13 +177,13 @@ def _make_turn(reader: Reader, row_bytes: int) -> Callable[..., Any]:
 
     @inline
     def turn_floats(source: int, to: int) -> None:
-        a, b, c, d = turned_four(source)
+        a, b, c, d = transposed_four(source)
         store(to, a)
         store(to + block_bytes, b)
         store(to + 2 * block_bytes, c)
         store(to + 3 * block_bytes, d)
 
-    return turn
+    return transpose
 
 
 def make_unpack(reader: Reader) -> Callable[..., Any]:
@@ -191,7 +192,7 @@ def make_unpack(reader: Reader) -> Callable[..., Any]:
     Rows further than `last` bytes behind the first are replaced by the row there. The panel gets whole
     groups; what is behind k is of no meaning. `buffer`: W * `packed.UNIT_ROW_BYTES` bytes.
     """
-    put, turn = _make_put(reader), _make_turn(reader, packed.UNIT_ROW_BYTES)
+    put, transpose = _make_put(reader), _make_transpose(reader, packed.UNIT_ROW_BYTES)
     read, read_rest = reader.read, reader.read_rest
     size, elements, block = reader.unit_bytes, reader.groups * packed.GROUP, reader.block_elements
     panel_group = 4 * panel_block_bytes(reader)
@@ -214,10 +215,10 @@ def make_unpack(reader: Reader) -> Callable[..., Any]:
             for row in range(WIDTH):
                 at = w + min(row * row_bytes, last) + unit * size
                 put_unit(buffer + row * packed.UNIT_ROW_BYTES, read(at))
-            turn(buffer, panel)
+            transpose(buffer, panel)
             panel += panel_group
             if second:
-                turn(buffer + second, panel)
+                transpose(buffer + second, panel)
                 panel += panel_group
 
     @inline
@@ -229,6 +230,6 @@ def make_unpack(reader: Reader) -> Callable[..., Any]:
             for row in range(WIDTH):
                 at = w + min(row * row_bytes, last) + whole * size
                 put_unit(buffer + row * packed.UNIT_ROW_BYTES, read_rest(at, left))
-            turn(buffer, panel + whole * panel_group)
+            transpose(buffer, panel + whole * panel_group)
 
     return units if read_rest is None else units_and_rest

@@ -19,13 +19,14 @@ _ENTRY = 32
 
 
 def make_linears() -> Callable[..., None]:
-    """`tiles` is not called while there are at most `FEW_ROWS` rows."""
+    """Without `tiles` any number of rows is multiplied as a few are."""
 
     def linears(
         ith: Int, nth: Int, few: Code, tiles: Code, table: Address, count: Int, x: Address, y: Address,
         k: Int, x_stride: Int, scratch: Address, rows: Dim,
     ) -> None:  # fmt: skip
-        unit = 1 if rows <= FEW_ROWS else PANEL_ROWS
+        few_rows = rows <= FEW_ROWS or tiles == 0
+        unit = 1 if few_rows else PANEL_ROWS
         total = 0
         for i in range(count):
             total += (load_i64(table + i * _ENTRY + 16) + unit - 1) // unit
@@ -37,7 +38,7 @@ def make_linears() -> Callable[..., None]:
             first, last = max(begin, 0), min(end, units)
             if first < last:
                 w, bias, to = load_i64(entry), load_i64(entry + 8), y + load_i64(entry + 24)
-                if rows <= FEW_ROWS:
+                if few_rows:
                     multiply_rows(few, first, last, w, x, to, 0, bias, k, x_stride, n * 4, rows)
                 else:
                     multiply_tiles(

@@ -83,13 +83,13 @@ def multiply_tiles(
 
 
 def make_mul_mat() -> Callable[..., None]:
-    """One product. `tiles` is not called while there are at most `FEW_ROWS` rows."""
+    """One product. Without `tiles` any number of rows is multiplied as a few are."""
 
     def mul_mat(
         ith: Int, nth: Int, few: Code, tiles: Code, w: Address, x: Address, y: Address, residual: Address,
         bias: Address, n: Int, k: Int, x_stride: Int, y_stride: Int, scratch: Address, rows: Dim,
     ) -> None:  # fmt: skip
-        if rows <= FEW_ROWS:
+        if rows <= FEW_ROWS or tiles == 0:
             begin, end = share(ith, nth, n)
             if begin < end:
                 multiply_rows(few, begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows)

@@ -18,7 +18,7 @@ from graphml_cpu.layouts import FEW_ROWS, GLU_COLUMNS, GLU_PANEL_COLUMNS
 
 
 def make_mul_mat_glu(glu: str) -> Callable[..., None]:
-    """`tiles` is not called while there are at most `FEW_ROWS` rows.
+    """Without `tiles` there may be at most `FEW_ROWS` rows.
 
     scratch: that of `mul_mat`, and from its byte `products` on `layouts.glu_scratch_bytes` for the products.
     """

@@ -2,7 +2,7 @@
 
 Which token rows those are and where their outputs go stands in a list of addresses, so that the rows of a
 batch and those of one expert are the same to it. For few tokens a weight row is decoded and multiplied with
-each. For many, panels of weights are decoded and turned (`column_tiles`), stay in the cache of their thread
+each. For many, panels of weights are decoded and transposed (`column_tiles`), stay in their thread's cache
 and are multiplied with all tokens; the sums of a token are then the same whatever the number of tokens,
 threads or neighbours. A `format` here is also a kind of `float_rows`: with pairs of bfloat16 the token rows
 are packed to bfloat16 too. Knows formats only through their decoders.
@@ -20,7 +20,7 @@ from graphml_cpu.kernels.products.column_tiles import TOKENS, make_tile, make_un
 from graphml_cpu.kernels.products.float_rows import TERMS, make_row_1, make_row_4
 from graphml_cpu.kernels.products.register_tiles import VECTOR_BYTES
 from graphml_cpu.kernels.share import Number
-from graphml_cpu.layouts import LISTED_BYTES, PANEL_ELEMENTS, PANEL_SUMS_BYTES, PIECE_ELEMENTS, TOKEN_BLOCK
+from graphml_cpu.layouts import CHUNK_ELEMENTS, PANEL_ELEMENTS, PANEL_SUMS_BYTES, RECORD_BYTES, TOKEN_BLOCK
 from graphml_cpu.simd import (
     F32,
     WIDTH,
@@ -43,7 +43,7 @@ _FEW_TOKENS = 8
 @inline
 def list_token(scratch: int, i: int, x: int, y: int, residual: int) -> None:
     """Token i of the next block, below TOKEN_BLOCK: addresses of its row, outputs and residuals (or 0)."""
-    at = scratch + i * LISTED_BYTES
+    at = scratch + i * RECORD_BYTES
     store_i64(at, x)
     store_i64(at + 8, y)
     store_i64(at + 16, residual)
@@ -52,7 +52,7 @@ def list_token(scratch: int, i: int, x: int, y: int, residual: int) -> None:
 @inline
 def _room(scratch: int) -> int:
     """What of a thread's scratch comes after the list."""
-    return (scratch + TOKEN_BLOCK * LISTED_BYTES + 63) // 64 * 64
+    return (scratch + TOKEN_BLOCK * RECORD_BYTES + 63) // 64 * 64
 
 
 @inline
@@ -67,29 +67,30 @@ def _store_one(total: Number, record: int, row: int, bias: int) -> None:
 
 
 def _make_few(format: str) -> Any:
-    """`few(w, row_bytes, begin, end, k, tokens, bias, listed, buffer)`: weight rows one by one."""
+    """`few(w, row_bytes, begin, end, k, tokens, bias, records, buffer)`: weight rows one by one."""
     plain = format in TERMS
     kind = format if plain else "f32"
     row_1, row_4, decode = make_row_1(kind), make_row_4(kind), make_decode("f32" if plain else format)
 
     @inline
     def few(
-        w: int, row_bytes: int, begin: int, end: int, k: int, tokens: int, bias: int, listed: int, buffer: int
-    ) -> None:
+        w: int, row_bytes: int, begin: int, end: int, k: int, tokens: int, bias: int, records: int,
+        buffer: int,
+    ) -> None:  # fmt: skip
         for row in range(begin, end):
             at = w + row * row_bytes
             if not plain:
                 decode(at, buffer, k)
                 at = buffer
             if tokens == 1:
-                _store_one(sum_lanes(row_1(at, load_i64(listed), k)), listed, row, bias)
+                _store_one(sum_lanes(row_1(at, load_i64(records), k)), records, row, bias)
             else:
                 for token in range(0, tokens, 4):
                     # Past the last token the last one is computed again, and not stored.
-                    record, left = listed + token * LISTED_BYTES, tokens - token
-                    record_1 = record + min(1, left - 1) * LISTED_BYTES
-                    record_2 = record + min(2, left - 1) * LISTED_BYTES
-                    record_3 = record + min(3, left - 1) * LISTED_BYTES
+                    record, left = records + token * RECORD_BYTES, tokens - token
+                    record_1 = record + min(1, left - 1) * RECORD_BYTES
+                    record_2 = record + min(2, left - 1) * RECORD_BYTES
+                    record_3 = record + min(3, left - 1) * RECORD_BYTES
                     x, x1, x2 = load_i64(record), load_i64(record_1), load_i64(record_2)
                     a, b, c, d = row_4(at, x, x1, x2, load_i64(record_3), k)
                     _store_one(sum_lanes(a), record, row, bias)
@@ -105,7 +106,7 @@ def _make_few(format: str) -> Any:
 
 @inline
 def _store_sums(sums: int, record: int, row: int, count: int, bias: int, is_first: bool) -> None:
-    """One vector of sums to `count` outputs of a listed token from `row` on.
+    """One vector of sums to `count` outputs of a token from `row` on.
 
     A first tile over k sets them, with bias and residual; later ones add to them.
     """
@@ -128,7 +129,7 @@ def _store_sums(sums: int, record: int, row: int, count: int, bias: int, is_firs
 
 
 def _make_many(format: str, in_tile: int, in_panel: int) -> Any:
-    """`many(w, row_bytes, begin, end, k, tokens, bias, listed, sums)`: panels of 2 W rows."""
+    """`many(w, row_bytes, begin, end, k, tokens, bias, records, sums)`: panels of 2 W rows."""
     unpack = make_unpack(format)
     half_tile, terms = in_tile // 2, TERMS.get(format, TERMS["f32"])
     in_column, x_bytes = terms.elements // WIDTH, terms.x_bytes
@@ -137,11 +138,11 @@ def _make_many(format: str, in_tile: int, in_panel: int) -> Any:
     if format not in TERMS:
         block_elements, block_bytes = by_name(format).block_elements, by_name(format).block_bytes
     decoded_at = PANEL_SUMS_BYTES
-    panel_at = decoded_at + 16 * PIECE_ELEMENTS * 4
+    panel_at = decoded_at + 16 * CHUNK_ELEMENTS * 4
 
     @inline
     def many(
-        w: int, row_bytes: int, begin: int, end: int, k: int, tokens: int, bias: int, listed: int, sums: int
+        w: int, row_bytes: int, begin: int, end: int, k: int, tokens: int, bias: int, records: int, sums: int
     ) -> None:
         panel = sums + panel_at
         for start in range(0, k, in_panel * in_column):
@@ -156,11 +157,11 @@ def _make_many(format: str, in_tile: int, in_panel: int) -> Any:
                     unpack(part + first * row_bytes, row_bytes, last, elements, to, sums + decoded_at)
                 token = 0
                 while token < tokens:
-                    record, left = listed + token * LISTED_BYTES, tokens - token
+                    record, left = records + token * RECORD_BYTES, tokens - token
                     taken = half_tile if left <= half_tile else in_tile
                     for i in range(min(taken, left)):
                         # Outputs that many other panels came before: fetched while the tile is worked out.
-                        fetched = load_i64(record + i * LISTED_BYTES + 8) + top * 4
+                        fetched = load_i64(record + i * RECORD_BYTES + 8) + top * 4
                         prefetch(fetched)
                         prefetch(fetched + VECTOR_BYTES)
                     if taken == half_tile:
@@ -172,7 +173,7 @@ def _make_many(format: str, in_tile: int, in_panel: int) -> Any:
                             row = top + half * WIDTH
                             if row < end:
                                 at = sums + (half * taken + i) * VECTOR_BYTES
-                                _store_sums(at, record + i * LISTED_BYTES, row, end - row, bias, start == 0)
+                                _store_sums(at, record + i * RECORD_BYTES, row, end - row, bias, start == 0)
                     token += taken
 
     return many
@@ -196,7 +197,7 @@ def make_multiply_panels(format: str, tile_tokens: int = TOKENS, columns: int = 
 
 
 def make_multiply_block(format: str) -> Any:
-    """An inline function that multiplies the listed rows of one block with rows begin to end of a matrix.
+    """An inline function that multiplies the rows of one block with rows begin to end of a matrix.
 
     `multiply_block(w, row_bytes, begin, end, k, tokens, bias, scratch)`: w: rows of k elements of `format`,
     `row_bytes` apart; tokens: how many `list_token` put into scratch, which is this thread's own

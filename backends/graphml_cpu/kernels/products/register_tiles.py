@@ -82,10 +82,10 @@ def make_token_addresses(tokens: int) -> Callable[..., Any]:
     return operation(token_addresses)
 
 
-def make_listed_addresses(tokens: int) -> Callable[..., Any]:
+def make_record_addresses(tokens: int) -> Callable[..., Any]:
     """As `make_token_addresses`, but x has the addresses of the rows, `stride` bytes apart."""
 
-    def listed_addresses(typingctx: Any, x: Any, stride: Any, last: Any) -> Any:
+    def record_addresses(typingctx: Any, x: Any, stride: Any, last: Any) -> Any:
         def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
             result = []
             for token in range(tokens):
@@ -97,7 +97,7 @@ def make_listed_addresses(tokens: int) -> Callable[..., Any]:
 
         return types.UniTuple(types.int64, tokens)(types.int64, types.int64, types.int64), codegen
 
-    return operation(listed_addresses)
+    return operation(record_addresses)
 
 
 def make_zeros(count: int) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Sums over rows of float32, and softmax. A row belongs to one thread; a long one is shared piece by piece.
+"""Sums over rows of float32, and softmax. A row belongs to one thread; a long one is shared chunk by chunk.
 
 Sums run in float32 over 4 * W lanes (W lanes of a vector) and then down a fixed tree, so that a row's result
 depends on nothing else.
@@ -13,7 +13,7 @@ from graphml_cpu.compiler import Address, Dim, Int
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.reductions.sums import sum_row
 from graphml_cpu.kernels.share import Number, Vector, share
-from graphml_cpu.layouts import ROW_PIECE
+from graphml_cpu.layouts import ROW_CHUNK
 from graphml_cpu.simd import (
     F32,
     WIDTH,
@@ -107,48 +107,48 @@ def make_sum_rows() -> Callable[..., None]:
     return sum_rows
 
 
-def make_sum_rows_pieces() -> Callable[..., None]:
-    """partial[row, piece] = the sum of a piece of x[row], pieces of `layouts.ROW_PIECE`; x as in `sum_rows`.
+def make_sum_rows_chunks() -> Callable[..., None]:
+    """partial[row, chunk] = the sum of a chunk of x[row], chunks of `layouts.ROW_CHUNK`; x as in `sum_rows`.
 
-    partial float32 [rows, pieces]: `sum_rows` adds them.
+    partial float32 [rows, chunks]: `sum_rows` adds them.
     """
 
-    def sum_rows_pieces(
+    def sum_rows_chunks(
         ith: Int, nth: Int, x: Address, partial: Address, n: Int, x_stride: Int, rows: Dim
     ) -> None:
-        pieces = (n + ROW_PIECE - 1) // ROW_PIECE
-        begin, end = share(ith, nth, rows * pieces)
+        chunks = (n + ROW_CHUNK - 1) // ROW_CHUNK
+        begin, end = share(ith, nth, rows * chunks)
         for unit in range(begin, end):
-            first = unit % pieces * ROW_PIECE
-            at = x + unit // pieces * x_stride + first * 4
-            store_f32(partial + unit * 4, sum_row(at, min(ROW_PIECE, n - first)))
+            first = unit % chunks * ROW_CHUNK
+            at = x + unit // chunks * x_stride + first * 4
+            store_f32(partial + unit * 4, sum_row(at, min(ROW_CHUNK, n - first)))
 
-    return sum_rows_pieces
+    return sum_rows_chunks
 
 
-def make_softmax_pieces() -> Callable[..., None]:
-    """out = exp(x - top), partial[row, piece] = (top, the sum of these); top is the largest of a piece.
+def make_softmax_chunks() -> Callable[..., None]:
+    """out = exp(x - top), partial[row, chunk] = (top, the sum of these); top is the largest of a chunk.
 
-    x and out as in `softmax`; pieces of `layouts.ROW_PIECE`; partial float32 [rows, pieces, 2].
+    x and out as in `softmax`; chunks of `layouts.ROW_CHUNK`; partial float32 [rows, chunks, 2].
     """
 
-    def softmax_pieces(
+    def softmax_chunks(
         ith: Int, nth: Int, x: Address, partial: Address, out: Address, n: Int, x_stride: Int,
         out_stride: Int, rows: Dim,
     ) -> None:  # fmt: skip
-        pieces = (n + ROW_PIECE - 1) // ROW_PIECE
-        begin, end = share(ith, nth, rows * pieces)
+        chunks = (n + ROW_CHUNK - 1) // ROW_CHUNK
+        begin, end = share(ith, nth, rows * chunks)
         for unit in range(begin, end):
-            row, first = unit // pieces, unit % pieces * ROW_PIECE
-            count = min(ROW_PIECE, n - first)
+            row, first = unit // chunks, unit % chunks * ROW_CHUNK
+            count = min(ROW_CHUNK, n - first)
             source, to = x + row * x_stride + first * 4, out + row * out_stride + first * 4
             top = _largest(source, count)
-            # A piece of -inf alone gives zeros.
+            # A chunk of -inf alone gives zeros.
             _exponentials(source, to, count, top if top > f32(-math.inf) else f32(0.0))
             store_f32(partial + unit * 8, top)
             store_f32(partial + unit * 8 + 4, sum_row(to, count))
 
-    return softmax_pieces
+    return softmax_chunks
 
 
 @inline
@@ -157,36 +157,36 @@ def _exp_of(x: Number) -> Number:
 
 
 @inline
-def _top_of_pieces(partial: int, pieces: int) -> Number:
+def _top_of_chunks(partial: int, chunks: int) -> Number:
     top = load_f32(partial)
-    for at in range(partial + 8, partial + pieces * 8, 8):
+    for at in range(partial + 8, partial + chunks * 8, 8):
         top = max(top, load_f32(at))
     return top
 
 
 @inline
-def _total_of_pieces(partial: int, pieces: int, top: Number) -> Number:
+def _total_of_chunks(partial: int, chunks: int, top: Number) -> Number:
     total = f32(0.0)
-    for at in range(partial, partial + pieces * 8, 8):
+    for at in range(partial, partial + chunks * 8, 8):
         total += load_f32(at + 4) * _exp_of(load_f32(at) - top)
     return total
 
 
-def make_softmax_of_pieces() -> Callable[..., None]:
-    """out = softmax of the rows of which `softmax_pieces` left the exponentials in out."""
+def make_softmax_of_chunks() -> Callable[..., None]:
+    """out = softmax of the rows of which `softmax_chunks` left the exponentials in out."""
 
-    def softmax_of_pieces(
+    def softmax_of_chunks(
         ith: Int, nth: Int, partial: Address, out: Address, n: Int, out_stride: Int, rows: Dim
     ) -> None:
-        pieces = (n + ROW_PIECE - 1) // ROW_PIECE
-        begin, end = share(ith, nth, rows * pieces)
-        for row in range(begin // pieces, (end + pieces - 1) // pieces):
-            tops = partial + row * pieces * 8
-            top = _top_of_pieces(tops, pieces)
-            total = _total_of_pieces(tops, pieces, top)
-            for unit in range(max(begin, row * pieces), min(end, (row + 1) * pieces)):
-                first = (unit - row * pieces) * ROW_PIECE
+        chunks = (n + ROW_CHUNK - 1) // ROW_CHUNK
+        begin, end = share(ith, nth, rows * chunks)
+        for row in range(begin // chunks, (end + chunks - 1) // chunks):
+            tops = partial + row * chunks * 8
+            top = _top_of_chunks(tops, chunks)
+            total = _total_of_chunks(tops, chunks, top)
+            for unit in range(max(begin, row * chunks), min(end, (row + 1) * chunks)):
+                first = (unit - row * chunks) * ROW_CHUNK
                 smaller = _exp_of(load_f32(partial + unit * 8) - top)
-                _divide(out + row * out_stride + first * 4, min(ROW_PIECE, n - first), total, smaller)
+                _divide(out + row * out_stride + first * 4, min(ROW_CHUNK, n - first), total, smaller)
 
-    return softmax_of_pieces
+    return softmax_of_chunks

@@ -1,4 +1,4 @@
-"""Attention with a bias for each bucket of distances, and to chosen spans alone: scores that are touched up.
+"""Attention with a bias for each bucket of distances, and to chosen blocks alone: scores that are touched up.
 
 A workgroup takes a token and heads, and walks over positions tile by tile as `attention` does.
 """
@@ -122,7 +122,7 @@ def _relative(element: Any) -> Kernel:
 
 
 @kernel
-def unique_spans(selected: Read[i32], out: Write[i32], count: u32, n: u32, *, GROUP: int = 64) -> None:
+def unique_blocks(selected: Read[i32], out: Write[i32], count: u32, n: u32, *, GROUP: int = 64) -> None:
     """Each of the n numbers of a row, -1 where it stood in the row before. count: of all."""
     i = element_number()
     if i < count:
@@ -135,27 +135,27 @@ def unique_spans(selected: Read[i32], out: Write[i32], count: u32, n: u32, *, GR
 
 
 @function
-def _end_of_list(spans: Read[i32], list_start: u32, n: u32, GROUP: int) -> u32:
-    """The place after the last span of a list: early tokens have few. All must call it."""
+def _end_of_list(blocks: Read[i32], list_start: u32, n: u32, GROUP: int) -> u32:
+    """The place after the last block of a list: early tokens have few. All must call it."""
     end = u32(0)
     for i in range(local_id(0), n, GROUP):
-        if spans[list_start + i] >= 0:
+        if blocks[list_start + i] >= 0:
             end = i + 1
     return uniform(group_max(end))  # a loop with barriers goes as far
 
 
 @function
 def _find_chosen(
-    cells: Array[u32], chosen: Array[u32], spans: Read[i32], block_table: Read[i32], row: u32,
-    list_start: u32, start: u32, total: u32, position: u32, BLOCK: int, SPAN: int, TILE: int,
+    cells: Array[u32], chosen: Array[u32], blocks: Read[i32], block_table: Read[i32], row: u32,
+    list_start: u32, start: u32, total: u32, position: u32, BLOCK: int, SIZE: int, TILE: int,
 ) -> None:  # fmt: skip
-    """Of places from `start` on in the spans of a list: their cells, and 1 where the token sees them."""
+    """Of places from `start` on in the blocks of a list: their cells, and 1 where the token sees them."""
     i = local_id(0)
     if i < TILE:
         place = min(start + i, total - 1)
-        span = spans[list_start + place // SPAN]
-        there = u32(max(span, 0)) * SPAN + place % SPAN
-        is_seen = span >= 0 and start + i < total and there <= position
+        number = blocks[list_start + place // SIZE]
+        there = u32(max(number, 0)) * SIZE + place % SIZE
+        is_seen = number >= 0 and start + i < total and there <= position
         at = select(is_seen, there, position)
         cells[i] = u32(block_table[row + at // BLOCK]) * BLOCK + at % BLOCK
         chosen[i] = select(is_seen, u32(1), u32(0))
@@ -177,15 +177,15 @@ def _selected(element: Any) -> Kernel:
     @kernel
     def selected_attention(
         q: Read[f32], k: Read[element], v: Read[element], positions: Read[i32], sequences: Read[i32],
-        block_table: Read[i32], spans: Read[i32], sinks: Read[f32], out: Write[f32],
+        block_table: Read[i32], blocks: Read[i32], sinks: Read[f32], out: Write[f32],
         table_stride: u32, n: u32, scale: f32, planes: u32,
-        *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, N_LIST: int, BLOCK: int, SPAN: int, HEADS: int = 1,
+        *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, N_LIST: int, BLOCK: int, SIZE: int, HEADS: int = 1,
         TILE: int = 64, LANES: int = 1, SINKS: bool = False, LOAD: CacheLoad = load_f32, GROUP: int = 128,
     ) -> None:  # fmt: skip
-        """As `attention`, to the positions of n spans of SPAN; a workgroup (HEADS heads, token).
+        """As `attention`, to the positions of n blocks of SIZE; a workgroup (HEADS heads, token).
 
-        spans [tokens, N_LIST, n], of `unique_spans`: a list for each of N_LIST equal parts of the heads. The
-        HEADS of a workgroup share a list and a kv head.
+        blocks [tokens, N_LIST, n], of `unique_blocks`: a list for each of N_LIST equal parts of the heads.
+        The HEADS of a workgroup share a list and a kv head.
         """
         assert element is not None  # so that the annotations know it
         head, token = group_id(0) * HEADS, group_id(1)
@@ -204,11 +204,11 @@ def _selected(element: Any) -> Kernel:
             sums[i] = f32x4(0.0)
         top, total = f32(-math.inf), f32(0.0)
         row, list_start = u32(sequences[token]) * table_stride, (token * N_LIST + list_number) * n
-        total_places = _end_of_list(spans, list_start, n, GROUP) * SPAN
+        total_places = _end_of_list(blocks, list_start, n, GROUP) * SIZE
         for start in range(0, total_places, TILE):
             _find_chosen(
-                cells, chosen, spans, block_table, row, list_start, start, total_places, position,
-                BLOCK, SPAN, TILE,
+                cells, chosen, blocks, block_table, row, list_start, start, total_places, position,
+                BLOCK, SIZE, TILE,
             )  # fmt: skip
             barrier()
             score_tile(k, queries, cells, scores, kv_head, D, N_HEAD_KV, HEADS, TILE, LANES, GROUP, LOAD)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from graphml_gpu.kernels.grid import element_number, group_number
-from graphml_gpu.kernels.indexing.top_k import NONE_CHOSEN, best_after, sortable
+from graphml_gpu.kernels.indexing.top_k import NONE_CHOSEN, next_largest, sortable
 from graphml_gpu.language import (
     Array,
     Read,
@@ -107,7 +107,7 @@ def route_experts(
         chosen = private_array(f32, K)
         key, place = u32(NONE_CHOSEN), u32(0)
         for j in range(k):
-            key, place = best_after(keys, 0, N, key, place, GROUP)
+            key, place = next_largest(keys, 0, N, key, place, GROUP)
             chosen[j] = scores[place]
             if local_id(0) == 0:
                 ids[row * K + j] = i32(place)

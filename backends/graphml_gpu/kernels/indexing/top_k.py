@@ -47,7 +47,7 @@ def same(key: u32) -> u32:
 
 
 @function
-def best_after(
+def next_largest(
     values: Read[u32],
     start: u32,
     n: u32,
@@ -61,16 +61,16 @@ def best_after(
 
     values[start + i * STRIDE] is made a key by KEY. Where none stands behind: 0 and 2^32 - 1.
     """
-    best, least = u32(0), u32(_LAST)
+    largest, least = u32(0), u32(_LAST)
     for i in range(local_id(0), n, GROUP):
         other = KEY(values[start + i * STRIDE])  # type: ignore[operator]
         behind = other < key or (other == key and i > place)
-        if behind and (least == _LAST or other > best):
-            best = other
+        if behind and (least == _LAST or other > largest):
+            largest = other
             least = i
-    highest = group_max(best)
+    highest = group_max(largest)
     # The first of those with that key: the largest complement. Who found none says 0.
-    first = group_max(select(best == highest and least != _LAST, _LAST - least, 0))
+    first = group_max(select(largest == highest and least != _LAST, _LAST - least, 0))
     return highest, _LAST - first
 
 
@@ -90,16 +90,16 @@ def top_k(x: Read[u32], out: Write[i32], rows: u32, n: u32, k: u32, *, GROUP: in
     if row < rows:
         key, place = u32(NONE_CHOSEN), u32(0)
         for j in range(k):
-            key, place = best_after(x, row * n, n, key, place, GROUP, key_of_bits)
+            key, place = next_largest(x, row * n, n, key, place, GROUP, key_of_bits)
             if local_id(0) == 0:
                 out[row * k + j] = i32(place)
 
 
 @kernel
-def column_best(x: Read[u32], best: Write[u32], n: u32, *, COLUMNS: int, GROUP: int = 64) -> None:
-    """best[row, c] = key and number of the largest of x[row, c::COLUMNS], the first of equals.
+def column_maxima(x: Read[u32], maxima: Write[u32], n: u32, *, COLUMNS: int, GROUP: int = 64) -> None:
+    """maxima[row, c] = key and number of the largest of x[row, c::COLUMNS], the first of equals.
 
-    x: f32 [rows, n], by its bits, n at least COLUMNS; best [rows, COLUMNS, 2]. An invocation a column, a
+    x: f32 [rows, n], by its bits, n at least COLUMNS; maxima [rows, COLUMNS, 2]. An invocation a column, a
     workgroup (columns, row): neighbours read neighbours.
     """
     column, row = group_id(0) * GROUP + local_id(0), group_id(1)
@@ -111,8 +111,8 @@ def column_best(x: Read[u32], best: Write[u32], n: u32, *, COLUMNS: int, GROUP: 
             if other > key:
                 key = other
                 place = i
-        best[(row * COLUMNS + column) * 2] = key
-        best[(row * COLUMNS + column) * 2 + 1] = place
+        maxima[(row * COLUMNS + column) * 2] = key
+        maxima[(row * COLUMNS + column) * 2 + 1] = place
 
 
 @function
@@ -129,7 +129,7 @@ def n_before(pairs: Array[u32], start: u32, n: u32, key: u32, place: u32) -> u32
 @kernel
 def top_k_of_columns(
     x: Read[u32],
-    best: Read[u32],
+    maxima: Read[u32],
     found: Update[u32],
     out: Write[i32],
     rows: u32,
@@ -142,9 +142,9 @@ def top_k_of_columns(
 ) -> None:
     """out[row] = numbers of the k largest elements of x[row], the largest first; k up to MOST and COLUMNS.
 
-    best: of `column_best`. The k largest lie in the k columns whose best are largest, and none of them comes
-    behind the last of those: there are few more of these than k, which then are counted against each other.
-    found [rows, k * ceil(n / COLUMNS), 2]: room for them. A workgroup a row.
+    maxima: of `column_maxima`. The k largest lie in the k columns whose maxima are largest, and none of them
+    comes behind the last of those: there are few more of these than k, which then are counted against
+    each other. found [rows, k * ceil(n / COLUMNS), 2]: room for them. A workgroup a row.
     """
     row = group_number()
     if row < rows:
@@ -153,7 +153,7 @@ def top_k_of_columns(
         chosen, last = shared_array(u32, MOST), shared_array(u32, 2)
         count = shared_array(u32, 1)
         for i in range(me, 2 * COLUMNS, GROUP):
-            pairs[i] = best[row * (2 * COLUMNS) + i]
+            pairs[i] = maxima[row * (2 * COLUMNS) + i]
         if me == 0:
             count[0] = 0
         barrier()
@@ -204,10 +204,10 @@ def _two_largest(x: Read[f32], start: u32, n: u32) -> f32:
 
 
 @kernel
-def best_groups(
+def top_k_groups(
     x: Read[f32], out: Write[f32], rows: u32, used: u32, *, N_GROUP: int, SIZE: int, GROUP: int = 64
 ) -> None:
-    """out = x where its group is one of the `used` best of its row, else -inf. x, out [rows, N_GROUP * SIZE].
+    """out = x where its group is one of the top `used` of its row, else -inf. x, out [rows, N_GROUP * SIZE].
 
     A group is worth its two largest elements, NaN being the largest.
     """

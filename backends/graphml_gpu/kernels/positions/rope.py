@@ -1,4 +1,4 @@
-"""Rotary positions: pairs of dimensions turned by the step's table, in a value or on their way to a cache."""
+"""Rotary positions: pairs of dimensions rotated by the step's table, in a value or on the way to a cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def rope(
     x: Read[f32], turns: Read[f32], out: Write[f32], n: u32, n_head: u32, head_dim: u32, pairs: u32,
     *, MODE: str = "norm", GROUP: int = 64,
 ) -> None:  # fmt: skip
-    """out = x with the first 2 * pairs elements of each head turned; out may be x.
+    """out = x with the first 2 * pairs elements of each head rotated; out may be x.
 
     x, out [T, n_head, head_dim].
     turns [T, pairs, 2]: cosine, sine. MODE: "norm" turns neighbours, "neox" element i with i + pairs. An
@@ -38,10 +38,10 @@ def rope(
 
 
 @function
-def turned(
+def rotated(
     x: Read[f32], turns: Read[f32], token: u32, i: u32, width: u32, head_dim: u32, pairs: u32, MODE: str
 ) -> f32:
-    """Element i of a token's row, turned as `rope` does; as it is where MODE is "none"."""
+    """Element i of a token's row, rotated as `rope` does; as it is where MODE is "none"."""
     at = token * width + i
     value = x[at]
     if MODE != "none":
@@ -66,7 +66,7 @@ def write_rows(
     x: Read[f32], turns: Read[f32], cells: Read[i32], cache: Write[u32], n: u32, width: u32, head_dim: u32,
     pairs: u32, *, MODE: str = "none", UNIT: int = 1, STORE: CacheStore = store_f32, GROUP: int = 64,
 ) -> None:  # fmt: skip
-    """cache[cells[t]] = x[t], turned by `turns` unless MODE is "none". x [T, width]; cache [cell, width].
+    """cache[cells[t]] = x[t], rotated by `turns` unless MODE is "none". x [T, width]; cache [cell, width].
 
     turns [T, pairs, 2] as of `rope`, for heads of head_dim elements. An invocation stores UNIT elements in a
     cache's dtype by STORE: n = T * width / UNIT of them.
@@ -78,5 +78,5 @@ def write_rows(
         unit = i % each
         values = private_array(f32, UNIT)
         for j in range(UNIT):
-            values[j] = turned(x, turns, token, unit * UNIT + j, width, head_dim, pairs, MODE)
+            values[j] = rotated(x, turns, token, unit * UNIT + j, width, head_dim, pairs, MODE)
         STORE(cache, u32(cells[token]) * each + unit, values)

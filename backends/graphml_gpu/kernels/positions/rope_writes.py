@@ -1,10 +1,10 @@
-"""What a step does with its positions, in one dispatch: queries turned, keys turned and kept, values kept."""
+"""Positions of a step, in one dispatch: queries rotated, keys rotated and kept, values kept."""
 
 from __future__ import annotations
 
 from graphml_gpu.kernels.attention.cache_elements import CacheStore, store_f32
 from graphml_gpu.kernels.grid import element_number
-from graphml_gpu.kernels.positions.rope import turned
+from graphml_gpu.kernels.positions.rope import rotated
 from graphml_gpu.language import Read, Write, f32, function, i32, kernel, private_array, u32
 
 
@@ -18,7 +18,7 @@ def _keep(
     unit = i % each
     values = private_array(f32, UNIT)
     for j in range(UNIT):
-        values[j] = turned(x, turns, token, unit * UNIT + j, width, head_dim, pairs, MODE)
+        values[j] = rotated(x, turns, token, unit * UNIT + j, width, head_dim, pairs, MODE)
     STORE(cache, u32(cells[token]) * each + unit, values)
 
 
@@ -29,9 +29,9 @@ def rope_writes(
     v_width: u32, head_dim: u32, pairs: u32,
     *, MODE: str = "norm", UNIT: int = 1, STORE: CacheStore = store_f32, GROUP: int = 64,
 ) -> None:  # fmt: skip
-    """out = q turned; k_cache[cells[t]] = k[t] turned; v_cache[cells[t]] = v[t].
+    """out = q rotated; k_cache[cells[t]] = k[t] rotated; v_cache[cells[t]] = v[t].
 
-    q, out [T, q_width], k [T, k_width], v [T, v_width]; heads of head_dim elements, turned by turns
+    q, out [T, q_width], k [T, k_width], v [T, v_width]; heads of head_dim elements, rotated by turns
     [T, pairs, 2] as of `rope`; out may be q. An invocation turns a pair of q (or copies two elements behind
     them), of n_q; or keeps UNIT elements of keys, of n_k; or of values, of n_v.
     """

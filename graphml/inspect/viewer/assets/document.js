@@ -24,6 +24,16 @@ function unpackPass({ columns, size, ...rest }, values) {
 // Small helpers for elements. Text of the document only ever becomes textContent or an attribute's value.
 const SVG = "http://www.w3.org/2000/svg";
 
+// Calls move with each movement of a pressed pointer, then stop once. The browser may take the pointer away, as for a
+// touch that scrolls, and a button released outside of the window is seen at the next movement only.
+function whileDragged(move, stop = () => {}) {
+  const ended = new AbortController();
+  const listen = (name, heard) => window.addEventListener(name, heard, { signal: ended.signal });
+  const end = () => { ended.abort(); stop(); };
+  listen("pointermove", (event) => (event.buttons ? move(event) : end()));
+  for (const name of ["pointerup", "pointercancel", "lostpointercapture", "blur"]) listen(name, end);
+}
+
 function svg(tag, attributes = {}, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }

@@ -36,15 +36,13 @@ Object.assign(Pane.prototype, {
       [x, y] = [now.clientX, now.clientY];
     };
     const stop = () => {
-      window.removeEventListener("pointermove", move);
       this.svg.classList.remove("dragging");
       if (!moved) return;
       const swallow = (click) => click.stopPropagation();
       window.addEventListener("click", swallow, { capture: true, once: true });
       setTimeout(() => window.removeEventListener("click", swallow, true));
     };
-    window.addEventListener("pointermove", move);
-    window.addEventListener("pointerup", stop, { once: true });
+    whileDragged(move, stop);
   },
 
   // The size of the drawing, read once: to ask for it after each change would lay out everything each time.

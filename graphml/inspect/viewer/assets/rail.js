@@ -60,7 +60,6 @@ class Rail {
       pane.apply();
     };
     move(event);
-    window.addEventListener("pointermove", move);
-    window.addEventListener("pointerup", () => window.removeEventListener("pointermove", move), { once: true });
+    whileDragged(move);
   }
 }

@@ -1,4 +1,4 @@
-"""The spans of positions that an index finds best for each token."""
+"""The blocks of positions with the highest scores by an index, for each token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from graphml_gpu.dispatch import (
     rows,
 )
 from graphml_gpu.kernels.attention.cache_elements import CACHE_TYPES
-from graphml_gpu.kernels.attention.select_spans import SCORE_SPANS, best_spans
+from graphml_gpu.kernels.attention.select_blocks import SCORE_BLOCKS, top_k_blocks
 from graphml_gpu.lowering.attention import bound_as
 from graphml_gpu.node_support import aligned
 
@@ -29,19 +29,21 @@ _MOST_BYTES = 1 << 25
 
 
 def _most(node: Node) -> int:
-    """Spans that a token may see."""
+    """Blocks that a token may see."""
     n_blocks = bounds(node.inputs[4].shape)[1]
-    return -(-n_blocks * integer(node.attributes, "block_size") // integer(node.attributes, "span"))
+    return -(
+        -n_blocks * integer(node.attributes, "block_size") // integer(node.attributes, "selection_block")
+    )
 
 
-def _tokens_of_piece(node: Node) -> int:
+def _tokens_of_chunk(node: Node) -> int:
     """How many tokens are made together."""
     tokens, lists, _ = bounds(node.shape)
     return max(1, min(tokens, _MOST_BYTES // (lists * _most(node) * 4), MOST_GROUPS // lists))
 
 
 def _key_bytes(node: Node) -> int:
-    return aligned(_tokens_of_piece(node) * bounds(node.shape)[1] * _most(node) * 4)
+    return aligned(_tokens_of_chunk(node) * bounds(node.shape)[1] * _most(node) * 4)
 
 
 def _workspace(node: Node) -> int:
@@ -50,26 +52,26 @@ def _workspace(node: Node) -> int:
 
 
 def _lower(node: Node, context: Context) -> list[Dispatch]:
-    """Piece by piece; those beyond the tokens of a step are left out."""
-    begins = range(0, bounds(node.shape)[0], _tokens_of_piece(node))
-    return [dispatch for begin in begins for dispatch in _piece(node, begin, context)]
+    """Chunk by chunk; those beyond the tokens of a step are left out."""
+    begins = range(0, bounds(node.shape)[0], _tokens_of_chunk(node))
+    return [dispatch for begin in begins for dispatch in _chunk(node, begin, context)]
 
 
-def _piece(node: Node, begin: int, context: Context) -> list[Dispatch]:
+def _chunk(node: Node, begin: int, context: Context) -> list[Dispatch]:
     q, k, positions, sequences, table, *weights = node.inputs
     _, n_head, d = bounds(q.shape)
     _, lists, n = bounds(node.shape)
     element, load = bound_as(k)
-    block, span = integer(node.attributes, "block_size"), integer(node.attributes, "span")
+    block, size = integer(node.attributes, "block_size"), integer(node.attributes, "selection_block")
     most, tokens, longest = _most(node), rows(q.shape[:1]), context.largest(positions)
     keys, found = Workspace(node), Workspace(node, _key_bytes(node))
 
     def tokens_here(dims: Dims) -> int:
-        return max(0, min(tokens(dims) - begin, _tokens_of_piece(node)))
+        return max(0, min(tokens(dims) - begin, _tokens_of_chunk(node)))
 
     def grid(dims: Dims) -> Groups:
-        seen = most * span if longest is None else longest(dims)
-        return -(-seen // (span * _GROUP)), tokens_here(dims), lists
+        seen = most * size if longest is None else longest(dims)
+        return -(-seen // (size * _GROUP)), tokens_here(dims), lists
 
     def rows_here(dims: Dims) -> Groups:
         return tokens_here(dims) * lists, 1, 1
@@ -79,15 +81,15 @@ def _piece(node: Node, begin: int, context: Context) -> list[Dispatch]:
         "weights": weights[0] if weights else NOTHING, "keys": keys,
     }  # fmt: skip
     constants = {
-        "D": d, "N_HEAD": n_head, "BLOCK": block, "SPAN": span, "WEIGHTED": bool(weights),
+        "D": d, "N_HEAD": n_head, "BLOCK": block, "SIZE": size, "WEIGHTED": bool(weights),
         "LOCAL": integer(node.attributes, "local"), "LOAD": load, "GROUP": _GROUP,
     }  # fmt: skip
     strides: dict[str, Scalar] = {"table_stride": bounds(table.shape)[1], "most": most, "begin": begin}
     chosen: dict[str, Argument] = {"keys": keys, "positions": positions, "found": found, "out": node}
     scalars: dict[str, Scalar] = {"n": n, "most": most, "bytes_of_key": 4, "begin": begin * lists}
     return [
-        Dispatch(SCORE_SPANS[element], constants, scored, strides, grid),
-        Dispatch(best_spans, {"LISTS": lists, "SPAN": span}, chosen, scalars, rows_here),
+        Dispatch(SCORE_BLOCKS[element], constants, scored, strides, grid),
+        Dispatch(top_k_blocks, {"LISTS": lists, "SIZE": size}, chosen, scalars, rows_here),
     ]
 
 
@@ -100,4 +102,4 @@ def _refuses(node: Node) -> str | None:
     return None
 
 
-SELECT = Lowering(("select_spans",), _lower, refuses=_refuses, workspace=_workspace)
+SELECT = Lowering(("select_blocks",), _lower, refuses=_refuses, workspace=_workspace)

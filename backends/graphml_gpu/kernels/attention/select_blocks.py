@@ -1,4 +1,4 @@
-"""The spans of positions that an index of small keys finds best: scores, then the best of them in order.
+"""The blocks of positions with the highest scores by an index of small keys: scores, then the top k in order.
 
 Knows scores as keys of whole numbers that order them (`top_k.sortable`).
 """
@@ -49,29 +49,29 @@ def _product(q: Read[f32], k: Any, row: u32, cell: u32, D: int, LOAD: CacheLoad)
     return total
 
 
-def _score_spans(element: Any) -> Kernel:
+def _score_blocks(element: Any) -> Kernel:
     """The kernel for a cache bound as an array of a type."""
 
     @kernel
-    def score_spans(
+    def score_blocks(
         q: Read[f32], k: Read[element], positions: Read[i32], sequences: Read[i32], block_table: Read[i32],
         weights: Read[f32], keys: Write[u32], table_stride: u32, most: u32, begin: u32,
-        *, D: int, N_HEAD: int, BLOCK: int, SPAN: int, LOCAL: int = 0, WEIGHTED: bool = False,
+        *, D: int, N_HEAD: int, BLOCK: int, SIZE: int, LOCAL: int = 0, WEIGHTED: bool = False,
         LOAD: CacheLoad = load_f32, GROUP: int = 64,
     ) -> None:  # fmt: skip
-        """keys[i, list, span] = the best score of the span's positions that token begin + i sees, as a key.
+        """keys[i, list, block] = the highest score of the block's positions that token begin + i sees, a key.
 
         q [T, N_HEAD, D]; k [cell, 1, D]; weights [T, N_HEAD]; keys [tokens here, lists, most]. WEIGHTED:
         all heads make one list, the sum of weights times products above 0; else each has its own. The last
-        LOCAL spans are the best of all. An invocation a span, a workgroup (spans, token, list).
+        LOCAL blocks have the highest of all. An invocation a block, a workgroup (blocks, token, list).
         """
         assert element is not None  # so that the annotations know it
         number, token = group_id(0) * GROUP + local_id(0), begin + group_id(1)
         position, row = u32(positions[token]), u32(sequences[token]) * table_stride
-        n_spans = position // SPAN + 1
-        if number < n_spans:
-            best = f32(-math.inf)
-            for at in range(number * SPAN, min(number * SPAN + SPAN, position + 1)):
+        n_visible = position // SIZE + 1
+        if number < n_visible:
+            highest = f32(-math.inf)
+            for at in range(number * SIZE, min(number * SIZE + SIZE, position + 1)):
                 cell = u32(block_table[row + at // BLOCK]) * BLOCK + at % BLOCK
                 score = f32(0.0)
                 if WEIGHTED:
@@ -80,17 +80,17 @@ def _score_spans(element: Any) -> Kernel:
                         score += weights[token * N_HEAD + head] * select(product < 0.0, 0.0, product)
                 else:
                     score = _product(q, k, token * N_HEAD + group_id(2), cell, D, LOAD)
-                best = select(isnan(best) or best >= score, best, score)
-            if number + LOCAL >= n_spans:
-                best = math.inf
+                highest = select(isnan(highest) or highest >= score, highest, score)
+            if number + LOCAL >= n_visible:
+                highest = math.inf
             lists = 1 if WEIGHTED else N_HEAD
-            keys[(group_id(1) * lists + group_id(2)) * most + number] = sortable(best)
+            keys[(group_id(1) * lists + group_id(2)) * most + number] = sortable(highest)
 
-    return score_spans
+    return score_blocks
 
 
 _ELEMENTS: tuple[Any, ...] = (f32x4, f32, u32x2, u32)
-SCORE_SPANS: Mapping[Type, Kernel] = {element: _score_spans(element) for element in _ELEMENTS}
+SCORE_BLOCKS: Mapping[Type, Kernel] = {element: _score_blocks(element) for element in _ELEMENTS}
 """Element type of the cache -> kernel."""
 
 
@@ -106,8 +106,8 @@ def _find_digit(counts: Array[u32], found: Array[u32], wanted: u32) -> None:
 
 
 @function
-def _least_of_best(keys: Read[u32], start: u32, n_spans: u32, n: u32, bytes_of_key: u32, GROUP: int) -> u32:
-    """The n-th largest of n_spans keys, byte by byte. All must call it."""
+def _nth_largest(keys: Read[u32], start: u32, n_visible: u32, n: u32, bytes_of_key: u32, GROUP: int) -> u32:
+    """The n-th largest of n_visible keys, byte by byte. All must call it."""
     me = local_id(0)
     counts, digits = shared_array(u32, _DIGITS), shared_array(u32, 2)
     least, wanted = u32(0), n
@@ -116,8 +116,8 @@ def _least_of_best(keys: Read[u32], start: u32, n_spans: u32, n: u32, bytes_of_k
         for i in range(me, _DIGITS, GROUP):
             counts[i] = 0
         barrier()
-        for first in range(0, n_spans, GROUP):
-            if first + me < n_spans:
+        for first in range(0, n_visible, GROUP):
+            if first + me < n_visible:
                 key = keys[start + first + me]
                 if ((key ^ least) >> shift) < _DIGITS:  # all bytes before are those that are known
                     atomic_add(counts, (key >> shift) & 255, 1)
@@ -132,15 +132,15 @@ def _least_of_best(keys: Read[u32], start: u32, n_spans: u32, n: u32, bytes_of_k
 
 
 @function
-def _collect(keys: Read[u32], found: Array[u32], start: u32, n_spans: u32, least: u32, GROUP: int) -> u32:
+def _collect(keys: Read[u32], found: Array[u32], start: u32, n_visible: u32, least: u32, GROUP: int) -> u32:
     """Put the keys that are not smaller to `found`, each with its number, in any order; gives how many."""
     me = local_id(0)
     count = shared_array(u32, 1)
     if me == 0:
         count[0] = 0
     barrier()
-    for first in range(0, n_spans, GROUP):
-        if first + me < n_spans:
+    for first in range(0, n_visible, GROUP):
+        if first + me < n_visible:
             key = keys[start + first + me]
             if key >= least:
                 at = start + atomic_add(count, 0, 1)
@@ -151,22 +151,22 @@ def _collect(keys: Read[u32], found: Array[u32], start: u32, n_spans: u32, least
 
 
 @kernel
-def best_spans(
+def top_k_blocks(
     keys: Read[u32], positions: Read[i32], found: Update[u32], out: Write[i32], n: u32, most: u32,
-    bytes_of_key: u32, begin: u32, *, LISTS: int, SPAN: int, GROUP: int = 256,
+    bytes_of_key: u32, begin: u32, *, LISTS: int, SIZE: int, GROUP: int = 256,
 ) -> None:  # fmt: skip
     """out[begin + row] = numbers of a row's n largest keys, the largest first, the first of equals; then -1.
 
-    keys [rows of a piece, most], LISTS rows for each token; of a row as many count as its token sees spans.
-    What is not smaller than the n-th largest is ranked. found [rows of a piece, most, 2]: room for it.
+    keys [rows of a chunk, most], LISTS rows for each token; of a row as many count as its token sees blocks.
+    What is not smaller than the n-th largest is ranked. found [rows of a chunk, most, 2]: room for it.
     bytes_of_key is 4: a scalar, since compilers write out loops of barriers whose length they know. A
     workgroup a row.
     """
     row, start = begin + group_id(0), group_id(0) * most
     me = local_id(0)
-    n_spans = u32(positions[row // LISTS]) // SPAN + 1
-    least = _least_of_best(keys, start, n_spans, min(n, n_spans), bytes_of_key, GROUP)
-    total = _collect(keys, found, start, n_spans, least, GROUP)
+    n_visible = u32(positions[row // LISTS]) // SIZE + 1
+    least = _nth_largest(keys, start, n_visible, min(n, n_visible), bytes_of_key, GROUP)
+    total = _collect(keys, found, start, n_visible, least, GROUP)
     for first in range(0, total, GROUP):
         # Who has none of its own takes the last too: PoCL 3.1 lets some of those that are left out store.
         mine = start + min(first + me, total - 1)

@@ -1,4 +1,4 @@
-"""Drawing a token, from the whole row or among its best, and the logarithm of the row's sum."""
+"""Sampling a token, from the whole row or from its top k, and the logarithm of the row's sum."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ _FINITE = 3e38
 
 @function
 def _weight(x: f32, top: f32, lowest: f32, inverse_temperature: f32) -> f32:
-    """How likely an element is drawn from its whole row."""
+    """How likely an element is sampled from its whole row."""
     return exp(min((x - top) * inverse_temperature, 0.0)) if x >= top + lowest else f32(0.0)
 
 
 @kernel
 def row_sums(
-    row: Read[f32], best: Read[f32], settings: Read[f32], sums: Write[f32], n: u32, k: u32,
+    row: Read[f32], top_logits: Read[f32], settings: Read[f32], sums: Write[f32], n: u32, k: u32,
     *, SIZE: int, GROUP: int = 256,
 ) -> None:  # fmt: skip
-    """Of each block of SIZE elements of row[r]: the sum of exp(x - top), and that of what it is drawn by.
+    """Of each block of SIZE elements of row[r]: the sum of exp(x - top), and that of what it is sampled by.
 
-    row [rows, n]; best [rows, k], the largest first; settings [rows, 5]; sums [rows, blocks, 2]. What is
-    drawn among the best has no second sum. A workgroup (block, r).
+    row [rows, n]; top_logits [rows, k], the largest first; settings [rows, 5]; sums [rows, blocks, 2]. A
+    token sampled from the top k has no second sum. A workgroup (block, r).
     """
     first, r = group_id(0) * SIZE, group_id(1)
     end = min(first + SIZE, n)
-    top = clamp(best[r * k], -_FINITE, _FINITE)
+    top = clamp(top_logits[r * k], -_FINITE, _FINITE)
     inverse_temperature, lowest = settings[r * 5], settings[r * 5 + 3]
     top_k, top_p = settings[r * 5 + 1], settings[r * 5 + 2]
     total, weights = f32(0.0), f32(0.0)
@@ -56,11 +56,11 @@ def row_sums(
         if top_k <= 0.0 and top_p >= 1.0:
             weights += _weight(x, top, lowest, inverse_temperature)
     whole = group_sum(total)
-    drawn = group_sum(weights)
+    sampled = group_sum(weights)
     if local_id(0) == 0:
         at = (r * num_groups(0) + group_id(0)) * 2
         sums[at] = whole
-        sums[at + 1] = drawn
+        sums[at + 1] = sampled
 
 
 @function
@@ -97,10 +97,10 @@ def _of_row(
     row: Read[f32], settings: Read[f32], r: u32, n: u32, weights: f32, top: f32, blocks: u32, width: u32,
     SIZE: int, GROUP: int,
 ) -> tuple[u32, f32, f32]:  # fmt: skip
-    """The place in row[r] that is drawn, and the shares before it and with it: for the first invocation.
+    """The place in row[r] that is sampled, and the shares before it and with it: for the first invocation.
 
-    weights: what a block of row[r] is drawn by, of each invocation another. All must call it. First the block
-    is looked for in which the number lies, then the run of elements of an invocation, then the element.
+    weights: what a block of row[r] is sampled by, of each invocation another. All must call it. The block is
+    first looked for in which the number lies, then the run of elements of an invocation, then the element.
     """
     me = local_id(0)
     inverse_temperature, lowest = settings[r * 5], settings[r * 5 + 3]
@@ -141,20 +141,20 @@ def _of_row(
 
 
 @kernel
-def draw_of_row(
-    row: Read[f32], best: Read[f32], settings: Read[f32], sums: Read[f32], out: Write[f32],
+def sample_row(
+    row: Read[f32], top_logits: Read[f32], settings: Read[f32], sums: Read[f32], out: Write[f32],
     rows: u32, n: u32, k: u32, blocks: u32, width: u32, *, SIZE: int, GROUP: int = 256,
 ) -> None:  # fmt: skip
-    """out[r] = what op `draw_of_row` tells of row[r].
+    """out[r] = what op `sample_row` tells of row[r].
 
-    row [rows, n]; best [rows, k], the largest first; settings [rows, 5]; sums by `row_sums`, of at most GROUP
-    blocks; out [rows, 4]. width is GROUP: a scalar, since compilers write out loops of barriers whose length
-    they know. A workgroup a row.
+    row [rows, n]; top_logits [rows, k], the largest first; settings [rows, 5]; sums by `row_sums`, of at most
+    GROUP blocks; out [rows, 4]. width is GROUP: a scalar, since compilers write out loops of barriers whose
+    length they know. A workgroup a row.
     """
     r = group_number()
     if r < rows:
         me = local_id(0)
-        top = clamp(best[r * k], -_FINITE, _FINITE)
+        top = clamp(top_logits[r * k], -_FINITE, _FINITE)
         whole, weights = f32(0.0), f32(0.0)
         if me < blocks:
             whole = sums[(r * blocks + me) * 2]
@@ -171,8 +171,8 @@ def draw_of_row(
 
 
 @function
-def _among_best(logits: Read[f32], settings: Read[f32], r: u32, k: u32, log_sum: f32) -> u32:
-    """Which of the best is drawn; for one invocation."""
+def _among_top_k(logits: Read[f32], settings: Read[f32], r: u32, k: u32, log_sum: f32) -> u32:
+    """The sampled one of the top k; for one invocation."""
     at = r * k
     inverse_temperature, most = settings[r * 5], u32(settings[r * 5 + 1])
     top_p, lowest, number = settings[r * 5 + 2], settings[r * 5 + 3], settings[r * 5 + 4]
@@ -203,17 +203,17 @@ def _among_best(logits: Read[f32], settings: Read[f32], r: u32, k: u32, log_sum:
 
 
 @kernel
-def draw(
-    ids: Read[i32], best: Read[f32], of_row: Read[f32], settings: Read[f32], out: Write[i32],
+def sample_token(
+    ids: Read[i32], top_logits: Read[f32], of_row: Read[f32], settings: Read[f32], out: Write[i32],
     rows: u32, k: u32, *, GROUP: int = 32,
 ) -> None:  # fmt: skip
-    """out[r] = the id that is drawn, as op `draw` means it; an invocation a row.
+    """out[r] = the id that is sampled, as op `sample_token` means it; an invocation a row.
 
-    ids, best [rows, k], the largest first; of_row [rows, 4] by `draw_of_row`; settings [rows, 5].
+    ids, top_logits [rows, k], the largest first; of_row [rows, 4] by `sample_row`; settings [rows, 5].
     """
     r = element_number()
     if r < rows:
         if settings[r * 5 + 1] <= 0.0 and settings[r * 5 + 2] >= 1.0:
             out[r] = i32(of_row[r * 4 + 1])
         else:
-            out[r] = ids[r * k + _among_best(best, settings, r, k, of_row[r * 4])]
+            out[r] = ids[r * k + _among_top_k(top_logits, settings, r, k, of_row[r * 4])]

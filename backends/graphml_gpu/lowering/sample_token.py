@@ -1,4 +1,4 @@
-"""Drawing tokens."""
+"""Sampling tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from graphml_gpu.dispatch import (
     rows,
     width,
 )
-from graphml_gpu.kernels.sampling.draw import draw, draw_of_row, row_sums
+from graphml_gpu.kernels.sampling.sample_token import row_sums, sample_row, sample_token
 from graphml_gpu.lowering.groups import for_row
 
 _BLOCK = 4096
@@ -31,7 +31,7 @@ def _group(node: Node) -> int:
 
 
 def _size(node: Node) -> int:
-    """Elements of a block: one invocation of the workgroup that draws takes a block at most."""
+    """Elements of a block: one invocation of the workgroup that samples takes a block at most."""
     return _BLOCK * -(-width(node.inputs[0]) // (_BLOCK * _group(node)))
 
 
@@ -40,11 +40,16 @@ def _blocks(node: Node) -> int:
 
 
 def _lower_of_row(node: Node, context: Context) -> list[Dispatch]:
-    row, best, settings = node.inputs
+    row, top_logits, settings = node.inputs
     count, blocks, group = rows(row.shape[:1]), _blocks(node), _group(node)
     sizes = {"SIZE": _size(node), "GROUP": group}
-    buffers: dict[str, Argument] = {"row": row, "best": best, "settings": settings, "sums": Workspace(node)}
-    scalars: dict[str, Scalar] = {"n": width(row), "k": width(best)}
+    buffers: dict[str, Argument] = {
+        "row": row,
+        "top_logits": top_logits,
+        "settings": settings,
+        "sums": Workspace(node),
+    }
+    scalars: dict[str, Scalar] = {"n": width(row), "k": width(top_logits)}
     more: dict[str, Scalar] = {"rows": count, "blocks": blocks, "width": group}
 
     def grid(dims: Dims) -> Groups:
@@ -52,28 +57,28 @@ def _lower_of_row(node: Node, context: Context) -> list[Dispatch]:
 
     return [
         Dispatch(row_sums, sizes, buffers, scalars, grid),
-        Dispatch(draw_of_row, sizes, buffers | {"out": node}, scalars | more, along(count)),
+        Dispatch(sample_row, sizes, buffers | {"out": node}, scalars | more, along(count)),
     ]
 
 
 def _lower(node: Node, context: Context) -> list[Dispatch]:
-    ids, best, of_row, settings = node.inputs
+    ids, top_logits, of_row, settings = node.inputs
     count = rows(node.shape)
     buffers: dict[str, Argument] = {
         "ids": ids,
-        "best": best,
+        "top_logits": top_logits,
         "of_row": of_row,
         "settings": settings,
         "out": node,
     }
     scalars: dict[str, Scalar] = {"rows": count, "k": width(ids)}
-    return [Dispatch(draw, {"GROUP": _GROUP}, buffers, scalars, along(count, _GROUP))]
+    return [Dispatch(sample_token, {"GROUP": _GROUP}, buffers, scalars, along(count, _GROUP))]
 
 
-DRAW_OF_ROW = Lowering(
-    ("draw_of_row",),
+SAMPLE_ROW = Lowering(
+    ("sample_row",),
     _lower_of_row,
     refuses=lambda node: all_of(node, "f32"),
     workspace=lambda node: max_elements(node.shape[:1]) * _blocks(node) * 8,
 )
-DRAW = Lowering(("draw",), _lower, refuses=lambda node: all_of(node, "f32", "i32"))
+SAMPLE_TOKEN = Lowering(("sample_token",), _lower, refuses=lambda node: all_of(node, "f32", "i32"))

@@ -1,0 +1,97 @@
+"""`load`: opens a file, checks its options and makes the `Model`.
+
+Knows the order in which a file is found, opened and read; nothing of what a model does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from graphml.api.model import Model
+from graphml.argument_checks import progress_of
+from graphml.backend import Progress
+from graphml.loading import fetch
+from graphml.runtime.load_options import LoadOptions
+from graphml.runtime.memory_needed import read_ahead
+from graphml.runtime.metadata_overrides import check_read
+from graphml.runtime.open_executor import open_executor
+from graphml.text.chat_template import template_text
+
+AnyPath = str | os.PathLike[str]
+
+
+def load(
+    path: AnyPath,
+    backend: str = "cpu",
+    threads: int | None = None,
+    *,
+    kv: str = "f16",
+    quant: str | None = None,
+    pages: str | None = None,
+    numa: str | None = None,
+    n_batch: int = 512,
+    arch: AnyPath | None = None,
+    pre: str | None = None,
+    template: AnyPath | None = None,
+    progress: Progress | None = None,
+    fuse: str = "",
+    place: str = "",
+    strict: bool = False,
+    tuned: bool | None = None,
+    gpu_layers: int | None = None,
+    offline: bool | None = None,
+    override_kv: Mapping[str, bool | int | float | str] | None = None,
+) -> Model:
+    """Open a model: a GGUF file (of a split one any part), a llama2.c checkpoint, or what a name stands for.
+
+    Short names and "user/repo:QUANT" are downloaded once; a path wins. Weights stay in the mapped file.
+
+    backend: "cpu", "reference", or any other installed one; several with commas ("cpu,reference") share the
+    model, the preferred first. threads: worker threads; None: the physical cores. kv: dtype of the key and
+    value cache (f16, f32, bf16, q8_0, q4_0). quant: what weights become in memory, whatever the file stores:
+    "fp32" is the exact reference, "q8" and "q4" requantise matrices; None leaves them in the mapped file.
+    pages, numa: where weights lie, see `graphml.weights.page_policy.PagePolicy`; None: what GRAPHML_PAGES and
+    GRAPHML_NUMA say, else "ahead" (in the map, read ahead) and "first-touch".
+    n_batch: most tokens of one evaluation.
+    arch: a Python file that defines the architecture, in place of the known one (it is run, so it must be
+    trusted). pre: name of the pre-tokenizer, in place of the file's. template: Jinja text of a chat template,
+    or as a `Path` a file of it, in place of the file's. progress: called as progress(what, done, total).
+    fuse: which fusions are on ("none", "-swiglu,+linear"); "": what GRAPHML_FUSE says, else all. place: where
+    nodes go ("cpu:layers.0-14,reference:softmax"). strict: refuse what the preferred backend cannot run.
+    tuned: kernels use the parameters that `graphml tune` found; None: what GRAPHML_TUNED says, else not.
+    gpu_layers: how many of the last layers the first backend takes, the next one or the CPU the others;
+    None: all, or of several backends as many as fit in the first one's memory. offline: no server is asked;
+    None: what GRAPHML_OFFLINE and HF_HUB_OFFLINE say. override_kv: values in place of those of the file's
+    metadata, by key; `.rope.freq_base` is the architecture's own key `llama.rope.freq_base`.
+
+    Raises a GraphmlError: WeightsError for a bad file, ArchitectureError, BackendError, UsageError for an
+    argument, DownloadError.
+    """
+    options = LoadOptions(
+        backend=backend, threads=threads, kv=kv, quant=quant, pages=pages, numa=numa, n_batch=n_batch,
+        arch=arch, pre=pre, template=template, fuse=fuse, place=place, strict=strict, tuned=tuned,
+        gpu_layers=gpu_layers, offline=offline, override_kv=override_kv,
+    )  # fmt: skip
+    return load_model(path, options, progress)
+
+
+def load_model(path: AnyPath, options: LoadOptions, progress: Progress | None = None) -> Model:
+    """As `load`, with the options as one value."""
+    report = progress_of(progress)
+    options.compiling.fusions()  # a wrong name is told before anything is fetched
+    _ = options.page_policy
+    found = fetch.resolve(path, lambda done, total: report("download", done, total or 0), options.offline)
+    executor = open_executor(found, options, report)
+    try:
+        if progress is not None:
+            read_ahead(executor.file, progress)
+        model = Model(executor, found, options.pre, template_text(options.template), report)
+        metadata = executor.file.metadata
+        if metadata.unread_overrides() and model.tokenizer is not None and model.has_template:
+            _ = model.template  # both read keys of their own, and only when they are asked for
+        check_read(metadata)
+        return model
+    except BaseException:
+        executor.close()
+        raise

@@ -1,0 +1,173 @@
+"""Options of `graphml bench` as values: each with its type, default, help, range and flags.
+
+Names are llama-bench's where it has them; what opening a model has too comes from `LoadOptions`. The flags of
+the command, their help and the table in docs/benchmarks.md are derived from these fields. Measures nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graphml.bench import test_plan as plan
+from graphml.bench.spell import FORMATS
+from graphml.bench.suites import SUITES
+from graphml.bench.value_lists import pairs, whole_numbers, words
+from graphml.option_fields import OneOf, Real, Whole, check, option, options_of, same
+from graphml.runtime.load_options import LoadOptions
+
+_LOADING = options_of(LoadOptions)
+
+
+def _numbers(default: tuple[int, ...], summary: str, *flags: str, least: int = 0, **more: Any) -> Any:
+    """A field of whole numbers, given as lists and ranges."""
+    return option(
+        default, summary, *flags, metavar="N", on_command_line=str, repeated=True,
+        shown=",".join(map(str, default)),
+        parse=lambda texts: tuple(whole_numbers(flags[-1], texts, least)), **more,
+    )  # fmt: skip
+
+
+def _names(
+    default: tuple[str, ...], summary: str, *flags: str, metavar: str = "NAME", among: Any = None
+) -> Any:
+    """A field of names, given with commas; among: the range of each."""
+
+    def parse(texts: list[str]) -> tuple[str, ...]:
+        found = words(flags[-1], texts)
+        return tuple(found if among is None else (among.read(flags[-1], one) for one in found))
+
+    return option(
+        default, summary, *flags, metavar=metavar, on_command_line=str, repeated=True,
+        shown=",".join(default), parse=parse,
+    )  # fmt: skip
+
+
+def _listed(summary: str, *flags: str, metavar: str, **more: Any) -> Any:
+    """A field of texts, one for each time that it is given."""
+    return option((), summary, *flags, metavar=metavar, on_command_line=str, repeated=True, **more)
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The models that are measured."""
+
+    model: tuple[str, ...] = _listed("A model's file or short name.", "--model", "-m", metavar="FILE")
+    hf: tuple[str, ...] = _listed(
+        "A model of the Hugging Face hub.", "--hf", "-hf", metavar="USER/REPO:QUANT"
+    )
+    shape: tuple[str, ...] = _names(
+        (), "A model of random weights made once in the cache folder: tinyllama-1.1b, phi-2, ...", "--shape"
+    )
+    type: tuple[str, ...] = _names(
+        ("Q4_K_M",), "File types of --shape, as llama-quantize names them.", "--type", metavar="TYPE"
+    )
+    arch: str | os.PathLike[str] | None = same(LoadOptions, "arch")
+    offline: bool | None = same(LoadOptions, "offline")
+
+
+@dataclass(frozen=True)
+class LengthOptions:
+    """The lengths that are measured: prompts, generated tokens, what is in the context before, sequences."""
+
+    n_prompt: tuple[int, ...] = _numbers((512,), "Tokens of the prompt.", "--n-prompt", "-p")
+    n_gen: tuple[int, ...] = _numbers((128,), "Tokens to generate.", "--n-gen", "-n")
+    pg: tuple[tuple[int, int], ...] = _listed(
+        "A prompt and then tokens, timed together.", "--n-prompt-gen", "-pg", metavar="PP,TG",
+        parse=lambda texts: tuple(pairs("-pg", texts)),
+    )  # fmt: skip
+    n_depth: tuple[int, ...] = _numbers((0,), "Tokens in the context before, not timed.", "--n-depth", "-d")
+    parallel: tuple[int, ...] = _numbers(
+        (1,), "Sequences that are evaluated together.", "--n-parallel", "-npl", least=1
+    )
+
+    @property
+    def tests(self) -> list[plan.Test]:
+        """The tests of these lengths."""
+        return plan.tests(self.n_prompt, self.n_gen, self.pg, self.n_depth, self.parallel)
+
+
+@dataclass(frozen=True)
+class SettingOptions:
+    """The settings that each test is run with, in all combinations."""
+
+    batch_size: tuple[int, ...] = _numbers(
+        (plan.Setting.n_batch,), "Tokens given at a time.", "--batch-size", "-b", least=1
+    )
+    ubatch_size: tuple[int, ...] = _numbers(
+        (plan.Setting.n_ubatch,), "Tokens of one step.", "--ubatch-size", "-ub", least=1
+    )
+    threads: tuple[int, ...] = _numbers(
+        (), _LOADING["threads"].text, *_LOADING["threads"].flags, least=1,
+        variable=_LOADING["threads"].variable,
+    )  # fmt: skip
+    cache_type_k: tuple[str, ...] = _names(
+        (), f"Type of the keys: {_LOADING['kv'].range}; by default that of the values, else f16.",
+        "--cache-type-k", "-ctk", metavar="TYPE", among=_LOADING["kv"].range,
+    )  # fmt: skip
+    cache_type_v: tuple[str, ...] = _names(
+        (), "Type of the values; by default that of the keys.", "--cache-type-v", "-ctv",
+        metavar="TYPE", among=_LOADING["kv"].range,
+    )  # fmt: skip
+    quant: tuple[str, ...] = _names(
+        (), _LOADING["quant"].text, "--quant", metavar="MODE", among=_LOADING["quant"].range
+    )
+
+    @property
+    def cache_types(self) -> list[tuple[str, str]]:
+        """Pairs of types; where one option is left out, the other's."""
+        keys, values = self.cache_type_k, self.cache_type_v
+        if keys and values:
+            return [(one, other) for one in keys for other in values]
+        return [(one, one) for one in keys or values or (plan.Setting.type_k,)]
+
+    def combined(self, models: list[str], threads: list[int]) -> list[plan.Setting]:
+        """All combinations, of these models and numbers of threads."""
+        quants = self.quant or (plan.Setting.quant,)
+        return plan.settings(models, threads, self.batch_size, self.ubatch_size, self.cache_types, quants)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The sides, the rounds, and tests that have a name."""
+
+    backend: tuple[str, ...] = _names(
+        (LoadOptions.backend,), "Backends to measure in turns, with commas.", "--backend", metavar="NAMES"
+    )
+    peer: tuple[str, ...] = _names((), f"Another engine to measure in turns: {plan.LLAMA_CPP}.", "--peer")
+    peer_python: str | None = option(
+        None, "The Python that has the peer, if it is not this one.", "--peer-python", metavar="PYTHON"
+    )
+    repetitions: int = option(
+        5, "Rounds of each test; cases of a suite may have other defaults.", "--repetitions", "-r",
+        range=Whole(1),
+    )  # fmt: skip
+    no_warmup: bool = option(False, "Time the first run too.", "--no-warmup")
+    delay: float = option(0.0, "Seconds to wait before each test.", "--delay", range=Real(0, 3600))
+    suite: str | None = option(
+        None, "Tests with a name: {words}.", "--suite", metavar="NAME", range=OneOf(tuple(SUITES))
+    )
+    case: tuple[str, ...] = _listed(
+        "Only the suite's cases of such a name, as '*Q4_0'.", "--case", metavar="PATTERN"
+    )
+
+    def __post_init__(self) -> None:
+        check(self, by_flag=True)
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """What becomes of the rows."""
+
+    plot: Path | None = option(
+        None, "Draw what was measured; needs the extra plots.", "--plot", metavar="FOLDER"
+    )
+    output: str = option("md", "What stdout gets: {words}.", "--output", "-o", range=OneOf(tuple(FORMATS)))
+    output_err: str | None = option(
+        None, "What stderr gets too: {words}.", "--output-err", "-oe", range=OneOf(tuple(FORMATS))
+    )
+
+    def __post_init__(self) -> None:
+        check(self, by_flag=True)
