@@ -57,7 +57,7 @@ def test_a_text_is_read_as_its_type(
         (settings.pages, "all", "ahead, map, huge or copy, or nothing; got 'all'"),
         (settings.numa, "near", "first-touch or interleave, or nothing; got 'near'"),
     ],
-    ids=str,
+    ids=lambda one: getattr(one, "name", None) or str(one),
 )
 def test_a_wrong_text_is_named(setting: Any, text: str, wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(setting.name, text)
