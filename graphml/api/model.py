@@ -18,9 +18,12 @@ from graphml.api.batch import Batch
 from graphml.api.capture import Patches, Patterns, Probe
 from graphml.api.chat import Chat
 from graphml.api.embedding import chosen_pooling, embed_ids, normalized, texts_of
+from graphml.api.engine import Engine, generate
 from graphml.api.model_tokenizer import no_tokenizer, tokenizer_of
 from graphml.api.session import Session
-from graphml.argument_checks import whole_number
+from graphml.api.token_stream import Result
+from graphml.api.tokens import Ids
+from graphml.argument_checks import items_of, whole_number
 from graphml.backend import Progress, no_progress
 from graphml.errors import TokenizerError, UsageError
 from graphml.loading.architecture import EMBEDDING
@@ -28,6 +31,7 @@ from graphml.runtime.evaluation import Floats
 from graphml.runtime.executor import Executor
 from graphml.runtime.paged_cache import MAX_CELLS
 from graphml.runtime.slots import make_slots
+from graphml.sampling import SamplingParams
 from graphml.text.chat_template import ChatTemplate, template_names, template_source
 from graphml.text.tokenizer import Tokenizer
 from graphml.weights import Metadata
@@ -140,6 +144,48 @@ class Model:
                 for i, slot in enumerate(slots)
             ],
         )
+
+    def engine(
+        self,
+        kv_memory: float | None = None,
+        max_sequences: int | None = None,
+        target_itl_ms: float = 50.0,
+        prefix_cache: bool = True,
+        n_ctx: int | None = None,
+    ) -> Engine:
+        """Begin an engine: requests from any thread that share steps, blocks of the cache, and prefixes.
+
+        kv_memory: bytes of keys and values (a whole number), or a share of the free memory (up to 1.0); None:
+        half of it, and no more than all sequences can fill. max_sequences: run at a time; None: 8. More wait.
+        target_itl_ms: milliseconds between two tokens of a sequence, while others' prompts are computed.
+        prefix_cache: ids that an earlier request held are not computed again. n_ctx: most tokens of a
+        sequence; None: all that the model was trained for.
+        """
+        size = self._context(n_ctx)
+        return Engine(
+            self.executor, self.tokenizer, self.n_vocab, size, kv_memory, max_sequences, target_itl_ms,
+            prefix_cache,
+        )  # fmt: skip
+
+    def generate(
+        self,
+        prompts: Sequence[str | Ids],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        max_tokens: int | None = None,
+        seed: int | None = None,
+    ) -> list[Result]:
+        """Continue any number of prompts, in an engine of their own; the results in the prompts' order.
+
+        params: for all, or for each its own. seed: of the first one's random generator, one more for each
+        further one. Errors as of `Engine.submit`; then nothing is returned.
+        """
+        every = items_of("prompts", prompts, "texts or sequences of ids")
+        done = []
+        with self.engine() as engine:
+            for result in generate(engine, every, params, max_tokens, seed):
+                done.append(result)
+                self._progress("generate", len(done), len(every))
+        return done
 
     def embed(
         self, texts: str | Sequence[str], pooling: str | None = None, normalize: bool = False

@@ -47,13 +47,17 @@ class Scheduler:
     def __bool__(self) -> bool:
         return bool(self.waiting or self.running)
 
-    def add(self, sequence: Sequence) -> None:
-        """A sequence waits from now on. UsageError for a prompt that no step could compute and continue."""
+    def check(self, sequence: Sequence) -> None:
+        """UsageError for a prompt that no step could compute and continue."""
         if not 0 < len(sequence.ids) < self.n_ctx:
             raise UsageError(
                 f"prompt: wanted 1 to {self.n_ctx - 1} ids, which leave room for one more in the context of "
                 f"{self.n_ctx}; got {len(sequence.ids)}"
             )
+
+    def add(self, sequence: Sequence) -> None:
+        """A sequence waits from now on; errors as of `check`."""
+        self.check(sequence)
         key = sequence.request.key
         if key not in self._served:
             self._served[key] = min(self._served.values(), default=0.0)

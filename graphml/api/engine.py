@@ -1,0 +1,281 @@
+"""An engine: many requests on one model at a time, in steps that they share. Made by `Model.engine`.
+
+Knows requests, texts and results; steps and blocks are the runtime's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import time
+import weakref
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+
+from graphml.api.engine_memory import n_blocks_for
+from graphml.api.token_stream import Result, Timings, TokenStream
+from graphml.api.tokens import GeneratedText, Ids, Token, check_stop, checked_ids
+from graphml.argument_checks import count_or_none, seed_or_random, whole_number
+from graphml.errors import TokenizerError, UsageError
+from graphml.runtime.block_pool import BlockPool
+from graphml.runtime.executor import Executor
+from graphml.runtime.paged_cache import BLOCK_SIZE
+from graphml.runtime.request import Request
+from graphml.runtime.runner import Runner, check_runs
+from graphml.runtime.scheduler import Scheduler
+from graphml.runtime.sequence import Sequence as RunningSequence
+from graphml.runtime.step_budget import StepBudget
+from graphml.runtime.step_loop import StepLoop
+from graphml.sampling import PeekableRandom, SamplingParams, checked_params
+from graphml.text.tokenizer import Tokenizer
+
+MAX_SEQUENCES = 8
+
+
+@dataclass(frozen=True)
+class EngineStats:
+    """Counts of an engine. blocks_used: held by running sequences; blocks_shared: by several of them.
+
+    blocks_free: all others, kept prefixes included. hit_tokens: ids of prompts found in blocks so far.
+    n_steps: steps so far; step_s: seconds of the latest.
+    """
+
+    running: int
+    waiting: int
+    blocks_used: int
+    blocks_shared: int
+    blocks_free: int
+    hit_tokens: int
+    n_preempted: int
+    n_steps: int
+    step_s: float
+
+
+class Engine:
+    """Requests share steps, blocks and prefixes; `submit` may be called from any thread.
+
+    n_ctx: most tokens of a sequence.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        tokenizer: Tokenizer | None,
+        n_vocab: int,
+        n_ctx: int,
+        kv_memory: float | None = None,
+        max_sequences: int | None = None,
+        target_itl_ms: float = 50.0,
+        prefix_cache: bool = True,
+    ) -> None:
+        check_runs(executor)
+        count = MAX_SEQUENCES if max_sequences is None else whole_number(max_sequences)
+        if count is None or not 1 <= count <= executor.n_batch:
+            raise UsageError(
+                f"max_sequences: wanted 1 to n_batch = {executor.n_batch}; got {max_sequences!r}"
+            )
+        if not isinstance(target_itl_ms, int | float) or not target_itl_ms > 0:
+            raise UsageError(f"target_itl_ms: wanted milliseconds above 0; got {target_itl_ms!r}")
+        n_blocks = n_blocks_for(executor, kv_memory, count, n_ctx)
+        self.n_ctx = min(n_ctx, n_blocks * BLOCK_SIZE)
+        self.n_vocab, self.max_sequences = n_vocab, count
+        self._executor, self._tokenizer = executor, tokenizer
+        runner = Runner(executor, n_blocks, count)
+        keep = bool(prefix_cache) and not executor.recurrent  # whose states cannot be cut back
+        scheduler = Scheduler(BlockPool(n_blocks, BLOCK_SIZE, keep), count, self.n_ctx)
+        self._loop = StepLoop(runner, scheduler, StepBudget(target_itl_ms / 1000, executor.n_batch))
+        self._orders = itertools.count()
+        self._counts = _Counts()
+        self._close = weakref.finalize(self, StepLoop.close, self._loop)
+        atexit.register(self._close)
+
+    def submit(
+        self,
+        prompt: str | Ids,
+        params: SamplingParams | None = None,
+        max_tokens: int | None = None,
+        seed: int | None = None,
+        n: int = 1,
+        key: str | None = None,
+        priority: int = 0,
+        deadline: float | None = None,
+    ) -> Handle:
+        """Continue a prompt `n` times: ids, or a text that is encoded as `Model.encode` does.
+
+        max_tokens: None: until the model ends, or the context is full. seed: of the first sequence's random
+        generator, one more for each further one; None: random ones. key: whose request it is; prompts of
+        different keys take turns. priority: larger ones go first. deadline: seconds from now after which it
+        ends with what there is. UsageError for what could never run, at once.
+        """
+        params = checked_params(params)
+        check_stop(self._tokenizer, params)
+        ids = (
+            self._encoded(prompt) if isinstance(prompt, str) else checked_ids(prompt, self.n_vocab, some=True)
+        )
+        count, level = whole_number(n), whole_number(priority)
+        if count is None or not 1 <= count <= 128:
+            raise UsageError(f"n: wanted 1 to 128; got {n!r}")
+        if level is None:
+            raise UsageError(f"priority: wanted a whole number; got {priority!r}")
+        if deadline is not None and not (isinstance(deadline, int | float) and deadline > 0):
+            raise UsageError(f"deadline: wanted seconds above 0, or None; got {deadline!r}")
+        request = Request(
+            ids, params, count_or_none("max_tokens", max_tokens), key, 1.0, level,
+            None if deadline is None else time.monotonic() + deadline,
+        )  # fmt: skip
+        stream, first = TokenStream(count), seed_or_random(seed)
+        members = []
+        for index in range(count):
+            sequence = RunningSequence(request, next(self._orders), index)
+            continuation = _Continuation(sequence, stream, self._tokenizer, self._counts)
+            members.append((sequence, continuation, PeekableRandom(first + index)))
+        if request.max_tokens == 0:
+            for sequence, continuation, _ in members:
+                continuation.ended("length")
+        else:
+            self._loop.add(members)
+        return Handle(stream, self._loop, [sequence for sequence, _, _ in members])
+
+    def stats(self) -> EngineStats:
+        """What runs and waits now, and counts so far."""
+        with self._loop.lock:
+            scheduler, pool = self._loop.scheduler, self._loop.scheduler.pool
+            return EngineStats(
+                running=len(scheduler.running), waiting=len(scheduler.waiting), blocks_used=pool.n_used,
+                blocks_shared=pool.n_shared, blocks_free=pool.n_free, hit_tokens=self._counts.hit_tokens,
+                n_preempted=self._counts.n_preempted, n_steps=self._loop.n_steps, step_s=self._loop.step_s,
+            )  # fmt: skip
+
+    def close(self) -> None:
+        """End all requests as if they were cancelled; a second call does nothing."""
+        atexit.unregister(self._close)
+        self._close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _encoded(self, text: str) -> Ids:
+        if self._tokenizer is None:
+            raise TokenizerError("submit: the model has no tokenizer; wanted ids, got a text")
+        return checked_ids(self._tokenizer.encode(text), self.n_vocab, some=True)
+
+
+class Handle:
+    """A request that runs: its tokens as they come, each with the `index` of its sequence, and its results."""
+
+    def __init__(self, stream: TokenStream, loop: StepLoop, sequences: Sequence[RunningSequence]) -> None:
+        self._stream, self._loop, self._sequences = stream, loop, list(sequences)
+
+    def __iter__(self) -> Iterator[Token]:
+        return iter(self._stream)
+
+    def __aiter__(self) -> AsyncIterator[Token]:
+        return self._stream.__aiter__()
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self._stream.done
+
+    def cancel(self) -> None:
+        """End it before the next step; what it has stays. Nothing, where it has ended."""
+        self._loop.cancel(self._sequences)
+
+    def result(self, timeout: float | None = None) -> Result:
+        """What its first sequence became, waited for; raises what the request failed with."""
+        return self._stream.wait(timeout)[0]
+
+    def results(self, timeout: float | None = None) -> list[Result]:
+        """What each of its sequences became, in order."""
+        return self._stream.wait(timeout)
+
+
+@dataclass
+class _Counts:
+    """Sums over ended sequences; changed by the engine's thread alone."""
+
+    hit_tokens: int = 0
+    n_preempted: int = 0
+
+
+class _Continuation:
+    """One sequence's listener: its text, its stop strings, its times."""
+
+    def __init__(
+        self, sequence: RunningSequence, stream: TokenStream, tokenizer: Tokenizer | None, counts: _Counts
+    ) -> None:
+        self._sequence, self._stream, self._counts = sequence, stream, counts
+        self._text = GeneratedText(tokenizer, sequence.request.params)
+        self._pieces: list[str] = []
+        self._begin = time.monotonic()
+        self._first: float | None = None
+
+    def sampled(self, token: int) -> str | None:
+        """See `Listener`: text that was held back comes with the token that ends it."""
+        reason = self._text.ended_by(token)
+        piece = self._text.flush() if reason else ""
+        if piece:
+            self._give(token, piece)
+        return reason
+
+    def appended(self, token: int, last: bool) -> str | None:
+        """See `Listener`: a stop string may end the sequence."""
+        piece, stopped = self._text.push(token)
+        if last and not stopped:
+            piece += self._text.flush()
+        self._give(token, piece)
+        return "stop" if stopped else None
+
+    def _give(self, token: int, piece: str) -> None:
+        self._first = self._first or time.monotonic()
+        self._pieces.append(piece)
+        self._stream.put(Token(token, piece, self._sequence.index))
+
+    def ended(self, reason: str) -> None:
+        """See `Listener`."""
+        sequence, now = self._sequence, time.monotonic()
+        n_prompt, first = sequence.request.n_prompt, self._first or now
+        tokens = sequence.ids[n_prompt:]
+        n_cached = max(sequence.n_cached, 0)
+        self._counts.hit_tokens += n_cached
+        self._counts.n_preempted += sequence.n_preempted
+        ttft, rest = first - self._begin, now - first
+        timings = Timings(
+            ttft_s=ttft, total_s=now - self._begin, prompt_tps=(n_prompt - n_cached) / ttft if ttft else 0.0,
+            gen_tps=(len(tokens) - 1) / rest if rest and len(tokens) > 1 else 0.0,
+        )  # fmt: skip
+        text = "".join(self._pieces)
+        self._stream.end(
+            sequence.index, Result(tokens, text, reason, n_prompt, n_cached, len(tokens), timings)
+        )
+
+    def failed(self, error: BaseException) -> None:
+        """See `Listener`."""
+        self._stream.fail(error)
+
+
+def generate(
+    engine: Engine,
+    prompts: Sequence[str | Ids],
+    params: SamplingParams | Sequence[SamplingParams] | None,
+    max_tokens: int | None,
+    seed: int | None,
+) -> Iterator[Result]:
+    """The results of prompts in their order; params: for all, or each its own."""
+    each = params if isinstance(params, Sequence) else [params] * len(prompts)
+    if len(each) != len(prompts):
+        raise UsageError(f"params: wanted one for each of {len(prompts)} prompts; got {len(each)}")
+    first = None if seed is None else seed_or_random(seed)
+    handles = [
+        engine.submit(prompt, one, max_tokens, None if first is None else first + i)
+        for i, (prompt, one) in enumerate(zip(prompts, each, strict=True))
+    ]
+    try:
+        for handle in handles:
+            yield handle.result()
+    finally:
+        for handle in handles:
+            handle.cancel()

@@ -1,0 +1,41 @@
+"""How many blocks an engine has: from bytes, or a share of the memory that is free.
+
+Knows sizes; nothing of requests.
+"""
+
+from __future__ import annotations
+
+from graphml.errors import UsageError
+from graphml.runtime.executor import Executor
+from graphml.runtime.memory_needed import free_memory, state_bytes
+from graphml.runtime.paged_cache import BLOCK_SIZE
+
+DEFAULT_SHARE = 0.5
+
+
+def n_blocks_for(executor: Executor, kv_memory: float | None, max_sequences: int, n_ctx: int) -> int:
+    """Blocks in so much memory, at most those that all sequences can fill.
+
+    kv_memory: bytes (a whole number), or a share of what is free (a fraction up to 1.0); None: half of it.
+    UsageError where not even one sequence of two blocks fits.
+    """
+    fixed = state_bytes(executor, 0, max_sequences)
+    block_bytes = state_bytes(executor, BLOCK_SIZE, max_sequences) - fixed
+    most = max_sequences * -(-n_ctx // BLOCK_SIZE)
+    given = _bytes(kv_memory)
+    count = most if not block_bytes else min(most, max(0, given - fixed) // block_bytes)
+    if count < min(2, most):
+        raise UsageError(
+            f"kv_memory: wanted room for two blocks of {BLOCK_SIZE} tokens, {fixed + 2 * block_bytes:,} bytes "
+            f"for {max_sequences} sequences; got {given:,}"
+        )
+    return int(count)
+
+
+def _bytes(kv_memory: float | None) -> int:
+    share = DEFAULT_SHARE if kv_memory is None else kv_memory
+    if isinstance(share, bool) or not isinstance(share, int | float) or not share > 0:
+        raise UsageError(
+            f"kv_memory: wanted bytes, or a share of the free memory up to 1.0; got {kv_memory!r}"
+        )
+    return int(share if isinstance(share, int) or share > 1 else share * free_memory())

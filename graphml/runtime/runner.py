@@ -1,0 +1,100 @@
+"""Runs step plans: ids and block tables into a program's inputs, the logits of the output rows out.
+
+Knows programs, arrays and plans; nothing of who waits for what, or how tokens are sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from graphml.compiler.compile import Compiled
+from graphml.errors import UsageError
+from graphml.ir.op import Array
+from graphml.runtime.evaluation import Floats
+from graphml.runtime.executor import Executor
+from graphml.runtime.paged_cache import BLOCK_SIZE
+from graphml.runtime.sequence import Sequence
+from graphml.runtime.step_plan import StepPlan
+
+
+def check_runs(executor: Executor) -> None:
+    """UsageError for models whose steps are not those of plans."""
+    name = executor.architecture.name
+    if executor.architecture.output != "logits" or not executor.architecture.causal:
+        raise UsageError(f"engine: {name} does not continue a text token by token")
+    if executor.encodes:
+        raise UsageError(f"engine: {name} answers source texts, which plans do not hold; see Session.encode")
+
+
+class Runner:
+    """The cells and states of an engine's sequences, and the programs that compute its plans.
+
+    Programs are for three sizes of steps, all compiled when it is made: one row; a row for each of
+    `max_sequences`; `n_batch` rows. Steps of one executor take turns with those of its sessions.
+    """
+
+    def __init__(self, executor: Executor, n_blocks: int, max_sequences: int) -> None:
+        check_runs(executor)
+        self._executor, self.max_sequences, self.n_blocks = executor, max_sequences, n_blocks
+        self.n_rows = executor.n_batch
+        programs = [self._program(rows) for rows in dict.fromkeys((1, max_sequences, self.n_rows))]
+        self._state = executor.device.state(
+            programs[0].graph, {"C": n_blocks * BLOCK_SIZE, "S": max_sequences}
+        )
+
+    def _program(self, n_rows: int) -> Compiled:
+        sizes = (1, self.max_sequences, self.n_rows)
+        size = next(size for size in sizes if n_rows <= size)
+        n_outputs = min(size, self.max_sequences)
+        return self._executor.compiled(size, n_outputs, None, self.max_sequences)
+
+    def run(self, plan: StepPlan) -> Floats:
+        """Compute a plan: the logits of its output rows in order, float32 [plan.n_outputs, n_vocab], a copy."""
+        executor = self._executor
+        with executor.lock:
+            program = self._program(plan.n_rows).program
+            dims = self._fill(program.inputs, plan)
+            executor.n_steps += 1
+            logits = program.run(dims, self._state)["logits"]
+            return np.array(logits[: plan.n_outputs], np.float32)
+
+    def _fill(self, feed: Mapping[str, Array], plan: StepPlan) -> dict[str, int]:
+        """Write a plan's inputs; the step's dims. A step without output rows gives its first, unread."""
+        lengths = np.zeros(self.max_sequences, np.int32)
+        tokens, positions, cells, slots, outputs = [], [], [], [], []
+        row = 0
+        for rows in plan.rows:
+            sequence, end = rows.sequence, rows.start + rows.count
+            at = np.arange(rows.start, end, dtype=np.int32)
+            blocks = np.array(sequence.blocks, np.int32)
+            tokens.append(sequence.waiting_ids(rows.count))
+            positions.append(at)
+            cells.append(blocks[at // BLOCK_SIZE] * np.int32(BLOCK_SIZE) + at % np.int32(BLOCK_SIZE))
+            slots.append(np.full(rows.count, sequence.slot, np.int32))
+            row += rows.count
+            outputs.append(np.arange(row - rows.n_outputs, row, dtype=np.int32))
+            lengths[sequence.slot] = end
+            _write_table(feed, sequence, blocks)
+        given = {
+            "tokens": np.concatenate(tokens),
+            "positions": np.concatenate(positions),
+            "cells": np.concatenate(cells),
+            "sequences": np.concatenate(slots),
+            "output_rows": np.concatenate(outputs) if plan.n_outputs else np.zeros(1, np.int32),
+            "lengths": lengths,
+        }
+        for name, values in given.items():
+            if name in feed:
+                feed[name][: len(values)] = values
+        return {
+            "T": row, "O": len(given["output_rows"]), "S": self.max_sequences,
+            "B": feed["block_table"].shape[1] if "block_table" in feed else 0, "C": self.n_blocks * BLOCK_SIZE,
+        }  # fmt: skip
+
+
+def _write_table(feed: Mapping[str, Array], sequence: Sequence, blocks: Array) -> None:
+    """A sequence's row of the block table, if the graph has one; it is read up to the sequence's length."""
+    if "block_table" in feed:
+        feed["block_table"][sequence.slot, : len(blocks)] = blocks
