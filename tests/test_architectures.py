@@ -15,10 +15,15 @@ from graphml.ir.verify import verify
 from graphml.loading import discovery
 from graphml.loading.architecture import SampleModel
 from graphml.passes.fusion import fusions
+from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
+from graphml.runtime.request import Request
+from graphml.runtime.runner import Runner
+from graphml.runtime.scheduler import Scheduler
+from graphml.runtime.sequence import Sequence as RunningSequence
 from tests import fusion_counts, golden
 from tests.golden import Floats, nmse
 
@@ -242,6 +247,36 @@ def test_the_order_of_cache_blocks_does_not_matter(executor: Executor, order: li
     assert nmse(sequence.feed(TOKENS), plain) < 1e-10
     assert list(sequence.cache.table[0, :3]) == order[:3]
     assert nmse(Sequence(executor, order).feed(TOKENS, piece=1), plain) < 1e-10
+
+
+@on_some
+def test_sequences_that_share_steps_and_blocks_say_what_each_says_alone(executor: Executor) -> None:
+    """Prompts in chunks beside single tokens, prefixes found in blocks, and too few blocks for all."""
+    if executor.encodes:
+        pytest.skip("an encoder's source text is in no plan")
+    plain, n_blocks = logits_of(executor), 7
+    runner = Runner(executor, n_blocks, 3)
+    pool = BlockPool(n_blocks, BLOCK_SIZE, keep=not executor.recurrent)
+    scheduler = Scheduler(pool, 3, n_blocks * BLOCK_SIZE, prompt_cap=9)
+    for order, length in enumerate((40, 66, 5, 66)):
+        scheduler.add(RunningSequence(Request(TOKENS[:length].astype(np.int32)), order))
+    found, rows_at = [], []
+    while scheduler:
+        plan = scheduler.schedule(14)
+        assert plan is not None
+        logits = runner.run(plan)
+        scheduler.computed(plan)
+        outputs = [rows.sequence for rows in plan.rows if rows.n_outputs]
+        for sequence, row in zip(outputs, logits, strict=True):
+            found.append(row)
+            rows_at.append(len(sequence.ids) - 1)
+            if len(sequence.ids) == len(TOKENS):
+                scheduler.remove(sequence)
+            else:
+                sequence.ids.append(int(TOKENS[len(sequence.ids)]))
+    assert len(found) >= 31 + 5 + 66 + 5
+    for row, at in zip(found, rows_at, strict=True):
+        assert nmse(row, plain[at]) < stepwise(executor)
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -109,9 +109,7 @@ class Engine:
         """
         params = checked_params(params)
         check_stop(self._tokenizer, params)
-        ids = (
-            self._encoded(prompt) if isinstance(prompt, str) else checked_ids(prompt, self.n_vocab, some=True)
-        )
+        ids = checked_ids(self._encoded(prompt), self.n_vocab, some=True)
         count, level = whole_number(n), whole_number(priority)
         if count is None or not 1 <= count <= 128:
             raise UsageError(f"n: wanted 1 to 128; got {n!r}")
@@ -130,7 +128,7 @@ class Engine:
             continuation = _Continuation(sequence, stream, self._tokenizer, self._counts)
             members.append((sequence, continuation, PeekableRandom(first + index)))
         if request.max_tokens == 0:
-            for sequence, continuation, _ in members:
+            for _, continuation, _ in members:
                 continuation.ended("length")
         else:
             self._loop.add(members)
@@ -157,14 +155,16 @@ class Engine:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _encoded(self, text: str) -> Ids:
+    def _encoded(self, prompt: str | Ids) -> Ids:
+        if not isinstance(prompt, str):
+            return prompt
         if self._tokenizer is None:
             raise TokenizerError("submit: the model has no tokenizer; wanted ids, got a text")
-        return checked_ids(self._tokenizer.encode(text), self.n_vocab, some=True)
+        return self._tokenizer.encode(prompt)
 
 
 class Handle:
-    """A request that runs: its tokens as they come, each with the `index` of its sequence, and its results."""
+    """A request: its tokens as they come, each with the `index` of its sequence, and its results."""
 
     def __init__(self, stream: TokenStream, loop: StepLoop, sequences: Sequence[RunningSequence]) -> None:
         self._stream, self._loop, self._sequences = stream, loop, list(sequences)

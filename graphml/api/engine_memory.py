@@ -26,8 +26,8 @@ def n_blocks_for(executor: Executor, kv_memory: float | None, max_sequences: int
     count = most if not block_bytes else min(most, max(0, given - fixed) // block_bytes)
     if count < min(2, most):
         raise UsageError(
-            f"kv_memory: wanted room for two blocks of {BLOCK_SIZE} tokens, {fixed + 2 * block_bytes:,} bytes "
-            f"for {max_sequences} sequences; got {given:,}"
+            f"kv_memory: wanted room for two blocks of {BLOCK_SIZE} tokens beside the states of "
+            f"{max_sequences} sequences, {fixed + 2 * block_bytes:,} bytes; got {given:,}"
         )
     return int(count)
 

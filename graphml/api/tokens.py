@@ -24,7 +24,7 @@ StopReason: TypeAlias = Literal["end", "stop", "length", "context", "cancel"]
 
 @dataclass(frozen=True)
 class Token:
-    """A generated token: its id, the text that became certain with it, and which sequence of a request it is of.
+    """A generated token: its id, the text that became certain with it, and the number of its sequence.
 
     The pieces of all tokens together are the text: a piece is empty while a character is not complete or a
     stop string may be beginning, and then holds several tokens' text. Control tokens have none.

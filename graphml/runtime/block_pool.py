@@ -59,7 +59,7 @@ class BlockPool:
         hash_block: Callable[[bytes, bytes], bytes] = digest_of,
     ) -> None:
         self.n_blocks, self.block_size = n_blocks, block_size
-        self._keep, self._hash = keep, hash_block
+        self.keeps, self._hash = keep, hash_block
         self._references = [0] * n_blocks
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(n_blocks))  # evicted first is first
         self._content: dict[int, _Content] = {}
@@ -133,7 +133,7 @@ class BlockPool:
         self._forget(block)
         digest = self._hash(prefix.digest, tokens)
         found = Prefix(digest, next(self._identities))
-        if self._keep:
+        if self.keeps:
             self._content[block] = _Content(tokens, prefix.identity, found)
             self._by_digest.setdefault(digest, []).append(block)
         return found

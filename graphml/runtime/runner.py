@@ -51,7 +51,7 @@ class Runner:
         return self._executor.compiled(size, n_outputs, None, self.max_sequences)
 
     def run(self, plan: StepPlan) -> Floats:
-        """Compute a plan: the logits of its output rows in order, float32 [plan.n_outputs, n_vocab], a copy."""
+        """Compute a plan: a copy of the logits of its output rows, float32 [plan.n_outputs, n_vocab]."""
         executor = self._executor
         with executor.lock:
             program = self._program(plan.n_rows).program
@@ -88,9 +88,10 @@ class Runner:
         for name, values in given.items():
             if name in feed:
                 feed[name][: len(values)] = values
+        n_columns = feed["block_table"].shape[1] if "block_table" in feed else 0
         return {
-            "T": row, "O": len(given["output_rows"]), "S": self.max_sequences,
-            "B": feed["block_table"].shape[1] if "block_table" in feed else 0, "C": self.n_blocks * BLOCK_SIZE,
+            "T": row, "O": len(given["output_rows"]), "S": self.max_sequences, "B": n_columns,
+            "C": self.n_blocks * BLOCK_SIZE,
         }  # fmt: skip
 
 

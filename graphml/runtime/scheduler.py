@@ -159,9 +159,16 @@ class Scheduler:
         sequence.slot = -1
 
     def _admitted(self, budget: int, alone: bool) -> Iterator[Rows]:
-        """Start waiting sequences while there are rows, slots and blocks; nobody overtakes the first."""
+        """Start waiting sequences while there are rows, slots and blocks; nobody overtakes for want of those.
+
+        One whose prompt another is just computing, half of it at least, waits to find it.
+        """
         for sequence in self._in_order(self.waiting):
-            if budget <= 0 or not self._slots or not self._fits(sequence):
+            if budget <= 0 or not self._slots:
+                return
+            if self.pool.keeps and any(self._computes_for(one, sequence) for one in self.running):
+                continue
+            if not self._fits(sequence):
                 return
             self.waiting.remove(sequence)
             self.running.append(sequence)
@@ -175,6 +182,13 @@ class Scheduler:
             sequence.blocks += blocks
             budget -= count
             yield _rows(sequence, count)
+
+    def _computes_for(self, running: Sequence, sequence: Sequence) -> bool:
+        """Whether a running sequence computes a beginning of its prompt that this one can share then."""
+        if running.n_computed >= running.request.n_prompt:
+            return False
+        common = running.common_with(sequence) // self.pool.block_size * self.pool.block_size
+        return common > running.n_computed and 2 * common >= len(sequence.ids) - self.pool.block_size
 
     def _fits(self, sequence: Sequence) -> bool:
         """Whether all its ids fit beside what the running ones still need, and some blocks stay free."""

@@ -61,6 +61,14 @@ class Sequence:
         """Ids behind the prompt."""
         return len(self.ids) - self.request.n_prompt
 
+    def common_with(self, other: Sequence) -> int:
+        """How many first ids of the prompts are the same, and mean the same."""
+        if self.request.extra != other.request.extra:
+            return 0
+        size = min(self.request.n_prompt, other.request.n_prompt)
+        same = np.asarray(self.request.ids)[:size] == np.asarray(other.request.ids)[:size]
+        return int(np.argmin(same)) if size and not same.all() else size
+
     def waiting_ids(self, count: int) -> Array:
         """The next ids to compute, int32 [count]."""
         return np.array(self.ids[self.n_computed : self.n_computed + count], np.int32)

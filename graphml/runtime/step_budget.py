@@ -25,7 +25,7 @@ class StepBudget:
         return max(min(_FEWEST, self._most), min(self._most, int(self._target_s / self._row_s)))
 
     def measured(self, n_rows: int, seconds: float) -> None:
-        """A step of so many rows took so long. Steps of few rows say nothing: a row costs less in long ones."""
+        """A step of so many rows took so long. Short steps do not count: a row costs less in long ones."""
         if n_rows >= min(_FEWEST, self._most):
             row_s = seconds / n_rows
             self._row_s = row_s if self._row_s is None else self._row_s + _SHARE * (row_s - self._row_s)

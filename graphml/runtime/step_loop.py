@@ -34,7 +34,7 @@ class Listener(Protocol):
         """A token was sampled; why it ends the sequence without being a part of it, or None."""
 
     def appended(self, token: int, last: bool) -> str | None:
-        """The token belongs to the sequence; why it is the last, if `last` does not say so already, or None."""
+        """The token belongs to the sequence, as its last or not; why it is the last all the same, or None."""
 
     def ended(self, reason: str) -> None:
         """No token follows."""
@@ -113,8 +113,9 @@ class StepLoop:
                     break
                 if plan.rows:
                     self._step(plan)
-        except BaseException:
-            self._end_all(lambda one: one.listener.failed(error))
+        except BaseException as error:
+            failure = error
+            self._end_all(lambda one: one.listener.failed(failure))
             raise
         self._end_all(lambda one: one.listener.ended("cancel"))
 

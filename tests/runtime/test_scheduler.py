@@ -183,6 +183,17 @@ def test_a_long_prompt_leaves_the_others_their_rows() -> None:
     assert [[rows.n_outputs for rows in plan.rows] for plan in plans] == [[1, 0]] * 5
 
 
+def test_equal_prompts_that_come_together_are_computed_once() -> None:
+    scheduler = scheduler_of(64)
+    prompts = [sequence_of(22, i) for i in range(3)]
+    for sequence in prompts:
+        scheduler.add(sequence)
+    assert [rows.sequence for rows in run(scheduler, budget=12).rows] == prompts[:1]
+    assert [rows.sequence for rows in run(scheduler).rows] == prompts[:1]
+    assert [rows.count for rows in run(scheduler).rows] == [1, 2, 2]
+    assert scheduler.pool.n_shared == 5
+
+
 def test_a_prompt_alone_takes_the_whole_step() -> None:
     scheduler = scheduler_of(64, prompt_cap=8)
     scheduler.add(sequence_of(100))

@@ -1,0 +1,236 @@
+"""Requests that share an engine: each gets its tokens, whatever the others do, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import graphml
+from graphml.api.engine import Engine
+from graphml.runtime.step_plan import StepPlan
+
+STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
+PROMPTS = [[1, 403, 407, 261], [1, 410], [1, *range(300, 340)], [1, 403, 407, 300], [1, 350, 351], [5]]
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[graphml.Model]:
+    with graphml.load(STORIES, "cpu", threads=2, n_batch=32, kv="f32") as model:
+        yield model
+
+
+@pytest.fixture
+def engine(model: graphml.Model) -> Iterator[Engine]:
+    with model.engine(max_sequences=4, n_ctx=128) as engine:
+        yield engine
+        at_rest(engine)
+
+
+def at_rest(engine: Engine) -> None:
+    stats = engine.stats()
+    assert (stats.running, stats.waiting, stats.blocks_used) == (0, 0, 0)
+    assert stats.blocks_free == engine._loop.scheduler.pool.n_blocks
+
+
+def alone(model: graphml.Model, ids: list[int], max_tokens: int = 20) -> list[int]:
+    with model.session(n_ctx=128) as session:
+        return [token.id for token in session.generate(ids, max_tokens=max_tokens)]
+
+
+def test_each_request_gets_what_it_gets_alone(model: graphml.Model, engine: Engine) -> None:
+    handles = [engine.submit(ids, max_tokens=20) for ids in PROMPTS]
+    for ids, handle in zip(PROMPTS, handles, strict=True):
+        result = handle.result()
+        assert result.tokens == alone(model, ids)
+        assert result.stop_reason == "length"
+        assert (result.n_prompt, result.n_gen) == (len(ids), 20)
+        assert [token.id for token in handle] == result.tokens  # again, for a second reader
+        assert "".join(token.piece for token in handle) == result.text
+
+
+def test_a_text_is_encoded_and_a_batch_of_any_size_comes_back_in_order(model: graphml.Model) -> None:
+    texts = ["Once upon a time", "The dog", "Lily"] * 4
+    told: list[tuple[int, int]] = []
+    model._progress = lambda what, done, total: told.append((done, total))
+    results = model.generate(texts, max_tokens=4)
+    assert [one.tokens for one in results[:3]] == [alone(model, model.encode(text), 4) for text in texts[:3]]
+    assert [one.tokens for one in results] == [one.tokens for one in results[:3]] * 4
+    assert told[-1] == (12, 12)
+    assert model.generate([]) == []
+
+
+def test_what_was_computed_before_is_found(engine: Engine) -> None:
+    prompt = [1, *range(300, 390)]
+    first = engine.submit(prompt, max_tokens=4).result()
+    second = engine.submit([*prompt, 7], max_tokens=4).result()
+    assert (first.n_cached, second.n_cached) == (0, 64)
+    assert engine.stats().hit_tokens == 64
+
+
+def test_without_the_prefix_cache_nothing_is_found(model: graphml.Model) -> None:
+    with model.engine(max_sequences=2, n_ctx=128, prefix_cache=False) as engine:
+        found = [engine.submit([1, *range(300, 390)], max_tokens=4).result() for _ in range(2)]
+        assert [one.n_cached for one in found] == [0, 0]
+        assert found[0].tokens == found[1].tokens
+
+
+def test_several_continuations_of_one_prompt_share_it(engine: Engine) -> None:
+    warm = graphml.SamplingParams(temperature=1.5)
+    handle = engine.submit([1, *range(300, 390)], warm, max_tokens=12, seed=3, n=4)
+    results = handle.results()
+    assert [one.n_cached for one in results] == [0, 64, 64, 64]
+    assert len({tuple(one.tokens) for one in results}) == 4
+    for index, one in enumerate(results):
+        assert [token.id for token in handle if token.index == index] == one.tokens
+    again = engine.submit([1, *range(300, 390)], warm, max_tokens=12, seed=5).result()
+    assert again.tokens == results[2].tokens
+
+
+def test_end_stop_strings_and_a_full_context_end_it(model: graphml.Model, engine: Engine) -> None:
+    text = engine.submit("Once upon a time", max_tokens=12).result().text
+    word = text[6:12]
+    stopped = engine.submit("Once upon a time", graphml.SamplingParams(stop=(word,)), max_tokens=12).result()
+    assert stopped.stop_reason == "stop"
+    assert stopped.text == text[: text.index(word)]
+    third = alone(model, PROMPTS[0])[2]
+    ended = engine.submit(PROMPTS[0], graphml.SamplingParams(stop_tokens=(third,)), max_tokens=12).result()
+    assert (ended.stop_reason, ended.n_gen) == ("stop", alone(model, PROMPTS[0]).index(third))
+    full = engine.submit([1, *range(300, 420)]).result()
+    assert (full.stop_reason, full.n_gen) == ("context", 128 - 121)
+    assert engine.submit(PROMPTS[0], max_tokens=0).result().stop_reason == "length"
+
+
+def test_cancelled_and_late_requests_end_with_what_they_have(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, steps = engine._loop._runner.run, threading.Semaphore(3)
+
+    def on_request(plan: StepPlan) -> object:
+        steps.acquire()
+        return run(plan)
+
+    monkeypatch.setattr(engine._loop._runner, "run", on_request)
+    handle = engine.submit(PROMPTS[0])
+    for count, _ in enumerate(handle, 1):
+        if count == 3:
+            handle.cancel()
+            steps.release(100)
+    assert handle.result().stop_reason == "cancel"
+    assert handle.result().n_gen in (3, 4)  # a step may have begun before the cancel came
+    handle.cancel()
+    assert engine.submit(PROMPTS[0], deadline=1e-6).result().stop_reason == "deadline"
+
+
+def test_tokens_come_to_event_loops_and_threads_alike(model: graphml.Model, engine: Engine) -> None:
+    async def read(ids: list[int]) -> list[int]:
+        return [token.id async for token in engine.submit(ids, max_tokens=20)]
+
+    async def read_all() -> list[list[int]]:
+        return list(await asyncio.gather(*map(read, PROMPTS)))
+
+    assert asyncio.run(read_all()) == [alone(model, ids) for ids in PROMPTS]
+
+
+def test_many_threads_and_cancels_leave_the_pool_as_it_was(model: graphml.Model, engine: Engine) -> None:
+    chance = random.Random(1)
+    wrong: list[str] = []
+
+    def client(number: int) -> None:
+        ids = [1, 300 + number, 301 + number]
+        handle = engine.submit(ids, max_tokens=chance.randint(1, 20), key=f"{number % 3}")
+        if number % 2:
+            handle.cancel()
+        if handle.result().tokens != expected[number][: handle.result().n_gen]:
+            wrong.append(f"{number}")
+
+    expected = [alone(model, [1, 300 + number, 301 + number]) for number in range(40)]
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_sessions_go_on_beside_an_engine(model: graphml.Model, engine: Engine) -> None:
+    expected = alone(model, PROMPTS[2])
+    handle = engine.submit(PROMPTS[0], max_tokens=60)
+    assert alone(model, PROMPTS[2]) == expected
+    assert handle.result().tokens == alone(model, PROMPTS[0], 60)
+
+
+def test_a_step_that_raises_fails_its_requests_and_no_other(
+    model: graphml.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with model.engine(max_sequences=2, n_ctx=128) as engine:
+        run, left = engine._loop._runner.run, [3]
+
+        def failing(plan: StepPlan) -> object:
+            left[0] -= 1
+            if not left[0]:
+                raise OSError("the device is gone")
+            return run(plan)
+
+        monkeypatch.setattr(engine._loop._runner, "run", failing)
+        broken = engine.submit(PROMPTS[0], max_tokens=20)
+        with pytest.raises(OSError, match="the device is gone"):
+            broken.result()
+        with pytest.raises(OSError, match="the device is gone"):
+            list(broken)
+        assert engine.submit(PROMPTS[0], max_tokens=20).result().tokens == alone(model, PROMPTS[0])
+        at_rest(engine)
+
+
+def test_what_can_never_run_is_refused_at_once(engine: Engine) -> None:
+    for given, text in (
+        ({"prompt": []}, "wanted at least one token id"),
+        ({"prompt": [1] * 128}, "prompt: wanted 1 to 127 ids.*got 128"),
+        ({"prompt": [-1]}, "wanted ids from 0 to"),
+        ({"prompt": [1], "n": 0}, "n: wanted 1 to 128; got 0"),
+        ({"prompt": [1], "priority": "high"}, "priority: wanted a whole number; got 'high'"),
+        ({"prompt": [1], "deadline": -1}, "deadline: wanted seconds above 0, or None; got -1"),
+        ({"prompt": [1], "max_tokens": -1}, "max_tokens: wanted a whole number of at least 0"),
+    ):
+        with pytest.raises(graphml.UsageError, match=text):
+            engine.submit(**given)  # type: ignore[arg-type]
+
+
+def test_memory_is_given_in_bytes_or_as_a_share(model: graphml.Model) -> None:
+    with model.engine(kv_memory=200_000, max_sequences=2) as engine:
+        assert engine.n_ctx < model.n_ctx
+        prompt = [1] * (engine.n_ctx - 4)
+        handles = [engine.submit([*prompt, number]) for number in (300, 301)]
+        assert [handle.result().stop_reason for handle in handles] == ["context", "context"]
+        at_rest(engine)
+    for wrong in (0, -1, "1G", True, 100):
+        with pytest.raises(graphml.UsageError, match="kv_memory: wanted"):
+            model.engine(kv_memory=wrong)  # type: ignore[arg-type]
+    with pytest.raises(graphml.UsageError, match=r"max_sequences: wanted 1 to n_batch = 32; got 33"):
+        model.engine(max_sequences=33)
+
+
+def test_a_closed_engine_ends_and_refuses(model: graphml.Model) -> None:
+    engine = model.engine(max_sequences=2, n_ctx=128)
+    running = engine.submit(PROMPTS[0])
+    engine.close()
+    assert running.result().stop_reason == "cancel"
+    engine.close()
+    with pytest.raises(graphml.UsageError, match="engine: it was closed"):
+        engine.submit(PROMPTS[0])
+
+
+def test_one_left_open_keeps_no_process_alive() -> None:
+    code = (
+        f"import graphml\nengine = graphml.load({str(STORIES)!r}).engine(n_ctx=128)\n"
+        "handle = engine.submit([1, 2])\nprint(next(iter(handle)).id)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip().isdigit()
