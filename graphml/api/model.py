@@ -151,6 +151,7 @@ class Model:
         max_sequences: int | None = None,
         target_itl_ms: float = 50.0,
         prefix_cache: bool = True,
+        *,
         n_ctx: int | None = None,
     ) -> Engine:
         """Begin an engine: requests from any thread that share steps, blocks of the cache, and prefixes.
