@@ -61,9 +61,14 @@ def chat(tmp_path: Path) -> Callable[..., object]:
 
     @contextmanager
     def at_terminal(term: str, *options: str) -> Iterator[Person]:
-        import pty  # not on Windows
+        import pty  # these two are not on Windows
+        import termios
 
         person_end, terminal = pty.openpty()
+        # Linux tells a process of Ctrl-C and then drops what waits to be shown: perhaps what it answered.
+        modes = termios.tcgetattr(terminal)
+        modes[3] |= termios.NOFLSH
+        termios.tcsetattr(terminal, termios.TCSANOW, modes)
         command = [*COMMAND, "chat", str(model), "--backend", "reference", *options]
         environment = {**os.environ, "TERM": term, "XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)}
         ends = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
