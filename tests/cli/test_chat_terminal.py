@@ -155,4 +155,3 @@ def test_a_dumb_terminal_gets_no_escape_codes(chat: Callable[..., object]) -> No
         person.type(CTRL_D)
         seen += person.wait_for(b"\r\n")
     assert b"\x1b" not in seen
-    assert b"user: half" not in seen
