@@ -5,7 +5,6 @@ Knows requests, texts and results; steps and blocks are the runtime's.
 
 from __future__ import annotations
 
-import atexit
 import itertools
 import time
 import weakref
@@ -86,8 +85,7 @@ class Engine:
         self._loop = StepLoop(runner, scheduler, StepBudget(target_itl_ms / 1000, executor.n_batch))
         self._orders = itertools.count()
         self._counts = _Counts()
-        self._close = weakref.finalize(self, StepLoop.close, self._loop)
-        atexit.register(self._close)
+        self._close = weakref.finalize(self, StepLoop.close, self._loop)  # at exit, too
 
     def submit(
         self,
@@ -132,7 +130,11 @@ class Engine:
                 continuation.ended("length")
         else:
             self._loop.add(members)
-        return Handle(stream, self._loop, [sequence for sequence, _, _ in members])
+        return Handle(self, stream, [sequence for sequence, _, _ in members])
+
+    def cancel(self, sequences: Sequence[RunningSequence]) -> None:
+        """End sequences before the next step; see `Handle.cancel`."""
+        self._loop.cancel(sequences)
 
     def stats(self) -> EngineStats:
         """What runs and waits now, and counts so far."""
@@ -146,7 +148,6 @@ class Engine:
 
     def close(self) -> None:
         """End all requests as if they were cancelled; a second call does nothing."""
-        atexit.unregister(self._close)
         self._close()
 
     def __enter__(self) -> Engine:
@@ -166,8 +167,8 @@ class Engine:
 class Handle:
     """A request: its tokens as they come, each with the `index` of its sequence, and its results."""
 
-    def __init__(self, stream: TokenStream, loop: StepLoop, sequences: Sequence[RunningSequence]) -> None:
-        self._stream, self._loop, self._sequences = stream, loop, list(sequences)
+    def __init__(self, engine: Engine, stream: TokenStream, sequences: Sequence[RunningSequence]) -> None:
+        self._engine, self._stream, self._sequences = engine, stream, list(sequences)
 
     def __iter__(self) -> Iterator[Token]:
         return iter(self._stream)
@@ -182,7 +183,7 @@ class Handle:
 
     def cancel(self) -> None:
         """End it before the next step; what it has stays. Nothing, where it has ended."""
-        self._loop.cancel(self._sequences)
+        self._engine.cancel(self._sequences)
 
     def result(self, timeout: float | None = None) -> Result:
         """What its first sequence became, waited for; raises what the request failed with."""

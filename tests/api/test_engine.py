@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import subprocess
 import sys
@@ -224,6 +225,12 @@ def test_a_closed_engine_ends_and_refuses(model: graphml.Model) -> None:
     engine.close()
     with pytest.raises(graphml.UsageError, match="engine: it was closed"):
         engine.submit(PROMPTS[0])
+
+
+def test_a_handle_keeps_its_engine(model: graphml.Model) -> None:
+    handle = model.engine(max_sequences=2, n_ctx=128).submit(PROMPTS[0], max_tokens=20)
+    gc.collect()
+    assert handle.result().tokens == alone(model, PROMPTS[0])
 
 
 def test_one_left_open_keeps_no_process_alive() -> None:
