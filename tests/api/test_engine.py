@@ -101,7 +101,9 @@ def test_end_stop_strings_and_a_full_context_end_it(model: graphml.Model, engine
     assert stopped.stop_reason == "stop"
     assert stopped.text == text[: text.index(word)]
     third = alone(model, PROMPTS[0])[2]
-    ended = engine.submit(PROMPTS[0], graphml.SamplingParams(stop_tokens=(third,)), max_tokens=12).result()
+    ended = engine.submit(
+        PROMPTS[0], graphml.SamplingParams(stop_tokens=frozenset({third})), max_tokens=12
+    ).result()
     assert (ended.stop_reason, ended.n_gen) == ("stop", alone(model, PROMPTS[0]).index(third))
     full = engine.submit([1, *range(300, 420)]).result()
     assert (full.stop_reason, full.n_gen) == ("context", 128 - 121)
@@ -200,7 +202,7 @@ def test_what_can_never_run_is_refused_at_once(engine: Engine) -> None:
         ({"prompt": [1], "max_tokens": -1}, "max_tokens: wanted a whole number of at least 0"),
     ):
         with pytest.raises(graphml.UsageError, match=text):
-            engine.submit(**given)  # type: ignore[arg-type]
+            engine.submit(**given)
 
 
 def test_memory_is_given_in_bytes_or_as_a_share(model: graphml.Model) -> None:
