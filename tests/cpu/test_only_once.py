@@ -83,7 +83,7 @@ def test_no_more_are_kept_than_said(make: Callable[[Any], Made]) -> None:
 
 
 def test_a_kernel_of_the_same_format_compiles_the_reader_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiles of two tokens and those of three have panels of the same format."""
+    """Tiles of two tokens and those of seven have panels of the same format."""
     from graphml_cpu import compiler
 
     made: list[str] = []
@@ -95,7 +95,7 @@ def test_a_kernel_of_the_same_format_compiles_the_reader_once(monkeypatch: pytes
 
     monkeypatch.setattr(frontend._KernelDispatcher, "add_overload", counted)
     module = "graphml_cpu.kernels.products.mul_mat"
-    for tokens in (2, 3):
+    for tokens in (2, 7):  # which nobody else compiles
         made.clear()
         compiler.assembly(KernelRef(f"{tokens}", module, "make_mul_mat_tiles", ("q8_0", tokens)))
     assert any("integer_tiles" in name for name in made)
