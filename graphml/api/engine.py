@@ -5,6 +5,7 @@ Knows requests, texts and results; steps and blocks are the runtime's.
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import time
 import weakref
@@ -29,6 +30,14 @@ from graphml.sampling import PeekableRandom, SamplingParams, checked_params
 from graphml.text.tokenizer import Tokenizer
 
 MAX_SEQUENCES = 8
+_OPEN: weakref.WeakSet[StepLoop] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """No step may run while Python ends."""
+    for loop in list(_OPEN):
+        loop.close()
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,11 @@ class Engine:
             raise UsageError(
                 f"max_sequences: wanted 1 to n_batch = {executor.n_batch}; got {max_sequences!r}"
             )
-        if not isinstance(target_itl_ms, int | float) or not target_itl_ms > 0:
+        if (
+            isinstance(target_itl_ms, bool)
+            or not isinstance(target_itl_ms, int | float)
+            or not target_itl_ms > 0
+        ):
             raise UsageError(f"target_itl_ms: wanted milliseconds above 0; got {target_itl_ms!r}")
         n_blocks = n_blocks_for(executor, kv_memory, count, n_ctx)
         self.n_ctx = min(n_ctx, n_blocks * BLOCK_SIZE)
@@ -85,7 +98,8 @@ class Engine:
         self._loop = StepLoop(runner, scheduler, StepBudget(target_itl_ms / 1000, executor.n_batch))
         self._orders = itertools.count()
         self._counts = _Counts()
-        self._close = weakref.finalize(self, StepLoop.close, self._loop)  # at exit, too
+        _OPEN.add(self._loop)
+        weakref.finalize(self, StepLoop.ask_to_close, self._loop)  # in any thread, so it must not wait
 
     def submit(
         self,
@@ -111,6 +125,8 @@ class Engine:
         count, level = whole_number(n), whole_number(priority)
         if count is None or not 1 <= count <= 128:
             raise UsageError(f"n: wanted 1 to 128; got {n!r}")
+        if key is not None and not isinstance(key, str):
+            raise UsageError(f"key: wanted a text, or None; got {key!r}")
         if level is None:
             raise UsageError(f"priority: wanted a whole number; got {priority!r}")
         if deadline is not None and not (isinstance(deadline, int | float) and deadline > 0):
@@ -125,11 +141,7 @@ class Engine:
             sequence = RunningSequence(request, next(self._orders), index)
             continuation = _Continuation(sequence, stream, self._tokenizer, self._counts)
             members.append((sequence, continuation, PeekableRandom(first + index)))
-        if request.max_tokens == 0:
-            for _, continuation, _ in members:
-                continuation.ended("length")
-        else:
-            self._loop.add(members)
+        self._loop.add(members)
         return Handle(self, stream, [sequence for sequence, _, _ in members])
 
     def cancel(self, sequences: Sequence[RunningSequence]) -> None:
@@ -148,7 +160,7 @@ class Engine:
 
     def close(self) -> None:
         """End all requests as if they were cancelled; a second call does nothing."""
-        self._close()
+        self._loop.close()
 
     def __enter__(self) -> Engine:
         return self
@@ -171,10 +183,11 @@ class Handle:
         self._engine, self._stream, self._sequences = engine, stream, list(sequences)
 
     def __iter__(self) -> Iterator[Token]:
-        return iter(self._stream)
+        yield from self._stream  # and hold the engine meanwhile
 
-    def __aiter__(self) -> AsyncIterator[Token]:
-        return self._stream.__aiter__()
+    async def __aiter__(self) -> AsyncIterator[Token]:
+        async for token in self._stream:
+            yield token
 
     @property
     def done(self) -> bool:
@@ -186,7 +199,7 @@ class Handle:
         self._engine.cancel(self._sequences)
 
     def result(self, timeout: float | None = None) -> Result:
-        """What its first sequence became, waited for; raises what the request failed with."""
+        """What its first sequence became, once all have ended; raises what the request failed with."""
         return self._stream.wait(timeout)[0]
 
     def results(self, timeout: float | None = None) -> list[Result]:
@@ -241,8 +254,11 @@ class _Continuation:
         n_prompt, first = sequence.request.n_prompt, self._first or now
         tokens = sequence.ids[n_prompt:]
         n_cached = max(sequence.n_cached, 0)
-        self._counts.hit_tokens += n_cached
-        self._counts.n_preempted += sequence.n_preempted
+        if sequence.n_cached >= 0:  # it has run, and this is the engine's thread
+            self._counts.hit_tokens += n_cached
+            self._counts.n_preempted += sequence.n_preempted
+        if reason in ("cancel", "deadline"):
+            self._pieces.append(self._text.flush())
         ttft, rest = first - self._begin, now - first
         timings = Timings(
             ttft_s=ttft, total_s=now - self._begin, prompt_tps=(n_prompt - n_cached) / ttft if ttft else 0.0,

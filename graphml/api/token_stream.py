@@ -16,10 +16,9 @@ from graphml.api.tokens import Token
 
 @dataclass(frozen=True)
 class Timings:
-    """Seconds. queue_s: until the first step; ttft_s: until the first token; total_s: until the last.
+    """ttft_s, total_s: seconds from when the request was submitted to its first token, and to its end.
 
-    prompt_tps: computed ids of the prompt per second; gen_tps: tokens after the first per second. All from
-    when the request was submitted, on a monotonic clock.
+    prompt_tps: computed ids of the prompt per second of ttft_s; gen_tps: tokens after the first per second.
     """
 
     ttft_s: float = 0.0

@@ -5,18 +5,29 @@ Knows programs, arrays and plans; nothing of who waits for what, or how tokens a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from graphml.compiler.compile import Compiled
 from graphml.errors import UsageError
 from graphml.ir.op import Array
+from graphml.pages import out_of_memory
 from graphml.runtime.evaluation import Floats
 from graphml.runtime.executor import Executor
 from graphml.runtime.paged_cache import BLOCK_SIZE
 from graphml.runtime.sequence import Sequence
 from graphml.runtime.step_plan import StepPlan
+
+
+@dataclass(frozen=True, eq=False)
+class Computed:
+    """logits: of a plan's output rows, float32 [plan.n_outputs, n_vocab]. seconds: of the step alone."""
+
+    logits: Floats
+    seconds: float
 
 
 def check_runs(executor: Executor) -> None:
@@ -40,9 +51,12 @@ class Runner:
         self._executor, self.max_sequences, self.n_blocks = executor, max_sequences, n_blocks
         self.n_rows = executor.n_batch
         programs = [self._program(rows) for rows in dict.fromkeys((1, max_sequences, self.n_rows))]
-        self._state = executor.device.state(
-            programs[0].graph, {"C": n_blocks * BLOCK_SIZE, "S": max_sequences}
-        )
+        sizes = {"C": n_blocks * BLOCK_SIZE, "S": max_sequences}
+        try:
+            self._state = executor.device.state(programs[0].graph, sizes)
+        except MemoryError as error:
+            of = f"an engine's keys, values and states of {n_blocks * BLOCK_SIZE} tokens"
+            raise out_of_memory(of, error, "give a smaller kv_memory, or a smaller type (kv)") from None
 
     def _program(self, n_rows: int) -> Compiled:
         sizes = (1, self.max_sequences, self.n_rows)
@@ -50,15 +64,22 @@ class Runner:
         n_outputs = min(size, self.max_sequences)
         return self._executor.compiled(size, n_outputs, None, self.max_sequences)
 
-    def run(self, plan: StepPlan) -> Floats:
-        """Compute a plan: a copy of the logits of its output rows, float32 [plan.n_outputs, n_vocab]."""
+    def run(self, plan: StepPlan) -> Computed:
+        """Compute a plan; the logits are a copy."""
         executor = self._executor
         with executor.lock:
+            start = time.perf_counter()
+            if plan.n_rows > len(plan.rows):
+                executor.check_file()
             program = self._program(plan.n_rows).program
             dims = self._fill(program.inputs, plan)
             executor.n_steps += 1
-            logits = program.run(dims, self._state)["logits"]
-            return np.array(logits[: plan.n_outputs], np.float32)
+            try:
+                logits = np.array(program.run(dims, self._state)["logits"][: plan.n_outputs], np.float32)
+            except MemoryError as error:
+                of = f"{executor.file.path}: a step of {plan.n_rows} tokens"
+                raise out_of_memory(of, error, "give a smaller n_batch, or fewer threads") from None
+            return Computed(logits, time.perf_counter() - start)
 
     def _fill(self, feed: Mapping[str, Array], plan: StepPlan) -> dict[str, int]:
         """Write a plan's inputs; the step's dims. A step without output rows gives its first, unread."""

@@ -4,7 +4,7 @@ There are no phases: a sequence holds ids and has computed some of them, and eac
 much as the step's rows allow. That is prefill in chunks, decoding, resumption after preemption and drafts
 alike (vLLM's scheduler, `vllm/v1/core/sched/scheduler.py`). Blocks are reserved before anything changes.
 
-Order: larger priority first; among equals, in steps with prompts, the key that was served least for its
+Order: larger priority first; then those that wait for a token; then the key that was served least for its
 weight (virtual token counters, Sheng et al. 2024, arXiv:2401.00588), then first come. Whose blocks are taken
 when there are none left does not depend on what was served: the newest of the lowest priority, so that the
 oldest of the highest always proceeds.
@@ -64,17 +64,19 @@ class Scheduler:
         self.waiting.append(sequence)
 
     def schedule(self, budget: int) -> StepPlan | None:
-        """The next step of about `budget` rows; None where nothing waits or runs.
+        """The next step of at most `budget` rows; None where nothing waits or runs.
 
-        Every sequence that is one id behind gets its row, whatever the budget.
+        Each running sequence that is one id behind gets its row, whatever the budget; prompts share the rest.
         """
         rows: list[Rows] = []
         preempted: list[Sequence] = []
         chosen: set[Sequence] = set()
         alone = len(self.running) + len(self.waiting) == 1
-        for sequence in self._in_order(self.running, decoding_first=True):
+        budget -= sum(one.n_behind <= 1 for one in self.running)
+        for sequence in self._in_order(self.running):
             if sequence.status is not Status.RUNNING:
                 continue  # preempted by one before it
+            decodes = sequence.n_behind <= 1
             count = self._chunk(sequence, budget, alone)
             if not count:
                 continue
@@ -82,7 +84,7 @@ class Scheduler:
                 break
             rows.append(_rows(sequence, count))
             chosen.add(sequence)
-            budget -= count
+            budget -= 0 if decodes else count
         if not preempted:
             rows += self._admitted(budget, alone)
         for one in rows:
@@ -114,11 +116,12 @@ class Scheduler:
         everybody = (*self.running, *self.waiting)
         return [one for one in everybody if (one.request.deadline or math.inf) <= now]
 
-    def _in_order(self, sequences: list[Sequence], decoding_first: bool = False) -> list[Sequence]:
-        def rank(one: Sequence) -> tuple[bool, int, float, int]:
+    def _in_order(self, sequences: list[Sequence]) -> list[Sequence]:
+        """By priority, then those that wait for a token, then whose key was served least, then first come."""
+
+        def rank(one: Sequence) -> tuple[int, bool, float, int]:
             request = one.request
-            late = decoding_first and one.n_behind > 1
-            return late, -request.priority, self._served[request.key], one.order
+            return -request.priority, one.n_behind > 1, self._served[request.key], one.order
 
         return sorted(sequences, key=rank)
 
@@ -186,6 +189,8 @@ class Scheduler:
     def _computes_for(self, running: Sequence, sequence: Sequence) -> bool:
         """Whether a running sequence computes a beginning of its prompt that this one can share then."""
         if running.n_computed >= running.request.n_prompt:
+            return False
+        if running.request.priority < sequence.request.priority:
             return False
         common = running.common_with(sequence) // self.pool.block_size * self.pool.block_size
         return common > running.n_computed and 2 * common >= len(sequence.ids) - self.pool.block_size

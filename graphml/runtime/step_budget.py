@@ -5,7 +5,8 @@ The duration of a step is the time between two tokens for all sequences in it. K
 
 from __future__ import annotations
 
-_FEWEST = 16
+FEWEST = 16
+"""Rows that prompts get in a step, however slow it is and however many sequences generate."""
 _SHARE = 0.2  # of the latest step in the average
 
 
@@ -16,16 +17,15 @@ class StepBudget:
         self._target_s, self._most = target_s, most
         self._row_s: float | None = None
 
-    def rows(self, someone_decodes: bool) -> int:
-        """Rows of the next step."""
-        if not someone_decodes:
+    def rows(self, n_decoding: int) -> int:
+        """Rows of the next step, in which so many sequences wait for a token."""
+        if not n_decoding:
             return self._most
-        if self._row_s is None:
-            return min(self._most, 4 * _FEWEST)
-        return max(min(_FEWEST, self._most), min(self._most, int(self._target_s / self._row_s)))
+        rows = 4.0 * FEWEST if self._row_s is None else self._target_s / self._row_s
+        return int(min(self._most, max(n_decoding + FEWEST, rows)))
 
     def measured(self, n_rows: int, seconds: float) -> None:
         """A step of so many rows took so long. Short steps do not count: a row costs less in long ones."""
-        if n_rows >= min(_FEWEST, self._most):
-            row_s = seconds / n_rows
+        if n_rows >= min(FEWEST, self._most):
+            row_s = max(seconds, 1e-6) / n_rows
             self._row_s = row_s if self._row_s is None else self._row_s + _SHARE * (row_s - self._row_s)

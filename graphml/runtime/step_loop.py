@@ -5,14 +5,17 @@ Knows sequences, plans and samplers; nothing of text, and of a model only what a
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Protocol
 
-from graphml.errors import UsageError, WeightsError
+from graphml.errors import BackendError, UsageError, WeightsError
 from graphml.runtime.evaluation import Floats
+from graphml.runtime.runner import Computed
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence, Status
 from graphml.runtime.step_budget import StepBudget
@@ -23,8 +26,8 @@ from graphml.sampling import PeekableRandom, flaw_of, sampler_of
 class Runs(Protocol):
     """What computes plans: a `Runner`, or a made-up one."""
 
-    def run(self, plan: StepPlan) -> Floats:
-        """The logits of a plan's output rows, in order."""
+    def run(self, plan: StepPlan) -> Computed:
+        """The logits of a plan's output rows, in order, and the seconds that it took."""
 
 
 class Listener(Protocol):
@@ -55,7 +58,7 @@ class _Member:
 class StepLoop:
     """Runs sequences to their ends, on a thread that begins with the first and ends with `close`.
 
-    finished: called when a step or a command has been dealt with; clock: seconds, monotonic.
+    clock: seconds, monotonic. lock: of the scheduler, not held while a step is computed.
     """
 
     def __init__(
@@ -65,90 +68,107 @@ class StepLoop:
         budget: StepBudget,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.scheduler, self._runner, self._budget, self._clock = scheduler, runner, budget, clock
-        self.lock = threading.Lock()  # of the scheduler: held between steps' computing
-        self._changed = threading.Condition(self.lock)
+        self.scheduler, self._budget, self._clock = scheduler, budget, clock
+        self._runner: Runs | None = runner
+        self.lock = threading.Lock()
+        self._woken: SimpleQueue[None] = SimpleQueue()  # may be put to by a finalizer, within any lock
         self._members: dict[Sequence, _Member] = {}
         self._cancelled: list[Sequence] = []
         self._closing = False
+        self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
         self.n_steps, self.step_s = 0, 0.0
 
     def add(self, members: Iterable[tuple[Sequence, Listener, PeekableRandom]]) -> None:
         """Sequences of one request wait from now on, all of them or, with an error, none; from any thread."""
         made = [_Member(*one) for one in members]
-        with self._changed:
+        with self.lock:
+            if self._failure is not None:
+                raise BackendError(f"engine: it ended with {self._failure!r}") from self._failure
             if self._closing:
                 raise UsageError("engine: it was closed")
             for one in made:
                 self.scheduler.check(one.sequence)
             for one in made:
+                if one.sequence.request.max_tokens == 0:
+                    one.listener.ended("length")
+                    continue
                 self.scheduler.add(one.sequence)
                 self._members[one.sequence] = one
-            if self._thread is None:
+            if self._thread is None and self._members:
                 self._thread = threading.Thread(target=self._run, name="graphml-engine", daemon=True)
                 self._thread.start()
-            self._changed.notify_all()
+        self._woken.put(None)
 
     def cancel(self, sequences: Iterable[Sequence]) -> None:
         """End sequences before the next step; from any thread. Those that have ended stay as they are."""
-        with self._changed:
-            self._cancelled += sequences
-            self._changed.notify_all()
+        with self.lock:
+            self._cancelled += [one for one in sequences if one in self._members]
+        self._woken.put(None)
+
+    def ask_to_close(self) -> None:
+        """End all sequences and the thread, soon; takes no lock and waits for nobody."""
+        self._closing = True
+        self._woken.put(None)
 
     def close(self) -> None:
-        """End all sequences and the thread; a second call does nothing."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
+        """End all sequences, the thread, and what the runner holds; a second call does nothing."""
+        self.ask_to_close()
+        with self.lock:
             thread = self._thread
+            if thread is None:
+                self._runner = None
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
     def _run(self) -> None:
         try:
-            while True:
-                plan = self._next_plan()
-                if plan is None:
-                    break
+            while (plan := self._next_plan()) is not None:
                 if plan.rows:
                     self._step(plan)
         except BaseException as error:
-            failure = error
+            self._failure = failure = error
             self._end_all(lambda one: one.listener.failed(failure))
             raise
-        self._end_all(lambda one: one.listener.ended("cancel"))
+        else:
+            self._end_all(lambda one: one.listener.ended("cancel"))
+        finally:
+            self._runner = None
 
     def _next_plan(self) -> StepPlan | None:
         """The next step, waited for; None where the engine is closed."""
-        with self._changed:
-            while True:
+        while True:
+            with self.lock:
+                while not self._woken.empty():
+                    self._woken.get()
                 self._drop_cancelled()
                 if self._closing:
                     return None
                 self._drop_expired()
-                decodes = any(one.n_generated for one in self.scheduler.running)
-                plan = self.scheduler.schedule(self._budget.rows(decodes))
-                if plan is not None:
-                    return plan
-                self._changed.wait(self._until_deadline())
+                n_decoding = sum(one.n_behind <= 1 for one in self.scheduler.running)
+                plan = self.scheduler.schedule(self._budget.rows(n_decoding))
+            if plan is not None:
+                return plan
+            self._woken.get()  # nothing runs or waits
 
     def _step(self, plan: StepPlan) -> None:
-        start = self._clock()
+        assert self._runner is not None
         try:
-            logits = self._runner.run(plan)
+            computed = self._runner.run(plan)
         except Exception as error:  # of this step alone
-            self._fail(plan, error)
+            with self.lock:
+                for rows in plan.rows:
+                    self._fail(rows.sequence, error)
             return
-        seconds = self._clock() - start
-        self._budget.measured(plan.n_rows, seconds)
+        self._budget.measured(plan.n_rows, computed.seconds)
         with self.lock:
-            self.n_steps, self.step_s = self.n_steps + 1, seconds
+            self.n_steps, self.step_s = self.n_steps + 1, computed.seconds
             self.scheduler.computed(plan)
             row = 0
             for rows in plan.rows:
-                if rows.n_outputs:
-                    self._continue(self._members[rows.sequence], logits[row : row + rows.n_outputs])
+                one = self._members.get(rows.sequence)  # None where one of its request has failed
+                if rows.n_outputs and one is not None:
+                    self._continue(one, computed.logits[row : row + rows.n_outputs])
                 row += rows.n_outputs
 
     def _continue(self, one: _Member, logits: Floats) -> None:
@@ -164,13 +184,11 @@ class StepLoop:
                 elif len(sequence.ids) >= self.scheduler.n_ctx:
                     reason = "context"
                 reason = one.listener.appended(token, reason is not None) or reason
-        except Exception as error:  # of a sampler or a listener: this sequence's own
-            self._remove(one)
-            one.listener.failed(error)
+        except Exception as error:  # of a sampler or a listener: this request's own
+            self._fail(sequence, error)
             return
         if reason is not None:
-            self._remove(one)
-            one.listener.ended(reason)
+            self._end(one, reason)
 
     def _sample(self, one: _Member, row: Floats) -> int:
         try:
@@ -183,16 +201,23 @@ class StepLoop:
             f"the model's logits are no numbers: {flaw}; `graphml compare` shows where they begin"
         )
 
-    def _remove(self, one: _Member) -> None:
+    def _end(self, one: _Member, reason: str) -> None:
         self.scheduler.remove(one.sequence)
         self._members.pop(one.sequence, None)
+        try:
+            one.listener.ended(reason)
+        except Exception as error:  # of its own
+            with contextlib.suppress(Exception):
+                one.listener.failed(error)
 
-    def _fail(self, plan: StepPlan, error: Exception) -> None:
-        """A step raised: its sequences fail, the others go on."""
-        with self.lock:
-            for rows in plan.rows:
-                one = self._members[rows.sequence]
-                self._remove(one)
+    def _fail(self, sequence: Sequence, error: BaseException) -> None:
+        """All sequences of a request end with an error, which is told once they hold nothing."""
+        all_of_it = [one for one in self._members.values() if one.sequence.request is sequence.request]
+        for one in all_of_it:
+            self.scheduler.remove(one.sequence)
+            del self._members[one.sequence]
+        for one in all_of_it:
+            with contextlib.suppress(Exception):
                 one.listener.failed(error)
 
     def _drop_cancelled(self) -> None:
@@ -200,25 +225,21 @@ class StepLoop:
         for sequence in cancelled:
             one = self._members.get(sequence)
             if one is not None:
-                self._remove(one)
-                one.listener.ended("cancel")
+                self._end(one, "cancel")
 
     def _drop_expired(self) -> None:
-        now = self._clock()
-        for sequence in self.scheduler.expired(now):
-            one = self._members[sequence]
-            self._remove(one)
-            one.listener.ended("deadline")
-
-    def _until_deadline(self) -> float | None:
-        waiting = [one.request.deadline for one in self.scheduler.waiting if one.request.deadline is not None]
-        return max(0.0, min(waiting) - self._clock()) if waiting else None
+        for sequence in self.scheduler.expired(self._clock()):
+            one = self._members.get(sequence)
+            if one is not None:
+                self._end(one, "deadline")
 
     def _end_all(self, tell: Callable[[_Member], None]) -> None:
         with self.lock:
             self._closing = True
-            for one in list(self._members.values()):
-                if one.sequence.status is not Status.FINISHED:
-                    self._remove(one)
-                tell(one)
-            self._members.clear()
+            members, self._members = list(self._members.values()), {}
+            for one in members:
+                with contextlib.suppress(Exception):
+                    if one.sequence.status is not Status.FINISHED:
+                        self.scheduler.remove(one.sequence)
+                with contextlib.suppress(Exception):
+                    tell(one)

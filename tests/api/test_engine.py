@@ -9,12 +9,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import graphml
 from graphml.api.engine import Engine
+from graphml.runtime.runner import Computed
 from graphml.runtime.step_plan import StepPlan
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
@@ -40,6 +42,24 @@ def at_rest(engine: Engine) -> None:
     assert stats.blocks_free == engine._loop.scheduler.pool.n_blocks
 
 
+@contextmanager
+def steps_on_request(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Semaphore]:
+    """Within, each step waits for a release; afterwards none does."""
+    runner, steps = engine._loop._runner, threading.Semaphore(0)
+    assert runner is not None
+    run = runner.run
+
+    def on_request(plan: StepPlan) -> Computed:
+        steps.acquire()
+        return run(plan)
+
+    monkeypatch.setattr(runner, "run", on_request)
+    try:
+        yield steps
+    finally:
+        steps.release(1000)
+
+
 def alone(model: graphml.Model, ids: list[int], max_tokens: int = 20) -> list[int]:
     with model.session(n_ctx=128) as session:
         return [token.id for token in session.generate(ids, max_tokens=max_tokens)]
@@ -56,10 +76,12 @@ def test_each_request_gets_what_it_gets_alone(model: graphml.Model, engine: Engi
         assert "".join(token.piece for token in handle) == result.text
 
 
-def test_a_text_is_encoded_and_a_batch_of_any_size_comes_back_in_order(model: graphml.Model) -> None:
+def test_a_text_is_encoded_and_a_batch_of_any_size_comes_back_in_order(
+    model: graphml.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     texts = ["Once upon a time", "The dog", "Lily"] * 4
     told: list[tuple[int, int]] = []
-    model._progress = lambda what, done, total: told.append((done, total))
+    monkeypatch.setattr(model, "_progress", lambda what, done, total: told.append((done, total)))
     results = model.generate(texts, max_tokens=4)
     assert [one.tokens for one in results[:3]] == [alone(model, model.encode(text), 4) for text in texts[:3]]
     assert [one.tokens for one in results] == [one.tokens for one in results[:3]] * 4
@@ -113,21 +135,16 @@ def test_end_stop_strings_and_a_full_context_end_it(model: graphml.Model, engine
 def test_cancelled_and_late_requests_end_with_what_they_have(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, steps = engine._loop._runner.run, threading.Semaphore(3)
-
-    def on_request(plan: StepPlan) -> object:
-        steps.acquire()
-        return run(plan)
-
-    monkeypatch.setattr(engine._loop._runner, "run", on_request)
-    handle = engine.submit(PROMPTS[0])
-    for count, _ in enumerate(handle, 1):
-        if count == 3:
-            handle.cancel()
-            steps.release(100)
-    assert handle.result().stop_reason == "cancel"
-    assert handle.result().n_gen in (3, 4)  # a step may have begun before the cancel came
-    handle.cancel()
+    with steps_on_request(engine, monkeypatch) as steps:
+        steps.release(3)
+        handle = engine.submit(PROMPTS[0])
+        for count, _ in enumerate(handle, 1):
+            if count == 3:
+                handle.cancel()
+                steps.release(100)
+        assert handle.result().stop_reason == "cancel"
+        assert handle.result().n_gen in (3, 4)  # a step may have begun before the cancel came
+        handle.cancel()
     assert engine.submit(PROMPTS[0], deadline=1e-6).result().stop_reason == "deadline"
 
 
@@ -173,16 +190,18 @@ def test_a_step_that_raises_fails_its_requests_and_no_other(
     model: graphml.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with model.engine(max_sequences=2, n_ctx=128) as engine:
-        run, left = engine._loop._runner.run, [3]
+        runner, left = engine._loop._runner, [3]
+        assert runner is not None
+        run = runner.run
 
-        def failing(plan: StepPlan) -> object:
+        def failing(plan: StepPlan) -> Computed:
             left[0] -= 1
             if not left[0]:
                 raise OSError("the device is gone")
             return run(plan)
 
-        monkeypatch.setattr(engine._loop._runner, "run", failing)
-        broken = engine.submit(PROMPTS[0], max_tokens=20)
+        monkeypatch.setattr(runner, "run", failing)
+        broken = engine.submit(PROMPTS[0], max_tokens=20, n=3)  # of which one waits
         with pytest.raises(OSError, match="the device is gone"):
             broken.result()
         with pytest.raises(OSError, match="the device is gone"):
@@ -197,6 +216,8 @@ def test_what_can_never_run_is_refused_at_once(engine: Engine) -> None:
         ({"prompt": [1] * 128}, "prompt: wanted 1 to 127 ids.*got 128"),
         ({"prompt": [-1]}, "wanted ids from 0 to"),
         ({"prompt": [1], "n": 0}, "n: wanted 1 to 128; got 0"),
+        ({"prompt": [1], "key": [1]}, r"key: wanted a text, or None; got \[1\]"),
+        ({"prompt": [1] * 128, "max_tokens": 0}, "prompt: wanted 1 to 127 ids"),
         ({"prompt": [1], "priority": "high"}, "priority: wanted a whole number; got 'high'"),
         ({"prompt": [1], "deadline": -1}, "deadline: wanted seconds above 0, or None; got -1"),
         ({"prompt": [1], "max_tokens": -1}, "max_tokens: wanted a whole number of at least 0"),
@@ -212,27 +233,56 @@ def test_memory_is_given_in_bytes_or_as_a_share(model: graphml.Model) -> None:
         handles = [engine.submit([*prompt, number]) for number in (300, 301)]
         assert [handle.result().stop_reason for handle in handles] == ["context", "context"]
         at_rest(engine)
-    for wrong in (0, -1, "1G", True, 100):
+    for wrong in (0, -1, "1G", True, 100, float("inf"), float("nan")):
         with pytest.raises(graphml.UsageError, match="kv_memory: wanted"):
             model.engine(kv_memory=wrong)  # type: ignore[arg-type]
     with pytest.raises(graphml.UsageError, match=r"max_sequences: wanted 1 to n_batch = 32; got 33"):
         model.engine(max_sequences=33)
 
 
-def test_a_closed_engine_ends_and_refuses(model: graphml.Model) -> None:
+def test_a_closed_engine_ends_and_refuses(model: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = model.engine(max_sequences=2, n_ctx=128)
-    running = engine.submit(PROMPTS[0])
+    with steps_on_request(engine, monkeypatch) as steps:
+        running = engine.submit(PROMPTS[0])
+        engine._loop.ask_to_close()
+        steps.release()
+        assert running.result().stop_reason == "cancel"
     engine.close()
-    assert running.result().stop_reason == "cancel"
     engine.close()
-    with pytest.raises(graphml.UsageError, match="engine: it was closed"):
-        engine.submit(PROMPTS[0])
+    assert engine._loop._runner is None
+    for most in (None, 0):
+        with pytest.raises(graphml.UsageError, match="engine: it was closed"):
+            engine.submit(PROMPTS[0], max_tokens=most)
 
 
 def test_a_handle_keeps_its_engine(model: graphml.Model) -> None:
     handle = model.engine(max_sequences=2, n_ctx=128).submit(PROMPTS[0], max_tokens=20)
     gc.collect()
     assert handle.result().tokens == alone(model, PROMPTS[0])
+    tokens = [
+        token.id for token in model.engine(max_sequences=2, n_ctx=128).submit(PROMPTS[0], max_tokens=20)
+    ]
+    assert tokens == handle.result().tokens
+
+
+def test_an_engine_that_is_collected_ends_and_waits_for_nobody(model: graphml.Model) -> None:
+    """The collector runs anywhere: where the engine's own thread needs what the collecting one holds, too."""
+    engine = model.engine(max_sequences=2, n_ctx=128)
+    stream = engine.submit(PROMPTS[0])._stream
+    loop = engine._loop
+    with model.executor.lock, loop.lock:
+        del engine
+        gc.collect()
+    assert stream.wait()[0].stop_reason in ("cancel", "context")
+    loop.close()
+
+
+def test_no_limit_between_tokens(model: graphml.Model) -> None:
+    with model.engine(max_sequences=2, n_ctx=128, target_itl_ms=float("inf")) as engine:
+        handles = [engine.submit(ids, max_tokens=20) for ids in (PROMPTS[2], PROMPTS[0])]
+        assert [handle.result().tokens for handle in handles] == [
+            alone(model, PROMPTS[2]), alone(model, PROMPTS[0])
+        ]  # fmt: skip
 
 
 def test_one_left_open_keeps_no_process_alive() -> None:

@@ -255,6 +255,23 @@ def test_a_larger_priority_goes_first() -> None:
     assert run(scheduler).rows[0].sequence is high
 
 
+def test_a_larger_priority_keeps_its_blocks() -> None:
+    """Smaller ones that generate give theirs to its prompt."""
+    scheduler = scheduler_of(10)
+    for order in range(3):
+        scheduler.add(sequence_of(8, order, first=50 * order))
+    for _ in range(3):
+        run(scheduler)
+    high = sequence_of(20, 9, first=900, priority=5)
+    scheduler.add(high)
+    while not high.n_generated:
+        run(scheduler)
+        for one in [*scheduler.running, *scheduler.waiting]:
+            if len(one.ids) >= 36:
+                scheduler.remove(one)
+    assert high.n_preempted == 0
+
+
 def test_keys_share_prompts_by_their_weights() -> None:
     """One key asks for a hundred prompts at once, another then for a few, with twice the weight."""
     scheduler = scheduler_of(400, max_sequences=1)
