@@ -264,7 +264,7 @@ def test_sequences_that_share_steps_and_blocks_say_what_each_says_alone(executor
     while scheduler:
         plan = scheduler.schedule(14)
         assert plan is not None
-        logits = runner.run(plan)
+        logits = runner.run(plan).logits
         scheduler.computed(plan)
         outputs = [rows.sequence for rows in plan.rows if rows.n_outputs]
         for sequence, row in zip(outputs, logits, strict=True):
