@@ -6,7 +6,6 @@ chat templates or architectures.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -57,7 +56,7 @@ class Session:
         self._executor, self._tokenizer, self._progress = executor, tokenizer, progress
         self._probe = probe or Probe(executor)
         self._ahead: Ahead | None = None
-        self._cancelled = threading.Event()
+        self._cancelled = False  # an Event has a lock, which Ctrl-C may leave locked
         self._turn = 0
         self.chooses = SamplingParams()  # by what the latest generation chooses
         self.meter = Meter()
@@ -224,12 +223,12 @@ class Session:
 
     def cancel(self) -> None:
         """End the running generation at its next token, or its prompt at the next batch; from any thread."""
-        self._cancelled.set()
+        self._cancelled = True
 
     def close(self) -> None:
         """Give the memory back; a second call does nothing."""
         self._turn += 1
-        self._cancelled.set()
+        self._cancelled = True
         self._ahead = None
         self._held.close()
         self._probe.close()
@@ -247,10 +246,10 @@ class Session:
         self, ids: Array, params: SamplingParams, max_tokens: int | None, turn: int
     ) -> Iterator[Token]:
         text = GeneratedText(self._tokenizer, params)
-        if self._executor.encodes and not self._cancelled.is_set():
+        if self._executor.encodes and not self._cancelled:
             first = decoder_prompt(self._executor, self._held, ids, self.n_ctx, self.meter)
             ids = checked_ids(first, self.n_vocab)
-        if len(ids) and not self._cancelled.is_set():
+        if len(ids) and not self._cancelled:
             self._compile(len(ids))
             with self.meter.prompt(len(ids)):
                 self._evaluate(ids, by=params)
@@ -284,7 +283,7 @@ class Session:
         return piece
 
     def _reason_to_end(self, max_tokens: int | None, n_gen: int | None = None) -> StopReason | None:
-        if self._cancelled.is_set():
+        if self._cancelled:
             return "cancel"
         if max_tokens is not None and (self.meter.n_gen if n_gen is None else n_gen) >= max_tokens:
             return "length"
@@ -297,7 +296,7 @@ class Session:
         self._ahead = None
         self._turn += 1
         if new:
-            self._cancelled.clear()
+            self._cancelled = False
         self.meter = Meter()
         self.stop_reason = None
 
@@ -316,7 +315,7 @@ class Session:
         evaluation, probe = self.evaluation(ids), self._probe
         probe.begin()
         work = [(evaluation.slot, evaluation.waiting)]
-        cancelled = self._cancelled.is_set if by is not None and len(ids) else never
+        cancelled = (lambda: self._cancelled) if by is not None and len(ids) else never
         common = self._executor, work, self.n_vocab, probe.options
         if by is not None and self.reads_top_k(by):
             sampled_by = [(by, self.numbers)]

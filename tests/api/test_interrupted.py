@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,7 +31,9 @@ PARTS = (
     "runtime/executor.py", "runtime/paged_cache.py", "runtime/slots.py", "runtime/step_inputs.py",
     "runtime/source_text.py",
 )  # fmt: skip
-TRACED = (remembering.__file__, *(str(ROOT / part) for part in PARTS))
+# What has locks of its own may be left locked.
+STANDARD_LIBRARY = (threading.__file__, contextlib.__file__)
+TRACED = (remembering.__file__, *(str(ROOT / part) for part in PARTS), *STANDARD_LIBRARY)
 EVERY_BYTE_CODE = ("committed.py", "cache.py")
 
 
