@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 
 from graphml.api.tokens import Token
 
@@ -45,32 +46,32 @@ class Result:
 
 
 class TokenStream:
-    """Tokens in the order in which they came, all of them for each reader; and a result for each sequence."""
+    """Tokens in the order in which they came, all of them for each reader; and a result for each sequence.
+
+    One thread writes. There is no lock: lists are appended to and references stored at once, and a reader
+    that was interrupted while it held a lock would stop the writer. A reader registers, reads, then waits.
+    """
 
     def __init__(self, n_sequences: int) -> None:
         self._tokens: list[Token] = []
         self._results: list[Result | None] = [None] * n_sequences
         self._error: BaseException | None = None
-        self._changed = threading.Condition()
-        self._readers: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+        self._wakers: list[Callable[[], None]] = []
 
     def put(self, token: Token) -> None:
         """One more token."""
-        with self._changed:
-            self._tokens.append(token)
-            self._wake()
+        self._tokens.append(token)
+        self._wake()
 
     def end(self, index: int, result: Result) -> None:
         """A sequence has ended."""
-        with self._changed:
-            self._results[index] = result
-            self._wake()
+        self._results[index] = result
+        self._wake()
 
     def fail(self, error: BaseException) -> None:
         """The request has failed; readers get the error behind the tokens that were before it."""
-        with self._changed:
-            self._error = self._error or error
-            self._wake()
+        self._error = self._error or error
+        self._wake()
 
     @property
     def done(self) -> bool:
@@ -79,56 +80,69 @@ class TokenStream:
 
     def wait(self, timeout: float | None = None) -> list[Result]:
         """The results of all sequences, once they have ended; raises what the request failed with."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: self.done, timeout):
-                raise TimeoutError(f"the request has not ended within {timeout} s")
-            if self._error is not None:
-                raise self._error
-            return [one for one in self._results if one is not None]
+        end = None if timeout is None else time.monotonic() + timeout
+        with self._waking() as woken:
+            while not self.done:
+                try:
+                    woken.get(timeout=None if end is None else max(0.0, end - time.monotonic()))
+                except Empty:
+                    raise TimeoutError(f"the request has not ended within {timeout} s") from None
+        self._check()
+        return [one for one in self._results if one is not None]
 
     def __iter__(self) -> Iterator[Token]:
         position = 0
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self.done or len(self._tokens) > position)  # noqa: B023
-                token = self._next(position)
-            if token is None:
-                return
-            position += 1
-            yield token
-
-    async def __aiter__(self) -> AsyncIterator[Token]:
-        reader = asyncio.get_running_loop(), asyncio.Event()
-        with self._changed:
-            self._readers.add(reader)
-        try:
-            position = 0
+        with self._waking() as woken:
             while True:
-                reader[1].clear()
+                done = self.done
                 while position < len(self._tokens):
                     yield self._tokens[position]
                     position += 1
-                with self._changed:
-                    if self.done and position == len(self._tokens):
-                        self._next(position)
-                        return
-                    if position < len(self._tokens):
-                        continue
-                await reader[1].wait()
-        finally:
-            with self._changed:
-                self._readers.discard(reader)
+                if done:
+                    break
+                woken.get()
+        self._check()
 
-    def _next(self, position: int) -> Token | None:
-        """The token there; None behind the last, or the error."""
-        if position < len(self._tokens):
-            return self._tokens[position]
-        if self._error is not None:
-            raise self._error
-        return None
+    async def __aiter__(self) -> AsyncIterator[Token]:
+        loop, woken, position = asyncio.get_running_loop(), asyncio.Event(), 0
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop was closed
+                loop.call_soon_threadsafe(woken.set)
+
+        self._wakers.append(wake)
+        try:
+            while True:
+                woken.clear()
+                done = self.done
+                while position < len(self._tokens):
+                    yield self._tokens[position]
+                    position += 1
+                if done:
+                    break
+                await woken.wait()
+        finally:
+            self._wakers.remove(wake)
+        self._check()
+
+    @contextlib.contextmanager
+    def _waking(self) -> Iterator[SimpleQueue[None]]:
+        """Within, something is put into the queue after each change."""
+        woken: SimpleQueue[None] = SimpleQueue()
+
+        def wake() -> None:
+            woken.put(None)
+
+        self._wakers.append(wake)
+        try:
+            yield woken
+        finally:
+            self._wakers.remove(wake)
 
     def _wake(self) -> None:
-        self._changed.notify_all()
-        for loop, event in self._readers:
-            with contextlib.suppress(RuntimeError):  # the loop was closed
-                loop.call_soon_threadsafe(event.set)
+        for wake in list(self._wakers):
+            wake()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
