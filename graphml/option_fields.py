@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from graphml.argument_checks import whole_number
 from graphml.errors import UsageError
-from graphml.settings import Setting
+from graphml.settings import Setting, one_of
 
 LARGEST, SMALLEST = 3.4028234663852886e38, 1.1754943508222875e-38
 """The ends of float32's range."""
@@ -97,8 +97,7 @@ class OneOf:
         return value
 
     def __str__(self) -> str:
-        *others, last = self.words
-        return f"{', '.join(others)} or {last}" if others else last
+        return one_of(*self.words).text
 
 
 @dataclass(frozen=True)

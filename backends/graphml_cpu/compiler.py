@@ -158,13 +158,15 @@ def compile_kernels(
     with _lock:
         folder = kernel_cache.usable_folder()
         new = [ref for ref in _with_called(wanted.values()) if ref not in _loaded]
-        found = {ref: kernel_cache.read(folder, ref) if folder else None for ref in new}
-        missing = [ref for ref, artifact in found.items() if artifact is None]
+        once = {kernel_cache.file_stem(ref): ref for ref in new}  # of several names, or that call others
+        found = {stem: kernel_cache.read(folder, ref) if folder else None for stem, ref in once.items()}
+        missing = [once[stem] for stem, artifact in found.items() if artifact is None]
         for done, (ref, compiled) in enumerate(_compiled(missing, folder), 1):
-            found[ref] = compiled
+            found[kernel_cache.file_stem(ref)] = compiled
             if progress is not None:
                 progress(done, len(missing))
-        for ref, artifact in found.items():
+        for ref in new:
+            artifact = found[kernel_cache.file_stem(ref)]
             if artifact is not None:
                 address = machine_code.load(artifact.code, artifact.symbol, artifact.externals)
                 _loaded[ref] = Kernel(ref.name, address, artifact.parameters, _code(ref, artifact.parameters))

@@ -182,7 +182,7 @@ class _Lowering(LoweringPass):  # type: ignore[misc]
 
     _name = "graphml_cpu_lowering"
 
-    def __init__(self) -> None:
+    def __init__(self) -> None:  # numba's is abstract
         super().__init__()
 
     def run_pass(self, state: Any) -> bool:

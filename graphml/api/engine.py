@@ -9,19 +9,20 @@ import atexit
 import itertools
 import time
 import weakref
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from graphml.api.continuation import Continuation, Counts
 from graphml.api.engine_memory import n_blocks_for
-from graphml.api.token_stream import Result, Timings, TokenStream
-from graphml.api.tokens import GeneratedText, Ids, Token, check_stop, checked_ids
+from graphml.api.token_stream import Result, TokenStream
+from graphml.api.tokens import Ids, Token, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, seed_or_random, whole_number
 from graphml.errors import TokenizerError, UsageError
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.executor import Executor
 from graphml.runtime.paged_cache import BLOCK_SIZE
 from graphml.runtime.request import Request
-from graphml.runtime.runner import Runner, check_runs
+from graphml.runtime.runner import Runner
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence as RunningSequence
 from graphml.runtime.step_budget import StepBudget
@@ -30,6 +31,7 @@ from graphml.sampling import PeekableRandom, SamplingParams, checked_params
 from graphml.text.tokenizer import Tokenizer
 
 MAX_SEQUENCES = 8
+MAX_CONTINUATIONS = 128  # of one request
 _OPEN: weakref.WeakSet[StepLoop] = weakref.WeakSet()
 
 
@@ -76,7 +78,6 @@ class Engine:
         target_itl_ms: float = 50.0,
         prefix_cache: bool = True,
     ) -> None:
-        check_runs(executor)
         count = MAX_SEQUENCES if max_sequences is None else whole_number(max_sequences)
         if count is None or not 1 <= count <= executor.n_batch:
             raise UsageError(
@@ -97,7 +98,7 @@ class Engine:
         scheduler = Scheduler(BlockPool(n_blocks, BLOCK_SIZE, keep), count, self.n_ctx)
         self._loop = StepLoop(runner, scheduler, StepBudget(target_itl_ms / 1000, executor.n_batch))
         self._orders = itertools.count()
-        self._counts = _Counts()
+        self._counts = Counts()
         _OPEN.add(self._loop)
         weakref.finalize(self, StepLoop.ask_to_close, self._loop)  # in any thread, so it must not wait
 
@@ -123,8 +124,8 @@ class Engine:
         check_stop(self._tokenizer, params)
         ids = checked_ids(self._encoded(prompt), self.n_vocab, some=True)
         count, level = whole_number(n), whole_number(priority)
-        if count is None or not 1 <= count <= 128:
-            raise UsageError(f"n: wanted 1 to 128; got {n!r}")
+        if count is None or not 1 <= count <= MAX_CONTINUATIONS:
+            raise UsageError(f"n: wanted 1 to {MAX_CONTINUATIONS}; got {n!r}")
         if key is not None and not isinstance(key, str):
             raise UsageError(f"key: wanted a text, or None; got {key!r}")
         if level is None:
@@ -132,21 +133,21 @@ class Engine:
         if deadline is not None and not (isinstance(deadline, int | float) and deadline > 0):
             raise UsageError(f"deadline: wanted seconds above 0, or None; got {deadline!r}")
         request = Request(
-            ids, params, count_or_none("max_tokens", max_tokens), key, 1.0, level,
-            None if deadline is None else time.monotonic() + deadline,
-        )  # fmt: skip
+            ids,
+            params,
+            max_tokens=count_or_none("max_tokens", max_tokens),
+            key=key,
+            priority=level,
+            deadline=None if deadline is None else time.monotonic() + deadline,
+        )
         stream, first = TokenStream(count), seed_or_random(seed)
         members = []
         for index in range(count):
             sequence = RunningSequence(request, next(self._orders), index)
-            continuation = _Continuation(sequence, stream, self._tokenizer, self._counts)
+            continuation = Continuation(sequence, stream, self._tokenizer, self._counts)
             members.append((sequence, continuation, PeekableRandom(first + index)))
         self._loop.add(members)
-        return Handle(self, stream, [sequence for sequence, _, _ in members])
-
-    def cancel(self, sequences: Sequence[RunningSequence]) -> None:
-        """End sequences before the next step; see `Handle.cancel`."""
-        self._loop.cancel(sequences)
+        return Handle(self, lambda: self._loop.cancel([one for one, _, _ in members]), stream)
 
     def stats(self) -> EngineStats:
         """What runs and waits now, and counts so far."""
@@ -179,11 +180,12 @@ class Engine:
 class Handle:
     """A request: its tokens as they come, each with the `index` of its sequence, and its results."""
 
-    def __init__(self, engine: Engine, stream: TokenStream, sequences: Sequence[RunningSequence]) -> None:
-        self._engine, self._stream, self._sequences = engine, stream, list(sequences)
+    def __init__(self, engine: Engine, cancel: Callable[[], None], stream: TokenStream) -> None:
+        self._engine = engine  # which ends when nobody holds it
+        self._cancel, self._stream = cancel, stream
 
     def __iter__(self) -> Iterator[Token]:
-        yield from self._stream  # and hold the engine meanwhile
+        yield from self._stream  # and hold this handle meanwhile
 
     async def __aiter__(self) -> AsyncIterator[Token]:
         async for token in self._stream:
@@ -196,7 +198,7 @@ class Handle:
 
     def cancel(self) -> None:
         """End it before the next step; what it has stays. Nothing, where it has ended."""
-        self._engine.cancel(self._sequences)
+        self._cancel()
 
     def result(self, timeout: float | None = None) -> Result:
         """What its first sequence became, once all have ended; raises what the request failed with."""
@@ -205,73 +207,6 @@ class Handle:
     def results(self, timeout: float | None = None) -> list[Result]:
         """What each of its sequences became, in order."""
         return self._stream.wait(timeout)
-
-
-@dataclass
-class _Counts:
-    """Sums over ended sequences; changed by the engine's thread alone."""
-
-    hit_tokens: int = 0
-    n_preempted: int = 0
-
-
-class _Continuation:
-    """One sequence's listener: its text, its stop strings, its times."""
-
-    def __init__(
-        self, sequence: RunningSequence, stream: TokenStream, tokenizer: Tokenizer | None, counts: _Counts
-    ) -> None:
-        self._sequence, self._stream, self._counts = sequence, stream, counts
-        self._text = GeneratedText(tokenizer, sequence.request.params)
-        self._pieces: list[str] = []
-        self._begin = time.monotonic()
-        self._first: float | None = None
-
-    def sampled(self, token: int) -> str | None:
-        """See `Listener`: text that was held back comes with the token that ends it."""
-        reason = self._text.ended_by(token)
-        piece = self._text.flush() if reason else ""
-        if piece:
-            self._give(token, piece)
-        return reason
-
-    def appended(self, token: int, last: bool) -> str | None:
-        """See `Listener`: a stop string may end the sequence."""
-        piece, stopped = self._text.push(token)
-        if last and not stopped:
-            piece += self._text.flush()
-        self._give(token, piece)
-        return "stop" if stopped else None
-
-    def _give(self, token: int, piece: str) -> None:
-        self._first = self._first or time.monotonic()
-        self._pieces.append(piece)
-        self._stream.put(Token(token, piece, self._sequence.index))
-
-    def ended(self, reason: str) -> None:
-        """See `Listener`."""
-        sequence, now = self._sequence, time.monotonic()
-        n_prompt, first = sequence.request.n_prompt, self._first or now
-        tokens = sequence.ids[n_prompt:]
-        n_cached = max(sequence.n_cached, 0)
-        if sequence.n_cached >= 0:  # it has run, and this is the engine's thread
-            self._counts.hit_tokens += n_cached
-            self._counts.n_preempted += sequence.n_preempted
-        if reason in ("cancel", "deadline"):
-            self._pieces.append(self._text.flush())
-        ttft, rest = first - self._begin, now - first
-        timings = Timings(
-            ttft_s=ttft, total_s=now - self._begin, prompt_tps=(n_prompt - n_cached) / ttft if ttft else 0.0,
-            gen_tps=(len(tokens) - 1) / rest if rest and len(tokens) > 1 else 0.0,
-        )  # fmt: skip
-        text = "".join(self._pieces)
-        self._stream.end(
-            sequence.index, Result(tokens, text, reason, n_prompt, n_cached, len(tokens), timings)
-        )
-
-    def failed(self, error: BaseException) -> None:
-        """See `Listener`."""
-        self._stream.fail(error)
 
 
 def generate(

@@ -81,11 +81,6 @@ class BlockPool:
         """Blocks that are held more than once."""
         return sum(count > 1 for count in self._references)
 
-    @property
-    def n_kept(self) -> int:
-        """Free blocks that still have content."""
-        return sum(block in self._content for block in self._free)
-
     def is_held(self, block: int) -> bool:
         """Whether somebody holds it."""
         return self._references[block] > 0
@@ -148,11 +143,6 @@ class BlockPool:
                 self._free[block] = None
                 if block not in self._content:
                     self._free.move_to_end(block, last=False)
-
-    def forget_contents(self) -> None:
-        """No block is found by its content any more; those that are held stay held."""
-        self._content.clear()
-        self._by_digest.clear()
 
     def _whole(self, ids: Array) -> Iterable[bytes]:
         size = self.block_size

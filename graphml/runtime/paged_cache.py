@@ -18,6 +18,13 @@ MAX_CELLS = 1 << 20  # of the longest context that programs are compiled for
 CACHE_DTYPES = ("f16", "f32", "bf16", "q8_0", "q4_0")
 
 
+def cells_of(blocks: Array, positions: Array, block_size: int) -> Array:
+    """The cells of some positions, int32, of a sequence whose blocks these are."""
+    size = np.int32(block_size)
+    cells: Array = blocks[positions // size] * size + positions % size
+    return cells
+
+
 class PagedCache:
     """Blocks of `block_size` cells, given to sequences as they grow and taken back as they shrink.
 
@@ -57,8 +64,7 @@ class PagedCache:
         if last > first:
             self.table[sequence, first:last] = self._free()[: last - first]
         positions = np.arange(start, end, dtype=np.int32)
-        blocks = self.table[sequence, positions // self.block_size]
-        cells = blocks * np.int32(self.block_size) + positions % np.int32(self.block_size)
+        cells = cells_of(self.table[sequence], positions, self.block_size)
         self.lengths[sequence] = end  # the last step: until now nothing has changed
         return positions, cells
 

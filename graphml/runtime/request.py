@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from graphml.ir.op import Array
 from graphml.sampling import SamplingParams
 
@@ -35,4 +33,4 @@ class Request:
     @property
     def n_prompt(self) -> int:
         """Ids of the prompt."""
-        return len(np.asarray(self.ids))
+        return len(self.ids)

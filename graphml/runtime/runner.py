@@ -15,10 +15,10 @@ from graphml.compiler.compile import Compiled
 from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.pages import out_of_memory
-from graphml.runtime.evaluation import Floats
+from graphml.runtime.evaluation import Floats, check_continues
 from graphml.runtime.executor import Executor
-from graphml.runtime.paged_cache import BLOCK_SIZE
-from graphml.runtime.sequence import Sequence
+from graphml.runtime.paged_cache import BLOCK_SIZE, cells_of
+from graphml.runtime.step_inputs import write, write_blocks
 from graphml.runtime.step_plan import StepPlan
 
 
@@ -32,11 +32,12 @@ class Computed:
 
 def check_runs(executor: Executor) -> None:
     """UsageError for models whose steps are not those of plans."""
-    name = executor.architecture.name
-    if executor.architecture.output != "logits" or not executor.architecture.causal:
-        raise UsageError(f"engine: {name} does not continue a text token by token")
+    check_continues(executor)
     if executor.encodes:
-        raise UsageError(f"engine: {name} answers source texts, which plans do not hold; see Session.encode")
+        raise UsageError(
+            f"engine: {executor.architecture.name} answers source texts, which plans do not hold; "
+            "see Session.encode"
+        )
 
 
 class Runner:
@@ -92,12 +93,12 @@ class Runner:
             blocks = np.array(sequence.blocks, np.int32)
             tokens.append(sequence.waiting_ids(rows.count))
             positions.append(at)
-            cells.append(blocks[at // BLOCK_SIZE] * np.int32(BLOCK_SIZE) + at % np.int32(BLOCK_SIZE))
+            cells.append(cells_of(blocks, at, BLOCK_SIZE))
             slots.append(np.full(rows.count, sequence.slot, np.int32))
             row += rows.count
             outputs.append(np.arange(row - rows.n_outputs, row, dtype=np.int32))
             lengths[sequence.slot] = end
-            _write_table(feed, sequence, blocks)
+            write_blocks(feed, "block_table", sequence.slot, blocks)
         given = {
             "tokens": np.concatenate(tokens),
             "positions": np.concatenate(positions),
@@ -106,17 +107,9 @@ class Runner:
             "output_rows": np.concatenate(outputs) if plan.n_outputs else np.zeros(1, np.int32),
             "lengths": lengths,
         }
-        for name, values in given.items():
-            if name in feed:
-                feed[name][: len(values)] = values
+        write(feed, given)
         n_columns = feed["block_table"].shape[1] if "block_table" in feed else 0
         return {
             "T": row, "O": len(given["output_rows"]), "S": self.max_sequences, "B": n_columns,
             "C": self.n_blocks * BLOCK_SIZE,
         }  # fmt: skip
-
-
-def _write_table(feed: Mapping[str, Array], sequence: Sequence, blocks: Array) -> None:
-    """A sequence's row of the block table, if the graph has one; it is read up to the sequence's length."""
-    if "block_table" in feed:
-        feed["block_table"][sequence.slot, : len(blocks)] = blocks

@@ -1,8 +1,8 @@
 """The scheduler: waiting and running sequences -> the next step's plan.
 
 There are no phases: a sequence holds ids and has computed some of them, and each step lets it catch up by as
-much as the step's rows allow. That is prefill in chunks, decoding, resumption after preemption and drafts
-alike (vLLM's scheduler, `vllm/v1/core/sched/scheduler.py`). Blocks are reserved before anything changes.
+much as the step's rows allow. That is prefill in chunks, decoding and resumption after preemption alike
+(vLLM's scheduler, `vllm/v1/core/sched/scheduler.py`). Blocks are reserved before anything changes.
 
 Order: larger priority first; then those that wait for a token; then the key that was served least for its
 weight (virtual token counters, Sheng et al. 2024, arXiv:2401.00588), then first come. Whose blocks are taken

@@ -36,10 +36,10 @@ class Sequence:
     request: Request
     order: int
     index: int = 0
-    ids: list[int] = field(default_factory=list)
+    ids: list[int] = field(init=False)
     n_computed: int = 0
     blocks: list[int] = field(default_factory=list)
-    prefix: Prefix = field(default_factory=Prefix.empty)
+    prefix: Prefix = field(init=False)
     n_committed: int = 0
     n_cached: int = -1
     slot: int = -1
@@ -47,8 +47,7 @@ class Sequence:
     n_preempted: int = 0
 
     def __post_init__(self) -> None:
-        if not self.ids:
-            self.ids = np.asarray(self.request.ids).tolist()
+        self.ids = self.request.ids.tolist()
         self.prefix = Prefix.empty(self.request.extra)
 
     @property
@@ -66,7 +65,7 @@ class Sequence:
         if self.request.extra != other.request.extra:
             return 0
         size = min(self.request.n_prompt, other.request.n_prompt)
-        same = np.asarray(self.request.ids)[:size] == np.asarray(other.request.ids)[:size]
+        same = self.request.ids[:size] == other.request.ids[:size]
         return int(np.argmin(same)) if size and not same.all() else size
 
     def waiting_ids(self, count: int) -> Array:

@@ -42,9 +42,7 @@ def fill(
         "lengths": np.array(cache.lengths, np.int32),
         "source_lengths": np.array(read, np.int32),
     }
-    for name, values in given.items():
-        if name in feed:
-            feed[name][: len(values)] = values
+    write(feed, given)
     if SAMPLING_SETTINGS in feed:
         for row, sequence in enumerate(ids):
             feed[SAMPLING_SETTINGS][row] = (settings or {}).get(sequence, 0.0)
@@ -53,6 +51,19 @@ def fill(
         _feed_table(feed, "source_table", ids, cache.source)
     n_tokens, n_outputs = len(given["tokens"]), len(given["output_rows"])
     return {"T": n_tokens, "O": n_outputs, "S": len(cache.lengths), "B": n_blocks, "C": cache.n_cells}
+
+
+def write(feed: Mapping[str, Array], given: Mapping[str, Array]) -> None:
+    """Write the values of a step, from the first on, into those inputs that the graph has."""
+    for name, values in given.items():
+        if name in feed:
+            feed[name][: len(values)] = values
+
+
+def write_blocks(feed: Mapping[str, Array], name: str, sequence: int, blocks: Array) -> None:
+    """Write a sequence's row of a block table, if the graph has it; what is behind the blocks is not read."""
+    if name in feed:
+        feed[name][sequence, : len(blocks)] = blocks
 
 
 def _output_rows(counts: Array, which: str) -> Array:
@@ -67,8 +78,7 @@ def _feed_table(feed: Mapping[str, Array], name: str, sequences: Iterable[int], 
         return 0
     for sequence in sequences:
         n_blocks = -(-cache.lengths[sequence] // cache.block_size)
-        # The table is read up to the current length only, so no more of it is written.
-        feed[name][sequence, :n_blocks] = cache.table[sequence, :n_blocks]
+        write_blocks(feed, name, sequence, cache.table[sequence, :n_blocks])
     return int(feed[name].shape[1])
 
 

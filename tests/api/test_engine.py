@@ -18,6 +18,7 @@ import graphml
 from graphml.api.engine import Engine
 from graphml.runtime.runner import Computed
 from graphml.runtime.step_plan import StepPlan
+from tests.test_architectures import MODELS, write_model
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 PROMPTS = [[1, 403, 407, 261], [1, 410], [1, *range(300, 340)], [1, 403, 407, 300], [1, 350, 351], [5]]
@@ -224,6 +225,21 @@ def test_what_can_never_run_is_refused_at_once(engine: Engine) -> None:
     ):
         with pytest.raises(graphml.UsageError, match=text):
             engine.submit(**given)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("dream-plain", "generate: dream does not continue a text token by token"),
+        ("t5-plain", "engine: t5 answers source texts, which plans do not hold; see Session.encode"),
+    ],
+)
+def test_models_whose_steps_are_other_ones_are_refused(tmp_path: Path, name: str, text: str) -> None:
+    with (
+        graphml.load(write_model(tmp_path / "model.gguf", *MODELS[name]), "reference") as model,
+        pytest.raises(graphml.UsageError, match=text),
+    ):
+        model.engine()
 
 
 def test_memory_is_given_in_bytes_or_as_a_share(model: graphml.Model) -> None:

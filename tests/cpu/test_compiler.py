@@ -115,6 +115,17 @@ def test_progress_counts_what_is_compiled(fresh: Path) -> None:
     assert seen == [(1, 2), (2, 2)]
 
 
+def test_one_function_of_several_names_is_compiled_once(fresh: Path) -> None:
+    refs = [ABSOLUTE, replace(ABSOLUTE, name="again"), CALLER, replace(CALLER, name="calls_again")]
+    seen: list[tuple[int, int]] = []
+    found = compile_kernels(refs, lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 2), (2, 2)]
+    assert found["again"].address == found["absolute"].address
+    assert (
+        found["calls_again"].code == found["caller"].code == {"called": found["absolute"].address, "other": 0}
+    )
+
+
 def test_damaged_entries_are_compiled_anew(fresh: Path) -> None:
     compile_kernels([ABSOLUTE])
     (entry,) = kernel_cache.folder().glob("*.kernel")

@@ -1,0 +1,81 @@
+"""One sequence of a request as its caller sees it: text, stop strings, times, and at last a result.
+
+Knows tokens and their text; nothing of engines, blocks or steps.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from graphml.api.token_stream import Result, Timings, TokenStream
+from graphml.api.tokens import GeneratedText, Token
+from graphml.runtime.sequence import Sequence
+from graphml.text.tokenizer import Tokenizer
+
+
+@dataclass
+class Counts:
+    """Sums over ended sequences; changed by the engine's thread alone."""
+
+    hit_tokens: int = 0
+    n_preempted: int = 0
+
+
+class Continuation:
+    """One sequence's listener: its text, its stop strings, its times."""
+
+    def __init__(
+        self, sequence: Sequence, stream: TokenStream, tokenizer: Tokenizer | None, counts: Counts
+    ) -> None:
+        self._sequence, self._stream, self._counts = sequence, stream, counts
+        self._text = GeneratedText(tokenizer, sequence.request.params)
+        self._pieces: list[str] = []
+        self._begin = time.monotonic()
+        self._first: float | None = None
+
+    def sampled(self, token: int) -> str | None:
+        """See `Listener`: text that was held back comes with the token that ends it."""
+        reason = self._text.ended_by(token)
+        piece = self._text.flush() if reason else ""
+        if piece:
+            self._give(token, piece)
+        return reason
+
+    def appended(self, token: int, last: bool) -> str | None:
+        """See `Listener`: a stop string may end the sequence."""
+        piece, stopped = self._text.push(token)
+        if last and not stopped:
+            piece += self._text.flush()
+        self._give(token, piece)
+        return "stop" if stopped else None
+
+    def _give(self, token: int, piece: str) -> None:
+        self._first = self._first or time.monotonic()
+        self._pieces.append(piece)
+        self._stream.put(Token(token, piece, self._sequence.index))
+
+    def ended(self, reason: str) -> None:
+        """See `Listener`."""
+        sequence, now = self._sequence, time.monotonic()
+        n_prompt, first = sequence.request.n_prompt, self._first or now
+        tokens = sequence.ids[n_prompt:]
+        n_cached = max(sequence.n_cached, 0)
+        if sequence.n_cached >= 0:  # it has run, and this is the engine's thread
+            self._counts.hit_tokens += n_cached
+            self._counts.n_preempted += sequence.n_preempted
+        if reason in ("cancel", "deadline"):
+            self._pieces.append(self._text.flush())
+        ttft, rest = first - self._begin, now - first
+        timings = Timings(
+            ttft_s=ttft, total_s=now - self._begin, prompt_tps=(n_prompt - n_cached) / ttft if ttft else 0.0,
+            gen_tps=(len(tokens) - 1) / rest if rest and len(tokens) > 1 else 0.0,
+        )  # fmt: skip
+        text = "".join(self._pieces)
+        self._stream.end(
+            sequence.index, Result(tokens, text, reason, n_prompt, n_cached, len(tokens), timings)
+        )
+
+    def failed(self, error: BaseException) -> None:
+        """See `Listener`."""
+        self._stream.fail(error)
