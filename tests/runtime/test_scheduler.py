@@ -38,8 +38,10 @@ class Runner:
         self.cells = [0] * (self.pool.n_blocks * SIZE)
         self.max_tokens: dict[Sequence, int] = {}
         self.finished: list[Sequence] = []
+        self.n_steps = 0
 
     def run(self, plan: StepPlan) -> None:
+        self.n_steps += 1
         writes: Counter[int] = Counter()
         for rows in plan.rows:
             one = rows.sequence
@@ -142,6 +144,14 @@ def play(seed: int, n_requests: int, constant_hash: bool = False, keep: bool = T
 @given(st.integers(0, 10**9))
 def test_every_request_ends_with_what_it_gives_alone(seed: int) -> None:
     play(seed, 40)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_hundred_thousand_steps(part: int) -> None:
+    """A quarter of them each: small pools and large ones, with few requests and with many."""
+    chance, n_steps = random.Random(part), 0
+    while n_steps < 25_000:
+        n_steps += play(chance.randrange(10**9), chance.choice([10, 40, 200])).n_steps
 
 
 @pytest.mark.parametrize("constant_hash", [False, True])
