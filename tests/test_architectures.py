@@ -255,7 +255,7 @@ def test_sequences_that_share_steps_and_blocks_say_what_each_says_alone(executor
     if executor.encodes:
         pytest.skip("an encoder's source text is in no plan")
     plain, n_blocks = logits_of(executor), 7
-    runner = Runner(executor, n_blocks, 3)
+    runner = Runner(executor, plain.shape[-1], n_blocks, 3)
     pool = BlockPool(n_blocks, BLOCK_SIZE, keep=not executor.recurrent)
     scheduler = Scheduler(pool, 3, n_blocks * BLOCK_SIZE, prompt_cap=9)
     for order, length in enumerate((40, 66, 5, 66)):
@@ -264,10 +264,12 @@ def test_sequences_that_share_steps_and_blocks_say_what_each_says_alone(executor
     while scheduler:
         plan = scheduler.schedule(14)
         assert plan is not None
-        logits = runner.run(plan).logits
+        computed = runner.run(plan, logits=True)
         scheduler.computed(plan)
-        outputs = [rows.sequence for rows in plan.rows if rows.n_outputs]
-        for sequence, row in zip(outputs, logits, strict=True):
+        assert computed.logits is not None
+        for (at, sequence), token in zip(plan.sampled.items(), computed.tokens, strict=True):
+            row = computed.logits[at]
+            assert token == row.argmax()
             found.append(row)
             rows_at.append(len(sequence.ids) - 1)
             if len(sequence.ids) == len(TOKENS):

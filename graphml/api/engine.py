@@ -27,7 +27,7 @@ from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence as RunningSequence
 from graphml.runtime.step_budget import StepBudget
 from graphml.runtime.step_loop import StepLoop
-from graphml.sampling import PeekableRandom, SamplingParams, checked_params
+from graphml.sampling import SamplingParams, checked_params
 from graphml.text.tokenizer import Tokenizer
 
 MAX_SEQUENCES = 8
@@ -93,7 +93,7 @@ class Engine:
         self.n_ctx = min(n_ctx, n_blocks * BLOCK_SIZE)
         self.n_vocab, self.max_sequences = n_vocab, count
         self._executor, self._tokenizer = executor, tokenizer
-        runner = Runner(executor, n_blocks, count)
+        runner = Runner(executor, n_vocab, n_blocks, count)
         keep = bool(prefix_cache) and not executor.recurrent  # whose states cannot be cut back
         scheduler = Scheduler(BlockPool(n_blocks, BLOCK_SIZE, keep), count, self.n_ctx)
         self._loop = StepLoop(runner, scheduler, StepBudget(target_itl_ms / 1000, executor.n_batch))
@@ -143,11 +143,10 @@ class Engine:
         stream, first = TokenStream(count), seed_or_random(seed)
         members = []
         for index in range(count):
-            sequence = RunningSequence(request, next(self._orders), index)
-            continuation = Continuation(sequence, stream, self._tokenizer, self._counts)
-            members.append((sequence, continuation, PeekableRandom(first + index)))
+            sequence = RunningSequence(request, next(self._orders), index, first + index)
+            members.append((sequence, Continuation(sequence, stream, self._tokenizer, self._counts)))
         self._loop.add(members)
-        return Handle(self, lambda: self._loop.cancel([one for one, _, _ in members]), stream)
+        return Handle(self, lambda: self._loop.cancel([one for one, _ in members]), stream)
 
     def stats(self) -> EngineStats:
         """What runs and waits now, and counts so far."""

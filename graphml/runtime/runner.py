@@ -1,6 +1,6 @@
-"""Runs step plans: ids and block tables into a program's inputs, the logits of the output rows out.
+"""Runs step plans: ids and block tables into a program's inputs, the tokens that follow out.
 
-Knows programs, arrays and plans; nothing of who waits for what, or how tokens are sampled.
+Knows programs, arrays and plans; nothing of who waits for what, or what becomes of the tokens.
 """
 
 from __future__ import annotations
@@ -18,16 +18,21 @@ from graphml.pages import out_of_memory
 from graphml.runtime.evaluation import Floats, check_continues
 from graphml.runtime.executor import Executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, cells_of
+from graphml.runtime.sampled_rows import Sampled, sampled_rows, write_settings
 from graphml.runtime.step_inputs import write, write_blocks
 from graphml.runtime.step_plan import StepPlan
 
 
 @dataclass(frozen=True, eq=False)
 class Computed:
-    """logits: of a plan's output rows, float32 [plan.n_outputs, n_vocab]. seconds: of the step alone."""
+    """tokens: what follows each sequence of `plan.sampled`, in order. seconds: of the step.
 
-    logits: Floats
+    logits: of all output rows, float32 [plan.n_outputs, n_vocab], where they were asked for.
+    """
+
+    tokens: list[Sampled]
     seconds: float
+    logits: Floats | None = None
 
 
 def check_runs(executor: Executor) -> None:
@@ -47,10 +52,10 @@ class Runner:
     `max_sequences`; `n_batch` rows. Steps of one executor take turns with those of its sessions.
     """
 
-    def __init__(self, executor: Executor, n_blocks: int, max_sequences: int) -> None:
+    def __init__(self, executor: Executor, n_vocab: int, n_blocks: int, max_sequences: int) -> None:
         check_runs(executor)
         self._executor, self.max_sequences, self.n_blocks = executor, max_sequences, n_blocks
-        self.n_rows = executor.n_batch
+        self.n_rows, self._n_vocab = executor.n_batch, n_vocab
         programs = [self._program(rows) for rows in dict.fromkeys((1, max_sequences, self.n_rows))]
         sizes = {"C": n_blocks * BLOCK_SIZE, "S": max_sequences}
         try:
@@ -65,8 +70,8 @@ class Runner:
         n_outputs = min(size, self.max_sequences)
         return self._executor.compiled(size, n_outputs, None, self.max_sequences)
 
-    def run(self, plan: StepPlan) -> Computed:
-        """Compute a plan; the logits are a copy."""
+    def run(self, plan: StepPlan, logits: bool = False) -> Computed:
+        """Compute a plan, and sample what follows each sequence that has output rows; logits: copy them."""
         executor = self._executor
         with executor.lock:
             start = time.perf_counter()
@@ -74,13 +79,16 @@ class Runner:
                 executor.check_file()
             program = self._program(plan.n_rows).program
             dims = self._fill(program.inputs, plan)
+            write_settings(program.inputs, plan.sampled)
             executor.n_steps += 1
             try:
-                logits = np.array(program.run(dims, self._state)["logits"][: plan.n_outputs], np.float32)
+                outputs = program.run(dims, self._state)
+                tokens = sampled_rows(outputs, plan.sampled, self._n_vocab)
+                rows = outputs["logits"][: plan.n_outputs].copy() if logits else None
             except MemoryError as error:
                 of = f"{executor.file.path}: a step of {plan.n_rows} tokens"
                 raise out_of_memory(of, error, "give a smaller n_batch, or fewer threads") from None
-            return Computed(logits, time.perf_counter() - start)
+            return Computed(tokens, time.perf_counter() - start, rows)
 
     def _fill(self, feed: Mapping[str, Array], plan: StepPlan) -> dict[str, int]:
         """Write a plan's inputs; the step's dims. A step without output rows gives its first, unread."""

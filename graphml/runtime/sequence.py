@@ -13,6 +13,7 @@ import numpy as np
 from graphml.ir.op import Array
 from graphml.runtime.block_pool import BlockPool, Prefix
 from graphml.runtime.request import Request
+from graphml.sampling import PeekableRandom
 
 
 class Status(enum.Enum):
@@ -31,11 +32,13 @@ class Sequence:
     index: which of a request's continuations. order: when it came, among all. blocks: in the order of its
     tokens. prefix: what the committed blocks hold, `n_committed` of them. n_cached: tokens that it found in
     blocks when it was admitted first. slot: its row of per-sequence state while it runs, else -1.
+    numbers: its random generator, by `seed`.
     """
 
     request: Request
     order: int
     index: int = 0
+    seed: int = 0
     ids: list[int] = field(init=False)
     n_computed: int = 0
     blocks: list[int] = field(default_factory=list)
@@ -45,9 +48,11 @@ class Sequence:
     slot: int = -1
     status: Status = Status.WAITING
     n_preempted: int = 0
+    numbers: PeekableRandom = field(init=False)
 
     def __post_init__(self) -> None:
         self.ids = self.request.ids.tolist()
+        self.numbers = PeekableRandom(self.seed)
         self.prefix = Prefix.empty(self.request.extra)
 
     @property

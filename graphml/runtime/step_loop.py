@@ -1,6 +1,6 @@
 """The loop of an engine: sequences come in, steps are planned and run, tokens go out. One thread owns it.
 
-Knows sequences, plans and samplers; nothing of text, and of a model only what a `Runner` gives.
+Knows sequences and plans; nothing of text, and of a model only what a `Runner` gives.
 """
 
 from __future__ import annotations
@@ -13,21 +13,20 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Protocol
 
-from graphml.errors import BackendError, UsageError, WeightsError
-from graphml.runtime.evaluation import Floats
+from graphml.errors import BackendError, UsageError
 from graphml.runtime.runner import Computed
+from graphml.runtime.sampled_rows import Sampled
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence, Status
 from graphml.runtime.step_budget import StepBudget
 from graphml.runtime.step_plan import StepPlan
-from graphml.sampling import PeekableRandom, flaw_of, sampler_of
 
 
 class Runs(Protocol):
     """What computes plans: a `Runner`, or a made-up one."""
 
     def run(self, plan: StepPlan) -> Computed:
-        """The logits of a plan's output rows, in order, and the seconds that it took."""
+        """What follows each sequence of `plan.sampled`, in order, and the seconds that it took."""
 
 
 class Listener(Protocol):
@@ -48,11 +47,10 @@ class Listener(Protocol):
 
 @dataclass(eq=False)
 class _Member:
-    """A sequence in the loop. numbers: its random generator."""
+    """A sequence in the loop, and who gets its tokens."""
 
     sequence: Sequence
     listener: Listener
-    numbers: PeekableRandom
 
 
 class StepLoop:
@@ -79,7 +77,7 @@ class StepLoop:
         self._thread: threading.Thread | None = None
         self.n_steps, self.step_s = 0, 0.0
 
-    def add(self, members: Iterable[tuple[Sequence, Listener, PeekableRandom]]) -> None:
+    def add(self, members: Iterable[tuple[Sequence, Listener]]) -> None:
         """Sequences of one request wait from now on, all of them or, with an error, none; from any thread."""
         made = [_Member(*one) for one in members]
         with self.lock:
@@ -164,18 +162,17 @@ class StepLoop:
         with self.lock:
             self.n_steps, self.step_s = self.n_steps + 1, computed.seconds
             self.scheduler.computed(plan)
-            row = 0
-            for rows in plan.rows:
-                one = self._members.get(rows.sequence)  # None where one of its request has failed
-                if rows.n_outputs and one is not None:
-                    self._continue(one, computed.logits[row : row + rows.n_outputs])
-                row += rows.n_outputs
+            for sequence, token in zip(plan.sampled.values(), computed.tokens, strict=True):
+                one = self._members.get(sequence)  # None where one of its request has failed
+                if one is not None:
+                    self._continue(one, token)
 
-    def _continue(self, one: _Member, logits: Floats) -> None:
-        """Sample what follows a sequence that has caught up, and end it where that ends it."""
+    def _continue(self, one: _Member, token: Sampled) -> None:
+        """Hand out what follows a sequence that has caught up, and end it where that ends it."""
         sequence, request = one.sequence, one.sequence.request
         try:
-            token = self._sample(one, logits[-1])
+            if isinstance(token, Exception):
+                raise token
             reason = one.listener.sampled(token)
             if reason is None:
                 sequence.ids.append(token)
@@ -189,17 +186,6 @@ class StepLoop:
             return
         if reason is not None:
             self._end(one, reason)
-
-    def _sample(self, one: _Member, row: Floats) -> int:
-        try:
-            return sampler_of(one.sequence.request.params).sample(row, one.sequence.ids, one.numbers)
-        except UsageError:
-            flaw = flaw_of(row)
-            if flaw is None:
-                raise
-        raise WeightsError(
-            f"the model's logits are no numbers: {flaw}; `graphml compare` shows where they begin"
-        )
 
     def _end(self, one: _Member, reason: str) -> None:
         self.scheduler.remove(one.sequence)

@@ -5,6 +5,7 @@ Made by the scheduler, run by the runner; knows neither.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 from graphml.runtime.sequence import Sequence
@@ -36,3 +37,9 @@ class StepPlan:
     def n_outputs(self) -> int:
         """Rows that give logits."""
         return sum(rows.n_outputs for rows in self.rows)
+
+    @property
+    def sampled(self) -> dict[int, Sequence]:
+        """Output row -> the sequence that it is the last of: what follows it is sampled from that row."""
+        ends = itertools.accumulate(rows.n_outputs for rows in self.rows)
+        return {end - 1: rows.sequence for end, rows in zip(ends, self.rows, strict=True) if rows.n_outputs}

@@ -80,9 +80,14 @@ def test_the_mark_of_a_prompt_is_seen_in_no_other_output(
     with model.engine(kv_bytes(20), 8, n_ctx=N_CTX) as engine:
         if constant_hash:
             monkeypatch.setattr(engine._loop.scheduler.pool, "_hash", lambda parent, tokens: b"")
-        handles = [(mark, engine.submit(prompt(mark, chance), max_tokens=24)) for mark in MARKS]
+        runner, all_came = engine._loop._runner, threading.Event()
+        assert runner is not None
+        run = runner.run
+        monkeypatch.setattr(runner, "run", lambda plan: all_came.wait() and run(plan))
+        handles = [(mark, engine.submit(prompt(mark, chance), max_tokens=70)) for mark in MARKS]
+        all_came.set()
         for mark, handle in handles:
-            assert handle.result().tokens == [mark] * 24
+            assert handle.result().tokens == [mark] * 70
         stats = engine.stats()
         assert stats.n_preempted
         assert stats.hit_tokens
