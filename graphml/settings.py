@@ -108,6 +108,10 @@ cpu_level = Setting(
     "GRAPHML_CPU_LEVEL", TEXT, None, "Instruction set of the CPU backend's kernels, such as avx512 or avx2.",
     shown="the best of the processor",
 )  # fmt: skip
+compile_processes = Setting(
+    "GRAPHML_COMPILE_PROCESSES", COUNT, None, "Processes that compile kernels of the CPU backend at once.",
+    shown="the physical cores, at most 4",
+)  # fmt: skip
 pages = Setting(
     "GRAPHML_PAGES", one_of("ahead", "map", "huge", "copy"), "ahead", "Where weights are in memory: {words}."
 )

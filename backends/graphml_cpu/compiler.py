@@ -73,6 +73,7 @@ from numpy.typing import NDArray
 
 from graphml.errors import BackendError
 from graphml_cpu import kernel_cache, machine_code
+from graphml_cpu.compile_workers import workers_for
 from graphml_cpu.kernel_cache import Artifact, KernelRef
 
 __all__ = [
@@ -200,7 +201,38 @@ def assembly(ref: KernelRef) -> str:
         return listing
 
 
-def _compiled(refs: Sequence[KernelRef], folder: Path | None) -> Iterator[tuple[KernelRef, Artifact]]:
+def _compiled(refs: Iterable[KernelRef], folder: Path | None) -> Iterator[tuple[KernelRef, Artifact]]:
+    """Compile kernels, a part of them in further processes where that pays."""
+    left = deque(refs)
+    with workers_for(left, folder) as workers:
+        for found in compiled_in_turn(_taken(left), folder):
+            yield found
+            yield from _read_back(workers.done, left, folder)
+        workers.wait()
+        yield from _read_back(workers.done, left, folder)
+    yield from compiled_in_turn(_taken(left), folder)
+
+
+def _taken(left: deque[KernelRef]) -> Iterator[KernelRef]:
+    """Kernels from the first on, while others may take the last."""
+    with contextlib.suppress(IndexError):
+        while True:
+            yield left.popleft()
+
+
+def _read_back(
+    done: deque[KernelRef], left: deque[KernelRef], folder: Path | None
+) -> Iterator[tuple[KernelRef, Artifact]]:
+    """What other processes have compiled; what cannot be read goes back to those that are left."""
+    for ref in _taken(done):
+        artifact = kernel_cache.read(folder, ref) if folder else None
+        if artifact is None:
+            left.append(ref)
+        else:
+            yield ref, artifact
+
+
+def compiled_in_turn(refs: Iterable[KernelRef], folder: Path | None) -> Iterator[tuple[KernelRef, Artifact]]:
     """Compile kernels in order: LLVM optimises one, in a thread of its own, while numba types the next."""
     running: deque[tuple[KernelRef, Future[Artifact]]] = deque()
     with _short_turns(), ThreadPoolExecutor(1, "graphml-compile") as back_half:  # what was begun is kept

@@ -175,6 +175,11 @@ def compile_for(name: str) -> None:
     _foreign[:] = [name]
 
 
+def is_foreign() -> bool:
+    """Whether code is made for another machine than this one."""
+    return bool(_foreign)
+
+
 @functools.cache
 def current() -> Level:
     """The level of this process: `GRAPHML_CPU_LEVEL`, else the best of the host.
