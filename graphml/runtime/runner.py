@@ -6,19 +6,28 @@ Knows programs, arrays and plans; nothing of who waits for what, or what becomes
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from graphml.backend import AheadProgram
 from graphml.compiler.compile import Compiled
+from graphml.compiler.top_k_outputs import SAMPLED
 from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.pages import out_of_memory
 from graphml.runtime.evaluation import Floats, check_continues
 from graphml.runtime.executor import Executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, cells_of
-from graphml.runtime.sampled_rows import Sampled, sampled_rows, write_settings
+from graphml.runtime.sampled_rows import (
+    AHEAD_OUTPUTS,
+    Sampled,
+    sampled_rows,
+    samples_ahead,
+    write_settings,
+)
+from graphml.runtime.sequence import Sequence
 from graphml.runtime.step_inputs import write, write_blocks
 from graphml.runtime.step_plan import StepPlan
 
@@ -27,12 +36,24 @@ from graphml.runtime.step_plan import StepPlan
 class Computed:
     """tokens: what follows each sequence of `plan.sampled`, in order. seconds: of the step.
 
-    logits: of all output rows, float32 [plan.n_outputs, n_vocab], where they were asked for.
+    logits: of all output rows, float32 [plan.n_outputs, n_vocab], where they were asked for. device_tokens:
+    what the device sampled from each, which a plan that was submitted after this one has computed.
     """
 
     tokens: list[Sampled]
     seconds: float
     logits: Floats | None = None
+    device_tokens: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class BegunPlan:
+    """A submitted plan: its number among the steps, a function that waits for its outputs, when it began."""
+
+    plan: StepPlan
+    number: int
+    outputs: Callable[[], Mapping[str, Array]]
+    begin_s: float
 
 
 def check_runs(executor: Executor) -> None:
@@ -56,6 +77,8 @@ class Runner:
         check_runs(executor)
         self._executor, self.max_sequences, self.n_blocks = executor, max_sequences, n_blocks
         self.n_rows, self._n_vocab = executor.n_batch, n_vocab
+        self._runs_ahead = executor.has_top_k and not executor.recurrent  # whose states cannot be rolled back
+        self._finished_s = 0.0
         programs = [self._program(rows) for rows in dict.fromkeys((1, max_sequences, self.n_rows))]
         sizes = {"C": n_blocks * BLOCK_SIZE, "S": max_sequences}
         try:
@@ -90,6 +113,34 @@ class Runner:
                 raise out_of_memory(of, error, "give a smaller n_batch, or fewer threads") from None
             return Computed(tokens, time.perf_counter() - start, rows)
 
+    def begin(self, plan: StepPlan, after: BegunPlan | None = None) -> BegunPlan | None:
+        """Submit a plan; None where it cannot be, or where a device gains nothing by it.
+
+        after: a submitted plan of as many rows, the tokens of which this one computes, whatever they are.
+        """
+        if not self._runs_ahead or not all(samples_ahead(one.sequence.request.params) for one in plan.rows):
+            return None
+        executor = self._executor
+        with executor.lock:
+            program = self._program(plan.n_rows).program
+            lost = after is not None and executor.n_steps != after.number  # what it has sampled
+            if lost or not isinstance(program, AheadProgram) or not program.runs_ahead:
+                return None
+            dims = self._fill(program.inputs, plan)
+            write_settings(program.inputs, plan.sampled, n_before=0 if after is None else 1)
+            executor.n_steps += 1
+            fed = {} if after is None else {"tokens": SAMPLED}
+            ready = program.begin(dims, self._state, fed, AHEAD_OUTPUTS)
+            return BegunPlan(plan, executor.n_steps, ready, time.perf_counter())
+
+    def finish(self, begun: BegunPlan, of: Mapping[int, Sequence]) -> Computed:
+        """Wait for a submitted plan; of: the output rows that count, and whose they are."""
+        outputs = begun.outputs()
+        tokens = sampled_rows(outputs, of, self._n_vocab)
+        now = time.perf_counter()
+        seconds, self._finished_s = now - max(begun.begin_s, self._finished_s), now
+        return Computed(tokens, seconds, device_tokens=tuple(outputs[SAMPLED].tolist()))
+
     def _fill(self, feed: Mapping[str, Array], plan: StepPlan) -> dict[str, int]:
         """Write a plan's inputs; the step's dims. A step without output rows gives its first, unread."""
         lengths = np.zeros(self.max_sequences, np.int32)
@@ -99,7 +150,7 @@ class Runner:
             sequence, end = rows.sequence, rows.start + rows.count
             at = np.arange(rows.start, end, dtype=np.int32)
             blocks = np.array(sequence.blocks, np.int32)
-            tokens.append(sequence.waiting_ids(rows.count))
+            tokens.append(sequence.ids_at(rows.start, rows.count))
             positions.append(at)
             cells.append(cells_of(blocks, at, BLOCK_SIZE))
             slots.append(np.full(rows.count, sequence.slot, np.int32))

@@ -8,23 +8,52 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from graphml.compiler.top_k_outputs import OF_ROW, SAMPLING_SETTINGS, TOP_K
+from graphml.compiler.top_k_outputs import (
+    OF_ROW,
+    SAMPLED,
+    SAMPLING_SETTINGS,
+    TOP_K,
+    TOP_K_IDS,
+    TOP_K_LOGITS,
+)
 from graphml.errors import UsageError, WeightsError
 from graphml.ir.op import Array
-from graphml.runtime.evaluation import top_k_of
+from graphml.runtime.evaluation import Floats, top_k_of
 from graphml.runtime.sequence import Sequence
-from graphml.sampling import DeviceSettings, NextLogits, device_settings, flaw_of
+from graphml.sampling import (
+    DeviceSettings,
+    Enough,
+    NextLogits,
+    SamplingParams,
+    device_samples_row,
+    device_settings,
+    flaw_of,
+    top_k_enough,
+)
 from graphml.sampling.top_k_sampling import samples_without_row
 
-Sampled: TypeAlias = int | Exception
-"""A token, or why there is none: an error of this row alone."""
+Sampled: TypeAlias = int | Exception | None
+"""A token, an error of this row alone, or None where the whole row is needed and not among the outputs."""
+
+AHEAD_OUTPUTS = (SAMPLED, OF_ROW, TOP_K_IDS, TOP_K_LOGITS)
+"""What is read of a step that is submitted before the one before it was read."""
 
 
-def write_settings(feed: Mapping[str, Array], of: Mapping[int, Sequence]) -> None:
-    """Tell the device how it samples output rows, each of its sequence, if the graph has that input."""
+def samples_ahead(params: SamplingParams) -> bool:
+    """Whether the device samples by these parameters, and the host hardly ever needs a whole row to check."""
+    if device_settings(params, 0.0, TOP_K) is None:
+        return False
+    return params.greedy or device_samples_row(params) or top_k_enough(params, TOP_K) is Enough.ALWAYS
+
+
+def write_settings(feed: Mapping[str, Array], of: Mapping[int, Sequence], n_before: int = 0) -> None:
+    """Tell the device how it samples output rows, each of its sequence, if the graph has that input.
+
+    n_before: how many tokens of each sequence will have been sampled before that are not yet.
+    """
     if SAMPLING_SETTINGS in feed:
         for row, sequence in of.items():
-            feed[SAMPLING_SETTINGS][row] = _settings(sequence) or 0.0
+            feed[SAMPLING_SETTINGS][row] = _settings(sequence, n_before) or 0.0
 
 
 def sampled_rows(outputs: Mapping[str, Array], of: Mapping[int, Sequence], n_vocab: int) -> list[Sampled]:
@@ -41,19 +70,22 @@ def sampled_rows(outputs: Mapping[str, Array], of: Mapping[int, Sequence], n_voc
     return found
 
 
-def _settings(sequence: Sequence) -> DeviceSettings | None:
-    return device_settings(sequence.request.params, sequence.numbers.peek(0), TOP_K)
+def _settings(sequence: Sequence, n_before: int = 0) -> DeviceSettings | None:
+    return device_settings(sequence.request.params, sequence.numbers.peek(n_before), TOP_K)
 
 
-def _sampled(outputs: Mapping[str, Array], row: int, sequence: Sequence, n_vocab: int) -> int:
+def _sampled(outputs: Mapping[str, Array], row: int, sequence: Sequence, n_vocab: int) -> int | None:
     params = sequence.request.params
     if OF_ROW in outputs and samples_without_row(params, TOP_K):
-        top = top_k_of(outputs, row, n_vocab, _settings(sequence), lambda: outputs["logits"][row])
-        known = NextLogits(top)
+
+        def whole() -> Floats | None:
+            return outputs["logits"][row] if "logits" in outputs else None
+
+        known = NextLogits(top_k_of(outputs, row, n_vocab, _settings(sequence), whole))
     else:
         known = NextLogits(outputs["logits"][row])
     try:
-        token = known.sample(params, sequence.ids, sequence.numbers)
+        return known.sample(params, sequence.ids, sequence.numbers)
     except UsageError:
         flaw = None if known.row is None else flaw_of(known.row)
         if flaw is None:
@@ -61,5 +93,3 @@ def _sampled(outputs: Mapping[str, Array], row: int, sequence: Sequence, n_vocab
         raise WeightsError(
             f"the model's logits are no numbers: {flaw}; `graphml compare` shows where they begin"
         ) from None
-    assert token is not None  # the whole row can be had
-    return token

@@ -92,6 +92,33 @@ class Scheduler:
             self._served[request.key] += one.count / request.weight
         return StepPlan(tuple(rows), tuple(preempted)) if rows or preempted else None
 
+    def follow(self, plan: StepPlan) -> StepPlan | None:
+        """The step after a plan that was not computed yet, if each of its sequences goes on by one id.
+
+        None where other sequences have a part in it: one that could be admitted, or must be preempted; and
+        where one is sure to end.
+        """
+        if (self.waiting and self._slots) or len(plan.rows) != len(self.running):
+            return None
+        for rows in plan.rows:
+            sequence, most = rows.sequence, rows.sequence.request.max_tokens
+            if rows.count != 1 or not rows.n_outputs or len(sequence.ids) + 1 >= self.n_ctx:
+                return None
+            if most is not None and sequence.n_generated + 1 >= most:
+                return None
+        size = self.pool.block_size
+        needed = [
+            rows.sequence.blocks_needed(rows.start + 2 - rows.sequence.n_computed, size) for rows in plan.rows
+        ]
+        blocks = self.pool.allocate(sum(needed))
+        if blocks is None:
+            return None
+        for rows, count in zip(plan.rows, needed, strict=True):
+            rows.sequence.blocks += blocks[:count]
+            del blocks[:count]
+            self._served[rows.sequence.request.key] += 1 / rows.sequence.request.weight
+        return StepPlan(tuple(Rows(one.sequence, one.start + 1, 1, 1) for one in plan.rows))
+
     def computed(self, plan: StepPlan) -> None:
         """The step was run: its rows are computed, for sequences that are still running."""
         for rows in plan.rows:

@@ -73,9 +73,10 @@ class Sequence:
         same = self.request.ids[:size] == other.request.ids[:size]
         return int(np.argmin(same)) if size and not same.all() else size
 
-    def waiting_ids(self, count: int) -> Array:
-        """The next ids to compute, int32 [count]."""
-        return np.array(self.ids[self.n_computed : self.n_computed + count], np.int32)
+    def ids_at(self, start: int, count: int) -> Array:
+        """The ids from a position on, int32 [count]; zeros for those that are not known yet."""
+        known = self.ids[start : start + count]
+        return np.array(known + [0] * (count - len(known)), np.int32)
 
     def blocks_needed(self, count: int, block_size: int) -> int:
         """How many more blocks hold `count` more computed tokens."""

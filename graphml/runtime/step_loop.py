@@ -8,18 +8,17 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Protocol
 
 from graphml.errors import BackendError, UsageError
-from graphml.runtime.runner import Computed
-from graphml.runtime.sampled_rows import Sampled
+from graphml.runtime.runner import BegunPlan, Computed
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence, Status
 from graphml.runtime.step_budget import StepBudget
-from graphml.runtime.step_plan import StepPlan
+from graphml.runtime.step_plan import Rows, StepPlan
 
 
 class Runs(Protocol):
@@ -27,6 +26,12 @@ class Runs(Protocol):
 
     def run(self, plan: StepPlan) -> Computed:
         """What follows each sequence of `plan.sampled`, in order, and the seconds that it took."""
+
+    def begin(self, plan: StepPlan, after: BegunPlan | None = None) -> BegunPlan | None:
+        """Submit a plan, or None; see `Runner.begin`."""
+
+    def finish(self, begun: BegunPlan, of: Mapping[int, Sequence]) -> Computed:
+        """Wait for a submitted plan; see `Runner.finish`."""
 
 
 class Listener(Protocol):
@@ -76,6 +81,7 @@ class StepLoop:
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
         self.n_steps, self.step_s = 0, 0.0
+        self._wants_rows = False  # a token could not be sampled without its whole row
 
     def add(self, members: Iterable[tuple[Sequence, Listener]]) -> None:
         """Sequences of one request wait from now on, all of them or, with an error, none; from any thread."""
@@ -152,22 +158,57 @@ class StepLoop:
     def _step(self, plan: StepPlan) -> None:
         assert self._runner is not None
         try:
-            computed = self._runner.run(plan)
+            begun, self._wants_rows = None if self._wants_rows else self._runner.begin(plan), False
+            if begun is None:
+                self._hand_out(plan, self._runner.run(plan))
+                return
+            tokens: tuple[int, ...] | None = None
+            while begun is not None:
+                plan = begun.plan
+                begun, tokens = self._finish(begun, tokens)
         except Exception as error:  # of this step alone
             with self.lock:
                 for rows in plan.rows:
                     self._fail(rows.sequence, error)
-            return
+
+    def _finish(
+        self, begun: BegunPlan, tokens: tuple[int, ...] | None
+    ) -> tuple[BegunPlan | None, tuple[int, ...] | None]:
+        """Finish a submitted step, before that submit the one after it; that, and the ids that it computes.
+
+        tokens: the ids that this one computes where the device chose them. It counts for the sequences that
+        really go on so; others compute their cell once more.
+        """
+        assert self._runner is not None
+        plan, runner = begun.plan, self._runner
+        with self.lock:
+            self._drop_cancelled()
+            self._drop_expired()
+            fed = tokens or (None,) * len(plan.rows)
+            rows = [one for one, token in zip(plan.rows, fed, strict=True) if _counts(one, token)]
+            whole = len(rows) == len(plan.rows) and not self._closing
+            following = self.scheduler.follow(plan) if whole else None
+        after = runner.begin(following, begun) if following is not None else None
+        of = {row: one for row, one in plan.sampled.items() if any(one is kept.sequence for kept in rows)}
+        computed = runner.finish(begun, of)
+        self._hand_out(StepPlan(tuple(rows)), computed)
+        return after, computed.device_tokens
+
+    def _hand_out(self, plan: StepPlan, computed: Computed) -> None:
+        """A plan was computed: its tokens go to those who wait for them."""
         self._budget.measured(plan.n_rows, computed.seconds)
         with self.lock:
             self.n_steps, self.step_s = self.n_steps + 1, computed.seconds
-            self.scheduler.computed(plan)
-            for sequence, token in zip(plan.sampled.values(), computed.tokens, strict=True):
+            tokens = dict(zip(plan.sampled.values(), computed.tokens, strict=True))
+            done = [one for one in plan.rows if tokens.get(one.sequence, 0) is not None]
+            self._wants_rows = self._wants_rows or len(done) < len(plan.rows)
+            self.scheduler.computed(StepPlan(tuple(done)))
+            for sequence, token in tokens.items():
                 one = self._members.get(sequence)  # None where one of its request has failed
-                if one is not None:
+                if one is not None and token is not None:
                     self._continue(one, token)
 
-    def _continue(self, one: _Member, token: Sampled) -> None:
+    def _continue(self, one: _Member, token: int | Exception) -> None:
         """Hand out what follows a sequence that has caught up, and end it where that ends it."""
         sequence, request = one.sequence, one.sequence.request
         try:
@@ -229,3 +270,11 @@ class StepLoop:
                         self.scheduler.remove(one.sequence)
                 with contextlib.suppress(Exception):
                     tell(one)
+
+
+def _counts(rows: Rows, token: int | None) -> bool:
+    """Whether a submitted row is what its sequence computes next; token: the id that the device took."""
+    sequence = rows.sequence
+    if sequence.status is not Status.RUNNING or sequence.n_computed != rows.start:
+        return False
+    return token is None or sequence.ids[rows.start :] == [token]

@@ -77,7 +77,7 @@ class RememberingProgram:
     ) -> Callable[[], Mapping[str, Array]]:
         """Run one step at once; see `graphml.backend.AheadProgram`."""
         for name, output in fed.items():
-            self.inputs[name][:1] = self._latest[output][:1]
+            self.inputs[name][: dims["T"]] = self._latest[output][: dims["T"]]
         made = self.run(dims, state)
         return lambda: {name: made[name] for name in wanted}
 
