@@ -62,6 +62,23 @@ class State(Protocol):
         """The state as a NumPy array, to read, save or restore."""
 
 
+@runtime_checkable
+class RowsState(Protocol):
+    """Optional part of a state: one in a device's memory, of which some rows are copied without the others.
+
+    runs: (first row, count) of consecutive rows of the first dimension.
+    """
+
+    def read_rows(self, names: Sequence[str], runs: Sequence[tuple[int, int]]) -> dict[str, Array]:
+        """Name -> the rows of all runs, one after the other; the caller's own."""
+
+    def write_rows(self, runs: Sequence[tuple[int, int]], values: Mapping[str, Array]) -> None:
+        """Write values by name into the rows of all runs, one after the other."""
+
+    def copy_rows(self, names: Sequence[str], copies: Sequence[tuple[int, int, int]]) -> None:
+        """Copy rows within each state: (source, target, count) each, no target a source of another."""
+
+
 class Program(Protocol):
     """A graph made ready to run."""
 

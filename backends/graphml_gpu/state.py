@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 import numpy as np
@@ -64,9 +64,72 @@ class GpuState:
             buffer, (node, sizes) = self._buffers[name], self._shapes[name]
             (raw,) = self._driver.read([(buffer, 0, buffer.n_bytes)])
             plain = raw[: prod(sizes[:-1]) * node.dtype.bytes_for(sizes[-1])]
-            plain = plain if node.dtype.numpy is None else plain.view(node.dtype.numpy)
-            self._mirrors[name] = plain.reshape(*sizes[:-1], -1)
+            self._mirrors[name] = self._viewed(name, plain)
         return self._mirrors[name]
+
+    def read_rows(self, names: Sequence[str], runs: Sequence[tuple[int, int]]) -> dict[str, Array]:
+        """See `graphml.backend.RowsState`; one transfer for all of them."""
+        with self._memory.lock:
+            self.flush()
+            ranges = [self._range(name, run) for name in names for run in runs]
+            raw = iter(self._driver.read(ranges))
+            found = {}
+            for name in names:
+                row = self._row_bytes(name)
+                parts = [next(raw)[first * row % 4 :][: count * row] for first, count in runs]
+                whole = (
+                    parts[0].copy() if len(parts) == 1 else np.concatenate([np.empty(0, np.uint8), *parts])
+                )
+                found[name] = self._viewed(name, whole)
+            return found
+
+    def write_rows(self, runs: Sequence[tuple[int, int]], values: Mapping[str, Array]) -> None:
+        """See `graphml.backend.RowsState`."""
+        with self._memory.lock:
+            self.flush()
+            for name, value in values.items():
+                row, at = self._row_bytes(name), 0
+                raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+                for run in runs:
+                    buffer, offset, n_bytes = self._range(name, run)
+                    data = raw[at : at + run[1] * row]
+                    at += data.size
+                    if n_bytes != data.size:  # devices write whole words
+                        (words,) = self._driver.read([(buffer, offset, n_bytes)])
+                        words[run[0] * row - offset :][: data.size] = data
+                        data = words
+                    self._driver.write(buffer, offset, data)
+            self.changed(values)
+
+    def copy_rows(self, names: Sequence[str], copies: Sequence[tuple[int, int, int]]) -> None:
+        """See `graphml.backend.RowsState`."""
+        with self._memory.lock:
+            self.flush()
+            for name in names:
+                row, buffer = self._row_bytes(name), self._buffers[name]
+                for source, target, count in copies:
+                    if source * row % 4 or target * row % 4 or count * row % 4:
+                        self.write_rows([(target, count)], self.read_rows([name], [(source, count)]))
+                    else:
+                        self._driver.copy(buffer, source * row, buffer, target * row, count * row)
+            self.changed(names)
+
+    def _row_bytes(self, name: str) -> int:
+        node, sizes = self._shapes[name]
+        return prod(sizes[:-1]) * node.dtype.bytes_for(sizes[-1]) // sizes[0]
+
+    def _range(self, name: str, run: tuple[int, int]) -> tuple[Buffer, int, int]:
+        """The whole words that hold a run of rows."""
+        row = self._row_bytes(name)
+        first, end = run[0] * row // 4 * 4, -(-(run[0] + run[1]) * row // 4) * 4
+        return self._buffers[name], first, end - first
+
+    def _viewed(self, name: str, raw: Array) -> Array:
+        """Bytes of whole rows, as the state's dtype is held in NumPy."""
+        node, sizes = self._shapes[name]
+        plain = raw if node.dtype.numpy is None else raw.view(node.dtype.numpy)
+        per_entry = node.dtype.bytes_for(sizes[-1]) // plain.itemsize
+        return plain.reshape(-1, *sizes[1:-1], per_entry) if len(sizes) > 1 else plain
 
     def buffer(self, name: str) -> Buffer:
         """Where a state lies; a `BackendError` if the state was made for another graph."""

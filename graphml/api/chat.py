@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from os.path import commonprefix
 from typing import Any
 
+from graphml.api.saved_session import AnyPath
+from graphml.api.seen_text import Seen
 from graphml.api.session import Session
-from graphml.argument_checks import mapping_of, text_of
+from graphml.argument_checks import count_or_none, mapping_of, text_of
 from graphml.errors import ContextFullError, UsageError
 from graphml.sampling import SamplingParams
 from graphml.text.chat_template import ChatTemplate
@@ -28,18 +29,6 @@ _FENCED = re.compile(f"{OPEN}([^{OPEN}{CLOSE}]*){CLOSE}")
 _FENCES = re.compile(f"[{OPEN}{CLOSE}]")
 FENCED_ROLES = ("user", "assistant")
 WHOLE = ("end", "length", "context")  # why an answer ends, all of whose tokens are in its text
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """A rendered text and the ids that stand for it, whatever the session holds meanwhile.
-
-    places: (characters, ids) pairs: so many ids stand for so many characters.
-    """
-
-    text: str = ""
-    ids: tuple[int, ...] = ()
-    places: tuple[tuple[int, int], ...] = ((0, 0),)
 
 
 class Chat:
@@ -64,9 +53,32 @@ class Chat:
         self._variables = dict(mapping_of("variables", variables or {}, "a mapping from names to values"))
         self._messages: list[Message] = []
         self._system = text_of("system", system)
-        self._seen = _Seen()
+        self._seen = Seen()
         self._rendered: tuple[list[Message], ChatTemplate, str] | None = None  # of these, by this
         self.reset()
+
+    def save(self, path: AnyPath) -> None:
+        """Write the conversation and its session to a file; see `Session.save` and `Model.restore`.
+
+        Messages, `max_new`, `variables` and the settings of the latest answer are saved; the template is not.
+        UsageError for variables that JSON cannot hold.
+        """
+        saved = {
+            "messages": self._messages, "max_new": self.max_new, "variables": self._variables,
+            "seen": self._seen.saved(),
+        }  # fmt: skip
+        self.session.save(path, saved)
+
+    @staticmethod
+    def restored(
+        session: Session, tokenizer: Tokenizer, template: ChatTemplate, saved: Mapping[str, Any]
+    ) -> Chat:
+        """The chat of a session and what `save` wrote besides; UsageError for other values."""
+        most = count_or_none("max_new", saved.get("max_new"))
+        chat = Chat(session, tokenizer, template, max_new=most, variables=saved.get("variables"))
+        chat.history = saved.get("messages")
+        chat._seen = Seen.restored(mapping_of("seen", saved.get("seen"), "a mapping"))
+        return chat
 
     @property
     def history(self) -> list[Message]:
@@ -177,7 +189,7 @@ class Chat:
         if self.session.stop_reason in WHOLE:
             # Otherwise the last tokens may stand for more than the text that was let out.
             text, ids = self._seen.text + answer, tuple(self.session.tokens)
-            self._seen = _Seen(text, ids, (*self._seen.places, (len(text), len(ids))))
+            self._seen = Seen(text, ids, (*self._seen.places, (len(text), len(ids))))
 
     def _render(self) -> str:
         """The conversation as the template writes it, fenced; rendered once as long as it stays the same."""
@@ -205,7 +217,7 @@ class Chat:
         shared = _shared(self.session.tokens[n_past:], ids[:-1])
         kept = [place for place in self._seen.places if place[0] <= characters]
         known = (*self._seen.ids[:n_past], *ids)
-        self._seen = _Seen(whole, known, (*kept, (len(whole), len(known))))
+        self._seen = Seen(whole, known, (*kept, (len(whole), len(known))))
         self.session.rewind(n_past + shared)
         return ids[shared:]
 

@@ -20,13 +20,15 @@ from graphml.api.chat import Chat
 from graphml.api.embedding import chosen_pooling, embed_ids, normalized, texts_of
 from graphml.api.engine import Engine, generate
 from graphml.api.model_tokenizer import no_tokenizer, tokenizer_of
+from graphml.api.saved_session import AnyPath, restore_session
 from graphml.api.session import Session
 from graphml.api.token_stream import Result
 from graphml.api.tokens import Ids
 from graphml.argument_checks import items_of, whole_number
 from graphml.backend import Progress, no_progress
-from graphml.errors import TokenizerError, UsageError
+from graphml.errors import GraphmlError, TokenizerError, UsageError
 from graphml.loading.architecture import EMBEDDING
+from graphml.runtime.committed import Committed
 from graphml.runtime.evaluation import Floats
 from graphml.runtime.executor import Executor
 from graphml.runtime.paged_cache import MAX_CELLS
@@ -139,7 +141,7 @@ class Model:
                     size,
                     seed if first is None else first + i,
                     self._progress,
-                    slot=slot,
+                    held=Committed(slot),
                 )
                 for i, slot in enumerate(slots)
             ],
@@ -261,6 +263,26 @@ class Model:
         template, tokenizer = self.template, self._needed()
         session = self.session(n_ctx, seed, capture=capture, history=history)
         return Chat(session, tokenizer, template, system, max_new, variables)
+
+    def restore(self, path: AnyPath) -> Session | Chat:
+        """The session or chat that was saved to a file, which goes on as the saved one would have.
+
+        UsageError with the reason for a file of another model, cache type (`kv`) or version of the format,
+        and for one that is damaged. The backend may be another one; results then differ by rounding.
+        """
+
+        def make(n_ctx: int, seed: int, held: Committed) -> Session:
+            one = self.executor, self.tokenizer, self.n_vocab, n_ctx, seed, self._progress
+            return Session(*one, held=held)
+
+        session, chat = restore_session(self.executor, self.n_vocab, path, self._context, make)
+        if chat is None:
+            return session
+        try:
+            return Chat.restored(session, self._needed(), self.template, chat)
+        except GraphmlError as error:
+            session.close()
+            raise UsageError(f"{path}: {error}") from None
 
     def close(self) -> None:
         """Give threads, programs and file back; its sessions end. A second call does nothing."""

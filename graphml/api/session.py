@@ -6,25 +6,28 @@ chat templates or architectures.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from graphml.api.capture import Probe
+from graphml.api.next_token import next_token
 from graphml.api.read_source import decoder_prompt, read_source
+from graphml.api.saved_session import AnyPath, save_session
 from graphml.api.stats import Meter, Stats
 from graphml.api.tokens import NO_IDS, GeneratedText, Ids, StopReason, Token, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, count_up_to, seed_or_random
 from graphml.backend import Progress, no_progress
 from graphml.compiler.top_k_outputs import TOP_K
-from graphml.errors import UsageError, WeightsError
+from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.runtime.committed import Captured, Committed, Evaluation, check_room
 from graphml.runtime.evaluation import Floats, check_continues, evaluate, evaluate_top_k, never
 from graphml.runtime.executor import Executor
 from graphml.runtime.run_ahead import Ahead, steps_ahead
 from graphml.runtime.slots import Slot, make_slots
-from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, checked_params, flaw_of
+from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, checked_params
 from graphml.sampling.top_k_sampling import samples_without_row
 from graphml.text.tokenizer import Tokenizer
 
@@ -49,7 +52,7 @@ class Session:
         seed: int | None = None,
         progress: Progress = no_progress,
         probe: Probe | None = None,
-        slot: Slot | None = None,
+        held: Committed | None = None,
     ) -> None:
         self.n_ctx, self.n_vocab = n_ctx, n_vocab
         self.stop_reason: StopReason | None = None
@@ -61,7 +64,7 @@ class Session:
         self.chooses = SamplingParams()  # by what the latest generation chooses
         self.meter = Meter()
         self.set_seed(seed)
-        self._held = Committed(slot or make_slots(executor, self._probe.options, n_ctx)[0])
+        self._held = Committed(make_slots(executor, self._probe.options, n_ctx)[0]) if held is None else held
 
     @property
     def n_past(self) -> int:
@@ -151,18 +154,9 @@ class Session:
         return token
 
     def _chosen(self, params: SamplingParams) -> int | None:
-        next_logits = self._held.latest.next_logits
-        try:
-            return next_logits.sample(params, self._held.history(), self.numbers)
-        except UsageError:
-            flaw = None if next_logits.row is None else flaw_of(next_logits.row)
-            if flaw is None:
-                raise
-        raise WeightsError(
-            f"{self._executor.file.path}: the model's logits are no numbers: {flaw}. Its tensors are damaged "
-            "or not those of this architecture, or numbers leave the range of the cache's dtype (kv); "
-            "`graphml compare` shows where they begin"
-        )
+        held = self._held
+        path = self._executor.file.path
+        return next_token(held.latest.next_logits, params, held.history(), self.numbers, path)
 
     def reads_top_k(self, params: SamplingParams) -> bool:
         """Whether the top k of a row is read to sample by these params, and not the whole row."""
@@ -224,6 +218,14 @@ class Session:
     def cancel(self) -> None:
         """End the running generation at its next token, or its prompt at the next batch; from any thread."""
         self._cancelled = True
+
+    def save(self, path: AnyPath, chat: Mapping[str, Any] | None = None) -> None:
+        """Write the session to a file, whole or not at all; `Model.restore` returns one that goes on from it.
+
+        A running generation goes on. What was captured, and patches, are left out. A saved session that is
+        there is replaced; any other file is a UsageError. chat: what a conversation is besides.
+        """
+        save_session(self, self._executor, self._probe.options, self._held, path, chat)
 
     def close(self) -> None:
         """Give the memory back; a second call does nothing."""

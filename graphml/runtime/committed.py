@@ -178,6 +178,13 @@ class Committed:
         self._check(before, self._slot.source_length == len(ids))
         self.latest = replace(before, source=tuple(ids.tolist()))
 
+    def restore(
+        self, ids: list[int], n_evaluated: int, source: tuple[int, ...], next_logits: NextLogits
+    ) -> None:
+        """Hold what another one held; the slot holds the first `n_evaluated` of the ids, and the source."""
+        self._ids = list(ids)
+        self.latest = Commit(len(ids), n_evaluated, source, next_logits)
+
     def _check(self, before: Commit, complete: bool) -> None:
         """UsageError where something else was committed meanwhile: the cells are not this evaluation's."""
         if self.latest is not before or not complete:

@@ -5,10 +5,13 @@ Knows arrays by their first dimension; nothing of tokens, sequences or who share
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from graphml.backend import State
+import numpy as np
+
+from graphml.backend import RowsState, State
+from graphml.compiler.parts_program import PartsState
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.shape import Symbol
@@ -33,15 +36,54 @@ def state_names(leaves: Iterable[Node]) -> StateNames:
 
 def read_rows(state: State, names: Iterable[str], rows: Array) -> dict[str, Array]:
     """Name -> the values of some rows, as the state holds their dtype; the caller's own."""
-    return {name: state.array(name)[rows].copy() for name in names}
+    found: dict[str, Array] = {}
+    for part, some in _by_device(state, names):
+        if isinstance(part, RowsState):
+            found |= part.read_rows(some, runs_of(rows))
+        else:
+            found |= {name: part.array(name)[rows] for name in some}
+    return found
 
 
 def write_rows(state: State, rows: Array, values: Mapping[str, Array]) -> None:
     """Write values by name into some rows; no step may run meanwhile."""
-    for name, value in values.items():
-        state.array(name)[rows] = value
+    for part, some in _by_device(state, values):
+        if isinstance(part, RowsState):
+            part.write_rows(runs_of(rows), {name: values[name] for name in some})
+        else:
+            for name in some:
+                part.array(name)[rows] = values[name]
 
 
 def copy_rows(state: State, names: Iterable[str], source: Array, target: Array) -> None:
-    """Copy some rows of a state to others of it; no step may run meanwhile."""
-    write_rows(state, target, read_rows(state, names, source))
+    """Copy some rows of a state to others of it, not among them; no step may run meanwhile."""
+    for part, some in _by_device(state, names):
+        if isinstance(part, RowsState):
+            part.copy_rows(some, _copies(source, target))
+        else:
+            write_rows(part, target, read_rows(part, some, source))
+
+
+def runs_of(rows: Array) -> list[tuple[int, int]]:
+    """Rows as runs of consecutive ones, in their order: (first, count) each."""
+    return [(first, count) for first, _, count in _copies(rows, rows)]
+
+
+def _copies(source: Array, target: Array) -> list[tuple[int, int, int]]:
+    """(source, target, count) of rows that are consecutive on both sides."""
+    both = np.stack([source, target], axis=1)
+    steps = (np.diff(both, axis=0, prepend=both[:1] - 2) != 1).any(axis=1)
+    begins = np.flatnonzero(steps)
+    counts = np.diff(begins, append=len(both))
+    return [(int(source[at]), int(target[at]), int(count)) for at, count in zip(begins, counts, strict=True)]
+
+
+def _by_device(state: State, names: Iterable[str]) -> Iterator[tuple[State, list[str]]]:
+    """The states of single devices, each with those of the names that it holds."""
+    if not isinstance(state, PartsState):
+        yield state, list(names)
+        return
+    of: dict[str, list[str]] = {}
+    for name in names:
+        of.setdefault(state.homes[name], []).append(name)
+    yield from ((state.states[home], some) for home, some in of.items())

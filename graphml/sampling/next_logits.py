@@ -26,13 +26,24 @@ class NextLogits:
         """Whether there is anything to sample from."""
         return self.row is not None or self._top is not None
 
+    @property
+    def top_k(self) -> TopK | None:
+        """The top k, where they are known."""
+        return self._top
+
+    def whole_row(self) -> Floats | None:
+        """The row, read where only the top k was so far; None where it is gone, or nothing is known."""
+        if self.row is None and self._top is not None:
+            self.row = self._top.row()
+        return self.row
+
     def sample(self, params: SamplingParams, history: Sequence[int], numbers: PeekableRandom) -> int | None:
         """The next token: from the top k where it is enough, else from the row. None where that is gone."""
         if self.row is None and self._top is not None:
             token = sampler_of(params).sample_top_k(self._top, numbers)
             if token is not None:
                 return token
-            self.row = self._top.row()
-        if self.row is None:
+        row = self.whole_row()
+        if row is None:
             return None
-        return sampler_of(params).sample(self.row, history, numbers)
+        return sampler_of(params).sample(row, history, numbers)

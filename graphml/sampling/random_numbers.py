@@ -6,9 +6,14 @@ Knows nothing of what they are for.
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
+
+from graphml.errors import UsageError
+
+MAX_PEEKED = 1 << 16
 
 
 class Numbers(Protocol):
@@ -34,3 +39,28 @@ class PeekableRandom:
         while len(self._peeked) <= i:
             self._peeked.append(float(self._generator.random()))
         return self._peeked[i]
+
+    def saved(self) -> dict[str, Any]:
+        """Which numbers come next, as JSON can hold it; `restored` has them again."""
+        return {"generator": self._generator.bit_generator.state, "peeked": list(self._peeked)}
+
+    @staticmethod
+    def restored(saved: Mapping[str, Any]) -> PeekableRandom:
+        """The numbers that came next when it was `saved`; UsageError for what is no such state."""
+        made = PeekableRandom(0)
+        try:
+            inner = dict(saved["generator"]["state"])
+            words = {name: int(inner[name]) for name in ("state", "inc")}
+            whole = {name: int(saved["generator"][name]) for name in ("has_uint32", "uinteger")}
+            peeked = [float(one) for one in saved["peeked"]]
+            if not all(0 <= one < 1 << 128 for one in words.values()) or not words["inc"] & 1:
+                raise ValueError("its words are out of range")
+            if whole["has_uint32"] not in (0, 1) or not 0 <= whole["uinteger"] < 1 << 32:
+                raise ValueError("its last word is out of range")
+            if len(peeked) > MAX_PEEKED or not all(0 <= one < 1 for one in peeked):
+                raise ValueError("its numbers are out of range")
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise UsageError(f"random: wanted the state of a random generator; {error!r:.200}") from None
+        made._generator.bit_generator.state = {"bit_generator": "PCG64", "state": words, **whole}
+        made._peeked.extend(peeked)
+        return made

@@ -143,6 +143,11 @@ class Metadata(Mapping[str, Any]):
             preview = "[" + ", ".join(shown + ["..."] * (stored.count > len(value))) + "]"
         return Description(key, stored.type, stored.count, preview)
 
+    def beginning(self, key: str, limit: int) -> tuple[str, int | None, Any]:
+        """Type, count and value, of an array the first `limit` elements; is not a read."""
+        stored = self._values[key]
+        return stored.type, stored.count, stored.read(None if stored.count is None else limit)
+
     def integer(self, key: str, default: int | T | Required = REQUIRED) -> int | T:
         """Return an integer of any width."""
         value: int | T = self._scalar(key, INTEGER_TYPES, "an integer", default)

@@ -6,10 +6,12 @@ Knows nothing of any file layout.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 
 from graphml.weights.filemap import FileMap
+from graphml.weights.fingerprint import fingerprint_of
 from graphml.weights.metadata import Metadata
 from graphml.weights.tensor import Tensor
 
@@ -36,6 +38,12 @@ class ModelFile:
     def n_weight_bytes(self) -> int:
         """The bytes of all tensors together; `n_bytes` is that of the files, header and padding included."""
         return sum(tensor.n_bytes for tensor in self.tensors.values())
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What tells this model from others; see `graphml.weights.fingerprint`."""
+        self.check_unchanged()
+        return fingerprint_of(self)
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> ModelFile:
         """The same file with other tensors; it becomes the owner of the maps."""

@@ -13,7 +13,7 @@ from graphml.runtime.state_rows import copy_rows, read_rows, state_names, write_
 from tests import golden
 
 
-@pytest.mark.parametrize("backend", ["cpu", "reference", "opencl"])
+@pytest.mark.parametrize("backend", ["cpu", "reference", "opencl", "wgpu", "cpu,reference"])
 def test_a_hybrid_models_rows_are_copied_within_its_state(backend: str, tmp_path: Path) -> None:
     """Jamba has attention and recurrent layers: rows of cells and of sequences."""
     path = golden.build(golden.read("jamba-dense"), tmp_path / "jamba.gguf")

@@ -5,13 +5,11 @@ Knows files; what a message is, `graphml.text.messages` knows.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import secrets
 from pathlib import Path
 
 from graphml.errors import UsageError
+from graphml.replaced_file import replacing
 from graphml.text.messages import Message, checked_messages
 
 LARGEST_BYTES = 1 << 26
@@ -46,7 +44,8 @@ def write_messages(path: Path, messages: list[Message]) -> None:
         if path.exists():
             _check_replaceable(path)
         text = json.dumps(messages, ensure_ascii=False, indent=2) + "\n"
-        _replace(path, text.encode("utf-8", "replace"))  # a lone surrogate is no text
+        with replacing(path) as partial:
+            partial.write_bytes(text.encode("utf-8", "replace"))  # a lone surrogate is no text
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from None
     except ValueError as error:  # a name that no file can have
@@ -58,21 +57,3 @@ def _check_replaceable(path: Path) -> None:
         read_messages(path)
     except UsageError:
         raise UsageError(f"{path}: is there already and holds no messages; choose another name") from None
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file beside the one that is there, and give it its name and mode; a link keeps its target."""
-    target = Path(os.path.realpath(path))
-    partial = target.with_name(f".graphml-{secrets.token_hex(8)}.partial")
-    try:
-        with partial.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if target.exists():
-            partial.chmod(target.stat().st_mode & 0o7777)
-        partial.replace(target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise

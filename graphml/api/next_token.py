@@ -1,0 +1,29 @@
+"""The token that follows, sampled from what is known of the logits.
+
+Knows samplers and their errors; nothing of sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from graphml.errors import UsageError, WeightsError
+from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, flaw_of
+
+
+def next_token(
+    known: NextLogits, params: SamplingParams, history: Sequence[int], numbers: PeekableRandom, path: Path
+) -> int | None:
+    """Sample a token; None where what is known is not enough. WeightsError where logits are no numbers."""
+    try:
+        return known.sample(params, history, numbers)
+    except UsageError:
+        flaw = None if known.row is None else flaw_of(known.row)
+        if flaw is None:
+            raise
+    raise WeightsError(
+        f"{path}: the model's logits are no numbers: {flaw}. Its tensors are damaged or not those of this "
+        "architecture, or numbers leave the range of the cache's dtype (kv); `graphml compare` shows where "
+        "they begin"
+    )

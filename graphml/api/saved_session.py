@@ -1,0 +1,229 @@
+"""Sessions and chats in files: all that makes them go on as if they had never ended.
+
+A safetensors file of ids, the cells in use, recurrent states and what follows the last token; its header says
+which model, which cache type and which version of this format it is of, and holds hashes of every array.
+
+Knows sessions, chats and files; nothing of how states are computed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphml.argument_checks import path_of, seed_or_random, whole_number
+from graphml.compiler.options import CompileOptions
+from graphml.errors import GraphmlError, UsageError
+from graphml.ir.op import Array
+from graphml.runtime.committed import Committed
+from graphml.runtime.executor import Executor
+from graphml.runtime.saved_slot import array_names, fill_slot, slot_arrays
+from graphml.runtime.slots import make_slots
+from graphml.runtime.tensor_file import TensorFile, write_tensors
+from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, TopK
+
+if TYPE_CHECKING:
+    from graphml.api.session import Session
+
+FORMAT, VERSION = "graphml-session", 1
+OWN = IDS, SOURCE, ROW, TOP_IDS, TOP_LOGITS, CHAT = "ids", "source", "row", "top_ids", "top_logits", "chat"
+AnyPath = str | os.PathLike[str]
+
+
+def save_session(
+    session: Session,
+    executor: Executor,
+    options: CompileOptions,
+    held: Committed,
+    path: AnyPath,
+    chat: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a session and what it holds to a file, whole or not at all.
+
+    A file that graphml has saved is replaced, any other one is a UsageError. chat: what a conversation is
+    besides, as JSON can hold it.
+    """
+    target = Path(path_of("path", path))
+    try:
+        besides = None if chat is None else json.dumps(chat).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"save: wanted variables that JSON can hold: {error}") from None
+    slot = session.slot()
+    commit = held.latest
+    arrays = slot_arrays(executor, slot, options)
+    arrays |= {IDS: np.array(held.ids, np.int32), SOURCE: np.array(commit.source, np.int32)}
+    about = {
+        "format": FORMAT, "version": VERSION, "kind": "session" if chat is None else "chat",
+        **_model(executor), "n_ctx": session.n_ctx, "n_evaluated": commit.n_evaluated, "seed": session.seed,
+        "random": session.numbers.saved(), "params": _params_as_json(session.chooses),
+    }  # fmt: skip
+    arrays |= _next_as_arrays(commit.next_logits, about)
+    if besides is not None:
+        arrays[CHAT] = np.frombuffer(besides, np.uint8)
+    try:
+        if target.exists():
+            _check_replaceable(target)
+        write_tensors(target, about, arrays)
+    except OSError as error:
+        raise UsageError(f"{target}: cannot be written: {error.strerror or error}") from None
+    except ValueError as error:  # a name that no file can have
+        raise UsageError(f"{str(target)!r}: cannot be written: {error}") from None
+
+
+def restore_session(
+    executor: Executor,
+    n_vocab: int,
+    path: AnyPath,
+    check_n_ctx: Callable[[int], int],
+    make: Callable[[int, int, Committed], Session],
+) -> tuple[Session, Mapping[str, Any] | None]:
+    """The session of a file, and what `chat` was when it was saved, or None.
+
+    make: (n_ctx, seed, what it holds) -> a session. UsageError for a file of another model, cache type or
+    version, or one that cannot be read.
+    """
+    target = Path(path_of("path", path))
+    with TensorFile(target) as file:
+        about = file.about
+        _check_model(target, about, executor)
+        n_ctx, n_evaluated, seed = (_count(target, about, name) for name in ("n_ctx", "n_evaluated", "seed"))
+        try:
+            check_n_ctx(n_ctx)
+        except UsageError as error:
+            raise UsageError(f"{target}: {error}") from None
+        ids, source = (_ids(file, name, n_vocab, n_ctx) for name in (IDS, SOURCE))
+        if n_evaluated > len(ids) or (len(source) and not executor.encodes):
+            raise UsageError(f"{target}: {n_evaluated} tokens evaluated of {len(ids)}, {len(source)} read")
+        params, random = _params_of(target, about), _random_of(target, about)
+        next_logits, chat = _next_of(file, n_vocab), _chat_of(file)
+        (slot,) = make_slots(executor, executor.options, n_ctx)
+        wanted = array_names(executor, slot, executor.options) | ({*OWN} & file.names)
+        if file.names != wanted:
+            raise UsageError(
+                f"{target}: wanted the arrays of this model; {sorted(wanted - file.names)[:3]} are missing, "
+                f"{sorted(file.names - wanted)[:3]} are unknown"
+            )
+        fill_slot(executor, slot, executor.options, file, n_evaluated, len(source))
+    held = Committed(slot)
+    held.restore(ids.tolist(), n_evaluated, tuple(source.tolist()), next_logits)
+    session = make(n_ctx, seed, held)
+    session.numbers, session.chooses = random, params
+    return session, chat
+
+
+def is_saved(path: Path) -> bool:
+    """Whether a file begins as those of `save_session` do, whatever follows."""
+    with path.open("rb") as file:
+        return file.read(9)[8:] == b"{"
+
+
+def _check_replaceable(path: Path) -> None:
+    try:
+        with TensorFile(path) as file:
+            known = file.about.get("format") == FORMAT
+    except UsageError:
+        known = False
+    if not known:
+        raise UsageError(f"{path}: is there already and is no saved session; choose another name")
+
+
+def _model(executor: Executor) -> dict[str, Any]:
+    return {
+        "model": executor.file.fingerprint,
+        "architecture": executor.architecture.name,
+        "kv": executor.cache_dtype,
+    }
+
+
+def _check_model(path: Path, about: Mapping[str, Any], executor: Executor) -> None:
+    if about.get("format") != FORMAT:
+        raise UsageError(f"{path}: wanted a saved session or chat, got {about.get('format')!r:.40}")
+    if about.get("version") != VERSION:
+        raise UsageError(
+            f"{path}: wanted version {VERSION} of saved sessions, got {about.get('version')!r:.40}"
+        )
+    names = {"architecture": "architecture", "kv": "cache type (kv)", "model": "fingerprint"}
+    for key, wanted in sorted(_model(executor).items()):
+        if about.get(key) != wanted:
+            raise UsageError(
+                f"{path}: was saved with another {'cache type (kv)' if key == 'kv' else 'model'}: its "
+                f"{names[key]} is {about.get(key)!r:.80}, that of {executor.file.path} is {wanted!r}"
+            )
+
+
+def _count(path: Path, about: Mapping[str, Any], name: str) -> int:
+    number = whole_number(about.get(name))
+    if number is None or number < 0:
+        raise UsageError(f"{path}: {name}: wanted a whole number, got {about.get(name)!r:.40}")
+    return number
+
+
+def _ids(file: TensorFile, name: str, n_vocab: int, n_ctx: int) -> Array:
+    ids = file.array(name, (None,), "i4")
+    if len(ids) > n_ctx or (len(ids) and not 0 <= ids.min() <= ids.max() < n_vocab):
+        raise UsageError(f"{file.path}: {name}: wanted at most {n_ctx} ids from 0 to {n_vocab - 1}")
+    return ids
+
+
+def _next_as_arrays(known: NextLogits, about: dict[str, Any]) -> dict[str, Array]:
+    """What is known of the logits after the last token."""
+    row, top = known.whole_row(), known.top_k
+    if row is not None:
+        return {ROW: row}
+    if top is None or not top.usable or len(top.ids) < 2:  # one id: what a device sampled
+        return {}
+    about["log_sum"] = top.log_sum
+    return {TOP_IDS: np.asarray(top.ids, np.int32), TOP_LOGITS: np.asarray(top.logits, np.float32)}
+
+
+def _next_of(file: TensorFile, n_vocab: int) -> NextLogits:
+    if ROW in file.names:
+        return NextLogits(file.array(ROW, (n_vocab,), "f4"))
+    if TOP_IDS not in file.names:
+        return NextLogits()
+    ids = file.array(TOP_IDS, (None,), "i4")
+    log_sum = file.about.get("log_sum")
+    if not isinstance(log_sum, float) or not len(ids) or not 0 <= ids.min() <= ids.max() < n_vocab:
+        raise UsageError(f"{file.path}: {TOP_IDS}: wanted ids of the vocabulary, and their log_sum")
+    return NextLogits(TopK(ids, file.array(TOP_LOGITS, ids.shape, "f4"), log_sum, n_vocab))
+
+
+def _params_as_json(params: SamplingParams) -> dict[str, Any]:
+    found = {field.name: getattr(params, field.name) for field in dataclasses.fields(params)}
+    found |= {"stop_tokens": sorted(params.stop_tokens), "logit_bias": list(params.logit_bias.items())}
+    return found
+
+
+def _params_of(path: Path, about: Mapping[str, Any]) -> SamplingParams:
+    try:
+        given = dict(about["params"])
+        given["logit_bias"] = {int(token): float(bias) for token, bias in given["logit_bias"]}
+        return SamplingParams(**given)
+    except (GraphmlError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{path}: params: {error!r:.200}") from None
+
+
+def _random_of(path: Path, about: Mapping[str, Any]) -> PeekableRandom:
+    try:
+        seed_or_random(about.get("seed"))
+        return PeekableRandom.restored(about.get("random", {}))
+    except (UsageError, AttributeError) as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def _chat_of(file: TensorFile) -> Mapping[str, Any] | None:
+    if file.about.get("kind") != "chat":
+        return None
+    try:
+        found = json.loads(file.array(CHAT, (None,), "u1").tobytes())
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{file.path}: chat: no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{file.path}: chat: wanted an object, got {type(found).__name__}")
+    return found

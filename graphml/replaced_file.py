@@ -1,0 +1,51 @@
+"""A file that is replaced whole or not at all: a full disk or a kill leaves what was there.
+
+Knows paths; nothing of what is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PARTIAL = ".graphml-{}.partial"
+
+
+@contextmanager
+def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
+    """Within, write to the path that comes, a file beside `path`; after it, that one has the name and mode.
+
+    An error within leaves `path` as it was. A link keeps its target. durable: what was written is on the disk
+    when this ends. Raises what the file system raises.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "is not a plain file", str(path))
+    partial = target.with_name(PARTIAL.format(secrets.token_hex(8)))
+    try:
+        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        yield partial
+        if durable:
+            _to_disk(partial)
+        if target.exists():
+            partial.chmod(target.stat().st_mode & 0o7777)
+        partial.replace(target)
+        if durable and os.name == "posix":
+            _to_disk(target.parent)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+
+
+def _to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,96 @@
+"""What a slot holds, as named arrays: keys and values of the cells in use, recurrent states, an encoder's.
+
+Knows slots, states and arrays; nothing of ids, sampling or files' formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from graphml.compiler.options import CompileOptions
+from graphml.ir.node import Node
+from graphml.ir.op import Array
+from graphml.ir.shape import resolve
+from graphml.runtime.executor import Executor
+from graphml.runtime.paged_cache import PagedCache, cells_of
+from graphml.runtime.slots import Slot
+from graphml.runtime.state_rows import read_rows, state_names, write_rows
+
+CELLS, SOURCE, SEQUENCE = "cells/", "source/", "sequence/"
+
+
+class Arrays(Protocol):
+    """Where arrays are read from; see `graphml.runtime.tensor_file.TensorFile`."""
+
+    def array(self, name: str, shape: tuple[int | None, ...], dtype: np.dtype[Any] | str) -> Array:
+        """An array of this shape and dtype, or an error."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """States that are saved in the same way: their nodes, by name, and the rows that are in use."""
+
+    prefix: str
+    nodes: dict[str, Node]
+    rows: Array
+
+
+def slot_arrays(executor: Executor, slot: Slot, options: CompileOptions) -> dict[str, Array]:
+    """All that a slot holds; the arrays are the caller's own."""
+    found: dict[str, Array] = {}
+    with executor.lock:
+        for part in _parts(executor, slot, options):
+            rows = read_rows(slot.state, part.nodes, part.rows)
+            found |= {part.prefix + name: array for name, array in rows.items()}
+    return found
+
+
+def fill_slot(
+    executor: Executor, slot: Slot, options: CompileOptions, arrays: Arrays, length: int, source_length: int
+) -> None:
+    """Have an empty slot hold so many tokens, and so many of a source text, as arrays saved earlier say."""
+    slot.cache.append(slot.sequence, length)
+    if slot.cache.source is not None:
+        slot.cache.source.append(slot.sequence, source_length)
+    with executor.lock:
+        for part in _parts(executor, slot, options):
+            for name, node in part.nodes.items():
+                shape, dtype = _held(node, len(part.rows))
+                write_rows(slot.state, part.rows, {name: arrays.array(part.prefix + name, shape, dtype)})
+
+
+def array_names(executor: Executor, slot: Slot, options: CompileOptions) -> set[str]:
+    """The names of what `slot_arrays` returns."""
+    return {part.prefix + name for part in _parts(executor, slot, options) for name in part.nodes}
+
+
+def _parts(executor: Executor, slot: Slot, options: CompileOptions) -> Iterator[_Part]:
+    count = len(slot.cache.lengths)
+    graph = executor.compiled_for(1, count, options=options).graph
+    nodes = {node.name: node for node in executor.state_leaves(graph, count)}
+    names = state_names(nodes.values())
+    of_source = set(executor.build_encoder(1, count).leaves("state")) if executor.encodes else set()
+    own = {name: nodes[name] for name in names.cells if name not in of_source}
+    yield _Part(CELLS, own, _cells(slot.cache, slot.sequence))
+    if slot.cache.source is not None:
+        read = {name: nodes[name] for name in names.cells if name in of_source}
+        yield _Part(SOURCE, read, _cells(slot.cache.source, slot.sequence))
+    rows = np.array([slot.sequence] if slot.length else [], np.int32)
+    yield _Part(SEQUENCE, {name: nodes[name] for name in names.sequences}, rows)
+
+
+def _cells(cache: PagedCache, sequence: int) -> Array:
+    positions = np.arange(cache.lengths[sequence], dtype=np.int32)
+    return cells_of(cache.table[sequence], positions, cache.block_size)
+
+
+def _held(node: Node, n_rows: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype of so many rows of a state, as NumPy holds them."""
+    (*sizes, last) = resolve((n_rows, *node.shape[1:]), {})
+    if node.dtype.numpy is not None:
+        return (*sizes, last), node.dtype.numpy
+    return (*sizes, node.dtype.bytes_for(last)), np.dtype(np.uint8)
