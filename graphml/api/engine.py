@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from graphml.api.continuation import Continuation, Counts
 from graphml.api.engine_memory import n_blocks_for
+from graphml.api.engine_store import AnyPath, opened_store
 from graphml.api.token_stream import Result, TokenStream
 from graphml.api.tokens import Ids, Token, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, seed_or_random, whole_number
@@ -27,6 +28,7 @@ from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence as RunningSequence
 from graphml.runtime.step_budget import StepBudget
 from graphml.runtime.step_loop import StepLoop
+from graphml.runtime.stored_prefixes import StoredPrefixes
 from graphml.sampling import SamplingParams, checked_params
 from graphml.text.tokenizer import Tokenizer
 
@@ -77,6 +79,8 @@ class Engine:
         max_sequences: int | None = None,
         target_itl_ms: float = 50.0,
         prefix_cache: bool = True,
+        store: AnyPath | None = None,
+        store_bytes: int | None = None,
     ) -> None:
         count = MAX_SEQUENCES if max_sequences is None else whole_number(max_sequences)
         if count is None or not 1 <= count <= executor.n_batch:
@@ -97,6 +101,9 @@ class Engine:
         keep = bool(prefix_cache) and not executor.recurrent  # whose states cannot be cut back
         scheduler = Scheduler(BlockPool(n_blocks, BLOCK_SIZE, keep), count, self.n_ctx)
         self._loop = StepLoop(runner, scheduler, StepBudget(target_itl_ms / 1000, executor.n_batch))
+        blocks = opened_store(store, store_bytes, executor, runner.block_rows, bool(prefix_cache))
+        if blocks is not None:
+            self._loop.prefixes = StoredPrefixes(scheduler, runner, blocks, self._loop.wake)
         self._orders = itertools.count()
         self._counts = Counts()
         _OPEN.add(self._loop)

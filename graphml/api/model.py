@@ -153,7 +153,9 @@ class Model:
         max_sequences: int | None = None,
         target_itl_ms: float = 50.0,
         prefix_cache: bool = True,
+        store: AnyPath | None = None,
         *,
+        store_bytes: int | None = None,
         n_ctx: int | None = None,
     ) -> Engine:
         """Begin an engine: requests from any thread that share steps, blocks of the cache, and prefixes.
@@ -161,13 +163,14 @@ class Model:
         kv_memory: bytes of keys and values (a whole number), or a share of the free memory (up to 1.0); None:
         half of it, and no more than all sequences can fill. max_sequences: run at a time; None: 8. More wait.
         target_itl_ms: milliseconds between two tokens of a sequence, while others' prompts are computed.
-        prefix_cache: ids that an earlier request held are not computed again. n_ctx: most tokens of a
-        sequence; None: all that the model was trained for.
+        prefix_cache: ids that an earlier request held are not computed again. store: a folder where these are
+        kept on disk, for later processes too; store_bytes: most bytes of it, None: 8 GiB. n_ctx: most tokens
+        of a sequence; None: all that the model was trained for.
         """
         size = self._context(n_ctx)
         return Engine(
             self.executor, self.tokenizer, self.n_vocab, size, kv_memory, max_sequences, target_itl_ms,
-            prefix_cache,
+            prefix_cache, store, store_bytes,
         )  # fmt: skip
 
     def generate(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,29 +23,39 @@ from graphml.ir.op import Array
 
 @dataclass(frozen=True)
 class Prefix:
-    """The tokens up to the end of a block: `digest` is their hash, `identity` differs for other tokens."""
+    """The tokens up to the end of a block: `digest` is their hash, `identity` differs for other tokens.
+
+    lineage: SHA-256 of all of them, whatever the hash is: an identity that other processes know, too.
+    """
 
     digest: bytes
     identity: Hashable
+    lineage: bytes
 
     @staticmethod
     def empty(extra: bytes = b"") -> Prefix:
         """No token yet. extra: what besides tokens decides about keys and values (adapter, source, salt)."""
-        return Prefix(hashlib.sha256(extra).digest(), extra)
+        of_extra = hashlib.sha256(extra).digest()
+        return Prefix(of_extra, extra, of_extra)
 
 
 @dataclass(frozen=True)
-class _Content:
-    """What a block holds: its tokens as bytes of int32, what precedes them, and the prefix they end."""
+class Content:
+    """What a block holds: its tokens as bytes of int32, the prefix before them, and the one that they end."""
 
     tokens: bytes
-    parent: Hashable
+    parent: Prefix
     prefix: Prefix
 
 
 def digest_of(parent: bytes, tokens: bytes) -> bytes:
     """The hash of a block's tokens and of all before them."""
     return hashlib.sha256(parent + tokens).digest()
+
+
+def lineage_of(parent: Prefix, tokens: bytes) -> bytes:
+    """The lineage of a prefix with a block's tokens behind it."""
+    return hashlib.sha256(parent.lineage + tokens).digest()
 
 
 class BlockPool:
@@ -62,7 +72,9 @@ class BlockPool:
         self.keeps, self._hash = keep, hash_block
         self._references = [0] * n_blocks
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(n_blocks))  # evicted first is first
-        self._content: dict[int, _Content] = {}
+        self._content: dict[int, Content] = {}
+        self.evicted: list[tuple[int, Content]] | None = None
+        """Where a list: blocks that were allocated again, and what their cells hold until the next step."""
         self._by_digest: dict[bytes, list[int]] = {}
         self._identities = itertools.count(1)
 
@@ -110,9 +122,23 @@ class BlockPool:
             return None
         blocks = [self._free.popitem(last=False)[0] for _ in range(count)]
         for block in blocks:
+            if self.evicted is not None and block in self._content:
+                self.evicted.append((block, self._content[block]))
             self._forget(block)
             self._references[block] = 1
         return blocks
+
+    def following(self, ids: Array, prefix: Prefix) -> Iterator[Content]:
+        """The contents of blocks that would hold `ids` after `prefix`, in order, without identities."""
+        for tokens in self._whole(ids):
+            digest, lineage = self._hash(prefix.digest, tokens), lineage_of(prefix, tokens)
+            content = Content(tokens, prefix, Prefix(digest, None, lineage))
+            yield content
+            prefix = content.prefix
+
+    def kept(self) -> list[tuple[int, Content]]:
+        """Blocks that nobody holds and what they hold, in the order in which they are evicted."""
+        return [(block, self._content[block]) for block in self._free if block in self._content]
 
     def commit(self, block: int, prefix: Prefix, ids: Array) -> Prefix:
         """A held block is full: it holds `ids` [block_size] after `prefix`. Returns the prefix that it ends.
@@ -127,9 +153,9 @@ class BlockPool:
             return self._content[same].prefix
         self._forget(block)
         digest = self._hash(prefix.digest, tokens)
-        found = Prefix(digest, next(self._identities))
+        found = Prefix(digest, next(self._identities), lineage_of(prefix, tokens))
         if self.keeps:
-            self._content[block] = _Content(tokens, prefix.identity, found)
+            self._content[block] = Content(tokens, prefix, found)
             self._by_digest.setdefault(digest, []).append(block)
         return found
 
@@ -152,7 +178,7 @@ class BlockPool:
     def _find(self, prefix: Prefix, tokens: bytes) -> int | None:
         for block in self._by_digest.get(self._hash(prefix.digest, tokens), ()):
             content = self._content[block]
-            if content.tokens == tokens and content.parent == prefix.identity:
+            if content.tokens == tokens and content.parent.identity == prefix.identity:
                 return block
         return None
 

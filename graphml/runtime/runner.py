@@ -17,6 +17,7 @@ from graphml.compiler.top_k_outputs import SAMPLED
 from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.pages import out_of_memory
+from graphml.runtime.block_files import Row
 from graphml.runtime.evaluation import Floats, check_continues
 from graphml.runtime.executor import Executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, cells_of
@@ -28,6 +29,7 @@ from graphml.runtime.sampled_rows import (
     write_settings,
 )
 from graphml.runtime.sequence import Sequence
+from graphml.runtime.state_rows import held_rows, read_rows, state_names, write_rows
 from graphml.runtime.step_inputs import write, write_blocks
 from graphml.runtime.step_plan import StepPlan
 
@@ -80,12 +82,29 @@ class Runner:
         self._runs_ahead = executor.has_top_k and not executor.recurrent  # whose states cannot be rolled back
         self._finished_s = 0.0
         programs = [self._program(rows) for rows in dict.fromkeys((1, max_sequences, self.n_rows))]
+        self._leaves = {node.name: node for node in programs[0].graph.leaves("state").values()}
+        self._names = state_names(self._leaves.values())
         sizes = {"C": n_blocks * BLOCK_SIZE, "S": max_sequences}
         try:
             self._state = executor.device.state(programs[0].graph, sizes)
         except MemoryError as error:
             of = f"an engine's keys, values and states of {n_blocks * BLOCK_SIZE} tokens"
             raise out_of_memory(of, error, "give a smaller kv_memory, or a smaller type (kv)") from None
+
+    @property
+    def block_rows(self) -> dict[str, Row]:
+        """Name -> what the cells of a block are in an array."""
+        return {name: Row(*held_rows(self._leaves[name], BLOCK_SIZE)) for name in self._names.cells}
+
+    def read_blocks(self, blocks: list[int]) -> list[dict[str, Array]]:
+        """For each block the rows of its cells by name; the caller's own. Between two steps."""
+        found = read_rows(self._state, self._names.cells, _cells(blocks))
+        firsts = range(0, len(blocks) * BLOCK_SIZE, BLOCK_SIZE)
+        return [{name: rows[at : at + BLOCK_SIZE] for name, rows in found.items()} for at in firsts]
+
+    def write_block(self, block: int, rows: Mapping[str, Array]) -> None:
+        """Write the rows of a block's cells, between two steps."""
+        write_rows(self._state, _cells([block]), rows)
 
     def _program(self, n_rows: int) -> Compiled:
         sizes = (1, self.max_sequences, self.n_rows)
@@ -172,3 +191,9 @@ class Runner:
             "T": row, "O": len(given["output_rows"]), "S": self.max_sequences, "B": n_columns,
             "C": self.n_blocks * BLOCK_SIZE,
         }  # fmt: skip
+
+
+def _cells(blocks: list[int]) -> Array:
+    """The cells of blocks, in their order."""
+    cells: Array = (np.array(blocks)[:, None] * BLOCK_SIZE + np.arange(BLOCK_SIZE)).reshape(-1)
+    return cells

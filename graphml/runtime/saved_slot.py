@@ -14,11 +14,10 @@ import numpy as np
 from graphml.compiler.options import CompileOptions
 from graphml.ir.node import Node
 from graphml.ir.op import Array
-from graphml.ir.shape import resolve
 from graphml.runtime.executor import Executor
 from graphml.runtime.paged_cache import PagedCache, cells_of
 from graphml.runtime.slots import Slot
-from graphml.runtime.state_rows import read_rows, state_names, write_rows
+from graphml.runtime.state_rows import held_rows, read_rows, state_names, write_rows
 
 CELLS, SOURCE, SEQUENCE = "cells/", "source/", "sequence/"
 
@@ -59,7 +58,7 @@ def fill_slot(
     with executor.lock:
         for part in _parts(executor, slot, options):
             for name, node in part.nodes.items():
-                shape, dtype = _held(node, len(part.rows))
+                shape, dtype = held_rows(node, len(part.rows))
                 write_rows(slot.state, part.rows, {name: arrays.array(part.prefix + name, shape, dtype)})
 
 
@@ -86,11 +85,3 @@ def _parts(executor: Executor, slot: Slot, options: CompileOptions) -> Iterator[
 def _cells(cache: PagedCache, sequence: int) -> Array:
     positions = np.arange(cache.lengths[sequence], dtype=np.int32)
     return cells_of(cache.table[sequence], positions, cache.block_size)
-
-
-def _held(node: Node, n_rows: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and dtype of so many rows of a state, as NumPy holds them."""
-    (*sizes, last) = resolve((n_rows, *node.shape[1:]), {})
-    if node.dtype.numpy is not None:
-        return (*sizes, last), node.dtype.numpy
-    return (*sizes, node.dtype.bytes_for(last)), np.dtype(np.uint8)

@@ -15,7 +15,7 @@ Pure: knows sequences, blocks and counts; no model, no clock, no thread.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from graphml.errors import UsageError
 from graphml.runtime.block_pool import BlockPool
@@ -39,6 +39,8 @@ class Scheduler:
                 f"{pool.n_blocks * pool.block_size}"
             )
         self.pool, self.n_ctx, self.prompt_cap = pool, n_ctx, prompt_cap
+        self.held_back: Callable[[Sequence], bool] = lambda sequence: False
+        """Whether a waiting sequence does not run yet, though there is room."""
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self._slots = list(range(max_sequences))[::-1]
@@ -143,6 +145,15 @@ class Scheduler:
         everybody = (*self.running, *self.waiting)
         return [one for one in everybody if (one.request.deadline or math.inf) <= now]
 
+    @property
+    def has_slot(self) -> bool:
+        """Whether one more sequence may run."""
+        return bool(self._slots)
+
+    def waiting_in_order(self) -> list[Sequence]:
+        """Those that wait, in the order in which they are admitted."""
+        return self._in_order(self.waiting)
+
     def _in_order(self, sequences: list[Sequence]) -> list[Sequence]:
         """By priority, then those that wait for a token, then whose key was served least, then first come."""
 
@@ -196,6 +207,8 @@ class Scheduler:
         for sequence in self._in_order(self.waiting):
             if budget <= 0 or not self._slots:
                 return
+            if self.held_back(sequence):
+                continue
             if self.pool.keeps and any(self._computes_for(one, sequence) for one in self.running):
                 continue
             if not self._fits(sequence):

@@ -56,6 +56,11 @@ class Sequence:
         self.prefix = Prefix.empty(self.request.extra)
 
     @property
+    def waits(self) -> bool:
+        """Whether it is to run, and does not."""
+        return self.status in (Status.WAITING, Status.PREEMPTED)
+
+    @property
     def n_behind(self) -> int:
         """Ids that are held and not computed."""
         return len(self.ids) - self.n_computed

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from graphml.backend import RowsState, State
 from graphml.compiler.parts_program import PartsState
 from graphml.ir.node import Node
 from graphml.ir.op import Array
-from graphml.ir.shape import Symbol
+from graphml.ir.shape import Symbol, resolve
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,14 @@ def copy_rows(state: State, names: Iterable[str], source: Array, target: Array) 
             part.copy_rows(some, _copies(source, target))
         else:
             write_rows(part, target, read_rows(part, some, source))
+
+
+def held_rows(node: Node, n_rows: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype of so many rows of a state, as NumPy holds them."""
+    (*sizes, last) = resolve((n_rows, *node.shape[1:]), {})
+    if node.dtype.numpy is not None:
+        return (*sizes, last), node.dtype.numpy
+    return (*sizes, node.dtype.bytes_for(last)), np.dtype(np.uint8)
 
 
 def runs_of(rows: Array) -> list[tuple[int, int]]:

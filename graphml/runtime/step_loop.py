@@ -34,6 +34,19 @@ class Runs(Protocol):
         """Wait for a submitted plan; see `Runner.finish`."""
 
 
+class Prefixes(Protocol):
+    """Blocks that are elsewhere: see `graphml.runtime.stored_prefixes`. Called by the engine's thread."""
+
+    def load(self) -> None:
+        """Before a step is planned."""
+
+    def save(self) -> None:
+        """After it, before the step is computed."""
+
+    def close(self, keep: bool = True) -> None:
+        """No step follows."""
+
+
 class Listener(Protocol):
     """Who gets the tokens of a sequence; called by the engine's thread, so it must not wait."""
 
@@ -73,6 +86,7 @@ class StepLoop:
     ) -> None:
         self.scheduler, self._budget, self._clock = scheduler, budget, clock
         self._runner: Runs | None = runner
+        self.prefixes: Prefixes | None = None
         self.lock = threading.Lock()
         self._woken: SimpleQueue[None] = SimpleQueue()  # may be put to by a finalizer, within any lock
         self._members: dict[Sequence, _Member] = {}
@@ -121,7 +135,7 @@ class StepLoop:
         with self.lock:
             thread = self._thread
             if thread is None:
-                self._runner = None
+                self._let_go(keep=False)
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
@@ -137,7 +151,16 @@ class StepLoop:
         else:
             self._end_all(lambda one: one.listener.ended("cancel"))
         finally:
-            self._runner = None
+            self._let_go(keep=self._failure is None)
+
+    def _let_go(self, keep: bool) -> None:
+        if self.prefixes is not None:
+            self.prefixes.close(keep)
+        self._runner = self.prefixes = None
+
+    def wake(self) -> None:
+        """Have the thread plan again if it waits; from any thread."""
+        self._woken.put(None)
 
     def _next_plan(self) -> StepPlan | None:
         """The next step, waited for; None where the engine is closed."""
@@ -150,7 +173,11 @@ class StepLoop:
                     return None
                 self._drop_expired()
                 n_decoding = sum(one.n_behind <= 1 for one in self.scheduler.running)
+                if self.prefixes is not None:
+                    self.prefixes.load()
                 plan = self.scheduler.schedule(self._budget.rows(n_decoding))
+                if self.prefixes is not None:
+                    self.prefixes.save()
             if plan is not None:
                 return plan
             self._woken.get()  # nothing runs or waits
@@ -188,6 +215,8 @@ class StepLoop:
             rows = [one for one, token in zip(plan.rows, fed, strict=True) if _counts(one, token)]
             whole = len(rows) == len(plan.rows) and not self._closing
             following = self.scheduler.follow(plan) if whole else None
+            if self.prefixes is not None:
+                self.prefixes.save()
         after = runner.begin(following, begun) if following is not None else None
         of = {row: one for row, one in plan.sampled.items() if any(one is kept.sequence for kept in rows)}
         computed = runner.finish(begun, of)

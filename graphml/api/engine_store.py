@@ -1,0 +1,66 @@
+"""The store of an engine's prefixes: the folder checked, and which blocks in it may be used.
+
+Knows arguments and what decides about keys and values; nothing of blocks in use.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import graphml
+from graphml.argument_checks import path_of, whole_number
+from graphml.errors import UsageError
+from graphml.runtime.block_files import BlockFiles, Row
+from graphml.runtime.block_store import BlockStore
+from graphml.runtime.executor import Executor
+
+LOG = logging.getLogger(__name__)
+DEFAULT_BYTES = 8 << 30
+AnyPath = str | os.PathLike[str]
+
+
+def opened_store(
+    store: AnyPath | None,
+    store_bytes: int | None,
+    executor: Executor,
+    rows: Mapping[str, Row],
+    prefix_cache: bool,
+) -> BlockStore | None:
+    """The store in a folder, which is made if it is not there; None for None, and where there is no room.
+
+    UsageError for a folder of other files, a model whose prefixes no blocks hold, and other wrong values.
+    """
+    if store is None:
+        if store_bytes is not None:
+            raise UsageError("store_bytes: wanted store, too: a folder")
+        return None
+    folder = Path(path_of("store", store))
+    if not prefix_cache:
+        raise UsageError("store: wanted prefix_cache, too: what is stored are its blocks")
+    if executor.recurrent or not rows:
+        raise UsageError(
+            f"store: {executor.architecture.name} keeps a recurrent state, which blocks of keys and values "
+            "do not hold: leave it out"
+        )
+    most = DEFAULT_BYTES if store_bytes is None else whole_number(store_bytes)
+    model = {
+        "model": executor.file.fingerprint, "architecture": executor.architecture.name,
+        "kv": executor.cache_dtype, "backend": executor.backend.name, "graphml": graphml.__version__,
+    }  # fmt: skip
+    if most is None or most < 1:
+        raise UsageError(f"store_bytes: wanted a whole number of bytes, or None; got {store_bytes!r}")
+    try:
+        files = BlockFiles(folder, model, rows, most)
+    except OSError as error:
+        LOG.warning("store %s: cannot be used: %s; the engine goes on without it", folder, error)
+        return None
+    except ValueError as error:  # a name that no folder can have
+        raise UsageError(f"store: {str(folder)!r}: {error}") from None
+    if most < files.block_bytes:
+        raise UsageError(
+            f"store_bytes: wanted room for a block of {files.block_bytes:,} bytes; got {store_bytes!r}"
+        )
+    return BlockStore(files)

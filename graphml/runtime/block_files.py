@@ -1,0 +1,181 @@
+"""The folder of a prefix store: a file for each block, bounded in bytes, least recently used removed first.
+
+FOLDER/graphml-store.json marks it as ours; FOLDER/MODEL/HASH.safetensors are the blocks of one model, cache
+type, backend and version. A file's time of change says when its block was used last. Several processes may
+use one folder: what another has removed is not found.
+
+Knows files; nothing of queues, pools or states.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphml.errors import UsageError
+from graphml.ir.op import Array
+from graphml.replaced_file import PARTIAL, replacing
+from graphml.runtime.block_pool import Content
+from graphml.runtime.tensor_file import TensorFile, write_tensors
+
+MARK, FORMAT, VERSION = "graphml-store.json", "graphml-store", 1
+SUFFIX = ".safetensors"
+OWN_FOLDER, OWN_FILE = re.compile("[0-9a-f]{24}"), re.compile(r"[0-9a-f]*\.safetensors")
+TOKENS, CELLS = "tokens", "cells/"
+KEEP = 0.9  # of the most bytes is left when files are removed
+STALE_S = 3600.0  # after which an unfinished file is one of a process that was killed
+
+
+@dataclass(frozen=True)
+class Row:
+    """Of one array of a block: its shape with the block's cells first, and its dtype in NumPy."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+
+
+class BlockFiles:
+    """The blocks of one model in a folder, which is made if it is not there.
+
+    model: what must be equal for blocks to be usable, by name. rows: name -> what a block's array is.
+    max_bytes: of all files in the folder. UsageError for a folder that is no store, OSError where it cannot
+    be made or read.
+    """
+
+    def __init__(
+        self, folder: Path, model: Mapping[str, str], rows: Mapping[str, Row], max_bytes: int
+    ) -> None:
+        self.folder, self._model, self._rows, self.max_bytes = folder, dict(model), dict(rows), max_bytes
+        _open_store(folder)
+        name = hashlib.sha256(json.dumps(sorted(self._model.items())).encode()).hexdigest()[:24]
+        self._own = folder / name
+        self._held = {path.stem for path, _, _ in _files(folder) if path.parent == self._own}
+        self._n_bytes = sum(size for _, size, _ in _files(folder))
+        for path in folder.glob("*/" + PARTIAL.format("*")):
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime < time.time() - STALE_S:
+                    path.unlink()
+
+    @property
+    def block_bytes(self) -> int:
+        """Of the arrays of a block."""
+        return sum(math.prod(row.shape) * row.dtype.itemsize for row in self._rows.values())
+
+    def has(self, digest: bytes) -> bool:
+        """Whether there is, or was when the folder was read last, a block of that hash."""
+        return digest.hex() in self._held
+
+    def read(self, content: Content) -> dict[str, Array] | None:
+        """The rows of a block that holds this content, which counts as a use; None where there is none.
+
+        UsageError for a damaged file, which is not found again.
+        """
+        path = self._path(content)
+        try:
+            with TensorFile(path) as file:
+                if not self._is_of(file, content):
+                    return None
+                found = {
+                    name: file.array(CELLS + name, row.shape, row.dtype) for name, row in self._rows.items()
+                }
+            os.utime(path)
+            return found
+        except UsageError:
+            self._held.discard(path.stem)
+            if path.exists():
+                raise
+            return None  # another process has removed it
+        except OSError:
+            return None
+
+    def write(self, content: Content, rows: Mapping[str, Array]) -> None:
+        """Write a block, unless there is one of that hash; older ones are removed for it."""
+        path = self._path(content)
+        size = self.block_bytes
+        if self.has(content.prefix.digest):
+            return
+        if self._n_bytes + size > self.max_bytes:
+            self._remove_oldest(size)
+        self._own.mkdir(exist_ok=True)
+        arrays = {CELLS + name: array for name, array in rows.items()}
+        arrays[TOKENS] = np.frombuffer(content.tokens, np.int32)
+        write_tensors(path, self._about(content), arrays, durable=False)
+        self._held.add(path.stem)
+        self._n_bytes += path.stat().st_size
+
+    def used(self, content: Content) -> None:
+        """A block was used in memory: it is removed later."""
+        with contextlib.suppress(OSError):
+            os.utime(self._path(content))
+
+    def _about(self, content: Content) -> dict[str, Any]:
+        return {"model": self._model, "parent": content.parent.lineage.hex()}
+
+    def _is_of(self, file: TensorFile, content: Content) -> bool:
+        """Whether it holds these tokens behind the same others, of this model; a hash is not enough."""
+        tokens = np.frombuffer(content.tokens, np.int32)
+        same = file.about == self._about(content)
+        return same and np.array_equal(file.array(TOKENS, tokens.shape, "i4"), tokens)
+
+    def _path(self, content: Content) -> Path:
+        return self._own / (content.prefix.digest.hex() + SUFFIX)
+
+    def _remove_oldest(self, size: int) -> None:
+        files = sorted(_files(self.folder), key=lambda one: one[2])
+        self._n_bytes = sum(n_bytes for _, n_bytes, _ in files)
+        for path, n_bytes, _ in files:
+            if self._n_bytes + size <= KEEP * self.max_bytes:
+                return
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+            self._n_bytes -= n_bytes
+            if path.parent == self._own:
+                self._held.discard(path.stem)
+
+
+def _open_store(folder: Path) -> None:
+    """Make a store of a folder that is empty or not there."""
+    mark = folder / MARK
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"store: wanted a folder, got {folder}, which is something else")
+    folder.mkdir(parents=True, exist_ok=True)
+    if not mark.exists():
+        if any(folder.iterdir()):
+            raise UsageError(f"store: {folder} holds other files; wanted a folder of its own")
+        with replacing(mark) as partial:
+            partial.write_text(json.dumps({"format": FORMAT, "version": VERSION}))
+        return
+    try:
+        said = json.loads(mark.read_bytes()[:1000])
+        found = said["format"], said["version"]
+    except (ValueError, TypeError, KeyError):
+        raise UsageError(f"store: {mark} is damaged; remove the folder, or give another one") from None
+    if found != (FORMAT, VERSION):
+        raise UsageError(f"store: {mark}: wanted version {VERSION} of {FORMAT}, got {found!r:.60}")
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, int, float]]:
+    """The blocks of all models: path, bytes, when it was used last."""
+    for path in _entries(folder):
+        for one in _entries(path) if OWN_FOLDER.fullmatch(path.name) else ():
+            if OWN_FILE.fullmatch(one.name):
+                with contextlib.suppress(FileNotFoundError):
+                    found = one.stat()
+                    yield one, found.st_size, found.st_mtime
+
+
+def _entries(folder: Path) -> Iterable[Path]:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return list(folder.iterdir())
+    return ()
