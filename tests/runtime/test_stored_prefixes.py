@@ -56,7 +56,7 @@ class Store:
         return content.prefix.digest in self.held
 
     def wants(self, content: Content) -> bool:
-        return not self.has(content)
+        return not self.has(content) or self.chance.random() < 0.3
 
     def used(self, content: Content) -> None:
         self.n_used += 1
@@ -99,13 +99,13 @@ def play(seed: int, constant_hash: bool = False, calls_left: int = 0, n_requests
     prefixes = StoredPrefixes(
         scheduler, Cells(runner, calls_left), cast(BlockStore, store), lambda: woken.append(None)
     )
-    beginnings = [[chance.randint(0, 2) for _ in range(6 * SIZE)] for _ in range(4)]
+    beginnings = [[chance.randint(0, 1) for _ in range(6 * SIZE)] for _ in range(4)]
     made: list[tuple[RunningSequence, list[int], int]] = []
     quiet = 0
     while len(made) < n_requests or scheduler:
         if len(made) < n_requests and (chance.random() < 0.4 or not scheduler):
             start = chance.choice(beginnings)[: chance.randint(0, 6 * SIZE)]
-            ids = (start + [chance.randint(0, 2) for _ in range(chance.randint(1, 5))])[: n_ctx - 1]
+            ids = (start + [chance.randint(0, 1) for _ in range(chance.randint(1, 5))])[: n_ctx - 1]
             sequence = RunningSequence(Request(np.array(ids, np.int32)), len(made))
             runner.max_tokens[sequence] = chance.randint(1, 8)
             scheduler.add(sequence)
