@@ -119,8 +119,13 @@ def restore_session(
 
 def is_saved(path: Path) -> bool:
     """Whether a file begins as those of `save_session` do, whatever follows."""
-    with path.open("rb") as file:
-        return file.read(9)[8:] == b"{"
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return file.read(9)[4:] == b"\0\0\0\0{"
+    except (OSError, ValueError):
+        return False
 
 
 def _check_replaceable(path: Path) -> None:

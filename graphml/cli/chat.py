@@ -44,7 +44,7 @@ def chat(
         with opened:
             with given.while_working():
                 talk = opened.chat(system, limit, n_ctx=ctx, seed=seed_of(seed), variables=given_variables)
-            conversation = Conversation(talk, params, bars, stats)
+            conversation = Conversation(opened, talk, params, bars, stats)
             remark(f"{opened.path.name}: {HELP}")
             for text in given.lines:
                 try:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphml.api.saved_session import is_saved
 from graphml.cli.console import say, write
 from graphml.cli.conversation import sampling_settings
 from graphml.cli.conversation.conversation import Conversation
@@ -32,6 +33,7 @@ KEYS = (
     ("Ctrl-D", "ends the conversation"),
 )
 _NAME = re.compile(r"/[A-Za-z?]*")
+WHOLE = ".safetensors"  # of files with a chat and all that was evaluated
 _SETTING = re.compile(r"([^\s=]*)\s*=?\s*(.*)", re.DOTALL)  # NAME, NAME VALUE or NAME=VALUE
 
 
@@ -141,16 +143,21 @@ def _save(conversation: Conversation, argument: str) -> None:
     messages = conversation.chat.history
     if not messages:
         raise UsageError("/save: wanted messages, got a conversation without one")
-    write_messages(path, messages)
+    if path.suffix == WHOLE:
+        conversation.save(path)
+    else:
+        write_messages(path, messages)
     conversation.file = path
     say(f"{_count(len(messages))} saved to {path}")
 
 
 def _load(conversation: Conversation, argument: str) -> None:
     path = _file("/load", conversation, argument)
-    messages = read_messages(path)
-    conversation.chat.history = messages
-    conversation.file = path
+    if is_saved(path):
+        conversation.restore(path)
+    else:
+        conversation.chat.history = read_messages(path)
+    messages, conversation.file = conversation.chat.history, path
     say(f"{_count(len(messages))} loaded from {path} in place of those that were there")
     if messages and messages[-1]["role"] == "user":
         say("the last one has no answer: /regenerate answers it")
@@ -206,8 +213,13 @@ COMMANDS = (
     Command("/undo", "", "takes back the last message and its answer", _undo),
     Command("/reset", "", "begins anew, with the same system message", _reset, ("/clear",)),
     Command("/history", "", "shows the messages so far", _history),
-    Command("/save", "[FILE]", "writes the messages to a JSON file", _save),
-    Command("/load", "[FILE]", "goes on from the messages of a JSON file", _load),
+    Command(
+        "/save",
+        "[FILE]",
+        "writes the messages as JSON; to FILE.safetensors the whole chat",
+        _save,
+    ),
+    Command("/load", "[FILE]", "goes on from a file that /save wrote", _load),
     Command("/set", "[NAME [VALUE]]", "shows or changes how tokens are sampled", _set),
     Command("/stats", "[on|off]", "switches a line about the speed after each answer", _stats),
     Command("/exit", "", "ends the conversation", _exit, ("/quit", "/bye")),

@@ -16,17 +16,18 @@ from typing import Any
 import graphml
 from graphml.cli.console import Bars, print_error, remark, say, write
 from graphml.cli.speed import speed
-from graphml.errors import GraphmlError
+from graphml.errors import GraphmlError, UsageError
 
 
 @dataclass
 class Conversation:
-    """A chat, how its tokens are sampled, and what the commands change.
+    """A chat with a model, how its tokens are sampled, and what the commands change.
 
     shows_stats: a line about the speed follows each answer. file: what was saved or loaded last. failed: a
     message or a command was answered by an error.
     """
 
+    model: graphml.Model
     chat: graphml.Chat
     params: graphml.SamplingParams
     bars: Bars
@@ -53,6 +54,20 @@ class Conversation:
             done = self._show(self.chat.regenerate(self.params))
         if done and self.params.greedy and self.chat.history[-1:] == before:
             remark("the same answer: at temperature 0 the most likely token is taken; /set temperature 0.8")
+
+    def save(self, path: Path) -> None:
+        """Write the chat with all that was evaluated to a file."""
+        self.chat.session.chooses = self.params
+        self.chat.save(path)
+
+    def restore(self, path: Path) -> None:
+        """Go on from a saved chat, with its settings, in place of the one that is there."""
+        found = self.model.restore(path)
+        if not isinstance(found, graphml.Chat):
+            found.close()
+            raise UsageError(f"{path}: wanted a saved chat, got a session without messages")
+        self.chat.session.close()
+        self.chat, self.params = found, found.session.chooses
 
     def tell(self, error: GraphmlError) -> None:
         """Print an error; the conversation goes on."""
