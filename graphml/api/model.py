@@ -273,12 +273,10 @@ class Model:
         UsageError with the reason for a file of another model, cache type (`kv`) or version of the format,
         and for one that is damaged. The backend may be another one; results then differ by rounding.
         """
-
-        def make(n_ctx: int, seed: int, held: Committed) -> Session:
-            one = self.executor, self.tokenizer, self.n_vocab, n_ctx, seed, self._progress
-            return Session(*one, held=held)
-
-        session, chat = restore_session(self.executor, self.n_vocab, path, self._context, make)
+        held, settings, chat = restore_session(self.executor, self.n_vocab, path, self._context)
+        own = self.executor, self.tokenizer, self.n_vocab, settings.n_ctx, settings.seed, self._progress
+        session = Session(*own, held=held)
+        session.numbers, session.chooses = settings.numbers, settings.params
         if chat is None:
             return session
         try:

@@ -12,8 +12,9 @@ import dataclasses
 import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,27 +25,35 @@ from graphml.ir.op import Array
 from graphml.runtime.committed import Committed
 from graphml.runtime.executor import Executor
 from graphml.runtime.saved_slot import array_names, fill_slot, slot_arrays
-from graphml.runtime.slots import make_slots
+from graphml.runtime.slots import Slot, make_slots
 from graphml.runtime.tensor_file import TensorFile, write_tensors
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, TopK
-
-if TYPE_CHECKING:
-    from graphml.api.session import Session
 
 FORMAT, VERSION = "graphml-session", 1
 OWN = IDS, SOURCE, ROW, TOP_IDS, TOP_LOGITS, CHAT = "ids", "source", "row", "top_ids", "top_logits", "chat"
 AnyPath = str | os.PathLike[str]
 
 
+@dataclass
+class Settings:
+    """What a session is besides what it holds. params: by what the latest generation chose."""
+
+    n_ctx: int
+    seed: int
+    numbers: PeekableRandom
+    params: SamplingParams
+
+
 def save_session(
-    session: Session,
     executor: Executor,
     options: CompileOptions,
+    slot: Slot,
     held: Committed,
+    settings: Settings,
     path: AnyPath,
     chat: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a session and what it holds to a file, whole or not at all.
+    """Write what a session holds, in `slot`, and its settings to a file, whole or not at all.
 
     A file that graphml has saved is replaced, any other one is a UsageError. chat: what a conversation is
     besides, as JSON can hold it.
@@ -54,14 +63,13 @@ def save_session(
         besides = None if chat is None else json.dumps(chat).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"save: wanted variables that JSON can hold: {error}") from None
-    slot = session.slot()
     commit = held.latest
     arrays = slot_arrays(executor, slot, options)
     arrays |= {IDS: np.array(held.ids, np.int32), SOURCE: np.array(commit.source, np.int32)}
     about = {
         "format": FORMAT, "version": VERSION, "kind": "session" if chat is None else "chat",
-        **_model(executor), "n_ctx": session.n_ctx, "n_evaluated": commit.n_evaluated, "seed": session.seed,
-        "random": session.numbers.saved(), "params": _params_as_json(session.chooses),
+        **_model(executor), "n_ctx": settings.n_ctx, "n_evaluated": commit.n_evaluated, "seed": settings.seed,
+        "random": settings.numbers.saved(), "params": _params_as_json(settings.params),
     }  # fmt: skip
     arrays |= _next_as_arrays(commit.next_logits, about)
     if besides is not None:
@@ -77,16 +85,12 @@ def save_session(
 
 
 def restore_session(
-    executor: Executor,
-    n_vocab: int,
-    path: AnyPath,
-    check_n_ctx: Callable[[int], int],
-    make: Callable[[int, int, Committed], Session],
-) -> tuple[Session, Mapping[str, Any] | None]:
-    """The session of a file, and what `chat` was when it was saved, or None.
+    executor: Executor, n_vocab: int, path: AnyPath, check_n_ctx: Callable[[int], object]
+) -> tuple[Committed, Settings, Mapping[str, Any] | None]:
+    """What the session of a file held, its settings, and what `chat` was when it was saved, or None.
 
-    make: (n_ctx, seed, what it holds) -> a session. UsageError for a file of another model, cache type or
-    version, or one that cannot be read.
+    check_n_ctx: raises a UsageError for contexts that the model does not have. UsageError for a file of
+    another model, cache type or version, or one that cannot be read.
     """
     target = Path(path_of("path", path))
     with TensorFile(target) as file:
@@ -112,9 +116,7 @@ def restore_session(
         fill_slot(executor, slot, executor.options, file, n_evaluated, len(source))
     held = Committed(slot)
     held.restore(ids.tolist(), n_evaluated, tuple(source.tolist()), next_logits)
-    session = make(n_ctx, seed, held)
-    session.numbers, session.chooses = random, params
-    return session, chat
+    return held, Settings(n_ctx, seed, random, params), chat
 
 
 def is_saved(path: Path) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from graphml.api.capture import Probe
 from graphml.api.next_token import next_token
 from graphml.api.read_source import decoder_prompt, read_source
-from graphml.api.saved_session import AnyPath, save_session
+from graphml.api.saved_session import AnyPath, Settings, save_session
 from graphml.api.stats import Meter, Stats
 from graphml.api.tokens import NO_IDS, GeneratedText, Ids, StopReason, Token, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, count_up_to, seed_or_random
@@ -154,9 +154,8 @@ class Session:
         return token
 
     def _chosen(self, params: SamplingParams) -> int | None:
-        held = self._held
-        path = self._executor.file.path
-        return next_token(held.latest.next_logits, params, held.history(), self.numbers, path)
+        known, history = self._held.latest.next_logits, self._held.history()
+        return next_token(known, params, history, self.numbers, self._executor.file.path)
 
     def reads_top_k(self, params: SamplingParams) -> bool:
         """Whether the top k of a row is read to sample by these params, and not the whole row."""
@@ -222,10 +221,11 @@ class Session:
     def save(self, path: AnyPath, chat: Mapping[str, Any] | None = None) -> None:
         """Write the session to a file, whole or not at all; `Model.restore` returns one that goes on from it.
 
-        A running generation goes on. What was captured, and patches, are left out. A saved session that is
-        there is replaced; any other file is a UsageError. chat: what a conversation is besides.
+        Captured values and patches are left out. A saved session is replaced, another file a UsageError.
+        chat: what a conversation is besides.
         """
-        save_session(self, self._executor, self._probe.options, self._held, path, chat)
+        held = self._executor, self._probe.options, self.slot(), self._held
+        save_session(*held, Settings(self.n_ctx, self.seed, self.numbers, self.chooses), path, chat)
 
     def close(self) -> None:
         """Give the memory back; a second call does nothing."""

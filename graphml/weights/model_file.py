@@ -43,7 +43,7 @@ class ModelFile:
     def fingerprint(self) -> str:
         """What tells this model from others; see `graphml.weights.fingerprint`."""
         self.check_unchanged()
-        return fingerprint_of(self)
+        return fingerprint_of(self.metadata, self.tensors)
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> ModelFile:
         """The same file with other tensors; it becomes the owner of the maps."""
