@@ -77,7 +77,7 @@ class BlockFiles:
         return digest.hex() in self._held
 
     def read(self, content: Content) -> dict[str, Array] | None:
-        """The rows of a block that holds this content, which counts as a use; None where there is none.
+        """The rows of a block that holds this content; None where there is none.
 
         UsageError for a damaged file, which is not found again.
         """
@@ -89,7 +89,6 @@ class BlockFiles:
                 found = {
                     name: file.array(CELLS + name, row.shape, row.dtype) for name, row in self._rows.items()
                 }
-            os.utime(path)
             return found
         except UsageError:
             self._held.discard(path.stem)
@@ -115,7 +114,7 @@ class BlockFiles:
         self._n_bytes += path.stat().st_size
 
     def used(self, content: Content) -> None:
-        """A block was used in memory: it is removed later."""
+        """A block was used: it is removed later. Nothing, where the folder cannot be written."""
         with contextlib.suppress(OSError):
             os.utime(self._path(content))
 

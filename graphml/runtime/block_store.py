@@ -127,6 +127,8 @@ class BlockStore:
             if rows is None:
                 break
             found.append(rows)
+        for content in reversed(contents[: len(found)]):  # what precedes others is removed after them
+            self._files.used(content)
         return found
 
     def _write(self, content: Content, rows: Rows | None) -> None:

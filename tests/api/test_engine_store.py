@@ -238,6 +238,7 @@ def test_a_folder_that_cannot_be_written_is_told_once(
     store = tmp_path / "store"
     asked(model, store, [PROMPT])
     monkeypatch.setattr(block_files, "write_tensors", fails)
+    monkeypatch.setattr(block_files.os, "utime", fails)
     with caplog.at_level(logging.WARNING):
         first, second = asked(model, store, [PROMPT, OTHERS[0]])
     assert (first.n_cached, second.n_cached) == (192, 0)
