@@ -40,10 +40,11 @@ def opened_store(
     folder = Path(path_of("store", store))
     if not prefix_cache:
         raise UsageError("store: wanted prefix_cache, too: what is stored are its blocks")
-    if executor.recurrent or not rows:
+    if executor.recurrent or executor.encodes or not rows:
+        what = "recurrent" if executor.recurrent else "other"
         raise UsageError(
-            f"store: {executor.architecture.name} keeps a recurrent state, which blocks of keys and values "
-            "do not hold: leave it out"
+            f"store: {executor.architecture.name} keeps {what} states besides keys and values of its tokens, "
+            "which blocks on disk do not hold: leave it out"
         )
     most = DEFAULT_BYTES if store_bytes is None else whole_number(store_bytes)
     model = {

@@ -86,10 +86,9 @@ class BlockFiles:
             with TensorFile(path) as file:
                 if not self._is_of(file, content):
                     return None
-                found = {
+                return {
                     name: file.array(CELLS + name, row.shape, row.dtype) for name, row in self._rows.items()
                 }
-            return found
         except UsageError:
             self._held.discard(path.stem)
             if path.exists():

@@ -93,7 +93,9 @@ class Runner:
 
     @property
     def block_rows(self) -> dict[str, Row]:
-        """Name -> what the cells of a block are in an array."""
+        """Name -> what the cells of a block are in an array; none where a state is in no cells of blocks."""
+        if set(self._leaves) != set(self._names.cells):
+            return {}
         return {name: Row(*held_rows(self._leaves[name], BLOCK_SIZE)) for name in self._names.cells}
 
     def read_blocks(self, blocks: list[int]) -> list[dict[str, Array]]:

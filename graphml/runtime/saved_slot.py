@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from graphml.compiler.options import CompileOptions
+from graphml.errors import UsageError
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.runtime.executor import Executor
@@ -72,6 +73,11 @@ def _parts(executor: Executor, slot: Slot, options: CompileOptions) -> Iterator[
     graph = executor.compiled_for(1, count, options=options).graph
     nodes = {node.name: node for node in executor.state_leaves(graph, count)}
     names = state_names(nodes.values())
+    others = set(nodes) - {*names.cells, *names.sequences}
+    if others:
+        raise UsageError(
+            f"save: {executor.architecture.name}: {sorted(others)[0]} has rows that are not saved"
+        )
     of_source = set(executor.build_encoder(1, count).leaves("state")) if executor.encodes else set()
     own = {name: nodes[name] for name in names.cells if name not in of_source}
     yield _Part(CELLS, own, _cells(slot.cache, slot.sequence))

@@ -285,6 +285,6 @@ def test_models_with_a_recurrent_state_have_no_store(tmp_path: Path) -> None:
     path = write_model(tmp_path / "mamba.gguf", *MODELS["mamba-plain"])
     with (
         graphml.load(path, threads=2) as model,
-        pytest.raises(graphml.UsageError, match="store: mamba keeps a recurrent state"),
+        pytest.raises(graphml.UsageError, match="store: mamba keeps recurrent states besides"),
     ):
         model.engine(store=tmp_path / "store")
