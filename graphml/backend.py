@@ -185,6 +185,20 @@ class TunableDevice(Protocol):
 
 
 @runtime_checkable
+class DeterministicDevice(Protocol):
+    """Optional part of a device: one that can compute a row the same way whatever is beside it."""
+
+    deterministic: bool
+
+    def make_deterministic(self) -> None:
+        """From now on programs add up a row in an order of its own.
+
+        A row's values are then the same bits for any number of rows, chunks of its sequence, other sequences
+        and threads.
+        """
+
+
+@runtime_checkable
 class MemoryDevice(Protocol):
     """Optional part of a device: one that has memory of its own, which not every model fits in."""
 

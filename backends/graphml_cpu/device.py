@@ -24,6 +24,7 @@ class CpuDevice:
     def __init__(self, threads: int | None) -> None:
         self.team = Team(threads)
         self._tuning = UNTUNED
+        self.deterministic = False
 
     @property
     def n_threads(self) -> int:
@@ -41,11 +42,15 @@ class CpuDevice:
 
     def lower(self, graph: Graph, plan: Plan, weights: Mapping[str, Array], progress: Progress) -> CpuProgram:
         """Compile or load the kernels and lay out the tape."""
-        return CpuProgram(graph, plan, weights, self.team, _arena(plan), progress, self._tuning)
+        return CpuProgram(graph, plan, weights, self.team, _arena(plan), progress, self._tuning, self.deterministic)
 
     def use_tuning(self, enabled: bool) -> None:
         """See `graphml.backend.TunableDevice`."""
         self._tuning = tuning.load() if enabled else UNTUNED
+
+    def make_deterministic(self) -> None:
+        """See `graphml.backend.DeterministicDevice`."""
+        self.deterministic = True
 
     def tune(self, graphs: Sequence[Graph], weights: Mapping[str, Array], progress: Progress) -> list[Tuned]:
         """See `graphml.backend.TunableDevice`."""

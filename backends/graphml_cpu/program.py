@@ -58,6 +58,7 @@ class CpuProgram:
         arena: Array,
         progress: Progress,
         tuning: Tuning = UNTUNED,
+        one_order: bool = False,
     ) -> None:
         self._graph, self._team, self._arena = graph, team, arena
         constants = _fold(graph, weights)
@@ -71,7 +72,7 @@ class CpuProgram:
         self.inputs: dict[str, Array] = {
             name: self.places.view(node, bounds(node.shape)) for name, node in graph.leaves("input").items()
         }
-        self._lower(graph, constants, progress, tuning)
+        self._lower(graph, constants, progress, tuning, one_order)
 
     def run(self, dims: Mapping[str, int], state: State) -> dict[str, Array]:
         """Run one step; see `graphml.backend.Program`."""
@@ -99,7 +100,12 @@ class CpuProgram:
         timer.finish(dims)
 
     def _lower(
-        self, graph: Graph, constants: Mapping[Node, Array], progress: Progress, tuning: Tuning
+        self,
+        graph: Graph,
+        constants: Mapping[Node, Array],
+        progress: Progress,
+        tuning: Tuning,
+        one_order: bool,
     ) -> None:
         pending: list[tuple[Node, Step]] = []
         stretches: list[list[tuple[Node, Step]] | Node] = []
@@ -107,7 +113,7 @@ class CpuProgram:
             if node.op.family == "leaf" or node.op.view or node in constants:
                 continue
             if refuses(node) is None:
-                lowered = table()[node.op.name].lower(node, self._team.n_threads)
+                lowered = table()[node.op.name].steps(node, self._team.n_threads, one_order)
                 pending += [(node, tuning.applied(step, self._team.n_threads)) for step in lowered]
                 continue
             stretches += [pending, node]

@@ -63,6 +63,17 @@ class EngineStats:
     step_s: float
 
 
+def check_deterministic(executor: Executor, wanted: bool | None) -> None:
+    """UsageError where an engine is wanted otherwise than the model was opened: its programs are the model's."""
+    if wanted is not None and not isinstance(wanted, bool):
+        raise UsageError(f"deterministic: wanted True, False, or None; got {wanted!r}")
+    if wanted is not None and wanted != executor.deterministic:
+        raise UsageError(
+            f"deterministic: wanted None, or {executor.deterministic} as {executor.file.path} was opened; got "
+            f"{wanted}: open it with load(..., deterministic={wanted}), on the backend 'cpu'"
+        )
+
+
 class Engine:
     """Requests share steps, blocks and prefixes; `submit` may be called from any thread.
 

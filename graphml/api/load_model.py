@@ -39,6 +39,7 @@ def load(
     place: str = "",
     strict: bool = False,
     tuned: bool | None = None,
+    deterministic: bool = False,
     gpu_layers: int | None = None,
     offline: bool | None = None,
     override_kv: Mapping[str, bool | int | float | str] | None = None,
@@ -60,6 +61,8 @@ def load(
     fuse: which fusions are on ("none", "-swiglu,+linear"); "": what GRAPHML_FUSE says, else all. place: where
     nodes go ("cpu:layers.0-14,reference:softmax"). strict: refuse what the preferred backend cannot run.
     tuned: kernels use the parameters that `graphml tune` found; None: what GRAPHML_TUNED says, else not.
+    deterministic: a text's logits are the same bits whatever else is computed beside it, in chunks of any
+    size and on any number of threads; the backend "cpu" alone, more slowly (docs/cpu.md).
     gpu_layers: how many of the last layers the first backend takes, the next one or the CPU the others;
     None: all, or of several backends as many as fit in the first one's memory. offline: no server is asked;
     None: what GRAPHML_OFFLINE and HF_HUB_OFFLINE say. override_kv: values in place of those of the file's
@@ -71,7 +74,7 @@ def load(
     options = LoadOptions(
         backend=backend, threads=threads, kv=kv, quant=quant, pages=pages, numa=numa, n_batch=n_batch,
         arch=arch, pre=pre, template=template, fuse=fuse, place=place, strict=strict, tuned=tuned,
-        gpu_layers=gpu_layers, offline=offline, override_kv=override_kv,
+        deterministic=deterministic, gpu_layers=gpu_layers, offline=offline, override_kv=override_kv,
     )  # fmt: skip
     return load_model(path, options, progress)
 

@@ -18,7 +18,7 @@ from graphml.api.batch import Batch
 from graphml.api.capture import Patches, Patterns, Probe
 from graphml.api.chat import Chat
 from graphml.api.embedding import chosen_pooling, embed_ids, normalized, texts_of
-from graphml.api.engine import Engine, generate
+from graphml.api.engine import Engine, check_deterministic, generate
 from graphml.api.model_tokenizer import no_tokenizer, tokenizer_of
 from graphml.api.saved_session import AnyPath, restore_session
 from graphml.api.session import Session
@@ -154,6 +154,7 @@ class Model:
         target_itl_ms: float = 50.0,
         prefix_cache: bool = True,
         store: AnyPath | None = None,
+        deterministic: bool | None = None,
         *,
         store_bytes: int | None = None,
         n_ctx: int | None = None,
@@ -164,9 +165,12 @@ class Model:
         half of it, and no more than all sequences can fill. max_sequences: run at a time; None: 8. More wait.
         target_itl_ms: milliseconds between two tokens of a sequence, while others' prompts are computed.
         prefix_cache: ids that an earlier request held are not computed again. store: a folder where these are
-        kept on disk, for later processes too; store_bytes: most bytes of it, None: 8 GiB. n_ctx: most tokens
-        of a sequence; None: all that the model was trained for.
+        kept on disk, for later processes too; store_bytes: most bytes of it, None: 8 GiB. deterministic: a
+        request's logits are the same bits whatever runs beside it; a UsageError unless the model was opened
+        so; None: as the model was opened. n_ctx: most tokens of a sequence; None: all that the model was
+        trained for.
         """
+        check_deterministic(self.executor, deterministic)
         size = self._context(n_ctx)
         return Engine(
             self.executor, self.tokenizer, self.n_vocab, size, kv_memory, max_sequences, target_itl_ms,

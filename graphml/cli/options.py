@@ -82,7 +82,7 @@ _COMPILING = (
     "hf", "offline", "backend", "threads", "kv", "arch", "fuse", "place", "gpu_layers", "strict", *OVERRIDES,
 )  # fmt: skip
 _HEADER = (*_COMPILING, "n_batch")
-_RUNNING = (*_HEADER, "quant", "pre", "pages", "numa", "tuned")
+_RUNNING = (*_HEADER, "quant", "pre", "pages", "numa", "tuned", "deterministic")
 
 Compiling = Annotated[Opening, Shown(*_COMPILING)]
 """What decides what a model's graph becomes."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from graphml.backend import AheadProgram, Backend, Device, Progress, State, no_progress, on_device
+from graphml.backend import AheadProgram, Backend, DeterministicDevice, Device, Progress, State, no_progress, on_device
 from graphml.compiler.compile import Compiled, compile_graph
 from graphml.compiler.options import DEFAULT, CompileOptions
 from graphml.compiler.top_k_outputs import SAMPLED
@@ -95,6 +95,11 @@ class Executor:
         if self.graphs.recurrent is None:
             self.build(1, 1)
         return bool(self.graphs.recurrent)
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether a text has the same logits, to the bit, whatever is beside it and however it is cut."""
+        return isinstance(self.device, DeterministicDevice) and self.device.deterministic
 
     @property
     def unused_tensors(self) -> list[str]:

@@ -77,6 +77,11 @@ class LoadOptions:
     )
     strict: bool = option(False, "Refuse what the preferred backend cannot run.", "--strict")
     tuned: bool | None = with_setting(settings.tuned, None, "--tuned/--no-tuned")
+    deterministic: bool = option(
+        False,
+        "Same bits for a text whatever is beside it, in any chunks, on any threads; the CPU backend alone.",
+        "--deterministic",
+    )
     gpu_layers: int | None = option(
         None,
         "How many of the last layers the first backend takes, the rest the next or the CPU.",

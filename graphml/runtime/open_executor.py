@@ -10,7 +10,7 @@ from typing import Any
 
 from graphml import settings
 from graphml.argument_checks import path_of
-from graphml.backend import Backend, Device, Progress, TunableDevice, no_progress
+from graphml.backend import Backend, DeterministicDevice, Device, Progress, TunableDevice, no_progress
 from graphml.compiler.multi_device import multi_device_backend
 from graphml.compiler.offload import place_layers, with_host
 from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError, WeightsError
@@ -79,6 +79,17 @@ def _use_tuning(device: Device, options: LoadOptions) -> None:
         raise BackendError(f"backend {options.backend!r} has nothing to tune")
 
 
+def _make_deterministic(device: Device, options: LoadOptions) -> None:
+    if not options.deterministic:
+        return
+    if not isinstance(device, DeterministicDevice):
+        raise BackendError(
+            f"deterministic: wanted the backend 'cpu', which alone adds up a row in one order; got "
+            f"{options.backend!r}"
+        )
+    device.make_deterministic()
+
+
 def open_executor(
     path: Path | ModelFile, options: LoadOptions = DEFAULT, progress: Progress = no_progress
 ) -> Executor:
@@ -108,6 +119,7 @@ def open_executor(
         place = place_layers(file.tensors, device, options.gpu_layers, compiling.place)
         compiling = replace(compiling, place=place)
         _use_tuning(device, options)
+        _make_deterministic(device, options)
         helpers = options.threads or settings.threads() or os.cpu_count() or 1
         with page_policy.placed():
             if options.quant is not None:

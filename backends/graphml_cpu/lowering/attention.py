@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from graphml.ir.node import Node
 from graphml.ir.op import integer, number
 from graphml.ir.ops.attention import causal, extras
@@ -66,10 +68,12 @@ def _result(node: Node) -> dict[str, Argument]:
     }
 
 
-def _lower(node: Node, threads: int) -> list[Step]:
+def _lower(node: Node, threads: int, one_order: bool = False) -> list[Step]:
     k, v = node.inputs[1:3]
     kind, d_k, d_v = k.dtype.name, bounds(k.shape)[2], bounds(v.shape)[2]
     form = (kind, d_k, d_v)
+    if not _token_each(node) and one_order:
+        return [_by_token(node, form)]
     if not _token_each(node):
         scratch: dict[str, Argument] = {
             "scratch": Scratch(prefill_scratch_bytes(d_k, d_v)),
@@ -91,9 +95,30 @@ def _lower(node: Node, threads: int) -> list[Step]:
     ]
 
 
+def _by_token(node: Node, form: tuple[str, int, int]) -> Step:
+    """Every token by itself, as decoding has it."""
+    kind, d_k, d_v = form
+    group = bounds(node.shape)[1] // bounds(node.inputs[2].shape)[1]
+    ref = KernelRef(
+        f"attention_by_token-{kind}-{d_k}-{d_v}",
+        "graphml_cpu.kernels.attention.token_rows",
+        "make_attention_by_token",
+        form,
+    )
+    scratch = Scratch(attention_partial_bytes(1, group, d_v))
+    return Step(ref, {**_seen(node), **_scored(node), **_result(node), "scratch": scratch})
+
+
 def refuses_caches(node: Node) -> str | None:
     """Why no kernel reads the caches of a node of attention, its second and third operand."""
     return cache_type(node.inputs[1]) or cache_type(node.inputs[2])
 
 
-ATTENTION = Lowering(("attention",), _lower, refuses=refuses_caches, workspace=_workspace, replicable=True)
+ATTENTION = Lowering(
+    ("attention",),
+    _lower,
+    refuses=refuses_caches,
+    workspace=_workspace,
+    replicable=True,
+    one_order=partial(_lower, one_order=True),
+)

@@ -5,6 +5,8 @@ Rows packed to int8 meet formats that have a `Reader`; all others are multiplied
 
 from __future__ import annotations
 
+from functools import partial
+
 from graphml.ir.node import Node
 from graphml.ir.op import integer, text
 from graphml.ir.shape import Symbol, bounds, max_elements
@@ -36,7 +38,7 @@ def _refuses(node: Node) -> str | None:
     return decodable(weight) or many or one_symbol(node)
 
 
-def _lower(node: Node, threads: int) -> list[Step]:
+def _lower(node: Node, threads: int, one_order: bool = False) -> list[Step]:
     weight, x, ids = node.inputs
     kind = product_kind(weight, x)
     n_experts, n, k = bounds(weight.shape)
@@ -60,16 +62,16 @@ def _lower(node: Node, threads: int) -> list[Step]:
     }
     if x.dtype.name != "q8_1":
         arguments["scratch"] = Scratch(expert_scratch_bytes(k, n_experts, pairs))
-        ref = KernelRef(
-            f"mul_mat_id-{kind}", "graphml_cpu.kernels.experts.mul_mat_id", "make_mul_mat_id", (kind,)
-        )
+        name = "mul_mat_id_ordered" if one_order else "mul_mat_id"
+        module = "graphml_cpu.kernels.experts.mul_mat_id"
+        ref = KernelRef(f"{name}-{kind}", module, "make_mul_mat_id", (kind, one_order))
         return [Step(ref, arguments, writes=("y",))]
-    one_token = pairs == n_used
-    tile_bytes = 0 if one_token else -(-scratch_bytes(kind, k) // 64) * 64
+    few = pairs == n_used or one_order
+    tile_bytes = 0 if few else -(-scratch_bytes(kind, k) // 64) * 64
     arguments |= {"tile_bytes": tile_bytes, "scratch": Scratch(tile_bytes + record_bytes(n_experts, pairs))}
-    name = f"mul_mat_id_packed-{kind}-{'one' if one_token else 'many'}"
+    name = f"mul_mat_id_packed-{kind}-{'few' if few else 'many'}"
     ref = KernelRef(
-        name, "graphml_cpu.kernels.experts.mul_mat_id_packed", "make_mul_mat_id_packed", (kind, one_token)
+        name, "graphml_cpu.kernels.experts.mul_mat_id_packed", "make_mul_mat_id_packed", (kind, few)
     )
     return [Step(ref, arguments, writes=("y",))]
 
@@ -133,4 +135,6 @@ def _lower_routing(node: Node, threads: int) -> list[Step]:
 ROUTING = Lowering(("route_experts",), _lower_routing, refuses=_refuses_rows, replicable=True)
 COMBINE = Lowering(("combine_experts",), _lower_combine, refuses=_refuses_rows, replicable=True)
 WEIGHTS = Lowering(("gather_normalise",), _lower_weights, refuses=one_symbol, replicable=True)
-EXPERTS = Lowering(("linear_id", "mul_mat_id"), _lower, refuses=_refuses)
+EXPERTS = Lowering(
+    ("linear_id", "mul_mat_id"), _lower, refuses=_refuses, one_order=partial(_lower, one_order=True)
+)

@@ -7,6 +7,9 @@ panel.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
+
 from graphml.ir.dtype import DType, dtype
 from graphml.ir.node import Node
 from graphml.ir.op import Type
@@ -70,17 +73,38 @@ def is_one_row(x: Node) -> bool:
 _MUL_MAT = "graphml_cpu.kernels.products.mul_mat"
 
 
-def product_loops(kind: str, one_row: bool = False) -> tuple[tuple[str, KernelRef | None], ...]:
-    """What the kernels of products with weights of a kind call; for one row at most, no tiles."""
-    few = KernelRef(f"mul_mat_rows-{kind}", _MUL_MAT, "make_mul_mat_rows", (kind,))
-    tiles = None if one_row else KernelRef(f"mul_mat_tiles-{kind}", _MUL_MAT, "make_mul_mat_tiles", (kind,))
-    return ("few", few), ("tiles", tiles)
+@dataclass(frozen=True)
+class Loops:
+    """Which loops the kernels of products with weights of a kind call.
+
+    one_row: those for one row at most, without tiles. one_order: the loops for a few rows alone, in the form
+    whose sums of a row do not depend on how many rows there are.
+    """
+
+    kind: str
+    one_row: bool = False
+    one_order: bool = False
+
+    @property
+    def calls(self) -> tuple[tuple[str, KernelRef | None], ...]:
+        """Slots of a kernel of products, and what they are filled with."""
+        kind, ordered = self.kind, self.one_order and not formats.has_reader(self.kind)
+        few = KernelRef(f"mul_mat_rows-{kind}", _MUL_MAT, "make_mul_mat_rows", (kind,))
+        if ordered:
+            few = KernelRef(f"mul_mat_ordered-{kind}", _MUL_MAT, "make_mul_mat_rows", (kind, True))
+        tiles = KernelRef(f"mul_mat_tiles-{kind}", _MUL_MAT, "make_mul_mat_tiles", (kind,))
+        return ("few", few), ("tiles", None if self.one_row or self.one_order else tiles)
+
+    def kernel(self, name: str, factory: str, module: str, *arguments: str) -> KernelRef:
+        """The kernel `name`, from a factory that takes these arguments, with its loops."""
+        form = "_ordered" if self.one_order else "_vec" if self.one_row else ""
+        words = "-".join((name + form, self.kind, *arguments))
+        return KernelRef(words, module, factory, arguments, self.calls)
 
 
-def product_kernel(kind: str, one_row: bool = False) -> KernelRef:
+def product_kernel(kind: str, one_row: bool = False, one_order: bool = False) -> KernelRef:
     """The kernel of one product with weights of a kind that is read as the file has it."""
-    name = "mul_mat_vec" if one_row else "mul_mat"
-    return KernelRef(f"{name}-{kind}", _MUL_MAT, "make_mul_mat", calls=product_loops(kind, one_row))
+    return Loops(kind, one_row, one_order).kernel("mul_mat", "make_mul_mat", _MUL_MAT)
 
 
 def refuses_packing(node: Node) -> str | None:
@@ -105,13 +129,23 @@ def _refuses_linear(node: Node) -> str | None:
     return decodable(node.inputs[0]) or one_symbol(node.inputs[1])
 
 
-def _lower_linear(node: Node, threads: int) -> list[Step]:
+def _lower_linear(node: Node, threads: int, one_order: bool = False) -> list[Step]:
     weight, x = node.inputs[:2]
     bias = node.inputs[2] if node.attributes["bias"] else 0
-    return [product(weight, x, node, bias, node.inputs[-1] if node.attributes["residual"] else 0)]
+    residual = node.inputs[-1] if node.attributes["residual"] else 0
+    return [product(weight, x, node, bias, residual, one_order)]
 
 
-def product(weight: Node, x: Node, y: Argument, bias: Argument = 0, residual: Argument = 0) -> Step:
+def panels_kernel(kind: str, one_order: bool) -> KernelRef:
+    """The kernel of products of float32 rows with weights that are decoded panel by panel."""
+    name = "mul_mat_panels_ordered" if one_order else "mul_mat_panels"
+    module = "graphml_cpu.kernels.products.mul_mat_panels"
+    return KernelRef(f"{name}-{kind}", module, "make_mul_mat_panels", (kind, one_order))
+
+
+def product(
+    weight: Node, x: Node, y: Argument, bias: Argument = 0, residual: Argument = 0, one_order: bool = False
+) -> Step:
     """The kernel call of y = weight @ x (+ bias) (+ residual)."""
     kind = product_kind(weight, x)
     n, k = bounds(weight.shape)
@@ -129,17 +163,14 @@ def product(weight: Node, x: Node, y: Argument, bias: Argument = 0, residual: Ar
     }
     if not is_native(weight, x):
         arguments |= {"row_bytes": row_bytes(weight), "scratch": Scratch(panel_scratch_bytes(k))}
-        ref = KernelRef(
-            f"mul_mat_panels-{kind}",
-            "graphml_cpu.kernels.products.mul_mat_panels",
-            "make_mul_mat_panels",
-            (kind,),
-        )
+        ref = panels_kernel(kind, one_order)
     else:
-        arguments["scratch"] = Scratch(64 if is_one_row(x) else scratch_bytes(kind, k))
-        ref = product_kernel(kind, is_one_row(x))
+        arguments["scratch"] = Scratch(64 if is_one_row(x) or one_order else scratch_bytes(kind, k))
+        ref = product_kernel(kind, is_one_row(x), one_order)
     return Step(ref, arguments, writes=("y",))
 
 
 QUANTIZE = Lowering(("quantize",), _lower_quantize, refuses=refuses_packing, replicable=True)
-LINEAR = Lowering(("linear",), _lower_linear, refuses=_refuses_linear)
+LINEAR = Lowering(
+    ("linear",), _lower_linear, refuses=_refuses_linear, one_order=partial(_lower_linear, one_order=True)
+)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from graphml.ir.node import Node
 from graphml.ir.op import text
 from graphml.ir.shape import bounds, max_elements
-from graphml_cpu.compiler import KernelRef
 from graphml_cpu.layouts import glu_scratch_bytes
 from graphml_cpu.lowering.linear import (
+    Loops,
     conversion,
     is_native,
     is_one_row,
     is_packed,
     product,
     product_kind,
-    product_loops,
     stored_row_bytes,
 )
 from graphml_cpu.lowering.step import (
@@ -50,7 +51,7 @@ def _refuses_linears(node: Node) -> str | None:
     return next((reason for reason in reasons if reason), None) or one_symbol(x)
 
 
-def _lower_linears(node: Node, threads: int) -> list[Step]:
+def _lower_linears(node: Node, threads: int, one_order: bool = False) -> list[Step]:
     """One call for all products with weights of one format that is read as the file has it, else one each."""
     x, products = _products(node)
     steps: list[Step] = []
@@ -60,9 +61,7 @@ def _lower_linears(node: Node, threads: int) -> list[Step]:
             entry = (weight, bias, bounds(weight.shape)[0], part_offset(node.type, i))
             alike.setdefault(product_kind(weight, x), []).append(entry)
         else:
-            steps.append(product(weight, x, Part(node, i), bias))
-    one_row = is_one_row(x)
-    name = "linears_vec" if one_row else "linears"
+            steps.append(product(weight, x, Part(node, i), bias, 0, one_order))
     for kind, entries in alike.items():
         arguments: dict[str, Argument] = {
             "table": Table(tuple(entries)),
@@ -74,12 +73,8 @@ def _lower_linears(node: Node, threads: int) -> list[Step]:
             "scratch": Scratch(scratch_bytes(kind, width(x))),
             "rows": leading(x),
         }
-        ref = KernelRef(
-            f"{name}-{kind}",
-            "graphml_cpu.kernels.products.linears",
-            "make_linears",
-            calls=product_loops(kind, one_row),
-        )
+        loops = Loops(kind, is_one_row(x), one_order)
+        ref = loops.kernel("linears", "make_linears", "graphml_cpu.kernels.products.linears")
         steps.append(Step(ref, arguments, writes=("y",)))
     return steps
 
@@ -100,7 +95,7 @@ def _workspace(node: Node, threads: int) -> int:
     return 4 * max_elements(node.shape) if is_packed(node.dtype) else 0
 
 
-def _lower_glu(node: Node, threads: int) -> list[Step]:
+def _lower_glu(node: Node, threads: int, one_order: bool = False) -> list[Step]:
     gate, up, x = node.inputs[:3]
     kind, glu = product_kind(gate, x), text(node.attributes, "glu")
     gate_bias, up_bias = node.inputs[3:] if node.attributes["bias"] else (0, 0)
@@ -122,13 +117,8 @@ def _lower_glu(node: Node, threads: int) -> list[Step]:
         "products": products,
         "rows": leading(x),
     }
-    ref = KernelRef(
-        f"{'mul_mat_glu_vec' if n_rows == 1 else 'mul_mat_glu'}-{kind}-{glu}",
-        "graphml_cpu.kernels.products.mul_mat_glu",
-        "make_mul_mat_glu",
-        (glu,),
-        product_loops(kind, n_rows == 1),
-    )
+    loops = Loops(kind, n_rows == 1, one_order)
+    ref = loops.kernel("mul_mat_glu", "make_mul_mat_glu", "graphml_cpu.kernels.products.mul_mat_glu", glu)
     steps = [Step(ref, arguments, split=True)]
     if converted:
         convert: dict[str, Argument] = {
@@ -141,7 +131,9 @@ def _lower_glu(node: Node, threads: int) -> list[Step]:
     return steps
 
 
-LINEARS = Lowering(("linears",), _lower_linears, refuses=_refuses_linears)
+LINEARS = Lowering(
+    ("linears",), _lower_linears, refuses=_refuses_linears, one_order=partial(_lower_linears, one_order=True)
+)
 GLU = Lowering(
     ("mul_mat_glu",),
     _lower_glu,
@@ -149,4 +141,5 @@ GLU = Lowering(
     workspace=_workspace,
     replicable=True,  # what is cheap is the conversion alone
     shared=lambda node: not is_packed(node.dtype),
+    one_order=partial(_lower_glu, one_order=True),
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from graphml.ir.node import Node
 from graphml.ir.shape import Symbol, bounds
-from graphml_cpu.compiler import KernelRef
 from graphml_cpu.layouts import panel_scratch_bytes
+from graphml_cpu.lowering.linear import panels_kernel
 from graphml_cpu.lowering.step import Argument, Lowering, Scratch, Step, leading, one_symbol, row_bytes
 
 
@@ -15,7 +17,7 @@ def _refuses(node: Node) -> str | None:
     return f"{weight.name} has a symbolic dimension" if symbolic else one_symbol(node)
 
 
-def _lower(node: Node, threads: int) -> list[Step]:
+def _lower(node: Node, threads: int, one_order: bool = False) -> list[Step]:
     weight, x = node.inputs
     n, k = bounds(weight.shape)
     arguments: dict[str, Argument] = {
@@ -32,10 +34,7 @@ def _lower(node: Node, threads: int) -> list[Step]:
         "scratch": Scratch(panel_scratch_bytes(k)),
         "rows": leading(x),
     }
-    ref = KernelRef(
-        "mul_mat_panels-f32", "graphml_cpu.kernels.products.mul_mat_panels", "make_mul_mat_panels", ("f32",)
-    )
-    return [Step(ref, arguments, writes=("y",))]
+    return [Step(panels_kernel("f32", one_order), arguments, writes=("y",))]
 
 
-MUL_MAT = Lowering(("mul_mat",), _lower, refuses=_refuses)
+MUL_MAT = Lowering(("mul_mat",), _lower, refuses=_refuses, one_order=partial(_lower, one_order=True))

@@ -82,7 +82,8 @@ class Lowering:
 
     refuses: why a node of these ops has no kernel; None where it has. workspace: bytes of shared scratch of a
     node on a number of threads. replicable: so cheap for one row that each thread may do it for itself
-    rather than wait for another. shared: a node of which not even one row is so cheap.
+    rather than wait for another. shared: a node of which not even one row is so cheap. one_order: `lower` for
+    programs in which the sums of a row may not depend on the rows beside it; None: they never do.
     """
 
     ops: tuple[str, ...]
@@ -91,6 +92,12 @@ class Lowering:
     workspace: Callable[[Node, int], int] = lambda node, threads: 0
     replicable: bool = False
     shared: Callable[[Node], bool] = lambda node: False
+    one_order: Callable[[Node, int], list[Step]] | None = None
+
+    def steps(self, node: Node, threads: int, one_order: bool = False) -> list[Step]:
+        """The kernel calls of a node; one_order: those that add up a row in one order, see docs/cpu.md."""
+        lower = self.one_order if one_order and self.one_order is not None else self.lower
+        return lower(node, threads)
 
 
 def number(node: Node, name: str) -> float:

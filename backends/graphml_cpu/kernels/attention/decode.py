@@ -95,8 +95,8 @@ def soften(
     return alpha
 
 
-def _make_attend_chunk(dtype: str, d_k: int, d_v: int) -> Any:
-    """`attend_chunk(...)`: one token and key-value head at positions [first, end) -> the records."""
+def make_attend_chunk(dtype: str, d_k: int, d_v: int) -> Any:
+    """An inline function `attend_chunk(...)`: one token and key-value head at positions [first, end) -> the records."""
     record_bytes = attention_record_bytes(d_v)
     k_bytes, v_bytes = row_bytes(dtype, d_k), row_bytes(dtype, d_v)
     scores_of, weigh = make_scores(d_k, dtype), make_weigh(d_v, dtype, record_bytes)
@@ -157,7 +157,7 @@ def make_attention_partial(dtype: str, d_k: int, d_v: int) -> Callable[..., None
     """
     record_bytes = attention_record_bytes(d_v)
     k_bytes, v_bytes = row_bytes(dtype, d_k), row_bytes(dtype, d_v)
-    attend_chunk = _make_attend_chunk(dtype, d_k, d_v)
+    attend_chunk = make_attend_chunk(dtype, d_k, d_v)
 
     def attention_partial(
         ith: Int, nth: Int, q: Address, k_cache: RunAddress, v_cache: RunAddress, positions: Address,
@@ -210,14 +210,11 @@ def make_attention_partial(dtype: str, d_k: int, d_v: int) -> Callable[..., None
     return attention_partial
 
 
-def make_attention_combine(d_v: int) -> Callable[..., None]:
-    """out float32 [rows, n_head, d_v] from what `attention_partial` left.
+def make_combine_chunks(d_v: int) -> Any:
+    """An inline function `combine(record, length, sinks, head, to)`: a token and head from its record.
 
-    A token that sees nothing gets zeros. positions, sequences, lengths, window and causal as there; sinks
-    float32 [n_head] or address 0: a score per head that takes part in the softmax and has no value. Rows of
-    out are `out_stride` bytes apart.
+    length: positions that the token sees.
     """
-    record_bytes = attention_record_bytes(d_v)
     lanes = math.gcd(d_v, WIDTH)
     part = vector("f32", lanes)
     local_weights = make_local_memory(MAX_CHUNKS * 4)
@@ -244,27 +241,42 @@ def make_attention_combine(d_v: int) -> Callable[..., None]:
         for i in range(0, n_chunks, WIDTH):
             store(weights + i * 4, load(F32, weights + i * 4) * (f32(1.0) / denominator))
 
+    @inline
+    def combine(record: int, length: int, sinks: int, head: int, to: int) -> None:
+        weights = local_weights()
+        size = chunk_size(length, MAX_CHUNKS)
+        n_chunks = (length + size - 1) // size
+        chunk_weights(record, n_chunks, sinks, head, weights)
+        values = record + 2 * MAX_CHUNKS * 4
+        for i in range(0, d_v, lanes):
+            total = zero(part)
+            for chunk in range(n_chunks):
+                weight = splat(part, load_f32(weights + chunk * 4))
+                total = fma(load(part, values + (chunk * d_v + i) * 4), weight, total)
+            store(to + i * 4, total)
+
+    return combine
+
+
+def make_attention_combine(d_v: int) -> Callable[..., None]:
+    """out float32 [rows, n_head, d_v] from what `attention_partial` left.
+
+    A token that sees nothing gets zeros. positions, sequences, lengths, window and causal as there; sinks
+    float32 [n_head] or address 0: a score per head that takes part in the softmax and has no value. Rows of
+    out are `out_stride` bytes apart.
+    """
+    record_bytes, combine = attention_record_bytes(d_v), make_combine_chunks(d_v)
+
     def attention_combine(
         ith: Int, nth: Int, partial: Address, positions: Address, sequences: Address, lengths: Address,
         sinks: Address, out: Address, n_head: Int, window: Int, causal: Int, out_stride: Int, rows: Dim,
     ) -> None:  # fmt: skip
-        weights = local_weights()
         begin, end_unit = share(ith, nth, rows * n_head)
         for unit in range(begin, end_unit):
             row = unit // n_head
             head = unit - row * n_head
             first, end = visible(row, positions, sequences, lengths, window, causal)
-            size = chunk_size(end - first, MAX_CHUNKS)
-            n_chunks = (end - first + size - 1) // size
-            record = partial + unit * record_bytes
             to = out + row * out_stride + head * d_v * 4
-            chunk_weights(record, n_chunks, sinks, head, weights)
-            values = record + 2 * MAX_CHUNKS * 4
-            for i in range(0, d_v, lanes):
-                total = zero(part)
-                for chunk in range(n_chunks):
-                    weight = splat(part, load_f32(weights + chunk * 4))
-                    total = fma(load(part, values + (chunk * d_v + i) * 4), weight, total)
-                store(to + i * 4, total)
+            combine(partial + unit * record_bytes, end - first, sinks, head, to)
 
     return attention_combine

@@ -21,10 +21,11 @@ from graphml_cpu.simd import load_i32, store_i32
 _panel_scratch_bytes = inline(panel_scratch_bytes)
 
 
-def make_mul_mat_id(format: str) -> Callable[..., None]:
+def make_mul_mat_id(format: str, one_order: bool = False) -> Callable[..., None]:
     """y[t, u] = decoded(w[ids[t, u]]) @ x[t, u], for weights of `format`, a name of `kernels.formats`.
 
-    With `packed.BF16_PAIRS` the weights are BF16 and the rows of x packed to bfloat16.
+    With `packed.BF16_PAIRS` the weights are BF16 and the rows of x packed to bfloat16. one_order: the sums of
+    a pair do not depend on how many share its expert.
 
     w: n_experts matrices, `expert_bytes` apart, of n rows of k elements, `row_bytes` apart. ids int32
     [T, n_used], clamped to 0 .. n_experts - 1. x float32 rows of k, `x_token_stride` bytes from token to
@@ -32,7 +33,7 @@ def make_mul_mat_id(format: str) -> Callable[..., None]:
     [T, n_used, n], rows `y_stride` bytes apart. pairs: T * n_used. scratch: this thread's own
     `layouts.expert_scratch_bytes(k, n_experts, pairs)` bytes. k as for `mul_mat_panels`.
     """
-    multiply_block = make_multiply_block(format)
+    multiply_block = make_multiply_block(format, one_order)
 
     def mul_mat_id(
         ith: Int, nth: Int, w: Address, x: Address, ids: Address, y: Address, n_experts: Int, n_used: Int,

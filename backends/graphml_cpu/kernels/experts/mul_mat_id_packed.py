@@ -105,10 +105,10 @@ def _make_many(reader: Reader) -> Callable[..., Any]:
     return many
 
 
-def _make_multiply(reader: Reader, one_token: bool) -> Callable[..., Any]:
-    """As `_make_few`, for any number of pairs; one_token: see `make_mul_mat_id_packed`."""
+def _make_multiply(reader: Reader, few_alone: bool) -> Callable[..., Any]:
+    """As `_make_few`, for any number of pairs; few_alone: see `make_mul_mat_id_packed`."""
     few = _make_few(reader)
-    if one_token:
+    if few_alone:
         return few
     many = _make_many(reader)
 
@@ -164,7 +164,7 @@ def _costs(ends: int, n_experts: int, blocks: int) -> int:
     return total
 
 
-def make_mul_mat_id_packed(kind: str, one_token: bool) -> Callable[..., None]:
+def make_mul_mat_id_packed(kind: str, few_alone: bool) -> Callable[..., None]:
     """y[t, u] = w[ids[t, u]] @ x[t, u], for weights of the format `kind`, which has a `Reader`.
 
     w: n_experts matrices, `expert_bytes` apart, of n rows of k elements, `row_bytes` apart. ids int32
@@ -172,9 +172,10 @@ def make_mul_mat_id_packed(kind: str, one_token: bool) -> Callable[..., None]:
     `x_slot_stride` from slot to slot (0: the slots of a token share its row). y float32 [T, n_used, n], rows
     `y_stride` bytes apart. pairs: T * n_used. scratch: this thread's own, aligned to 64 bytes:
     `packed.scratch_bytes(kind, k)` rounded up to `tile_bytes`, then `layouts.record_bytes(n_experts, pairs)`.
-    one_token: made for T = 1, where hardly two pairs share an expert: without panels and scratch for them.
+    few_alone: pairs are multiplied as a few are, however many: where hardly two share an expert, or where the
+    sums of a pair may not depend on the others. Without panels and scratch for them.
     """
-    multiply = _make_multiply(make_read(kind), one_token)
+    multiply = _make_multiply(make_read(kind), few_alone)
 
     def mul_mat_id_packed(
         ith: Int, nth: Int, w: Address, x: Address, ids: Address, y: Address, n_experts: Int, n_used: Int,

@@ -248,12 +248,72 @@ def _store_four(
         store_output(sum_lanes(d), y, residual, bias, index, to + 3 * y_stride)
 
 
-def make_float_rows(kind: str) -> Callable[..., Any]:
+def make_four_rows_1(kind: str) -> Callable[..., Any]:
+    """An inline function `rows(w, row_bytes, x, k)`: four rows of weights times one token.
+
+    A row is one sum of vectors, as each token of `make_row_4` has it, so that the numbers are the same; the
+    four hide the latency.
+    """
+    terms = TERMS[kind]
+    load_w, load_x, add = terms.load_w, terms.load_x, terms.add
+    load_w_partial, load_x_partial = terms.load_w_partial, terms.load_x_partial
+    count, w_bytes, x_bytes = terms.elements, terms.weight_bytes, terms.x_bytes
+
+    @inline
+    def rows(w: int, row_bytes: int, x: int, k: int) -> Any:
+        a, b, c, d = zero(F32), zero(F32), zero(F32), zero(F32)
+        w1, w2, w3 = w + row_bytes, w + 2 * row_bytes, w + 3 * row_bytes
+        whole = k - k % count
+        for i in range(0, whole, count):
+            at = i * w_bytes
+            values = load_x(x + i * x_bytes)
+            a, b = add(load_w(w + at), values, a), add(load_w(w1 + at), values, b)
+            c, d = add(load_w(w2 + at), values, c), add(load_w(w3 + at), values, d)
+        left = k - whole
+        if left > 0:
+            at, values = whole * w_bytes, load_x_partial(x + whole * x_bytes, left)
+            a = add(load_w_partial(w + at, left), values, a)
+            b = add(load_w_partial(w1 + at, left), values, b)
+            c = add(load_w_partial(w2 + at, left), values, c)
+            d = add(load_w_partial(w3 + at, left), values, d)
+        return a, b, c, d
+
+    return rows
+
+
+def _make_one_token(kind: str, one_order: bool) -> Callable[..., Any]:
+    """An inline function `one(begin, end, w, x, y, residual, bias, k)`: weight rows times one token."""
+    row_1, row_4, four_rows = make_row_1(kind), make_row_4(kind), make_four_rows_1(kind)
+    size = TERMS[kind].weight_bytes
+
+    @inline
+    def one(begin: int, end: int, w: int, x: int, y: int, residual: int, bias: int, k: int) -> None:
+        for index in range(begin, end):
+            total = sum_lanes(row_1(w + index * k * size, x, k))
+            store_output(total, y, residual, bias, index, 0)
+
+    @inline
+    def one_in_order(begin: int, end: int, w: int, x: int, y: int, residual: int, bias: int, k: int) -> None:
+        for index in range(begin, end - 3, 4):
+            a, b, c, d = four_rows(w + index * k * size, k * size, x, k)
+            store_output(sum_lanes(a), y, residual, bias, index, 0)
+            store_output(sum_lanes(b), y, residual, bias, index + 1, 0)
+            store_output(sum_lanes(c), y, residual, bias, index + 2, 0)
+            store_output(sum_lanes(d), y, residual, bias, index + 3, 0)
+        for index in range(end - (end - begin) % 4, end):
+            a, b, c, d = row_4(w + index * k * size, x, x, x, x, k)
+            store_output(sum_lanes(a), y, residual, bias, index, 0)
+
+    return one_in_order if one_order else one
+
+
+def make_float_rows(kind: str, one_order: bool = False) -> Callable[..., Any]:
     """An inline function `multiply(begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows)`.
 
-    Weight rows begin to end of a product of `kind` times all `rows` rows of activations.
+    Weight rows begin to end of a product of `kind` times all `rows` rows of activations. one_order: a single
+    row is added up as each of several is.
     """
-    row_1, row_4, two_rows_4 = make_row_1(kind), make_row_4(kind), make_two_rows_4(kind)
+    one, row_4, two_rows_4 = _make_one_token(kind, one_order), make_row_4(kind), make_two_rows_4(kind)
     size = TERMS[kind].weight_bytes
 
     @inline
@@ -271,9 +331,7 @@ def make_float_rows(kind: str) -> Callable[..., Any]:
         rows: int,
     ) -> None:
         if rows == 1:
-            for index in range(begin, end):
-                total = sum_lanes(row_1(w + index * k * size, x, k))
-                store_output(total, y, residual, bias, index, 0)
+            one(begin, end, w, x, y, residual, bias, k)
             return
         last = x + (rows - 1) * x_stride
         together = 2 if rows > 2 else 1

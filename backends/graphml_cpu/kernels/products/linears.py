@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphml_cpu.compiler import Address, Code, Dim, Int
-from graphml_cpu.kernels.products.mul_mat import PANEL_ROWS, multiply_rows, multiply_tiles
+from graphml_cpu.kernels.products.mul_mat import PANEL_ROWS, multiply_all_rows, multiply_tiles
 from graphml_cpu.kernels.share import share
 from graphml_cpu.layouts import FEW_ROWS
 from graphml_cpu.simd import load_i64
@@ -39,7 +39,7 @@ def make_linears() -> Callable[..., None]:
             if first < last:
                 w, bias, to = load_i64(entry), load_i64(entry + 8), y + load_i64(entry + 24)
                 if few_rows:
-                    multiply_rows(few, first, last, w, x, to, 0, bias, k, x_stride, n * 4, rows)
+                    multiply_all_rows(few, first, last, w, x, to, 0, bias, k, x_stride, n * 4, rows)
                 else:
                     multiply_tiles(
                         tiles, first, last, w, x, to, 0, bias, n, k, x_stride, n * 4, rows, scratch

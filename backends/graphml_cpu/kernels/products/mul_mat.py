@@ -25,15 +25,18 @@ from graphml_cpu.kernels.products.float_tiles import make_float_tiles
 from graphml_cpu.kernels.products.integer_rows import make_integer_rows
 from graphml_cpu.kernels.products.integer_tiles import make_integer_tiles
 from graphml_cpu.kernels.share import share
-from graphml_cpu.layouts import FEW_ROWS, PANEL_ELEMENTS
+from graphml_cpu.layouts import FEW_ROWS, PANEL_ELEMENTS, PASSED_ROWS
 from graphml_cpu.simd import WIDTH, call_kernel
 
 PANEL_ROWS = 2 * WIDTH  # weight rows that are unpacked together
 
 
-def make_mul_mat_rows(kind: str) -> Callable[..., None]:
-    """For a few rows of activations: the weights are read once in file order; see `integer_rows`."""
-    multiply = make_integer_rows(kind) if has_reader(kind) else make_float_rows(kind)
+def make_mul_mat_rows(kind: str, one_order: bool = False) -> Callable[..., None]:
+    """For a few rows of activations: the weights are read once in file order; see `integer_rows`.
+
+    one_order: the sums of a row do not depend on how many rows there are, as those of integers never do.
+    """
+    multiply = make_integer_rows(kind) if has_reader(kind) else make_float_rows(kind, one_order)
 
     def mul_mat_rows(
         ith: Int, nth: Int, begin: Int, end: Int, w: Address, x: Address, y: Address, residual: Address,
@@ -82,6 +85,28 @@ def multiply_tiles(
     call_kernel(code, (begin, end, w, x, y, residual, bias, n, k, x_stride, y_stride, rows, scratch))
 
 
+@inline
+def multiply_all_rows(
+    code: int, begin: int, end: int, w: int, x: int, y: int, residual: int, bias: int, k: int, x_stride: int,
+    y_stride: int, rows: int,
+) -> None:  # fmt: skip
+    """Call the `mul_mat_rows` at an address for any number of rows, a few at a time.
+
+    So many weight rows meet them in turn that they stay in the second cache, and the few rows in the first.
+    """
+    if rows <= FEW_ROWS:
+        multiply_rows(code, begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows)
+        return
+    for first in range(begin, end, PASSED_ROWS):
+        last = min(first + PASSED_ROWS, end)
+        for row in range(0, rows, FEW_ROWS):
+            taken, to = min(FEW_ROWS, rows - row), y + row * y_stride
+            rest = residual + row * y_stride if residual != 0 else 0
+            multiply_rows(
+                code, first, last, w, x + row * x_stride, to, rest, bias, k, x_stride, y_stride, taken
+            )
+
+
 def make_mul_mat() -> Callable[..., None]:
     """One product. Without `tiles` any number of rows is multiplied as a few are."""
 
@@ -92,7 +117,7 @@ def make_mul_mat() -> Callable[..., None]:
         if rows <= FEW_ROWS or tiles == 0:
             begin, end = share(ith, nth, n)
             if begin < end:
-                multiply_rows(few, begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows)
+                multiply_all_rows(few, begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows)
         else:
             begin, end = share(ith, nth, (n + PANEL_ROWS - 1) // PANEL_ROWS)
             if begin < end:

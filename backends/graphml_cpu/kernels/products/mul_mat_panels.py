@@ -15,15 +15,16 @@ from graphml_cpu.kernels.share import share
 from graphml_cpu.layouts import PANEL_ROWS, TOKEN_BLOCK
 
 
-def make_mul_mat_panels(format: str) -> Callable[..., None]:
+def make_mul_mat_panels(format: str, one_order: bool = False) -> Callable[..., None]:
     """y = x @ decoded(w).T + bias + residual, for weights of `format` (a name of `kernels.formats`).
 
     w: n rows of k elements, `row_bytes` apart. x float32 [rows, k], rows `x_stride` bytes apart. y float32
     [rows, n] and residual of the same shape (or address 0), rows `y_stride` bytes apart; residual may be y.
     bias float32 [n] or address 0. scratch: this thread's own `layouts.panel_scratch_bytes(k)` bytes. k is a
-    multiple of the format's block; for f32, f16 and bf16 any number.
+    multiple of the format's block; for f32, f16 and bf16 any number. one_order: the sums of a token do not
+    depend on how many there are.
     """
-    multiply_block = make_multiply_block(format)
+    multiply_block = make_multiply_block(format, one_order)
 
     def mul_mat_panels(
         ith: Int, nth: Int, w: Address, x: Address, y: Address, residual: Address, bias: Address, n: Int,

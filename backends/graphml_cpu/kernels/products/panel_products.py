@@ -66,8 +66,11 @@ def _store_one(total: Number, record: int, row: int, bias: int) -> None:
     store_f32(load_i64(record + 8) + row * 4, total)
 
 
-def _make_few(format: str) -> Any:
-    """`few(w, row_bytes, begin, end, k, tokens, bias, records, buffer)`: weight rows one by one."""
+def _make_few(format: str, one_order: bool) -> Any:
+    """`few(w, row_bytes, begin, end, k, tokens, bias, records, buffer)`: weight rows one by one.
+
+    one_order: a single token is multiplied as four are.
+    """
     plain = format in TERMS
     kind = format if plain else "f32"
     row_1, row_4, decode = make_row_1(kind), make_row_4(kind), make_decode("f32" if plain else format)
@@ -82,7 +85,7 @@ def _make_few(format: str) -> Any:
             if not plain:
                 decode(at, buffer, k)
                 at = buffer
-            if tokens == 1:
+            if tokens == 1 and not one_order:
                 _store_one(sum_lanes(row_1(at, load_i64(records), k)), records, row, bias)
             else:
                 for token in range(0, tokens, 4):
@@ -196,14 +199,25 @@ def make_multiply_panels(format: str, tile_tokens: int = TOKENS, columns: int = 
     return multiply_panels
 
 
-def make_multiply_block(format: str) -> Any:
+def make_multiply_block(format: str, one_order: bool = False) -> Any:
     """An inline function that multiplies the rows of one block with rows begin to end of a matrix.
 
     `multiply_block(w, row_bytes, begin, end, k, tokens, bias, scratch)`: w: rows of k elements of `format`,
     `row_bytes` apart; tokens: how many `list_token` put into scratch, which is this thread's own
-    `layouts.panel_scratch_bytes(k)` bytes; bias: address of that of the matrix's first row or 0.
+    `layouts.panel_scratch_bytes(k)` bytes; bias: address of that of the matrix's first row or 0. one_order:
+    the sums of a token do not depend on how many there are.
     """
-    few, many = _make_few(format), make_multiply_panels(format)
+    few = _make_few(format, one_order)
+    if one_order:
+
+        @inline
+        def multiply_few(
+            w: int, row_bytes: int, begin: int, end: int, k: int, tokens: int, bias: int, scratch: int
+        ) -> None:
+            few(w, row_bytes, begin, end, k, tokens, bias, scratch, _room(scratch))
+
+        return multiply_few
+    many = make_multiply_panels(format)
 
     @inline
     def multiply_block(
