@@ -42,7 +42,9 @@ class CpuDevice:
 
     def lower(self, graph: Graph, plan: Plan, weights: Mapping[str, Array], progress: Progress) -> CpuProgram:
         """Compile or load the kernels and lay out the tape."""
-        return CpuProgram(graph, plan, weights, self.team, _arena(plan), progress, self._tuning, self.deterministic)
+        return CpuProgram(
+            graph, plan, weights, self.team, _arena(plan), progress, self._tuning, self.deterministic
+        )
 
     def use_tuning(self, enabled: bool) -> None:
         """See `graphml.backend.TunableDevice`."""

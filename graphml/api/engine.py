@@ -64,13 +64,13 @@ class EngineStats:
 
 
 def check_deterministic(executor: Executor, wanted: bool | None) -> None:
-    """UsageError where an engine is wanted otherwise than the model was opened: its programs are the model's."""
+    """UsageError where an engine is wanted otherwise than the model, whose programs it runs, was opened."""
     if wanted is not None and not isinstance(wanted, bool):
         raise UsageError(f"deterministic: wanted True, False, or None; got {wanted!r}")
     if wanted is not None and wanted != executor.deterministic:
         raise UsageError(
-            f"deterministic: wanted None, or {executor.deterministic} as {executor.file.path} was opened; got "
-            f"{wanted}: open it with load(..., deterministic={wanted}), on the backend 'cpu'"
+            f"deterministic: wanted {executor.deterministic}, as {executor.file.path} was opened, or None; "
+            f"got {wanted}: for that load(..., deterministic={wanted}), on the backend 'cpu'"
         )
 
 

@@ -13,7 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from graphml.backend import AheadProgram, Backend, DeterministicDevice, Device, Progress, State, no_progress, on_device
+from graphml.backend import (
+    AheadProgram,
+    Backend,
+    DeterministicDevice,
+    Device,
+    Progress,
+    State,
+    no_progress,
+    on_device,
+)
 from graphml.compiler.compile import Compiled, compile_graph
 from graphml.compiler.options import DEFAULT, CompileOptions
 from graphml.compiler.top_k_outputs import SAMPLED

@@ -77,8 +77,8 @@ _MUL_MAT = "graphml_cpu.kernels.products.mul_mat"
 class Loops:
     """Which loops the kernels of products with weights of a kind call.
 
-    one_row: those for one row at most, without tiles. one_order: the loops for a few rows alone, in the form
-    whose sums of a row do not depend on how many rows there are.
+    one_row: those for one row at most, without tiles. one_order: those for a few rows for any number of them,
+    since tiles add up in another order.
     """
 
     kind: str
@@ -88,16 +88,14 @@ class Loops:
     @property
     def calls(self) -> tuple[tuple[str, KernelRef | None], ...]:
         """Slots of a kernel of products, and what they are filled with."""
-        kind, ordered = self.kind, self.one_order and not formats.has_reader(self.kind)
+        kind = self.kind
         few = KernelRef(f"mul_mat_rows-{kind}", _MUL_MAT, "make_mul_mat_rows", (kind,))
-        if ordered:
-            few = KernelRef(f"mul_mat_ordered-{kind}", _MUL_MAT, "make_mul_mat_rows", (kind, True))
         tiles = KernelRef(f"mul_mat_tiles-{kind}", _MUL_MAT, "make_mul_mat_tiles", (kind,))
         return ("few", few), ("tiles", None if self.one_row or self.one_order else tiles)
 
     def kernel(self, name: str, factory: str, module: str, *arguments: str) -> KernelRef:
         """The kernel `name`, from a factory that takes these arguments, with its loops."""
-        form = "_ordered" if self.one_order else "_vec" if self.one_row else ""
+        form = "_vec" if self.one_row or self.one_order else ""
         words = "-".join((name + form, self.kind, *arguments))
         return KernelRef(words, module, factory, arguments, self.calls)
 

@@ -96,7 +96,7 @@ def soften(
 
 
 def make_attend_chunk(dtype: str, d_k: int, d_v: int) -> Any:
-    """An inline function `attend_chunk(...)`: one token and key-value head at positions [first, end) -> the records."""
+    """`attend_chunk(...)`, inline: one token and key-value head at positions [first, end) -> the records."""
     record_bytes = attention_record_bytes(d_v)
     k_bytes, v_bytes = row_bytes(dtype, d_k), row_bytes(dtype, d_v)
     scores_of, weigh = make_scores(d_k, dtype), make_weigh(d_v, dtype, record_bytes)

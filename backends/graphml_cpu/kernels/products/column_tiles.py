@@ -17,7 +17,7 @@ from numba import types
 from graphml_cpu import target
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats import make_decode
-from graphml_cpu.kernels.products.float_rows import TERMS
+from graphml_cpu.kernels.products.float_terms import TERMS
 from graphml_cpu.kernels.products.register_tiles import (
     VECTOR_BYTES,
     make_zeros,

@@ -1,161 +1,20 @@
 """Rows of F32, F16 and BF16 weights times numbers that are no integers, row by row: one token, or a few.
 
-A `kind` of product says what meets what: `f32`, `f16` and `bf16` weights meet float32 rows,
-`packed.BF16_PAIRS` are BF16 weights that meet rows packed to bfloat16, two of them in a lane. The weights are
-read once, in file order, which is all that counts while memory sets the pace.
+A product is one vector of sums, W of them, to which a row's columns are added in turn, and then the sum over
+its lanes: the same bits for one token as for several. The weights are read once, in file order, which is all
+that counts while memory sets the pace. What meets what is a `kind` of `float_terms`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.products.float_terms import TERMS
 from graphml_cpu.kernels.products.outputs import AHEAD, store_output
 from graphml_cpu.kernels.share import Vector
-from graphml_cpu.packed import BF16_PAIRS
-from graphml_cpu.simd import (
-    F16,
-    F32,
-    I32,
-    WIDTH,
-    bf16_to_f32,
-    bitcast,
-    convert,
-    dot2_bf16,
-    fma,
-    load,
-    load_partial,
-    prefetch,
-    sum_lanes,
-    vector,
-    zero,
-)
-
-_U16 = vector("u16", WIDTH)
-_U16_PAIRS = vector("u16", 2 * WIDTH)
-
-
-@inline
-def _load_f32(at: int) -> Vector:
-    return load(F32, at)
-
-
-@inline
-def _load_f32_partial(at: int, count: int) -> Vector:
-    return load_partial(F32, at, count)
-
-
-@inline
-def _load_f16(at: int) -> Vector:
-    return convert(F32, load(F16, at))
-
-
-@inline
-def _load_f16_partial(at: int, count: int) -> Vector:
-    return convert(F32, load_partial(F16, at, count))
-
-
-@inline
-def _load_bf16(at: int) -> Vector:
-    return bf16_to_f32(load(_U16, at))
-
-
-@inline
-def _load_bf16_partial(at: int, count: int) -> Vector:
-    return bf16_to_f32(load_partial(_U16, at, count))
-
-
-@inline
-def _load_pairs(at: int) -> Vector:
-    return load(I32, at)
-
-
-@inline
-def _load_pairs_partial(at: int, count: int) -> Vector:
-    return bitcast(I32, load_partial(_U16_PAIRS, at, count))
-
-
-@inline
-def _add_products(weights: Vector, x: Vector, total: Vector) -> Vector:
-    return fma(weights, x, total)
-
-
-@inline
-def _add_pairs(weights: Vector, x: Vector, total: Vector) -> Vector:
-    return dot2_bf16(total, weights, x)
-
-
-@dataclass(frozen=True)
-class Terms:
-    """How weights of a kind are read and multiplied, as inline functions, a vector at a time.
-
-    load_w(at), load_w_partial(at, count): weights as they are multiplied; load_x and load_x_partial:
-    activations; add(weights, x, total): the sums with their products. Counts are of elements, and so many lie
-    in a vector; bytes are those of an element. ahead: how many bytes before their use the weights of a single
-    token are fetched; 0: the processor fetches better by itself, which it does where each load is multiplied
-    at once (decision 14 has the figures). as_stored: weights are multiplied with the bits that the file has.
-    """
-
-    elements: int
-    weight_bytes: int
-    x_bytes: int
-    load_w: Callable[..., Any]
-    load_w_partial: Callable[..., Any]
-    ahead: int = 0
-    load_x: Callable[..., Any] = _load_f32
-    load_x_partial: Callable[..., Any] = _load_f32_partial
-    add: Callable[..., Any] = _add_products
-    as_stored: bool = False
-
-
-TERMS = {
-    "f32": Terms(WIDTH, 4, 4, _load_f32, _load_f32_partial, as_stored=True),
-    "f16": Terms(WIDTH, 2, 4, _load_f16, _load_f16_partial, ahead=4096),
-    "bf16": Terms(WIDTH, 2, 4, _load_bf16, _load_bf16_partial, ahead=4096),
-    BF16_PAIRS: Terms(
-        2 * WIDTH,
-        2,
-        2,
-        _load_pairs,
-        _load_pairs_partial,
-        load_x=_load_pairs,
-        load_x_partial=_load_pairs_partial,
-        add=_add_pairs,
-        as_stored=True,
-    ),
-}
-
-
-def make_row_1(kind: str) -> Callable[..., Any]:
-    """An inline function `row(w, x, k)`: the dot product with one token, in four sums to hide the latency."""
-    terms = TERMS[kind]
-    load_w, load_x, add = terms.load_w, terms.load_x, terms.add
-    load_w_partial, load_x_partial = terms.load_w_partial, terms.load_x_partial
-    count, w_bytes, x_bytes = terms.elements, terms.weight_bytes, terms.x_bytes
-    w_step, x_step, ahead = count * w_bytes, count * x_bytes, terms.ahead
-
-    @inline
-    def row(w: int, x: int, k: int) -> Vector:
-        a, b, c, d = zero(F32), zero(F32), zero(F32), zero(F32)
-        for _ in range(k // (4 * count)):
-            if ahead > 0:
-                prefetch(w + ahead)
-            if ahead > 0 and 4 * w_step > 64:
-                prefetch(w + ahead + 64)
-            a = add(load_w(w), load_x(x), a)
-            b = add(load_w(w + w_step), load_x(x + x_step), b)
-            c = add(load_w(w + 2 * w_step), load_x(x + 2 * x_step), c)
-            d = add(load_w(w + 3 * w_step), load_x(x + 3 * x_step), d)
-            w += 4 * w_step
-            x += 4 * x_step
-        for i in range(0, k % (4 * count), count):
-            left = k % (4 * count) - i
-            a = add(load_w_partial(w + i * w_bytes, left), load_x_partial(x + i * x_bytes, left), a)
-        return (a + b) + (c + d)
-
-    return row
+from graphml_cpu.simd import F32, prefetch, sum_lanes, zero
 
 
 def make_row_4(kind: str) -> Callable[..., Any]:
@@ -251,8 +110,8 @@ def _store_four(
 def make_four_rows_1(kind: str) -> Callable[..., Any]:
     """An inline function `rows(w, row_bytes, x, k)`: four rows of weights times one token.
 
-    A row is one sum of vectors, as each token of `make_row_4` has it, so that the numbers are the same; the
-    four hide the latency.
+    Each row is one vector of sums, as each token of `make_row_4`, so the numbers are the same; four rows hide
+    the latency of the sums.
     """
     terms = TERMS[kind]
     load_w, load_x, add = terms.load_w, terms.load_x, terms.add
@@ -262,11 +121,14 @@ def make_four_rows_1(kind: str) -> Callable[..., Any]:
     @inline
     def rows(w: int, row_bytes: int, x: int, k: int) -> Any:
         a, b, c, d = zero(F32), zero(F32), zero(F32), zero(F32)
-        w1, w2, w3 = w + row_bytes, w + 2 * row_bytes, w + 3 * row_bytes
+        w1, w2, w3, next = w + row_bytes, w + 2 * row_bytes, w + 3 * row_bytes, 4 * row_bytes
         whole = k - k % count
         for i in range(0, whole, count):
-            at = i * w_bytes
-            values = load_x(x + i * x_bytes)
+            at, values = i * w_bytes, load_x(x + i * x_bytes)
+            prefetch(w + next + at)
+            prefetch(w1 + next + at)
+            prefetch(w2 + next + at)
+            prefetch(w3 + next + at)
             a, b = add(load_w(w + at), values, a), add(load_w(w1 + at), values, b)
             c, d = add(load_w(w2 + at), values, c), add(load_w(w3 + at), values, d)
         left = k - whole
@@ -281,19 +143,12 @@ def make_four_rows_1(kind: str) -> Callable[..., Any]:
     return rows
 
 
-def _make_one_token(kind: str, one_order: bool) -> Callable[..., Any]:
+def _make_one_token(kind: str) -> Callable[..., Any]:
     """An inline function `one(begin, end, w, x, y, residual, bias, k)`: weight rows times one token."""
-    row_1, row_4, four_rows = make_row_1(kind), make_row_4(kind), make_four_rows_1(kind)
-    size = TERMS[kind].weight_bytes
+    row_4, four_rows, size = make_row_4(kind), make_four_rows_1(kind), TERMS[kind].weight_bytes
 
     @inline
     def one(begin: int, end: int, w: int, x: int, y: int, residual: int, bias: int, k: int) -> None:
-        for index in range(begin, end):
-            total = sum_lanes(row_1(w + index * k * size, x, k))
-            store_output(total, y, residual, bias, index, 0)
-
-    @inline
-    def one_in_order(begin: int, end: int, w: int, x: int, y: int, residual: int, bias: int, k: int) -> None:
         for index in range(begin, end - 3, 4):
             a, b, c, d = four_rows(w + index * k * size, k * size, x, k)
             store_output(sum_lanes(a), y, residual, bias, index, 0)
@@ -304,16 +159,16 @@ def _make_one_token(kind: str, one_order: bool) -> Callable[..., Any]:
             a, b, c, d = row_4(w + index * k * size, x, x, x, x, k)
             store_output(sum_lanes(a), y, residual, bias, index, 0)
 
-    return one_in_order if one_order else one
+    return one
 
 
-def make_float_rows(kind: str, one_order: bool = False) -> Callable[..., Any]:
+def make_float_rows(kind: str) -> Callable[..., Any]:
     """An inline function `multiply(begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows)`.
 
-    Weight rows begin to end of a product of `kind` times all `rows` rows of activations. one_order: a single
-    row is added up as each of several is.
+    Weight rows begin to end of a product of `kind` times all `rows` rows of activations. The sums of a row do
+    not depend on how many there are.
     """
-    one, row_4, two_rows_4 = _make_one_token(kind, one_order), make_row_4(kind), make_two_rows_4(kind)
+    one, row_4, two_rows_4 = _make_one_token(kind), make_row_4(kind), make_two_rows_4(kind)
     size = TERMS[kind].weight_bytes
 
     @inline

@@ -1,4 +1,4 @@
-"""Panels of F32, F16 and BF16 weights times many rows that lie side by side, as `float_rows` pairs them.
+"""Panels of F32, F16 and BF16 weights times many rows that lie side by side, as `float_terms` pairs them.
 
 Knows where the rows lie; how they are multiplied stands in `panel_products`.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.products.column_tiles import TOKENS as TOKENS
-from graphml_cpu.kernels.products.float_rows import TERMS
+from graphml_cpu.kernels.products.float_terms import TERMS
 from graphml_cpu.kernels.products.panel_products import list_token, make_multiply_panels
 from graphml_cpu.layouts import PANEL_ELEMENTS, TOKEN_BLOCK
 from graphml_cpu.simd import WIDTH

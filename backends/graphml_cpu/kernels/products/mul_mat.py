@@ -31,12 +31,9 @@ from graphml_cpu.simd import WIDTH, call_kernel
 PANEL_ROWS = 2 * WIDTH  # weight rows that are unpacked together
 
 
-def make_mul_mat_rows(kind: str, one_order: bool = False) -> Callable[..., None]:
-    """For a few rows of activations: the weights are read once in file order; see `integer_rows`.
-
-    one_order: the sums of a row do not depend on how many rows there are, as those of integers never do.
-    """
-    multiply = make_integer_rows(kind) if has_reader(kind) else make_float_rows(kind, one_order)
+def make_mul_mat_rows(kind: str) -> Callable[..., None]:
+    """For a few rows of activations: the weights are read once in file order; see `integer_rows`."""
+    multiply = make_integer_rows(kind) if has_reader(kind) else make_float_rows(kind)
 
     def mul_mat_rows(
         ith: Int, nth: Int, begin: Int, end: Int, w: Address, x: Address, y: Address, residual: Address,

@@ -4,7 +4,7 @@ Which token rows those are and where their outputs go stands in a list of addres
 batch and those of one expert are the same to it. For few tokens a weight row is decoded and multiplied with
 each. For many, panels of weights are decoded and transposed (`column_tiles`), stay in their thread's cache
 and are multiplied with all tokens; the sums of a token are then the same whatever the number of tokens,
-threads or neighbours. A `format` here is also a kind of `float_rows`: with pairs of bfloat16 the token rows
+threads or neighbours. A `format` here is also a kind of `float_terms`: with pairs of bfloat16 the token rows
 are packed to bfloat16 too. Knows formats only through their decoders.
 """
 
@@ -17,7 +17,8 @@ from graphml_quant import by_name
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats import make_decode
 from graphml_cpu.kernels.products.column_tiles import TOKENS, make_tile, make_unpack
-from graphml_cpu.kernels.products.float_rows import TERMS, make_row_1, make_row_4
+from graphml_cpu.kernels.products.float_rows import make_row_4
+from graphml_cpu.kernels.products.float_terms import TERMS
 from graphml_cpu.kernels.products.register_tiles import VECTOR_BYTES
 from graphml_cpu.kernels.share import Number
 from graphml_cpu.layouts import CHUNK_ELEMENTS, PANEL_ELEMENTS, PANEL_SUMS_BYTES, RECORD_BYTES, TOKEN_BLOCK
@@ -66,14 +67,11 @@ def _store_one(total: Number, record: int, row: int, bias: int) -> None:
     store_f32(load_i64(record + 8) + row * 4, total)
 
 
-def _make_few(format: str, one_order: bool) -> Any:
-    """`few(w, row_bytes, begin, end, k, tokens, bias, records, buffer)`: weight rows one by one.
-
-    one_order: a single token is multiplied as four are.
-    """
+def _make_few(format: str) -> Any:
+    """`few(w, row_bytes, begin, end, k, tokens, bias, records, buffer)`: weight rows one by one."""
     plain = format in TERMS
     kind = format if plain else "f32"
-    row_1, row_4, decode = make_row_1(kind), make_row_4(kind), make_decode("f32" if plain else format)
+    row_4, decode = make_row_4(kind), make_decode("f32" if plain else format)
 
     @inline
     def few(
@@ -85,8 +83,10 @@ def _make_few(format: str, one_order: bool) -> Any:
             if not plain:
                 decode(at, buffer, k)
                 at = buffer
-            if tokens == 1 and not one_order:
-                _store_one(sum_lanes(row_1(at, load_i64(records), k)), records, row, bias)
+            if tokens == 1:
+                x = load_i64(records)
+                a, b, c, d = row_4(at, x, x, x, x, k)
+                _store_one(sum_lanes(a), records, row, bias)
             else:
                 for token in range(0, tokens, 4):
                     # Past the last token the last one is computed again, and not stored.
@@ -207,7 +207,7 @@ def make_multiply_block(format: str, one_order: bool = False) -> Any:
     `layouts.panel_scratch_bytes(k)` bytes; bias: address of that of the matrix's first row or 0. one_order:
     the sums of a token do not depend on how many there are.
     """
-    few = _make_few(format, one_order)
+    few = _make_few(format)
     if one_order:
 
         @inline
