@@ -1,4 +1,4 @@
-"""Opened with `deterministic`, a model's logits are the same bits alone, in chunks, beside others, on any threads."""
+"""Opened with `deterministic`, a model says the same bits alone, in chunks, beside others, on any threads."""
 
 from __future__ import annotations
 

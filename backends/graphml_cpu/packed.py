@@ -55,6 +55,10 @@ TOKENS = 512
 # Bytes that one row of a unit of weights takes while a panel is made: at most two groups of values, scales
 # and minima (`kernels.products.integer_panels`).
 UNIT_ROW_BYTES = 2 * 192
+# Sums of a product where its order is that of a few rows: a block of columns adds to the one of its place in
+# its group. Columns are passed once for each, so fewer of them are taken at a time.
+PLACES = 4
+ORDERED_COLUMNS = 2048
 # Vectors of a panel for each block of columns: values, scales and minima, at most.
 _PANEL_VECTORS = 8 + 2 + 2
 # Tokens of a register tile, at most.
@@ -73,4 +77,5 @@ def scratch_bytes(kind: str, k: int) -> int:
         return panel_scratch_bytes(k)
     columns = min(-(-k // GROUP) * GROUP, COLUMNS)
     panels = PAIRS * 2 * columns // BLOCK * _PANEL_VECTORS * vector_bytes
-    return panels + PAIRS * 2 * (TOKENS + TILE_TOKENS) * vector_bytes + vector_bytes // 4 * UNIT_ROW_BYTES
+    sums = PAIRS * 2 * PLACES * (TOKENS + TILE_TOKENS) * vector_bytes
+    return panels + sums + vector_bytes // 4 * UNIT_ROW_BYTES

@@ -66,12 +66,15 @@ def _lower(node: Node, threads: int, one_order: bool = False) -> list[Step]:
         module = "graphml_cpu.kernels.experts.mul_mat_id"
         ref = KernelRef(f"{name}-{kind}", module, "make_mul_mat_id", (kind, one_order))
         return [Step(ref, arguments, writes=("y",))]
-    few = pairs == n_used or one_order
-    tile_bytes = 0 if few else -(-scratch_bytes(kind, k) // 64) * 64
+    one_token = pairs == n_used
+    tile_bytes = 0 if one_token else -(-scratch_bytes(kind, k) // 64) * 64
     arguments |= {"tile_bytes": tile_bytes, "scratch": Scratch(tile_bytes + record_bytes(n_experts, pairs))}
-    name = f"mul_mat_id_packed-{kind}-{'few' if few else 'many'}"
+    form = "one" if one_token else "ordered" if one_order else "many"
     ref = KernelRef(
-        name, "graphml_cpu.kernels.experts.mul_mat_id_packed", "make_mul_mat_id_packed", (kind, few)
+        f"mul_mat_id_packed-{kind}-{form}",
+        "graphml_cpu.kernels.experts.mul_mat_id_packed",
+        "make_mul_mat_id_packed",
+        (kind, one_token, one_order and not one_token),
     )
     return [Step(ref, arguments, writes=("y",))]
 

@@ -77,8 +77,8 @@ _MUL_MAT = "graphml_cpu.kernels.products.mul_mat"
 class Loops:
     """Which loops the kernels of products with weights of a kind call.
 
-    one_row: those for one row at most, without tiles. one_order: those for a few rows for any number of them,
-    since tiles add up in another order.
+    one_row: those for one row at most, without tiles. one_order: those whose sums of a row do not depend on
+    how many there are: of integers tiles that add up as a few rows are added up, of floats no tiles.
     """
 
     kind: str
@@ -90,12 +90,22 @@ class Loops:
         """Slots of a kernel of products, and what they are filled with."""
         kind = self.kind
         few = KernelRef(f"mul_mat_rows-{kind}", _MUL_MAT, "make_mul_mat_rows", (kind,))
-        tiles = KernelRef(f"mul_mat_tiles-{kind}", _MUL_MAT, "make_mul_mat_tiles", (kind,))
-        return ("few", few), ("tiles", None if self.one_row or self.one_order else tiles)
+        return ("few", few), ("tiles", self._tiles())
+
+    def _tiles(self) -> KernelRef | None:
+        kind = self.kind
+        if self.one_row:
+            return None
+        if not self.one_order:
+            return KernelRef(f"mul_mat_tiles-{kind}", _MUL_MAT, "make_mul_mat_tiles", (kind,))
+        if not formats.has_reader(kind):
+            return None
+        arguments = (kind, 0, 0, True)
+        return KernelRef(f"mul_mat_tiles_ordered-{kind}", _MUL_MAT, "make_mul_mat_tiles", arguments)
 
     def kernel(self, name: str, factory: str, module: str, *arguments: str) -> KernelRef:
         """The kernel `name`, from a factory that takes these arguments, with its loops."""
-        form = "_vec" if self.one_row or self.one_order else ""
+        form = "_vec" if self._tiles() is None else "_ordered" if self.one_order else ""
         words = "-".join((name + form, self.kind, *arguments))
         return KernelRef(words, module, factory, arguments, self.calls)
 
@@ -163,7 +173,7 @@ def product(
         arguments |= {"row_bytes": row_bytes(weight), "scratch": Scratch(panel_scratch_bytes(k))}
         ref = panels_kernel(kind, one_order)
     else:
-        arguments["scratch"] = Scratch(64 if is_one_row(x) or one_order else scratch_bytes(kind, k))
+        arguments["scratch"] = Scratch(64 if is_one_row(x) else scratch_bytes(kind, k))
         ref = product_kernel(kind, is_one_row(x), one_order)
     return Step(ref, arguments, writes=("y",))
 

@@ -23,7 +23,7 @@ from graphml_cpu.kernels.products.integer_tiles import PANELS, TOKENS, make_pane
 from graphml_cpu.kernels.products.register_tiles import make_record_addresses
 from graphml_cpu.kernels.share import share
 from graphml_cpu.layouts import PAIR_BYTES
-from graphml_cpu.simd import WIDTH, load_i32, load_i64, store_f32, store_i64
+from graphml_cpu.simd import WIDTH, extract, load_i32, load_i64, store_f32, store_i64
 
 # Weight rows that a thread takes at a time: those of the panels that are unpacked together.
 _ROWS = PANELS * WIDTH
@@ -35,7 +35,7 @@ _FEW_PAIRS = 4
 
 def _make_few(reader: Reader) -> Callable[..., Any]:
     """An inline function: weight rows begin to end of one matrix times the `pairs` pairs at `records`."""
-    row_1, row_4 = make_row(reader, 1), make_row(reader, 4)
+    rows_4, row_1 = make_row(reader, 4), make_row(reader, 1)
     four = make_record_addresses(4)
 
     @inline
@@ -53,22 +53,24 @@ def _make_few(reader: Reader) -> Callable[..., Any]:
     ) -> None:
         if pairs == 1:
             x, to = load_i64(records), y + load_i64(records + 8)
-            for index in range(begin, end):
-                (a,) = row_1(w + index * row_bytes, (x,), k)
-                store_f32(to + index * 4, finish(a))
+            for index in range(begin, end, 4):
+                # Past the last row of weights the last one is multiplied again, and not stored.
+                row, left = w + index * row_bytes, end - index
+                w1, w2, w3 = min(1, left - 1), min(2, left - 1), min(3, left - 1)
+                ws = (row, row + w1 * row_bytes, row + w2 * row_bytes, row + w3 * row_bytes)
+                found = finish(rows_4(ws, (x,), k))
+                for i in range(min(left, 4)):
+                    store_f32(to + (index + i) * 4, extract(found, 4 * i))
             return
         for index in range(begin, end):
             for pair in range(0, pairs, 4):
                 at, left = records + pair * PAIR_BYTES, pairs - pair
-                a, b, c, d = row_4(w + index * row_bytes, four(at, PAIR_BYTES, (left - 1) * PAIR_BYTES), k)
                 # Past the last pair the last one is computed again, and not stored.
-                store_f32(y + load_i64(at + 8) + index * 4, finish(a))
-                if left > 1:
-                    store_f32(y + load_i64(at + PAIR_BYTES + 8) + index * 4, finish(b))
-                if left > 2:
-                    store_f32(y + load_i64(at + 2 * PAIR_BYTES + 8) + index * 4, finish(c))
-                if left > 3:
-                    store_f32(y + load_i64(at + 3 * PAIR_BYTES + 8) + index * 4, finish(d))
+                xs = four(at, PAIR_BYTES, (left - 1) * PAIR_BYTES)
+                found = finish(row_1((w + index * row_bytes,), xs, k))
+                for i in range(min(left, 4)):
+                    to = y + load_i64(at + i * PAIR_BYTES + 8)
+                    store_f32(to + index * 4, extract(found, 4 * i))
 
     return few
 
@@ -79,9 +81,10 @@ def _record_offset(records: int, stride: int, y_stride: int, pair: int) -> int:
     return offset
 
 
-def _make_many(reader: Reader) -> Callable[..., Any]:
+def _make_many(reader: Reader, one_order: bool) -> Callable[..., Any]:
     """As `_make_few` for many pairs; `begin` is a multiple of _ROWS."""
-    products = make_panel_products(reader, TOKENS, make_record_addresses(TOKENS), _record_offset)
+    places = packed.PLACES if one_order else 1
+    products = make_panel_products(reader, TOKENS, make_record_addresses(TOKENS), _record_offset, places)
 
     @inline
     def many(
@@ -105,12 +108,12 @@ def _make_many(reader: Reader) -> Callable[..., Any]:
     return many
 
 
-def _make_multiply(reader: Reader, few_alone: bool) -> Callable[..., Any]:
-    """As `_make_few`, for any number of pairs; few_alone: see `make_mul_mat_id_packed`."""
+def _make_multiply(reader: Reader, one_token: bool, one_order: bool) -> Callable[..., Any]:
+    """As `_make_few`, for any number of pairs; one_token, one_order: see `make_mul_mat_id_packed`."""
     few = _make_few(reader)
-    if few_alone:
+    if one_token:
         return few
-    many = _make_many(reader)
+    many = _make_many(reader, one_order)
 
     @inline
     def multiply(
@@ -164,7 +167,7 @@ def _costs(ends: int, n_experts: int, blocks: int) -> int:
     return total
 
 
-def make_mul_mat_id_packed(kind: str, few_alone: bool) -> Callable[..., None]:
+def make_mul_mat_id_packed(kind: str, one_token: bool, one_order: bool = False) -> Callable[..., None]:
     """y[t, u] = w[ids[t, u]] @ x[t, u], for weights of the format `kind`, which has a `Reader`.
 
     w: n_experts matrices, `expert_bytes` apart, of n rows of k elements, `row_bytes` apart. ids int32
@@ -172,10 +175,10 @@ def make_mul_mat_id_packed(kind: str, few_alone: bool) -> Callable[..., None]:
     `x_slot_stride` from slot to slot (0: the slots of a token share its row). y float32 [T, n_used, n], rows
     `y_stride` bytes apart. pairs: T * n_used. scratch: this thread's own, aligned to 64 bytes:
     `packed.scratch_bytes(kind, k)` rounded up to `tile_bytes`, then `layouts.record_bytes(n_experts, pairs)`.
-    few_alone: pairs are multiplied as a few are, however many: where hardly two share an expert, or where the
-    sums of a pair may not depend on the others. Without panels and scratch for them.
+    one_token: made for T = 1, where hardly two pairs share an expert: without panels and scratch for them.
+    one_order: the sums of a pair do not depend on how many share its expert.
     """
-    multiply = _make_multiply(make_read(kind), few_alone)
+    multiply = _make_multiply(make_read(kind), one_token, one_order)
 
     def mul_mat_id_packed(
         ith: Int, nth: Int, w: Address, x: Address, ids: Address, y: Address, n_experts: Int, n_used: Int,

@@ -1,6 +1,9 @@
-"""A group of 128 weights, as a format's `Reader` gives it, times one token's packed group.
+"""Groups of 128 weights, as a format's `Reader` gives them, times tokens' packed groups: four products.
 
-Knows the packed layout and what a `Reader` says; knows nothing of formats, rows, matrices or threads.
+They are those of four rows of weights and a token, of two and two, or of one and four. A vector holds the
+four products of each of the four blocks: the integer sum of a block's lanes is exact, and becomes one float.
+What is done with it, and in which order, is what `integer_tiles` does. Knows the packed layout and what a
+`Reader` says; knows nothing of formats, matrices or threads.
 """
 
 from __future__ import annotations
@@ -11,24 +14,26 @@ from typing import Any
 
 from graphml_cpu import packed, target
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import F32x4, F32x8, I8x64, Reader, U8x64
+from graphml_cpu.kernels.formats._groups import F32x4, I8x64, Reader, U8x64
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
     bitcast,
+    concatenate,
     constant_lanes,
     dot4,
     dot4_signed,
     fma,
+    high_half,
     load,
+    low_half,
     shuffle_by,
+    shuffle_pair_by,
     to_float,
     vector,
     zero,
 )
 
 I32x16 = vector("i32", 16)
-# Each of four numbers in the four lanes that its block has in a register.
-_spread = shuffle_by([lane // 4 for lane in range(16)])
 
 
 @dataclass(frozen=True)
@@ -100,54 +105,117 @@ def _make_seed(shift: int | None, lanes: tuple[int, ...] | None) -> Callable[...
     return some if lanes else everything
 
 
-def _make_products(reader: Reader) -> Callable[..., Any]:
-    """An inline function `add(group, x, total)`: the total plus the scaled products of a group."""
+def _make_dots(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+    """Inline functions `dots(group, x)`: integer products, summed four by four; of a block, of its halves."""
     operand = make_operand(reader)
     dot, prepare = operand.dot, operand.prepare
     both, low_seed, high_seed = (_make_seed(operand.shift, lanes) for lanes in (None, (0,), (1,)))
 
     @inline
-    def by_blocks(group: Any, x: int, total: Vector) -> Vector:
-        values, scales, _ = group
-        found = dot(both(x), prepare(values[0]), load(I8x64, x))
-        found = dot(found, prepare(values[1]), load(I8x64, x + packed.HIGH_HALF))
-        return fma(to_float(found), _spread(scales[0] * load(F32x4, x + packed.SCALE)), total)
+    def of_blocks(group: Any, x: int) -> Vector:
+        found = dot(both(x), prepare(group[0][0]), load(I8x64, x))
+        return dot(found, prepare(group[0][1]), load(I8x64, x + packed.HIGH_HALF))
 
     @inline
-    def by_halves(group: Any, x: int, total: Vector) -> Vector:
-        values, scales, _ = group
-        low = dot(low_seed(x), prepare(values[0]), load(I8x64, x))
-        high = dot(high_seed(x), prepare(values[1]), load(I8x64, x + packed.HIGH_HALF))
-        products = fma(to_float(low), _spread(scales[0]), to_float(high) * _spread(scales[1]))
-        return fma(products, _spread(load(F32x4, x + packed.SCALE)), total)
+    def of_low(group: Any, x: int) -> Vector:
+        return dot(low_seed(x), prepare(group[0][0]), load(I8x64, x))
 
-    return by_blocks if reader.scales == 1 else by_halves
+    @inline
+    def of_high(group: Any, x: int) -> Vector:
+        return dot(high_seed(x), prepare(group[0][1]), load(I8x64, x + packed.HIGH_HALF))
+
+    return of_blocks, of_low, of_high
 
 
-def make_add_group(reader: Reader) -> tuple[Callable[..., Any], Any]:
-    """`add_group(group, x, total, least) -> (total, least)` for one token, and the type of `least`.
+# Of four vectors, each with four lanes a block: the sums of these lanes, the blocks of each vector together.
+_pairs_low = shuffle_pair_by([lane for q in range(0, 16, 4) for lane in (q, 16 + q, q + 1, 17 + q)])
+_pairs_high = shuffle_pair_by([lane for q in range(0, 16, 4) for lane in (q + 2, 18 + q, q + 3, 19 + q)])
+_doubles_low = shuffle_pair_by([lane for q in range(0, 16, 4) for lane in (q, q + 1, 16 + q, 17 + q)])
+_doubles_high = shuffle_pair_by([lane for q in range(0, 16, 4) for lane in (q + 2, q + 3, 18 + q, 19 + q)])
+_by_product = shuffle_by([4 * block + product for product in range(4) for block in range(4)])
 
-    `group` is what the reader reads, `x` the address of the token's packed group. `total` (F32x16, its lanes
-    still to be added) gets the products, `least` the minima times the sums of activations.
+
+@inline
+def _block_sums(a: Vector, b: Vector, c: Vector, d: Vector) -> Vector:
+    """I32x16: the sums of the four blocks of a, then of b, c and d."""
+    first = _pairs_low(a, b) + _pairs_high(a, b)
+    second = _pairs_low(c, d) + _pairs_high(c, d)
+    return _by_product(_doubles_low(first, second) + _doubles_high(first, second))
+
+
+@inline
+def _four(a: Vector, b: Vector, c: Vector, d: Vector) -> Vector:
+    return concatenate(concatenate(a, b), concatenate(c, d))
+
+
+def make_add_groups(reader: Reader, rows: int) -> Callable[..., Any]:
+    """An inline function `add(groups, xs, at, total) -> total`: four products of a group each.
+
+    `groups` are those of `rows` (1, 2 or 4) rows of weights, `xs` the addresses of 4 / `rows` tokens' rows,
+    `at` the byte of the packed group in them. total: F32x16, four sums for each product, one for each block
+    of a group; products by row and then by token.
     """
-    add_products = _make_products(reader)
+    r0, r1, r2, r3 = (product * rows // 4 for product in range(4))
+    t0, t1, t2, t3 = (product % (4 // rows) for product in range(4))
+
+    def make_sums(dots: Callable[..., Any]) -> Callable[..., Any]:
+        @inline
+        def sums(groups: Any, xs: Any, at: int) -> Vector:
+            a, b = dots(groups[r0], xs[t0] + at), dots(groups[r1], xs[t1] + at)
+            c, d = dots(groups[r2], xs[t2] + at), dots(groups[r3], xs[t3] + at)
+            return to_float(_block_sums(a, b, c, d))
+
+        return sums
+
+    of_blocks, of_low, of_high = (make_sums(dots) for dots in _make_dots(reader))
 
     @inline
-    def of_blocks(group: Any, x: int, least: Vector) -> Vector:
-        return fma(group[2], load(F32x4, x + packed.SUM), least)
+    def numbers(xs: Any, at: int) -> Vector:
+        a, b = load(F32x4, xs[t0] + at), load(F32x4, xs[t1] + at)
+        return _four(a, b, load(F32x4, xs[t2] + at), load(F32x4, xs[t3] + at))
+
+    def make_scales(half: int) -> Callable[..., Any]:
+        @inline
+        def scales(groups: Any) -> Vector:
+            return _four(groups[r0][1][half], groups[r1][1][half], groups[r2][1][half], groups[r3][1][half])
+
+        return scales
+
+    scales, high_scales = make_scales(0), make_scales(reader.scales - 1)
 
     @inline
-    def of_halves(group: Any, x: int, least: Vector) -> Vector:
-        return fma(group[2], load(F32x8, x + packed.LOW_SUM), least)
+    def add_blocks(groups: Any, xs: Any, at: int, total: Vector) -> Vector:
+        scaled = of_blocks(groups, xs, at) * numbers(xs, at + packed.SCALE)
+        return fma(scaled, scales(groups), total)
 
     @inline
-    def none(group: Any, x: int, least: Vector) -> Vector:
-        return least
-
-    add_minima = (none, of_blocks, of_halves)[reader.minima]
+    def add_halves(groups: Any, xs: Any, at: int, total: Vector) -> Vector:
+        low = of_low(groups, xs, at) * scales(groups)
+        scaled = fma(of_high(groups, xs, at), high_scales(groups), low)
+        return fma(scaled, numbers(xs, at + packed.SCALE), total)
 
     @inline
-    def add_group(group: Any, x: int, total: Vector, least: Vector) -> tuple[Vector, Vector]:
-        return add_products(group, x, total), add_minima(group, x, least)
+    def no_minima(groups: Any, xs: Any, at: int, total: Vector) -> Vector:
+        return total
 
-    return add_group, F32x8 if reader.minima == 2 else F32x4
+    @inline
+    def minima_of_blocks(groups: Any, xs: Any, at: int, total: Vector) -> Vector:
+        least = _four(groups[r0][2], groups[r1][2], groups[r2][2], groups[r3][2])
+        return fma(least, numbers(xs, at + packed.SUM), total)
+
+    @inline
+    def minima_of_halves(groups: Any, xs: Any, at: int, total: Vector) -> Vector:
+        a, b, c, d = groups[r0][2], groups[r1][2], groups[r2][2], groups[r3][2]
+        low = _four(low_half(a), low_half(b), low_half(c), low_half(d))
+        total = fma(low, numbers(xs, at + packed.LOW_SUM), total)
+        high = _four(high_half(a), high_half(b), high_half(c), high_half(d))
+        return fma(high, numbers(xs, at + packed.HIGH_SUM), total)
+
+    add_products = add_blocks if reader.scales == 1 else add_halves
+    add_minima = (no_minima, minima_of_blocks, minima_of_halves)[reader.minima]
+
+    @inline
+    def add(groups: Any, xs: Any, at: int, total: Vector) -> Vector:
+        return add_minima(groups, xs, at, add_products(groups, xs, at, total))
+
+    return add

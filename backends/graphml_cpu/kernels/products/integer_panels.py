@@ -156,46 +156,50 @@ def _make_put(reader: Reader) -> Callable[..., Any]:
 
 
 def _make_transpose(reader: Reader, row_bytes: int) -> Callable[..., Any]:
-    """An inline function `transpose(source, panel)`: W rows, `row_bytes` apart -> four panel blocks."""
+    """An inline function `transpose(source, panel, distance)`: W rows -> four panel blocks.
+
+    Rows are `row_bytes` apart, blocks `distance`.
+    """
     transposed = _make_transposed_vectors(row_bytes, WIDTH)
     transposed_four = _make_transposed_vectors(row_bytes, 4)
-    block_bytes = panel_block_bytes(reader)
     minima_at = (8 + reader.scales) * VECTOR_BYTES
     scales, minima = reader.scales, reader.minima
     blocks = WIDTH // 4
 
     @inline
-    def transpose(source: int, panel: int) -> None:
+    def transpose(source: int, panel: int, distance: int) -> None:
         for half in range(2):
             for first in range(0, 4, blocks):
-                to = panel + first * block_bytes + half * 4 * VECTOR_BYTES
-                _store_blocks(to, block_bytes, transposed(source + half * 64 + first * 16))
+                to = panel + first * distance + half * 4 * VECTOR_BYTES
+                _store_blocks(to, distance, transposed(source + half * 64 + first * 16))
         for index in range(scales):
-            turn_floats(source + _SCALES + 16 * index, panel + (8 + index) * VECTOR_BYTES)
+            turn_floats(source + _SCALES + 16 * index, panel + (8 + index) * VECTOR_BYTES, distance)
         for index in range(minima):
-            turn_floats(source + _MINIMA + 16 * index, panel + minima_at + index * VECTOR_BYTES)
+            turn_floats(source + _MINIMA + 16 * index, panel + minima_at + index * VECTOR_BYTES, distance)
 
     @inline
-    def turn_floats(source: int, to: int) -> None:
+    def turn_floats(source: int, to: int, distance: int) -> None:
         a, b, c, d = transposed_four(source)
         store(to, a)
-        store(to + block_bytes, b)
-        store(to + 2 * block_bytes, c)
-        store(to + 3 * block_bytes, d)
+        store(to + distance, b)
+        store(to + 2 * distance, c)
+        store(to + 3 * distance, d)
 
     return transpose
 
 
-def make_unpack(reader: Reader) -> Callable[..., Any]:
+def make_unpack(reader: Reader, places: int = 1) -> Callable[..., Any]:
     """An inline function `unpack(w, row_bytes, last, k, panel, buffer)`: W weight rows from w on -> panel.
 
     Rows further than `last` bytes behind the first are replaced by the row there. The panel gets whole
-    groups; what is behind k is of no meaning. `buffer`: W * `packed.UNIT_ROW_BYTES` bytes.
+    groups; with 4 `places` the first blocks of all groups, then the second, third and fourth. What is behind
+    k is of no meaning. `buffer`: W * `packed.UNIT_ROW_BYTES` bytes.
     """
     put, transpose = _make_put(reader), _make_transpose(reader, packed.UNIT_ROW_BYTES)
     read, read_rest = reader.read, reader.read_rest
     size, elements, block = reader.unit_bytes, reader.groups * packed.GROUP, reader.block_elements
-    panel_group = 4 * panel_block_bytes(reader)
+    block_bytes = panel_block_bytes(reader)
+    group_step = block_bytes * (4 // places)
     second = _ROW_GROUP_BYTES if reader.groups == 2 else 0
 
     @inline
@@ -210,16 +214,23 @@ def make_unpack(reader: Reader) -> Callable[..., Any]:
     put_unit = put_two if second else put_one
 
     @inline
+    def distance_of(k: int) -> int:
+        if places == 1:
+            return block_bytes
+        return (k + packed.GROUP - 1) // packed.GROUP * block_bytes
+
+    @inline
     def units(w: int, row_bytes: int, last: int, k: int, panel: int, buffer: int) -> None:
+        distance = distance_of(k)
         for unit in range(k // elements):
             for row in range(WIDTH):
                 at = w + min(row * row_bytes, last) + unit * size
                 put_unit(buffer + row * packed.UNIT_ROW_BYTES, read(at))
-            transpose(buffer, panel)
-            panel += panel_group
+            transpose(buffer, panel, distance)
+            panel += group_step
             if second:
-                transpose(buffer + second, panel)
-                panel += panel_group
+                transpose(buffer + second, panel, distance)
+                panel += group_step
 
     @inline
     def units_and_rest(w: int, row_bytes: int, last: int, k: int, panel: int, buffer: int) -> None:
@@ -230,6 +241,6 @@ def make_unpack(reader: Reader) -> Callable[..., Any]:
             for row in range(WIDTH):
                 at = w + min(row * row_bytes, last) + whole * size
                 put_unit(buffer + row * packed.UNIT_ROW_BYTES, read_rest(at, left))
-            transpose(buffer, panel + whole * panel_group)
+            transpose(buffer, panel + whole * group_step, distance_of(k))
 
     return units if read_rest is None else units_and_rest

@@ -1,7 +1,8 @@
-"""Rows of quantised weights times packed activations, a row at a time: one token, or a few.
+"""Rows of quantised weights times packed activations, a few rows at a time: one token, or a few.
 
-The weights are read once, in file order, which is all that counts while memory sets the pace. Knows rows;
-a group of weights is read by the format's `Reader` and multiplied by `integer_groups`.
+The weights are read once, in file order, which is all that counts while memory sets the pace. Four products
+are made at once (`integer_groups`): of four rows of weights and a token, of two and two, of one and four.
+A product is four sums, of which block b of a row adds to sum b mod 4; in the end (0 + 1) + (2 + 3).
 """
 
 from __future__ import annotations
@@ -13,78 +14,71 @@ from graphml_cpu import packed
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats import make_read
 from graphml_cpu.kernels.formats._groups import F32x16, Reader
-from graphml_cpu.kernels.products.integer_groups import make_add_group
+from graphml_cpu.kernels.products.integer_groups import make_add_groups
 from graphml_cpu.kernels.products.outputs import AHEAD, store_output
-from graphml_cpu.kernels.share import Number, Vector
-from graphml_cpu.simd import prefetch, sum_lanes, zero
+from graphml_cpu.kernels.share import Vector
+from graphml_cpu.simd import extract, prefetch, shuffle_by, zero
 
 
-def _make_each(add_group: Callable[..., Any], tokens: int) -> Callable[..., Any]:
-    """An inline function `each(group, xs, at, sums)`: a group times the tokens whose rows are at `xs`.
-
-    `sums` has a pair (total, least) for each token.
-    """
-    if tokens == 1:
-
-        @inline
-        def one(group: Any, xs: Any, at: int, sums: Any) -> Any:
-            return (add_group(group, xs[0] + at, sums[0][0], sums[0][1]),)
-
-        return one
-
-    half = tokens // 2
-    first, second = _make_each(add_group, half), _make_each(add_group, tokens - half)
-
-    @inline
-    def several(group: Any, xs: Any, at: int, sums: Any) -> Any:
-        return first(group, xs[:half], at, sums[:half]) + second(group, xs[half:], at, sums[half:])
-
-    return several
-
-
-def _make_unit(reader: Reader, tokens: int) -> Callable[..., Any]:
-    """An inline function `unit(groups, xs, at, sums)`: all groups of a unit times the tokens."""
-    each = _make_each(make_add_group(reader)[0], tokens)
-
-    @inline
-    def one_group(groups: Any, xs: Any, at: int, sums: Any) -> Any:
-        return each(groups[0], xs, at, sums)
-
-    @inline
-    def two_groups(groups: Any, xs: Any, at: int, sums: Any) -> Any:
-        return each(groups[1], xs, at + packed.GROUP_BYTES, each(groups[0], xs, at, sums))
-
-    return one_group if reader.groups == 1 else two_groups
-
-
-def make_zero_sums(reader: Reader, tokens: int) -> Callable[..., Any]:
-    """An inline function: `tokens` pairs of a total and a least, all zero."""
-    least = make_add_group(reader)[1]
-
-    @inline
-    def one() -> Any:
-        return ((zero(F32x16), zero(least)),)
-
-    if tokens == 1:
-        return one
-    rest = make_zero_sums(reader, tokens - 1)
-
-    @inline
-    def more() -> Any:
-        first = one()
-        return first + rest()
-
-    return more
-
-
-def make_row(reader: Reader, tokens: int) -> Callable[..., Any]:
-    """An inline function `row(w, xs, k)`: a weight row times the tokens' packed rows at the addresses `xs`.
-
-    Gives a pair of vectors for each token, whose lanes are all to be added up.
-    """
-    unit, zeros = _make_unit(reader, tokens), make_zero_sums(reader, tokens)
-    last_unit = _make_unit(reader, tokens) if reader.groups == 1 else unit
+def _make_read(reader: Reader, rows: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Inline functions `read(ws, at)`, `read_rest(ws, at, blocks)`: the units of `rows` rows at byte `at`."""
     read, read_rest = reader.read, reader.read_rest
+
+    @inline
+    def one(ws: Any, at: int) -> Any:
+        return (read(ws[0] + at),)
+
+    @inline
+    def two(ws: Any, at: int) -> Any:
+        return read(ws[0] + at), read(ws[1] + at)
+
+    @inline
+    def four(ws: Any, at: int) -> Any:
+        return read(ws[0] + at), read(ws[1] + at), read(ws[2] + at), read(ws[3] + at)
+
+    @inline
+    def rest_of_one(ws: Any, at: int, blocks: int) -> Any:
+        return (read_rest(ws[0] + at, blocks),)
+
+    @inline
+    def rest_of_two(ws: Any, at: int, blocks: int) -> Any:
+        return read_rest(ws[0] + at, blocks), read_rest(ws[1] + at, blocks)
+
+    @inline
+    def rest_of_four(ws: Any, at: int, blocks: int) -> Any:
+        a, b = read_rest(ws[0] + at, blocks), read_rest(ws[1] + at, blocks)
+        return a, b, read_rest(ws[2] + at, blocks), read_rest(ws[3] + at, blocks)
+
+    return {1: (one, rest_of_one), 2: (two, rest_of_two), 4: (four, rest_of_four)}[rows]
+
+
+def _make_pick(rows: int, index: int) -> Callable[..., Any]:
+    """An inline function `pick(units)`: group number `index` of the units of `rows` rows."""
+
+    @inline
+    def one(units: Any) -> Any:
+        return (units[0][index],)
+
+    @inline
+    def two(units: Any) -> Any:
+        return units[0][index], units[1][index]
+
+    @inline
+    def four(units: Any) -> Any:
+        return units[0][index], units[1][index], units[2][index], units[3][index]
+
+    return {1: one, 2: two, 4: four}[rows]
+
+
+def make_row(reader: Reader, rows: int) -> Callable[..., Any]:
+    """An inline function `row(ws, xs, k)`: `rows` (1, 2 or 4) rows of weights times 4 / `rows` tokens.
+
+    ws and xs are tuples of the addresses of the rows and of the tokens' packed rows. Gives F32x16, four sums
+    for each of the four products, by row and then by token: see `finish`.
+    """
+    add, (read, read_rest) = make_add_groups(reader, rows), _make_read(reader, rows)
+    first, second = _make_pick(rows, 0), _make_pick(rows, reader.groups - 1)
+    two_groups = reader.groups == 2
     size, elements = reader.unit_bytes, reader.groups * packed.GROUP
     block = reader.block_elements
     step = reader.groups * packed.GROUP_BYTES
@@ -92,33 +86,39 @@ def make_row(reader: Reader, tokens: int) -> Callable[..., Any]:
     lines = (size + 32) // 64
 
     @inline
-    def units(w: int, xs: Any, k: int) -> Any:
-        sums = zeros()
-        at = 0
-        for _ in range(k // elements):
-            for line in range(lines):
-                prefetch(w + AHEAD + 64 * line)
-            sums = unit(read(w), xs, at, sums)
-            w += size
-            at += step
-        return sums
+    def units(ws: Any, xs: Any, k: int) -> Any:
+        total = zero(F32x16)
+        for unit in range(k // elements):
+            for row in range(rows):
+                for line in range(lines):
+                    prefetch(ws[row] + unit * size + AHEAD + 64 * line)
+            found, at = read(ws, unit * size), unit * step
+            total = add(first(found), xs, at, total)
+            if two_groups:
+                total = add(second(found), xs, at + packed.GROUP_BYTES, total)
+        return total
 
     @inline
-    def units_and_rest(w: int, xs: Any, k: int) -> Any:
-        sums = units(w, xs, k)
+    def units_and_rest(ws: Any, xs: Any, k: int) -> Any:
+        total = units(ws, xs, k)
         whole = k // elements
         left = (k - whole * elements) // block
         if left > 0:
-            sums = last_unit(read_rest(w + whole * size, left), xs, whole * step, sums)
-        return sums
+            total = add(first(read_rest(ws, whole * size, left)), xs, whole * step, total)
+        return total
 
-    return units if read_rest is None else units_and_rest
+    return units if reader.read_rest is None else units_and_rest
+
+
+_neighbours = shuffle_by([lane ^ 1 for lane in range(16)])
+_pairs = shuffle_by([lane ^ 2 for lane in range(16)])
 
 
 @inline
-def finish(sums: tuple[Vector, Vector]) -> Number:
-    """A result from a token's pair of vectors."""
-    return sum_lanes(sums[0]) + sum_lanes(sums[1])
+def finish(sums: Vector) -> Vector:
+    """The four products from the sums of `row`: (0 + 1) + (2 + 3) of each, in lanes 0, 4, 8 and 12."""
+    both = sums + _neighbours(sums)
+    return both + _pairs(both)
 
 
 def make_integer_rows(kind: str) -> Callable[..., Any]:
@@ -127,7 +127,7 @@ def make_integer_rows(kind: str) -> Callable[..., Any]:
     Weight rows begin to end of format `kind` times all `rows` packed rows.
     """
     reader = make_read(kind)
-    row_1, row_2, row_4 = make_row(reader, 1), make_row(reader, 2), make_row(reader, 4)
+    rows_4, rows_2, row_1 = make_row(reader, 4), make_row(reader, 2), make_row(reader, 1)
     block_bytes, block_elements = reader.block_bytes, reader.block_elements
 
     @inline
@@ -146,15 +146,22 @@ def make_integer_rows(kind: str) -> Callable[..., Any]:
     ) -> None:
         row_bytes = k // block_elements * block_bytes
         if rows == 1:
-            for index in range(begin, end):
-                (a,) = row_1(w + index * row_bytes, (x,), k)
-                store_output(finish(a), y, residual, bias, index, 0)
+            for index in range(begin, end, 4):
+                # Past the last row of weights the last one is multiplied again, and not stored.
+                at, left = w + index * row_bytes, end - index
+                w1, w2, w3 = min(1, left - 1), min(2, left - 1), min(3, left - 1)
+                ws = (at, at + w1 * row_bytes, at + w2 * row_bytes, at + w3 * row_bytes)
+                found = finish(rows_4(ws, (x,), k))
+                for i in range(min(left, 4)):
+                    store_output(extract(found, 4 * i), y, residual, bias, index + i, 0)
             return
         if rows == 2:
-            for index in range(begin, end):
-                a, b = row_2(w + index * row_bytes, (x, x + x_stride), k)
-                store_output(finish(a), y, residual, bias, index, 0)
-                store_output(finish(b), y, residual, bias, index, y_stride)
+            for index in range(begin, end, 2):
+                at, left = w + index * row_bytes, end - index
+                found = finish(rows_2((at, at + min(1, left - 1) * row_bytes), (x, x + x_stride), k))
+                for i in range(min(left, 2)):
+                    store_output(extract(found, 8 * i), y, residual, bias, index + i, 0)
+                    store_output(extract(found, 8 * i + 4), y, residual, bias, index + i, y_stride)
             return
         last = x + (rows - 1) * x_stride
         for index in range(begin, end):
@@ -162,14 +169,10 @@ def make_integer_rows(kind: str) -> Callable[..., Any]:
                 # Past the last token the last one is computed again, and not stored.
                 x0 = x + token * x_stride
                 x1, x2 = min(x0 + x_stride, last), min(x0 + 2 * x_stride, last)
-                at, to = w + index * row_bytes, token * y_stride
-                a, b, c, d = row_4(at, (x0, x1, x2, min(x0 + 3 * x_stride, last)), k)
-                store_output(finish(a), y, residual, bias, index, to)
-                if token + 1 < rows:
-                    store_output(finish(b), y, residual, bias, index, to + y_stride)
-                if token + 2 < rows:
-                    store_output(finish(c), y, residual, bias, index, to + 2 * y_stride)
-                if token + 3 < rows:
-                    store_output(finish(d), y, residual, bias, index, to + 3 * y_stride)
+                xs = (x0, x1, x2, min(x0 + 3 * x_stride, last))
+                found = finish(row_1((w + index * row_bytes,), xs, k))
+                for i in range(min(rows - token, 4)):
+                    to = (token + i) * y_stride
+                    store_output(extract(found, 4 * i), y, residual, bias, index, to)
 
     return multiply

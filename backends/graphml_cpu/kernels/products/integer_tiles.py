@@ -24,6 +24,7 @@ from graphml_cpu.kernels.products.register_tiles import (
     VECTOR_BYTES,
     make_load_tuple,
     make_token_addresses,
+    make_zeros,
     store_tuple,
 )
 from graphml_cpu.simd import (
@@ -35,8 +36,6 @@ from graphml_cpu.simd import (
     load,
     prefetch_near,
     prefetch_write,
-    store,
-    zero,
 )
 from graphml_cpu.simd.bytes import emit_dot4, emit_dot4_signed, emit_fours
 from graphml_cpu.simd.operation import operation
@@ -138,36 +137,43 @@ def make_add_block(reader: Reader) -> Callable[..., Any]:
     return operation(add_block)
 
 
-def make_tile(reader: Reader, tokens: int, token_addresses: Any) -> Callable[..., Any]:
+def make_tile(reader: Reader, tokens: int, token_addresses: Any, places: int) -> Callable[..., Any]:
     """An inline function: columns of panels times `tokens` rows (past the end the last again).
 
     `groups` groups of 128 columns, which begin with the group at byte `start` of the packed rows. What is
-    found is added to what is at `out`, a vector for each panel of each token. token_addresses: how the rows
-    are found from x, x_stride and last, one of `register_tiles`.
+    found is added to what is at `out` unless `fresh`: a vector for each panel of each token, and that for
+    each of `places`: 1, or 4: sums are kept apart by a block's place in its group, as `integer_rows` keeps them.
+    token_addresses: how the rows are found from x, x_stride and last, one of `register_tiles`.
     """
     add_block, load_totals = make_add_block(reader), make_load_tuple(tokens * PANELS)
-    block_bytes = panel_block_bytes(reader)
+    block_bytes, no_totals = panel_block_bytes(reader), make_zeros(tokens * PANELS)
+    place_bytes = tokens * PANELS * VECTOR_BYTES
 
     @inline
     def tile(
-        panel: int, next: int, groups: int, start: int, x: int, x_stride: int, last: int, out: int
-    ) -> None:
+        panel: int, next: int, groups: int, start: int, x: int, x_stride: int, last: int, fresh: bool,
+        out: int,
+    ) -> None:  # fmt: skip
         xs = token_addresses(x, x_stride, last)
-        totals = load_totals(out)
-        for _ in range(groups):
-            for block in range(4):
-                totals = add_block(panel, next, xs, start, block, totals)
-                panel += block_bytes
-            start += packed.GROUP_BYTES
-        store_tuple(out, totals)
+        for place in range(places):
+            totals = no_totals()
+            if not fresh:
+                totals = load_totals(out)
+            for group in range(groups):
+                for block in range(place, 4, places):
+                    totals = add_block(panel, next, xs, start + group * packed.GROUP_BYTES, block, totals)
+                    panel += block_bytes
+            store_tuple(out, totals)
+            out += place_bytes
 
     return tile
 
 
 def _make_outputs(
-    in_tile: int, offset_of: Callable[..., Any]
+    in_tile: int, offset_of: Callable[..., Any], places: int
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Inline functions that fetch and store a tile's results; offset_of: as of `make_panel_products`."""
+    place_bytes = in_tile * PANELS * VECTOR_BYTES
 
     @inline
     def fetch(first: int, y: int, x: int, x_stride: int, y_stride: int, token: int, tokens: int) -> None:
@@ -186,7 +192,11 @@ def _make_outputs(
             for panel in range(PANELS):
                 row = first + panel * WIDTH
                 if row < n:
-                    values = load(F32, sums + (i * PANELS + panel) * VECTOR_BYTES)
+                    at = sums + (i * PANELS + panel) * VECTOR_BYTES
+                    values = load(F32, at)
+                    if places > 1:
+                        last_two = load(F32, at + 2 * place_bytes) + load(F32, at + 3 * place_bytes)
+                        values = (values + load(F32, at + place_bytes)) + last_two
                     store_outputs(values, n - row, y, residual, bias, row, offset)
 
     return fetch, put
@@ -201,7 +211,7 @@ def _fetch_some(at: int, count: int, end: int) -> int:
 
 
 def make_panel_products(
-    reader: Reader, in_tile: int, token_addresses: Any, offset_of: Callable[..., Any]
+    reader: Reader, in_tile: int, token_addresses: Any, offset_of: Callable[..., Any], places: int = 1
 ) -> Callable[..., Any]:
     """An inline function `products(first, end, w, y, residual, bias, n, k, ..., scratch)`.
 
@@ -209,10 +219,12 @@ def make_panel_products(
     of w that again), times up to `packed.TOKENS` rows, found from x and x_stride by `token_addresses`,
     `in_tile` of them at once. Token t's results go to the row of y, and come on top of the row of the
     residual, at byte `offset_of(x, x_stride, y_stride, t)`. Columns are taken some at a time
-    (`packed.COLUMNS`), so that their panels stay in the cache while the tokens pass.
+    (`packed.COLUMNS`), so that their panels stay in the cache while the tokens pass. places: sums of each
+    product; with `packed.PLACES` they are added up as a few rows are.
     """
-    unpack, tile = make_unpack(reader), make_tile(reader, in_tile, token_addresses)
-    fetch_outputs, put_outputs = _make_outputs(in_tile, offset_of)
+    unpack, tile = make_unpack(reader, places), make_tile(reader, in_tile, token_addresses, places)
+    fetch_outputs, put_outputs = _make_outputs(in_tile, offset_of, places)
+    most_columns = packed.COLUMNS if places == 1 else packed.ORDERED_COLUMNS
     stored_bytes, stored_elements = reader.block_bytes, reader.block_elements
     panel_group, rows_at_once = 4 * panel_block_bytes(reader), packed.PAIRS * PANELS * WIDTH
 
@@ -221,16 +233,13 @@ def make_panel_products(
         first: int, end: int, w: int, y: int, residual: int, bias: int, n: int, k: int, row_bytes: int,
         x: int, x_stride: int, y_stride: int, tokens: int, scratch: int,
     ) -> None:  # fmt: skip
-        at_once = min((k + packed.GROUP - 1) // packed.GROUP * packed.GROUP, packed.COLUMNS)
+        at_once = min((k + packed.GROUP - 1) // packed.GROUP * packed.GROUP, most_columns)
         panel_bytes = at_once // packed.GROUP * panel_group
         if tokens <= packed.FEW_TOKENS:
             at_once = min(at_once, packed.FEW_COLUMNS)
         sums: int = scratch + packed.PAIRS * PANELS * panel_bytes
-        pair_sums = (packed.TOKENS + packed.TILE_TOKENS) * PANELS * VECTOR_BYTES
+        pair_sums = (packed.TOKENS + packed.TILE_TOKENS) * PANELS * places * VECTOR_BYTES
         buffer = sums + packed.PAIRS * pair_sums
-        for pair in range(packed.PAIRS):
-            for i in range((tokens + in_tile - 1) // in_tile * in_tile * PANELS):
-                store(sums + pair * pair_sums + i * VECTOR_BYTES, zero(F32))
         # The weights that come next are fetched with the tiles, some with each.
         coming = w + min(end, n) * row_bytes
         coming_end = w + min(end + rows_at_once, n) * row_bytes
@@ -248,13 +257,15 @@ def make_panel_products(
             for token in range(0, tokens, in_tile):
                 at, last = x + token * x_stride, (tokens - 1 - token) * x_stride
                 coming = _fetch_some(coming, share, coming_end)
-                panel, to = scratch, sums + token * PANELS * VECTOR_BYTES
+                panel, to = scratch, sums
+                if at_once < k:  # else they are done with before the next token
+                    to += token * PANELS * places * VECTOR_BYTES
                 for row in range(first, end, PANELS * WIDTH):
                     # Results are stored a tile at a time: what their lines cost passes while the next is
                     # multiplied.
                     if is_last:
                         fetch_outputs(row, y, x, x_stride, y_stride, token, tokens)
-                    tile(panel, panel_bytes, groups, start, at, x_stride, last, to)
+                    tile(panel, panel_bytes, groups, start, at, x_stride, last, column == 0, to)
                     if is_last:
                         put_outputs(row, n, y, residual, bias, x, x_stride, y_stride, token, tokens, to)
                     panel += PANELS * panel_bytes
@@ -268,14 +279,15 @@ def _row_by_row(x: int, x_stride: int, y_stride: int, token: int) -> int:
     return token * y_stride
 
 
-def make_integer_tiles(kind: str, tokens: int = TOKENS) -> Callable[..., Any]:
+def make_integer_tiles(kind: str, tokens: int = TOKENS, one_order: bool = False) -> Callable[..., Any]:
     """An inline function `multiply(begin, end, w, x, ..., rows, scratch)`.
 
     Weights of format `kind`, PANELS * W rows at a time, begin to end of these, times all packed rows,
-    `tokens` of them (at most `packed.TILE_TOKENS`) in a tile.
+    `tokens` of them (at most `packed.TILE_TOKENS`) in a tile. one_order: that of `integer_rows`, to the bit.
     """
     reader = make_read(kind)
-    products = make_panel_products(reader, tokens, make_token_addresses(tokens), _row_by_row)
+    places = packed.PLACES if one_order else 1
+    products = make_panel_products(reader, tokens, make_token_addresses(tokens), _row_by_row, places)
     stored_bytes, stored_elements = reader.block_bytes, reader.block_elements
     rows_at_once = packed.PAIRS * PANELS * WIDTH
 

@@ -44,14 +44,16 @@ def make_mul_mat_rows(kind: str) -> Callable[..., None]:
     return mul_mat_rows
 
 
-def make_mul_mat_tiles(kind: str, tokens: int = 0, columns: int = 0) -> Callable[..., None]:
+def make_mul_mat_tiles(
+    kind: str, tokens: int = 0, columns: int = 0, one_order: bool = False
+) -> Callable[..., None]:
     """For any number of rows: panels of weights are unpacked and used for all rows; see `integer_tiles`.
 
     `begin` and `end` count PANEL_ROWS weight rows each. tokens: of a register tile; columns: of a panel of
-    float weights; 0: what suits most processors.
+    float weights; 0: what suits most processors. one_order: integers are added up as `mul_mat_rows` does.
     """
     if has_reader(kind):
-        multiply = make_integer_tiles(kind, tokens or integer_tiles.TOKENS)
+        multiply = make_integer_tiles(kind, tokens or integer_tiles.TOKENS, one_order)
     else:
         multiply = make_float_tiles(kind, tokens or float_tiles.TOKENS, columns or PANEL_ELEMENTS)
 

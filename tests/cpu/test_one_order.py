@@ -1,0 +1,82 @@
+"""Products whose sums do not depend on how many rows there are: the same bits for any rows and threads."""
+
+import numpy as np
+import pytest
+from graphml_cpu import packed
+from graphml_cpu.compiler import compile_kernels
+from graphml_cpu.kernels.formats import has_reader, names
+from graphml_cpu.lowering.linear import product_kernel
+from graphml_quant import by_name
+
+from tests.cpu.test_mul_mat import (
+    FLOATS,
+    INTEGER,
+    decoded,
+    expected,
+    make_weights,
+    multiply,
+    pack,
+    tolerance,
+    unpack,
+)
+
+N, ROWS = 37, 45
+
+
+def lengths(kind: str) -> tuple[int, ...]:
+    """Row lengths: a rest of a group where blocks are small, and more columns than are taken at a time."""
+    block = 1 if kind in FLOATS else by_name(kind).block_elements
+    return 576 if block <= 64 else 768, packed.ORDERED_COLUMNS + 256
+
+
+@pytest.mark.parametrize("kind", [*INTEGER, *FLOATS])
+def test_a_row_has_the_same_bits_in_any_company(kind: str) -> None:
+    """Alone, among 2, 3, 4, 5, 9, 33 and 45 rows, at any place of these, on 1 to 3 threads."""
+    rng = np.random.default_rng(len(kind))
+    ref = product_kernel(kind, one_order=True)
+    kernel = compile_kernels([ref])[ref.name]
+    for k in lengths(kind):
+        weights, x = make_weights(kind, N, k, rng), rng.normal(size=(ROWS, k)).astype(np.float32)
+        bias = rng.normal(size=N).astype(np.float32)
+        residual = rng.normal(size=(ROWS, N)).astype(np.float32)
+
+        rows = [
+            multiply(kernel, kind, weights, x[i : i + 1], 1, residual[i : i + 1], bias) for i in range(ROWS)
+        ]
+        alone = np.concatenate(rows)
+        wanted = expected(kind, weights, x) + bias + residual
+        assert (np.abs(alone - wanted) <= tolerance(kind, weights, x)).all()
+        for begin, count in ((0, 2), (1, 3), (2, 4), (3, 5), (4, 9), (5, 33), (0, ROWS)):
+            for threads in (1, 2, 3):
+                some = slice(begin, begin + count)
+                found = multiply(kernel, kind, weights, x[some], threads, residual[some], bias)
+                np.testing.assert_array_equal(found, alone[some], err_msg=f"{k} {count}")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ("q4_0", "q8_0") if kind in INTEGER])
+def test_the_order_is_the_one_written_down(kind: str) -> None:
+    """docs/cpu.md, in NumPy: exact sums of blocks, four sums by a block's place, then (0 + 1) + (2 + 3)."""
+    rng = np.random.default_rng(0)
+    ref, k, rows = product_kernel(kind, one_order=True), 576, 7
+    kernel = compile_kernels([ref])[ref.name]
+    weights, x = make_weights(kind, N, k, rng), rng.normal(size=(rows, k)).astype(np.float32)
+    q, x_scale, _ = unpack(pack(x), k)
+    blocks = k // 32
+    stored = weights.reshape(N, blocks, -1)
+    w_scale = stored[..., :2].copy().view(np.float16)[..., 0].astype(np.float32)
+    with np.errstate(all="raise"):
+        numbers = np.rint(decoded(kind, weights, k).reshape(N, blocks, 32) / w_scale[..., None].astype(float))
+    sums = np.zeros((4, rows, N))
+    for block in range(blocks):
+        whole = np.einsum("ri,ni->rn", q[:, block].astype(np.int64), numbers[:, block].astype(np.int64))
+        scaled = whole.astype(np.float32) * x_scale[:, block, None]
+        # The product of two float32 is exact in float64, and the sum rounds once, to float32, as fma does.
+        exact = scaled.astype(np.float64) * w_scale[None, :, block] + sums[block % 4]
+        sums[block % 4] = exact.astype(np.float32)
+    s = sums.astype(np.float32)
+    np.testing.assert_array_equal(multiply(kernel, kind, weights, x), (s[0] + s[1]) + (s[2] + s[3]))
+
+
+def test_every_format_is_tried() -> None:
+    assert {name for name in names() if has_reader(name)} >= set(INTEGER)
+    assert set(INTEGER) | set(FLOATS) >= {"q4_0", "f32"}
