@@ -148,3 +148,18 @@ def test_an_engine_answers_alike_in_any_company(folder: Path) -> None:
         together = [list(result.tokens) for result in model.generate(prompts, max_tokens=12)]
         alone = [list(model.generate([prompt], max_tokens=12)[0].tokens) for prompt in prompts]
     assert together == alone
+
+
+@pytest.mark.parametrize("form", ["f16", "bf16", "q4_1", "q8_0"])
+@pytest.mark.parametrize("name", ["llama-dense", "llama-moe"])
+def test_of_weights_of_any_format(name: str, form: str, folder: Path) -> None:
+    """Products and experts with int8, bfloat16 and float32 rows; tests/cpu/test_one_order.py has all formats."""
+    one, ids = golden.read(name), tokens_of(name)
+    tensors = {tensor: golden.weights(tensor, sizes, one.seed) for tensor, sizes in one.tensors.items()}
+    path = folder / f"{name}-{form}.gguf"
+    executor = opened(golden.write_gguf(path, one.architecture, one.metadata, tensors, form))
+    alone = fed(executor, [ids])
+    for sizes in ((1,), (2, 4, 9, 3)):
+        np.testing.assert_array_equal(fed(executor, chunks(ids, sizes)), alone, err_msg=str(sizes))
+    check_company(executor, ids, alone)
+    executor.close()

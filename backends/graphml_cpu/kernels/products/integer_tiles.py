@@ -142,7 +142,7 @@ def make_tile(reader: Reader, tokens: int, token_addresses: Any, places: int) ->
 
     `groups` groups of 128 columns, which begin with the group at byte `start` of the packed rows. What is
     found is added to what is at `out` unless `fresh`: a vector for each panel of each token, and that for
-    each of `places`: 1, or 4: sums are kept apart by a block's place in its group, as `integer_rows` keeps them.
+    each of `places`: 1; or 4, which keeps blocks apart by their place in a group, as `integer_rows` does.
     token_addresses: how the rows are found from x, x_stride and last, one of `register_tiles`.
     """
     add_block, load_totals = make_add_block(reader), make_load_tuple(tokens * PANELS)
