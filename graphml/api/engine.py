@@ -13,12 +13,13 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from graphml.api.continuation import Continuation, Counts
-from graphml.api.engine_memory import n_blocks_for
+from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for
 from graphml.api.token_stream import Result, TokenStream
 from graphml.api.tokens import Ids, Token, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, seed_or_random, whole_number
 from graphml.errors import TokenizerError, UsageError
 from graphml.runtime.block_pool import BlockPool
+from graphml.runtime.checkpoints import Checkpoints
 from graphml.runtime.executor import Executor
 from graphml.runtime.paged_cache import BLOCK_SIZE
 from graphml.runtime.request import Request
@@ -89,13 +90,16 @@ class Engine:
             or not target_itl_ms > 0
         ):
             raise UsageError(f"target_itl_ms: wanted milliseconds above 0; got {target_itl_ms!r}")
-        n_blocks = n_blocks_for(executor, kv_memory, count, n_ctx)
+        n_checkpoints = n_checkpoints_for(executor, kv_memory, count) if prefix_cache else 0
+        n_blocks = n_blocks_for(executor, kv_memory, count, n_ctx, n_checkpoints)
         self.n_ctx = min(n_ctx, n_blocks * BLOCK_SIZE)
         self.n_vocab, self.max_sequences = n_vocab, count
         self._executor, self._tokenizer = executor, tokenizer
-        runner = Runner(executor, n_vocab, n_blocks, count)
-        keep = bool(prefix_cache) and not executor.recurrent  # whose states cannot be cut back
-        scheduler = Scheduler(BlockPool(n_blocks, BLOCK_SIZE, keep), count, self.n_ctx)
+        runner = Runner(executor, n_vocab, n_blocks, count, n_checkpoints)
+        keep = bool(prefix_cache) and (bool(n_checkpoints) or not executor.recurrent)
+        pool = BlockPool(n_blocks, BLOCK_SIZE, keep)
+        checkpoints = Checkpoints(n_checkpoints, BLOCK_SIZE, runner.has_cells) if n_checkpoints else None
+        scheduler = Scheduler(pool, count, self.n_ctx, checkpoints=checkpoints)
         self._loop = StepLoop(runner, scheduler, StepBudget(target_itl_ms / 1000, executor.n_batch))
         self._orders = itertools.count()
         self._counts = Counts()

@@ -13,6 +13,7 @@ import numpy as np
 
 from graphml.backend import AheadProgram
 from graphml.compiler.compile import Compiled
+from graphml.compiler.row_copies import row_copies
 from graphml.compiler.top_k_outputs import SAMPLED
 from graphml.errors import UsageError
 from graphml.ir.op import Array
@@ -28,6 +29,7 @@ from graphml.runtime.sampled_rows import (
     write_settings,
 )
 from graphml.runtime.sequence import Sequence
+from graphml.runtime.state_rows import state_names
 from graphml.runtime.step_inputs import write, write_blocks
 from graphml.runtime.step_plan import StepPlan
 
@@ -71,9 +73,17 @@ class Runner:
 
     Programs are for three sizes of steps, all compiled when it is made: one row; a row for each of
     `max_sequences`; `n_batch` rows. Steps of one executor take turns with those of its sessions.
+    n_checkpoints: copies of a sequence's recurrent states.
     """
 
-    def __init__(self, executor: Executor, n_vocab: int, n_blocks: int, max_sequences: int) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        n_vocab: int,
+        n_blocks: int,
+        max_sequences: int,
+        n_checkpoints: int = 0,
+    ) -> None:
         check_runs(executor)
         self._executor, self.max_sequences, self.n_blocks = executor, max_sequences, n_blocks
         self.n_rows, self._n_vocab = executor.n_batch, n_vocab
@@ -81,8 +91,12 @@ class Runner:
         self._finished_s = 0.0
         programs = [self._program(rows) for rows in dict.fromkeys((1, max_sequences, self.n_rows))]
         sizes = {"C": n_blocks * BLOCK_SIZE, "S": max_sequences}
+        graph = programs[0].graph
+        names = state_names(graph.leaves("state").values())
+        self.has_cells = bool(names.cells)
         try:
-            self._state = executor.device.state(programs[0].graph, sizes)
+            self._state = executor.device.state(graph, sizes)
+            self._copies = row_copies(self._state, names.sequences, n_checkpoints) if n_checkpoints else None
         except MemoryError as error:
             of = f"an engine's keys, values and states of {n_blocks * BLOCK_SIZE} tokens"
             raise out_of_memory(of, error, "give a smaller kv_memory, or a smaller type (kv)") from None
@@ -105,7 +119,9 @@ class Runner:
             write_settings(program.inputs, plan.sampled)
             executor.n_steps += 1
             try:
+                self._restore(plan)
                 outputs = program.run(dims, self._state)
+                self._keep(plan)
                 tokens = sampled_rows(outputs, plan.sampled, self._n_vocab)
                 rows = outputs["logits"][: plan.n_outputs].copy() if logits else None
             except MemoryError as error:
@@ -140,6 +156,17 @@ class Runner:
         now = time.perf_counter()
         seconds, self._finished_s = now - max(begun.begin_s, self._finished_s), now
         return Computed(tokens, seconds, device_tokens=tuple(outputs[SAMPLED].tolist()))
+
+    def _restore(self, plan: StepPlan) -> None:
+        """All before any is kept: a plan may restore from a copy that another is kept in after it."""
+        for rows in plan.rows:
+            if rows.restore is not None and self._copies is not None:
+                self._copies.restore(rows.restore, rows.sequence.slot)
+
+    def _keep(self, plan: StepPlan) -> None:
+        for rows in plan.rows:
+            if rows.keep is not None and self._copies is not None:
+                self._copies.keep(rows.sequence.slot, rows.keep)
 
     def _fill(self, feed: Mapping[str, Array], plan: StepPlan) -> dict[str, int]:
         """Write a plan's inputs; the step's dims. A step without output rows gives its first, unread."""

@@ -82,18 +82,21 @@ class Sequence:
         """How many more blocks hold `count` more computed tokens."""
         return max(0, -(-(self.n_computed + count) // block_size) - len(self.blocks))
 
-    def blocks_to_start(self, pool: BlockPool) -> int:
-        """How many free blocks all its ids take, those free ones included that hold some of them already."""
-        blocks, _ = pool.match(self._shareable(), self.prefix)
+    def blocks_to_start(self, pool: BlockPool, most: int | None = None) -> int:
+        """How many free blocks all its ids take, those free ones included that hold some of them already.
+
+        most: ids that it may find in blocks.
+        """
+        blocks, _ = pool.match(self._shareable()[:most], self.prefix)
         return -(-len(self.ids) // pool.block_size) - sum(pool.is_held(block) for block in blocks)
 
     def _shareable(self) -> Array:
         """All ids but the last, which is always computed: its logits are wanted."""
         return np.array(self.ids[: len(self.ids) - 1], np.int32)
 
-    def adopt_prefix(self, pool: BlockPool) -> int:
-        """Hold the blocks that hold its first ids already; how many ids those are."""
-        blocks, prefixes = pool.match(self._shareable(), self.prefix)
+    def adopt_prefix(self, pool: BlockPool, most: int | None = None) -> int:
+        """Hold the blocks that hold its first ids already, `most` of them; how many ids those are."""
+        blocks, prefixes = pool.match(self._shareable()[:most], self.prefix)
         pool.share(blocks)
         self.blocks = blocks
         self.n_committed = len(blocks)

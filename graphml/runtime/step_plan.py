@@ -13,12 +13,18 @@ from graphml.runtime.sequence import Sequence
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """`count` ids of a sequence from position `start` on; the last `n_outputs` of them give logits."""
+    """`count` ids of a sequence from position `start` on; the last `n_outputs` of them give logits.
+
+    restore: the copy that the sequence's recurrent states are, before all rows of the step. keep: where they
+    are copied to, after all rows. See `graphml.runtime.checkpoints`.
+    """
 
     sequence: Sequence
     start: int
     count: int
     n_outputs: int = 0
+    restore: int | None = None
+    keep: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

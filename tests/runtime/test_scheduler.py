@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 from graphml.errors import UsageError
 from graphml.runtime.block_pool import BlockPool
+from graphml.runtime.checkpoints import Checkpoints
 from graphml.runtime.request import Request
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence, Status
-from graphml.runtime.step_plan import StepPlan
+from graphml.runtime.step_plan import Rows, StepPlan
 
 SIZE = 4
+KINDS = ["attention", "hybrid", "recurrent"]  # what a sequence has: cells, cells and states, states
 
 
 def next_id(ids: list[int]) -> int:
@@ -31,10 +33,17 @@ def key_of(ids: list[int], position: int) -> int:
 
 
 class Runner:
-    """Computes plans on cells that it keeps itself, and checks that what a row sees is its own."""
+    """Computes plans on cells and states that it keeps itself, and checks that what a row sees is its own.
+
+    A state is all ids that changed it since position 0; copies of states are those of a recurrent model.
+    """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler, self.pool = scheduler, scheduler.pool
+        self.checkpoints = scheduler._checkpoints
+        self.with_cells = self.checkpoints is None or self.checkpoints._with_cells
+        self.states: dict[int, tuple[int, ...]] = {}  # by slot
+        self.copies: dict[int, tuple[int, ...]] = {}
         self.cells = [0] * (self.pool.n_blocks * SIZE)
         self.max_tokens: dict[Sequence, int] = {}
         self.finished: list[Sequence] = []
@@ -44,7 +53,12 @@ class Runner:
         self.n_steps += 1
         writes: Counter[int] = Counter()
         for rows in plan.rows:
+            if rows.restore is not None:
+                self.states[rows.sequence.slot] = self.copies[rows.restore]
+        for rows in plan.rows:
             one = rows.sequence
+            if self.checkpoints is not None:
+                self.advance_state(rows)
             assert one.status is Status.RUNNING
             assert rows.start == one.n_computed
             assert 0 < rows.count <= one.n_behind
@@ -53,10 +67,15 @@ class Runner:
                 writes[cell] += 1
                 self.cells[cell] = key_of(one.ids, position)
         assert not writes or max(writes.values()) == 1  # no cell belongs to two
+        kept = [rows for rows in plan.rows if rows.keep is not None]
+        assert len({rows.keep for rows in kept}) == len(kept)
+        for rows in kept:
+            assert rows.keep is not None
+            self.copies[rows.keep] = self.states[rows.sequence.slot]
         self.scheduler.computed(plan)
         for rows in plan.rows:
             one = rows.sequence
-            for p in range(one.n_computed):
+            for p in range(one.n_computed if self.with_cells else 0):
                 assert self.cells[one.blocks[p // SIZE] * SIZE + p % SIZE] == key_of(one.ids, p)
             if not rows.n_outputs:
                 assert one.n_behind
@@ -66,6 +85,13 @@ class Runner:
             if one.n_generated >= self.max_tokens[one] or len(one.ids) >= self.scheduler.n_ctx:
                 self.scheduler.remove(one)
                 self.finished.append(one)
+
+    def advance_state(self, rows: Rows) -> None:
+        """The states that a sequence's rows read are those of exactly the ids before them."""
+        one = rows.sequence
+        before = self.states.get(one.slot, ()) if rows.start else ()
+        assert before == tuple(one.ids[: rows.start])
+        self.states[one.slot] = tuple(one.ids[: rows.start + rows.count])
 
     def check(self) -> None:
         """Blocks are held by running sequences alone, each as often as it is in their tables."""
@@ -81,6 +107,12 @@ class Runner:
         for one in self.scheduler.waiting:
             assert not one.blocks
             assert one.slot == -1
+        if self.checkpoints is not None:
+            used = [one.at for one in self.checkpoints._kept]
+            assert sorted([*used, *self.checkpoints._free]) == list(range(self.checkpoints.count))
+            for checkpoint in self.checkpoints._kept:
+                ids = np.array(self.copies[checkpoint.at], np.int32)
+                assert (len(ids), ids.tobytes()) == (checkpoint.n, checkpoint.ids)
 
 
 def alone(ids: list[int], max_tokens: int, n_ctx: int) -> list[int]:
@@ -91,14 +123,21 @@ def alone(ids: list[int], max_tokens: int, n_ctx: int) -> list[int]:
     return found
 
 
-def play(seed: int, n_requests: int, constant_hash: bool = False, keep: bool = True) -> Runner:
+def play(
+    seed: int, n_requests: int, constant_hash: bool = False, keep: bool = True, kind: str = "attention"
+) -> Runner:
     """Random arrivals, prompts with shared beginnings, lengths, keys, aborts; every request ends."""
     chance = random.Random(seed)
     n_blocks = chance.randint(4, 24)
     n_ctx = chance.randint(3, n_blocks * SIZE)
     hash_block = {"hash_block": lambda parent, tokens: b""} if constant_hash else {}
     pool = BlockPool(n_blocks, SIZE, keep, **hash_block)
-    scheduler = Scheduler(pool, chance.randint(1, 6), n_ctx, prompt_cap=chance.randint(1, 12))
+    checkpoints = None
+    if kind != "attention" and keep:
+        apart = chance.choice([SIZE, 2 * SIZE])
+        checkpoints = Checkpoints(chance.randint(1, 9), SIZE, kind == "hybrid", apart)
+    cap = chance.randint(1, 12)
+    scheduler = Scheduler(pool, chance.randint(1, 6), n_ctx, cap, checkpoints)
     runner = Runner(scheduler)
     beginnings = [[chance.randint(0, 2) for _ in range(3 * SIZE)] for _ in range(3)]
     made: list[tuple[Sequence, list[int], int]] = []
@@ -140,10 +179,11 @@ def play(seed: int, n_requests: int, constant_hash: bool = False, keep: bool = T
     return runner
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**9))
-def test_every_request_ends_with_what_it_gives_alone(seed: int) -> None:
-    play(seed, 40)
+@given(seed=st.integers(0, 10**9))
+def test_every_request_ends_with_what_it_gives_alone(kind: str, seed: int) -> None:
+    play(seed, 40, kind=kind)
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -151,16 +191,17 @@ def test_a_hundred_thousand_steps(part: int) -> None:
     """A quarter of them each: small pools and large ones, with few requests and with many."""
     chance, n_steps = random.Random(part), 0
     while n_steps < 25_000:
-        n_steps += play(chance.randrange(10**9), chance.choice([10, 40, 200])).n_steps
+        n_steps += play(chance.randrange(10**9), chance.choice([10, 40, 200]), kind=chance.choice(KINDS)).n_steps
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("constant_hash", [False, True])
 @pytest.mark.parametrize("keep", [False, True])
 def test_neither_the_hash_nor_the_prefix_cache_changes_what_comes_out(
-    constant_hash: bool, keep: bool
+    constant_hash: bool, keep: bool, kind: str
 ) -> None:
     for seed in range(10):
-        play(seed, 40, constant_hash, keep)
+        play(seed, 40, constant_hash, keep, kind)
 
 
 def scheduler_of(n_blocks: int, max_sequences: int = 4, n_ctx: int = 0, **more: int) -> Scheduler:
