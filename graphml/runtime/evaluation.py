@@ -185,6 +185,13 @@ def _run(
             "read before, see Session.encode"
         )
     tell = progress if total > executor.n_batch else no_progress
+    prompts = [slot for (slot, _), length in zip(work, lengths, strict=True) if length > 1]
+    if cache.states is not None:
+        with executor.lock:
+            for slot, _ in work:
+                slot.restore_states()
+            for slot in prompts:  # what a rewind to before this prompt goes back to
+                slot.keep_states()
     for step in _steps(lengths, executor.n_batch):
         if cancelled():
             return False
@@ -193,5 +200,9 @@ def _run(
         with executor.lock:  # the outputs are the executor's until the next step
             keep(step, executor.values(given, cache, state, all_logits, options, sampling))
         done += sum(end - first for _, first, end in step)
+    if cache.states is not None:
+        with executor.lock:
+            for slot in prompts:
+                slot.keep_states()
     tell("prefill", total, total)
     return True
