@@ -150,13 +150,13 @@ def rewind_and_eval(session: graphml.Session) -> None:
 
 def undo_and_eval(session: graphml.Session) -> None:
     """Back to where a copy of recurrent states was kept, and to another, which is the last there is room for."""
+    session.eval(NEW[:1])  # after which no states are kept, so that those before the next prompt are
     session.eval(NEW)
     session.rewind(len(BEFORE) + 2)
     for count in (2, 3, 4):
         session.eval(NEW[:count])
     session.rewind(len(BEFORE) + 6)
-    for count in (1, 3):  # states are kept after a prompt, not after one token, and before the next prompt
-        session.eval(NEW[:count])
+    session.eval(NEW[:2])
 
 
 USES: dict[str, Callable[[graphml.Session], object]] = {
