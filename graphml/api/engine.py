@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from graphml.api.continuation import Continuation, Counts
 from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for
 from graphml.api.token_stream import Result, TokenStream
-from graphml.api.tokens import Ids, Token, check_stop, checked_ids
+from graphml.api.tokens import NO_IDS, Ids, Token, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, seed_or_random, whole_number
 from graphml.errors import TokenizerError, UsageError
+from graphml.ir.op import Array
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.checkpoints import Checkpoints
 from graphml.runtime.executor import Executor
@@ -26,6 +27,7 @@ from graphml.runtime.request import Request
 from graphml.runtime.runner import Runner
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence as RunningSequence
+from graphml.runtime.source_text import check_source
 from graphml.runtime.step_budget import StepBudget
 from graphml.runtime.step_loop import StepLoop
 from graphml.sampling import SamplingParams, checked_params
@@ -126,7 +128,7 @@ class Engine:
         """
         params = checked_params(params)
         check_stop(self._tokenizer, params)
-        ids = checked_ids(self._encoded(prompt), self.n_vocab, some=True)
+        ids, source = self._prompt(checked_ids(self._encoded(prompt), self.n_vocab, some=True))
         count, level = whole_number(n), whole_number(priority)
         if count is None or not 1 <= count <= MAX_CONTINUATIONS:
             raise UsageError(f"n: wanted 1 to {MAX_CONTINUATIONS}; got {n!r}")
@@ -143,6 +145,8 @@ class Engine:
             key=key,
             priority=level,
             deadline=None if deadline is None else time.monotonic() + deadline,
+            extra=source.tobytes(),
+            source=source,
         )
         stream, first = TokenStream(count), seed_or_random(seed)
         members = []
@@ -171,6 +175,13 @@ class Engine:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    def _prompt(self, ids: Array) -> tuple[Array, Array]:
+        """The ids that are continued, and those that an encoder reads first."""
+        if not self._executor.encodes:
+            return ids, NO_IDS
+        check_source(self._executor, len(ids), self.n_ctx)
+        return checked_ids([self._executor.config.start_token], self.n_vocab), ids
 
     def _encoded(self, prompt: str | Ids) -> Ids:
         if not isinstance(prompt, str):

@@ -16,11 +16,13 @@ from graphml.compiler.compile import Compiled
 from graphml.compiler.row_copies import row_copies
 from graphml.compiler.top_k_outputs import SAMPLED
 from graphml.errors import UsageError
+from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 from graphml.pages import out_of_memory
 from graphml.runtime.evaluation import Floats, check_continues
 from graphml.runtime.executor import Executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, cells_of
+from graphml.runtime.plan_sources import read_sources, show_sources
 from graphml.runtime.sampled_rows import (
     AHEAD_OUTPUTS,
     Sampled,
@@ -29,6 +31,7 @@ from graphml.runtime.sampled_rows import (
     write_settings,
 )
 from graphml.runtime.sequence import Sequence
+from graphml.runtime.source_text import encoder_program
 from graphml.runtime.state_rows import state_names
 from graphml.runtime.step_inputs import write, write_blocks
 from graphml.runtime.step_plan import StepPlan
@@ -61,11 +64,6 @@ class BegunPlan:
 def check_runs(executor: Executor) -> None:
     """UsageError for models whose steps are not those of plans."""
     check_continues(executor)
-    if executor.encodes:
-        raise UsageError(
-            f"engine: {executor.architecture.name} answers source texts, which plans do not hold; "
-            "see Session.encode"
-        )
 
 
 class Runner:
@@ -92,6 +90,9 @@ class Runner:
         programs = [self._program(rows) for rows in dict.fromkeys((1, max_sequences, self.n_rows))]
         sizes = {"C": n_blocks * BLOCK_SIZE, "S": max_sequences}
         graph = programs[0].graph
+        if executor.encodes:  # the encoder writes what the decoder reads
+            encoder_program(executor, max_sequences)
+            graph = Graph(tuple(executor.state_leaves(graph, max_sequences)), {})
         names = state_names(graph.leaves("state").values())
         self.has_cells = bool(names.cells)
         try:
@@ -115,10 +116,11 @@ class Runner:
             if plan.n_rows > len(plan.rows):
                 executor.check_file()
             program = self._program(plan.n_rows).program
-            dims = self._fill(program.inputs, plan)
-            write_settings(program.inputs, plan.sampled)
-            executor.n_steps += 1
             try:
+                read_sources(executor, plan, self._state, self.n_blocks * BLOCK_SIZE, self.max_sequences)
+                dims = self._fill(program.inputs, plan)
+                write_settings(program.inputs, plan.sampled)
+                executor.n_steps += 1
                 self._restore(plan)
                 outputs = program.run(dims, self._state)
                 self._keep(plan)
@@ -134,7 +136,8 @@ class Runner:
 
         after: a submitted plan of as many rows, the tokens of which this one computes, whatever they are.
         """
-        if not self._runs_ahead or not all(samples_ahead(one.sequence.request.params) for one in plan.rows):
+        samples = all(samples_ahead(one.sequence.request.params) for one in plan.rows)
+        if not self._runs_ahead or not samples or plan.sources:
             return None
         executor = self._executor
         with executor.lock:
@@ -194,6 +197,7 @@ class Runner:
             "lengths": lengths,
         }
         write(feed, given)
+        show_sources(feed, plan)
         n_columns = feed["block_table"].shape[1] if "block_table" in feed else 0
         return {
             "T": row, "O": len(given["output_rows"]), "S": self.max_sequences, "B": n_columns,

@@ -21,6 +21,7 @@ from graphml.errors import UsageError
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.checkpoints import Checkpoints
 from graphml.runtime.sequence import Sequence, Status
+from graphml.runtime.source_blocks import SourceBlocks
 from graphml.runtime.step_plan import Rows, StepPlan
 
 WATERMARK = 0.01
@@ -48,7 +49,7 @@ class Scheduler:
                 f"{pool.n_blocks * pool.block_size}"
             )
         self.pool, self.n_ctx, self.prompt_cap = pool, n_ctx, prompt_cap
-        self._checkpoints = checkpoints
+        self._checkpoints, self._sources = checkpoints, SourceBlocks(pool.n_blocks, pool.block_size)
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self._slots = list(range(max_sequences))[::-1]
@@ -97,12 +98,13 @@ class Scheduler:
             rows.append(self._rows(sequence, count))
             chosen.add(sequence)
             budget -= 0 if decodes else count
+        sources: list[Sequence] = []
         if not preempted:
-            rows += self._admitted(budget, alone)
+            rows += self._admitted(budget, alone, sources)
         for one in rows:
             request = one.sequence.request
             self._served[request.key] += one.count / request.weight
-        return StepPlan(tuple(rows), tuple(preempted)) if rows or preempted else None
+        return StepPlan(tuple(rows), tuple(preempted), tuple(sources)) if rows or preempted else None
 
     def follow(self, plan: StepPlan) -> StepPlan | None:
         """The step after a plan that was not computed yet, if each of its sequences goes on by one id.
@@ -200,15 +202,17 @@ class Scheduler:
     def _stop(self, sequence: Sequence) -> None:
         self.running.remove(sequence)
         sequence.give_back(self.pool)
+        self._sources.give_back(sequence)
         if self._checkpoints is not None:
             self._checkpoints.stopped(sequence)
         self._slots.append(sequence.slot)
         sequence.slot = -1
 
-    def _admitted(self, budget: int, alone: bool) -> Iterator[Rows]:
+    def _admitted(self, budget: int, alone: bool, sources: list[Sequence]) -> Iterator[Rows]:
         """Start waiting sequences while there are rows, slots and blocks; nobody overtakes for want of those.
 
-        One whose prompt another is just computing, half of it at least, waits to find it.
+        One whose prompt another is just computing, half of it at least, waits to find it. sources: gets those
+        whose source text is to be read, which takes rows, too; the first has as many as it needs.
         """
         for sequence in self._in_order(self.waiting):
             if budget <= 0 or not self._slots:
@@ -217,6 +221,11 @@ class Scheduler:
                 continue
             if not self._fits(sequence):
                 return
+            n_source = self._sources.take(sequence, self.running, budget if sources else None)
+            if n_source is None:
+                return
+            if n_source:
+                sources.append(sequence)
             self.waiting.remove(sequence)
             self.running.append(sequence)
             sequence.slot, sequence.status = self._slots.pop(), Status.RUNNING
@@ -227,7 +236,7 @@ class Scheduler:
             blocks = self.pool.allocate(sequence.blocks_needed(count, self.pool.block_size))
             assert blocks is not None
             sequence.blocks += blocks
-            budget -= count
+            budget -= count + n_source
             yield self._rows(sequence, count, restore)
 
     def _adopt(self, sequence: Sequence) -> int | None:

@@ -30,7 +30,7 @@ class Sequence:
     """One continuation of a request: `ids` are prompt and generated ones, the first `n_computed` in blocks.
 
     index: which of a request's continuations. order: when it came, among all. blocks: in the order of its
-    tokens. prefix: what the committed blocks hold, `n_committed` of them. n_cached: tokens that it found in
+    tokens; source_blocks: of its source text. prefix: what the committed blocks hold, `n_committed` of them. n_cached: tokens that it found in
     blocks when it was admitted first. slot: its row of per-sequence state while it runs, else -1.
     numbers: its random generator, by `seed`.
     """
@@ -42,6 +42,7 @@ class Sequence:
     ids: list[int] = field(init=False)
     n_computed: int = 0
     blocks: list[int] = field(default_factory=list)
+    source_blocks: list[int] = field(default_factory=list)
     prefix: Prefix = field(init=False)
     n_committed: int = 0
     n_cached: int = -1

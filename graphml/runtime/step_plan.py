@@ -29,15 +29,24 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class StepPlan:
-    """One step. preempted: sequences that gave their blocks back for it."""
+    """One step. preempted: sequences that gave their blocks back for it.
+
+    sources: sequences whose source texts an encoder reads before, each whole.
+    """
 
     rows: tuple[Rows, ...]
     preempted: tuple[Sequence, ...] = ()
+    sources: tuple[Sequence, ...] = ()
 
     @property
     def n_rows(self) -> int:
         """Ids computed."""
         return sum(rows.count for rows in self.rows)
+
+    @property
+    def n_source_ids(self) -> int:
+        """Ids that the encoder reads."""
+        return sum(len(one.request.source) for one in self.sources)
 
     @property
     def n_outputs(self) -> int:
