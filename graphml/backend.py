@@ -77,7 +77,7 @@ class CopyingState(Protocol):
     """Optional part of a state: one that copies rows where they are, and not by way of `array`."""
 
     def row_copies(self, names: Sequence[str], count: int) -> RowCopies:
-        """Memory for `count` copies of a row of each of these arrays, whose first dimension is one of rows."""
+        """Memory for `count` copies of a row, along the first dimension, of each of these arrays."""
 
 
 class Program(Protocol):

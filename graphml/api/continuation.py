@@ -73,9 +73,7 @@ class Continuation:
             gen_tps=(len(tokens) - 1) / rest if rest and len(tokens) > 1 else 0.0,
         )  # fmt: skip
         text = "".join(self._pieces)
-        self._stream.end(
-            sequence.index, Result(tokens, text, reason, n_read, n_cached, len(tokens), timings)
-        )
+        self._stream.end(sequence.index, Result(tokens, text, reason, n_read, n_cached, len(tokens), timings))
 
     def failed(self, error: BaseException) -> None:
         """See `Listener`."""

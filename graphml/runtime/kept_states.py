@@ -3,7 +3,7 @@
 A recurrent state cannot be cut back: a sequence that is rewound goes on from a copy, or from its first token.
 Ctrl-C may end any change between two byte codes, so each is one store, in an order that leaves what is true:
 
-1. `read` is the number of tokens that made a sequence's states, in the cells that it has; -1 while they change.
+1. `read` is how many of the tokens that a sequence's cells hold made its states; -1 while they change.
 2. A copy of so many tokens is told only when it is complete, and forgotten before any of these tokens is.
 3. A sequence holds as many tokens as its states have read, or as a copy has, or none, or what it holds behind
    them belongs to no commit (`graphml.runtime.committed`).
@@ -33,14 +33,14 @@ class KeptStates:
         self._copies: list[tuple[Kept, ...]] = [()] * n_sequences  # the earliest first
 
     def begin(self, starts: Mapping[int, int]) -> list[int]:
-        """A step changes the states of sequences, which held so many tokens; those whose states are theirs."""
+        """A step changes the states of sequences that held so many tokens; those whose states are theirs."""
         right = [sequence for sequence, n in starts.items() if n in (0, self.read[sequence])]
         for sequence in starts:
             self.read[sequence] = -1
         return right
 
     def end(self, right: Iterable[int], lengths: list[int]) -> None:
-        """The step is done: the states of these sequences, of what `begin` has returned, have read so many."""
+        """The step is done: the states of those that `begin` has returned have read so many."""
         for sequence in right:
             self.read[sequence] = lengths[sequence]
 

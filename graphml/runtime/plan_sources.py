@@ -19,7 +19,7 @@ from graphml.runtime.step_plan import StepPlan
 
 
 def read_sources(executor: Executor, plan: StepPlan, state: State, n_cells: int, max_sequences: int) -> None:
-    """Have the encoder read the texts that a plan begins with, if there are any; the caller holds the lock."""
+    """Have the encoder read the texts that a plan begins with, if any; the caller holds the lock."""
     if not plan.sources:
         return
     program = encoder_program(executor, max_sequences).program

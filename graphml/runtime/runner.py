@@ -61,11 +61,6 @@ class BegunPlan:
     begin_s: float
 
 
-def check_runs(executor: Executor) -> None:
-    """UsageError for models whose steps are not those of plans."""
-    check_continues(executor)
-
-
 class Runner:
     """The cells and states of an engine's sequences, and the programs that compute its plans.
 
@@ -82,7 +77,7 @@ class Runner:
         max_sequences: int,
         n_checkpoints: int = 0,
     ) -> None:
-        check_runs(executor)
+        check_continues(executor)
         self._executor, self.max_sequences, self.n_blocks = executor, max_sequences, n_blocks
         self.n_rows, self._n_vocab = executor.n_batch, n_vocab
         self._runs_ahead = executor.has_top_k and not executor.recurrent  # whose states cannot be rolled back

@@ -30,9 +30,9 @@ class Sequence:
     """One continuation of a request: `ids` are prompt and generated ones, the first `n_computed` in blocks.
 
     index: which of a request's continuations. order: when it came, among all. blocks: in the order of its
-    tokens; source_blocks: of its source text. prefix: what the committed blocks hold, `n_committed` of them. n_cached: tokens that it found in
-    blocks when it was admitted first. slot: its row of per-sequence state while it runs, else -1.
-    numbers: its random generator, by `seed`.
+    tokens; source_blocks: of its source text. prefix: what the committed blocks hold, `n_committed` of them.
+    n_cached: tokens that it found computed when it was admitted first. slot: its row of per-sequence state
+    while it runs, else -1. numbers: its random generator, by `seed`.
     """
 
     request: Request

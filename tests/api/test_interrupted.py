@@ -149,7 +149,7 @@ def rewind_and_eval(session: graphml.Session) -> None:
 
 
 def undo_and_eval(session: graphml.Session) -> None:
-    """Back to where a copy of recurrent states was kept, and to another, which is the last there is room for."""
+    """Back to where a copy of recurrent states was kept, and to another; there is room for four."""
     session.eval(NEW[:1])  # after which no states are kept, so that those before the next prompt are
     session.eval(NEW)
     session.rewind(len(BEFORE) + 2)

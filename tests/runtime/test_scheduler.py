@@ -19,7 +19,9 @@ from graphml.runtime.sequence import Sequence, Status
 from graphml.runtime.step_plan import Rows, StepPlan
 
 SIZE = 4
-KINDS = ["attention", "hybrid", "recurrent"]  # what a sequence has: cells, cells and states, states
+MOST_IDS = 16  # of a step
+KINDS = ["attention", "hybrid", "recurrent", "encodes"]
+"""What a sequence has: cells; cells and states; states; cells and a source text."""
 
 
 def next_id(ids: list[int]) -> int:
@@ -42,12 +44,13 @@ class Runner:
         self.scheduler, self.pool = scheduler, scheduler.pool
         self.checkpoints = scheduler._checkpoints
         self.with_cells = self.checkpoints is None or self.checkpoints._with_cells
+        self.sources: dict[int, tuple[bytes, int]] = {}  # by cell
         self.states: dict[int, tuple[int, ...]] = {}  # by slot
         self.copies: dict[int, tuple[int, ...]] = {}
         self.cells = [0] * (self.pool.n_blocks * SIZE)
         self.max_tokens: dict[Sequence, int] = {}
         self.finished: list[Sequence] = []
-        self.n_steps = 0
+        self.n_steps = self.n_sources = 0
 
     def run(self, plan: StepPlan) -> None:
         self.n_steps += 1
@@ -55,10 +58,14 @@ class Runner:
         for rows in plan.rows:
             if rows.restore is not None:
                 self.states[rows.sequence.slot] = self.copies[rows.restore]
+        self.read_sources(plan)
         for rows in plan.rows:
             one = rows.sequence
             if self.checkpoints is not None:
                 self.advance_state(rows)
+            source = one.request.source
+            for i, cell in enumerate(source_cells(one)):
+                assert self.sources[cell] == (source.tobytes(), i)
             assert one.status is Status.RUNNING
             assert rows.start == one.n_computed
             assert 0 < rows.count <= one.n_behind
@@ -86,6 +93,16 @@ class Runner:
                 self.scheduler.remove(one)
                 self.finished.append(one)
 
+    def read_sources(self, plan: StepPlan) -> None:
+        """An encoder reads whole texts, of sequences that begin to run."""
+        in_step = {rows.sequence for rows in plan.rows}
+        assert plan.n_source_ids <= MOST_IDS
+        for one in plan.sources:
+            assert one in in_step
+            for i, cell in enumerate(source_cells(one)):
+                self.sources[cell] = one.request.source.tobytes(), i
+            self.n_sources += 1
+
     def advance_state(self, rows: Rows) -> None:
         """The states that a sequence's rows read are those of exactly the ids before them."""
         one = rows.sequence
@@ -104,8 +121,12 @@ class Runner:
         slots = [one.slot for one in self.scheduler.running]
         assert len(set(slots)) == len(slots)
         assert all(slot >= 0 for slot in slots)
+        sources = Counter(block for one in self.scheduler.running for block in one.source_blocks)
+        pool = self.scheduler._sources._pool
+        assert [sources[block] for block in range(pool.n_blocks)] == pool._references
         for one in self.scheduler.waiting:
             assert not one.blocks
+            assert not one.source_blocks
             assert one.slot == -1
         if self.checkpoints is not None:
             used = [one.at for one in self.checkpoints._kept]
@@ -113,6 +134,12 @@ class Runner:
             for checkpoint in self.checkpoints._kept:
                 ids = np.array(self.copies[checkpoint.at], np.int32)
                 assert (len(ids), ids.tobytes()) == (checkpoint.n, checkpoint.ids)
+
+
+def source_cells(sequence: Sequence) -> list[int]:
+    """Those of its source text."""
+    blocks = sequence.source_blocks
+    return [blocks[i // SIZE] * SIZE + i % SIZE for i in range(len(sequence.request.source))]
 
 
 def alone(ids: list[int], max_tokens: int, n_ctx: int) -> list[int]:
@@ -133,7 +160,7 @@ def play(
     hash_block = {"hash_block": lambda parent, tokens: b""} if constant_hash else {}
     pool = BlockPool(n_blocks, SIZE, keep, **hash_block)
     checkpoints = None
-    if kind != "attention" and keep:
+    if kind in ("hybrid", "recurrent") and keep:
         apart = chance.choice([SIZE, 2 * SIZE])
         checkpoints = Checkpoints(chance.randint(1, 9), SIZE, kind == "hybrid", apart)
     cap = chance.randint(1, 12)
@@ -146,9 +173,11 @@ def play(
         if len(made) < n_requests and (chance.random() < 0.5 or not scheduler):
             start = chance.choice(beginnings)[: chance.randint(0, 3 * SIZE)]
             ids = (start + [chance.randint(0, 2) for _ in range(chance.randint(1, 9))])[: n_ctx - 1]
+            size = chance.randint(1, min(MOST_IDS, n_ctx)) if kind == "encodes" else 0
+            source = np.full(size, chance.randint(0, 1), np.int32)
             request = Request(
                 np.array(ids, np.int32), key=chance.choice("abc"), weight=chance.choice([0.5, 1, 4]),
-                priority=chance.choice([0, 0, 0, 1]),
+                priority=chance.choice([0, 0, 0, 1]), extra=source.tobytes(), source=source,
             )  # fmt: skip
             sequence = Sequence(request, len(made))
             most = chance.randint(1, 12)
@@ -159,7 +188,7 @@ def play(
             scheduler.remove(chance.choice(scheduler.running))
         if scheduler.waiting and chance.random() < 0.03:
             scheduler.remove(chance.choice(scheduler.waiting))
-        plan = scheduler.schedule(chance.randint(1, 16))
+        plan = scheduler.schedule(chance.randint(1, MOST_IDS))
         if plan is not None:
             before = len(runner.finished), sum(len(one.ids) + one.n_computed for one, _, _ in made)
             runner.run(plan)
@@ -174,7 +203,7 @@ def play(
         assert len(sequence.ids) == len(
             alone(sequence.request.ids.tolist(), runner.max_tokens[sequence], n_ctx)
         )
-    assert pool.n_used == 0
+    assert pool.n_used == scheduler._sources.n_used == 0
     assert not scheduler._served
     return runner
 
@@ -191,7 +220,8 @@ def test_a_hundred_thousand_steps(part: int) -> None:
     """A quarter of them each: small pools and large ones, with few requests and with many."""
     chance, n_steps = random.Random(part), 0
     while n_steps < 25_000:
-        n_steps += play(chance.randrange(10**9), chance.choice([10, 40, 200]), kind=chance.choice(KINDS)).n_steps
+        n_requests, kind = chance.choice([10, 40, 200]), chance.choice(KINDS)
+        n_steps += play(chance.randrange(10**9), n_requests, kind=kind).n_steps
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -355,3 +385,37 @@ def test_deadlines_are_told() -> None:
         scheduler.add(sequence)
     assert scheduler.expired(0.5) == []
     assert scheduler.expired(1.0) == [soon]
+
+
+def with_source(text: list[int], order: int) -> Sequence:
+    source = np.array(text, np.int32)
+    return sequence_of(1, order, extra=source.tobytes(), source=source)
+
+
+def test_a_source_is_read_in_the_step_that_its_sequence_begins_in() -> None:
+    """The first takes as many rows as it needs, further ones what is left; equal ones are read once."""
+    scheduler = scheduler_of(8, max_sequences=8)
+    texts = [list(range(12)), list(range(6)), list(range(12)), [5]]
+    first, second, same, short = (with_source(text, order) for order, text in enumerate(texts))
+    for one in (first, second, same, short):
+        scheduler.add(one)
+    plans = [run(scheduler, budget=10) for _ in range(2)]
+    assert [plan.sources for plan in plans] == [(first,), (second, short)]
+    assert [one.sequence for one in plans[0].rows] == [first]
+    assert same.source_blocks == first.source_blocks
+    scheduler.remove(first)
+    assert scheduler._sources.n_used == 3 + 2 + 1
+    for one in (second, same, short):
+        scheduler.remove(one)
+    assert scheduler._sources.n_used == 0
+
+
+def test_a_source_waits_for_blocks() -> None:
+    scheduler = scheduler_of(8)
+    first, second = (with_source(list(range(at, at + 20)), at) for at in (0, 1))
+    for one in (first, second):
+        scheduler.add(one)
+    assert run(scheduler).sources == (first,)
+    assert run(scheduler).sources == ()
+    scheduler.remove(first)
+    assert run(scheduler).sources == (second,)
