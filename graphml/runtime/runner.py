@@ -15,7 +15,6 @@ from graphml.backend import AheadProgram
 from graphml.compiler.compile import Compiled
 from graphml.compiler.row_copies import row_copies
 from graphml.compiler.top_k_outputs import SAMPLED
-from graphml.errors import UsageError
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 from graphml.pages import out_of_memory
