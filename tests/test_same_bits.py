@@ -153,7 +153,7 @@ def test_an_engine_answers_alike_in_any_company(folder: Path) -> None:
 @pytest.mark.parametrize("form", ["f16", "bf16", "q4_1", "q8_0"])
 @pytest.mark.parametrize("name", ["llama-dense", "llama-moe"])
 def test_of_weights_of_any_format(name: str, form: str, folder: Path) -> None:
-    """Products and experts with int8, bfloat16 and float32 rows; tests/cpu/test_one_order.py has all formats."""
+    """Products and experts of int8, bfloat16 and float32; tests/cpu/test_one_order.py has all formats."""
     one, ids = golden.read(name), tokens_of(name)
     tensors = {tensor: golden.weights(tensor, sizes, one.seed) for tensor, sizes in one.tensors.items()}
     path = folder / f"{name}-{form}.gguf"

@@ -1,4 +1,4 @@
-"""How many blocks an engine has: from bytes, or a share of the memory that is free.
+"""How many blocks and checkpoints an engine has: from bytes, or a share of the memory that is free.
 
 Knows sizes; nothing of requests.
 """
@@ -14,10 +14,23 @@ from graphml.runtime.memory_needed import free_memory, state_bytes
 from graphml.runtime.paged_cache import BLOCK_SIZE, MAX_CELLS
 
 DEFAULT_SHARE = 0.5
+CHECKPOINTS = 4  # of recurrent states, for each sequence that can run
+CHECKPOINT_SHARE = 0.25  # of what the states of running sequences leave
 
 
-def n_blocks_for(executor: Executor, kv_memory: float | None, max_sequences: int, n_ctx: int) -> int:
-    """Blocks in so much memory, at most those that all sequences can fill.
+def n_checkpoints_for(executor: Executor, kv_memory: float | None, max_sequences: int) -> int:
+    """Checkpoints of recurrent states in their share of so much memory; 0 for a model without such states."""
+    if not executor.recurrent:
+        return 0
+    one = state_bytes(executor, 0)
+    room = CHECKPOINT_SHARE * (_bytes(kv_memory, executor) - max_sequences * one)
+    return max(0, min(CHECKPOINTS * max_sequences, int(room / one)))
+
+
+def n_blocks_for(
+    executor: Executor, kv_memory: float | None, max_sequences: int, n_ctx: int, n_checkpoints: int = 0
+) -> int:
+    """Blocks in so much memory beside checkpoints, at most those that all sequences can fill.
 
     kv_memory: bytes (a whole number), or a share of what is free (a fraction up to 1.0), on a device with
     memory of its own of what the weights leave; None: half of it.
@@ -25,6 +38,7 @@ def n_blocks_for(executor: Executor, kv_memory: float | None, max_sequences: int
     """
     fixed = state_bytes(executor, 0, max_sequences)
     block_bytes = state_bytes(executor, BLOCK_SIZE, max_sequences) - fixed
+    fixed += n_checkpoints * state_bytes(executor, 0) if n_checkpoints else 0
     most = min(max_sequences * -(-n_ctx // BLOCK_SIZE), MAX_CELLS // BLOCK_SIZE)
     given = _bytes(kv_memory, executor)
     count = most if not block_bytes else min(most, max(0, given - fixed) // block_bytes)

@@ -247,7 +247,12 @@ class Executor:
             self.n_steps += 1
             try:
                 dims = fill(program.inputs, ids, cache, self._rows(all_logits, options), settings)
-                return program.run(dims, state)
+                if cache.states is None:
+                    return program.run(dims, state)
+                right = cache.states.begin(lengths)
+                outputs = program.run(dims, state)
+                cache.states.end(right, cache.lengths)
+                return outputs
             except BaseException as error:
                 for sequence, length in lengths.items():
                     cache.rewind(sequence, length)
@@ -269,7 +274,7 @@ class Executor:
 
         token: None takes what the step before, submitted by this method, has sampled: the caller makes sure
         that no other came in between (`n_steps`). settings: `device_settings` of this step. outputs: those
-        that are read. Only for a program that is an `AheadProgram`.
+        that are read. Only for a program that is an `AheadProgram`, of a model that is not `recurrent`.
         """
         with self._open():
             program = self.compiled_for(1, len(cache.lengths), False, options).program

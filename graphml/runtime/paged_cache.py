@@ -12,6 +12,7 @@ import numpy as np
 
 from graphml.errors import ContextFullError, UsageError
 from graphml.ir.op import Array
+from graphml.runtime.kept_states import KeptStates
 
 BLOCK_SIZE = 32  # cells
 MAX_CELLS = 1 << 20  # of the longest context that programs are compiled for
@@ -30,8 +31,9 @@ class PagedCache:
 
     table: int32 [n_sequences, blocks per sequence], what the graph's `block_table` input wants; lengths: the
     tokens that each sequence holds. block_order: all blocks, the first free one is taken first. recurrent:
-    besides cells a sequence has a state that every token changes, which cannot be cut back. encoded: a
-    sequence has a source text besides, and `source` its cells, as many as it has of its own.
+    besides cells a sequence has states that every token changes, which cannot be cut back; `states` tells
+    what they have read. encoded: a sequence has a source text besides, and `source` its cells, as many as it
+    has of its own.
     """
 
     def __init__(
@@ -42,7 +44,7 @@ class PagedCache:
         recurrent: bool = False,
         encoded: bool = False,
     ) -> None:
-        self.recurrent = recurrent
+        self.states = KeptStates(n_sequences) if recurrent else None
         self.source = PagedCache(n_ctx, block_size, n_sequences) if encoded else None
         per_sequence = -(-n_ctx // block_size)
         self.n_ctx = n_ctx
@@ -80,13 +82,14 @@ class PagedCache:
     def rewind(self, sequence: int, length: int) -> None:
         """Forget the tokens from `length` on; a `UsageError` where there are not so many.
 
-        A recurrent sequence then holds no token at all, unless it keeps them all: those before `length` have
-        to be evaluated again, from position 0 on, where a recurrent state begins anew.
+        A recurrent sequence then holds only those of which it has a copy of its states, unless it keeps them
+        all: the others before `length` have to be evaluated again. Without one it holds none, since a
+        recurrent state begins anew at position 0.
         """
         if not 0 <= length <= self.lengths[sequence]:
             raise UsageError(f"rewind: wanted 0 to {self.lengths[sequence]} tokens to keep; got {length}")
-        if self.recurrent and length < self.lengths[sequence]:
-            length = 0
+        if self.states is not None and length < self.lengths[sequence]:
+            length = self.states.reach(sequence, length)
         self.lengths[sequence] = length
 
     def _n_blocks(self, length: int) -> int:
