@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from graphml_models import llama
 
 import graphml
 from graphml.api import engine as engine_module
@@ -159,7 +160,12 @@ def test_other_models_types_and_backends_have_blocks_of_their_own(
 ) -> None:
     store, other = tmp_path / "store", tiny_model.write(tmp_path / "other.gguf", n_ctx=2304, seed=6)
     asked(model, store, [PROMPT])
-    for file, named in ((other, {}), (path, {"kv": "f32"}), (path, {"backend": "reference"})):
+    arch = tmp_path / "arch.py"
+    arch.write_text(Path(llama.__file__).read_text() + "\n# another one\n")
+    for file, named in (
+        (other, {}), (path, {"kv": "f32"}), (path, {"backend": "reference"}), (path, {"arch": arch}),
+        (path, {"deterministic": True}),
+    ):  # fmt: skip
         with graphml.load(file, threads=2, n_batch=32, **named) as one:  # type: ignore[arg-type]
             assert [asked(one, store, [PROMPT])[0].n_cached for _ in range(2)] == [0, 192]
     assert asked(model, store, [PROMPT])[0].n_cached == 192
