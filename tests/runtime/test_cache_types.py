@@ -89,10 +89,8 @@ def test_a_type_costs_what_its_grid_does(path: Path, pair: tuple[Executor, Execu
 def test_each_cache_has_its_own_type(pair: tuple[Executor, Executor], kept: str) -> None:
     graph = pair[1].compiled(1, 1).graph
     states = {name: node.dtype for name, node in graph.leaves("state").items()}
-    keys, values = cache_types(kept)
-    assert states == {
-        f"cache.{i}.{name}": kind for i in (0, 1) for name, kind in (("k", keys), ("v", values))
-    }
+    wanted = dict(zip("kv", cache_types(kept), strict=True))
+    assert states == {f"cache.{i}.{name}": kind for i in (0, 1) for name, kind in wanted.items()}
 
 
 def test_the_state_takes_what_the_type_says(pair: tuple[Executor, Executor], kept: str) -> None:
