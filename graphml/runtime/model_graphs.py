@@ -26,7 +26,7 @@ from graphml.weights import ModelFile
 class ModelGraphs:
     """Builds the graphs of one model.
 
-    cache_dtype: how keys and values are kept, one of `paged_cache.CACHE_DTYPES`. unused_tensors: those of the
+    cache_dtype: how keys and values are kept, as `ir.cache_types` writes it. unused_tensors: those of the
     file that the graph built last does not use. recurrent: whether it has a state that every token changes,
     None before a graph was built.
     """

@@ -16,7 +16,6 @@ from graphml.runtime.kept_states import KeptStates
 
 BLOCK_SIZE = 32  # cells
 MAX_CELLS = 1 << 20  # of the longest context that programs are compiled for
-CACHE_DTYPES = ("f16", "f32", "bf16", "q8_0", "q4_0")
 
 
 def cells_of(blocks: Array, positions: Array, block_size: int) -> Array:
