@@ -50,6 +50,7 @@ def opened_store(
     model = {
         "model": executor.file.fingerprint, "architecture": executor.architecture.name,
         "kv": executor.cache_dtype, "backend": executor.backend.name, "graphml": graphml.__version__,
+        "sums": executor.order_of_sums,
     }  # fmt: skip
     if most is None or most < 1:
         raise UsageError(f"store_bytes: wanted a whole number of bytes, or None; got {store_bytes!r}")
