@@ -132,6 +132,7 @@ def test_an_option_of_the_cpu_backend(folder: Path) -> None:
             graphml.load(path, backend, deterministic=True)
     for given in (False, True):
         with graphml.load(path, deterministic=given) as model:
+            assert bool(model.executor.order_of_sums) == given  # part of what a store's blocks are found by
             for same in (None, given):
                 model.engine(max_sequences=2, n_ctx=64, deterministic=same).close()
             with pytest.raises(UsageError, match=f"deterministic: wanted {given}, as .* got {not given}"):

@@ -111,6 +111,11 @@ class Executor:
         return isinstance(self.device, DeterministicDevice) and self.device.deterministic
 
     @property
+    def order_of_sums(self) -> str:
+        """What decides the bits of keys and values where the model is `deterministic`; "" where it is not."""
+        return str(self.backend.describe().get("instruction set", "")) if self.deterministic else ""
+
+    @property
     def unused_tensors(self) -> list[str]:
         """Tensors of the file that the graph built last does not use."""
         return self.graphs.unused_tensors
