@@ -13,7 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from graphml.backend import AheadProgram, Backend, Device, Progress, State, no_progress, on_device
+from graphml.backend import (
+    AheadProgram,
+    Backend,
+    Device,
+    Program,
+    Progress,
+    State,
+    no_progress,
+    on_device,
+)
 from graphml.compiler.compile import Compiled, compile_graph
 from graphml.compiler.options import DEFAULT, CompileOptions
 from graphml.compiler.top_k_outputs import SAMPLED
@@ -26,6 +35,7 @@ from graphml.loading.architecture import Architecture
 from graphml.loading.pooling import Rows
 from graphml.loading.unused_tensors import tell_unused
 from graphml.pages import out_of_memory
+from graphml.passes.cell_moves import CellMoves
 from graphml.runtime.begun_step import Begun
 from graphml.runtime.model_graphs import ModelGraphs
 from graphml.runtime.paged_cache import PagedCache
@@ -62,6 +72,7 @@ class Executor:
         self._mapped = any(tensor.mapped for tensor in file.tensors.values())
         self._weights = graph_arrays(file)
         self._programs: dict[tuple[int, int, int, bool, CompileOptions], Compiled] = {}
+        self.movers: dict[tuple[str, str, frozenset[str] | None], tuple[CellMoves, Program]] = {}
         self.lock = threading.RLock()
         self.n_steps = 0  # so far, of whatever session
         self.closed = False
@@ -281,6 +292,7 @@ class Executor:
             if not self.closed:
                 self.closed = True
                 self._programs.clear()
+                self.movers.clear()
                 self._weights.clear()
                 self.device.close()
                 self.file.close()
