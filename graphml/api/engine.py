@@ -20,7 +20,9 @@ from graphml.api.tokens import Ids, Token, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, seed_or_random, whole_number
 from graphml.errors import TokenizerError, UsageError
 from graphml.runtime.block_pool import BlockPool
+from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.executor import Executor
+from graphml.runtime.overflow import Overflow
 from graphml.runtime.paged_cache import BLOCK_SIZE
 from graphml.runtime.request import Request
 from graphml.runtime.runner import Runner
@@ -81,6 +83,7 @@ class Engine:
         prefix_cache: bool = True,
         store: AnyPath | None = None,
         store_bytes: int | None = None,
+        full: Overflow | None = None,
     ) -> None:
         count = MAX_SEQUENCES if max_sequences is None else whole_number(max_sequences)
         if count is None or not 1 <= count <= executor.n_batch:
@@ -99,8 +102,12 @@ class Engine:
         self._executor, self._tokenizer = executor, tokenizer
         runner = Runner(executor, n_vocab, n_blocks, count)
         keep = bool(prefix_cache) and not executor.recurrent  # whose states cannot be cut back
-        scheduler = Scheduler(BlockPool(n_blocks, BLOCK_SIZE, keep), count, self.n_ctx)
+        pool = BlockPool(n_blocks, BLOCK_SIZE, keep)
+        scheduler = Scheduler(pool, count, self.n_ctx, recurrent=executor.recurrent)
         self._loop = StepLoop(runner, scheduler, StepBudget(target_itl_ms / 1000, executor.n_batch))
+        self._runner = weakref.ref(runner)  # the loop's own, as long as it is open
+        self._full = full or Overflow()
+        self._check_full(self._full)
         blocks = opened_store(store, store_bytes, executor, runner.block_rows, bool(prefix_cache))
         if blocks is not None:
             self._loop.prefixes = StoredPrefixes(scheduler, runner, blocks, self._loop.wake)
@@ -119,13 +126,17 @@ class Engine:
         key: str | None = None,
         priority: int = 0,
         deadline: float | None = None,
+        *,
+        overflow: str | None = None,
+        keep: int | None = None,
     ) -> Handle:
         """Continue a prompt `n` times: ids, or a text that is encoded as `Model.encode` does.
 
         max_tokens: None: until the model ends, or the context is full. seed: of the first sequence's random
         generator, one more for each further one; None: random ones. key: whose request it is; prompts of
         different keys take turns. priority: larger ones go first. deadline: seconds from now after which it
-        ends with what there is. UsageError for what could never run, at once.
+        ends with what there is. overflow, keep: what a full context does, as of `Session.generate`; None: as
+        the engine does. UsageError for what could never run, at once.
         """
         params = checked_params(params)
         check_stop(self._tokenizer, params)
@@ -139,6 +150,10 @@ class Engine:
             raise UsageError(f"priority: wanted a whole number; got {priority!r}")
         if deadline is not None and not (isinstance(deadline, int | float) and deadline > 0):
             raise UsageError(f"deadline: wanted seconds above 0, or None; got {deadline!r}")
+        full = Overflow(
+            self._full.overflow if overflow is None else overflow, self._full.keep if keep is None else keep
+        )
+        self._check_full(full)
         request = Request(
             ids,
             params,
@@ -146,6 +161,9 @@ class Engine:
             key=key,
             priority=level,
             deadline=None if deadline is None else time.monotonic() + deadline,
+            n=count,
+            full=full,
+            begins=self._tokenizer is not None and int(ids[0]) == self._tokenizer.bos,
         )
         stream, first = TokenStream(count), seed_or_random(seed)
         members = []
@@ -174,6 +192,14 @@ class Engine:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    def _check_full(self, full: Overflow) -> None:
+        """UsageError where a full context cannot be shifted; what a shift needs is compiled before a step."""
+        if full.shifts:
+            check_shifts(self._executor, "overflow")
+            runner = self._runner()
+            if runner is not None:
+                runner.prepare_shift()
 
     def _encoded(self, prompt: str | Ids) -> Ids:
         if not isinstance(prompt, str):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from graphml.ir.op import Array
+from graphml.runtime.overflow import Overflow
 from graphml.sampling import SamplingParams
 
 
@@ -18,7 +19,9 @@ class Request:
     ids: int32 [n]. max_tokens: most that are generated; None: until the model ends or the context is full.
     key: whose request it is: steps are shared fairly between keys. weight: the share of its key. priority:
     larger ones run first. deadline: the clock's time after which nobody waits for it any more. extra: what
-    besides ids decides about keys and values; prefixes are shared among requests of equal `extra` only.
+    besides ids decides about keys and values; prefixes are shared among requests of equal `extra` only. n:
+    how many sequences continue the prompt. full: what a full context does to them; begins: whether the prompt
+    begins with a begin token, which is kept.
     """
 
     ids: Array
@@ -29,6 +32,9 @@ class Request:
     priority: int = 0
     deadline: float | None = None
     extra: bytes = b""
+    n: int = 1
+    full: Overflow = field(default_factory=Overflow)
+    begins: bool = False
 
     @property
     def n_prompt(self) -> int:

@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator
 
 from graphml.errors import UsageError
 from graphml.runtime.block_pool import BlockPool
+from graphml.runtime.moved_blocks import fork, shift
 from graphml.runtime.sequence import Sequence, Status
-from graphml.runtime.step_plan import Rows, StepPlan
+from graphml.runtime.step_plan import Move, Rows, StepPlan
 
 WATERMARK = 0.01
 """Share of the pool that stays free when a sequence is admitted, so that it does not soon preempt others."""
@@ -29,16 +30,24 @@ WATERMARK = 0.01
 class Scheduler:
     """Sequences of at most `n_ctx` tokens, at most `max_sequences` at a time, in the blocks of a pool.
 
-    prompt_cap: most ids of one prompt in a step while another sequence runs.
+    prompt_cap: most ids of one prompt in a step while another sequence runs. recurrent: sequences have states
+    besides cells, which every id changes.
     """
 
-    def __init__(self, pool: BlockPool, max_sequences: int, n_ctx: int, prompt_cap: int = 512) -> None:
+    def __init__(
+        self,
+        pool: BlockPool,
+        max_sequences: int,
+        n_ctx: int,
+        prompt_cap: int = 512,
+        recurrent: bool = False,
+    ) -> None:
         if n_ctx > pool.n_blocks * pool.block_size:
             raise UsageError(
                 f"scheduler: wanted room for a sequence of {n_ctx} tokens; the pool holds "
                 f"{pool.n_blocks * pool.block_size}"
             )
-        self.pool, self.n_ctx, self.prompt_cap = pool, n_ctx, prompt_cap
+        self.pool, self.n_ctx, self.prompt_cap, self._recurrent = pool, n_ctx, prompt_cap, recurrent
         self.held_back: Callable[[Sequence], bool] = lambda sequence: False
         """Whether a waiting sequence does not run yet, though there is room."""
         self.waiting: list[Sequence] = []
@@ -82,9 +91,12 @@ class Scheduler:
             count = self._chunk(sequence, budget, alone)
             if not count:
                 continue
-            if not self._reserve(sequence, count, preempted, chosen):
+            moves: tuple[Move, ...] | None = ()
+            if len(sequence.ids) >= self.n_ctx:
+                moves = self._shift(sequence, preempted, chosen)
+            if moves is None or not self._reserve(sequence, count, preempted, chosen):
                 break
-            rows.append(_rows(sequence, count))
+            rows.append(_rows(sequence, count, moves))
             chosen.add(sequence)
             budget -= 0 if decodes else count
         if not preempted:
@@ -168,7 +180,23 @@ class Scheduler:
         if sequence.n_behind <= 1:
             return sequence.n_behind
         cap = budget if alone else min(budget, self.prompt_cap)
-        return max(0, min(sequence.n_behind, cap))
+        count = max(0, min(sequence.n_behind, cap))
+        # Its siblings fork from it before the prompt's last id, which each of them computes for itself.
+        return count - (count == sequence.n_behind and self._awaited(sequence))
+
+    def _awaited(self, sequence: Sequence) -> bool:
+        """Whether others of its request wait for its prompt."""
+        request = sequence.request
+        if request.n == 1 or sequence.n_computed >= request.n_prompt - 1:
+            return False
+        return any(one.request is request for one in self.waiting)
+
+    def _sibling(self, sequence: Sequence) -> Sequence | None:
+        """A running sequence of its request, the furthest within the prompt, whose blocks hold that still."""
+        if sequence.request.n == 1 or sequence.n_dropped:
+            return None
+        found = [one for one in self.running if one.request is sequence.request and not one.n_dropped]
+        return max(found, key=lambda one: min(one.n_computed, one.request.n_prompt), default=None)
 
     def _reserve(
         self, sequence: Sequence, count: int, preempted: list[Sequence], chosen: set[Sequence]
@@ -176,19 +204,35 @@ class Scheduler:
         """Give it blocks for `count` more ids, of others if need be; False where it was preempted itself."""
         needed = sequence.blocks_needed(count, self.pool.block_size)
         while self.pool.n_free < needed:
-            candidates = [one for one in self.running if one not in chosen]
-            victim = max(candidates, key=lambda one: (-one.request.priority, one.order))
-            self._preempt(victim)
-            preempted.append(victim)
-            if victim is sequence:
+            if not self._free_some(sequence, preempted, chosen):
                 return False
         blocks = self.pool.allocate(needed)
         assert blocks is not None
         sequence.blocks += blocks
         return True
 
+    def _shift(
+        self, sequence: Sequence, preempted: list[Sequence], chosen: set[Sequence]
+    ) -> tuple[Move, ...] | None:
+        """Have a sequence forget what its full context has no room for; None where it was preempted."""
+        keep, drop = sequence.to_forget(self.n_ctx)
+        while (moves := shift(sequence, keep, drop, self.pool)) is None:
+            if not self._free_some(sequence, preempted, chosen):
+                return None
+        return moves
+
+    def _free_some(self, sequence: Sequence, preempted: list[Sequence], chosen: set[Sequence]) -> bool:
+        """Preempt the newest of the lowest priority for a sequence; False where that is itself."""
+        candidates = [one for one in self.running if one not in chosen]
+        victim = max(candidates, key=lambda one: (-one.request.priority, one.order))
+        self._preempt(victim)
+        preempted.append(victim)
+        return victim is not sequence
+
     def _preempt(self, sequence: Sequence) -> None:
         self._stop(sequence)
+        if len(sequence.ids) >= self.n_ctx:
+            sequence.forget(*sequence.to_forget(self.n_ctx))
         sequence.status = Status.PREEMPTED
         sequence.n_preempted += 1
         self.waiting.append(sequence)
@@ -209,22 +253,37 @@ class Scheduler:
                 return
             if self.held_back(sequence):
                 continue
-            if self.pool.keeps and any(self._computes_for(one, sequence) for one in self.running):
+            sibling = self._sibling(sequence)
+            if sibling is not None and sibling.n_computed < sequence.request.n_prompt - 1:
+                continue
+            shares = sibling is None and self.pool.keeps
+            if shares and any(self._computes_for(one, sequence) for one in self.running):
                 continue
             if not self._fits(sequence):
                 return
             self.waiting.remove(sequence)
             self.running.append(sequence)
             sequence.slot, sequence.status = self._slots.pop(), Status.RUNNING
-            found = sequence.adopt_prefix(self.pool)
+            sequence.adopt_prefix(self.pool)
+            moves, states_of = self._fork(sequence, sibling)
             if sequence.n_cached < 0:
-                sequence.n_cached = found
+                sequence.n_cached = sequence.n_computed
             count = self._chunk(sequence, budget, alone)
             blocks = self.pool.allocate(sequence.blocks_needed(count, self.pool.block_size))
             assert blocks is not None
             sequence.blocks += blocks
             budget -= count
-            yield _rows(sequence, count)
+            yield _rows(sequence, count, moves, states_of)
+
+    def _fork(self, sequence: Sequence, sibling: Sequence | None) -> tuple[tuple[Move, ...], int | None]:
+        """Take over what a sibling has computed of the prompt: the moves, and the slot of its states."""
+        if sibling is None:
+            return (), None
+        if not self._recurrent:
+            return fork(sequence, sibling, self.pool), None
+        if sibling.n_computed != len(sequence.ids) - 1:
+            return (), None  # its states have seen more
+        return fork(sequence, sibling, self.pool), sibling.slot
 
     def _computes_for(self, running: Sequence, sequence: Sequence) -> bool:
         """Whether a running sequence computes a beginning of its prompt that this one can share then."""
@@ -244,6 +303,6 @@ class Scheduler:
         return needed + promised + spare <= self.pool.n_free
 
 
-def _rows(sequence: Sequence, count: int) -> Rows:
-    caught_up = count == sequence.n_behind
-    return Rows(sequence, sequence.n_computed, count, n_outputs=1 if caught_up else 0)
+def _rows(sequence: Sequence, count: int, moves: tuple[Move, ...] = (), states_of: int | None = None) -> Rows:
+    n_outputs = 1 if count == sequence.n_behind else 0
+    return Rows(sequence, sequence.n_computed, count, n_outputs, moves, states_of)
