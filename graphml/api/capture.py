@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -69,6 +70,12 @@ class Probe:
                 self._symbols[name] = first.name if isinstance(first, Symbol) else None
         keep = (*executor.options.keep, *self._symbols)
         self.options = replace(executor.options, keep=keep, patch=made)
+
+    def copy(self) -> Probe:
+        """The same for another session; nothing collected yet."""
+        made = copy(self)
+        made.begin()
+        return made
 
     def begin(self) -> None:
         """An evaluation begins."""

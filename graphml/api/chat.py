@@ -17,6 +17,7 @@ from graphml.api.seen_text import Seen
 from graphml.api.session import Session
 from graphml.argument_checks import count_or_none, mapping_of, text_of
 from graphml.errors import ContextFullError, UsageError
+from graphml.runtime.overflow import Overflow
 from graphml.sampling import SamplingParams
 from graphml.text.chat_template import ChatTemplate
 from graphml.text.messages import Message, checked_messages
@@ -37,6 +38,7 @@ class Chat:
     system: the first message, if not empty; trusted: it may spell control tokens, while in what users and the
     model say they are plain text. max_new: most tokens of an answer, None for no limit but the context.
     variables: further variables of the template (`{"enable_thinking": False}`). `session`: where it runs.
+    full: what a full context does; its keep of -1 is the first message's turn.
     """
 
     def __init__(
@@ -47,8 +49,10 @@ class Chat:
         system: str = "",
         max_new: int | None = 256,
         variables: Mapping[str, Any] | None = None,
+        full: Overflow | None = None,
     ) -> None:
         self.session, self.template, self.max_new = session, template, max_new
+        self._full, self._n_first = full or Overflow(), 0  # of the first turn, once it is known
         self._tokenizer = tokenizer
         self._variables = dict(mapping_of("variables", variables or {}, "a mapping from names to values"))
         self._messages: list[Message] = []
@@ -65,7 +69,8 @@ class Chat:
         """
         saved = {
             "messages": self._messages, "max_new": self.max_new, "variables": self._variables,
-            "seen": self._seen.saved(),
+            "seen": self._seen.saved(), "overflow": self._full.overflow, "keep": self._full.keep,
+            "n_first": self._n_first,
         }  # fmt: skip
         self.session.save(path, saved)
 
@@ -75,7 +80,9 @@ class Chat:
     ) -> Chat:
         """The chat of a session and what `save` wrote besides; UsageError for other values."""
         most = count_or_none("max_new", saved.get("max_new"))
-        chat = Chat(session, tokenizer, template, max_new=most, variables=saved.get("variables"))
+        full = Overflow(saved.get("overflow", "stop"), saved.get("keep", 0))
+        chat = Chat(session, tokenizer, template, max_new=most, variables=saved.get("variables"), full=full)
+        chat._n_first = count_or_none("n_first", saved.get("n_first")) or 0
         chat.history = saved.get("messages")
         chat._seen = Seen.restored(mapping_of("seen", saved.get("seen"), "a mapping"))
         return chat
@@ -172,8 +179,10 @@ class Chat:
         ids = self._rewind_to_new(self._render())
         answer: list[str] = []
         failed = False
+        full, keep = self._full.overflow, self._full.keep if self._full.keep >= 0 else self._n_first
         try:
-            for token in self.session.generate(ids, params, self.max_new, new=False):
+            tokens = self.session.generate(ids, params, self.max_new, overflow=full, keep=keep, new=False)
+            for token in tokens:
                 answer.append(token.piece)
                 if token.piece:
                     yield token.piece
@@ -181,6 +190,8 @@ class Chat:
             failed = True
             raise
         finally:
+            for one in self.session.shifts:
+                self._seen = self._seen.shifted(*one)
             if not failed:
                 self._keep("".join(answer))
 
@@ -212,24 +223,39 @@ class Chat:
         """Rewind the session to what it shares with the text, and return the ids that are new."""
         characters, n_past = self._place(whole)
         ids = self._encode(whole[characters:], begins=n_past == 0)
-        self._check_room(n_past + len(ids))
-        # The session may hold more of them already; the last is left, as logits come from evaluating.
-        shared = _shared(self.session.tokens[n_past:], ids[:-1])
-        kept = [place for place in self._seen.places if place[0] <= characters]
         known = (*self._seen.ids[:n_past], *ids)
-        self._seen = Seen(whole, known, (*kept, (len(whole), len(known))))
-        self.session.rewind(n_past + shared)
-        return ids[shared:]
+        self._n_first = self._n_first or len(known)
+        cut = self._check_room(known, len(ids))
+        kept = [place for place in self._seen.places if place[0] <= characters]
+        self._seen = Seen(whole, known, (*kept, (len(whole), len(known)))).shifted(*cut)
+        # The session may hold more of them already; the last is left, as logits come from evaluating.
+        shared = _shared(self.session.tokens, self._seen.ids[:-1])
+        self.session.rewind(shared)
+        return list(self._seen.ids[shared:])
 
-    def _check_room(self, total: int) -> None:
-        """Remove the unanswered messages if the conversation has no room for a token of an answer."""
-        if total < self.session.n_ctx:
-            return
+    def _check_room(self, known: Sequence[int], n_new: int) -> tuple[int, int]:
+        """Which ids of a conversation are left out, (keep, drop), where a full context is shifted.
+
+        Where the last message has no room for a token of an answer, or nothing is shifted, unanswered
+        messages are removed: ContextFullError.
+        """
+        total, n_ctx = len(known), self.session.n_ctx
+        if total < n_ctx:
+            return 0, 0
+        if self._full.shifts:
+            begins = known[0] == self._tokenizer.bos
+            kept = self._full.kept(self._n_first, begins, n_ctx)
+            if kept + n_new < n_ctx:
+                return 0, 0  # the session makes room
+            last = self._encode(self._fenced(self._messages[-1]["content"]), begins=False)
+            drop = max((total - kept) // 2, total + 1 - n_ctx)
+            if kept + drop + len(last) < total:
+                return kept, drop
         removed: list[str] = []
         while self._messages and self._messages[-1]["role"] == "user":
             removed.append(self._fenced(self._messages.pop()["content"]))
         n_message = min(sum(len(self._encode(text, begins=False)) for text in removed), total)
-        n_ctx, n_used = self.session.n_ctx, total - n_message
+        n_used = total - n_message
         used = f"of which {n_used} are used" if n_used < n_ctx else "all of which are used"
         raise ContextFullError(
             f"the message has {n_message} tokens; the context holds {n_ctx}, {used}, and an answer needs "

@@ -31,6 +31,7 @@ class Continuation:
         self._sequence, self._stream, self._counts = sequence, stream, counts
         self._text = GeneratedText(tokenizer, sequence.request.params)
         self._pieces: list[str] = []
+        self._tokens: list[int] = []
         self._begin = time.monotonic()
         self._first: float | None = None
 
@@ -44,6 +45,7 @@ class Continuation:
 
     def appended(self, token: int, last: bool) -> str | None:
         """See `Listener`: a stop string may end the sequence."""
+        self._tokens.append(token)
         piece, stopped = self._text.push(token)
         if last and not stopped:
             piece += self._text.flush()
@@ -59,7 +61,7 @@ class Continuation:
         """See `Listener`."""
         sequence, now = self._sequence, time.monotonic()
         n_prompt, first = sequence.request.n_prompt, self._first or now
-        tokens = sequence.ids[n_prompt:]
+        tokens = self._tokens
         n_cached = max(sequence.n_cached, 0)
         if sequence.n_cached >= 0:  # it has run, and this is the engine's thread
             self._counts.hit_tokens += n_cached

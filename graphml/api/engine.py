@@ -21,8 +21,10 @@ from graphml.argument_checks import count_or_none, seed_or_random, whole_number
 from graphml.errors import TokenizerError, UsageError
 from graphml.ir.op import Array
 from graphml.runtime.block_pool import BlockPool
+from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.checkpoints import Checkpoints
 from graphml.runtime.executor import Executor
+from graphml.runtime.overflow import Overflow
 from graphml.runtime.paged_cache import BLOCK_SIZE
 from graphml.runtime.request import Request
 from graphml.runtime.runner import Runner
@@ -95,6 +97,7 @@ class Engine:
         prefix_cache: bool = True,
         store: AnyPath | None = None,
         store_bytes: int | None = None,
+        full: Overflow | None = None,
     ) -> None:
         count = MAX_SEQUENCES if max_sequences is None else whole_number(max_sequences)
         if count is None or not 1 <= count <= executor.n_batch:
@@ -116,8 +119,11 @@ class Engine:
         keep = bool(prefix_cache) and (bool(n_checkpoints) or not executor.recurrent)
         pool = BlockPool(n_blocks, BLOCK_SIZE, keep)
         checkpoints = Checkpoints(n_checkpoints, BLOCK_SIZE, runner.has_cells) if n_checkpoints else None
-        scheduler = Scheduler(pool, count, self.n_ctx, checkpoints=checkpoints)
+        scheduler = Scheduler(pool, count, self.n_ctx, recurrent=executor.recurrent, checkpoints=checkpoints)
         self._loop = StepLoop(runner, scheduler, StepBudget(target_itl_ms / 1000, executor.n_batch))
+        self._runner = weakref.ref(runner)  # the loop's own, as long as it is open
+        self._full = full or Overflow()
+        self._check_full(self._full)
         blocks = opened_store(store, store_bytes, executor, runner.block_rows, bool(prefix_cache))
         if blocks is not None:
             self._loop.prefixes = StoredPrefixes(scheduler, runner, blocks, self._loop.wake)
@@ -136,13 +142,17 @@ class Engine:
         key: str | None = None,
         priority: int = 0,
         deadline: float | None = None,
+        *,
+        overflow: str | None = None,
+        keep: int | None = None,
     ) -> Handle:
         """Continue a prompt `n` times: ids, or a text that is encoded as `Model.encode` does.
 
         max_tokens: None: until the model ends, or the context is full. seed: of the first sequence's random
         generator, one more for each further one; None: random ones. key: whose request it is; prompts of
         different keys take turns. priority: larger ones go first. deadline: seconds from now after which it
-        ends with what there is. UsageError for what could never run, at once.
+        ends with what there is. overflow, keep: what a full context does, as of `Session.generate`; None: as
+        the engine does. UsageError for what could never run, at once.
         """
         params = checked_params(params)
         check_stop(self._tokenizer, params)
@@ -156,6 +166,10 @@ class Engine:
             raise UsageError(f"priority: wanted a whole number; got {priority!r}")
         if deadline is not None and not (isinstance(deadline, int | float) and deadline > 0):
             raise UsageError(f"deadline: wanted seconds above 0, or None; got {deadline!r}")
+        full = Overflow(
+            self._full.overflow if overflow is None else overflow, self._full.keep if keep is None else keep
+        )
+        self._check_full(full)
         request = Request(
             ids,
             params,
@@ -165,6 +179,9 @@ class Engine:
             deadline=None if deadline is None else time.monotonic() + deadline,
             extra=source.tobytes(),
             source=source,
+            n=count,
+            full=full,
+            begins=self._tokenizer is not None and int(ids[0]) == self._tokenizer.bos,
         )
         stream, first = TokenStream(count), seed_or_random(seed)
         members = []
@@ -200,6 +217,14 @@ class Engine:
             return ids, NO_IDS
         check_source(self._executor, len(ids), self.n_ctx)
         return checked_ids([self._executor.config.start_token], self.n_vocab), ids
+
+    def _check_full(self, full: Overflow) -> None:
+        """UsageError where a full context cannot be shifted; what a shift needs is compiled before a step."""
+        if full.shifts:
+            check_shifts(self._executor, "overflow")
+            runner = self._runner()
+            if runner is not None:
+                runner.prepare_shift()
 
     def _encoded(self, prompt: str | Ids) -> Ids:
         if not isinstance(prompt, str):

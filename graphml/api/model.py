@@ -28,9 +28,11 @@ from graphml.argument_checks import items_of, whole_number
 from graphml.backend import Progress, no_progress
 from graphml.errors import GraphmlError, TokenizerError, UsageError
 from graphml.loading.architecture import EMBEDDING
+from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.committed import Committed
 from graphml.runtime.evaluation import Floats
 from graphml.runtime.executor import Executor
+from graphml.runtime.overflow import Overflow
 from graphml.runtime.paged_cache import MAX_CELLS
 from graphml.runtime.slots import make_slots
 from graphml.sampling import SamplingParams
@@ -158,6 +160,8 @@ class Model:
         *,
         store_bytes: int | None = None,
         n_ctx: int | None = None,
+        overflow: str = "stop",
+        keep: int = 0,
     ) -> Engine:
         """Begin an engine: requests from any thread that share steps, blocks of the cache, and prefixes.
 
@@ -168,13 +172,14 @@ class Model:
         kept on disk, for later processes too; store_bytes: most bytes of it, None: 8 GiB. deterministic: a
         request's logits are the same bits whatever runs beside it; a UsageError unless the model was opened
         so; None: as the model was opened. n_ctx: most tokens of a sequence; None: all that the model was
-        trained for.
+        trained for. overflow, keep: what a full context does where a request does not say, as of
+        `Session.generate`.
         """
         check_deterministic(self.executor, deterministic)
         size = self._context(n_ctx)
         return Engine(
             self.executor, self.tokenizer, self.n_vocab, size, kv_memory, max_sequences, target_itl_ms,
-            prefix_cache, store, store_bytes,
+            prefix_cache, store, store_bytes, Overflow(overflow, keep),
         )  # fmt: skip
 
     def generate(
@@ -261,15 +266,22 @@ class Model:
         n_ctx: int | None = None,
         seed: int | None = None,
         variables: dict[str, Any] | None = None,
+        overflow: str = "stop",
+        keep: int = 0,
         capture: Patterns = (),
         history: bool = False,
     ) -> Chat:
-        """Begin a conversation in a session of its own; see `Chat`, and `session` for capture and history."""
+        """Begin a conversation in a session of its own; see `Chat`, and `session` for capture and history.
+
+        overflow, keep: what a full context does, as of `Session.generate`; -1 keeps the first turn.
+        """
         if self.executor.encodes:
             raise UsageError(f"{self.path}: {self.arch} answers single texts: see Session.generate")
-        template, tokenizer = self.template, self._needed()
+        full, template, tokenizer = Overflow(overflow, keep), self.template, self._needed()
+        if full.shifts:
+            check_shifts(self.executor, "overflow")
         session = self.session(n_ctx, seed, capture=capture, history=history)
-        return Chat(session, tokenizer, template, system, max_new, variables)
+        return Chat(session, tokenizer, template, system, max_new, variables, full)
 
     def restore(self, path: AnyPath) -> Session | Chat:
         """The session or chat that was saved to a file, which goes on as the saved one would have.

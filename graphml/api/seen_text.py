@@ -25,6 +25,13 @@ class Seen:
     ids: tuple[int, ...] = ()
     places: tuple[tuple[int, int], ...] = ((0, 0),)
 
+    def shifted(self, keep: int, drop: int) -> Seen:
+        """The same after a session has forgotten ids: those that are left stand for all of the text."""
+        ids = self.ids[:keep] + self.ids[keep + drop :]
+        end = keep + drop
+        left = [(text, n if n <= keep else n - drop) for text, n in self.places if n <= keep or n >= end]
+        return Seen(self.text, ids, tuple(left))
+
     def saved(self) -> dict[str, Any]:
         """As JSON can hold it."""
         return dataclasses.asdict(self)

@@ -12,20 +12,24 @@ from typing import Any
 import numpy as np
 
 from graphml.api.capture import Probe
+from graphml.api.generation import generated, limits_of
 from graphml.api.next_token import next_token
-from graphml.api.read_source import decoder_prompt, read_source
+from graphml.api.read_source import read_source
 from graphml.api.saved_session import AnyPath, Settings, save_session
 from graphml.api.stats import Meter, Stats
-from graphml.api.tokens import NO_IDS, GeneratedText, Ids, StopReason, Token, check_stop, checked_ids
+from graphml.api.tokens import NO_IDS, Ids, StopReason, Token, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, count_up_to, seed_or_random
 from graphml.backend import Progress, no_progress
 from graphml.compiler.top_k_outputs import TOP_K
 from graphml.errors import UsageError
 from graphml.ir.op import Array
-from graphml.runtime.committed import Captured, Committed, Evaluation, check_room
+from graphml.runtime.cell_mover import check_shifts, shift_tokens
+from graphml.runtime.committed import Captured, Committed, Evaluation
 from graphml.runtime.evaluation import Floats, check_continues, evaluate, evaluate_top_k, never
 from graphml.runtime.executor import Executor
-from graphml.runtime.run_ahead import Ahead, steps_ahead
+from graphml.runtime.forked_slot import forked_slot
+from graphml.runtime.overflow import Overflow
+from graphml.runtime.run_ahead import Ahead
 from graphml.runtime.slots import Slot, make_slots
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, checked_params
 from graphml.sampling.top_k_sampling import samples_without_row
@@ -41,6 +45,8 @@ class Session:
     `numbers`: that generator. `tokens`: the ids it holds. `source`: those that an encoder has read.
     `stop_reason`: why the latest generation ended: "end" (an end-of-generation token), "stop" (a stop string
     or token), "length" (max_tokens), "context" (n_ctx) or "cancel"; None while it runs or if it was left.
+    Of the latest generation too: prompt, the ids that it began from; generated, those that it gave; shifts,
+    what its full context made it forget, (keep, drop) each time.
     """
 
     def __init__(
@@ -62,6 +68,9 @@ class Session:
         self._cancelled = False  # an Event has a lock, which Ctrl-C may leave locked
         self._turn = 0
         self.chooses = SamplingParams()  # by what the latest generation chooses
+        self.prompt: list[int] = []
+        self.generated: list[int] = []
+        self.shifts: list[tuple[int, int]] = []
         self.meter = Meter()
         self.set_seed(seed)
         self._held = Committed(make_slots(executor, self._probe.options, n_ctx)[0]) if held is None else held
@@ -132,6 +141,46 @@ class Session:
             self.slot()
             self._held.rewind(kept)
 
+    def shift(self, keep: int, drop: int) -> None:
+        """Forget `drop` tokens from number `keep` on, and move the later ones so many positions down.
+
+        As llama.cpp shifts a context: keys rotate on, while values still know what was dropped. UsageError
+        for other numbers, and for a model whose tokens cannot be moved.
+        """
+        check_shifts(self._executor, "shift")
+        first = count_up_to("keep", keep, self.n_past, "what the session holds")
+        count = count_up_to("drop", drop, self.n_past - first, "what it holds behind those")
+        self._turn += 1
+        if count:
+            self.slot()
+            shift_tokens(self._executor, self._held, first, count)
+
+    def fork(self) -> Session:
+        """Another session that holds the same and goes on the same way, independent of this one."""
+        executor, probe, slot = self._executor, self._probe.copy(), self.slot()
+        held = Committed(forked_slot(executor, probe.options, slot))
+        held.take(self._held.latest)
+        made = Session(
+            executor, self._tokenizer, self.n_vocab, self.n_ctx, self.seed, self._progress, probe, held
+        )
+        made.numbers, made.stop_reason, made.chooses = self.numbers.copy(), self.stop_reason, self.chooses
+        return made
+
+    @property
+    def logits(self) -> Floats:
+        """The logits after the last token, float32 [n_vocab], the caller's own; computed where need be.
+
+        UsageError for a session that holds no tokens.
+        """
+        self.slot()
+        if not self.n_past:
+            raise UsageError("logits: wanted a session that holds tokens; evaluate some first")
+        row = self._held.latest.next_logits.whole_row()
+        if row is None:
+            self._held.last_waits()
+            row = self._evaluate(NO_IDS)
+        return row.copy()
+
     def sample(self, params: SamplingParams | None = None) -> int:
         """Choose the id that follows the session's tokens; it is not appended (see `eval`).
 
@@ -162,34 +211,14 @@ class Session:
         executor = self._executor
         return executor.has_top_k and samples_without_row(params, TOP_K, always=executor.recurrent)
 
-    def _decide(self, params: SamplingParams, max_tokens: int | None) -> int:
-        """The id that follows, as `sample` has it; the step after is handed over first, where that can be."""
-        held = self._held
-        if not self._executor.has_top_k or held.latest.next_logits.known:
-            return self.sample(params)
-        if self._ahead is None:
-            self._ahead = steps_ahead(
-                self._executor, self.slot(), self._probe.options, params, self.numbers, self.n_vocab
-            )
-        ahead = self._ahead
-        if ahead is not None and ahead.ready and held.latest.n_evaluated >= self.n_past - 1:
-            most = self.n_ctx - self.n_past
-            if max_tokens is not None:
-                most = min(most, max_tokens - self.meter.n_gen)
-            found = ahead.token(held, more=most > 1)
-            if found is not None:
-                return found
-        token = self.sample(params)
-        if ahead is not None:
-            ahead.missed(held.latest.next_logits.row is not None)
-        return token
-
     def generate(
         self,
         ids: Ids = (),
         params: SamplingParams | None = None,
         max_tokens: int | None = None,
         *,
+        overflow: str = "stop",
+        keep: int = 0,
         new: bool = True,
     ) -> Iterator[Token]:
         """Append ids, then give tokens one by one, each appended too, until something ends it.
@@ -200,6 +229,9 @@ class Session:
         where the session is. An encoder reads the ids, as `encode` does; the decoder begins with its start
         token. Any other use of the session ends the generation with a UsageError, and so does a model whose
         tokens see later ones: it does not continue a text. Not `new`: a `cancel` since `begin` ends it, too.
+
+        overflow: what a full context does: `stop`, `shift` (forget half of what is not kept, see `shift`), or
+        `error`. keep: how many of the first tokens stay then, besides a begin token; -1: the prompt.
         """
         params = checked_params(params)
         check_continues(self._executor)
@@ -208,11 +240,10 @@ class Session:
             raise UsageError("ids: wanted at least one token id, got none, and the session holds none")
         most = count_or_none("max_tokens", max_tokens)
         check_stop(self._tokenizer, params)
-        if not self._executor.encodes:
-            check_room(self.n_ctx, self.n_past, len(checked))
+        limits = limits_of(self, Overflow(overflow, keep), most, checked)
         self.begin(new)
         self.chooses = params
-        return self._generate(checked, params, most, self._turn)
+        return generated(self, checked, params, limits)
 
     def cancel(self) -> None:
         """End the running generation at its next token, or its prompt at the next batch; from any thread."""
@@ -244,53 +275,6 @@ class Session:
     def __repr__(self) -> str:
         return f"Session({self.n_past} of {self.n_ctx} tokens)"
 
-    def _generate(
-        self, ids: Array, params: SamplingParams, max_tokens: int | None, turn: int
-    ) -> Iterator[Token]:
-        text = GeneratedText(self._tokenizer, params)
-        if self._executor.encodes and not self._cancelled:
-            first = decoder_prompt(self._executor, self._held, ids, self.n_ctx, self.meter)
-            ids = checked_ids(first, self.n_vocab)
-        if len(ids) and not self._cancelled:
-            self._compile(len(ids))
-            with self.meter.prompt(len(ids)):
-                self._evaluate(ids, by=params)
-        while True:
-            self.stop_reason = self._reason_to_end(max_tokens)
-            if self.stop_reason is not None:
-                return
-            with self.meter.token():
-                token = self._decide(params, max_tokens)
-                ended = self.stop_reason = text.ended_by(token)
-                piece = text.flush() if ended else self._append(token, text, max_tokens)
-            if ended:
-                if piece:
-                    yield Token(token, piece)
-                return
-            self.meter.n_gen += 1
-            yield Token(token, piece)
-            if self.stop_reason is not None:
-                return
-            if self._turn != turn:
-                raise UsageError("generate: the session was used for something else meanwhile; begin anew")
-
-    def _append(self, token: int, text: GeneratedText, max_tokens: int | None) -> str:
-        """Append a token; the text that it makes certain, all of it where the generation ends here."""
-        self._held.append(token)
-        piece, stopped = text.push(token)
-        if stopped:
-            self.stop_reason = "stop"
-        elif self._reason_to_end(max_tokens, self.meter.n_gen + 1) is not None:
-            piece += text.flush()
-        return piece
-
-    def _reason_to_end(self, max_tokens: int | None, n_gen: int | None = None) -> StopReason | None:
-        if self._cancelled:
-            return "cancel"
-        if max_tokens is not None and (self.meter.n_gen if n_gen is None else n_gen) >= max_tokens:
-            return "length"
-        return "context" if self.n_past >= self.n_ctx else None
-
     def begin(self, new: bool = True) -> None:
         """A new use: what ran before is over, figures and reasons start anew; not `new`: a cancel counts."""
         self.slot()
@@ -300,6 +284,7 @@ class Session:
         if new:
             self._cancelled = False
         self.meter = Meter()
+        self.prompt, self.generated, self.shifts = [], [], []
         self.stop_reason = None
 
     def _compile(self, count: int, all_logits: bool = False) -> None:

@@ -15,6 +15,7 @@ from graphml.cli.conversation.line_input import open_input
 from graphml.cli.opening import find, load, seed_of
 from graphml.cli.template_variables import template_variables
 from graphml.cli.typer_options import grouped
+from graphml.runtime.overflow import Overflow
 from graphml.sampling import SamplingParams
 
 HELP = "/help lists the commands, Ctrl-D ends."
@@ -24,6 +25,7 @@ HELP = "/help lists the commands, Ctrl-D ends."
 def chat(
     opening: options.Talking,
     params: SamplingParams,
+    full: Overflow,
     model: options.Model = None,
     system: options.System = "",
     max_tokens: options.MaxTokens = options.CHAT_MAX_TOKENS,
@@ -43,7 +45,10 @@ def chat(
             opened = load(find(model, opening, bars), opening, bars)
         with opened:
             with given.while_working():
-                talk = opened.chat(system, limit, n_ctx=ctx, seed=seed_of(seed), variables=given_variables)
+                talk = opened.chat(
+                    system, limit, n_ctx=ctx, seed=seed_of(seed), variables=given_variables,
+                    overflow=full.overflow, keep=full.keep,
+                )  # fmt: skip
             conversation = Conversation(opened, talk, params, bars, stats)
             remark(f"{opened.path.name}: {HELP}")
             for text in given.lines:

@@ -20,6 +20,7 @@ from graphml.cli.speed import speed
 from graphml.cli.template_variables import template_variables
 from graphml.cli.typer_options import grouped
 from graphml.errors import UsageError
+from graphml.runtime.overflow import Overflow
 from graphml.sampling import SamplingParams
 
 
@@ -27,6 +28,7 @@ from graphml.sampling import SamplingParams
 def run(
     opening: options.Talking,
     params: SamplingParams,
+    full: Overflow,
     model: options.Model = None,
     prompt: Annotated[
         str | None,
@@ -66,7 +68,7 @@ def run(
     _check_captured(capture, captured)
     text = _prompt(prompt)
     limit = None if max_tokens < 0 else max_tokens
-    how = Answer(system, raw, params, limit, ctx, seed, given_variables, tuple(capture or ()))
+    how = Answer(system, raw, params, full, limit, ctx, seed, given_variables, tuple(capture or ()))
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         session, given, pieces = _begin(opened, text, how)
         if show_prompt and not json:
@@ -76,8 +78,6 @@ def run(
         if captured is not None:
             _write_captured(captured, session)
         if json:
-            ids = session.tokens
-            first = len(ids) - stats.n_gen
             write_json(
                 {
                     "model": str(opened.path),
@@ -85,8 +85,8 @@ def run(
                     "backend": opening.backend,
                     "prompt": given,
                     "text": answer,
-                    "prompt_ids": session.source or ids[:first],
-                    "ids": ids[first:],
+                    "prompt_ids": session.source or session.prompt,
+                    "ids": session.generated,
                     "stop_reason": session.stop_reason,
                     "seed": session.seed,
                     "stats": dict(stats),
@@ -112,6 +112,7 @@ class Answer:
     system: str
     raw: bool
     params: SamplingParams
+    full: Overflow
     limit: int | None
     ctx: int | None
     seed: int
@@ -128,11 +129,12 @@ def _begin(model: graphml.Model, text: str, how: Answer) -> tuple[graphml.Sessio
                 raise UsageError(f"{option}: wanted a model with a chat template and no --raw")
         session = model.session(how.ctx, seed, capture=how.capture, history=kept)
         ids = model.encode(text, parse_special=True)
-        tokens = session.generate(ids, how.params, how.limit)
+        full = how.full
+        tokens = session.generate(ids, how.params, how.limit, overflow=full.overflow, keep=full.keep)
         return session, text, (token.piece for token in tokens)
     chat = model.chat(
         how.system, how.limit, n_ctx=how.ctx, seed=seed, variables=how.variables,
-        capture=how.capture, history=kept,
+        overflow=how.full.overflow, keep=how.full.keep, capture=how.capture, history=kept,
     )  # fmt: skip
     chat.add_user(text)
     return chat.session, chat.render_turn(), chat.stream(how.params)

@@ -97,6 +97,16 @@ class BlockPool:
         """Whether somebody holds it."""
         return self._references[block] > 0
 
+    def is_shared(self, block: int) -> bool:
+        """Whether it is held more than once."""
+        return self._references[block] > 1
+
+    def forget(self, block: int) -> None:
+        """A block gets another content: it is found no more."""
+        if self.evicted is not None and block in self._content:
+            self.evicted.append((block, self._content[block]))
+        self._forget(block)
+
     def match(self, ids: Array, prefix: Prefix) -> tuple[list[int], list[Prefix]]:
         """The blocks that hold the first ids after `prefix`, and the prefixes they end; none is taken yet."""
         blocks: list[int] = []
@@ -122,9 +132,7 @@ class BlockPool:
             return None
         blocks = [self._free.popitem(last=False)[0] for _ in range(count)]
         for block in blocks:
-            if self.evicted is not None and block in self._content:
-                self.evicted.append((block, self._content[block]))
-            self._forget(block)
+            self.forget(block)
             self._references[block] = 1
         return blocks
 

@@ -13,7 +13,7 @@ Knows ids, slots and numbers of tokens; nothing of programs, sampling or text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -40,10 +40,12 @@ def check_room(n_ctx: int, n_held: int, count: int) -> None:
 class Commit:
     """One state of a session. Evaluated are its first `n_evaluated` of `n_tokens` tokens.
 
+    ids: those of its tokens, and perhaps some behind them that no commit has; later commits share the list.
     source: the ids that an encoder has read. next_logits: what is known of the logits after the last token.
     captured, history: of the latest evaluation, and of all of them where that was asked for.
     """
 
+    ids: list[int] = field(default_factory=list)
     n_tokens: int = 0
     n_evaluated: int = 0
     source: tuple[int, ...] = ()
@@ -76,7 +78,10 @@ class Committed:
     def __init__(self, slot: Slot) -> None:
         self._cells: Slot | None = slot
         self.latest = Commit()
-        self._ids: list[int] = []  # of the latest commit, and perhaps some behind them that none has
+
+    def take(self, commit: Commit) -> None:
+        """Hold what the commit of another sequence says; this one's cells are a copy of that one's."""
+        self.latest = replace(commit, ids=commit.ids[: commit.n_tokens])
 
     def __len__(self) -> int:
         return self.latest.n_tokens
@@ -84,11 +89,13 @@ class Committed:
     @property
     def ids(self) -> list[int]:
         """The ids of all tokens, as a copy."""
-        return self._ids[: self.latest.n_tokens]
+        latest = self.latest
+        return latest.ids[: latest.n_tokens]
 
     def history(self) -> Sequence[int]:
         """The same without a copy: good until the next change."""
-        return self._ids if len(self._ids) == self.latest.n_tokens else self.ids
+        ids = self.latest.ids
+        return ids if len(ids) == self.latest.n_tokens else self.ids
 
     @property
     def closed(self) -> bool:
@@ -108,7 +115,7 @@ class Committed:
     def rolled_back(self) -> Slot:
         """The slot, whose cells are those of the latest commit."""
         slot, latest = self._slot, self.latest
-        del self._ids[latest.n_tokens :]
+        del latest.ids[latest.n_tokens :]
         if slot.source_length != len(latest.source):
             self.latest = latest = replace(
                 latest, source=(), n_tokens=0, n_evaluated=0, next_logits=NextLogits()
@@ -124,7 +131,7 @@ class Committed:
         slot = self.rolled_back()
         check_room(n_ctx, len(self), len(ids))
         before = self.latest = replace(self.latest)  # so that an evaluation around this one cannot commit
-        held = np.array(self._ids[before.n_evaluated :], np.int32)
+        held = np.array(before.ids[before.n_evaluated :], np.int32)
         return Evaluation(before, slot, ids, np.concatenate([held, ids]))
 
     def commit(
@@ -138,14 +145,15 @@ class Committed:
         self._check(done.before, done.slot.length == done.n_done)
         found = done.before.captured if captured is None else captured
         history = (*done.before.history, found) if keep_history else done.before.history
-        made = Commit(done.n_done, done.n_done, done.before.source, next_logits, found, history)
-        self._ids[done.before.n_tokens :] = done.ids.tolist()
+        ids = done.before.ids
+        made = Commit(ids, done.n_done, done.n_done, done.before.source, next_logits, found, history)
+        ids[done.before.n_tokens :] = done.ids.tolist()
         self.latest = made
 
     def append(self, token: int) -> None:
         """Add a token that is not evaluated yet."""
         made = replace(self.latest, n_tokens=self.latest.n_tokens + 1, next_logits=NextLogits())
-        self._ids[self.latest.n_tokens :] = [token]
+        made.ids[self.latest.n_tokens :] = [token]
         self.latest = made
 
     def evaluated(self, before: Commit) -> None:
@@ -160,6 +168,26 @@ class Committed:
             self.latest, n_tokens=n_tokens, n_evaluated=n_evaluated, next_logits=NextLogits()
         )
         self.rolled_back()
+
+    def shift(self, keep: int, drop: int, move: Callable[[Slot, int, int, int], None]) -> None:
+        """Forget `drop` tokens from `keep` on; the later ones come `drop` positions earlier.
+
+        move(slot, first, count, drop): moves the cells of `count` positions from `first` on, so many down.
+        Where that is interrupted, the tokens from `keep` on wait to be evaluated in their new places.
+        """
+        slot, before = self.rolled_back(), self.latest
+        later = max(0, before.n_evaluated - keep - drop)
+        n_tokens = before.n_tokens - drop
+        ids = before.ids[:keep] + before.ids[keep + drop : before.n_tokens]
+        n_evaluated = min(keep, before.n_evaluated)
+        self.latest = cut = replace(
+            before, ids=ids, n_tokens=n_tokens, n_evaluated=n_evaluated, next_logits=NextLogits()
+        )
+        if later:
+            move(slot, keep + drop, later, drop)
+        slot.rewind(n_evaluated + later)
+        self._check(cut, slot.length == n_evaluated + later)
+        self.latest = replace(cut, n_evaluated=n_evaluated + later)
 
     def last_waits(self) -> Slot:
         """Have the last token evaluated once more: what followed it is gone."""
@@ -182,8 +210,7 @@ class Committed:
         self, ids: list[int], n_evaluated: int, source: tuple[int, ...], next_logits: NextLogits
     ) -> None:
         """Hold what another one held; the slot holds the first `n_evaluated` of the ids, and the source."""
-        self._ids = list(ids)
-        self.latest = Commit(len(ids), n_evaluated, source, next_logits)
+        self.latest = Commit(list(ids), len(ids), n_evaluated, source, next_logits)
 
     def _check(self, before: Commit, complete: bool) -> None:
         """UsageError where something else was committed meanwhile: the cells are not this evaluation's."""

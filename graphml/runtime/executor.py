@@ -18,6 +18,7 @@ from graphml.backend import (
     Backend,
     DeterministicDevice,
     Device,
+    Program,
     Progress,
     State,
     no_progress,
@@ -35,6 +36,7 @@ from graphml.loading.architecture import Architecture
 from graphml.loading.pooling import Rows
 from graphml.loading.unused_tensors import tell_unused
 from graphml.pages import out_of_memory
+from graphml.passes.cell_moves import CellMoves
 from graphml.runtime.begun_step import Begun
 from graphml.runtime.model_graphs import ModelGraphs
 from graphml.runtime.paged_cache import PagedCache
@@ -71,6 +73,7 @@ class Executor:
         self._mapped = any(tensor.mapped for tensor in file.tensors.values())
         self._weights = graph_arrays(file)
         self._programs: dict[tuple[int, int, int, bool, CompileOptions], Compiled] = {}
+        self.movers: dict[tuple[str, str, frozenset[str] | None], tuple[CellMoves, Program]] = {}
         self.lock = threading.RLock()
         self.n_steps = 0  # so far, of whatever session
         self.closed = False
@@ -305,6 +308,7 @@ class Executor:
             if not self.closed:
                 self.closed = True
                 self._programs.clear()
+                self.movers.clear()
                 self._weights.clear()
                 self.device.close()
                 self.file.close()

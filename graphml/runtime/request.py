@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphml.ir.op import Array
+from graphml.runtime.overflow import Overflow
 from graphml.sampling import SamplingParams
 
 
@@ -21,7 +22,9 @@ class Request:
     key: whose request it is: steps are shared fairly between keys. weight: the share of its key. priority:
     larger ones run first. deadline: the clock's time after which nobody waits for it any more. extra: what
     besides ids decides about keys and values; prefixes are shared among requests of equal `extra` only.
-    source: int32 [n], the text that an encoder reads first; it is a part of `extra`.
+    source: int32 [n], the text that an encoder reads first; it is a part of `extra`. n: how many sequences
+    continue the prompt. full: what a full context does to them; begins: whether the prompt begins with a
+    begin token, which is kept.
     """
 
     ids: Array
@@ -33,6 +36,9 @@ class Request:
     deadline: float | None = None
     extra: bytes = b""
     source: Array = field(default_factory=lambda: np.empty(0, np.int32))
+    n: int = 1
+    full: Overflow = field(default_factory=Overflow)
+    begins: bool = False
 
     @property
     def n_prompt(self) -> int:

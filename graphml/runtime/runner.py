@@ -19,6 +19,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 from graphml.pages import out_of_memory
 from graphml.runtime.block_files import Row
+from graphml.runtime.cell_mover import CellMove, move_cells, prepare_moves
 from graphml.runtime.evaluation import Floats, check_continues
 from graphml.runtime.executor import Executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, cells_of
@@ -32,7 +33,7 @@ from graphml.runtime.sampled_rows import (
 )
 from graphml.runtime.sequence import Sequence
 from graphml.runtime.source_text import encoder_program
-from graphml.runtime.state_rows import held_rows, read_rows, state_names, write_rows
+from graphml.runtime.state_rows import copy_rows, held_rows, read_rows, state_names, write_rows
 from graphml.runtime.step_inputs import write, write_blocks
 from graphml.runtime.step_plan import StepPlan
 
@@ -135,6 +136,7 @@ class Runner:
                 write_settings(program.inputs, plan.sampled)
                 executor.n_steps += 1
                 self._restore(plan)
+                self._move(plan)
                 outputs = program.run(dims, self._state)
                 self._keep(plan)
                 tokens = sampled_rows(outputs, plan.sampled, self._n_vocab)
@@ -158,6 +160,7 @@ class Runner:
             lost = after is not None and executor.n_steps != after.number  # what it has sampled
             if lost or not isinstance(program, AheadProgram) or not program.runs_ahead:
                 return None
+            self._move(plan)
             dims = self._fill(program.inputs, plan)
             write_settings(program.inputs, plan.sampled, n_before=0 if after is None else 1)
             executor.n_steps += 1
@@ -183,6 +186,21 @@ class Runner:
         for rows in plan.rows:
             if rows.keep is not None and self._copies is not None:
                 self._copies.keep(rows.sequence.slot, rows.keep)
+
+    def prepare_shift(self) -> None:
+        """Compile what moves positions, so that no step waits for it."""
+        prepare_moves(self._executor, self._state, rotates=True)
+
+    def _move(self, plan: StepPlan) -> None:
+        """What comes before the rows of a plan: moved cells, and copies of states."""
+        for rows in plan.rows:
+            for move in rows.moves:
+                n_cells = self.n_blocks * BLOCK_SIZE
+                made = CellMove(move.sources, move.targets, move.difference, n_cells)
+                move_cells(self._executor, self._state, made)
+            if rows.states_of is not None:
+                source, target = np.array([rows.states_of]), np.array([rows.sequence.slot])
+                copy_rows(self._state, self._names.sequences, source, target)
 
     def _fill(self, feed: Mapping[str, Array], plan: StepPlan) -> dict[str, int]:
         """Write a plan's inputs; the step's dims. A step without output rows gives its first, unread."""

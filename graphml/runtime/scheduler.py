@@ -20,9 +20,11 @@ from collections.abc import Callable, Iterator
 from graphml.errors import UsageError
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.checkpoints import Checkpoints
+from graphml.runtime.moved_blocks import shift
 from graphml.runtime.sequence import Sequence, Status
+from graphml.runtime.siblings import is_awaited, sibling_of, take_over
 from graphml.runtime.source_blocks import SourceBlocks
-from graphml.runtime.step_plan import Rows, StepPlan
+from graphml.runtime.step_plan import Move, Rows, StepPlan
 
 WATERMARK = 0.01
 """Share of the pool that stays free when a sequence is admitted, so that it does not soon preempt others."""
@@ -31,8 +33,9 @@ WATERMARK = 0.01
 class Scheduler:
     """Sequences of at most `n_ctx` tokens, at most `max_sequences` at a time, in the blocks of a pool.
 
-    prompt_cap: most ids of one prompt in a step while another sequence runs. checkpoints: of a recurrent
-    model whose prefixes are found; without them its `pool` must not keep any.
+    prompt_cap: most ids of one prompt in a step while another sequence runs. recurrent: sequences have states
+    besides cells, which every id changes. checkpoints: of a recurrent model whose prefixes are found; without
+    them its `pool` must not keep any.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class Scheduler:
         max_sequences: int,
         n_ctx: int,
         prompt_cap: int = 512,
+        recurrent: bool = False,
         checkpoints: Checkpoints | None = None,
     ) -> None:
         if n_ctx > pool.n_blocks * pool.block_size:
@@ -48,7 +52,7 @@ class Scheduler:
                 f"scheduler: wanted room for a sequence of {n_ctx} tokens; the pool holds "
                 f"{pool.n_blocks * pool.block_size}"
             )
-        self.pool, self.n_ctx, self.prompt_cap = pool, n_ctx, prompt_cap
+        self.pool, self.n_ctx, self.prompt_cap, self._recurrent = pool, n_ctx, prompt_cap, recurrent
         self.held_back: Callable[[Sequence], bool] = lambda sequence: False
         """Whether a waiting sequence does not run yet, though there is room."""
         self._checkpoints, self._sources = checkpoints, SourceBlocks(pool.n_blocks, pool.block_size)
@@ -95,9 +99,12 @@ class Scheduler:
             count = self._chunk(sequence, budget, alone)
             if not count:
                 continue
-            if not self._reserve(sequence, count, preempted, chosen):
+            moves: tuple[Move, ...] | None = ()
+            if len(sequence.ids) >= self.n_ctx:
+                moves = self._shift(sequence, preempted, chosen)
+            if moves is None or not self._reserve(sequence, count, preempted, chosen):
                 break
-            rows.append(self._rows(sequence, count))
+            rows.append(self._rows(sequence, count, moves=moves))
             chosen.add(sequence)
             budget -= 0 if decodes else count
         sources: list[Sequence] = []
@@ -185,7 +192,10 @@ class Scheduler:
             return sequence.n_behind
         cap = budget if alone else min(budget, self.prompt_cap)
         count = max(0, min(sequence.n_behind, cap))
-        return count if self._checkpoints is None else self._checkpoints.cut(sequence, count)
+        if self._checkpoints is not None:
+            count = self._checkpoints.cut(sequence, count)
+        # Its siblings fork from it before the prompt's last id, which each of them computes for itself.
+        return count - (count == sequence.n_behind and is_awaited(sequence, self.waiting))
 
     def _reserve(
         self, sequence: Sequence, count: int, preempted: list[Sequence], chosen: set[Sequence]
@@ -193,19 +203,35 @@ class Scheduler:
         """Give it blocks for `count` more ids, of others if need be; False where it was preempted itself."""
         needed = sequence.blocks_needed(count, self.pool.block_size)
         while self.pool.n_free < needed:
-            candidates = [one for one in self.running if one not in chosen]
-            victim = max(candidates, key=lambda one: (-one.request.priority, one.order))
-            self._preempt(victim)
-            preempted.append(victim)
-            if victim is sequence:
+            if not self._free_some(sequence, preempted, chosen):
                 return False
         blocks = self.pool.allocate(needed)
         assert blocks is not None
         sequence.blocks += blocks
         return True
 
+    def _shift(
+        self, sequence: Sequence, preempted: list[Sequence], chosen: set[Sequence]
+    ) -> tuple[Move, ...] | None:
+        """Have a sequence forget what its full context has no room for; None where it was preempted."""
+        keep, drop = sequence.to_forget(self.n_ctx)
+        while (moves := shift(sequence, keep, drop, self.pool)) is None:
+            if not self._free_some(sequence, preempted, chosen):
+                return None
+        return moves
+
+    def _free_some(self, sequence: Sequence, preempted: list[Sequence], chosen: set[Sequence]) -> bool:
+        """Preempt the newest of the lowest priority for a sequence; False where that is itself."""
+        candidates = [one for one in self.running if one not in chosen]
+        victim = max(candidates, key=lambda one: (-one.request.priority, one.order))
+        self._preempt(victim)
+        preempted.append(victim)
+        return victim is not sequence
+
     def _preempt(self, sequence: Sequence) -> None:
         self._stop(sequence)
+        if len(sequence.ids) >= self.n_ctx:
+            sequence.forget(*sequence.to_forget(self.n_ctx))
         sequence.status = Status.PREEMPTED
         sequence.n_preempted += 1
         self.waiting.append(sequence)
@@ -230,7 +256,11 @@ class Scheduler:
                 return
             if self.held_back(sequence):
                 continue
-            if self.pool.keeps and any(self._computes_for(one, sequence) for one in self.running):
+            sibling = sibling_of(sequence, self.running)
+            if sibling is not None and sibling.n_computed < sequence.request.n_prompt - 1:
+                continue
+            shares = sibling is None and self.pool.keeps
+            if shares and any(self._computes_for(one, sequence) for one in self.running):
                 continue
             if not self._fits(sequence):
                 return
@@ -243,6 +273,9 @@ class Scheduler:
             self.running.append(sequence)
             sequence.slot, sequence.status = self._slots.pop(), Status.RUNNING
             restore = self._adopt(sequence)
+            moves, states_of = take_over(sequence, sibling, self.pool, self._recurrent)
+            if states_of is not None:
+                restore = None
             if sequence.n_cached < 0:
                 sequence.n_cached = sequence.n_computed
             count = self._chunk(sequence, budget, alone)
@@ -250,7 +283,7 @@ class Scheduler:
             assert blocks is not None
             sequence.blocks += blocks
             budget -= count + n_source
-            yield self._rows(sequence, count, restore)
+            yield self._rows(sequence, count, restore, moves, states_of)
 
     def _adopt(self, sequence: Sequence) -> int | None:
         """What was computed of its ids is its own; the copy that its states are restored from, if any."""
@@ -267,10 +300,17 @@ class Scheduler:
         if self._checkpoints is not None and (end := self._computes_for(running, sequence)):
             self._checkpoints.want(running, end)
 
-    def _rows(self, sequence: Sequence, count: int, restore: int | None = None) -> Rows:
-        start, caught_up = sequence.n_computed, count == sequence.n_behind
+    def _rows(
+        self,
+        sequence: Sequence,
+        count: int,
+        restore: int | None = None,
+        moves: tuple[Move, ...] = (),
+        states_of: int | None = None,
+    ) -> Rows:
+        start, n_outputs = sequence.n_computed, 1 if count == sequence.n_behind else 0
         keep = None if self._checkpoints is None else self._checkpoints.plan(sequence, start + count)
-        return Rows(sequence, start, count, 1 if caught_up else 0, restore, keep)
+        return Rows(sequence, start, count, n_outputs, restore, keep, moves, states_of)
 
     def _computes_for(self, running: Sequence, sequence: Sequence) -> int:
         """How many first ids of its prompt this one can share once a running one has computed them; or 0."""

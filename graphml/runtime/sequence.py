@@ -12,6 +12,7 @@ import numpy as np
 
 from graphml.ir.op import Array
 from graphml.runtime.block_pool import BlockPool, Prefix
+from graphml.runtime.overflow import n_dropped
 from graphml.runtime.request import Request
 from graphml.sampling import PeekableRandom
 
@@ -32,7 +33,9 @@ class Sequence:
     index: which of a request's continuations. order: when it came, among all. blocks: in the order of its
     tokens; source_blocks: of its source text. prefix: what the committed blocks hold, `n_committed` of them.
     n_cached: tokens that it found computed when it was admitted first. slot: its row of per-sequence state
-    while it runs, else -1. numbers: its random generator, by `seed`.
+    while it runs, else -1. numbers: its random generator, by `seed`. n_dropped: ids that a full context has
+    made it forget; moved: whether cells of its blocks were moved since they were computed, so that nobody
+    else can use them.
     """
 
     request: Request
@@ -49,6 +52,8 @@ class Sequence:
     slot: int = -1
     status: Status = Status.WAITING
     n_preempted: int = 0
+    n_dropped: int = 0
+    moved: bool = False
     numbers: PeekableRandom = field(init=False)
 
     def __post_init__(self) -> None:
@@ -68,12 +73,12 @@ class Sequence:
 
     @property
     def n_generated(self) -> int:
-        """Ids behind the prompt."""
-        return len(self.ids) - self.request.n_prompt
+        """Ids behind the prompt, forgotten ones included."""
+        return len(self.ids) + self.n_dropped - self.request.n_prompt
 
     def common_with(self, other: Sequence) -> int:
         """How many first ids of the prompts are the same, and mean the same."""
-        if self.request.extra != other.request.extra:
+        if self.request.extra != other.request.extra or self.n_dropped or other.n_dropped:
             return 0
         size = min(self.request.n_prompt, other.request.n_prompt)
         same = self.request.ids[:size] == other.request.ids[:size]
@@ -114,6 +119,8 @@ class Sequence:
     def advance(self, count: int, pool: BlockPool) -> None:
         """`count` more ids are computed; blocks that are full now may be shared."""
         self.n_computed += count
+        if self.moved:
+            return
         size = pool.block_size
         while (self.n_committed + 1) * size <= self.n_computed:
             first = self.n_committed * size
@@ -121,8 +128,19 @@ class Sequence:
             self.prefix = pool.commit(self.blocks[self.n_committed], self.prefix, ids)
             self.n_committed += 1
 
+    def forget(self, keep: int, drop: int) -> None:
+        """Drop some ids; what of them is computed is the caller's matter."""
+        del self.ids[keep : keep + drop]
+        self.n_dropped += drop
+
+    def to_forget(self, n_ctx: int) -> tuple[int, int]:
+        """Which ids a full context forgets: (keep, drop)."""
+        request = self.request
+        kept = request.full.kept(request.n_prompt, request.begins, n_ctx)
+        return kept, n_dropped(len(self.ids), kept, 1, n_ctx)
+
     def give_back(self, pool: BlockPool) -> None:
         """Hold no blocks; nothing is computed any more."""
         pool.release(self.blocks)
-        self.blocks = []
+        self.blocks, self.moved = [], False
         self.prefix, self.n_committed, self.n_computed = Prefix.empty(self.request.extra), 0, 0

@@ -9,16 +9,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from graphml.backend import RowCopies, State
 from graphml.compiler.options import CompileOptions
 from graphml.compiler.row_copies import row_copies
 from graphml.errors import BackendError
 from graphml.ir.node import Node
+from graphml.ir.op import Array
 from graphml.ir.shape import fixed
 from graphml.pages import out_of_memory
 from graphml.runtime.executor import Executor
 from graphml.runtime.memory_needed import state_bytes
-from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
+from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache, cells_of
 from graphml.runtime.state_rows import state_names
 
 MOST_COPIES = 4  # of the states of a recurrent sequence
@@ -75,6 +78,11 @@ class Slot:
     def source_length(self) -> int:
         """How many tokens of a source text an encoder has read."""
         return 0 if self.cache.source is None else self.cache.source.lengths[self.sequence]
+
+    def cells(self, first: int, count: int) -> Array:
+        """The cells of `count` positions from `first` on, int32 [count]."""
+        positions = np.arange(first, first + count, dtype=np.int32)
+        return cells_of(self.cache.table[self.sequence], positions, self.cache.block_size)
 
     def rewind(self, length: int) -> None:
         """Forget the tokens from `length` on; see `PagedCache.rewind` for what is left of recurrent ones."""

@@ -249,7 +249,7 @@ class StepLoop:
                 if request.max_tokens is not None and sequence.n_generated >= request.max_tokens:
                     reason = "length"
                 elif len(sequence.ids) >= self.scheduler.n_ctx:
-                    reason = "context"
+                    reason = request.full.when_full(self.scheduler.n_ctx)
                 reason = one.listener.appended(token, reason is not None) or reason
         except Exception as error:  # of a sampler or a listener: this request's own
             self._fail(sequence, error)

@@ -8,15 +8,29 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
+from graphml.ir.op import Array
 from graphml.runtime.sequence import Sequence
+
+
+@dataclass(frozen=True, eq=False)
+class Move:
+    """Cells whose rows go to others, and their positions by a difference; 0: they are copied.
+
+    sources, targets: int32 [n]. A source that is also a target is so at its own place or a later one.
+    """
+
+    sources: Array
+    targets: Array
+    difference: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
     """`count` ids of a sequence from position `start` on; the last `n_outputs` of them give logits.
 
-    restore: the copy that the sequence's recurrent states are, before all rows of the step. keep: where they
-    are copied to, after all rows. See `graphml.runtime.checkpoints`.
+    Before all rows of the step: restore: the copy that the sequence's recurrent states are; moves of cells,
+    in order; states_of: the slot whose recurrent states are copied to the sequence's, or None. keep: where
+    its states are copied to, after all rows. See `graphml.runtime.checkpoints`.
     """
 
     sequence: Sequence
@@ -25,6 +39,8 @@ class Rows:
     n_outputs: int = 0
     restore: int | None = None
     keep: int | None = None
+    moves: tuple[Move, ...] = ()
+    states_of: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

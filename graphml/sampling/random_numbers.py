@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,6 +30,10 @@ class PeekableRandom:
     def __init__(self, seed: int) -> None:
         self._generator = np.random.default_rng(seed)
         self._peeked: deque[float] = deque()
+
+    def copy(self) -> PeekableRandom:
+        """Another one that gives the same numbers from here on."""
+        return deepcopy(self)
 
     def random(self) -> float:
         """The next one."""

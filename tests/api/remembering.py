@@ -20,6 +20,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.interpreter import evaluate
 from graphml.ir.op import Array
 from graphml.ir.shape import bounds, resolve
+from graphml.passes.cell_moves import SOURCES, TARGETS
 
 NO_SOURCE: tuple[int, ...] = ()
 
@@ -88,6 +89,10 @@ class RememberingProgram:
     def run(self, dims: Mapping[str, int], state: State) -> dict[str, Array]:
         """Run one step."""
         assert isinstance(state, RememberingState)
+        if SOURCES in self.inputs:
+            sources, targets = (self.inputs[name][: dims["T"]] for name in (SOURCES, TARGETS))
+            state.cells[targets] = state.cells[sources]
+            return {}
         encoder = "embeddings" in self._graph.outputs
         rows = [self._token(t, state, encoder) for t in range(dims["T"])]
         if encoder:

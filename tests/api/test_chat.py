@@ -448,3 +448,48 @@ def test_variables_reach_the_template(path: Path) -> None:
             chat = model.chat(variables={"enable_thinking": value})
             chat.add_user("hello")
             assert chat.render_turn() == says
+
+
+# A full context
+
+
+def test_a_conversation_longer_than_its_context(model: graphml.Model) -> None:
+    """Each turn evaluates what is new alone, and the answers go on."""
+    chat = model.chat("be brief", max_new=30, n_ctx=100, overflow="shift", keep=-1)
+    params, n_shifts = graphml.SamplingParams(stop_tokens=()), 0
+    for turn in range(8):
+        chat.add_user(f"hello number {turn}")
+        answer = chat.respond(params)
+        assert chat.history[-1]["content"] == answer
+        n_shifts += len(chat.session.shifts)
+        assert chat.session.stats.n_prompt < 60
+    assert n_shifts >= 3
+    assert len(chat.history) == 17
+    first = chat._n_first
+    assert chat.session.tokens[:first] == list(chat._seen.ids[:first])
+    chat.undo()
+    chat.add_user("hello again")
+    assert chat.respond() is not None
+
+
+def test_a_conversation_that_is_rewritten_is_cut_as_a_shift_would(model: graphml.Model) -> None:
+    chat = model.chat(max_new=10, n_ctx=100, overflow="shift")
+    chat.add_user("hello")
+    chat.respond()
+    chat.history = [{"role": "user", "content": f"number {i} of many"} for i in range(9)]
+    chat.respond()
+    assert chat.session.n_past <= 100
+    text = "".join(model.tokenizer.piece(token) for token in chat.session.prompt)  # type: ignore[union-attr]
+    assert "number 8 of many" in text
+    assert "number 2" not in text
+    chat.add_user("hello" * 120)
+    with pytest.raises(graphml.ContextFullError, match="the message has"):
+        chat.respond()
+
+
+def test_a_full_context_may_be_an_error_in_a_chat(model: graphml.Model) -> None:
+    chat = model.chat(max_new=None, n_ctx=60, overflow="error")
+    chat.add_user("hello")
+    with pytest.raises(graphml.ContextFullError, match="the context of 60 tokens is full"):
+        chat.respond()
+    assert [message["role"] for message in chat.history] == ["user"]

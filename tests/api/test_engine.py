@@ -109,7 +109,7 @@ def test_several_continuations_of_one_prompt_share_it(engine: Engine) -> None:
     warm = graphml.SamplingParams(temperature=1.5)
     handle = engine.submit([1, *range(300, 390)], warm, max_tokens=12, seed=3, n=4)
     results = handle.results()
-    assert [one.n_cached for one in results] == [0, 64, 64, 64]
+    assert [one.n_cached for one in results] == [0, 90, 90, 90]  # all but the last id, which each computes
     assert len({tuple(one.tokens) for one in results}) == 4
     for index, one in enumerate(results):
         assert [token.id for token in handle if token.index == index] == one.tokens

@@ -40,6 +40,8 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--stop-token": (*NO_NUMBER, *BELOW),
     "--logit-bias": ("x", "5", "5*1", "-1+1", "5+x", "5+nan", "5+inf", ""),
     "--min-keep": (*NO_NUMBER, *BELOW),
+    "--overflow": NO_NAME,
+    "--keep": (*NO_NUMBER, "-2"),
     "--chat-template-kwargs": ("x", "[]", '"x"', "[" * 2000, ""),
     "--capture": ("nonsense",),
     "--captured": ("run.txt", ""),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from graphml.errors import UsageError
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.checkpoints import Checkpoints
+from graphml.runtime.overflow import Overflow, n_dropped
 from graphml.runtime.request import Request
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence, Status
@@ -22,6 +23,7 @@ SIZE = 4
 MOST_IDS = 16  # of a step
 KINDS = ["attention", "hybrid", "recurrent", "encodes"]
 """What a sequence has: cells; cells and states; states; cells and a source text."""
+STOPS = Overflow()
 
 
 def next_id(ids: list[int]) -> int:
@@ -51,6 +53,29 @@ class Runner:
         self.max_tokens: dict[Sequence, int] = {}
         self.finished: list[Sequence] = []
         self.n_steps = self.n_sources = 0
+        self.expected: dict[Sequence, list[int]] = {}
+
+    def move(self, rows: Rows) -> None:
+        """Move cells; a sequence that has forgotten ids holds the keys of those that are left."""
+        one = rows.sequence
+        if rows.states_of is not None and rows.states_of in self.states:
+            self.states[one.slot] = self.states[rows.states_of]
+        for move in rows.moves:
+            for source, target in zip(move.sources.tolist(), move.targets.tolist(), strict=True):
+                self.cells[target] = self.cells[source]
+            if move.difference:
+                keep = one.request.full.kept(one.request.n_prompt, one.request.begins, self.scheduler.n_ctx)
+                del self.expected[one][keep : keep - move.difference]
+                assert self.expected[one] != [key_of(one.ids, p) for p in range(rows.start)]
+
+    def keys(self, one: Sequence) -> list[int]:
+        """What its cells have to hold: as it was computed, of ids that it may have forgotten since."""
+        found = self.expected.setdefault(one, [])
+        if not one.moved:
+            found[:] = [key_of(one.ids, p) for p in range(one.n_computed)]
+        else:
+            found += [key_of(one.ids, p) for p in range(len(found), one.n_computed)]
+        return found
 
     def run(self, plan: StepPlan) -> None:
         self.n_steps += 1
@@ -59,6 +84,8 @@ class Runner:
             if rows.restore is not None:
                 self.states[rows.sequence.slot] = self.copies[rows.restore]
         self.read_sources(plan)
+        for rows in plan.rows:
+            self.move(rows)
         for rows in plan.rows:
             one = rows.sequence
             if self.checkpoints is not None:
@@ -74,22 +101,21 @@ class Runner:
                 writes[cell] += 1
                 self.cells[cell] = key_of(one.ids, position)
         assert not writes or max(writes.values()) == 1  # no cell belongs to two
-        kept = [rows for rows in plan.rows if rows.keep is not None]
-        assert len({rows.keep for rows in kept}) == len(kept)
-        for rows in kept:
-            assert rows.keep is not None
-            self.copies[rows.keep] = self.states[rows.sequence.slot]
+        self.keep(plan)
         self.scheduler.computed(plan)
         for rows in plan.rows:
             one = rows.sequence
+            keys = self.keys(one)
+            assert len(keys) == one.n_computed
             for p in range(one.n_computed if self.with_cells else 0):
-                assert self.cells[one.blocks[p // SIZE] * SIZE + p % SIZE] == key_of(one.ids, p)
+                assert self.cells[one.blocks[p // SIZE] * SIZE + p % SIZE] == keys[p]
             if not rows.n_outputs:
                 assert one.n_behind
                 continue
             assert not one.n_behind
             one.ids.append(next_id(one.ids))
-            if one.n_generated >= self.max_tokens[one] or len(one.ids) >= self.scheduler.n_ctx:
+            full = len(one.ids) >= self.scheduler.n_ctx and not one.request.full.shifts
+            if one.n_generated >= self.max_tokens[one] or full:
                 self.scheduler.remove(one)
                 self.finished.append(one)
 
@@ -102,6 +128,12 @@ class Runner:
             for i, cell in enumerate(source_cells(one)):
                 self.sources[cell] = one.request.source.tobytes(), i
             self.n_sources += 1
+
+    def keep(self, plan: StepPlan) -> None:
+        """Copies of states are made, each in a place of its own."""
+        kept = {rows.keep: self.states[rows.sequence.slot] for rows in plan.rows if rows.keep is not None}
+        assert len(kept) == sum(rows.keep is not None for rows in plan.rows)
+        self.copies |= kept
 
     def advance_state(self, rows: Rows) -> None:
         """The states that a sequence's rows read are those of exactly the ids before them."""
@@ -142,10 +174,15 @@ def source_cells(sequence: Sequence) -> list[int]:
     return [blocks[i // SIZE] * SIZE + i % SIZE for i in range(len(sequence.request.source))]
 
 
-def alone(ids: list[int], max_tokens: int, n_ctx: int) -> list[int]:
+def alone(ids: list[int], max_tokens: int, n_ctx: int, full: Overflow = STOPS) -> list[int]:
     """What a sequence becomes with nobody beside it."""
     found = list(ids)
-    while len(found) - len(ids) < max_tokens and len(found) < n_ctx:
+    for _ in range(max_tokens):
+        if len(found) >= n_ctx and not full.shifts:
+            break
+        if len(found) >= n_ctx:
+            keep = full.kept(len(ids), False, n_ctx)
+            del found[keep : keep + n_dropped(len(found), keep, 1, n_ctx)]
         found.append(next_id(found))
     return found
 
@@ -164,7 +201,10 @@ def play(
         apart = chance.choice([SIZE, 2 * SIZE])
         checkpoints = Checkpoints(chance.randint(1, 9), SIZE, kind == "hybrid", apart)
     cap = chance.randint(1, 12)
-    scheduler = Scheduler(pool, chance.randint(1, 6), n_ctx, cap, checkpoints)
+    scheduler = Scheduler(
+        pool, chance.randint(1, 6), n_ctx, cap, kind in ("hybrid", "recurrent"), checkpoints
+    )
+    overflows = ["stop", "shift"] if kind == "attention" else ["stop"]
     runner = Runner(scheduler)
     beginnings = [[chance.randint(0, 2) for _ in range(3 * SIZE)] for _ in range(3)]
     made: list[tuple[Sequence, list[int], int]] = []
@@ -178,12 +218,14 @@ def play(
             request = Request(
                 np.array(ids, np.int32), key=chance.choice("abc"), weight=chance.choice([0.5, 1, 4]),
                 priority=chance.choice([0, 0, 0, 1]), extra=source.tobytes(), source=source,
+                n=chance.choice([1, 1, 2, 5]), full=Overflow(chance.choice(overflows), chance.randint(-1, 5)),
             )  # fmt: skip
-            sequence = Sequence(request, len(made))
             most = chance.randint(1, 12)
-            runner.max_tokens[sequence] = most
-            scheduler.add(sequence)
-            made.append((sequence, ids, most))
+            for _ in range(request.n):
+                sequence = Sequence(request, len(made))
+                runner.max_tokens[sequence] = most
+                scheduler.add(sequence)
+                made.append((sequence, ids, most))
         if scheduler.running and chance.random() < 0.03:
             scheduler.remove(chance.choice(scheduler.running))
         if scheduler.waiting and chance.random() < 0.03:
@@ -196,13 +238,14 @@ def play(
             quiet = 0 if before < after else quiet + 1
         runner.check()
         assert quiet < 50
+    finished = set(runner.finished)
     for sequence, ids, most in made:
         assert sequence.status is Status.FINISHED
-        assert sequence.ids == alone(ids, most, n_ctx)[: len(sequence.ids)]
-    for sequence in runner.finished:
-        assert len(sequence.ids) == len(
-            alone(sequence.request.ids.tolist(), runner.max_tokens[sequence], n_ctx)
-        )
+        wanted = alone(ids, most, n_ctx, sequence.request.full)
+        if sequence in finished:
+            assert sequence.ids == wanted
+        elif not sequence.request.full.shifts:
+            assert sequence.ids == wanted[: len(sequence.ids)]
     assert pool.n_used == scheduler._sources.n_used == 0
     assert not scheduler._served
     return runner
@@ -262,6 +305,91 @@ def test_a_long_prompt_leaves_the_others_their_rows() -> None:
     plans = [run(scheduler, budget=20) for _ in range(5)]
     assert [[rows.count for rows in plan.rows] for plan in plans] == [[1, 8]] * 5
     assert [[rows.n_outputs for rows in plan.rows] for plan in plans] == [[1, 0]] * 5
+
+
+def full_sequence(scheduler: Scheduler, keep: int) -> Sequence:
+    """A sequence that is one id short of a full context, alone."""
+    sequence = sequence_of(scheduler.n_ctx - 1, full=Overflow("shift", keep))
+    scheduler.add(sequence)
+    run(scheduler)
+    return sequence
+
+
+def test_a_full_context_moves_cells_within_its_own_blocks() -> None:
+    scheduler = scheduler_of(4)
+    sequence = full_sequence(scheduler, keep=3)
+    ids, blocks = list(sequence.ids), list(sequence.blocks)
+    (rows,) = run(scheduler).rows
+    assert sequence.ids[:-1] == ids[:3] + ids[9:]
+    assert sequence.blocks == blocks[:3]  # ten ids
+    (move,) = rows.moves
+    cells = [block * SIZE + i for block in blocks for i in range(SIZE)]
+    assert move.sources.tolist() == cells[9:15]
+    assert (move.targets.tolist(), move.difference) == (cells[3:9], -6)
+
+
+def test_moved_blocks_are_found_by_nobody() -> None:
+    scheduler = scheduler_of(16, n_ctx=16)
+    sequence = full_sequence(scheduler, keep=5)
+    first = list(sequence.ids)
+    while sequence.n_dropped == 0 or len(sequence.ids) < 16:
+        run(scheduler)
+    scheduler.remove(sequence)
+    for ids, found in ((first, 1), (sequence.ids, 1), (first[:12] + sequence.ids[12:], 1)):
+        blocks, _ = scheduler.pool.match(np.array(ids, np.int32), sequence.prefix)
+        assert len(blocks) == found  # the first alone is as it was computed
+
+
+def test_a_shift_leaves_shared_blocks_to_the_others() -> None:
+    scheduler = scheduler_of(16, n_ctx=16)
+    sequence = sequence_of(13, full=Overflow("shift", 2))
+    other = Sequence(sequence.request, 1)
+    for one in (sequence, other):
+        scheduler.add(one)
+        run(scheduler)
+    before = list(other.blocks)
+    while not sequence.n_dropped:
+        rows = run(scheduler).rows
+    assert other.blocks[:3] == before[:3]
+    assert not set(other.blocks) & set(sequence.blocks)
+    copied, moved = rows[0].moves
+    assert (len(copied.sources), copied.difference, moved.difference) == (2, 0, -7)
+
+
+def siblings_of(scheduler: Scheduler, n_ids: int, n: int) -> list[Sequence]:
+    request = Request(np.arange(n_ids, dtype=np.int32), n=n)
+    made = [Sequence(request, index, index) for index in range(n)]
+    for one in made:
+        scheduler.add(one)
+    return made
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("n_ids", [3, 8, 22])
+def test_the_prompt_of_several_continuations_is_computed_once(n_ids: int, keep: bool) -> None:
+    scheduler = Scheduler(BlockPool(64, SIZE, keep), 4, 64 * SIZE)
+    siblings = siblings_of(scheduler, n_ids, 4)
+    first, second = run(scheduler), run(scheduler)
+    assert [rows.count for rows in first.rows] == [n_ids - 1]
+    assert [(rows.start, rows.count) for rows in second.rows] == [(n_ids - 1, 1)] * 4
+    own = {one.blocks[-1] for one in siblings}
+    assert len(own) == 4
+    assert len({tuple(one.blocks[:-1]) for one in siblings}) == 1
+    partly = (n_ids - 1) % SIZE
+    assert [[len(move.sources) for move in rows.moves] for rows in second.rows[1:]] == [
+        [partly] if partly else []
+    ] * 3
+
+
+def test_a_recurrent_sequence_forks_from_the_states_before_the_last_id() -> None:
+    scheduler = Scheduler(BlockPool(64, SIZE, False), 3, 64 * SIZE, recurrent=True)
+    siblings = siblings_of(scheduler, 10, 4)
+    run(scheduler)
+    rows = run(scheduler).rows
+    assert [one.states_of for one in rows] == [None, siblings[0].slot, siblings[0].slot]
+    scheduler.remove(siblings[1])  # the fourth has its slot now, and the others' states have seen more
+    rows = run(scheduler).rows
+    assert [(one.start, one.states_of) for one in rows if one.sequence is siblings[3]] == [(0, None)]
 
 
 def test_equal_prompts_that_come_together_are_computed_once() -> None:

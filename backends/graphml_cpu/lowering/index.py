@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphml.ir.node import Node
 from graphml.ir.op import integer
 from graphml.ir.shape import bounds, max_elements
+from graphml.passes.cut import state_of
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.layouts import LONG_ROW, row_blocks
 from graphml_cpu.lowering.step import (
@@ -22,6 +23,7 @@ from graphml_cpu.lowering.step import (
     width,
 )
 
+_GET_ROWS = "graphml_cpu.kernels.indexing.get_rows"
 _TOP_K = "graphml_cpu.kernels.indexing.top_k"
 
 
@@ -45,7 +47,9 @@ def _lower_get_rows(node: Node, threads: int) -> list[Step]:
         "out_stride": 4 * k,
         "rows": rows(indices.shape),
     }
-    ref = KernelRef(f"get_rows-{kind}", "graphml_cpu.kernels.indexing.get_rows", "make_get_rows", (kind,))
+    ref = KernelRef(f"get_rows-{kind}", _GET_ROWS, "make_get_rows", (kind,))
+    if state_of(table) is not None:
+        ref = KernelRef(f"get_cells-{kind}", _GET_ROWS, "make_get_cells", (kind,))
     return [Step(ref, arguments)]
 
 

@@ -1,0 +1,189 @@
+"""A session's generation: token after token until something ends it; a full context ends it, or is shifted.
+
+A part of `Session` in a file of its own: it works on the session's tokens, programs and meter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from graphml.api.capture import Probe
+from graphml.api.read_source import decoder_prompt
+from graphml.api.stats import Meter
+from graphml.api.tokens import GeneratedText, StopReason, Token, checked_ids
+from graphml.errors import UsageError
+from graphml.ir.op import Array
+from graphml.runtime.cell_mover import check_shifts, shift_tokens
+from graphml.runtime.committed import Committed, check_room
+from graphml.runtime.evaluation import Floats
+from graphml.runtime.executor import Executor
+from graphml.runtime.overflow import Overflow, n_dropped
+from graphml.runtime.run_ahead import Ahead, steps_ahead
+from graphml.runtime.slots import Slot
+from graphml.sampling import PeekableRandom, SamplingParams
+from graphml.text.tokenizer import Tokenizer
+
+
+class Generating(Protocol):
+    """What a generation works on: a `Session`."""
+
+    n_ctx: int
+    n_vocab: int
+    meter: Meter
+    numbers: PeekableRandom
+    stop_reason: StopReason | None
+    prompt: list[int]
+    generated: list[int]
+    shifts: list[tuple[int, int]]
+    _executor: Executor
+    _tokenizer: Tokenizer | None
+    _held: Committed
+    _probe: Probe
+    _ahead: Ahead | None
+    _cancelled: bool
+    _turn: int
+
+    def slot(self) -> Slot:
+        """Where the keys and values are."""
+
+    def sample(self, params: SamplingParams | None = None) -> int:
+        """The id that follows."""
+
+    def _compile(self, count: int, all_logits: bool = False) -> None: ...
+
+    def _evaluate(self, ids: Array, all_logits: bool = False, by: SamplingParams | None = None) -> Floats: ...
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What ends a generation besides its tokens. max_tokens: None for no limit; kept: what a shift keeps."""
+
+    n_ctx: int
+    max_tokens: int | None
+    full: Overflow
+    kept: int
+
+    def reason(self, n_past: int, n_gen: int) -> StopReason | None:
+        """Why it ends with so many tokens held and generated; None where it goes on."""
+        if self.max_tokens is not None and n_gen >= self.max_tokens:
+            return "length"
+        return "context" if n_past >= self.n_ctx and not self.full.shifts else None
+
+
+def limits_of(session: Generating, full: Overflow, max_tokens: int | None, ids: Array) -> Limits:
+    """The limits of a generation that appends ids; ContextFullError where they have no room."""
+    executor, tokenizer, n_past, n_ctx = (
+        session._executor,
+        session._tokenizer,
+        len(session._held),
+        session.n_ctx,
+    )
+    if full.shifts:
+        check_shifts(executor, "overflow")
+    n_given = 0 if executor.encodes else len(ids)
+    first = [*session._held.history()[:1], *ids[:1]][:1]
+    begins = tokenizer is not None and bool(first) and int(first[0]) == tokenizer.bos
+    kept = full.kept(n_past + n_given, begins, n_ctx)
+    if full.shifts:
+        n_dropped(n_past, kept, n_given, n_ctx)
+    else:
+        check_room(n_ctx, n_past, n_given)
+    return Limits(n_ctx, max_tokens, full, kept)
+
+
+def generated(session: Generating, ids: Array, params: SamplingParams, limits: Limits) -> Iterator[Token]:
+    """Evaluate ids, then give tokens; see `Session.generate`."""
+    return _generated(session, ids, params, limits, session._turn)
+
+
+def _generated(
+    session: Generating, ids: Array, params: SamplingParams, limits: Limits, turn: int
+) -> Iterator[Token]:
+    text = GeneratedText(session._tokenizer, params)
+    executor, meter = session._executor, session.meter
+    if executor.encodes and not session._cancelled:
+        first = decoder_prompt(executor, session._held, ids, session.n_ctx, meter)
+        ids = checked_ids(first, session.n_vocab)
+    if len(ids) and not session._cancelled:
+        _make_room(session, limits, len(ids))
+        session._compile(len(ids))
+        with meter.prompt(len(ids)):
+            session._evaluate(ids, by=params)
+    session.prompt = session._held.ids
+    while True:
+        session.stop_reason = _reason_to_end(session, limits)
+        if session.stop_reason == "context":
+            limits.full.when_full(session.n_ctx)  # which may be an error
+        if session.stop_reason is not None:
+            return
+        _make_room(session, limits, 1)
+        with meter.token():
+            token = _decide(session, params, limits)
+            ended = session.stop_reason = text.ended_by(token)
+            piece = text.flush() if ended else _append(session, token, text, limits)
+        if ended:
+            if piece:
+                yield Token(token, piece)
+            return
+        meter.n_gen += 1
+        yield Token(token, piece)
+        if session.stop_reason is not None:
+            return
+        if session._turn != turn:
+            raise UsageError("generate: the session was used for something else meanwhile; begin anew")
+
+
+def _decide(session: Generating, params: SamplingParams, limits: Limits) -> int:
+    """The id that follows, as `sample` has it; the step after is handed over first, where that can be."""
+    held = session._held
+    if not session._executor.has_top_k or held.latest.next_logits.known:
+        return session.sample(params)
+    if session._ahead is None:
+        session._ahead = steps_ahead(
+            session._executor,
+            session.slot(),
+            session._probe.options,
+            params,
+            session.numbers,
+            session.n_vocab,
+        )
+    ahead = session._ahead
+    if ahead is not None and ahead.ready and held.latest.n_evaluated >= len(session._held) - 1:
+        most = session.n_ctx - len(session._held)
+        if limits.max_tokens is not None:
+            most = min(most, limits.max_tokens - session.meter.n_gen)
+        found = ahead.token(held, more=most > 1)
+        if found is not None:
+            return found
+    token = session.sample(params)
+    if ahead is not None:
+        ahead.missed(held.latest.next_logits.row is not None)
+    return token
+
+
+def _append(session: Generating, token: int, text: GeneratedText, limits: Limits) -> str:
+    """Append a token; the text that it makes certain, all of it where the generation ends here."""
+    session._held.append(token)
+    session.generated.append(token)
+    piece, stopped = text.push(token)
+    if stopped:
+        session.stop_reason = "stop"
+    elif _reason_to_end(session, limits, 1) is not None:
+        piece += text.flush()
+    return piece
+
+
+def _reason_to_end(session: Generating, limits: Limits, n_more: int = 0) -> StopReason | None:
+    return "cancel" if session._cancelled else limits.reason(len(session._held), session.meter.n_gen + n_more)
+
+
+def _make_room(session: Generating, limits: Limits, count: int) -> None:
+    """Forget tokens so that `count` more fit, where a full context does that."""
+    drop = n_dropped(len(session._held), limits.kept, count, session.n_ctx) if limits.full.shifts else 0
+    if drop:
+        kept = min(limits.kept, len(session._held))
+        session.slot()
+        shift_tokens(session._executor, session._held, kept, drop)
+        session.shifts.append((kept, drop))

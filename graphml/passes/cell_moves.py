@@ -1,0 +1,158 @@
+"""The graph that moves cells of a cache: rows of each state that a step writes by cell, to other cells.
+
+Keys that rotate with their positions are rotated on by the difference of positions, by the same `rope` with
+the same table (context shift: `build_graph_shift` in llama.cpp's `src/llama-kv-cache.cpp`). What a graph does
+to keys between rotating and writing them (a norm, its weights) is left out, as there. The table's magnitude
+is left out too, else YaRN's keys would grow with every move: cosines and sines alone rotate.
+
+Derived from the graph of a step, so that backends run it and no architecture knows of it. Knows ops by name;
+nothing of sequences or blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from graphml.errors import GraphError
+from graphml.ir.builder import BaseBuilder
+from graphml.ir.dtype import I32
+from graphml.ir.graph import Graph
+from graphml.ir.node import Node
+from graphml.ir.op import Type, number
+from graphml.ir.ops.index import get_rows, set_rows
+from graphml.ir.ops.layout import columns, concat
+from graphml.ir.ops.leaf import input_leaf, weight_leaf
+from graphml.ir.ops.position import magnitude, rope, rope_table
+from graphml.ir.shape import Symbol, fixed
+
+SOURCES, TARGETS, DIFFERENCES = "source_cells", "target_cells", "differences"
+_THROUGH = ("rms_norm", "l2_norm", "mul", "repeat", "scale")  # what may stand between `rope` and the write
+_MIXING = ("leaf", "linear", "attention")  # families of ops whose results have no positions of their own
+
+
+@dataclass(frozen=True)
+class Rotated:
+    """Which columns of a state's rows are rotated, and by which node; `first` is the first of them."""
+
+    rope: Node
+    first: int
+
+
+@dataclass(frozen=True)
+class CellMoves:
+    """graph: moves rows from `source_cells` to `target_cells`, i32 [T], positions by `differences`, i32 [T].
+
+    raw: the states that the graph leaves out, since their rows move as they are: quantised ones, which are
+    not to be encoded again.
+    """
+
+    graph: Graph
+    raw: tuple[str, ...]
+
+
+def written_cells(graph: Graph, cells: str | None = None) -> Iterator[Node]:
+    """The nodes that write rows of a step into cells, those of an input of this name; None: all."""
+    for node in graph.nodes:
+        if node.op is set_rows and cells in (None, node.inputs[2].name):
+            yield node
+
+
+def why_not_shifted(graph: Graph) -> str | None:
+    """Why positions in the cells of this step's graph cannot be moved; None where they can."""
+    for node in graph.nodes:
+        if node.op.recurrent:
+            return f"{node.inputs[node.op.writes or 0].name} is a state that all earlier tokens have changed"
+    try:
+        for node in written_cells(graph):
+            _rotated(node.inputs[1])
+    except GraphError as error:
+        return str(error)
+    return None
+
+
+def cell_moves(
+    graph: Graph, max_rows: int, rotates: bool, only: frozenset[str] | None = None, cells: str = "cells"
+) -> CellMoves:
+    """The moves of what a step's graph writes, at most `max_rows` cells at a time.
+
+    rotates: keys are rotated; else all rows move as they are. only: names of the states; None: all. cells:
+    the input that says where they are written.
+    """
+    made, raw, n_rows = BaseBuilder(), [], Symbol("T", max_rows)
+    for node in written_cells(graph, cells):
+        state = node.inputs[0]
+        if only is not None and state.name not in only:
+            continue
+        rotated = _rotated(node.inputs[1]) if rotates else None
+        if rotated is None and state.dtype.is_format:
+            raw.append(state.name)
+            continue
+        source, target = (made.leaf(input_leaf, name, Type(I32, (n_rows,))) for name in (SOURCES, TARGETS))
+        kept = made.leaf(state.op, state.name, state.type)
+        rows = made.record(get_rows, kept, source, from_dtype=state.dtype.name)
+        if rotated is not None:
+            rows = _rotate(made, rows, rotated)
+        made.record(set_rows, kept, rows, target, to_dtype=state.dtype.name)
+    return CellMoves(made.finish(), tuple(raw))
+
+
+def _rotated(x: Node, known: dict[Node, Rotated | None] | None = None) -> Rotated | None:
+    """How a written value was rotated; GraphError where that cannot be done again to the written rows."""
+    known = {} if known is None else known
+    if x not in known:
+        known[x] = None if x.op.family in _MIXING else _rotated_before(x, known)
+    return known[x]
+
+
+def _rotated_before(x: Node, known: dict[Node, Rotated | None]) -> Rotated | None:
+    if x.op is rope:
+        return Rotated(x, 0)
+    found = [(i, one) for i, one in enumerate(_rotated(one, known) for one in x.inputs) if one is not None]
+    if not found:
+        return None
+    i, one = found[0]
+    if x.op is concat and len(found) == 1:
+        return Rotated(one.rope, one.first + sum(fixed(left.shape[-1]) for left in x.inputs[:i]))
+    if x.op.name not in _THROUGH or len(found) > 1:
+        raise GraphError(f"{x.name} is computed from rotated values by {x.op.name}")
+    return one
+
+
+def _rotate(made: BaseBuilder, rows: Node, rotated: Rotated) -> Node:
+    """The rows, of which the rotated columns are rotated by the differences."""
+    table = _table(made, rotated.rope.inputs[1], rows.shape[0])
+    mode, width = rotated.rope.attributes["mode"], fixed(rows.shape[-1])
+    first, end = rotated.first, rotated.first + fixed(rotated.rope.shape[-1])
+    middle = rows if end - first == width else made.record(columns, rows, start=first, stop=end)
+    middle = made.record(rope, middle, table, mode=mode)
+    if first:
+        middle = made.record(concat, made.record(columns, rows, start=0, stop=first), middle)
+    if end < width:
+        middle = made.record(concat, middle, made.record(columns, rows, start=end, stop=width))
+    return middle
+
+
+def _table(made: BaseBuilder, table: Node, n_rows: object) -> Node:
+    """A table of cosines and sines, of the differences and without its magnitude; one for all layers."""
+    assert isinstance(n_rows, Symbol)
+    if table.op is not rope_table:
+        raise GraphError(f"{table.name} is no table of positions")
+    for node in made.nodes:
+        if node.op is rope_table and node.name == table.name:
+            return node
+    differences = made.leaf(input_leaf, DIFFERENCES, Type(I32, (n_rows,)))
+    factors = [_constant(made, one) for one in table.inputs[1:]]
+    attributes = dict(table.attributes)
+    attributes["attn_factor"] = number(attributes, "attn_factor") / magnitude(table.attributes)
+    return made.record(rope_table, differences, *factors, name=table.name, **attributes)
+
+
+def _constant(made: BaseBuilder, node: Node) -> Node:
+    """A value that depends on weights alone, once more."""
+    if node.op is weight_leaf:
+        return made.leaf(node.op, node.name, node.type)
+    if node.op.family == "leaf":
+        raise GraphError(f"the factors of the positions depend on {node.name}")
+    inputs = [_constant(made, one) for one in node.inputs]
+    return made.record(node.op, *inputs, name=node.name, **node.attributes)

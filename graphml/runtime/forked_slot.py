@@ -1,0 +1,32 @@
+"""A second slot that holds what a first one does, in arrays of its own. Knows slots and arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from graphml.compiler.options import CompileOptions
+from graphml.ir.op import Array
+from graphml.runtime.executor import Executor
+from graphml.runtime.saved_slot import fill_slot, slot_arrays
+from graphml.runtime.slots import Slot, make_slots
+
+
+class _Held:
+    """See `graphml.runtime.saved_slot.Arrays`."""
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self._arrays = arrays
+
+    def array(self, name: str, shape: tuple[int | None, ...], dtype: np.dtype[Any] | str) -> Array:
+        return self._arrays[name]
+
+
+def forked_slot(executor: Executor, options: CompileOptions, slot: Slot) -> Slot:
+    """A copy of a slot, of one sequence of as many tokens; BackendError without the memory."""
+    (made,) = make_slots(executor, options, slot.cache.n_ctx)
+    held = _Held(slot_arrays(executor, slot, options))
+    fill_slot(executor, made, options, held, slot.length, slot.source_length)
+    return made

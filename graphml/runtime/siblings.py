@@ -1,0 +1,48 @@
+"""Sequences of one request: the prompt is computed for the first of them, and the others take it over.
+
+Knows sequences and blocks; nothing of steps, queues or arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from graphml.runtime.block_pool import BlockPool
+from graphml.runtime.moved_blocks import fork
+from graphml.runtime.sequence import Sequence
+from graphml.runtime.step_plan import Move
+
+
+def is_awaited(sequence: Sequence, waiting: Iterable[Sequence]) -> bool:
+    """Whether others of its request wait for its prompt."""
+    request = sequence.request
+    if request.n == 1 or sequence.n_computed >= request.n_prompt - 1:
+        return False
+    return any(one.request is request for one in waiting)
+
+
+def sibling_of(sequence: Sequence, running: Iterable[Sequence]) -> Sequence | None:
+    """A running sequence of its request, the furthest within the prompt, whose blocks hold that still."""
+    if sequence.request.n == 1 or sequence.n_dropped:
+        return None
+    found = [one for one in running if one.request is sequence.request and not one.n_dropped]
+    return max(found, key=lambda one: min(one.n_computed, one.request.n_prompt), default=None)
+
+
+def take_over(
+    sequence: Sequence, sibling: Sequence | None, pool: BlockPool, recurrent: bool
+) -> tuple[tuple[Move, ...], int | None]:
+    """Take over what a sibling has computed of the prompt: the moves, and the slot of its states, if any.
+
+    recurrent: sequences have states, which are of use only if they have seen the prompt's ids and no others.
+    """
+    if sibling is None:
+        return (), None
+    if not recurrent:
+        return fork(sequence, sibling, pool), None
+    common = min(sequence.request.n_prompt, len(sequence.ids) - 1)
+    if sibling.n_computed != common or sequence.n_computed == common:
+        return (), None
+    moves = fork(sequence, sibling, pool)
+    assert sequence.n_computed == common  # the scheduler has seen to the block
+    return moves, sibling.slot
