@@ -85,12 +85,13 @@ class Runner:
         self._finished_s = 0.0
         programs = [self._program(rows) for rows in dict.fromkeys((1, max_sequences, self.n_rows))]
         sizes = {"C": n_blocks * BLOCK_SIZE, "S": max_sequences}
-        graph = programs[0].graph
-        if executor.encodes:  # the encoder writes what the decoder reads
-            encoder_program(executor, max_sequences)
+        graph, of_source = programs[0].graph, set[str]()
+        if executor.encodes:  # the encoder writes what the decoder reads, in blocks of another pool
+            of_source = set(encoder_program(executor, max_sequences).graph.leaves("state"))
             graph = Graph(tuple(executor.state_leaves(graph, max_sequences)), {})
         self._leaves = graph.leaves("state")
-        self._names = names = state_names(self._leaves.values())
+        own = [node for name, node in self._leaves.items() if name not in of_source]
+        self._names = names = state_names(own)
         self.has_cells = bool(names.cells)
         try:
             self._state = executor.device.state(graph, sizes)

@@ -61,6 +61,8 @@ def fill_slot(
             for name, node in part.nodes.items():
                 shape, dtype = held_rows(node, len(part.rows))
                 write_rows(slot.state, part.rows, {name: arrays.array(part.prefix + name, shape, dtype)})
+        if slot.cache.states is not None:
+            slot.cache.states.end([slot.sequence], slot.cache.lengths)
 
 
 def array_names(executor: Executor, slot: Slot, options: CompileOptions) -> set[str]:

@@ -122,3 +122,12 @@ def test_a_text_that_can_never_be_read_is_refused_at_once(model: graphml.Model) 
             engine.submit([80])
         with pytest.raises(graphml.UsageError, match="wanted at least one token id"):
             engine.submit([])
+
+
+def test_blocks_of_sequences_hold_nothing_of_sources(model: graphml.Model) -> None:
+    """The numbers of both are given out apart: to copy or write a block leaves the texts of others alone."""
+    runner = Runner(model.executor, model.n_vocab, 4, 2)
+    (rows,) = runner.read_blocks([1])
+    assert rows
+    assert all(name.startswith("cache.") for name in rows)
+    assert not runner.block_rows
