@@ -160,15 +160,20 @@ def test_other_models_types_and_backends_have_blocks_of_their_own(
 ) -> None:
     store, other = tmp_path / "store", tiny_model.write(tmp_path / "other.gguf", n_ctx=2304, seed=6)
     asked(model, store, [PROMPT])
-    arch = tmp_path / "arch.py"
-    arch.write_text(Path(llama.__file__).read_text() + "\n# another one\n")
     for file, named in (
-        (other, {}), (path, {"kv": "f32"}), (path, {"backend": "reference"}), (path, {"arch": arch}),
-        (path, {"deterministic": True}),
+        (other, {}), (path, {"kv": "f32"}), (path, {"backend": "reference"}), (path, {"deterministic": True}),
     ):  # fmt: skip
         with graphml.load(file, threads=2, n_batch=32, **named) as one:  # type: ignore[arg-type]
             assert [asked(one, store, [PROMPT])[0].n_cached for _ in range(2)] == [0, 192]
     assert asked(model, store, [PROMPT])[0].n_cached == 192
+
+
+def test_a_changed_architecture_computes_again(path: Path, tmp_path: Path) -> None:
+    arch, text = tmp_path / "arch.py", Path(llama.__file__).read_text()
+    for change in ("", "\n# another one\n"):
+        arch.write_text(text + change)
+        with graphml.load(path, "reference", n_batch=32, arch=arch) as one:
+            assert [asked(one, tmp_path / "store", [PROMPT])[0].n_cached for _ in range(2)] == [0, 192]
 
 
 @pytest.mark.parametrize("backend", ["opencl", "wgpu"])
