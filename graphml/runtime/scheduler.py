@@ -226,16 +226,14 @@ class Scheduler:
         whose source text is to be read, which takes rows, too; the first has as many as it needs.
         """
         for sequence in self._in_order(self.waiting):
-            if budget <= 0 or not self._slots:
-                return
-            if self.held_back(sequence):
+            sequence.waits_for = self._obstacle(sequence, budget)
+            if sequence.waits_for in ("store", "prefix"):
                 continue
-            if self.pool.keeps and any(self._computes_for(one, sequence) for one in self.running):
-                continue
-            if not self._fits(sequence):
+            if sequence.waits_for:
                 return
             n_source = self._sources.take(sequence, self.running, budget if sources else None)
             if n_source is None:
+                sequence.waits_for = "source"
                 return
             if n_source:
                 sources.append(sequence)
@@ -271,6 +269,16 @@ class Scheduler:
         start, caught_up = sequence.n_computed, count == sequence.n_behind
         keep = None if self._checkpoints is None else self._checkpoints.plan(sequence, start + count)
         return Rows(sequence, start, count, 1 if caught_up else 0, restore, keep)
+
+    def _obstacle(self, sequence: Sequence, budget: int) -> str:
+        """What it has to wait for: "rows", a "slot", the "store", a "prefix" or "blocks"; "" where it can start."""
+        if budget <= 0 or not self._slots:
+            return "rows" if self._slots else "slot"
+        if self.held_back(sequence):
+            return "store"
+        if self.pool.keeps and any(self._computes_for(one, sequence) for one in self.running):
+            return "prefix"
+        return "" if self._fits(sequence) else "blocks"
 
     def _computes_for(self, running: Sequence, sequence: Sequence) -> int:
         """How many first ids of its prompt this one can share once a running one has computed them; or 0."""

@@ -33,6 +33,7 @@ class Sequence:
     tokens; source_blocks: of its source text. prefix: what the committed blocks hold, `n_committed` of them.
     n_cached: tokens that it found computed when it was admitted first. slot: its row of per-sequence state
     while it runs, else -1. numbers: its random generator, by `seed`.
+    waits_for: why it was not admitted when that was last considered; see `Scheduler`.
     """
 
     request: Request
@@ -48,6 +49,7 @@ class Sequence:
     n_cached: int = -1
     slot: int = -1
     status: Status = Status.WAITING
+    waits_for: str = ""
     n_preempted: int = 0
     numbers: PeekableRandom = field(init=False)
 
