@@ -79,8 +79,8 @@ class _Member:
 class StepLoop:
     """Runs sequences to their ends, on a thread that begins with the first and ends with `close`.
 
-    clock: seconds, monotonic. lock: of the scheduler, not held while a step is computed. timeline: where steps
-    are recorded, or None.
+    clock: seconds, monotonic. lock: of the scheduler, not held while a step is computed. timeline:
+    where steps are recorded, or None.
     """
 
     def __init__(

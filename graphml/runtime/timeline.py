@@ -1,4 +1,4 @@
-"""A timeline of an engine's steps: who had how many rows, who waited and why, what was found, preempted, evicted.
+"""A timeline of an engine's steps: rows of each sequence, who waited and why, hits, evictions.
 
 Plain values, written by the engine's thread while somebody records. Knows plans and the scheduler's state;
 nothing of models, text or files.
@@ -22,9 +22,9 @@ LIMIT = 100_000
 class SequenceRows:
     """One sequence in a step: `count` of its ids from position `start` on are computed.
 
-    sequence: its number in the engine, in the order in which they came. generates: the row is its latest token,
-    else they are of its prompt (or, after a preemption, of what it had). found: in its first step since it
-    waited, ids that blocks held already; those before `start`.
+    sequence: its number in the engine, in the order in which they came. generates: the row is its latest
+    token, else they are of its prompt (or, after a preemption, of what it had). found: in its first step since
+    it waited, ids that blocks held already; those before `start`.
     """
 
     sequence: int
@@ -51,10 +51,10 @@ class Waits:
 class Step:
     """One step. Times are seconds of the engine's monotonic clock.
 
-    number: among those recorded, from 0. begin_s: when it was planned; end_s: when its tokens were handed out; compute_s: the part that the program
-    took, 0.0 where it failed. budget: rows that prompts and tokens had together. preempted: sequences that
-    gave their blocks back for it. evicted: free blocks with content that were taken for it. blocks_used,
-    blocks_free: held by somebody; by nobody, kept contents included.
+    number: among those recorded, from 0. begin_s: when it was planned; end_s: when its tokens were handed out;
+    compute_s: the part that the program took, 0.0 where it failed. budget: rows that prompts and tokens had
+    together. preempted: sequences that gave their blocks back for it. evicted: free blocks with content that
+    were taken for it. blocks_used, blocks_free: held by somebody; by nobody, kept contents included.
     """
 
     number: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import count
+from itertools import count, pairwise
 from queue import SimpleQueue
 from threading import Lock
 
@@ -83,7 +83,7 @@ def test_each_step_has_everybodys_rows_and_times() -> None:
         (0, 14, 0), (1, 3, 1), (2, 2, 2), (3, 1, 1),
     ]  # fmt: skip
     assert all(step.begin_s < step.end_s and step.compute_s == 0.5 for step in steps)
-    assert all(one.end_s <= other.begin_s for one, other in zip(steps, steps[1:], strict=False))
+    assert all(one.end_s <= other.begin_s for one, other in pairwise(steps))
     assert {step.blocks_used + step.blocks_free for step in steps} == {16}
     assert steps[0].blocks_used == 2 + 2
     assert [step.budget for step in steps] == [32] * 4
