@@ -55,8 +55,8 @@ class EngineStats:
     """Counts of an engine. blocks_used: held by running sequences; blocks_shared: by several of them.
 
     blocks_free: all others; blocks_kept: those of them whose content can still be found; blocks_evicted: how
-    often such a content was given up. hit_tokens: ids of prompts found in blocks so far. n_steps: so far; step_s:
-    seconds of the latest; step_p50_s, rows_per_step: median seconds and mean rows of the latest 256.
+    often such a content was given up. hit_tokens: ids of prompts found in blocks so far. n_steps: so far;
+    step_s: seconds of the latest; step_p50_s, rows_per_step: median seconds and mean rows of the latest 256.
     """
 
     running: int

@@ -23,14 +23,15 @@ class SequenceRows:
     """One sequence in a step: `count` of its ids from position `start` on are computed.
 
     sequence: its number in the engine, in the order in which they came. generates: the row is its latest
-    token, else they are of its prompt (or, after a preemption, of what it had). found: in its first step since
-    it waited, ids that blocks held already; those before `start`.
+    token, else they are of its prompt (or, after a preemption, of what it had). samples: its next token
+    follows. found: in its first step since it waited, ids that blocks held already; those before `start`.
     """
 
     sequence: int
     start: int
     count: int
     generates: bool
+    samples: bool
     found: int = 0
 
 
@@ -51,10 +52,10 @@ class Waits:
 class Step:
     """One step. Times are seconds of the engine's monotonic clock.
 
-    number: among those recorded, from 0. begin_s: when it was planned; end_s: when its tokens were handed out;
-    compute_s: the part that the program took, 0.0 where it failed. budget: rows that prompts and tokens had
-    together. preempted: sequences that gave their blocks back for it. evicted: free blocks with content that
-    were taken for it. blocks_used, blocks_free: held by somebody; by nobody, kept contents included.
+    number: among those recorded, from 0. begin_s: when it was planned; end_s: when its tokens were handed
+    out; compute_s: the part that the program took, 0.0 where it failed. budget: rows that prompts and tokens
+    had together. preempted: sequences that gave their blocks back for it. evicted: free blocks with content
+    that were taken for it. blocks_used, blocks_free: held by somebody; by nobody, kept contents included.
     """
 
     number: int
@@ -130,7 +131,7 @@ class Timeline:
         one = rows.sequence
         generates = one.n_generated > 0 and one.n_behind <= 1
         found = 0 if one.order in self._ran else rows.start
-        return SequenceRows(one.order, rows.start, rows.count, generates, found)
+        return SequenceRows(one.order, rows.start, rows.count, generates, rows.n_outputs > 0, found)
 
     def _waiting(self, plan: StepPlan) -> tuple[Waits, ...]:
         """Everybody without rows: running ones that were left out, and those that wait."""

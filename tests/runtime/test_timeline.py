@@ -74,10 +74,10 @@ def steps_of(
 def test_each_step_has_everybodys_rows_and_times() -> None:
     steps = steps_of([A, B])
     assert [step.rows for step in steps] == [
-        (SequenceRows(0, 0, 8, False), SequenceRows(1, 0, 6, False)),
-        (SequenceRows(1, 6, 1, True), SequenceRows(0, 8, 2, False)),
-        (SequenceRows(0, 10, 1, True), SequenceRows(1, 7, 1, True)),
-        (SequenceRows(0, 11, 1, True),),
+        (SequenceRows(0, 0, 8, False, False), SequenceRows(1, 0, 6, False, True)),
+        (SequenceRows(1, 6, 1, True, True), SequenceRows(0, 8, 2, False, True)),
+        (SequenceRows(0, 10, 1, True, True), SequenceRows(1, 7, 1, True, True)),
+        (SequenceRows(0, 11, 1, True, True),),
     ]
     assert [(step.number, step.n_rows, step.n_generating) for step in steps] == [
         (0, 14, 0), (1, 3, 1), (2, 2, 2), (3, 1, 1),
@@ -87,7 +87,7 @@ def test_each_step_has_everybodys_rows_and_times() -> None:
     assert {step.blocks_used + step.blocks_free for step in steps} == {16}
     assert steps[0].blocks_used == 2 + 2
     assert [step.budget for step in steps] == [32] * 4
-    assert steps_of([[5]])[0].rows == (SequenceRows(0, 0, 1, False),)  # its prompt, of one id
+    assert steps_of([[5]])[0].rows == (SequenceRows(0, 0, 1, False, True),)  # its prompt, of one id
     assert not any(step.waiting or step.preempted or step.failed for step in steps)
 
 
