@@ -16,7 +16,9 @@ from graphml.inspect.node_names import printable
 KINDS = (".png", ".svg")
 TOKEN, PROMPT, WAITS, FOUND = "tab:blue", "tab:orange", "lightgray", "tab:green"
 MARGIN = 5  # steps before and after what is shown
+LABELLED = 0.04  # of the time shown: waits that have room for their reason
 LANE = 0.8  # of the height that a sequence has
+EDGE: Any = {"edgecolor": "white", "linewidth": 0.3}
 INCHES = (10.0, 1.4, 0.32)  # width, height of the rows' panel, height of a lane
 
 
@@ -28,7 +30,7 @@ def ready(path: Path) -> None:
 
 
 def draw(path: Path, run: MixedRun) -> None:
-    """Draw it: times from the arrival of the long prompt, some milliseconds before it, to its last token."""
+    """Draw the steps around the long prompts: from a few before to a few after both are answered."""
     from matplotlib import pyplot
     from matplotlib.patches import Patch
 
@@ -39,9 +41,10 @@ def draw(path: Path, run: MixedRun) -> None:
         2, 1, figsize=(width, height), dpi=plots.DPI, sharex=True,
         height_ratios=[lane_height * len(run.requests), rows_height],
     )  # fmt: skip
+    first, last = _shown(run)
     names = {one.sequence: _name(one, run) for one in run.requests}
     for y, one in enumerate(run.requests):
-        _lane(lanes, y, one, run, arrived)
+        _lane(lanes, y, one, run, arrived, 1e3 * (last - first))
     lanes.set_yticks(range(len(names)), list(names.values()))
     lanes.invert_yaxis()
     lanes.axvline(0, color="black", linestyle=":", linewidth=1)
@@ -52,27 +55,19 @@ def draw(path: Path, run: MixedRun) -> None:
     for step in run.steps:
         begin, wide = 1e3 * (step.begin_s - arrived), 1e3 * (step.end_s - step.begin_s)
         prompts = step.n_rows - step.n_generating
-        bars.bar(begin, step.n_generating, wide, align="edge", color=TOKEN, edgecolor="white", linewidth=0.3)
-        bars.bar(
-            begin,
-            prompts,
-            wide,
-            step.n_generating,
-            align="edge",
-            color=PROMPT,
-            edgecolor="white",
-            linewidth=0.3,
-        )
+        for rows, below, colour in ((step.n_generating, 0, TOKEN), (prompts, step.n_generating, PROMPT)):
+            bars.bar(begin, rows, wide, below, align="edge", color=colour, **EDGE)
     bars.set(xlabel="milliseconds since the long prompts arrived", ylabel="rows of a step")
     bars.grid(alpha=0.3, axis="y")
-    first, last = _shown(run)
+    most = max(step.n_rows for step in run.steps if first <= step.begin_s < last)
+    bars.set_ylim(0, 1.1 * most)
     bars.set_xlim(1e3 * (first - arrived), 1e3 * (last - arrived))
     lanes.set_title(f"{printable(run.model)}, {run.backend}: steps of an engine", fontsize="medium")
     with plots.writing(path.parent):
         plots.saved(figure, path)
 
 
-def _lane(lanes: Any, y: int, one: RequestTimes, run: MixedRun, origin: float) -> None:
+def _lane(lanes: Any, y: int, one: RequestTimes, run: MixedRun, origin: float, shown_ms: float) -> None:
     """One sequence's steps as bars, with the number of rows in those of its prompt."""
     waits: list[tuple[float, float, str]] = []
     for step in run.steps:
@@ -81,7 +76,7 @@ def _lane(lanes: Any, y: int, one: RequestTimes, run: MixedRun, origin: float) -
         if rows is not None:
             hit = rows.found or (one.n_cached and not rows.generates)
             colour = TOKEN if rows.generates else FOUND if hit else PROMPT
-            lanes.barh(y, wide, LANE, begin, color=colour, edgecolor="white", linewidth=0.3)
+            lanes.barh(y, wide, LANE, begin, color=colour, **EDGE)
             if not rows.generates and one.n_prompt == run.n_prompt:
                 lanes.text(begin + wide / 2, y, str(rows.count), ha="center", va="center", fontsize=5)
         for why in (waiting.reason for waiting in step.waiting if waiting.sequence == one.sequence):
@@ -89,7 +84,8 @@ def _lane(lanes: Any, y: int, one: RequestTimes, run: MixedRun, origin: float) -
             waits.append((joined, begin + wide, why))
     for begin, end, why in waits:
         lanes.barh(y, end - begin, LANE, begin, color=WAITS)
-        lanes.text((begin + end) / 2, y, why, ha="center", va="center", fontsize="x-small", clip_on=True)
+        if end - begin > LABELLED * shown_ms:
+            lanes.text((begin + end) / 2, y, why, ha="center", va="center", fontsize="x-small")
 
 
 def _name(one: RequestTimes, run: MixedRun) -> str:

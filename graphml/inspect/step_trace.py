@@ -22,12 +22,13 @@ def step_trace(steps: Sequence[Step], model: str, backend: str) -> dict[str, Any
     prompts and of tokens, blocks in use, sequences that wait.
     """
     start = steps[0].begin_s if steps else 0.0
-    known = sorted({one.sequence for step in steps for one in (*step.rows, *step.waiting)})
-    tracks = {sequence: FIRST + i for i, sequence in enumerate(known)}
+    roles = [_roles(step) for step in steps]
+    tracks = {
+        sequence: FIRST + i for i, sequence in enumerate(sorted({one for each in roles for one in each}))
+    }
     events = [*_names(tracks, model, backend)]
     for step in steps:
         events += _step(step, start)
-    roles = [{one.sequence: one for one in (*step.waiting, *step.rows)} for step in steps]
     for sequence, track in tracks.items():
         part = [(step, each[sequence]) for step, each in zip(steps, roles, strict=True) if sequence in each]
         events += _sequence(part, track, start)
@@ -38,6 +39,11 @@ def step_trace(steps: Sequence[Step], model: str, backend: str) -> dict[str, Any
         "displayTimeUnit": "ms",
         "otherData": {"model": model, "backend": backend},
     }
+
+
+def _roles(step: Step) -> dict[int, SequenceRows | Waits]:
+    """What a step was to each sequence."""
+    return {**{one.sequence: one for one in step.waiting}, **{one.sequence: one for one in step.rows}}
 
 
 def _names(tracks: dict[int, int], model: str, backend: str) -> Iterator[Event]:
