@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, islice
 
 from graphml.backend import Progress, no_progress
 from graphml.bench.cells import TOO_NOISY, device, notes, of_bandwidth, ratio, speed
@@ -26,10 +26,14 @@ Models = Callable[[str, str], str]
 
 @dataclass(frozen=True)
 class Judged:
-    """A row of a case and whether each of its goals was reached; a case without goals has no verdict."""
+    """A row of a case and whether each of its goals was reached; a case without goals has no verdict.
+
+    others: the rows of the other sides.
+    """
 
     case: Case
     row: Row
+    others: tuple[Row, ...] = ()
 
     def reached(self, goal: Goal) -> bool:
         """Whether the row's figure reaches the goal, or the alternative one."""
@@ -111,9 +115,9 @@ def run_cases(
             )  # fmt: skip
             found = _beside_busy(job, setting, busy, progress) if busy else job.rows(progress)
             sides = 2 if busy else len(job.engines)
-            for number, row in enumerate(found):
-                if number % sides == 0:
-                    yield Judged(together[number // sides], row)
+            for case in together:
+                first, *others = islice(found, sides)
+                yield Judged(case, first, tuple(replace(row, suite_case=case.name) for row in others))
 
 
 def _beside_busy(job: Job, setting: Setting, busy: int, progress: Progress) -> Iterator[Row]:
@@ -152,6 +156,7 @@ _COLUMNS: tuple[tuple[str, int, Callable[[Judged], str]], ...] = (
     ("of bandwidth", 12, lambda one: of_bandwidth(one.row)),
     ("bound by", -8, lambda one: one.row.bound),
     ("ratio", 14, lambda one: ratio(one.row)),
+    ("the other's t/s", 20, lambda one: speed(one.others[0]) if one.others else ""),
     ("wanted", -32, lambda one: one.wanted),
     ("verdict", -20, lambda one: one.verdict),
 )

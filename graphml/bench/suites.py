@@ -125,7 +125,8 @@ def _das() -> list[Case]:
 
 def _batch() -> list[Case]:
     return [
-        Case(f"{count} sequences", BASE, "Q4_K_M", Test(0, 32, 0, count)) for count in (1, 2, 4, 8, 16, 32)
+        Case(f"{count} sequences", BASE, "Q4_K_M", Test(0, 32, 64, count, sampled=True))
+        for count in (1, 2, 4, 8, 16, 32)
     ]
 
 
@@ -140,7 +141,7 @@ _ALL = (
     Suite("realizar", "SHORT_CONTEXT, LONG_CONTEXT and DECODE_SINGLE on the shape of phi-2", _realizar()),
     Suite("das", "SmolLM2 kept as fp32, q8 and q4: resident memory, prefill, generation", _das()),
     Suite("kinds", "dense, recurrent, hybrid and mixture of experts beside llama.cpp", _kinds(), peers=True),
-    Suite("batch", "1 to 32 sequences at once", _batch()),
+    Suite("batch", "1 to 32 sequences in one engine beside llama.cpp", _batch(), peers=True),
 )
 SUITES: Mapping[str, Suite] = {suite.name: suite for suite in _ALL}
 

@@ -171,13 +171,14 @@ def _run_suite(
     def spell(name: str | None, judged: Iterator[Judged]) -> Iterator[str]:
         if name == "md":
             return suite_markdown(judged)
-        return _spell(name)((one.named for one in judged), ()) if name else iter(())
+        rows = (row for one in judged for row in (one.named, *one.others * (name != "html")))
+        return _spell(name)(rows, ()) if name else iter(())
 
     kept: list[Row] = []
 
     def keep(one: Judged) -> None:
         if not one.case.busy:  # which is no point of a curve
-            kept.append(one.row)
+            kept.extend((one.row, *one.others))
 
     ours, theirs = tee(_each(found, keep))
     _write(spell(written.output, ours), spell(written.output_err, theirs))
