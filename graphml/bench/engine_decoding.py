@@ -11,7 +11,7 @@ import numpy as np
 from graphml.api.model import Model
 from graphml.bench.test_plan import Test
 from graphml.errors import BackendError
-from graphml.inspect.mixed_run import endless
+from graphml.inspect.mixed_run import endless_engine
 from graphml.runtime.timeline import Step
 
 ROOM = 256
@@ -23,20 +23,20 @@ class EngineDecoding:
     """An engine with room for a test's sequences, each with a prompt of its own, sampled greedily."""
 
     def __init__(self, model: Model, test: Test) -> None:
-        self._test, self._params = test, endless(model)
+        self._test = test
         n_ctx = min(model.n_ctx, test.n_ctx + 1 + ROOM)
         shape = test.n_parallel, max(test.n_depth, 1)
         self._prompts = np.random.default_rng(0).integers(0, model.n_vocab, shape, np.int32)
-        self._engine = model.engine(
-            max_sequences=test.n_parallel, target_itl_ms=NO_LIMIT_MS, prefix_cache=False, n_ctx=n_ctx
+        self._engine = endless_engine(
+            model, n_ctx, max_sequences=test.n_parallel, target_itl_ms=NO_LIMIT_MS, prefix_cache=False
         )
 
     def run(self, n_gen: int) -> int:
         """Nanoseconds of `n_gen` tokens of every sequence, in steps that all of them share."""
         *others, last = self._prompts
         with self._engine.timeline() as timeline:
-            handles = [self._engine.submit(ids, self._params) for ids in others]
-            self._engine.submit(last, self._params, n_gen + 1).result()  # its first token is the prompt's
+            handles = [self._engine.submit(ids) for ids in others]
+            self._engine.submit(last, max_tokens=n_gen + 1).result()  # its first token is the prompt's
             for handle in handles:
                 handle.cancel()
             for handle in handles:

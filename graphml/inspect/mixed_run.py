@@ -5,18 +5,17 @@ Records the steps; knows models and engines, nothing of tables, pictures or file
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
+from typing import Any
 
 from graphml.api.engine import Engine, Handle
 from graphml.api.model import Model
 from graphml.errors import UsageError
 from graphml.inspect.profile import N_GEN, WARM_UP_TOKENS, text_ids
 from graphml.runtime.timeline import Step
-from graphml.sampling import SamplingParams
 
 SHORT = 16
 """Ids in the prompts of the sequences that generate."""
@@ -69,8 +68,8 @@ def mixed_run(
     """Let sequences generate n_gen tokens each (None: 64); two requests with a prompt of n_prompt ids arrive.
 
     Both have the same prompt and arrive once a quarter of the first sequence's tokens are there: one computes
-    the prompt, the other finds its blocks. Tokens are the most likely ones but for the end tokens. The engine
-    has room for all; its programs are compiled and warmed up. UsageError for numbers beyond the model's
+    the prompt, the other finds its blocks. Tokens are the most likely ones; an end token ends nothing. The
+    engine has room for all; its programs are compiled and warmed up. UsageError for numbers beyond the model's
     context and for models that have no engine.
     """
     n_gen = N_GEN if n_gen is None else n_gen
@@ -88,10 +87,10 @@ def mixed_run(
     ids = text_ids(model, SHORT * n_sequences + n_prompt)
     short = [ids[SHORT * i : SHORT * (i + 1)] for i in range(n_sequences)]
     long = ids[SHORT * n_sequences :]
-    with model.engine(max_sequences=n_sequences + 2, target_itl_ms=target_itl_ms, n_ctx=longest) as engine:
-        _warm_up(engine, model, [*(ids[::-1] for ids in short), long[::-1]])
+    with endless_engine(model, longest, max_sequences=n_sequences + 2, target_itl_ms=target_itl_ms) as engine:
+        _warm_up(engine, [*(ids[::-1] for ids in short), long[::-1]])
         with engine.timeline() as timeline:
-            handles, arrived = _run(engine, endless(model), short, long, n_gen)
+            handles, arrived = _run(engine, short, long, n_gen)
             results = [handle.result() for handle in handles]
             steps = timeline.steps
     numbers = sorted({rows.sequence for step in steps for rows in step.rows})  # as they were submitted
@@ -105,21 +104,23 @@ def mixed_run(
     )  # fmt: skip
 
 
-def endless(model: Model) -> SamplingParams:
-    """Greedy sampling that never ends by itself: end tokens are forbidden."""
-    ends = model.tokenizer.end_tokens if model.tokenizer is not None else ()
-    return SamplingParams(logit_bias=dict.fromkeys(ends, -math.inf))
+def endless_engine(model: Model, n_ctx: int, **options: Any) -> Engine:
+    """An engine whose sequences never end by themselves: it has no tokenizer, so no end tokens and no text.
+
+    options: as of `Model.engine`.
+    """
+    return Engine(model.executor, None, model.n_vocab, n_ctx, **options)
 
 
 def _run(
-    engine: Engine, params: SamplingParams, short: Sequence[Sequence[int]], long: Sequence[int], n_gen: int
+    engine: Engine, short: Sequence[Sequence[int]], long: Sequence[int], n_gen: int
 ) -> tuple[list[Handle], list[float]]:
     """Submit everything in its time; the requests, and when each was submitted."""
     arrived: list[float] = []
 
     def submit(ids: Sequence[int]) -> Handle:
         arrived.append(time.monotonic())
-        return engine.submit(ids, params, n_gen)
+        return engine.submit(ids, max_tokens=n_gen)
 
     handles = [submit(ids) for ids in short]
     for _ in islice(handles[0], max(1, int(LONG_ARRIVES * n_gen))):
@@ -127,9 +128,9 @@ def _run(
     return [*handles, submit(long), submit(long)], arrived
 
 
-def _warm_up(engine: Engine, model: Model, prompts: Sequence[Sequence[int]]) -> None:
+def _warm_up(engine: Engine, prompts: Sequence[Sequence[int]]) -> None:
     """Steps of every size, with prompts that the run does not have."""
-    for handle in [engine.submit(ids, endless(model), WARM_UP_TOKENS) for ids in prompts]:
+    for handle in [engine.submit(ids, max_tokens=WARM_UP_TOKENS) for ids in prompts]:
         handle.result()
 
 

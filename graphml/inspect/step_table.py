@@ -18,7 +18,7 @@ from graphml.runtime.timeline import Step
 
 Row = dict[str, Any]
 _NUMBERS = {
-    "steps": "d", "rows": "g", "most rows": "d", "ms": ".2f", "most ms": ".2f", "in the program": ".0%",
+    "steps": "d", "rows": "g", "most rows": "d", "ms": ".2f", "most ms": ".2f", "computed": ".0%",
     "sequence": "d", "prompt": "d", "found": "d", "first token ms": ".2f", "ms a token": ".2f",
 }  # fmt: skip
 KINDS = ("tokens", "tokens and prompts", "prompts")
@@ -65,7 +65,7 @@ def _kinds(run: MixedRun) -> Iterator[Row]:
             yield {
                 "rows of": kind, "steps": len(of), "rows": median(rows), "most rows": max(rows),
                 "ms": 1e3 * median(taken), "most ms": 1e3 * max(taken),
-                "in the program": sum(step.compute_s for step in of) / sum(taken),
+                "computed": sum(step.compute_s for step in of) / sum(taken),
             }  # fmt: skip
 
 

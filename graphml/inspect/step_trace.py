@@ -16,7 +16,7 @@ STEPS, FIRST = 0, 1  # tracks
 
 
 def step_trace(steps: Sequence[Step], model: str, backend: str) -> dict[str, Any]:
-    """All steps: an event per step and one for its program; on a track per sequence what each step was to it.
+    """All steps: events for each step and its computing; a track per sequence with what each step was to it.
 
     Keys `traceEvents` and `displayTimeUnit`. Times are microseconds since the first step. Counters: rows of
     prompts and of tokens, blocks in use, sequences that wait.
@@ -71,7 +71,7 @@ def _step(step: Step, start: float) -> Iterator[Event]:
     yield _span(STEPS, name or "preemption", "step", step.begin_s - start, step.end_s - start, facts)
     if step.compute_s:
         computed = min(step.begin_s + step.compute_s, step.end_s)
-        yield _span(STEPS, "program", "program", step.begin_s - start, computed - start, {})
+        yield _span(STEPS, "computed", "computed", step.begin_s - start, computed - start, {})
     counters = {
         "rows": {"tokens": step.n_generating, "prompts": prompts},
         "blocks in use": {"blocks": step.blocks_used},

@@ -53,9 +53,10 @@ class Step:
     """One step. Times are seconds of the engine's monotonic clock.
 
     number: among those recorded, from 0. begin_s: when it was planned; end_s: when its tokens were handed
-    out; compute_s: the part that the program took, 0.0 where it failed. budget: rows that prompts and tokens
-    had together. preempted: sequences that gave their blocks back for it. evicted: free blocks with content
-    that were taken for it. blocks_used, blocks_free: held by somebody; by nobody, kept contents included.
+    out; compute_s: the part in which it was computed and sampled, 0.0 where it failed. budget: rows that
+    prompts and tokens had together. preempted: sequences that gave their blocks back for it. evicted: free
+    blocks with content that were taken for it. blocks_used, blocks_free: held by somebody; by nobody, kept
+    contents included.
     """
 
     number: int

@@ -61,7 +61,7 @@ def test_profile_of_an_engines_steps(path: Path, tmp_path: Path) -> None:
     )
     assert text.count("\n| rows of ") == text.count("\n| sequence ") == 1
     names = {event["name"] for event in json.loads(trace.read_text())["traceEvents"]}
-    assert {"2 tokens", "token", "program", "found 32 ids"} <= names
+    assert {"2 tokens", "token", "computed", "found 32 ids"} <= names
     assert picture.stat().st_size > 5000
     found = json.loads(graphml_command("profile", path, *options, "--format", "json").stdout)
     assert (found["n_sequences"], found["n_prompt"], found["n_gen"]) == (2, 40, 12)

@@ -68,7 +68,7 @@ def test_the_trace_of_a_run_has_every_row(run: MixedRun) -> None:
     spans = [event for event in events if event["ph"] == "X"]
     assert len([event for event in spans if event["cat"] == "step"]) == len(run.steps)
     for track in names:
-        here = [event for event in spans if event["tid"] == track and event["cat"] != "program"]
+        here = [event for event in spans if event["tid"] == track and event["cat"] != "computed"]
         assert all(one["ts"] + one["dur"] <= other["ts"] + 1e-3 for one, other in pairwise(here))
         rows = sum(event["args"].get("rows", 0) for event in here)
         one = run.requests[track - 1]
@@ -106,8 +106,8 @@ def test_the_trace_of_made_steps() -> None:
     assert [(e["name"], e["tid"], e["ts"]) for e in events if e["ph"] == "i"] == [("preempted", 2, 4e6)]
     counted = [event["args"] for event in events if event["ph"] == "C" and event["name"] == "rows"]
     assert counted == [{"tokens": 0, "prompts": 8}] * 4
-    programs = [event["dur"] for event in events if event.get("cat") == "program"]
-    assert programs == [5e5] * 4
+    computed = [event["dur"] for event in events if event.get("cat") == "computed"]
+    assert computed == [5e5] * 4
     assert step_trace([], "m", "cpu")["traceEvents"]
 
 
