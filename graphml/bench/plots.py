@@ -79,7 +79,7 @@ def draw_bars(folder: Path, rows: Sequence[Row]) -> list[Path]:
         side: [row for row in rows if row.backends == side and "t/s" not in row.refused] for side in sides
     }
     with writing(folder):
-        return [_bars(folder, side, of, rows) for side, of in found.items()]
+        return [_bars(folder, side, of, rows) for side, of in found.items() if of]
 
 
 def draw_rooflines(

@@ -69,8 +69,8 @@ def mixed_run(
 
     Both have the same prompt and arrive once a quarter of the first sequence's tokens are there: one computes
     the prompt, the other finds its blocks. Tokens are the most likely ones; an end token ends nothing. The
-    engine has room for all; its programs are compiled and warmed up. UsageError for numbers beyond the model's
-    context and for models that have no engine.
+    engine has room for all; its programs are compiled and warmed up. UsageError for numbers beyond the
+    model's context and for models that have no engine.
     """
     n_gen = N_GEN if n_gen is None else n_gen
     longest = max(n_prompt, SHORT) + n_gen
