@@ -38,7 +38,7 @@ class ServeRow:
     ttft_ms, itl_ms: percentiles (p50, p95, p99) over the requests, and over the gaps between the tokens, of
     all rounds together; samples_ttft_ms, samples_itl_ms: the same of each round. long_ttft_ms: of the long
     prompts that were answered, n_long_answered of n_long_sent. n_cached: ids of prompts that blocks held, of
-    n_prompts. computed: the part of 1 of the time in which steps were computed; rows_per_step: mean rows of the steps.
+    n_prompts. computed: the part of 1 of the time in which steps were computed; rows_per_step: a mean.
     """
 
     suite_case: str
