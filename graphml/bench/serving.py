@@ -73,7 +73,7 @@ class Answer:
     @property
     def itl_s(self) -> list[float]:
         """Seconds between tokens."""
-        return np.diff(self.token_s).tolist()
+        return [float(gap) for gap in np.diff(self.token_s)]
 
 
 @dataclass(frozen=True)

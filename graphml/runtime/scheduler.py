@@ -271,7 +271,7 @@ class Scheduler:
         return Rows(sequence, start, count, 1 if caught_up else 0, restore, keep)
 
     def _obstacle(self, sequence: Sequence, budget: int) -> str:
-        """What it has to wait for: "rows", a "slot", the "store", a "prefix" or "blocks"; "" where it can start."""
+        """What it waits for: "rows", a "slot", the "store", a "prefix" or "blocks"; "" where it can start."""
         if budget <= 0 or not self._slots:
             return "rows" if self._slots else "slot"
         if self.held_back(sequence):

@@ -207,7 +207,7 @@ class StepLoop:
         except Exception as error:  # of this step alone
             with self.lock:
                 if self.timeline is not None:
-                    self.timeline.ended(None, self._clock())
+                    self.timeline.failed(self._clock())
                 for rows in plan.rows:
                     self._fail(rows.sequence, error)
 
@@ -228,6 +228,8 @@ class StepLoop:
             rows = [one for one, token in zip(plan.rows, fed, strict=True) if _counts(one, token)]
             whole = len(rows) == len(plan.rows) and not self._closing
             following = self.scheduler.follow(plan) if whole else None
+            if self.timeline is not None and following is not None:
+                self.timeline.planned(following, following.n_rows, self._clock())
             if self.prefixes is not None:
                 self.prefixes.save()
         after = runner.begin(following, begun) if following is not None else None
@@ -251,7 +253,7 @@ class StepLoop:
                 if one is not None and token is not None:
                     self._continue(one, token)
             if self.timeline is not None:
-                self.timeline.ended(computed.seconds, self._clock())
+                self.timeline.ended(plan, computed.seconds, self._clock())
 
     def _continue(self, one: _Member, token: int | Exception) -> None:
         """Hand out what follows a sequence that has caught up, and end it where that ends it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, replace
 from threading import Lock
+from typing import Any
 
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence
@@ -40,8 +41,8 @@ class Waits:
     """A sequence without rows in a step, and why.
 
     reason: "rows": the step had no room for them; "slot": as many run as may; "blocks": too few are free;
-    "prefix": another one computes the beginning of its prompt; "preemption": a running one has just lost its
-    blocks; "turn": it came behind one that waits for one of these.
+    "store": its blocks are read from disk; "prefix": another one computes the beginning of its prompt;
+    "preemption": a running one has just lost its blocks; "turn": it came behind one that waits for these.
     """
 
     sequence: int
@@ -52,11 +53,11 @@ class Waits:
 class Step:
     """One step. Times are seconds of the engine's monotonic clock.
 
-    number: among those recorded, from 0. begin_s: when it was planned; end_s: when its tokens were handed
-    out; compute_s: the part in which it was computed and sampled, 0.0 where it failed. budget: rows that
+    number: among those recorded, from 0. begin_s: when it was planned, or when the step before it ended if
+    that was later: a device may be given a step while it computes another. end_s: when its tokens were handed
+    out. compute_s: seconds in which it was computed and sampled, 0.0 where it failed. budget: rows that
     prompts and tokens had together. preempted: sequences that gave their blocks back for it. evicted: free
-    blocks with content that were taken for it. blocks_used, blocks_free: held by somebody; by nobody, kept
-    contents included.
+    blocks with content that were taken for it. blocks_used, blocks_free: held by somebody; by nobody.
     """
 
     number: int
@@ -93,8 +94,8 @@ class Timeline:
     def __init__(self, scheduler: Scheduler, lock: Lock, limit: int = LIMIT) -> None:
         self._steps: deque[Step] = deque(maxlen=limit)
         self._scheduler, self._lock = scheduler, lock
-        self._begun: Step | None = None
-        self._number = 0
+        self._begun: deque[Step] = deque()  # a device may have one more than the step that it computes
+        self._number, self._last_end = 0, 0.0
         self._remember()
 
     @property
@@ -107,21 +108,32 @@ class Timeline:
         """A step begins: what the scheduler has just decided."""
         pool = self._scheduler.pool
         evicted = pool.n_evicted - self._n_evicted
-        self._begun = Step(
+        step = Step(
             self._number, now, now, 0.0, budget, tuple(map(self._rows, plan.rows)), self._waiting(plan),
             tuple(one.order for one in plan.preempted), evicted, pool.n_used, pool.n_free,
         )  # fmt: skip
+        self._begun.append(step)
         self._number += 1
         self._remember()
         if not plan.rows:  # nothing is computed
-            self.ended(0.0, now)
+            self._end(now)
 
-    def ended(self, seconds: float | None, now: float) -> None:
-        """The step that was planned last was computed in so long, None if it failed; its tokens are out."""
-        if self._begun is not None:
-            failed = seconds is None
-            self._steps.append(replace(self._begun, end_s=now, compute_s=seconds or 0.0, failed=failed))
-        self._begun = None
+    def ended(self, plan: StepPlan, seconds: float, now: float) -> None:
+        """A plan, or what counts of it, was computed in so long; its tokens are out. Steps end in order."""
+        rows = {(one.sequence.order, one.start) for one in plan.rows}
+        if self._begun and rows <= {(one.sequence, one.start) for one in self._begun[0].rows}:
+            self._end(now, compute_s=seconds)  # else it was planned before recording began
+
+    def failed(self, now: float) -> None:
+        """The steps that have not ended have failed."""
+        while self._begun:
+            self._end(now, failed=True)
+
+    def _end(self, now: float, **how: Any) -> None:
+        step = self._begun.popleft()
+        begin = max(step.begin_s, self._last_end)
+        self._steps.append(replace(step, begin_s=begin, end_s=now, **how))
+        self._last_end = now
 
     def _remember(self) -> None:
         """Who runs and how much was evicted before the next step is planned."""
@@ -130,7 +142,7 @@ class Timeline:
 
     def _rows(self, rows: Rows) -> SequenceRows:
         one = rows.sequence
-        generates = one.n_generated > 0 and one.n_behind <= 1
+        generates = rows.count == 1 and rows.start >= one.request.n_prompt
         found = 0 if one.order in self._ran else rows.start
         return SequenceRows(one.order, rows.start, rows.count, generates, rows.n_outputs > 0, found)
 

@@ -26,6 +26,11 @@ A, B = [1] * 10, [2] * 6
 class Runner:
     """Every step takes 0.5 s and gives token 0; one with the bad id raises."""
 
+    def begin(self, plan: StepPlan, before: object = None) -> None: ...
+
+    def finish(self, begun: object, of: object) -> Computed:
+        raise AssertionError
+
     def run(self, plan: StepPlan) -> Computed:
         if any(BAD in rows.sequence.ids for rows in plan.rows):
             raise BackendError("bad")
@@ -113,10 +118,24 @@ def test_a_running_sequence_may_be_left_out() -> None:
         plan = scheduler.schedule(budget)
         assert plan is not None
         timeline.planned(plan, budget, 0.0)
-        timeline.ended(0.5, 1.0)
+        timeline.ended(plan, 0.5, 1.0)
         scheduler.computed(plan)
     assert [[one.sequence for one in step.rows] for step in timeline.steps] == [[1, 0], [1]]
     assert timeline.steps[1].waiting == (Waits(0, "rows"),)
+
+
+def test_a_sequence_whose_blocks_are_read_waits_for_the_store() -> None:
+    scheduler = Scheduler(BlockPool(16, SIZE), 4, 64)
+    scheduler.held_back = lambda sequence: sequence.order == 1
+    timeline = Timeline(scheduler, Lock())
+    for order in (0, 1, 2):
+        scheduler.add(Sequence(Request(np.full(3, order, np.int32)), order))
+    plan = scheduler.schedule(8)
+    assert plan is not None
+    timeline.planned(plan, 8, 0.0)
+    timeline.ended(plan, 0.5, 1.0)
+    assert timeline.steps[0].waiting == (Waits(1, "store"),)
+    assert [one.sequence for one in timeline.steps[0].rows] == [0, 2]
 
 
 def test_a_sequence_that_is_admitted_has_what_it_found() -> None:
@@ -141,6 +160,34 @@ def test_a_step_that_raises_is_one_that_failed() -> None:
     assert [step.failed for step in steps] == [False] * 3 + [True] + [False] * 3
     assert steps[3].compute_s == 0.0
     assert steps[3].end_s > steps[3].begin_s
+
+
+def test_steps_that_a_device_has_at_once_end_in_order() -> None:
+    """The second is planned before the first has ended; one that was planned before is not recorded."""
+    scheduler = Scheduler(BlockPool(16, SIZE), 4, 64)
+    scheduler.add(Sequence(Request(np.zeros(3, np.int32), max_tokens=9), 0))
+    plans = [scheduler.schedule(8)]
+    assert plans[0] is not None
+    scheduler.computed(plans[0])
+    plans[0].rows[0].sequence.ids.append(7)
+    plans.append(scheduler.schedule(8))
+    timeline = Timeline(scheduler, Lock())
+    for _ in range(2):
+        assert plans[-1] is not None
+        plans.append(scheduler.follow(plans[-1]))
+    for now, plan in enumerate(plans[2:]):
+        assert plan is not None
+        timeline.planned(plan, 1, float(now))
+    for plan, now in zip(plans[1:], (2.0, 3.0, 4.0), strict=True):
+        assert plan is not None
+        timeline.ended(plan, 0.5, now)
+    assert [(step.rows[0].start, step.begin_s, step.end_s) for step in timeline.steps] == [
+        (4, 0.0, 3.0), (5, 3.0, 4.0),
+    ]  # fmt: skip
+    assert all(step.n_generating == 1 for step in timeline.steps)
+    timeline.planned(plans[-1], 1, 5.0)
+    timeline.failed(6.0)
+    assert timeline.steps[-1].failed
 
 
 def test_the_latest_steps_are_kept() -> None:
