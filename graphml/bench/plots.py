@@ -157,7 +157,7 @@ def _bars(folder: Path, side: str, rows: Sequence[Row], everything: Sequence[Row
         title: [row for row in rows if bool(row.n_prompt) == (kind == "pp")] for kind, title in TITLES.items()
     }
     panels = {title: of for title, of in panels.items() if of}
-    height = 1.2 + 0.45 * max(map(len, panels.values()))
+    height = max(2.4, 1.2 + 0.45 * max(map(len, panels.values())))
     figure, drawn = pyplot.subplots(
         1, len(panels), figsize=(6.5 * len(panels), height), dpi=DPI, squeeze=False
     )

@@ -139,6 +139,12 @@ def test_cases_are_run_with_their_threads_and_beside_busy_processes(tmp_path: Pa
     assert found[1].verdict == "PASS"  # 0 is reached without a peer too
 
 
+def test_a_side_whose_figures_are_all_refused_has_no_picture(tmp_path: Path) -> None:
+    refused = replace(row(ns=[10, 10, 100, 1000, 1000]), backends="llama.cpp")
+    assert refused.refused
+    assert [one.name for one in plots.draw_bars(tmp_path, [row(), refused])] == ["speed-cpu.png"]
+
+
 def test_lines_of_a_picture_differ_in_nothing_else() -> None:
     made = [
         row(Test(0, 8, depth), ns=[depth + 1] * 3, threads=threads) for depth in (64, 0) for threads in (1, 2)
