@@ -42,7 +42,8 @@ class Waits:
 
     reason: "rows": the step had no room for them; "slot": as many run as may; "blocks": too few are free;
     "store": its blocks are read from disk; "prefix": another one computes the beginning of its prompt;
-    "preemption": a running one has just lost its blocks; "turn": it came behind one that waits for these.
+    "source": its source text; "preemption": a running one has just lost its blocks; "turn": it is behind one
+    that waits for these.
     """
 
     sequence: int
