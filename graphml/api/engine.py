@@ -6,11 +6,13 @@ Knows requests, texts and results; steps and blocks are the runtime's.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import itertools
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean, median
 
 from graphml.api.continuation import Continuation, Counts
 from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for
@@ -34,6 +36,7 @@ from graphml.runtime.source_text import check_source
 from graphml.runtime.step_budget import StepBudget
 from graphml.runtime.step_loop import StepLoop
 from graphml.runtime.stored_prefixes import StoredPrefixes
+from graphml.runtime.timeline import LIMIT, Timeline
 from graphml.sampling import SamplingParams, checked_params
 from graphml.text.tokenizer import Tokenizer
 
@@ -53,8 +56,9 @@ def _close_all() -> None:
 class EngineStats:
     """Counts of an engine. blocks_used: held by running sequences; blocks_shared: by several of them.
 
-    blocks_free: all others, kept prefixes included. hit_tokens: ids of prompts found in blocks so far.
-    n_steps: steps so far; step_s: seconds of the latest.
+    blocks_free: all others; blocks_kept: those of them whose content can still be found; blocks_evicted: how
+    often such a content was given up. hit_tokens: ids of prompts found in blocks so far. n_steps: so far;
+    step_s: seconds of the latest; step_p50_s, rows_per_step: median seconds and mean rows of the latest 256.
     """
 
     running: int
@@ -62,10 +66,14 @@ class EngineStats:
     blocks_used: int
     blocks_shared: int
     blocks_free: int
+    blocks_kept: int
+    blocks_evicted: int
     hit_tokens: int
     n_preempted: int
     n_steps: int
     step_s: float
+    step_p50_s: float
+    rows_per_step: float
 
 
 def check_deterministic(executor: Executor, wanted: bool | None) -> None:
@@ -195,11 +203,32 @@ class Engine:
         """What runs and waits now, and counts so far."""
         with self._loop.lock:
             scheduler, pool = self._loop.scheduler, self._loop.scheduler.pool
+            rows, seconds = zip(*self._loop.recent, strict=True) if self._loop.recent else ((0,), (0.0,))
             return EngineStats(
                 running=len(scheduler.running), waiting=len(scheduler.waiting), blocks_used=pool.n_used,
-                blocks_shared=pool.n_shared, blocks_free=pool.n_free, hit_tokens=self._counts.hit_tokens,
-                n_preempted=self._counts.n_preempted, n_steps=self._loop.n_steps, step_s=self._loop.step_s,
+                blocks_shared=pool.n_shared, blocks_free=pool.n_free, blocks_kept=pool.n_kept,
+                blocks_evicted=pool.n_evicted, hit_tokens=self._counts.hit_tokens,
+                n_preempted=self._counts.n_preempted, n_steps=self._loop.n_steps, step_s=seconds[-1],
+                step_p50_s=median(seconds), rows_per_step=fmean(rows),
             )  # fmt: skip
+
+    @contextlib.contextmanager
+    def timeline(self, limit: int = LIMIT) -> Iterator[Timeline]:
+        """Record each step while within: its `steps` are values, the latest `limit` of them.
+
+        UsageError where steps are being recorded already.
+        """
+        if (whole_number(limit) or 0) < 1:
+            raise UsageError(f"limit: wanted a number of steps, 1 or more; got {limit!r}")
+        with self._loop.lock:
+            if self._loop.timeline is not None:
+                raise UsageError("timeline: the engine's steps are being recorded already")
+            self._loop.timeline = found = Timeline(self._loop.scheduler, self._loop.lock, limit)
+        try:
+            yield found
+        finally:
+            with self._loop.lock:
+                self._loop.timeline = None
 
     def close(self) -> None:
         """End all requests as if they were cancelled; a second call does nothing."""

@@ -46,13 +46,14 @@ def ready(folder: Path) -> None:
             "--plot: matplotlib is not installed; in a clone of graphml: pip install '.[plots]'"
         ) from None
     matplotlib.use("Agg")
-    with _writing(folder):
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
 
 
 @contextmanager
-def _writing(folder: Path) -> Iterator[None]:
+def writing(folder: Path) -> Iterator[None]:
+    """Within, an error of the file system is a UsageError that names --plot and the folder."""
     try:
         yield
     except OSError as error:
@@ -64,7 +65,7 @@ def draw_speeds(folder: Path, rows: Sequence[Row]) -> list[Path]:
 
     Returns the written files. UsageError for a folder that cannot be written.
     """
-    with _writing(folder):
+    with writing(folder):
         return [_speed(folder, rows, field) for field in AXES if lines(rows, field)]
 
 
@@ -77,8 +78,8 @@ def draw_bars(folder: Path, rows: Sequence[Row]) -> list[Path]:
     found = {
         side: [row for row in rows if row.backends == side and "t/s" not in row.refused] for side in sides
     }
-    with _writing(folder):
-        return [_bars(folder, side, of, rows) for side, of in found.items()]
+    with writing(folder):
+        return [_bars(folder, side, of, rows) for side, of in found.items() if of]
 
 
 def draw_rooflines(
@@ -89,7 +90,7 @@ def draw_rooflines(
     bandwidth, flops: bytes and float32 operations per second measured on the backend's device; a roof of 0
     was not measured and is not drawn.
     """
-    with _writing(folder):
+    with writing(folder):
         return [_roofline(folder, profile, backend, stage, bandwidth, flops) for stage in profile.stages]
 
 
@@ -145,7 +146,7 @@ def _speed(folder: Path, rows: Sequence[Row], field: str) -> Path:
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.14))
     figure.suptitle(", ".join(sorted({printable(row.model_type) for row in rows})))
-    return _saved(figure, folder / f"{name}.png")
+    return saved(figure, folder / f"{name}.png")
 
 
 def _bars(folder: Path, side: str, rows: Sequence[Row], everything: Sequence[Row]) -> Path:
@@ -156,7 +157,7 @@ def _bars(folder: Path, side: str, rows: Sequence[Row], everything: Sequence[Row
         title: [row for row in rows if bool(row.n_prompt) == (kind == "pp")] for kind, title in TITLES.items()
     }
     panels = {title: of for title, of in panels.items() if of}
-    height = 1.2 + 0.45 * max(map(len, panels.values()))
+    height = max(2.4, 1.2 + 0.45 * max(map(len, panels.values())))
     figure, drawn = pyplot.subplots(
         1, len(panels), figsize=(6.5 * len(panels), height), dpi=DPI, squeeze=False
     )
@@ -181,7 +182,7 @@ def _bars(folder: Path, side: str, rows: Sequence[Row], everything: Sequence[Row
     figure.suptitle(
         f"{models}\n{printable(side)}" + f": {device(rows[0])}" * bool(rows[0].device), fontsize="medium"
     )
-    return _saved(figure, folder / f"speed-{_file_name(side)}.png")
+    return saved(figure, folder / f"speed-{_file_name(side)}.png")
 
 
 def _has_roof(row: Row, longest: float) -> bool:
@@ -227,7 +228,7 @@ def _roofline(
     for handle in legend.legend_handles:
         if hasattr(handle, "set_sizes"):
             handle.set_sizes([40])
-    return _saved(figure, folder / f"roofline-{_file_name(backend)}-{stage.name}.png")
+    return saved(figure, folder / f"roofline-{_file_name(backend)}-{stage.name}.png")
 
 
 @dataclass(frozen=True)
@@ -259,7 +260,8 @@ def kernels(stage: Stage) -> list[Kernel]:
     return sorted(found, key=lambda one: -one.share)
 
 
-def _saved(figure: Any, path: Path) -> Path:
+def saved(figure: Any, path: Path) -> Path:
+    """Write a figure and forget it; returns the path."""
     from matplotlib import pyplot
 
     figure.tight_layout()

@@ -6,7 +6,7 @@ Runs in its own process; see `side` for the reason.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from graphml.api.batch import Batch
 from graphml.backend import NamedDevice, Progress, StepTime, TimedProgram, no_progress
 from graphml.bench.costs import cost, shares
 from graphml.bench.describe import describe_file
+from graphml.bench.engine_decoding import EngineDecoding
 from graphml.bench.test_plan import Setting, Test
 from graphml.errors import UsageError
 from graphml.inspect.work import Work
@@ -37,6 +38,7 @@ class Runner:
         self.load_s = time.perf_counter() - start
         self._n_batch = setting.n_batch
         self._batch: Batch | None = None
+        self._engine: EngineDecoding | None = None  # of a sampled test, in place of a batch
         self._test = Test(1, 0)
         self._ids = np.zeros(0, np.int32)
 
@@ -66,15 +68,16 @@ class Runner:
 
     def prepare(self, test: Test) -> Work:
         """Begin sequences for a test and fill their depth; return the test's cost."""
-        if self._batch is not None:
-            self._batch.close()
-            self._batch = None
+        self._end()
         if test.n_ctx > self.model.n_ctx:
             raise UsageError(
                 f"{test.name}: wanted a model with a context of {test.n_ctx} tokens; {self.model.path.name} "
                 f"was trained for {self.model.n_ctx}"
             )
         self._test = test
+        if test.sampled:
+            self._engine = EngineDecoding(self.model, test)
+            return cost(self.model.executor, test)
         self._ids = np.random.default_rng(0).integers(0, self.model.n_vocab, max(test.n_ctx, 1), np.int32)
         self._batch = self.model.batch(test.n_parallel, test.n_ctx, seed=0)
         if test.n_depth:
@@ -86,6 +89,8 @@ class Runner:
         return self._run(self._test.n_gen)
 
     def _run(self, n_gen: int) -> int:
+        if self._engine is not None:
+            return self._engine.run(n_gen)
         assert self._batch is not None
         for session in self._batch.sessions:
             session.rewind(max(self._test.n_depth - 1, 0))
@@ -116,15 +121,20 @@ class Runner:
         """
         test, executor = self._test, self.model.executor
         several = test.n_parallel
-        used = [executor.compiled_for(several, several)] * (test.n_gen > 0)
+        used = [executor.compiled(several, several, None, several)] * (test.n_gen > 0)
         used += [executor.compiled_for(executor.n_batch, several)] * (test.n_prompt > 0)
         programs = [compiled.program for compiled in used]
         timed = [program for program in programs if isinstance(program, TimedProgram)]
         if len(timed) < len(programs):
             return {}
         taken: list[tuple[Mapping[str, int], Sequence[StepTime]]] = []
+
+        def take(dims: Mapping[str, int], times: Callable[[], Sequence[StepTime]]) -> None:
+            if not test.sampled or dims["T"] == dims["O"] == several:  # else not one of those timed
+                taken.append((dims, times()))
+
         for program in timed:
-            program.time_steps(lambda dims, times: taken.append((dims, times())))
+            program.time_steps(take)
         try:
             n_gen = min(test.n_gen, PROFILED_TOKENS)
             whole = self._run(n_gen) / 1e9
@@ -137,6 +147,12 @@ class Runner:
 
     def close(self) -> None:
         """Release threads, file and memory."""
-        if self._batch is not None:
-            self._batch.close()
+        self._end()
         self.model.close()
+
+    def _end(self) -> None:
+        """End what the test before was run on."""
+        for one in (self._batch, self._engine):
+            if one is not None:
+                one.close()
+        self._batch = self._engine = None

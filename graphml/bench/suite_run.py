@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, islice
+from typing import Any
 
 from graphml.backend import Progress, no_progress
 from graphml.bench.cells import TOO_NOISY, device, notes, of_bandwidth, ratio, speed
@@ -26,10 +27,14 @@ Models = Callable[[str, str], str]
 
 @dataclass(frozen=True)
 class Judged:
-    """A row of a case and whether each of its goals was reached; a case without goals has no verdict."""
+    """A row of a case and whether each of its goals was reached; a case without goals has no verdict.
+
+    others: the rows of the other sides.
+    """
 
     case: Case
     row: Row
+    others: tuple[Row, ...] = ()
 
     def reached(self, goal: Goal) -> bool:
         """Whether the row's figure reaches the goal, or the alternative one."""
@@ -111,9 +116,9 @@ def run_cases(
             )  # fmt: skip
             found = _beside_busy(job, setting, busy, progress) if busy else job.rows(progress)
             sides = 2 if busy else len(job.engines)
-            for number, row in enumerate(found):
-                if number % sides == 0:
-                    yield Judged(together[number // sides], row)
+            for case in together:
+                first, *others = islice(found, sides)
+                yield Judged(case, first, tuple(replace(row, suite_case=case.name) for row in others))
 
 
 def _beside_busy(job: Job, setting: Setting, busy: int, progress: Progress) -> Iterator[Row]:
@@ -145,13 +150,14 @@ def _busy_processes(count: int) -> Iterator[None]:
 _COLUMNS: tuple[tuple[str, int, Callable[[Judged], str]], ...] = (
     ("case", -28, lambda one: one.case.name),
     ("threads", 7, lambda one: str(one.row.n_threads)),
-    ("test", 15, lambda one: one.row.test),
+    ("test", 22, lambda one: one.row.test),
     ("t/s", 20, lambda one: speed(one.row)),
     ("ms", 9, lambda one: "" if "t/s" in one.row.refused else f"{milliseconds(one.row):.1f}"),
     ("resident MB", 11, lambda one: f"{one.row.resident_bytes / 1e6:.0f}"),
     ("of bandwidth", 12, lambda one: of_bandwidth(one.row)),
     ("bound by", -8, lambda one: one.row.bound),
     ("ratio", 14, lambda one: ratio(one.row)),
+    ("the other's t/s", 20, lambda one: speed(one.others[0]) if one.others else ""),
     ("wanted", -32, lambda one: one.wanted),
     ("verdict", -20, lambda one: one.verdict),
 )
@@ -160,10 +166,9 @@ _COLUMNS: tuple[tuple[str, int, Callable[[Judged], str]], ...] = (
 def markdown(found: Iterable[Judged]) -> Iterator[str]:
     """One line for each case once it is measured; then the machine."""
     noisy, refused, last = False, False, None
-    head = _line([name for name, _, _ in _COLUMNS])
-    head += _line(["-" * (abs(width) - 1) + ":-"[width < 0] for _, width, _ in _COLUMNS])
+    head = heads(_COLUMNS)
     for one in found:
-        yield head + _line([cell(one) for _, _, cell in _COLUMNS])
+        yield head + aligned(_COLUMNS, [cell(one) for _, _, cell in _COLUMNS])
         noisy, refused = noisy or one.row.noisy, refused or bool(one.row.refused)
         last, head = one.row, ""
     if last is not None:
@@ -172,9 +177,16 @@ def markdown(found: Iterable[Judged]) -> Iterator[str]:
     yield from notes(noisy, refused)
 
 
-def _line(cells: Sequence[str]) -> str:
+def heads(columns: Sequence[tuple[str, int, Any]]) -> str:
+    """The names of columns, and the line below. A column: its name, its width (negative: text), its cells."""
+    names = aligned(columns, [name for name, _, _ in columns])
+    return names + aligned(columns, ["-" * (abs(width) - 1) + ":-"[width < 0] for _, width, _ in columns])
+
+
+def aligned(columns: Sequence[tuple[str, int, Any]], cells: Sequence[str]) -> str:
+    """A line of a table."""
     padded = [
         cell.rjust(width) if width > 0 else cell.ljust(-width)
-        for cell, (_, width, _) in zip(cells, _COLUMNS, strict=True)
+        for cell, (_, width, _) in zip(cells, columns, strict=True)
     ]
     return f"| {' | '.join(padded)} |\n"

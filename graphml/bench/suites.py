@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import TypeVar
 
+from graphml.bench.serving import Load
 from graphml.bench.test_plan import Test
 from graphml.errors import UsageError
 
+AnyCase = TypeVar("AnyCase", "Case", "ServeCase")
 DEFAULT_MODEL = ""  # the model that commands use without MODEL, SmolLM2-135M-Instruct in Q4_1
 MiB = 1 << 20
 
@@ -57,13 +60,28 @@ class Case:
 
 
 @dataclass(frozen=True)
+class ServeCase:
+    """A load on an engine of a model, "" for the default one."""
+
+    name: str
+    shape: str
+    type: str
+    load: Load
+    repetitions: int = 3
+
+
+@dataclass(frozen=True)
 class Suite:
-    """Cases that are measured together. about: a line of help. peers: whether the cases are about ratios."""
+    """Cases that are measured together. about: a line of help. peers: whether the cases are about ratios.
+
+    loads: cases of arrivals at an engine, in place of tests.
+    """
 
     name: str
     about: str
-    cases: Sequence[Case]
+    cases: Sequence[Case] = ()
     peers: bool = False
+    loads: Sequence[ServeCase] = ()
 
 
 BANDWIDTH = Goal("of bandwidth", 0.85, threads=2)
@@ -125,7 +143,8 @@ def _das() -> list[Case]:
 
 def _batch() -> list[Case]:
     return [
-        Case(f"{count} sequences", BASE, "Q4_K_M", Test(0, 32, 0, count)) for count in (1, 2, 4, 8, 16, 32)
+        Case(f"{count} sequences", BASE, "Q4_K_M", Test(0, 32, 64, count, sampled=True))
+        for count in (1, 2, 4, 8, 16, 32)
     ]
 
 
@@ -135,12 +154,31 @@ def _kinds() -> list[Case]:
     return [Case(shape, shape, "Q4_K_M", TOKENS, (Goal("ratio", ratio),)) for shape, ratio in ratios.items()]
 
 
+CLIENTS = (1, 8, 32)
+
+
+def serve_cases(clients: Sequence[int] = CLIENTS, n_prompt: int = 256, n_gen: int = 128) -> list[ServeCase]:
+    """Clients alone; with a shared prefix of 4 prompts' length; beside prompts of 16 times the length."""
+    found = []
+    for count in clients:
+        load = Load(count, max(2, 8 // (1 + count // 8)), n_prompt, n_gen)
+        name = f"{count} client{'s' * (count > 1)}"
+        kinds = {
+            "": load,
+            ", shared prefix": replace(load, n_shared=4 * n_prompt),
+            ", long prompts": replace(load, n_long=16 * n_prompt),
+        }
+        found += [ServeCase(name + kind, DEFAULT_MODEL, "", one) for kind, one in kinds.items()]
+    return found
+
+
 _ALL = (
     Suite("targets", "the speed that graphml is to have beside llama.cpp", _targets(), peers=True),
     Suite("realizar", "SHORT_CONTEXT, LONG_CONTEXT and DECODE_SINGLE on the shape of phi-2", _realizar()),
     Suite("das", "SmolLM2 kept as fp32, q8 and q4: resident memory, prefill, generation", _das()),
     Suite("kinds", "dense, recurrent, hybrid and mixture of experts beside llama.cpp", _kinds(), peers=True),
-    Suite("batch", "1 to 32 sequences at once", _batch()),
+    Suite("batch", "1 to 32 sequences in one engine beside llama.cpp", _batch(), peers=True),
+    Suite("serve", "1 to 32 clients of one engine: latencies and tokens per second", loads=serve_cases()),
 )
 SUITES: Mapping[str, Suite] = {suite.name: suite for suite in _ALL}
 
@@ -150,8 +188,15 @@ def suite_named(name: str, patterns: Sequence[str] = ("*",)) -> Suite:
     if name not in SUITES:
         raise UsageError(f"--suite: wanted one of {', '.join(SUITES)}; got {name!r}")
     suite = SUITES[name]
-    chosen = [case for case in suite.cases if any(fnmatchcase(case.name, one) for one in patterns)]
-    if not chosen:
-        names = ", ".join(dict.fromkeys(case.name for case in suite.cases))
+    if suite.loads:
+        return replace(suite, loads=chosen(suite.loads, patterns))
+    return replace(suite, cases=chosen(suite.cases, patterns))
+
+
+def chosen(cases: Sequence[AnyCase], patterns: Sequence[str]) -> list[AnyCase]:
+    """The cases whose names match a pattern; UsageError if there are none."""
+    found = [case for case in cases if any(fnmatchcase(case.name, one) for one in patterns)]
+    if not found:
+        names = ", ".join(dict.fromkeys(case.name for case in cases))
         raise UsageError(f"--case: wanted a pattern of {names}; got {', '.join(patterns)}")
-    return replace(suite, cases=chosen)
+    return found

@@ -16,20 +16,23 @@ LLAMA_CPP = "llama.cpp"
 class Test:
     """A prompt of n_prompt tokens and then n_gen single ones, after n_depth tokens that are not timed.
 
-    n_parallel: sequences that run at the same time, in common steps.
+    n_parallel: sequences that run at the same time, in common steps. sampled: each token is the most likely
+    one after those before it, and sampling is timed too, in graphml that of an engine; only without a prompt.
     """
 
     n_prompt: int
     n_gen: int
     n_depth: int = 0
     n_parallel: int = 1
+    sampled: bool = False
 
     @property
     def name(self) -> str:
-        """llama-bench's name: "pp512", "tg128 @ d4096", "pp512+tg128"; of several "tg128 x4"."""
+        """llama-bench's name: "pp512", "tg128 @ d4096", "pp512+tg128"; more: "tg128 x4 sampled"."""
         parts = [f"pp{self.n_prompt}"] * (self.n_prompt > 0) + [f"tg{self.n_gen}"] * (self.n_gen > 0)
         several = f" x{self.n_parallel}" if self.n_parallel > 1 else ""
-        return "+".join(parts) + several + (f" @ d{self.n_depth}" if self.n_depth else "")
+        sampled = " sampled" if self.sampled else ""
+        return "+".join(parts) + several + sampled + (f" @ d{self.n_depth}" if self.n_depth else "")
 
     @property
     def n_tokens(self) -> int:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import tee, zip_longest
+from itertools import tee
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,16 +29,18 @@ from graphml.bench.job import Job
 from graphml.bench.made_models import bench_model
 from graphml.bench.result_rows import Row
 from graphml.bench.results_page import page
+from graphml.bench.serve_run import ServeJob
 from graphml.bench.spell import FORMATS, Spell
-from graphml.bench.suite_run import Judged, run_cases
+from graphml.bench.suite_run import Judged, Models, run_cases
 from graphml.bench.suite_run import markdown as suite_markdown
-from graphml.bench.suites import Suite, suite_named
-from graphml.cli import machine
+from graphml.bench.suites import ServeCase, Suite, suite_named
+from graphml.cli import bench_serve, machine
 from graphml.cli.bench_compare import compare
 from graphml.cli.checks import check_backends, check_file
 from graphml.cli.console import Bars, remark
 from graphml.cli.opening import find
 from graphml.cli.options import Source
+from graphml.cli.two_streams import write_both
 from graphml.cli.typer_options import flags_given, grouped
 from graphml.errors import BackendError, UsageError
 from graphml.inspect.profile import profile
@@ -76,19 +78,31 @@ def run(
         raise UsageError("--type: wanted --shape too, whose model is to be made")
     if how.peer_python is not None and not how.peer and not (how.suite and suite_named(how.suite).peers):
         raise UsageError("--peer-python: wanted --peer too, whose Python it is")
+    loads: list[ServeCase] = []
+    if how.suite is not None:
+        suite = suite_named(how.suite)
+        _check_suite(suite, asked)
+        if suite.loads:
+            loads = bench_serve.loads(lengths, how, asked)
+            bench_serve.check_output(written)
     with Bars() as bars:
         counts = list(setting.threads) or [_default_threads()]
         given = _models(which, bars)
+        rounds = how.repetitions if "-r" in asked else None
         if how.suite is not None:
-            chosen = suite_named(how.suite, how.case or ["*"])
-            _check_suite(how.suite, asked)
-            rounds = how.repetitions if "-r" in asked else None
-            _run_suite(chosen, counts, which, given, job, rounds, written, bars)
+            models = _suite_models(how.suite, which, given, bars)
+            if loads:
+                served = ServeJob(how.backend[0], job.environment, rounds, job.warm, job.arch)
+                bench_serve.run_serve(loads, counts, models, served, written, bars)
+            else:
+                _run_suite(
+                    suite_named(how.suite, how.case or ["*"]), counts, models, job, rounds, written, bars
+                )
         elif how.case:
             raise UsageError("--case: wanted --suite too, of whose cases it chooses some")
         else:
-            models = given or [str(find(None, _source(which), bars))]
-            _run_tests(setting.combined(models, counts), job, written, bars)
+            paths = given or [str(find(None, _source(which), bars))]
+            _run_tests(setting.combined(paths, counts), job, written, bars)
 
 
 def _job(lengths: LengthOptions, how: RunOptions, hashed: bool) -> Job:
@@ -110,12 +124,15 @@ def _job(lengths: LengthOptions, how: RunOptions, hashed: bool) -> Job:
     )
 
 
-def _check_suite(name: str, asked: list[str]) -> None:
+def _check_suite(suite: Suite, asked: list[str]) -> None:
     """Refuse what a suite's cases say themselves, and would not heed."""
     fixed = [one.flags[-1] for kind in (LengthOptions, SettingOptions) for one in options_of(kind).values()]
-    wrong = [flag for flag in asked if flag in fixed and flag != "-t"]
+    free = ("-t", *(bench_serve.SCALES if suite.loads else ()))
+    wrong = [flag for flag in asked if flag in fixed and flag not in free]
     if wrong:
-        raise UsageError(f"--suite {name}: wanted no {', '.join(wrong)}: its cases say what is measured")
+        raise UsageError(
+            f"--suite {suite.name}: wanted no {', '.join(wrong)}: its cases say what is measured"
+        )
 
 
 def _run_tests(settings: list[plan.Setting], job: Job, written: OutputOptions, bars: Bars) -> None:
@@ -124,7 +141,7 @@ def _run_tests(settings: list[plan.Setting], job: Job, written: OutputOptions, b
     kept: list[Row] = []
     ours, theirs = tee(_each(replace(job, settings=settings).rows(bars.report), kept.append))
     other = _spell(written.output_err)(theirs, shown) if written.output_err else iter(())
-    _write(_spell(written.output)(ours, shown), other)
+    write_both(_spell(written.output)(ours, shown), other)
     if written.plot is not None:
         _draw(written.plot, kept, replace(settings[0], arch=job.arch), job, bars)
 
@@ -145,42 +162,47 @@ def _typed() -> str:
     return shlex.join(["graphml", *map(public, sys.argv[1:])])
 
 
-def _run_suite(
-    suite: Suite,
-    threads: list[int],
-    which: ModelOptions,
-    given: list[str],
-    job: Job,
-    repetitions: int | None,
-    written: OutputOptions,
-    bars: Bars,
-) -> None:
-    """Measure a suite's cases on its models, or all on the one that was given, and print what came of it."""
+def _suite_models(name: str, which: ModelOptions, given: list[str], bars: Bars) -> Models:
+    """Shape and type -> path of a suite's model: the one that was given, for all cases, or its own."""
     if len(given) > 1:
-        raise UsageError(f"--suite {suite.name}: wanted one model for all cases, or none; got {len(given)}")
+        raise UsageError(f"--suite {name}: wanted one model for all cases, or none; got {len(given)}")
 
     def model(shape: str, type: str) -> str:
         if given:
             return given[0]
         return str(bench_model(shape, type, bars.report) if shape else find(None, _source(which), bars))
 
+    return model
+
+
+def _run_suite(
+    suite: Suite,
+    threads: list[int],
+    models: Models,
+    job: Job,
+    repetitions: int | None,
+    written: OutputOptions,
+    bars: Bars,
+) -> None:
+    """Measure a suite's cases, and print what came of it."""
     if suite.peers and len(job.engines) == 1:
         job = replace(job, engines=[*job.engines, (plan.LLAMA_CPP, "cpu")])
-    found = run_cases(suite.cases, threads, model, job, repetitions, bars.report)
+    found = run_cases(suite.cases, threads, models, job, repetitions, bars.report)
 
     def spell(name: str | None, judged: Iterator[Judged]) -> Iterator[str]:
         if name == "md":
             return suite_markdown(judged)
-        return _spell(name)((one.named for one in judged), ()) if name else iter(())
+        rows = (row for one in judged for row in (one.named, *one.others * (name != "html")))
+        return _spell(name)(rows, ()) if name else iter(())
 
     kept: list[Row] = []
 
     def keep(one: Judged) -> None:
         if not one.case.busy:  # which is no point of a curve
-            kept.append(one.row)
+            kept.extend((one.row, *one.others))
 
     ours, theirs = tee(_each(found, keep))
-    _write(spell(written.output, ours), spell(written.output_err, theirs))
+    write_both(spell(written.output, ours), spell(written.output_err, theirs))
     if written.plot is not None:
         for path in [*plots.draw_bars(written.plot, kept), *plots.draw_speeds(written.plot, kept)]:
             remark(f"drew {path}")
@@ -190,14 +212,6 @@ def _each(found: Iterator[T], do: Callable[[T], None]) -> Iterator[T]:
     for one in found:
         do(one)
         yield one
-
-
-def _write(out: Iterator[str], error: Iterator[str]) -> None:
-    """Write the pieces to stdout and to stderr as they come."""
-    for piece, other in zip_longest(out, error, fillvalue=""):
-        for stream, text in ((sys.stdout, piece), (sys.stderr, other)):
-            stream.write(text)
-            stream.flush()
 
 
 def _draw(folder: Path, rows: list[Row], setting: plan.Setting, job: Job, bars: Bars) -> None:

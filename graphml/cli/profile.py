@@ -9,17 +9,21 @@ from typing import Annotated, Any
 
 import typer
 
+from graphml.bench import step_plot
 from graphml.cli import machine, options
 from graphml.cli.checks import check_target
 from graphml.cli.console import Bars, write_file, write_json
 from graphml.cli.opening import find, load
 from graphml.cli.typer_options import grouped
 from graphml.errors import UsageError
-from graphml.inspect import profile_table
+from graphml.inspect import profile_table, step_table
+from graphml.inspect.mixed_run import MixedRun, mixed_run
 from graphml.inspect.profile import N_GEN, with_times
 from graphml.inspect.profile import profile as measure
+from graphml.inspect.step_trace import step_trace
 from graphml.inspect.trace import trace as trace_events
 
+ROUNDS = 3
 DEFAULT_TABLES = {"md": "phase,op,layer", "csv": "op", "json": ",".join(profile_table.BY)}
 
 PromptTokens = Annotated[
@@ -40,7 +44,19 @@ def profile(
     model: options.Model = None,
     prompt_tokens: PromptTokens = 512,
     max_tokens: NewTokens = None,
-    rounds: Annotated[int, typer.Option("--rounds", "-r", min=1, help="How often the prompt is read.")] = 3,
+    rounds: Annotated[
+        int | None,
+        typer.Option("--rounds", "-r", min=1, show_default=str(ROUNDS), help="How often the prompt is read."),
+    ] = None,
+    sequences: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            show_default=False,
+            help="Profile the steps of an engine: N sequences generate, two requests with the prompt arrive.",
+        ),
+    ] = None,
     by: Annotated[
         str | None,
         typer.Option(
@@ -53,6 +69,14 @@ def profile(
         Path | None,
         typer.Option(metavar="FILE", help="Write a trace for ui.perfetto.dev too.", show_default=False),
     ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.png",
+            help="Draw the steps of --sequences; needs the extra plots.",
+            show_default=False,
+        ),
+    ] = None,
     graph: Annotated[
         Path | None,
         typer.Option(
@@ -63,11 +87,19 @@ def profile(
     ] = None,
 ) -> None:
     """Show where the time of a prompt and of the tokens after it goes: by phase, op, layer or node."""
-    chosen = _tables(by, format)
     check_target("--trace", trace)
     check_target("--graph", graph)
+    check_target("--plot", plot)
+    if sequences is not None:
+        _check_steps({"--by": by, "--graph": graph, "--rounds": rounds}, format, plot)
+        with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
+            _write_steps(mixed_run(opened, sequences, prompt_tokens, max_tokens), format, trace, plot)
+        return
+    if plot is not None:
+        raise UsageError("--plot: wanted --sequences too, whose steps are drawn")
+    chosen = _tables(by, format)
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
-        found = measure(opened, prompt_tokens, max_tokens, rounds)
+        found = measure(opened, prompt_tokens, max_tokens, rounds or ROUNDS)
         if graph is not None:
             write_file(graph, _dumped(with_times(opened, found)), "--graph")
     bandwidth = machine.read_bandwidth(found.threads)
@@ -79,6 +111,31 @@ def profile(
         print(profile_table.comma_separated(found, bandwidth, chosen[0]), end="")
     else:
         print(profile_table.markdown(found, bandwidth, chosen), end="")
+
+
+def _check_steps(given: Mapping[str, object], format: str, plot: Path | None) -> None:
+    """Refuse what steps of an engine do not have."""
+    wrong = [flag for flag, value in given.items() if value is not None]
+    if wrong:
+        raise UsageError(
+            f"--sequences: wanted no {', '.join(wrong)}: steps of an engine are profiled as a whole"
+        )
+    if format not in ("md", "json"):
+        raise UsageError(f"--format: wanted md or json of --sequences; got {format!r}")
+    if plot is not None:
+        step_plot.ready(plot)
+
+
+def _write_steps(run: MixedRun, format: str, trace: Path | None, plot: Path | None) -> None:
+    """What was recorded, to stdout and to the files that were named."""
+    if trace is not None:
+        write_file(trace, _dumped(step_trace(run.steps, run.model, run.backend)), "--trace")
+    if plot is not None:
+        step_plot.draw(plot, run)
+    if format == "json":
+        write_json(step_table.as_json(run))
+    else:
+        print(step_table.markdown(run), end="")
 
 
 def _dumped(value: Mapping[str, Any]) -> str:

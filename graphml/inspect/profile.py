@@ -76,13 +76,23 @@ def profile(model: Model, n_prompt: int = 512, n_gen: int | None = None, rounds:
         if n_prompt:
             stages.append(recorder.prompt(n_prompt, rounds))
         else:
-            session.eval(recorder.ids(1))
+            session.eval(text_ids(model, 1))
         if n_gen:
             stages.append(recorder.generation(n_gen))
         return Profile(
             model.path.name, model.arch, model.executor.backend.name, recorder.threads, n_prompt, n_gen,
             dict(recorder.decode.fusions.counts), tuple(stages),
         )  # fmt: skip
+
+
+def text_ids(model: Model, count: int) -> list[int]:
+    """`count` tokens of a text, or arbitrary ones without a vocabulary."""
+    found: list[int] = []
+    if model.tokenizer is not None:
+        found = model.encode(TEXT * (count // 16 + 1))
+    if len(found) < count:
+        found = np.random.default_rng(0).integers(0, model.n_vocab, count).tolist()
+    return found[:count]
 
 
 class _Recorder:
@@ -118,15 +128,6 @@ class _Recorder:
         before = sum(run.dims["T"] for run in runs)
         runs.append(Run(dims, self._session.n_past + before, times))
 
-    def ids(self, count: int) -> list[int]:
-        """`count` tokens of a text, or arbitrary ones without a vocabulary."""
-        found: list[int] = []
-        if self._model.tokenizer is not None:
-            found = self._model.encode(TEXT * (count // 16 + 1))
-        if len(found) < count:
-            found = np.random.default_rng(0).integers(0, self._model.n_vocab, count).tolist()
-        return found[:count]
-
     @contextmanager
     def _sampled(self) -> Iterator[Sample]:
         self._sample = Sample(time.perf_counter())
@@ -141,7 +142,7 @@ class _Recorder:
 
     def prompt(self, count: int, rounds: int) -> Stage:
         """Run the prompt `rounds` times after a warm-up; it is then in the session's cache."""
-        ids, samples = self.ids(count), []
+        ids, samples = text_ids(self._model, count), []
         tokenizer = self._model.tokenizer
         text = None if tokenizer is None else tokenizer.decode(ids)
         for _ in range(rounds + 1):

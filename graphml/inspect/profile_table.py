@@ -16,6 +16,7 @@ import numpy as np
 from graphml.inspect.measured import Entry, Profile, Stage
 from graphml.inspect.node_names import printable
 from graphml.inspect.phases import ATTENTION, EMBEDDING, PHASES
+from graphml.inspect.text_table import text_table
 from graphml.inspect.work import total
 
 BY = ("phase", "op", "layer", "node")
@@ -142,7 +143,7 @@ def markdown(profile: Profile, bandwidth: float, by: Sequence[str]) -> str:
     for stage in profile.stages:
         lines += ["", f"## {stage.name}", summary(stage)]
         for one in by:
-            lines += ["", *_markdown(table(stage, one, bandwidth))]
+            lines += ["", *text_table(table(stage, one, bandwidth).rows, _NUMBERS)]
     return "\n".join(lines) + "\n"
 
 
@@ -177,30 +178,6 @@ def kernel_calls(stage: Stage) -> tuple[int, float]:
     """Kernel calls (on a GPU: dispatches) of a sample, and how many of them a layer has on average."""
     in_layers = sum(entry.calls for entry in stage.entries if entry.place.layer is not None)
     return sum(entry.calls for entry in stage.entries), in_layers / max(len(stage.kinds), 1)
-
-
-def _markdown(found: Table) -> list[str]:
-    names = list(found.rows[0])
-    cells = [[_cell(name, row[name]) for name in names] for row in found.rows]
-    widths = [max(len(name), *(len(row[i]) for row in cells)) for i, name in enumerate(names)]
-    right = [any(isinstance(row[name], int | float) for row in found.rows) for name in names]
-
-    def line(values: Sequence[str]) -> str:
-        padded = [
-            value.rjust(width) if flush else value.ljust(width)
-            for value, width, flush in zip(values, widths, right, strict=True)
-        ]
-        return f"| {' | '.join(padded)} |"
-
-    rule = ["-" * (width - 1) + (":" if flush else "-") for width, flush in zip(widths, right, strict=True)]
-    return [line(names), line(rule), *map(line, cells)]
-
-
-def _cell(name: str, value: Any) -> str:
-    if value is None:
-        return ""
-    # Names of nodes come from the file's tensors and may contain anything.
-    return format(value, _NUMBERS[name]) if name in _NUMBERS else printable(str(value)).replace("|", "\\|")
 
 
 def comma_separated(profile: Profile, bandwidth: float, by: str) -> str:

@@ -42,13 +42,14 @@ def _chosen(stage: Stage) -> list[int]:
 
 
 def _names(profile: Profile) -> Iterator[Event]:
-    yield _name("process_name", 0, f"graphml {profile.model} on {profile.backend}")
+    yield metadata("process_name", 0, f"graphml {profile.model} on {profile.backend}")
     for thread in range(profile.threads):
-        yield _name("thread_name", thread, f"thread {thread}{' (caller)' if thread == 0 else ''}")
-    yield _name("thread_name", profile.threads, "prompts and tokens")
+        yield metadata("thread_name", thread, f"thread {thread}{' (caller)' if thread == 0 else ''}")
+    yield metadata("thread_name", profile.threads, "prompts and tokens")
 
 
-def _name(kind: str, track: int, name: str) -> Event:
+def metadata(kind: str, track: int, name: str) -> Event:
+    """The name of a process or of a track of it."""
     return {"ph": "M", "pid": PROCESS, "tid": track, "name": kind, "args": {"name": name}}
 
 

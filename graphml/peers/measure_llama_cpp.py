@@ -2,6 +2,7 @@
 
 Knows nothing of graphml, so that it runs with any Python that has llama-cpp-python. Like llama-bench:
 random tokens, no sampling and no tokenising in the time; the cache is truncated to the depth before each run.
+A `sampled` test is timed with greedy sampling, whose tokens are evaluated next.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ class Peer:
     def __init__(self, setting: dict[str, Any]) -> None:
         try:
             import llama_cpp
+            from numpy.ctypeslib import as_array  # llama-cpp-python needs NumPy itself
         except ImportError as error:
             told = "llama-cpp-python is not installed; in a clone of graphml: pip install '.[peers]'"
             raise RefusedError(f"{told}, or name --peer-python ({error})", "BackendError") from None
 
         self.api: Any = llama_cpp
+        self.as_array: Any = as_array
         self.setting, self.context = setting, None
         self.test: dict[str, Any] = {}
-        self.ids: list[int] = []
+        self.prompts: list[list[int]] = []
         self.batch: Any = None
         if setting["quant"]:
             raise RefusedError("llama.cpp keeps weights as the file has them; compare without --quant")
@@ -73,12 +76,15 @@ class Peer:
         if not self.context:
             raise RefusedError("llama.cpp cannot make a context of these sizes and types")
         self.test, generator = test, random.Random(0)
-        self.ids = [generator.randrange(self.n_vocab) for _ in range(size)]
+        ids = [generator.randrange(self.n_vocab) for _ in range(size)]
+        self.prompts = [ids] * several
+        if test["sampled"]:  # sequences differ, as they do in an engine
+            self.prompts = [[generator.randrange(self.n_vocab) for _ in ids] for _ in range(several)]
         self.batch = api.llama_batch_init(max(setting["n_batch"], several), 0, 1)
         if test["n_depth"]:
             # Filling the context is not measured, so it may have every core.
             api.llama_set_n_threads(self.context, setting["threads"], os.cpu_count() or setting["threads"])
-            self._evaluate(self.ids[-test["n_depth"] :], 0)
+            self._evaluate(slice(-test["n_depth"], None), 0)
             api.llama_synchronize(self.context)
             api.llama_set_n_threads(self.context, setting["threads"], setting["threads"])
         return {}
@@ -93,19 +99,30 @@ class Peer:
         prompt = test["n_prompt"]
         start = time.perf_counter_ns()
         if prompt:
-            self._evaluate(self.ids[:prompt], depth)
+            self._evaluate(slice(prompt), depth)
             api.llama_synchronize(self.context)
+        several = range(test["n_parallel"])
+        tokens = [ids[prompt] for ids in self.prompts] if test["n_gen"] else []
         for i in range(test["n_gen"]):
-            self._step([self.ids[prompt + i]] * test["n_parallel"], list(range(test["n_parallel"])),
-                       [depth + prompt + i] * test["n_parallel"], range(test["n_parallel"]))  # fmt: skip
+            self._step(tokens, list(several), [depth + prompt + i] * len(several), several)
             api.llama_synchronize(self.context)
+            if test["sampled"]:
+                tokens = [self._most_likely(row) for row in several]
+            elif i + 1 < test["n_gen"]:
+                tokens = [ids[prompt + i + 1] for ids in self.prompts]
         return {"ns": time.perf_counter_ns() - start}
 
-    def _evaluate(self, ids: list[int], position: int) -> None:
-        """Evaluate the ids of each sequence, n_batch at a time, with logits after the last."""
-        several, most = self.test["n_parallel"], self.setting["n_batch"]
-        rows = [(ids[i], s, position + i) for s in range(several) for i in range(len(ids))]
-        last = {(s, position + len(ids) - 1) for s in range(several)}
+    def _most_likely(self, row: int) -> int:
+        """The greedy token after a row of the latest step; cheaper than `llama_sampler_sample`."""
+        logits = self.api.llama_get_logits_ith(self.context, row)
+        return int(self.as_array(logits, (self.n_vocab,)).argmax())
+
+    def _evaluate(self, part: slice, position: int) -> None:
+        """Evaluate a part of each sequence's ids, n_batch at a time, with logits after the last."""
+        most = self.setting["n_batch"]
+        prompts = [ids[part] for ids in self.prompts]
+        rows = [(token, s, position + i) for s, ids in enumerate(prompts) for i, token in enumerate(ids)]
+        last = {(s, position + len(ids) - 1) for s, ids in enumerate(prompts)}
         for start in range(0, len(rows), most):
             chunk = rows[start : start + most]
             wanted = [i for i, (_, s, at) in enumerate(chunk) if (s, at) in last]

@@ -77,6 +77,7 @@ class BlockPool:
         """Where a list: blocks that were allocated again, and what their cells hold until the next step."""
         self._by_digest: dict[bytes, list[int]] = {}
         self._identities = itertools.count(1)
+        self.n_evicted = 0  # kept contents that were given up, so far
 
     @property
     def n_free(self) -> int:
@@ -87,6 +88,11 @@ class BlockPool:
     def n_used(self) -> int:
         """Blocks that somebody holds."""
         return self.n_blocks - len(self._free)
+
+    @property
+    def n_kept(self) -> int:
+        """Blocks that nobody holds, with content that can be found."""
+        return sum(block in self._content for block in self._free)
 
     @property
     def n_shared(self) -> int:
@@ -132,6 +138,7 @@ class BlockPool:
             return None
         blocks = [self._free.popitem(last=False)[0] for _ in range(count)]
         for block in blocks:
+            self.n_evicted += block in self._content
             self.forget(block)
             self._references[block] = 1
         return blocks

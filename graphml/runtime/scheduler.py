@@ -252,23 +252,18 @@ class Scheduler:
         whose source text is to be read, which takes rows, too; the first has as many as it needs.
         """
         for sequence in self._in_order(self.waiting):
-            if budget <= 0 or not self._slots:
-                return
-            if self.held_back(sequence):
+            sequence.waits_for = self._obstacle(sequence, budget)
+            if sequence.waits_for in ("store", "prefix"):
                 continue
-            sibling = sibling_of(sequence, self.running)
-            if sibling is not None and sibling.n_computed < sequence.request.n_prompt - 1:
-                continue
-            shares = sibling is None and self.pool.keeps
-            if shares and any(self._computes_for(one, sequence) for one in self.running):
-                continue
-            if not self._fits(sequence):
+            if sequence.waits_for:
                 return
             n_source = self._sources.take(sequence, self.running, budget if sources else None)
             if n_source is None:
+                sequence.waits_for = "source"
                 return
             if n_source:
                 sources.append(sequence)
+            sibling = sibling_of(sequence, self.running)
             self.waiting.remove(sequence)
             self.running.append(sequence)
             sequence.slot, sequence.status = self._slots.pop(), Status.RUNNING
@@ -311,6 +306,20 @@ class Scheduler:
         start, n_outputs = sequence.n_computed, 1 if count == sequence.n_behind else 0
         keep = None if self._checkpoints is None else self._checkpoints.plan(sequence, start + count)
         return Rows(sequence, start, count, n_outputs, restore, keep, moves, states_of)
+
+    def _obstacle(self, sequence: Sequence, budget: int) -> str:
+        """What it waits for: "rows", a "slot", the "store", a "prefix" or "blocks"; "" where it can start."""
+        if budget <= 0 or not self._slots:
+            return "rows" if self._slots else "slot"
+        if self.held_back(sequence):
+            return "store"
+        sibling = sibling_of(sequence, self.running)
+        if sibling is not None and sibling.n_computed < sequence.request.n_prompt - 1:
+            return "prefix"
+        shares = sibling is None and self.pool.keeps
+        if shares and any(self._computes_for(one, sequence) for one in self.running):
+            return "prefix"
+        return "" if self._fits(sequence) else "blocks"
 
     def _computes_for(self, running: Sequence, sequence: Sequence) -> int:
         """How many first ids of its prompt this one can share once a running one has computed them; or 0."""

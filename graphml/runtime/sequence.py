@@ -35,7 +35,7 @@ class Sequence:
     n_cached: tokens that it found computed when it was admitted first. slot: its row of per-sequence state
     while it runs, else -1. numbers: its random generator, by `seed`. n_dropped: ids that a full context has
     made it forget; moved: whether cells of its blocks were moved since they were computed, so that nobody
-    else can use them.
+    else can use them. waits_for: why it was not admitted when that was last considered; see `Scheduler`.
     """
 
     request: Request
@@ -51,6 +51,7 @@ class Sequence:
     n_cached: int = -1
     slot: int = -1
     status: Status = Status.WAITING
+    waits_for: str = ""
     n_preempted: int = 0
     n_dropped: int = 0
     moved: bool = False

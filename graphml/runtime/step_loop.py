@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -19,6 +20,10 @@ from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence, Status
 from graphml.runtime.step_budget import StepBudget
 from graphml.runtime.step_plan import Rows, StepPlan
+from graphml.runtime.timeline import Timeline
+
+RECENT_STEPS = 256
+"""Steps whose rows and times are kept for `Engine.stats`."""
 
 
 class Runs(Protocol):
@@ -74,7 +79,8 @@ class _Member:
 class StepLoop:
     """Runs sequences to their ends, on a thread that begins with the first and ends with `close`.
 
-    clock: seconds, monotonic. lock: of the scheduler, not held while a step is computed.
+    clock: seconds, monotonic. lock: of the scheduler, not held while a step is computed. timeline:
+    where steps are recorded, or None.
     """
 
     def __init__(
@@ -94,7 +100,9 @@ class StepLoop:
         self._closing = False
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
-        self.n_steps, self.step_s = 0, 0.0
+        self.n_steps = 0
+        self.recent: deque[tuple[int, float]] = deque(maxlen=RECENT_STEPS)  # rows, seconds
+        self.timeline: Timeline | None = None
         self._wants_rows = False  # a token could not be sampled without its whole row
 
     def add(self, members: Iterable[tuple[Sequence, Listener]]) -> None:
@@ -175,9 +183,12 @@ class StepLoop:
                 n_decoding = sum(one.n_behind <= 1 for one in self.scheduler.running)
                 if self.prefixes is not None:
                     self.prefixes.load()
-                plan = self.scheduler.schedule(self._budget.rows(n_decoding))
+                budget = self._budget.rows(n_decoding)
+                plan = self.scheduler.schedule(budget)
                 if self.prefixes is not None:
                     self.prefixes.save()
+                if self.timeline is not None and plan is not None:
+                    self.timeline.planned(plan, budget, self._clock())
             if plan is not None:
                 return plan
             self._woken.get()  # nothing runs or waits
@@ -195,6 +206,8 @@ class StepLoop:
                 begun, tokens = self._finish(begun, tokens)
         except Exception as error:  # of this step alone
             with self.lock:
+                if self.timeline is not None:
+                    self.timeline.failed(self._clock())
                 for rows in plan.rows:
                     self._fail(rows.sequence, error)
 
@@ -215,6 +228,8 @@ class StepLoop:
             rows = [one for one, token in zip(plan.rows, fed, strict=True) if _counts(one, token)]
             whole = len(rows) == len(plan.rows) and not self._closing
             following = self.scheduler.follow(plan) if whole else None
+            if self.timeline is not None and following is not None:
+                self.timeline.planned(following, following.n_rows, self._clock())
             if self.prefixes is not None:
                 self.prefixes.save()
         after = runner.begin(following, begun) if following is not None else None
@@ -227,7 +242,8 @@ class StepLoop:
         """A plan was computed: its tokens go to those who wait for them."""
         self._budget.measured(plan.n_rows + plan.n_source_ids, computed.seconds)
         with self.lock:
-            self.n_steps, self.step_s = self.n_steps + 1, computed.seconds
+            self.n_steps += 1
+            self.recent.append((plan.n_rows, computed.seconds))
             tokens = dict(zip(plan.sampled.values(), computed.tokens, strict=True))
             done = [one for one in plan.rows if tokens.get(one.sequence, 0) is not None]
             self._wants_rows = self._wants_rows or len(done) < len(plan.rows)
@@ -236,6 +252,8 @@ class StepLoop:
                 one = self._members.get(sequence)  # None where one of its request has failed
                 if one is not None and token is not None:
                     self._continue(one, token)
+            if self.timeline is not None:
+                self.timeline.ended(plan, computed.seconds, self._clock())
 
     def _continue(self, one: _Member, token: int | Exception) -> None:
         """Hand out what follows a sequence that has caught up, and end it where that ends it."""

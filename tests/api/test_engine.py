@@ -98,6 +98,35 @@ def test_what_was_computed_before_is_found(engine: Engine) -> None:
     assert engine.stats().hit_tokens == 64
 
 
+def test_stats_count_steps_and_kept_blocks(engine: Engine) -> None:
+    empty = engine.stats()
+    assert (empty.n_steps, empty.step_s, empty.step_p50_s, empty.rows_per_step) == (0, 0.0, 0.0, 0.0)
+    engine.submit([1, *range(300, 331)], max_tokens=2).result()
+    stats = engine.stats()
+    assert (stats.n_steps, stats.blocks_kept, stats.blocks_evicted) == (2, 1, 0)
+    assert stats.rows_per_step == (32 + 1) / 2
+    assert min(stats.step_s, stats.step_p50_s) > 0
+    for first in range(20):  # 4 sequences of 128 tokens are 16 blocks
+        engine.submit([first, *range(300, 331)], max_tokens=1).result()
+    stats = engine.stats()
+    assert (stats.blocks_kept, stats.blocks_evicted) == (16, 4)
+
+
+def test_steps_are_recorded_while_somebody_asks(engine: Engine) -> None:
+    engine.submit([1, 403], max_tokens=2).result()
+    with engine.timeline() as timeline:
+        assert timeline.steps == []
+        with pytest.raises(graphml.UsageError, match="recorded already"), engine.timeline():
+            pass
+        engine.submit([1, *range(300, 340)], max_tokens=3).result()
+        rows = [one.n_rows for one in timeline.steps]
+        assert (sum(rows), rows[-2:]) == (41 + 2, [1, 1])
+    engine.submit([1, 403], max_tokens=2).result()
+    assert len(timeline.steps) == len(rows)
+    with pytest.raises(graphml.UsageError, match="limit: wanted a number of steps"), engine.timeline(0):
+        pass
+
+
 def test_without_the_prefix_cache_nothing_is_found(model: graphml.Model) -> None:
     with model.engine(max_sequences=2, n_ctx=128, prefix_cache=False) as engine:
         found = [engine.submit([1, *range(300, 390)], max_tokens=4).result() for _ in range(2)]

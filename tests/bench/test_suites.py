@@ -33,6 +33,9 @@ def test_every_case_can_be_made() -> None:
                 assert file_type(one.type).name == one.type
     with pytest.raises(UsageError, match="--suite: wanted one of targets"):
         suite_named("none")
+    assert suite_named("serve", ["1 client*"]).loads == SUITES["serve"].loads[:3]
+    with pytest.raises(UsageError, match=r"--case: wanted a pattern of 1 client, 1 client, shared prefix, "):
+        suite_named("serve", ["x"])
     assert [one.test.name for one in suite_named("targets", ["*Q4_0", "16k*"]).cases] == [
         "pp512", "tg64", "tg16 @ d16384",
     ]  # fmt: skip
@@ -42,6 +45,15 @@ def test_every_case_can_be_made() -> None:
     page = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     table = page.split("## Suites")[1].split("## ")[0]
     assert re.findall(r"(?m)^\| `(\w+)` \|", table) == list(SUITES)
+
+
+def test_the_batch_suite_samples_in_one_engine_beside_llama_cpp() -> None:
+    suite = SUITES["batch"]
+    assert suite.peers
+    assert [one.test for one in suite.cases] == [
+        Test(0, 32, 64, count, sampled=True) for count in (1, 2, 4, 8, 16, 32)
+    ]
+    assert suite.cases[2].test.name == "tg32 x4 sampled @ d64"
 
 
 def test_phi_2_is_measured_on_any_number_of_threads() -> None:
@@ -90,7 +102,10 @@ def test_the_table() -> None:
     assert len(head) == len(rule) == len(line)
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert cells[:8] == ["a", "2", "tg100", "100.00 ± 0.00", "1000.0", "0", "50%", "memory"]
-    assert cells[8:] == ["", "t/s 25 or of bandwidth 85%", "PASS"]
+    assert cells[8:] == ["", "", "t/s 25 or of bandwidth 85%", "PASS"]
+    other = row(ns=[2 * 10**9] * 3)
+    line = "".join(suite_run.markdown([replace(one, others=(other,))])).splitlines()[2]
+    assert line.split("|")[10].strip() == "50.00 ± 0.00"
 
 
 def test_cases_are_run_with_their_threads_and_beside_busy_processes(tmp_path: Path) -> None:
@@ -116,10 +131,18 @@ def test_cases_are_run_with_their_threads_and_beside_busy_processes(tmp_path: Pa
     ]  # fmt: skip
     assert asked == [("one", "Q8_0"), ("one", "Q8_0"), ("one", "Q8_0"), ("two", "F16")]
     assert found[-1].row.peer == "one thread"
+    assert [[other.backends for other in one.others] for one in found] == [[]] * 5 + [["one thread"]]
+    assert found[-1].others[0].suite_case == "busy"
     assert {one.row.model_sha256 for one in found} == {sha256(path)}
     assert all(one.row.test_time.startswith("20") for one in found)
     assert found[-1].verdict == "PASS"
     assert found[1].verdict == "PASS"  # 0 is reached without a peer too
+
+
+def test_a_side_whose_figures_are_all_refused_has_no_picture(tmp_path: Path) -> None:
+    refused = replace(row(ns=[10, 10, 100, 1000, 1000]), backends="llama.cpp")
+    assert refused.refused
+    assert [one.name for one in plots.draw_bars(tmp_path, [row(), refused])] == ["speed-cpu.png"]
 
 
 def test_lines_of_a_picture_differ_in_nothing_else() -> None:

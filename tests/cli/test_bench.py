@@ -166,6 +166,15 @@ def test_pictures_are_drawn(path: Path, tmp_path: Path) -> None:
     done = bench("-m", path, *SMALL, "--plot", tmp_path / "file", code=2)
     assert re.search("--plot .*cannot be written", done.stderr)
     assert done.stdout == ""  # before anything is measured
-    cases = ["--suite", "batch", "--case", "1 seq*", "--case", "2 seq*"]
-    bench("-m", path, *cases, "-r", 1, "-t", 1, "--no-warmup", "--plot", tmp_path / "curve")
-    assert {one.name for one in (tmp_path / "curve").iterdir()} == {"sequences.png", "speed-cpu.png"}
+    cases = ["--suite", "batch", "--case", "1 seq*", "--case", "2 seq*", "--backend", "cpu,reference"]
+    done = bench(
+        "-m", path, *cases, "-r", 1, "-t", 1, "--no-warmup", "--plot", tmp_path / "curve", "-o", "json"
+    )
+    assert {one.name for one in (tmp_path / "curve").iterdir()} == {
+        "sequences.png", "speed-cpu.png", "speed-reference.png",
+    }  # fmt: skip
+    assert [(row["suite_case"], row["test"], row["backends"]) for row in json.loads(done.stdout)] == [
+        (f"{count} sequences", f"tg32{several} sampled @ d64", side)
+        for count, several in ((1, ""), (2, " x2"))
+        for side in ("cpu", "reference")
+    ]

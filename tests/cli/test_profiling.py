@@ -52,6 +52,36 @@ def test_profile_as_csv_and_json(path: Path) -> None:
     assert not any("node" in stage for stage in found["stages"])
 
 
+def test_profile_of_an_engines_steps(path: Path, tmp_path: Path) -> None:
+    trace, picture = tmp_path / "trace.json", tmp_path / "steps.png"
+    options = ["-p", 40, "-n", 12, "-t", 2, "--sequences", 2]
+    text = graphml_command("profile", path, *options, "--trace", trace, "--plot", picture).stdout
+    assert text.startswith(
+        "tiny.gguf: llama on cpu; 2 sequences generate 12 tokens each; two requests with one "
+    )
+    assert text.count("\n| rows of ") == text.count("\n| sequence ") == 1
+    names = {event["name"] for event in json.loads(trace.read_text())["traceEvents"]}
+    assert {"2 tokens", "token", "computed", "found 32 ids"} <= names
+    assert picture.stat().st_size > 5000
+    found = json.loads(graphml_command("profile", path, *options, "--format", "json").stdout)
+    assert (found["n_sequences"], found["n_prompt"], found["n_gen"]) == (2, 40, 12)
+    assert sum(len(one["token_s"]) for one in found["requests"]) == 4 * 12
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--sequences", 2, "--by", "op", "-r", 1], "--sequences: wanted no --by, --rounds"),
+        (["--sequences", 2, "--graph", "g.json"], "--sequences: wanted no --graph"),
+        (["--sequences", 2, "--format", "csv"], "--format: wanted md or json of --sequences; got 'csv'"),
+        (["--sequences", 2, "--plot", "steps.gif"], "--plot: wanted a file *.png or *.svg; got 'steps.gif'"),
+        (["--plot", "steps.png"], "--plot: wanted --sequences too"),
+    ],
+)
+def test_options_that_do_not_go_together(path: Path, options: list[object], told: str) -> None:
+    assert told in graphml_command("profile", path, *options, code=2).stderr
+
+
 def test_profile_with_and_without_a_fusion(path: Path) -> None:
     def ops(*options: object) -> set[str]:
         found = json.loads(graphml_command("profile", path, *SMALL, *options, "--format", "json").stdout)

@@ -1,0 +1,198 @@
+"""Runs the cases of arrivals: measures each in rounds, sums a case up in a row, and formats the rows.
+
+Knows loads and rows; `serving` measures.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import graphml
+from graphml.api.model import Model
+from graphml.backend import Progress, no_progress
+from graphml.bench.describe import Environment, describe_file
+from graphml.bench.measure import WORKING
+from graphml.bench.result_rows import NOISY, quartiles
+from graphml.bench.serving import TARGET_ITL_MS, WARM_UP, Answer, Served, check, serve
+from graphml.bench.suite_run import Models, aligned, heads
+from graphml.bench.suites import ServeCase
+from graphml.inspect.node_names import printable
+
+PERCENTILES = (50, 95, 99)
+
+
+@dataclass(frozen=True)
+class ServeRow:
+    """A case on one number of threads. `load`, `model` and `environment` are as they were measured.
+
+    samples_ts: tokens per second of the clients together, of each round; median_ts, q1_ts, q3_ts: of those.
+    ttft_ms, itl_ms: percentiles (p50, p95, p99) over the requests, and over the gaps between the tokens, of
+    all rounds together; samples_ttft_ms, samples_itl_ms: the same of each round. long_ttft_ms: of the long
+    prompts that were answered, n_long_answered of n_long_sent. n_cached: ids of prompts that blocks held, of
+    n_prompts. computed: the part of 1 of the time in which steps were computed; rows_per_step: a mean.
+    """
+
+    suite_case: str
+    test_time: str
+    engine_version: str
+    backend: str
+    n_threads: int
+    target_itl_ms: float
+    load: dict[str, Any]
+    model: dict[str, Any]
+    environment: dict[str, Any]
+    n_requests: int
+    median_ts: float
+    q1_ts: float
+    q3_ts: float
+    noisy: bool
+    ttft_ms: dict[str, float]
+    itl_ms: dict[str, float]
+    long_ttft_ms: dict[str, float]
+    n_long_sent: int
+    n_long_answered: int
+    n_prompts: int
+    n_cached: int
+    n_preempted: int
+    rows_per_step: float
+    computed: float
+    samples_ts: tuple[float, ...]
+    samples_ttft_ms: tuple[dict[str, float], ...]
+    samples_itl_ms: tuple[dict[str, float], ...]
+
+
+@dataclass(frozen=True)
+class ServeJob:
+    """What cases have in common. repetitions: in place of the cases' own. warm: run a little load first."""
+
+    backend: str
+    environment: Environment
+    repetitions: int | None = None
+    warm: bool = True
+    arch: str = ""
+
+
+def run_loads(
+    cases: Sequence[ServeCase],
+    threads: Sequence[int],
+    models: Models,
+    job: ServeJob,
+    progress: Progress = no_progress,
+) -> Iterator[ServeRow]:
+    """Measure the cases with each number of threads, in order. models: shape and type -> a model's path."""
+    arch = Path(job.arch) if job.arch else None
+    for count in threads:
+        for wanted, group in groupby(cases, lambda case: (case.shape, case.type)):
+            with graphml.load(Path(models(*wanted)), job.backend, count, kv="f16", arch=arch) as model:
+                for case in group:
+                    check(model, case.load)
+                    yield _measured(model, case, count, job, progress)
+
+
+def _measured(model: Model, case: ServeCase, threads: int, job: ServeJob, progress: Progress) -> ServeRow:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if job.warm:
+        serve(model, replace(case.load, seed=case.load.seed + 1, **WARM_UP))
+    rounds: list[Served] = []
+    count = case.repetitions if job.repetitions is None else job.repetitions
+    for done in range(count):
+        progress(WORKING, done, count)
+        rounds.append(serve(model, case.load))
+    progress(WORKING, count, count)
+    rates = [one.tokens_per_s for one in rounds]
+    q1, median, q3 = quartiles(rates)
+    answers = [one for of in rounds for one in of.answers]
+    return ServeRow(
+        suite_case=case.name, test_time=now, engine_version=f"graphml {graphml.__version__}",
+        backend=job.backend, n_threads=threads, target_itl_ms=TARGET_ITL_MS,
+        load=dataclasses.asdict(case.load),
+        model={"file": model.path.name, **describe_file(model.executor.file)},
+        environment=dataclasses.asdict(job.environment), n_requests=len(answers), median_ts=median, q1_ts=q1,
+        q3_ts=q3, noisy=q3 - q1 > NOISY * median, ttft_ms=_ttft(answers), itl_ms=_itl(answers),
+        long_ttft_ms=_ttft([one for of in rounds for one in of.long]),
+        n_long_sent=sum(of.n_long_sent for of in rounds), n_long_answered=sum(len(of.long) for of in rounds),
+        n_prompts=sum(one.n_prompt for one in answers), n_cached=sum(one.n_cached for one in answers),
+        n_preempted=sum(of.n_preempted for of in rounds),
+        rows_per_step=sum(of.n_rows for of in rounds) / sum(of.n_steps for of in rounds),
+        computed=sum(of.computed_s for of in rounds) / sum(of.seconds for of in rounds),
+        samples_ts=tuple(rates), samples_ttft_ms=tuple(_ttft(of.answers) for of in rounds),
+        samples_itl_ms=tuple(_itl(of.answers) for of in rounds),
+    )  # fmt: skip
+
+
+def _ttft(answers: Iterable[Answer]) -> dict[str, float]:
+    return _percentiles([one.ttft_s for one in answers])
+
+
+def _itl(answers: Iterable[Answer]) -> dict[str, float]:
+    return _percentiles([gap for one in answers for gap in one.itl_s])
+
+
+def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
+    """As milliseconds, by name; none of nothing."""
+    if not seconds:
+        return {}
+    found = np.percentile(seconds, PERCENTILES)
+    return {f"p{which}": 1e3 * float(value) for which, value in zip(PERCENTILES, found, strict=True)}
+
+
+def _three(found: dict[str, float]) -> str:
+    return " / ".join(f"{value:.1f}" for value in found.values())
+
+
+_COLUMNS: tuple[tuple[str, int, Callable[[ServeRow], str]], ...] = (
+    ("case", -26, lambda row: row.suite_case),
+    ("threads", 7, lambda row: str(row.n_threads)),
+    ("requests", 8, lambda row: str(row.n_requests)),
+    ("t/s", 18, lambda row: f"{'*' * row.noisy}{row.median_ts:.2f} ± {(row.q3_ts - row.q1_ts) / 2:.2f}"),
+    ("TTFT ms p50 / p95 / p99", 28, lambda row: _three(row.ttft_ms)),
+    ("ITL ms p50 / p95 / p99", 24, lambda row: _three(row.itl_ms)),
+    ("found", 5, lambda row: f"{row.n_cached / row.n_prompts:.0%}"),
+    ("rows a step", 11, lambda row: f"{row.rows_per_step:.1f}"),
+    ("computed", 8, lambda row: f"{row.computed:.0%}"),
+    (
+        "long prompts",
+        12,
+        lambda row: f"{row.n_long_answered} of {row.n_long_sent}" if row.n_long_sent else "",
+    ),
+    ("their TTFT ms p50", 17, lambda row: f"{row.long_ttft_ms['p50']:.0f}" if row.long_ttft_ms else ""),
+)
+
+
+def markdown(found: Iterable[ServeRow]) -> Iterator[str]:
+    """One line for each case once it is measured; then the machine."""
+    head, last, noisy = heads(_COLUMNS), None, False
+    for row in found:
+        yield head + aligned(_COLUMNS, [cell(row) for _, _, cell in _COLUMNS])
+        head, last, noisy = "", row, noisy or row.noisy
+    if last is None:
+        return
+    of = last.environment
+    version = of["build_commit"] or last.engine_version
+    yield (
+        f"\n{printable(str(last.model['model_type']))}; build: {version}; {printable(of['cpu_info'])}; "
+        f"load {of['load_average']:.1f} at the beginning\n"
+    )
+    if noisy:
+        yield "noisy: the quartiles of rows marked * lie more than 10 % of the median apart\n"
+
+
+def as_json(found: Iterable[ServeRow]) -> Iterator[str]:
+    """A list of all rows, each written once it is measured."""
+    separator = "["
+    for row in found:
+        yield f"{separator}\n  {json.dumps(dataclasses.asdict(row), allow_nan=False)}"
+        separator = ","
+    yield "\n]\n" if separator == "," else "[]\n"
+
+
+FORMATS: dict[str, Callable[[Iterable[ServeRow]], Iterator[str]]] = {"md": markdown, "json": as_json}
