@@ -23,8 +23,9 @@ def n_blocks_for(executor: Executor, kv_memory: float | None, max_sequences: int
     memory of its own of what the weights leave; None: half of it.
     UsageError where not even one sequence of two blocks fits.
     """
-    fixed = state_bytes(executor, 0, max_sequences)
-    block_bytes = state_bytes(executor, BLOCK_SIZE, max_sequences) - fixed
+    cells = dict.fromkeys(("C", *(group.symbol for group in executor.cell_groups)), BLOCK_SIZE)
+    fixed = state_bytes(executor, {"S": max_sequences, **dict.fromkeys(cells, 0)})
+    block_bytes = state_bytes(executor, {"S": max_sequences, **cells}) - fixed
     most = min(max_sequences * -(-n_ctx // BLOCK_SIZE), MAX_CELLS // BLOCK_SIZE)
     given = _bytes(kv_memory, executor)
     count = most if not block_bytes else min(most, max(0, given - fixed) // block_bytes)

@@ -47,6 +47,11 @@ class LoadOptions:
     )
     threads: int | None = with_setting(settings.threads, None, "--threads", "-t", range=Whole(1))
     kv: str = option("f16", "How keys and values are kept: {words}.", "--kv", range=OneOf(CACHE_DTYPES))
+    swa_full: bool = option(
+        False,
+        "Layers with a sliding window keep all keys and values: any rewind is free, for more memory.",
+        "--swa-full",
+    )
     quant: str | None = option(
         None,
         "What weights become in memory: {words}; fp32 is exact; by default as the file has them.",

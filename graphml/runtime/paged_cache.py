@@ -6,12 +6,14 @@ Knows numbers only; the arrays themselves are a device's `State`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from graphml.errors import ContextFullError, UsageError
+from graphml.ir.cell_groups import CellGroup
 from graphml.ir.op import Array
+from graphml.runtime.window_ring import WindowRing
 
 BLOCK_SIZE = 32  # cells
 MAX_CELLS = 1 << 20  # of the longest context that programs are compiled for
@@ -31,7 +33,8 @@ class PagedCache:
     table: int32 [n_sequences, blocks per sequence], what the graph's `block_table` input wants; lengths: the
     tokens that each sequence holds. block_order: all blocks, the first free one is taken first. recurrent:
     besides cells a sequence has a state that every token changes, which cannot be cut back. encoded: a
-    sequence has a source text besides, and `source` its cells, as many as it has of its own.
+    sequence has a source text besides, and `source` its cells, as many as it has of its own. groups: layers
+    that see a window or a chunk and keep no more than it and the longest step; all others keep all tokens.
     """
 
     def __init__(
@@ -41,8 +44,13 @@ class PagedCache:
         n_sequences: int = 1,
         recurrent: bool = False,
         encoded: bool = False,
+        groups: Iterable[CellGroup] = (),
+        longest_step: int = 1,
     ) -> None:
         self.recurrent = recurrent
+        self._rings = {
+            group: WindowRing(group, n_ctx, block_size, n_sequences, longest_step) for group in groups
+        }
         self.source = PagedCache(n_ctx, block_size, n_sequences) if encoded else None
         per_sequence = -(-n_ctx // block_size)
         self.n_ctx = n_ctx
@@ -63,6 +71,8 @@ class PagedCache:
         first, last = self._n_blocks(start), self._n_blocks(end)
         if last > first:
             self.table[sequence, first:last] = self._free()[: last - first]
+        for ring in self._rings.values():
+            ring.append(sequence, start, end)
         positions = np.arange(start, end, dtype=np.int32)
         cells = cells_of(self.table[sequence], positions, self.block_size)
         self.lengths[sequence] = end  # the last step: until now nothing has changed
@@ -81,13 +91,25 @@ class PagedCache:
         """Forget the tokens from `length` on; a `UsageError` where there are not so many.
 
         A recurrent sequence then holds no token at all, unless it keeps them all: those before `length` have
-        to be evaluated again, from position 0 on, where a recurrent state begins anew.
+        to be evaluated again, from position 0 on, where a recurrent state begins anew. So does one whose
+        windows at `length` were written over; as many tokens as the longest step has can always be forgotten.
         """
         if not 0 <= length <= self.lengths[sequence]:
             raise UsageError(f"rewind: wanted 0 to {self.lengths[sequence]} tokens to keep; got {length}")
         if self.recurrent and length < self.lengths[sequence]:
             length = 0
+        if not all(ring.holds(sequence, length) for ring in self._rings.values()):
+            length = 0
         self.lengths[sequence] = length
+
+    def of_group(self, group: CellGroup) -> WindowRing | PagedCache:
+        """Where a group of layers keeps keys and values: a ring of its own, else with those that see all."""
+        return self._rings.get(group, self)
+
+    def sizes(self, groups: Iterable[CellGroup]) -> dict[str, int]:
+        """The dimensions of a graph's states: sequences, and cells of each of its groups."""
+        of_groups = {group.symbol: self.of_group(group).n_cells for group in groups}
+        return {"S": len(self.lengths), "C": self.n_cells, **of_groups}
 
     def _n_blocks(self, length: int) -> int:
         """Blocks that so many tokens take."""

@@ -30,7 +30,7 @@ from graphml.runtime.sampled_rows import (
 )
 from graphml.runtime.sequence import Sequence
 from graphml.runtime.state_rows import held_rows, read_rows, state_names, write_rows
-from graphml.runtime.step_inputs import write, write_blocks
+from graphml.runtime.step_inputs import table_width, write, write_blocks
 from graphml.runtime.step_plan import StepPlan
 
 
@@ -84,9 +84,11 @@ class Runner:
         programs = [self._program(rows) for rows in dict.fromkeys((1, max_sequences, self.n_rows))]
         self._leaves = {node.name: node for node in programs[0].graph.leaves("state").values()}
         self._names = state_names(self._leaves.values())
-        sizes = {"C": n_blocks * BLOCK_SIZE, "S": max_sequences}
+        self._groups = executor.cell_groups
+        n_cells = n_blocks * BLOCK_SIZE
+        self._sizes = {"S": max_sequences, "C": n_cells} | {one.symbol: n_cells for one in self._groups}
         try:
-            self._state = executor.device.state(programs[0].graph, sizes)
+            self._state = executor.device.state(programs[0].graph, self._sizes)
         except MemoryError as error:
             of = f"an engine's keys, values and states of {n_blocks * BLOCK_SIZE} tokens"
             raise out_of_memory(of, error, "give a smaller kv_memory, or a smaller type (kv)") from None
@@ -178,7 +180,8 @@ class Runner:
             row += rows.count
             outputs.append(np.arange(row - rows.n_outputs, row, dtype=np.int32))
             lengths[sequence.slot] = end
-            write_blocks(feed, "block_table", sequence.slot, blocks)
+            for name in ("block_table", *(group.input("block_table") for group in self._groups)):
+                write_blocks(feed, name, sequence.slot, blocks)
         given = {
             "tokens": np.concatenate(tokens),
             "positions": np.concatenate(positions),
@@ -187,12 +190,9 @@ class Runner:
             "output_rows": np.concatenate(outputs) if plan.n_outputs else np.zeros(1, np.int32),
             "lengths": lengths,
         }
+        given |= {group.input("cells"): given["cells"] for group in self._groups}
         write(feed, given)
-        n_columns = feed["block_table"].shape[1] if "block_table" in feed else 0
-        return {
-            "T": row, "O": len(given["output_rows"]), "S": self.max_sequences, "B": n_columns,
-            "C": self.n_blocks * BLOCK_SIZE,
-        }  # fmt: skip
+        return {"T": row, "O": len(given["output_rows"]), "B": table_width(feed), **self._sizes}
 
 
 def _cells(blocks: list[int]) -> Array:

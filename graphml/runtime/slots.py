@@ -12,7 +12,7 @@ from graphml.compiler.options import CompileOptions
 from graphml.pages import out_of_memory
 from graphml.runtime.executor import Executor
 from graphml.runtime.memory_needed import state_bytes
-from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
+from graphml.runtime.paged_cache import PagedCache
 
 
 @dataclass
@@ -46,11 +46,11 @@ class Slot:
 def make_slots(executor: Executor, options: CompileOptions, n_ctx: int, n_sequences: int = 1) -> list[Slot]:
     """Slots of one cache for so many sequences of `n_ctx` tokens; BackendError without the memory."""
     executor.compiled_for(1, n_sequences, options=options)  # the state is this program's, `recurrent` too
-    cache = PagedCache(n_ctx, BLOCK_SIZE, n_sequences, executor.recurrent, executor.encodes)
+    cache = executor.cache(n_ctx, n_sequences)
     try:
         state = executor.state(cache, options)
     except MemoryError as error:
-        wanted = state_bytes(executor, cache.n_cells, n_sequences)
+        wanted = state_bytes(executor, cache.sizes(executor.cell_groups))
         many = f" in {n_sequences} sequences" if n_sequences > 1 else ""
         raise out_of_memory(
             f"n_ctx = {n_ctx}{many}: keys, values and states of {wanted:,} bytes",
