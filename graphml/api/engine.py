@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from graphml.api.continuation import Continuation, Counts
-from graphml.api.engine_memory import n_blocks_for
+from graphml.api.engine_memory import n_blocks_for, window_rooms
 from graphml.api.engine_store import AnyPath, opened_store
 from graphml.api.token_stream import Result, TokenStream
 from graphml.api.tokens import Ids, Token, check_stop, checked_ids
@@ -29,6 +29,7 @@ from graphml.runtime.sequence import Sequence as RunningSequence
 from graphml.runtime.step_budget import StepBudget
 from graphml.runtime.step_loop import StepLoop
 from graphml.runtime.stored_prefixes import StoredPrefixes
+from graphml.runtime.window_blocks import WindowBlocks
 from graphml.sampling import SamplingParams, checked_params
 from graphml.text.tokenizer import Tokenizer
 
@@ -104,13 +105,16 @@ class Engine:
             or not target_itl_ms > 0
         ):
             raise UsageError(f"target_itl_ms: wanted milliseconds above 0; got {target_itl_ms!r}")
-        n_blocks = n_blocks_for(executor, kv_memory, count, n_ctx)
+        rooms = window_rooms(executor, kv_memory, count, n_ctx)
+        n_blocks = n_blocks_for(executor, kv_memory, count, n_ctx, rooms)
+        windows = [WindowBlocks(room, n_blocks) for room in rooms]
         self.n_ctx = min(n_ctx, n_blocks * BLOCK_SIZE)
         self.n_vocab, self.max_sequences = n_vocab, count
         self._executor, self._tokenizer = executor, tokenizer
-        runner = Runner(executor, n_vocab, n_blocks, count)
+        runner = Runner(executor, n_vocab, n_blocks, count, windows)
         keep = bool(prefix_cache) and not executor.recurrent  # whose states cannot be cut back
-        scheduler = Scheduler(BlockPool(n_blocks, BLOCK_SIZE, keep), count, self.n_ctx)
+        pool = BlockPool(n_blocks, BLOCK_SIZE, keep, windows=windows)
+        scheduler = Scheduler(pool, count, self.n_ctx)
         self._loop = StepLoop(runner, scheduler, StepBudget(target_itl_ms / 1000, executor.n_batch))
         blocks = opened_store(store, store_bytes, executor, runner.block_rows, bool(prefix_cache))
         if blocks is not None:

@@ -6,7 +6,7 @@ Knows programs, arrays and plans; nothing of who waits for what, or what becomes
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +32,7 @@ from graphml.runtime.sequence import Sequence
 from graphml.runtime.state_rows import held_rows, read_rows, state_names, write_rows
 from graphml.runtime.step_inputs import table_width, write, write_blocks
 from graphml.runtime.step_plan import StepPlan
+from graphml.runtime.window_blocks import WindowBlocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,10 +73,18 @@ class Runner:
     """The cells and states of an engine's sequences, and the programs that compute its plans.
 
     Programs are for three sizes of steps, all compiled when it is made: one row; a row for each of
-    `max_sequences`; `n_batch` rows. Steps of one executor take turns with those of its sessions.
+    `max_sequences`; `n_batch` rows. Steps of one executor take turns with those of its sessions. windows: of
+    the plans' sequences; layers without one have the sequences' own blocks.
     """
 
-    def __init__(self, executor: Executor, n_vocab: int, n_blocks: int, max_sequences: int) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        n_vocab: int,
+        n_blocks: int,
+        max_sequences: int,
+        windows: Iterable[WindowBlocks] = (),
+    ) -> None:
         check_runs(executor)
         self._executor, self.max_sequences, self.n_blocks = executor, max_sequences, n_blocks
         self.n_rows, self._n_vocab = executor.n_batch, n_vocab
@@ -84,9 +93,11 @@ class Runner:
         programs = [self._program(rows) for rows in dict.fromkeys((1, max_sequences, self.n_rows))]
         self._leaves = {node.name: node for node in programs[0].graph.leaves("state").values()}
         self._names = state_names(self._leaves.values())
-        self._groups = executor.cell_groups
-        n_cells = n_blocks * BLOCK_SIZE
-        self._sizes = {"S": max_sequences, "C": n_cells} | {one.symbol: n_cells for one in self._groups}
+        by_group = {window.group: window for window in windows}
+        self._windows = {group: by_group.get(group) for group in executor.cell_groups}
+        self._sizes = {"S": max_sequences, "C": n_blocks * BLOCK_SIZE}
+        for group, window in self._windows.items():
+            self._sizes[group.symbol] = (n_blocks if window is None else window.n_blocks) * BLOCK_SIZE
         try:
             self._state = executor.device.state(programs[0].graph, self._sizes)
         except MemoryError as error:
@@ -168,6 +179,7 @@ class Runner:
         """Write a plan's inputs; the step's dims. A step without output rows gives its first, unread."""
         lengths = np.zeros(self.max_sequences, np.int32)
         tokens, positions, cells, slots, outputs = [], [], [], [], []
+        of_groups: dict[str, list[Array]] = {group.input("cells"): [] for group in self._windows}
         row = 0
         for rows in plan.rows:
             sequence, end = rows.sequence, rows.start + rows.count
@@ -180,8 +192,11 @@ class Runner:
             row += rows.count
             outputs.append(np.arange(row - rows.n_outputs, row, dtype=np.int32))
             lengths[sequence.slot] = end
-            for name in ("block_table", *(group.input("block_table") for group in self._groups)):
-                write_blocks(feed, name, sequence.slot, blocks)
+            write_blocks(feed, "block_table", sequence.slot, blocks)
+            for group, window in self._windows.items():
+                own = blocks if window is None else np.maximum(window.of[blocks], 0)
+                write_blocks(feed, group.input("block_table"), sequence.slot, own)
+                of_groups[group.input("cells")].append(cells_of(own, at, BLOCK_SIZE))
         given = {
             "tokens": np.concatenate(tokens),
             "positions": np.concatenate(positions),
@@ -190,7 +205,7 @@ class Runner:
             "output_rows": np.concatenate(outputs) if plan.n_outputs else np.zeros(1, np.int32),
             "lengths": lengths,
         }
-        given |= {group.input("cells"): given["cells"] for group in self._groups}
+        given |= {name: np.concatenate(parts) for name, parts in of_groups.items()}
         write(feed, given)
         return {"T": row, "O": len(given["output_rows"]), "B": table_width(feed), **self._sizes}
 

@@ -43,7 +43,8 @@ class Scheduler:
         """Whether a waiting sequence does not run yet, though there is room."""
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
-        self._slots = list(range(max_sequences))[::-1]
+        most = min([max_sequences, *(window.n_sequences for window in pool.windows)])
+        self._slots = list(range(most))[::-1]
         self._served: dict[str | None, float] = {}
 
     def __bool__(self) -> bool:

@@ -100,6 +100,8 @@ class Sequence:
         """Hold the blocks that hold its first ids already; how many ids those are."""
         blocks, prefixes = pool.match(self._shareable(), self.prefix)
         pool.share(blocks)
+        for window in pool.windows:
+            window.hold(blocks)
         self.blocks = blocks
         self.n_committed = len(blocks)
         if prefixes:
@@ -109,6 +111,8 @@ class Sequence:
 
     def advance(self, count: int, pool: BlockPool) -> None:
         """`count` more ids are computed; blocks that are full now may be shared."""
+        for window in pool.windows:
+            window.advance(self.blocks, self.n_computed, self.n_computed + count)
         self.n_computed += count
         size = pool.block_size
         while (self.n_committed + 1) * size <= self.n_computed:
@@ -119,6 +123,8 @@ class Sequence:
 
     def give_back(self, pool: BlockPool) -> None:
         """Hold no blocks; nothing is computed any more."""
+        for window in pool.windows:
+            window.release(self.blocks, self.n_computed)
         pool.release(self.blocks)
         self.blocks = []
         self.prefix, self.n_committed, self.n_computed = Prefix.empty(self.request.extra), 0, 0

@@ -107,15 +107,48 @@ def test_sequences_of_a_batch_have_windows_of_their_own(models: list[Model]) -> 
     assert found[0][1] == found[1][1]
 
 
-def test_perplexity_and_engines_go_on_as_before(models: list[Model]) -> None:
-    perplexities = []
-    texts = []
+def test_perplexity_is_the_same(models: list[Model]) -> None:
+    found = []
     for model in models:
-        session = model.session(96)
-        with session:
-            perplexities.append([one.value for one in perplexity(session, IDS, 96)])
+        with model.session(96) as session:
+            found.append([one.value for one in perplexity(session, IDS, 96)])
+    assert found[0] == found[1]
+
+
+def test_an_engine_generates_the_same_and_finds_prefixes(models: list[Model]) -> None:
+    """Prompts in chunks of n_batch, sequences beside each other, and hits of whole prefixes."""
+    texts, hits = [], []
+    for model in models:
         with model.engine(n_ctx=N_CTX, max_sequences=2) as engine:
             handles = [engine.submit(IDS[:count], max_tokens=50) for count in (150, 40, 90)]
-            texts.append([handle.result().tokens for handle in handles])
-    assert perplexities[0] == perplexities[1]
+            found = [handle.result().tokens for handle in handles]
+            again = engine.submit(IDS[:150], max_tokens=50).result()
+            longer = engine.submit([*IDS[:150], *again.tokens, 5, 6], max_tokens=20).result()
+            texts.append([*found, again.tokens, longer.tokens])
+            hits.append((again.n_cached, longer.n_cached))
     assert texts[0] == texts[1]
+    assert texts[0][3] == texts[0][0]
+    assert hits[1] == (128, 192)
+    assert 64 <= hits[0][0] <= 128  # where windows are still there
+    assert hits[0][1] == 192
+
+
+def test_an_engine_has_blocks_for_more_tokens_in_the_same_memory(models: list[Model]) -> None:
+    """Down to so little that one sequence runs at a time."""
+    sizes = []
+    for model in models:
+        wanted = [handle_tokens(model, None), handle_tokens(model, 160_000)]
+        assert wanted[0] == wanted[1]
+        with model.engine(kv_memory=160_000, n_ctx=N_CTX, max_sequences=3) as engine:
+            sizes.append(engine.n_ctx)
+    assert sizes[0] > sizes[1]
+
+
+def handle_tokens(model: Model, kv_memory: int | None) -> list[list[int]]:
+    with model.engine(kv_memory=kv_memory, n_ctx=N_CTX, max_sequences=3) as engine:
+        handles = [engine.submit(IDS[i : i + 40], max_tokens=20) for i in (0, 60, 100)]
+        return [handle.result().tokens for handle in handles]
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
