@@ -148,7 +148,3 @@ def handle_tokens(model: Model, kv_memory: int | None) -> list[list[int]]:
     with model.engine(kv_memory=kv_memory, n_ctx=N_CTX, max_sequences=3) as engine:
         handles = [engine.submit(IDS[i : i + 40], max_tokens=20) for i in (0, 60, 100)]
         return [handle.result().tokens for handle in handles]
-
-
-def interrupted(*_: object) -> None:
-    raise KeyboardInterrupt
