@@ -102,6 +102,18 @@ class PagedCache:
             length = 0
         self.lengths[sequence] = length
 
+    def seen_cells(self, sequence: int, group: CellGroup) -> Array:
+        """The cells of the blocks that the next token of a sequence sees in a group of layers, in order."""
+        length = self.lengths[sequence]
+        first = group.first_seen(length) // self.block_size * self.block_size
+        positions = np.arange(first, length, dtype=np.int32)
+        return cells_of(self.of_group(group).table[sequence], positions, self.block_size)
+
+    def forget_windows(self, sequence: int) -> None:
+        """Of windows a sequence has `seen_cells` alone: it cannot be cut back to where it saw more."""
+        for ring in self._rings.values():
+            ring.forget(sequence, self.lengths[sequence])
+
     def of_group(self, group: CellGroup) -> WindowRing | PagedCache:
         """Where a group of layers keeps keys and values: a ring of its own, else with those that see all."""
         return self._rings.get(group, self)

@@ -35,6 +35,11 @@ class WindowRing:
         """Tokens `start` to `end` - 1 are about to be written."""
         self._written[sequence] = end if not start else max(self._written[sequence], end)
 
+    def forget(self, sequence: int, length: int) -> None:
+        """What is before the blocks that the token at position `length` sees is not there."""
+        first = self.group.first_seen(length) // self.block_size
+        self._written[sequence] = (first + self.n_blocks) * self.block_size
+
     def holds(self, sequence: int, length: int) -> bool:
         """Whether what the token at position `length` sees of those before it was not written over."""
         first = self.group.first_seen(length)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -148,3 +149,18 @@ def handle_tokens(model: Model, kv_memory: int | None) -> list[list[int]]:
     with model.engine(kv_memory=kv_memory, n_ctx=N_CTX, max_sequences=3) as engine:
         handles = [engine.submit(IDS[i : i + 40], max_tokens=20) for i in (0, 60, 100)]
         return [handle.result().tokens for handle in handles]
+
+
+def test_a_saved_session_has_its_windows(models: list[Model], tmp_path: Path) -> None:
+    """Of windows only what the next token sees is saved: a rewind before that evaluates again."""
+    path, found = tmp_path / "session.safetensors", []
+    with models[0].session(N_CTX) as session:
+        session.eval(IDS)
+        session.save(path)
+        with models[0].restore(path) as again:
+            assert isinstance(again, Session)
+            np.testing.assert_array_equal(again.eval([1, 2]), session.eval([1, 2]))
+            for one in (session, again):
+                one.rewind(len(IDS) - 50)
+                found.append(one.eval([3]))
+    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
