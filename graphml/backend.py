@@ -79,6 +79,24 @@ class RowsState(Protocol):
         """Copy rows within each state: (source, target, count) each, no target a source of another."""
 
 
+class RowCopies(Protocol):
+    """Memory beside a state for copies of rows of some of its arrays."""
+
+    def keep(self, row: int, at: int) -> None:
+        """Copy a row of each array to place `at`, after the steps so far."""
+
+    def restore(self, at: int, row: int) -> None:
+        """Copy place `at` to a row of each array, before the next step."""
+
+
+@runtime_checkable
+class CopyingState(Protocol):
+    """Optional part of a state: one that copies rows where they are, and not by way of `array`."""
+
+    def row_copies(self, names: Sequence[str], count: int) -> RowCopies:
+        """Memory for `count` copies of a row, along the first dimension, of each of these arrays."""
+
+
 class Program(Protocol):
     """A graph made ready to run."""
 

@@ -53,7 +53,7 @@ def largest(types: Collection[Type]) -> dict[str, int]:
 def array_of(kind: Type, dims: Mapping[str, int], generator: np.random.Generator) -> Array:
     """Random values of a type: normal numbers, as the dtype is held in NumPy."""
     shape = resolve(kind.shape, dims)
-    if kind.dtype.name.startswith("i"):
+    if kind.dtype.numpy is not None and kind.dtype.numpy.kind == "i":
         return np.zeros(shape, kind.dtype.numpy)
     values = generator.standard_normal(shape).astype(np.float32)
     if kind.dtype.name == "f32":

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from graphml.conformance import suite
-from graphml.conformance.cases import CACHE_TYPES, multiplies
+from graphml.conformance.cases import multiplies
 from graphml.conformance.support import NATIVE, NUMPY, Support, apart, support
+from graphml.ir.cache_types import CACHE_DTYPES
 from graphml.loading import discovery
 from graphml.passes.fusion import all_ops
 
@@ -68,12 +69,12 @@ def tables() -> dict[str, list[list[str]]]:
     weights = sorted(
         name for name, op in all_ops().items() if "from_dtype" in op.attributes or multiplies(op)
     )
-    caches = sorted(name for name, op in all_ops().items() if op.is_write or "cache_dtype" in op.attributes)
+    caches = sorted(name for name, op in all_ops().items() if op.is_write or "k_dtype" in op.attributes)
     formats = sorted({one.format for one in some if one.op == "dequantize"})
     return {
         OPS: ops_table(found),
         WEIGHTS: formats_table(found, WEIGHTS, formats, weights),
-        CACHES: formats_table(found, CACHES, ["f32", *CACHE_TYPES], caches),
+        CACHES: formats_table(found, CACHES, CACHE_DTYPES, caches),
     }
 
 

@@ -16,6 +16,7 @@ from graphml.loading import discovery
 from graphml.loading.architecture import SampleModel
 from graphml.passes.fusion import fusions
 from graphml.runtime.block_pool import BlockPool
+from graphml.runtime.checkpoints import Checkpoints
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
@@ -46,6 +47,16 @@ ON_GPUS = [*LLAMAS, *[name for name in MODELS if name not in LLAMAS][::24]]
 PAIRS = [(m, b) for m in MODELS for b in BACKENDS if m in ON_GPUS or b in ("cpu", "reference")]
 on_some = pytest.mark.parametrize(
     "executor", [pair for pair in PAIRS if pair[0] in SOME and pair[0] in CAUSAL], indirect=True
+)
+WITH_STATES = [
+    f"{name}-plain"
+    for name in ("mamba", "jamba", "falcon-h1", "lfm2", "qwen3next", "rwkv6", "rwkv7", "kimi-linear")
+] + ["mamba2-groups", "nemotron-h-plain"]  # and those among SOME
+on_some_and_recurrent = pytest.mark.parametrize(
+    "executor",
+    [pair for pair in PAIRS if pair[0] in {*SOME, *WITH_STATES} and pair[0] in CAUSAL],
+    indirect=True,
+    ids="-".join,
 )
 if_causal = pytest.mark.parametrize("executor", [pair for pair in PAIRS if pair[0] in CAUSAL], indirect=True)
 unless_causal = pytest.mark.parametrize(
@@ -264,23 +275,25 @@ def test_the_order_of_cache_blocks_does_not_matter(executor: Executor, order: li
     assert nmse(Sequence(executor, order).feed(TOKENS, piece=1), plain) < 1e-10
 
 
-@on_some
+@on_some_and_recurrent
 def test_sequences_that_share_steps_and_blocks_say_what_each_says_alone(executor: Executor) -> None:
     """Prompts in chunks beside single tokens, prefixes found in blocks, and too few blocks for all."""
     if executor.encodes:
         pytest.skip("an encoder's source text is in no plan")
     plain, n_blocks = logits_of(executor), 7
-    runner = Runner(executor, plain.shape[-1], n_blocks, 3)
-    pool = BlockPool(n_blocks, BLOCK_SIZE, keep=not executor.recurrent)
-    scheduler = Scheduler(pool, 3, n_blocks * BLOCK_SIZE, prompt_cap=9)
+    n_copies = 4 if executor.recurrent else 0
+    runner = Runner(executor, plain.shape[-1], n_blocks, 3, n_copies)
+    checkpoints = Checkpoints(n_copies, BLOCK_SIZE, runner.has_cells, BLOCK_SIZE) if n_copies else None
+    scheduler = Scheduler(BlockPool(n_blocks, BLOCK_SIZE), 3, n_blocks * BLOCK_SIZE, 9, checkpoints)
     for order, length in enumerate((40, 66, 5, 66)):
         scheduler.add(RunningSequence(Request(TOKENS[:length].astype(np.int32)), order))
-    found, rows_at = [], []
+    found, rows_at, n_restored = [], [], 0
     while scheduler:
         plan = scheduler.schedule(14)
         assert plan is not None
         computed = runner.run(plan, logits=True)
         scheduler.computed(plan)
+        n_restored += sum(rows.restore is not None for rows in plan.rows)
         assert computed.logits is not None
         for (at, sequence), token in zip(plan.sampled.items(), computed.tokens, strict=True):
             row = computed.logits[at]
@@ -292,6 +305,7 @@ def test_sequences_that_share_steps_and_blocks_say_what_each_says_alone(executor
             else:
                 sequence.ids.append(int(TOKENS[len(sequence.ids)]))
     assert len(found) >= 31 + 5 + 66 + 5
+    assert (n_restored > 0) == executor.recurrent
     for row, at in zip(found, rows_at, strict=True):
         assert nmse(row, plain[at]) < stepwise(executor)
 

@@ -132,6 +132,7 @@ def test_an_option_of_the_cpu_backend(folder: Path) -> None:
             graphml.load(path, backend, deterministic=True)
     for given in (False, True):
         with graphml.load(path, deterministic=given) as model:
+            assert bool(model.executor.order_of_sums) == given  # part of what a store's blocks are found by
             for same in (None, given):
                 model.engine(max_sequences=2, n_ctx=64, deterministic=same).close()
             with pytest.raises(UsageError, match=f"deterministic: wanted {given}, as .* got {not given}"):
@@ -153,7 +154,7 @@ def test_an_engine_answers_alike_in_any_company(folder: Path) -> None:
 @pytest.mark.parametrize("form", ["f16", "bf16", "q4_1", "q8_0"])
 @pytest.mark.parametrize("name", ["llama-dense", "llama-moe"])
 def test_of_weights_of_any_format(name: str, form: str, folder: Path) -> None:
-    """Products and experts with int8, bfloat16 and float32 rows; tests/cpu/test_one_order.py has all formats."""
+    """Products and experts of int8, bfloat16 and float32; tests/cpu/test_one_order.py has all formats."""
     one, ids = golden.read(name), tokens_of(name)
     tensors = {tensor: golden.weights(tensor, sizes, one.seed) for tensor, sizes in one.tensors.items()}
     path = folder / f"{name}-{form}.gguf"

@@ -6,8 +6,6 @@ MAX_CHUNKS = 16
 """Most chunks that one token's positions are cut into by decoding attention."""
 
 
-CACHE_DTYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
-"""What kernels can keep keys and values as."""
 LARGEST_HEAD = 1024
 """Elements of the largest head that is quantised after it was rotated, in memory on the stack."""
 

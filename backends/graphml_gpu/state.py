@@ -149,6 +149,38 @@ class GpuState:
         for name in names:
             self._mirrors.pop(name, None)
 
+    def row_copies(self, names: Sequence[str], count: int) -> GpuCopies:
+        """See `graphml.backend.CopyingState`."""
+        with self._memory.lock:
+            return GpuCopies(self, self._memory, {name: self._row_bytes(name) for name in names}, count)
+
     @property
     def _driver(self) -> Driver:
         return self._memory.driver
+
+
+class GpuCopies:
+    """See `graphml.backend.RowCopies`. row_bytes: of each state, multiples of 4."""
+
+    def __init__(self, state: GpuState, memory: Memory, row_bytes: Mapping[str, int], count: int) -> None:
+        self._state, self._memory, self._row_bytes = state, memory, row_bytes
+        self._buffers = {
+            name: memory.buffer(self, count * size, f"copies of {name}") for name, size in row_bytes.items()
+        }
+
+    def keep(self, row: int, at: int) -> None:
+        """On the device, in the order of its steps."""
+        with self._memory.lock:
+            self._state.flush()
+            for name, size in self._row_bytes.items():
+                source = self._state.buffer(name)
+                self._memory.driver.copy(source, row * size, self._buffers[name], at * size, size)
+
+    def restore(self, at: int, row: int) -> None:
+        """On the device, in the order of its steps."""
+        with self._memory.lock:
+            self._state.flush()
+            for name, size in self._row_bytes.items():
+                target = self._state.buffer(name)
+                self._memory.driver.copy(self._buffers[name], at * size, target, row * size, size)
+            self._state.changed(self._row_bytes)

@@ -66,15 +66,14 @@ class Continuation:
             self._counts.n_preempted += sequence.n_preempted
         if reason in ("cancel", "deadline"):
             self._pieces.append(self._text.flush())
+        n_read = n_prompt + len(sequence.request.source)
         ttft, rest = first - self._begin, now - first
         timings = Timings(
-            ttft_s=ttft, total_s=now - self._begin, prompt_tps=(n_prompt - n_cached) / ttft if ttft else 0.0,
+            ttft_s=ttft, total_s=now - self._begin, prompt_tps=(n_read - n_cached) / ttft if ttft else 0.0,
             gen_tps=(len(tokens) - 1) / rest if rest and len(tokens) > 1 else 0.0,
         )  # fmt: skip
         text = "".join(self._pieces)
-        self._stream.end(
-            sequence.index, Result(tokens, text, reason, n_prompt, n_cached, len(tokens), timings)
-        )
+        self._stream.end(sequence.index, Result(tokens, text, reason, n_read, n_cached, len(tokens), timings))
 
     def failed(self, error: BaseException) -> None:
         """See `Listener`."""

@@ -13,19 +13,22 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from graphml.api.continuation import Continuation, Counts
-from graphml.api.engine_memory import n_blocks_for, window_rooms
+from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for, window_rooms
 from graphml.api.engine_store import AnyPath, opened_store
 from graphml.api.token_stream import Result, TokenStream
-from graphml.api.tokens import Ids, Token, check_stop, checked_ids
+from graphml.api.tokens import NO_IDS, Ids, Token, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, seed_or_random, whole_number
 from graphml.errors import TokenizerError, UsageError
+from graphml.ir.op import Array
 from graphml.runtime.block_pool import BlockPool
+from graphml.runtime.checkpoints import Checkpoints
 from graphml.runtime.executor import Executor
 from graphml.runtime.paged_cache import BLOCK_SIZE
 from graphml.runtime.request import Request
 from graphml.runtime.runner import Runner
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence as RunningSequence
+from graphml.runtime.source_text import check_source
 from graphml.runtime.step_budget import StepBudget
 from graphml.runtime.step_loop import StepLoop
 from graphml.runtime.stored_prefixes import StoredPrefixes
@@ -106,15 +109,18 @@ class Engine:
         ):
             raise UsageError(f"target_itl_ms: wanted milliseconds above 0; got {target_itl_ms!r}")
         rooms = window_rooms(executor, kv_memory, count, n_ctx)
-        n_blocks = n_blocks_for(executor, kv_memory, count, n_ctx, rooms)
+        # A checkpoint is no use where its windows are gone.
+        n_checkpoints = n_checkpoints_for(executor, kv_memory, count) if prefix_cache and not rooms else 0
+        n_blocks = n_blocks_for(executor, kv_memory, count, n_ctx, n_checkpoints, rooms)
         windows = [WindowBlocks(room, n_blocks) for room in rooms]
         self.n_ctx = min(n_ctx, n_blocks * BLOCK_SIZE)
         self.n_vocab, self.max_sequences = n_vocab, count
         self._executor, self._tokenizer = executor, tokenizer
-        runner = Runner(executor, n_vocab, n_blocks, count, windows)
-        keep = bool(prefix_cache) and not executor.recurrent  # whose states cannot be cut back
+        runner = Runner(executor, n_vocab, n_blocks, count, n_checkpoints, windows)
+        keep = bool(prefix_cache) and (bool(n_checkpoints) or not executor.recurrent)
         pool = BlockPool(n_blocks, BLOCK_SIZE, keep, windows=windows)
-        scheduler = Scheduler(pool, count, self.n_ctx)
+        checkpoints = Checkpoints(n_checkpoints, BLOCK_SIZE, runner.has_cells) if n_checkpoints else None
+        scheduler = Scheduler(pool, count, self.n_ctx, checkpoints=checkpoints)
         self._loop = StepLoop(runner, scheduler, StepBudget(target_itl_ms / 1000, executor.n_batch))
         blocks = opened_store(store, store_bytes, executor, runner.block_rows, bool(prefix_cache))
         if blocks is not None:
@@ -144,7 +150,7 @@ class Engine:
         """
         params = checked_params(params)
         check_stop(self._tokenizer, params)
-        ids = checked_ids(self._encoded(prompt), self.n_vocab, some=True)
+        ids, source = self._prompt(checked_ids(self._encoded(prompt), self.n_vocab, some=True))
         count, level = whole_number(n), whole_number(priority)
         if count is None or not 1 <= count <= MAX_CONTINUATIONS:
             raise UsageError(f"n: wanted 1 to {MAX_CONTINUATIONS}; got {n!r}")
@@ -161,6 +167,8 @@ class Engine:
             key=key,
             priority=level,
             deadline=None if deadline is None else time.monotonic() + deadline,
+            extra=source.tobytes(),
+            source=source,
         )
         stream, first = TokenStream(count), seed_or_random(seed)
         members = []
@@ -189,6 +197,13 @@ class Engine:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    def _prompt(self, ids: Array) -> tuple[Array, Array]:
+        """The ids that are continued, and those that an encoder reads first."""
+        if not self._executor.encodes:
+            return ids, NO_IDS
+        check_source(self._executor, len(ids), self.n_ctx)
+        return checked_ids([self._executor.config.start_token], self.n_vocab), ids
 
     def _encoded(self, prompt: str | Ids) -> Ids:
         if not isinstance(prompt, str):

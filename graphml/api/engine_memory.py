@@ -1,4 +1,4 @@
-"""How many blocks an engine has: from bytes, or a share of the memory that is free.
+"""How many blocks and checkpoints an engine has: from bytes, or a share of the memory that is free.
 
 Knows sizes; nothing of requests.
 """
@@ -17,6 +17,22 @@ from graphml.runtime.window_blocks import WindowRoom
 
 DEFAULT_SHARE = 0.5
 WINDOW_SHARE = 0.5  # of what is given, unless that is too little for one sequence
+CHECKPOINTS = 4  # of recurrent states, for each sequence that can run
+CHECKPOINT_SHARE = 0.25  # of what the states of running sequences leave
+
+
+def n_checkpoints_for(executor: Executor, kv_memory: float | None, max_sequences: int) -> int:
+    """Checkpoints of recurrent states in their share of so much memory; 0 for a model without such states."""
+    if not executor.recurrent:
+        return 0
+    one = _of_a_sequence(executor)
+    room = CHECKPOINT_SHARE * (_bytes(kv_memory, executor) - max_sequences * one)
+    return max(0, min(CHECKPOINTS * max_sequences, int(room / one)))
+
+
+def _of_a_sequence(executor: Executor) -> int:
+    """Bytes of the states of one sequence without any cells."""
+    return state_bytes(executor, {"S": 1, "C": 0, **{group.symbol: 0 for group in executor.cell_groups}})
 
 
 def window_rooms(
@@ -53,9 +69,10 @@ def n_blocks_for(
     kv_memory: float | None,
     max_sequences: int,
     n_ctx: int,
+    n_checkpoints: int = 0,
     rooms: Iterable[WindowRoom] = (),
 ) -> int:
-    """Blocks in so much memory beside those of windows, at most what all sequences can fill.
+    """Blocks in so much memory beside checkpoints and windows, at most those that all sequences can fill.
 
     kv_memory: bytes (a whole number), or a share of what is free (a fraction up to 1.0), on a device with
     memory of its own of what the weights leave; None: half of it.
@@ -64,6 +81,7 @@ def n_blocks_for(
     windows = {"S": max_sequences, **_cells(rooms)}
     fixed = state_bytes(executor, {"C": 0, **windows})
     block_bytes = state_bytes(executor, {"C": BLOCK_SIZE, **windows}) - fixed
+    fixed += n_checkpoints * _of_a_sequence(executor) if n_checkpoints else 0
     most = min(max_sequences * -(-n_ctx // BLOCK_SIZE), MAX_CELLS // BLOCK_SIZE)
     given = _bytes(kv_memory, executor)
     count = most if not block_bytes else min(most, max(0, given - fixed) // block_bytes)

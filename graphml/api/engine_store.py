@@ -5,6 +5,8 @@ Knows arguments and what decides about keys and values; nothing of blocks in use
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import logging
 import os
 from collections.abc import Mapping
@@ -13,6 +15,7 @@ from pathlib import Path
 import graphml
 from graphml.argument_checks import path_of, whole_number
 from graphml.errors import UsageError
+from graphml.loading.architecture import Architecture
 from graphml.runtime.block_files import BlockFiles, Row
 from graphml.runtime.block_store import BlockStore
 from graphml.runtime.executor import Executor
@@ -51,6 +54,7 @@ def opened_store(
     model = {
         "model": executor.file.fingerprint, "architecture": executor.architecture.name,
         "kv": executor.cache_dtype, "backend": executor.backend.name, "graphml": graphml.__version__,
+        "code": _code_of(executor.architecture), "sums": executor.order_of_sums,
     }  # fmt: skip
     if most is None or most < 1:
         raise UsageError(f"store_bytes: wanted a whole number of bytes, or None; got {store_bytes!r}")
@@ -66,3 +70,11 @@ def opened_store(
             f"store_bytes: wanted room for a block of {files.block_bytes:,} bytes; got {store_bytes!r}"
         )
     return BlockStore(files)
+
+
+def _code_of(architecture: Architecture) -> str:
+    """A hash of the file that defines an architecture: its author changes it and asks again."""
+    code = getattr(architecture.build, "__code__", None)
+    with contextlib.suppress(OSError):
+        return "" if code is None else hashlib.sha256(Path(code.co_filename).read_bytes()).hexdigest()
+    return ""

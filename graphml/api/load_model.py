@@ -50,11 +50,11 @@ def load(
     Short names and "user/repo:QUANT" are downloaded once; a path wins. Weights stay in the mapped file.
 
     backend: "cpu", "reference", or any other installed one; several with commas ("cpu,reference") share the
-    model, the preferred first. threads: worker threads; None: the physical cores. kv: dtype of the key and
-    value cache (f16, f32, bf16, q8_0, q4_0). swa_full: layers with a sliding window keep all of them, so that
-    any rewind is free; else what is seen and `n_batch` tokens more. quant: what weights become in memory,
-    whatever the file stores: "fp32" is the exact reference, "q8" and "q4" requantise matrices; None leaves
-    them in the mapped file.
+    model, the preferred first. threads: worker threads; None: the physical cores. kv: type of the
+    keys and values in the cache (f16, f32, bf16, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl), or two ("q8_0/q4_0").
+    swa_full: layers with a sliding window keep all of them, so that any rewind is free; else what is seen and
+    `n_batch` tokens more. quant: what weights become in memory, whatever the file stores: "fp32" is the exact
+    reference, "q8" and "q4" requantise matrices; None leaves them in the mapped file.
     pages, numa: where weights lie, see `graphml.weights.page_policy.PagePolicy`; None: what GRAPHML_PAGES and
     GRAPHML_NUMA say, else "ahead" (in the map, read ahead) and "first-touch".
     n_batch: most tokens of one evaluation.

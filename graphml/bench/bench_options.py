@@ -15,10 +15,12 @@ from graphml.bench import test_plan as plan
 from graphml.bench.spell import FORMATS
 from graphml.bench.suites import SUITES
 from graphml.bench.value_lists import pairs, whole_numbers, words
+from graphml.ir.cache_types import CACHE_DTYPES
 from graphml.option_fields import OneOf, Real, Whole, check, option, options_of, same
 from graphml.runtime.load_options import LoadOptions
 
 _LOADING = options_of(LoadOptions)
+_CACHE_TYPES = OneOf(CACHE_DTYPES)
 
 
 def _numbers(default: tuple[int, ...], summary: str, *flags: str, least: int = 0, **more: Any) -> Any:
@@ -104,12 +106,12 @@ class SettingOptions:
         variable=_LOADING["threads"].variable,
     )  # fmt: skip
     cache_type_k: tuple[str, ...] = _names(
-        (), f"Type of the keys: {_LOADING['kv'].range}; by default that of the values, else f16.",
-        "--cache-type-k", "-ctk", metavar="TYPE", among=_LOADING["kv"].range,
+        (), f"Type of the keys: {_CACHE_TYPES}; by default that of the values, else f16.",
+        "--cache-type-k", "-ctk", metavar="TYPE", among=_CACHE_TYPES,
     )  # fmt: skip
     cache_type_v: tuple[str, ...] = _names(
         (), "Type of the values; by default that of the keys.", "--cache-type-v", "-ctv",
-        metavar="TYPE", among=_LOADING["kv"].range,
+        metavar="TYPE", among=_CACHE_TYPES,
     )  # fmt: skip
     quant: tuple[str, ...] = _names(
         (), _LOADING["quant"].text, "--quant", metavar="MODE", among=_LOADING["quant"].range

@@ -29,7 +29,7 @@ AXES: Mapping[str, tuple[str, str]] = {
     "n_ubatch": ("batch", "tokens of a step (-ub)"),
     "n_threads": ("threads", "threads"),
 }
-_IDENTITY = ("model_type", "quant", "backends", "type_k", "n_prompt", "n_gen", *AXES)
+_IDENTITY = ("model_type", "quant", "backends", "type_k", "type_v", "n_prompt", "n_gen", *AXES)
 SHARE_LABELLED = 0.01  # of the stage's time
 TITLES = {"pp": "prompt processing", "tg": "generation"}
 LEGEND_INCHES = 0.2  # of a line
@@ -113,7 +113,8 @@ def _label(row: Row, field: str, rows: Sequence[Row]) -> str:
     """The label that distinguishes this line from the others."""
     test = [f"{kind}{count}" for kind, count in (("pp", row.n_prompt), ("tg", row.n_gen)) if count]
     parts = [row.suite_case] if row.suite_case and not field else ["+".join(test), row.backends]
-    for name in ("model_type", "quant", "type_k", *AXES):
+    values_differ = any(one.type_k != one.type_v for one in rows)
+    for name in ("model_type", "quant", "type_k", *(["type_v"] if values_differ else []), *AXES):
         if name != field and len({getattr(one, name) for one in rows}) > 1:
             value = getattr(row, name)
             parts.append(f"{AXES[name][0]} {value}" if name in AXES else printable(str(value)))

@@ -28,13 +28,9 @@ class Runner:
     """An open model that runs tests. Its tokens are random, like llama-bench's."""
 
     def __init__(self, setting: Setting, progress: Progress = no_progress) -> None:
-        if setting.type_k != setting.type_v:
-            raise UsageError(
-                f"-ctk {setting.type_k} -ctv {setting.type_v}: keys and values have the same type; give one"
-            )
         start = time.perf_counter()
         self.model = graphml.load(
-            Path(setting.model), setting.backend, setting.threads, kv=setting.type_k,
+            Path(setting.model), setting.backend, setting.threads, kv=setting.kv,
             n_batch=setting.n_ubatch, progress=progress, quant=setting.quant or None,
             arch=Path(setting.arch) if setting.arch else None,
         )  # fmt: skip

@@ -61,6 +61,11 @@ class Setting:
     quant: str = ""
     arch: str = ""
 
+    @property
+    def kv(self) -> str:
+        """Both types as one value of the option `kv`."""
+        return f"{self.type_k}/{self.type_v}"
+
 
 def tests(
     prompts: Sequence[int],

@@ -215,7 +215,7 @@ def _draw(folder: Path, rows: list[Row], setting: plan.Setting, job: Job, bars: 
 def _rooflines(folder: Path, rows: list[Row], setting: plan.Setting, bars: Bars) -> list[Path]:
     """A backend's rooflines, below the roofs of its device: of one that is not the host no arithmetic."""
     with graphml.load(
-        setting.model, setting.backend, setting.threads, kv=setting.type_k, n_batch=setting.n_ubatch,
+        setting.model, setting.backend, setting.threads, kv=setting.kv, n_batch=setting.n_ubatch,
         quant=setting.quant or None, progress=bars.report,
         arch=Path(setting.arch) if setting.arch else None,
     ) as model:  # fmt: skip

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphml.backend import Program, State, StepTime, TakeTimes, TimedProgram
+from graphml.backend import Program, RowCopies, State, StepTime, TakeTimes, TimedProgram
 from graphml.compiler.partitions import ReadyPart
+from graphml.compiler.row_copies import row_copies
 from graphml.errors import BackendError
 from graphml.ir.node import Node
 from graphml.ir.op import Array
@@ -33,6 +34,30 @@ class PartsState:
     def array(self, name: str) -> Array:
         """The array of one state, wherever it is."""
         return self.states[self.homes[name]].array(name)
+
+    def row_copies(self, names: Sequence[str], count: int) -> PartsCopies:
+        """See `graphml.backend.CopyingState`; each copy is on the device of its state."""
+        at_home: dict[str, list[str]] = {}
+        for name in names:
+            at_home.setdefault(self.homes[name], []).append(name)
+        return PartsCopies([row_copies(self.states[home], some, count) for home, some in at_home.items()])
+
+
+class PartsCopies:
+    """See `graphml.backend.RowCopies`."""
+
+    def __init__(self, parts: Sequence[RowCopies]) -> None:
+        self._parts = parts
+
+    def keep(self, row: int, at: int) -> None:
+        """On each device."""
+        for part in self._parts:
+            part.keep(row, at)
+
+    def restore(self, at: int, row: int) -> None:
+        """On each device."""
+        for part in self._parts:
+            part.restore(at, row)
 
 
 @dataclass

@@ -11,6 +11,7 @@ from functools import cache, cached_property
 
 from graphml.backend import Backend
 from graphml.ir.builder import complete
+from graphml.ir.cache_types import CACHE_DTYPES
 from graphml.ir.dtype import F32, DType, dtype
 from graphml.ir.fused import decomposition
 from graphml.ir.op import Attribute, Op, Sample, Type
@@ -19,12 +20,13 @@ from graphml.ir.shape import Dim, Symbol, bound
 from graphml.passes.fusion import all_ops
 from graphml.weights.random_blocks import formats as weight_formats
 
-CACHE_TYPES = ("f16", "bf16", "q8_0", "q4_0")
 WIDE = 512  # elements of a row of weights: two of the largest blocks
 ROWS_OF_TABLE = 33
 USUAL = "q8_0"  # the format of samples that are not tested with all formats
+MIXED = "attention"  # the op that is tested with keys and values of two types
 PRODUCTS = ("mul_mat", "mul_mat_id")
-SAID_BY = ("from_dtype", "to_dtype", "cache_dtype")  # attributes with the dtype of a stored operand
+# Attributes with the dtype of a stored operand, and which operand that is.
+SAID_BY = {"from_dtype": 0, "to_dtype": 0, "k_dtype": 1, "v_dtype": 2}
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,10 @@ class Case:
     """One way to call an op.
 
     number: of the sample among the op's. leaves: the kind of each operand, `input`, `weight` or `state`.
-    format: of the weights or the cache; f32 if all are plain numbers. converted: the operand that is
-    converted to `activation` before; -1: none. inplace: the operand that the result overwrites; -1: none.
-    weight: for a result of a format, whose layout is the backend's own: the format of the weights that it is
-    multiplied with.
+    format: of the weights or the cache (`q8_0/q4_0`: of keys and values); f32 if all are plain numbers.
+    converted: the operand that is converted to `activation` before; -1: none. inplace: the operand that the
+    result overwrites; -1: none. weight: for a result of a format, whose layout is the backend's own: the
+    format of the weights that it is multiplied with.
     """
 
     op: Op
@@ -98,10 +100,19 @@ def _of_sample(op: Op, number: int, sample: Sample, backend: Backend) -> Iterato
         if i < len(sample.inputs) and (sample.inputs[i],) == case.results and case.leaves[i] == "input":
             yield replace(case, inplace=i)
             break
-    for kind in map(dtype, () if op.recurrent else CACHE_TYPES):
-        kept = [i for i, leaf in enumerate(case.leaves) if leaf == "state"]
-        if kept and all(_whole(sample.inputs[i], kind) for i in kept):
-            yield _kept_as(case, kept, kind)
+    if not op.recurrent:
+        yield from _of_caches(case)
+
+
+def _of_caches(case: Case) -> Iterator[Case]:
+    """The same call with states of every type; keys and values that differ in one sample of an op."""
+    kept = [i for i, leaf in enumerate(case.leaves) if leaf == "state"]
+    fit = [name for name in CACHE_DTYPES if all(_whole(case.sample.inputs[i], dtype(name)) for i in kept)]
+    formats = [name for name in fit if kept and name != "f32"]
+    if case.op.name == MIXED and case.number == 0:
+        formats += [f"{keys}/{values}" for keys, values in zip(fit, (*fit[1:], fit[0]), strict=True)]
+    for name in formats:
+        yield replace(case, sample=_stored_as(case.op, case.sample, kept, name), format=name)
 
 
 def _leaves(op: Op, sample: Sample) -> tuple[str, ...]:
@@ -109,7 +120,7 @@ def _leaves(op: Op, sample: Sample) -> tuple[str, ...]:
     moving = [_moves(kind) for kind in sample.inputs]
 
     def leaf(i: int, kind: Type) -> str:
-        cache = "cache_dtype" in op.attributes and len(kind.shape) == 3 and not moving[i]
+        cache = "k_dtype" in op.attributes and len(kind.shape) == 3 and not moving[i]
         if op.writes == i or cache:
             return "state"
         return "weight" if any(moving) and not moving[i] and kind.dtype is F32 else "input"
@@ -125,22 +136,20 @@ def _whole(kind: Type, stored: DType) -> bool:
     return bound(kind.shape[-1]) % stored.block_elements == 0
 
 
-def _kept_as(case: Case, kept: list[int], kind: DType) -> Case:
-    """The same case with states of another dtype."""
-    inputs = [Type(kind, one.shape) if i in kept else one for i, one in enumerate(case.sample.inputs)]
-    said = {name: kind.name for name in SAID_BY if name in case.op.attributes}
-    return replace(case, sample=_with(case.sample, inputs, said), format=kind.name)
+def _stored_as(op: Op, sample: Sample, stored: Sequence[int], written: str) -> Sample:
+    """The same sample with some operands of other dtypes: `q8_0` for all, `q8_0/q4_0` one after the other."""
+    kinds, inputs = [dtype(name) for name in written.split("/")], list(sample.inputs)
+    for order, i in enumerate(stored):
+        inputs[i] = Type(kinds[min(order, len(kinds) - 1)], inputs[i].shape)
+    said = {name: inputs[i].dtype.name for name, i in SAID_BY.items() if name in op.attributes}
+    return _with(sample, inputs, said)
 
 
 def resized(case: Case, sample: Sample) -> Case:
     """The same call with the shapes of another sample."""
-    leaves, kind = _leaves(case.op, sample), dtype(case.format)
-    inputs = [
-        Type(kind, one.shape) if leaf != "input" and len(one.shape) > 1 else one
-        for one, leaf in zip(sample.inputs, leaves, strict=True)
-    ]
-    said = {name: kind.name for name in SAID_BY if name in case.op.attributes}
-    return replace(case, sample=_with(sample, inputs, said), leaves=leaves)
+    leaves = _leaves(case.op, sample)
+    stored = [i for i, one in enumerate(sample.inputs) if leaves[i] != "input" and len(one.shape) > 1]
+    return replace(case, sample=_stored_as(case.op, sample, stored, case.format), leaves=leaves)
 
 
 def _conversions(case: Case, backend: Backend) -> Iterator[Case]:

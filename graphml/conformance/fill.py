@@ -45,7 +45,7 @@ def operand(
     make = case.sample.fill.get(i)
     if make is not None:
         return np.asarray(make(generator, shape), kind.dtype.numpy)
-    if kind.dtype.name.startswith("i"):
+    if kind.dtype.numpy is not None and kind.dtype.numpy.kind == "i":
         return np.zeros(shape, kind.dtype.numpy)
     values = generator.standard_normal(shape).astype(np.float32)
     if special and case.leaves[i] == "input" and isinstance(kind.shape[0], Symbol):

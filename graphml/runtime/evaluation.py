@@ -185,6 +185,11 @@ def _run(
             "read before, see Session.encode"
         )
     tell = progress if total > executor.n_batch else no_progress
+    if cache.states is not None:
+        with executor.lock:
+            for slot, _ in work:
+                slot.restore_states()
+        _keep_states(executor, work)  # what a rewind to before this prompt goes back to
     for step in _steps(lengths, executor.n_batch):
         if cancelled():
             return False
@@ -193,5 +198,15 @@ def _run(
         with executor.lock:  # the outputs are the executor's until the next step
             keep(step, executor.values(given, cache, state, all_logits, options, sampling))
         done += sum(end - first for _, first, end in step)
+    if cache.states is not None:
+        _keep_states(executor, work)
     tell("prefill", total, total)
     return True
+
+
+def _keep_states(executor: Executor, work: Work) -> None:
+    """Keep copies of recurrent states at both ends of a prompt, not between single tokens."""
+    with executor.lock:
+        for slot, ids in work:
+            if len(ids) > 1:
+                slot.keep_states()

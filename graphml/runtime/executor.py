@@ -114,6 +114,11 @@ class Executor:
         return isinstance(self.device, DeterministicDevice) and self.device.deterministic
 
     @property
+    def order_of_sums(self) -> str:
+        """What decides the bits of keys and values where the model is `deterministic`; "" where it is not."""
+        return str(self.backend.describe().get("instruction set", "")) if self.deterministic else ""
+
+    @property
     def cell_groups(self) -> tuple[CellGroup, ...]:
         """The groups of layers that keep keys and values in cells of their own."""
         _ = self.recurrent  # known when a graph was built
@@ -262,7 +267,12 @@ class Executor:
             self.n_steps += 1
             try:
                 dims = fill(program.inputs, ids, cache, self._rows(all_logits, options), settings)
-                return program.run(dims, state)
+                if cache.states is None:
+                    return program.run(dims, state)
+                right = cache.states.begin(lengths)
+                outputs = program.run(dims, state)
+                cache.states.end(right, cache.lengths)
+                return outputs
             except BaseException as error:
                 for sequence, length in lengths.items():
                     cache.rewind(sequence, length)
@@ -284,7 +294,7 @@ class Executor:
 
         token: None takes what the step before, submitted by this method, has sampled: the caller makes sure
         that no other came in between (`n_steps`). settings: `device_settings` of this step. outputs: those
-        that are read. Only for a program that is an `AheadProgram`.
+        that are read. Only for a program that is an `AheadProgram`, of a model that is not `recurrent`.
         """
         with self._open():
             program = self.compiled_for(1, len(cache.lengths), False, options).program

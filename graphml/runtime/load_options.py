@@ -14,6 +14,7 @@ from pathlib import Path
 from graphml import settings
 from graphml.compiler.options import CompileOptions
 from graphml.former_names import FormerAttribute
+from graphml.ir.cache_types import CACHE_DTYPES, read_cache_types
 from graphml.option_fields import (
     POSITIVE,
     Checked,
@@ -26,7 +27,7 @@ from graphml.option_fields import (
     with_setting,
 )
 from graphml.runtime.metadata_overrides import Value, checked_overrides, parse_overrides
-from graphml.runtime.paged_cache import CACHE_DTYPES, MAX_CELLS
+from graphml.runtime.paged_cache import MAX_CELLS
 from graphml.weights.page_policy import PagePolicy, chosen
 from graphml.weights.requantise import QUANTS
 
@@ -46,7 +47,13 @@ class LoadOptions:
         "--backend",
     )
     threads: int | None = with_setting(settings.threads, None, "--threads", "-t", range=Whole(1))
-    kv: str = option("f16", "How keys and values are kept: {words}.", "--kv", range=OneOf(CACHE_DTYPES))
+    kv: str = option(
+        "f16",
+        f"How keys and values are kept: {OneOf(CACHE_DTYPES)}; two as KEYS/VALUES, like q8_0/q4_0.",
+        "--kv",
+        range=Checked(read_cache_types),
+        metavar="TYPE",
+    )
     swa_full: bool = option(
         False,
         "Layers with a sliding window keep all keys and values: any rewind is free, for more memory.",

@@ -27,7 +27,7 @@ from graphml.weights import ModelFile
 class ModelGraphs:
     """Builds the graphs of one model.
 
-    cache_dtype: how keys and values are kept, one of `paged_cache.CACHE_DTYPES`. swa_full: whether layers
+    cache_dtype: how keys and values are kept, as `ir.cache_types` writes it. swa_full: whether layers
     that see a window keep all tokens like the others. unused_tensors: those of the file that the graph built
     last does not use. recurrent: whether it has a state that every token changes, None before a graph was
     built. cell_groups: layers that keep no more than they see, of the graph built last.

@@ -13,11 +13,11 @@ import numpy as np
 from graphml.errors import ContextFullError, UsageError
 from graphml.ir.cell_groups import CellGroup
 from graphml.ir.op import Array
+from graphml.runtime.kept_states import KeptStates
 from graphml.runtime.window_ring import WindowRing
 
 BLOCK_SIZE = 32  # cells
 MAX_CELLS = 1 << 20  # of the longest context that programs are compiled for
-CACHE_DTYPES = ("f16", "f32", "bf16", "q8_0", "q4_0")
 
 
 def cells_of(blocks: Array, positions: Array, block_size: int) -> Array:
@@ -32,9 +32,10 @@ class PagedCache:
 
     table: int32 [n_sequences, blocks per sequence], what the graph's `block_table` input wants; lengths: the
     tokens that each sequence holds. block_order: all blocks, the first free one is taken first. recurrent:
-    besides cells a sequence has a state that every token changes, which cannot be cut back. encoded: a
-    sequence has a source text besides, and `source` its cells, as many as it has of its own. groups: layers
-    that see a window or a chunk and keep no more than it and the longest step; all others keep all tokens.
+    besides cells a sequence has states that every token changes, which cannot be cut back; `states` tells
+    what they have read. encoded: a sequence has a source text besides, and `source` its cells, as many as it
+    has of its own. groups: layers that see a window or a chunk and keep no more than it and the longest step;
+    all others keep all tokens.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class PagedCache:
         groups: Iterable[CellGroup] = (),
         longest_step: int = 1,
     ) -> None:
-        self.recurrent = recurrent
+        self.states = KeptStates(n_sequences) if recurrent else None
         self._rings = {
             group: WindowRing(group, n_ctx, block_size, n_sequences, longest_step) for group in groups
         }
@@ -90,14 +91,15 @@ class PagedCache:
     def rewind(self, sequence: int, length: int) -> None:
         """Forget the tokens from `length` on; a `UsageError` where there are not so many.
 
-        A recurrent sequence then holds no token at all, unless it keeps them all: those before `length` have
-        to be evaluated again, from position 0 on, where a recurrent state begins anew. So does one whose
-        windows at `length` were written over; as many tokens as the longest step has can always be forgotten.
+        A recurrent sequence then holds only those of which it has a copy of its states, unless it keeps them
+        all: the others before `length` have to be evaluated again. Without one it holds none, since a
+        recurrent state begins anew at position 0. So does one whose windows were written over; as many tokens
+        as the longest step has can always be forgotten.
         """
         if not 0 <= length <= self.lengths[sequence]:
             raise UsageError(f"rewind: wanted 0 to {self.lengths[sequence]} tokens to keep; got {length}")
-        if self.recurrent and length < self.lengths[sequence]:
-            length = 0
+        if self.states is not None and length < self.lengths[sequence]:
+            length = self.states.reach(sequence, length)
         if not all(ring.holds(sequence, length) for ring in self._rings.values()):
             length = 0
         self.lengths[sequence] = length

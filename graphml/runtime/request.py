@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from graphml.ir.op import Array
 from graphml.sampling import SamplingParams
 
@@ -19,6 +21,7 @@ class Request:
     key: whose request it is: steps are shared fairly between keys. weight: the share of its key. priority:
     larger ones run first. deadline: the clock's time after which nobody waits for it any more. extra: what
     besides ids decides about keys and values; prefixes are shared among requests of equal `extra` only.
+    source: int32 [n], the text that an encoder reads first; it is a part of `extra`.
     """
 
     ids: Array
@@ -29,6 +32,7 @@ class Request:
     priority: int = 0
     deadline: float | None = None
     extra: bytes = b""
+    source: Array = field(default_factory=lambda: np.empty(0, np.int32))
 
     @property
     def n_prompt(self) -> int:

@@ -13,14 +13,16 @@ import numpy as np
 
 from graphml.backend import AheadProgram
 from graphml.compiler.compile import Compiled
+from graphml.compiler.row_copies import row_copies
 from graphml.compiler.top_k_outputs import SAMPLED
-from graphml.errors import UsageError
+from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 from graphml.pages import out_of_memory
 from graphml.runtime.block_files import Row
 from graphml.runtime.evaluation import Floats, check_continues
 from graphml.runtime.executor import Executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, cells_of
+from graphml.runtime.plan_sources import read_sources, show_sources
 from graphml.runtime.sampled_rows import (
     AHEAD_OUTPUTS,
     Sampled,
@@ -29,6 +31,7 @@ from graphml.runtime.sampled_rows import (
     write_settings,
 )
 from graphml.runtime.sequence import Sequence
+from graphml.runtime.source_text import encoder_program
 from graphml.runtime.state_rows import held_rows, read_rows, state_names, write_rows
 from graphml.runtime.step_inputs import table_width, write, write_blocks
 from graphml.runtime.step_plan import StepPlan
@@ -59,22 +62,13 @@ class BegunPlan:
     begin_s: float
 
 
-def check_runs(executor: Executor) -> None:
-    """UsageError for models whose steps are not those of plans."""
-    check_continues(executor)
-    if executor.encodes:
-        raise UsageError(
-            f"engine: {executor.architecture.name} answers source texts, which plans do not hold; "
-            "see Session.encode"
-        )
-
-
 class Runner:
     """The cells and states of an engine's sequences, and the programs that compute its plans.
 
     Programs are for three sizes of steps, all compiled when it is made: one row; a row for each of
-    `max_sequences`; `n_batch` rows. Steps of one executor take turns with those of its sessions. windows: of
-    the plans' sequences; layers without one have the sequences' own blocks.
+    `max_sequences`; `n_batch` rows. Steps of one executor take turns with those of its sessions.
+    n_checkpoints: copies of a sequence's recurrent states. windows: of the plans' sequences; layers
+    without one have the sequences' own blocks.
     """
 
     def __init__(
@@ -83,23 +77,30 @@ class Runner:
         n_vocab: int,
         n_blocks: int,
         max_sequences: int,
+        n_checkpoints: int = 0,
         windows: Iterable[WindowBlocks] = (),
     ) -> None:
-        check_runs(executor)
+        check_continues(executor)
         self._executor, self.max_sequences, self.n_blocks = executor, max_sequences, n_blocks
         self.n_rows, self._n_vocab = executor.n_batch, n_vocab
         self._runs_ahead = executor.has_top_k and not executor.recurrent  # whose states cannot be rolled back
         self._finished_s = 0.0
         programs = [self._program(rows) for rows in dict.fromkeys((1, max_sequences, self.n_rows))]
-        self._leaves = {node.name: node for node in programs[0].graph.leaves("state").values()}
-        self._names = state_names(self._leaves.values())
         by_group = {window.group: window for window in windows}
         self._windows = {group: by_group.get(group) for group in executor.cell_groups}
         self._sizes = {"S": max_sequences, "C": n_blocks * BLOCK_SIZE}
         for group, window in self._windows.items():
             self._sizes[group.symbol] = (n_blocks if window is None else window.n_blocks) * BLOCK_SIZE
+        graph = programs[0].graph
+        if executor.encodes:  # the encoder writes what the decoder reads
+            encoder_program(executor, max_sequences)
+            graph = Graph(tuple(executor.state_leaves(graph, max_sequences)), {})
+        self._leaves = graph.leaves("state")
+        self._names = names = state_names(self._leaves.values())
+        self.has_cells = bool(names.cells)
         try:
-            self._state = executor.device.state(programs[0].graph, self._sizes)
+            self._state = executor.device.state(graph, self._sizes)
+            self._copies = row_copies(self._state, names.sequences, n_checkpoints) if n_checkpoints else None
         except MemoryError as error:
             of = f"an engine's keys, values and states of {n_blocks * BLOCK_SIZE} tokens"
             raise out_of_memory(of, error, "give a smaller kv_memory, or a smaller type (kv)") from None
@@ -135,11 +136,14 @@ class Runner:
             if plan.n_rows > len(plan.rows):
                 executor.check_file()
             program = self._program(plan.n_rows).program
-            dims = self._fill(program.inputs, plan)
-            write_settings(program.inputs, plan.sampled)
-            executor.n_steps += 1
             try:
+                read_sources(executor, plan, self._state, self.n_blocks * BLOCK_SIZE, self.max_sequences)
+                dims = self._fill(program.inputs, plan)
+                write_settings(program.inputs, plan.sampled)
+                executor.n_steps += 1
+                self._restore(plan)
                 outputs = program.run(dims, self._state)
+                self._keep(plan)
                 tokens = sampled_rows(outputs, plan.sampled, self._n_vocab)
                 rows = outputs["logits"][: plan.n_outputs].copy() if logits else None
             except MemoryError as error:
@@ -152,7 +156,8 @@ class Runner:
 
         after: a submitted plan of as many rows, the tokens of which this one computes, whatever they are.
         """
-        if not self._runs_ahead or not all(samples_ahead(one.sequence.request.params) for one in plan.rows):
+        samples = all(samples_ahead(one.sequence.request.params) for one in plan.rows)
+        if not self._runs_ahead or not samples or plan.sources:
             return None
         executor = self._executor
         with executor.lock:
@@ -174,6 +179,17 @@ class Runner:
         now = time.perf_counter()
         seconds, self._finished_s = now - max(begun.begin_s, self._finished_s), now
         return Computed(tokens, seconds, device_tokens=tuple(outputs[SAMPLED].tolist()))
+
+    def _restore(self, plan: StepPlan) -> None:
+        """All before any is kept: a plan may restore from a copy that another is kept in after it."""
+        for rows in plan.rows:
+            if rows.restore is not None and self._copies is not None:
+                self._copies.restore(rows.restore, rows.sequence.slot)
+
+    def _keep(self, plan: StepPlan) -> None:
+        for rows in plan.rows:
+            if rows.keep is not None and self._copies is not None:
+                self._copies.keep(rows.sequence.slot, rows.keep)
 
     def _fill(self, feed: Mapping[str, Array], plan: StepPlan) -> dict[str, int]:
         """Write a plan's inputs; the step's dims. A step without output rows gives its first, unread."""
@@ -207,6 +223,7 @@ class Runner:
         }
         given |= {name: np.concatenate(parts) for name, parts in of_groups.items()}
         write(feed, given)
+        show_sources(feed, plan)
         return {"T": row, "O": len(given["output_rows"]), "B": table_width(feed), **self._sizes}
 
 

@@ -19,7 +19,9 @@ from collections.abc import Callable, Iterator
 
 from graphml.errors import UsageError
 from graphml.runtime.block_pool import BlockPool
+from graphml.runtime.checkpoints import Checkpoints
 from graphml.runtime.sequence import Sequence, Status
+from graphml.runtime.source_blocks import SourceBlocks
 from graphml.runtime.step_plan import Rows, StepPlan
 
 WATERMARK = 0.01
@@ -29,10 +31,18 @@ WATERMARK = 0.01
 class Scheduler:
     """Sequences of at most `n_ctx` tokens, at most `max_sequences` at a time, in the blocks of a pool.
 
-    prompt_cap: most ids of one prompt in a step while another sequence runs.
+    prompt_cap: most ids of one prompt in a step while another sequence runs. checkpoints: of a recurrent
+    model whose prefixes are found; without them its `pool` must not keep any.
     """
 
-    def __init__(self, pool: BlockPool, max_sequences: int, n_ctx: int, prompt_cap: int = 512) -> None:
+    def __init__(
+        self,
+        pool: BlockPool,
+        max_sequences: int,
+        n_ctx: int,
+        prompt_cap: int = 512,
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
         if n_ctx > pool.n_blocks * pool.block_size:
             raise UsageError(
                 f"scheduler: wanted room for a sequence of {n_ctx} tokens; the pool holds "
@@ -41,6 +51,7 @@ class Scheduler:
         self.pool, self.n_ctx, self.prompt_cap = pool, n_ctx, prompt_cap
         self.held_back: Callable[[Sequence], bool] = lambda sequence: False
         """Whether a waiting sequence does not run yet, though there is room."""
+        self._checkpoints, self._sources = checkpoints, SourceBlocks(pool.n_blocks, pool.block_size)
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         most = min([max_sequences, *(window.n_sequences for window in pool.windows)])
@@ -65,6 +76,8 @@ class Scheduler:
         if key not in self._served:
             self._served[key] = min(self._served.values(), default=0.0)
         self.waiting.append(sequence)
+        for one in self.running:
+            self._want(one, sequence)
 
     def schedule(self, budget: int) -> StepPlan | None:
         """The next step of at most `budget` rows; None where nothing waits or runs.
@@ -85,15 +98,16 @@ class Scheduler:
                 continue
             if not self._reserve(sequence, count, preempted, chosen):
                 break
-            rows.append(_rows(sequence, count))
+            rows.append(self._rows(sequence, count))
             chosen.add(sequence)
             budget -= 0 if decodes else count
+        sources: list[Sequence] = []
         if not preempted:
-            rows += self._admitted(budget, alone)
+            rows += self._admitted(budget, alone, sources)
         for one in rows:
             request = one.sequence.request
             self._served[request.key] += one.count / request.weight
-        return StepPlan(tuple(rows), tuple(preempted)) if rows or preempted else None
+        return StepPlan(tuple(rows), tuple(preempted), tuple(sources)) if rows or preempted else None
 
     def follow(self, plan: StepPlan) -> StepPlan | None:
         """The step after a plan that was not computed yet, if each of its sequences goes on by one id.
@@ -127,6 +141,8 @@ class Scheduler:
         for rows in plan.rows:
             if rows.sequence.status is Status.RUNNING and rows.sequence.n_computed == rows.start:
                 rows.sequence.advance(rows.count, self.pool)
+                if self._checkpoints is not None:
+                    self._checkpoints.made(rows.sequence)
 
     def remove(self, sequence: Sequence) -> None:
         """A sequence has ended, or nobody wants it any more; a second call does nothing."""
@@ -169,7 +185,8 @@ class Scheduler:
         if sequence.n_behind <= 1:
             return sequence.n_behind
         cap = budget if alone else min(budget, self.prompt_cap)
-        return max(0, min(sequence.n_behind, cap))
+        count = max(0, min(sequence.n_behind, cap))
+        return count if self._checkpoints is None else self._checkpoints.cut(sequence, count)
 
     def _reserve(
         self, sequence: Sequence, count: int, preempted: list[Sequence], chosen: set[Sequence]
@@ -197,13 +214,17 @@ class Scheduler:
     def _stop(self, sequence: Sequence) -> None:
         self.running.remove(sequence)
         sequence.give_back(self.pool)
+        self._sources.give_back(sequence)
+        if self._checkpoints is not None:
+            self._checkpoints.stopped(sequence)
         self._slots.append(sequence.slot)
         sequence.slot = -1
 
-    def _admitted(self, budget: int, alone: bool) -> Iterator[Rows]:
+    def _admitted(self, budget: int, alone: bool, sources: list[Sequence]) -> Iterator[Rows]:
         """Start waiting sequences while there are rows, slots and blocks; nobody overtakes for want of those.
 
-        One whose prompt another is just computing, half of it at least, waits to find it.
+        One whose prompt another is just computing, half of it at least, waits to find it. sources: gets those
+        whose source text is to be read, which takes rows, too; the first has as many as it needs.
         """
         for sequence in self._in_order(self.waiting):
             if budget <= 0 or not self._slots:
@@ -214,37 +235,63 @@ class Scheduler:
                 continue
             if not self._fits(sequence):
                 return
+            n_source = self._sources.take(sequence, self.running, budget if sources else None)
+            if n_source is None:
+                return
+            if n_source:
+                sources.append(sequence)
             self.waiting.remove(sequence)
             self.running.append(sequence)
             sequence.slot, sequence.status = self._slots.pop(), Status.RUNNING
-            found = sequence.adopt_prefix(self.pool)
+            restore = self._adopt(sequence)
             if sequence.n_cached < 0:
-                sequence.n_cached = found
+                sequence.n_cached = sequence.n_computed
             count = self._chunk(sequence, budget, alone)
             blocks = self.pool.allocate(sequence.blocks_needed(count, self.pool.block_size))
             assert blocks is not None
             sequence.blocks += blocks
-            budget -= count
-            yield _rows(sequence, count)
+            budget -= count + n_source
+            yield self._rows(sequence, count, restore)
 
-    def _computes_for(self, running: Sequence, sequence: Sequence) -> bool:
-        """Whether a running sequence computes a beginning of its prompt that this one can share then."""
+    def _adopt(self, sequence: Sequence) -> int | None:
+        """What was computed of its ids is its own; the copy that its states are restored from, if any."""
+        if self._checkpoints is None:
+            sequence.adopt_prefix(self.pool)
+            return None
+        found = self._checkpoints.adopt(sequence, self.pool)
+        for one in self.waiting:
+            self._want(sequence, one)
+        return None if found is None else found.at
+
+    def _want(self, running: Sequence, sequence: Sequence) -> None:
+        """A checkpoint where a waiting sequence will find what a running one computes for it."""
+        if self._checkpoints is not None and (end := self._computes_for(running, sequence)):
+            self._checkpoints.want(running, end)
+
+    def _rows(self, sequence: Sequence, count: int, restore: int | None = None) -> Rows:
+        start, caught_up = sequence.n_computed, count == sequence.n_behind
+        keep = None if self._checkpoints is None else self._checkpoints.plan(sequence, start + count)
+        return Rows(sequence, start, count, 1 if caught_up else 0, restore, keep)
+
+    def _computes_for(self, running: Sequence, sequence: Sequence) -> int:
+        """How many first ids of its prompt this one can share once a running one has computed them; or 0."""
         if running.n_computed >= running.request.n_prompt:
-            return False
+            return 0
         if running.request.priority < sequence.request.priority:
-            return False
-        common = running.common_with(sequence) // self.pool.block_size * self.pool.block_size
-        return common > running.n_computed and 2 * common >= len(sequence.ids) - self.pool.block_size
+            return 0
+        size = self.pool.block_size
+        common = min(running.common_with(sequence), len(sequence.ids) - 1) // size * size
+        worth = common > running.n_computed and 2 * common >= len(sequence.ids) - size
+        return common if worth else 0
 
     def _fits(self, sequence: Sequence) -> bool:
         """Whether all its ids fit beside what the running ones still need, and some blocks stay free."""
         size = self.pool.block_size
         promised = sum(one.blocks_needed(one.n_behind, size) for one in self.running)
-        needed = sequence.blocks_to_start(self.pool)
+        most = None
+        if self._checkpoints is not None:
+            found = self._checkpoints.find(sequence, self.pool)
+            most = 0 if found is None else found.n
+        needed = sequence.blocks_to_start(self.pool, most)
         spare = math.ceil(WATERMARK * self.pool.n_blocks) if self.running else 0
         return needed + promised + spare <= self.pool.n_free
-
-
-def _rows(sequence: Sequence, count: int) -> Rows:
-    caught_up = count == sequence.n_behind
-    return Rows(sequence, sequence.n_computed, count, n_outputs=1 if caught_up else 0)

@@ -30,9 +30,9 @@ class Sequence:
     """One continuation of a request: `ids` are prompt and generated ones, the first `n_computed` in blocks.
 
     index: which of a request's continuations. order: when it came, among all. blocks: in the order of its
-    tokens. prefix: what the committed blocks hold, `n_committed` of them. n_cached: tokens that it found in
-    blocks when it was admitted first. slot: its row of per-sequence state while it runs, else -1.
-    numbers: its random generator, by `seed`.
+    tokens; source_blocks: of its source text. prefix: what the committed blocks hold, `n_committed` of them.
+    n_cached: tokens that it found computed when it was admitted first. slot: its row of per-sequence state
+    while it runs, else -1. numbers: its random generator, by `seed`.
     """
 
     request: Request
@@ -42,6 +42,7 @@ class Sequence:
     ids: list[int] = field(init=False)
     n_computed: int = 0
     blocks: list[int] = field(default_factory=list)
+    source_blocks: list[int] = field(default_factory=list)
     prefix: Prefix = field(init=False)
     n_committed: int = 0
     n_cached: int = -1
@@ -87,18 +88,21 @@ class Sequence:
         """How many more blocks hold `count` more computed tokens."""
         return max(0, -(-(self.n_computed + count) // block_size) - len(self.blocks))
 
-    def blocks_to_start(self, pool: BlockPool) -> int:
-        """How many free blocks all its ids take, those free ones included that hold some of them already."""
-        blocks, _ = pool.match(self._shareable(), self.prefix)
+    def blocks_to_start(self, pool: BlockPool, most: int | None = None) -> int:
+        """How many free blocks all its ids take, those free ones included that hold some of them already.
+
+        most: ids that it may find in blocks.
+        """
+        blocks, _ = pool.match(self._shareable()[:most], self.prefix)
         return -(-len(self.ids) // pool.block_size) - sum(pool.is_held(block) for block in blocks)
 
     def _shareable(self) -> Array:
         """All ids but the last, which is always computed: its logits are wanted."""
         return np.array(self.ids[: len(self.ids) - 1], np.int32)
 
-    def adopt_prefix(self, pool: BlockPool) -> int:
-        """Hold the blocks that hold its first ids already; how many ids those are."""
-        blocks, prefixes = pool.match(self._shareable(), self.prefix)
+    def adopt_prefix(self, pool: BlockPool, most: int | None = None) -> int:
+        """Hold the blocks that hold its first ids already, `most` of them; how many ids those are."""
+        blocks, prefixes = pool.match(self._shareable()[:most], self.prefix)
         pool.share(blocks)
         for window in pool.windows:
             window.hold(blocks)

@@ -5,23 +5,66 @@ Knows numbers of tokens and arrays; nothing of ids, logits or sampling.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from graphml.backend import State
+from graphml.backend import RowCopies, State
 from graphml.compiler.options import CompileOptions
+from graphml.compiler.row_copies import row_copies
+from graphml.errors import BackendError
+from graphml.ir.node import Node
+from graphml.ir.shape import fixed
 from graphml.pages import out_of_memory
 from graphml.runtime.executor import Executor
 from graphml.runtime.memory_needed import state_bytes
 from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.state_rows import state_names
+
+MOST_COPIES = 4  # of the states of a recurrent sequence
+COPIES_BYTES = 256 << 20  # of all sequences of a cache
+
+
+class StateCopies:
+    """Copies of the recurrent states of a cache's sequences: `most` of each, made when the first is kept.
+
+    Where there is no memory for them there are none.
+    """
+
+    def __init__(self, state: State, leaves: Sequence[Node], n_sequences: int) -> None:
+        one = sum(node.dtype.bytes_for(math.prod(map(fixed, node.shape[1:]))) for node in leaves)
+        self.most = min(MOST_COPIES, COPIES_BYTES // max(one * n_sequences, 1)) if leaves else 0
+        self._state, self._names, self._n_sequences = state, [node.name for node in leaves], n_sequences
+        self._copies: RowCopies | None = None
+
+    def keep(self, sequence: int, at: int) -> bool:
+        """Copy the states of a sequence to its copy `at`; whether there is memory for it."""
+        if self._copies is None:
+            try:
+                self._copies = row_copies(self._state, self._names, self.most * self._n_sequences)
+            except (MemoryError, BackendError):
+                self.most = 0
+                return False
+        self._copies.keep(sequence, sequence * self.most + at)
+        return True
+
+    def restore(self, sequence: int, at: int) -> None:
+        """Copy its copy `at` to the states of a sequence."""
+        assert self._copies is not None
+        self._copies.restore(sequence * self.most + at, sequence)
 
 
 @dataclass
 class Slot:
-    """Where a session's keys, values and states are: the number of a sequence, its cache, and the arrays."""
+    """Where a session's keys, values and states are: the number of a sequence, its cache, and the arrays.
+
+    copies: of recurrent states, where some may be kept.
+    """
 
     cache: PagedCache
     state: State
     sequence: int = 0
+    copies: StateCopies | None = None
 
     @property
     def length(self) -> int:
@@ -37,6 +80,25 @@ class Slot:
         """Forget the tokens from `length` on; see `PagedCache.rewind` for what is left of recurrent ones."""
         self.cache.rewind(self.sequence, length)
 
+    def restore_states(self) -> None:
+        """Have the recurrent states be those of the tokens that it holds; before a step of it."""
+        states = self.cache.states
+        if states is None or self.copies is None:
+            return
+        copy = states.to_restore(self.sequence, self.length)
+        if copy is not None:
+            self.copies.restore(self.sequence, copy.at)
+            states.read[self.sequence] = copy.n
+
+    def keep_states(self) -> None:
+        """Keep a copy of the recurrent states as they are, to which a later `rewind` can go back."""
+        states = self.cache.states
+        if states is None or self.copies is None:
+            return
+        copy = states.to_keep(self.sequence, self.length, self.copies.most)
+        if copy is not None and self.copies.keep(self.sequence, copy.at):
+            states.kept(self.sequence, copy)
+
     def forget_source(self) -> None:
         """Forget the source text, if there is one."""
         if self.cache.source is not None:
@@ -45,7 +107,7 @@ class Slot:
 
 def make_slots(executor: Executor, options: CompileOptions, n_ctx: int, n_sequences: int = 1) -> list[Slot]:
     """Slots of one cache for so many sequences of `n_ctx` tokens; BackendError without the memory."""
-    executor.compiled_for(1, n_sequences, options=options)  # the state is this program's, `recurrent` too
+    graph = executor.compiled_for(1, n_sequences, options=options).graph  # its state; tells `recurrent`, too
     cache = executor.cache(n_ctx, n_sequences)
     try:
         state = executor.state(cache, options)
@@ -57,4 +119,7 @@ def make_slots(executor: Executor, options: CompileOptions, n_ctx: int, n_sequen
             error,
             f"give a smaller n_ctx,{' fewer sequences,' if many else ''} or a smaller type of the cache (kv)",
         ) from None
-    return [Slot(cache, state, sequence) for sequence in range(n_sequences)]
+    leaves = graph.leaves("state")
+    rows = [leaves[name] for name in state_names(leaves.values()).sequences]
+    copies = StateCopies(state, rows, n_sequences) if rows else None
+    return [Slot(cache, state, sequence, copies) for sequence in range(n_sequences)]

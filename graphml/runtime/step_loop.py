@@ -225,7 +225,7 @@ class StepLoop:
 
     def _hand_out(self, plan: StepPlan, computed: Computed) -> None:
         """A plan was computed: its tokens go to those who wait for them."""
-        self._budget.measured(plan.n_rows, computed.seconds)
+        self._budget.measured(plan.n_rows + plan.n_source_ids, computed.seconds)
         with self.lock:
             self.n_steps, self.step_s = self.n_steps + 1, computed.seconds
             tokens = dict(zip(plan.sampled.values(), computed.tokens, strict=True))

@@ -13,25 +13,40 @@ from graphml.runtime.sequence import Sequence
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """`count` ids of a sequence from position `start` on; the last `n_outputs` of them give logits."""
+    """`count` ids of a sequence from position `start` on; the last `n_outputs` of them give logits.
+
+    restore: the copy that the sequence's recurrent states are, before all rows of the step. keep: where they
+    are copied to, after all rows. See `graphml.runtime.checkpoints`.
+    """
 
     sequence: Sequence
     start: int
     count: int
     n_outputs: int = 0
+    restore: int | None = None
+    keep: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class StepPlan:
-    """One step. preempted: sequences that gave their blocks back for it."""
+    """One step. preempted: sequences that gave their blocks back for it.
+
+    sources: sequences whose source texts an encoder reads before, each whole.
+    """
 
     rows: tuple[Rows, ...]
     preempted: tuple[Sequence, ...] = ()
+    sources: tuple[Sequence, ...] = ()
 
     @property
     def n_rows(self) -> int:
         """Ids computed."""
         return sum(rows.count for rows in self.rows)
+
+    @property
+    def n_source_ids(self) -> int:
+        """Ids that the encoder reads."""
+        return sum(len(one.request.source) for one in self.sources)
 
     @property
     def n_outputs(self) -> int:

@@ -51,6 +51,17 @@ def interleaved(packed: NDArray[np.uint8], width: int) -> NDArray[np.uint8]:
     return fields.reshape(*packed.shape[:-1], -1)
 
 
+def low_and_high(numbers: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Pack the low four bits of numbers: [n, 2 k] -> [n, k], the first half of a row in the low nibbles."""
+    low, high = np.split(numbers, 2, axis=-1)
+    return (low & np.uint8(15)) | (high << np.uint8(4))
+
+
+def fifth_bits(numbers: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Pack bit 4 of each number: [n, k] -> [n, k // 8], the first number in the lowest bit."""
+    return np.packbits((numbers >> 4) & 1, axis=-1, bitorder="little")
+
+
 def scaled(
     numbers: NDArray[np.integer] | NDArray[np.float32], scale: NDArray[np.float32]
 ) -> NDArray[np.float32]:
@@ -77,7 +88,15 @@ def round_half_away(values: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def largest(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the value of largest magnitude of each row, with its sign, the first of equals: [n, 1]."""
+    """Return the value of largest magnitude of each row, with its sign, the first of equals: [n, 1].
+
+    Of a row of zeros it is 0, even where they are negative ones.
+    """
     place = np.abs(values).argmax(axis=-1)
     found: NDArray[np.float32] = values[np.arange(len(values)), place]
-    return found[:, None]
+    return found[:, None] + np.float32(0)
+
+
+def smallest(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the smallest value of each row, the first of equals (0 and -0 are): [n, 1]."""
+    return np.take_along_axis(values, values.argmin(axis=-1)[:, None], axis=-1)

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml_quant.format import Format
-from graphml_quant.layout import any_values, as_bytes, half, inverse, largest, planes, scaled
+from graphml_quant.layout import any_values, as_bytes, half, inverse, largest, low_and_high, planes, scaled
 
 
 @any_values
@@ -19,7 +19,7 @@ def encode(values: NDArray[np.float32]) -> NDArray[np.uint8]:
     """Encode [n, 32] to [n, 18] bytes; the value of largest magnitude becomes -8."""
     scale = largest(values) / np.float32(-8)
     numbers = np.trunc(values * inverse(scale) + np.float32(8.5)).astype(np.uint8).clip(0, 15)
-    return np.concatenate([as_bytes(scale, np.float16), numbers[:, :16] | (numbers[:, 16:] << 4)], axis=1)
+    return np.concatenate([as_bytes(scale, np.float16), low_and_high(numbers)], axis=1)
 
 
 Q4_0 = Format(

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml_quant.format import Format
-from graphml_quant.layout import any_values, as_bytes, half, inverse, planes, scaled
+from graphml_quant.layout import any_values, as_bytes, half, inverse, low_and_high, planes, scaled, smallest
 
 
 @any_values
@@ -18,11 +18,11 @@ def decode(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
 @any_values
 def encode(values: NDArray[np.float32]) -> NDArray[np.uint8]:
     """Encode [n, 32] to [n, 20] bytes; the smallest value becomes 0 and the largest 15."""
-    minimum = values.min(axis=1, keepdims=True)
+    minimum = smallest(values)
     scale = (values.max(axis=1, keepdims=True) - minimum) / np.float32(15)
     numbers = np.trunc((values - minimum) * inverse(scale) + np.float32(0.5)).astype(np.uint8).clip(0, 15)
-    packed = numbers[:, :16] | (numbers[:, 16:] << 4)
-    return np.concatenate([as_bytes(scale, np.float16), as_bytes(minimum, np.float16), packed], axis=1)
+    halves = as_bytes(scale, np.float16), as_bytes(minimum, np.float16)
+    return np.concatenate([*halves, low_and_high(numbers)], axis=1)
 
 
 Q4_1 = Format(

@@ -4,7 +4,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml_quant.format import Format
-from graphml_quant.layout import any_values, half, interleaved, planes, scaled
+from graphml_quant.layout import (
+    any_values,
+    as_bytes,
+    fifth_bits,
+    half,
+    interleaved,
+    inverse,
+    low_and_high,
+    planes,
+    scaled,
+    smallest,
+)
 
 
 @any_values
@@ -17,4 +28,16 @@ def decode(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
     return values
 
 
-Q5_1 = Format("q5_1", ggml_type=7, block_elements=32, block_bytes=24, decode=decode, activation="q8_1")
+@any_values
+def encode(values: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Encode [n, 32] to [n, 24] bytes; the smallest value becomes 0 and the largest 31."""
+    minimum = smallest(values)
+    scale = (values.max(axis=1, keepdims=True) - minimum) / np.float32(31)
+    numbers = np.trunc((values - minimum) * inverse(scale) + np.float32(0.5)).astype(np.uint8).clip(0, 31)
+    halves = as_bytes(scale, np.float16), as_bytes(minimum, np.float16)
+    return np.concatenate([*halves, fifth_bits(numbers), low_and_high(numbers)], axis=1)
+
+
+Q5_1 = Format(
+    "q5_1", ggml_type=7, block_elements=32, block_bytes=24, decode=decode, encode=encode, activation="q8_1"
+)

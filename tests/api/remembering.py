@@ -44,6 +44,32 @@ class RememberingState:
         """Not asked for."""
         raise KeyError(name)
 
+    def row_copies(self, names: Sequence[str], count: int) -> RememberingCopies:
+        """See `graphml.backend.CopyingState`."""
+        return RememberingCopies(self, count)
+
+
+class RememberingCopies:
+    """Copies of what sequences have seen, each made and restored id by id."""
+
+    def __init__(self, state: RememberingState, count: int) -> None:
+        self._state = state
+        self.copies: list[list[int]] = [[] for _ in range(count)]
+
+    def keep(self, row: int, at: int) -> None:
+        """See `graphml.backend.RowCopies`."""
+        copy = self.copies[at]
+        copy.clear()
+        for one in self._state.seen[row]:
+            copy.append(one)
+
+    def restore(self, at: int, row: int) -> None:
+        """See `graphml.backend.RowCopies`."""
+        seen = self._state.seen
+        seen[row] = ()
+        for one in self.copies[at]:
+            seen[row] = (*seen[row], one)
+
 
 class RememberingProgram:
     """Writes the ids to cells and states, reads them back from there, and makes rows of what it has read."""

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from graphml_models import llama
 
 import graphml
 from graphml.api import engine as engine_module
 from graphml.runtime import block_files
 from graphml.runtime.block_pool import BlockPool
-from graphml.runtime.memory_needed import state_bytes
 from graphml.runtime.stored_prefixes import StoredPrefixes
 from tests import tiny_model
 from tests.test_architectures import MODELS, write_model
@@ -53,8 +53,10 @@ def asked(model: graphml.Model, store: Path | None, prompts: list[list[int]], **
         return [engine.submit(ids, max_tokens=6).result() for ids in prompts]
 
 
-def block_bytes(model: graphml.Model) -> int:
-    return state_bytes(model.executor, 32) - state_bytes(model.executor, 0)
+def block_bytes() -> int:
+    """Keys and values of 32 tokens in f16."""
+    of_a_token = 2 * tiny_model.LAYERS * tiny_model.WIDTH // tiny_model.HEADS * tiny_model.KV_HEADS
+    return 32 * of_a_token * 2
 
 
 def blocks(store: Path) -> list[Path]:
@@ -109,9 +111,7 @@ def test_evicted_blocks_are_written_and_found_by_the_same_engine(
     model: graphml.Model, expected: list[list[int]], tmp_path: Path
 ) -> None:
     """The memory holds 14 blocks, one prompt takes 7 of them."""
-    with model.engine(
-        14 * block_bytes(model), max_sequences=1, n_ctx=256, store=tmp_path / "store"
-    ) as engine:
+    with model.engine(14 * block_bytes(), max_sequences=1, n_ctx=256, store=tmp_path / "store") as engine:
         for ids, tokens in zip((PROMPT, *OTHERS), expected, strict=True):
             assert engine.submit(ids, max_tokens=6).result().tokens == tokens
         prefixes = engine._loop.prefixes
@@ -132,7 +132,7 @@ def test_many_requests_in_little_memory_get_their_own_tokens(
         monkeypatch.setattr(engine_module, "BlockPool", same)
     chance = random.Random(1)
     for _ in range(2):
-        memory = 16 * block_bytes(model)
+        memory = 16 * block_bytes()
         with model.engine(memory, max_sequences=3, n_ctx=256, store=tmp_path / "store") as engine:
             numbers = [chance.randrange(7) for _ in range(24)]
             handles = [engine.submit((PROMPT, *OTHERS)[number], max_tokens=6) for number in numbers]
@@ -160,7 +160,12 @@ def test_other_models_types_and_backends_have_blocks_of_their_own(
 ) -> None:
     store, other = tmp_path / "store", tiny_model.write(tmp_path / "other.gguf", n_ctx=2304, seed=6)
     asked(model, store, [PROMPT])
-    for file, named in ((other, {}), (path, {"kv": "f32"}), (path, {"backend": "reference"})):
+    arch = tmp_path / "arch.py"
+    arch.write_text(Path(llama.__file__).read_text() + "\n# another one\n")
+    for file, named in (
+        (other, {}), (path, {"kv": "f32"}), (path, {"backend": "reference"}), (path, {"arch": arch}),
+        (path, {"deterministic": True}),
+    ):  # fmt: skip
         with graphml.load(file, threads=2, n_batch=32, **named) as one:  # type: ignore[arg-type]
             assert [asked(one, store, [PROMPT])[0].n_cached for _ in range(2)] == [0, 192]
     assert asked(model, store, [PROMPT])[0].n_cached == 192

@@ -29,12 +29,12 @@ PARTS = (
     "api/session.py", "runtime/committed.py", "runtime/evaluation.py", "runtime/run_ahead.py",
     "api/batch.py", "sampling/next_logits.py", "api/read_source.py", "api/capture.py",
     "runtime/executor.py", "runtime/paged_cache.py", "runtime/slots.py", "runtime/step_inputs.py",
-    "runtime/source_text.py",
+    "runtime/source_text.py", "runtime/kept_states.py",
 )  # fmt: skip
 # What has locks of its own may be left locked.
 STANDARD_LIBRARY = (threading.__file__, contextlib.__file__)
 TRACED = (remembering.__file__, *(str(ROOT / part) for part in PARTS), *STANDARD_LIBRARY)
-EVERY_BYTE_CODE = ("committed.py", "cache.py")
+EVERY_BYTE_CODE = ("committed.py", "cache.py", "kept_states.py", "slots.py", "remembering.py")
 
 
 class Interrupted(BaseException):
@@ -94,27 +94,37 @@ def numbers_of(use: Callable[..., object], *arguments: Any) -> list[int]:
 
 
 def check(session: graphml.Session, source: tuple[int, ...] = ()) -> None:
-    """What it would sample, and the logits of what follows, are those of the ids that it tells."""
+    """What it would sample, and the logits of what follows, are those of the ids that it tells.
+
+    Twice: the second time, recurrent states are those of a copy that was kept before or in the first.
+    """
     assert tuple(session.source) == source
     ids = tuple(session.tokens)
     assert session.n_past == len(ids)
-    if ids:
-        row = remembering.row_of(source, ids, session.n_vocab)
-        assert session.sample() == int(row.argmax())
+    greedy = int(remembering.row_of(source, ids, session.n_vocab).argmax()) if ids else -1
+    if session._held.latest.next_logits.known:
+        assert session.sample() == greedy
     wanted = remembering.row_of(source, (*ids, 1, 2, 3), session.n_vocab)
-    np.testing.assert_array_equal(session.eval([1, 2, 3]), wanted)
-    assert session.tokens == [*ids, 1, 2, 3]
+    for _ in range(2):
+        np.testing.assert_array_equal(session.eval([1, 2, 3]), wanted)
+        assert session.tokens == [*ids, 1, 2, 3]
+        session.rewind(len(ids))
+    if ids:
+        assert session.sample() == greedy
+    session.eval([1, 2, 3])
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, graphml.Model]]:
     folder = tmp_path_factory.mktemp("interrupted")
     llama = tiny_model.write(folder / "llama.gguf")
-    mamba, t5 = (write_model(folder / f"{one}.gguf", *MODELS[f"{one}-plain"]) for one in ("mamba", "t5"))
+    mamba, jamba, t5 = (
+        write_model(folder / f"{one}.gguf", *MODELS[f"{one}-plain"]) for one in ("mamba", "jamba", "t5")
+    )
     opened = {
         "llama": remembering.load(llama), "llama, as a GPU": remembering.load(llama, reads_back=True),
         "mamba": remembering.load(mamba), "mamba, as a GPU": remembering.load(mamba, reads_back=True),
-        "t5": remembering.load(t5),
+        "jamba": remembering.load(jamba), "t5": remembering.load(t5),
     }  # fmt: skip
     yield opened
     for model in opened.values():
@@ -138,15 +148,27 @@ def rewind_and_eval(session: graphml.Session) -> None:
     session.eval(NEW[:7])
 
 
+def undo_and_eval(session: graphml.Session) -> None:
+    """Back to where a copy of recurrent states was kept, and to another; there is room for four."""
+    session.eval(NEW[:1])  # after which no states are kept, so that those before the next prompt are
+    session.eval(NEW)
+    session.rewind(len(BEFORE) + 2)
+    for count in (2, 3, 4):
+        session.eval(NEW[:count])
+    session.rewind(len(BEFORE) + 6)
+    session.eval(NEW[:2])
+
+
 USES: dict[str, Callable[[graphml.Session], object]] = {
     "eval": lambda session: session.eval(NEW),
     "rewind and eval": rewind_and_eval,
+    "undo and eval": undo_and_eval,
     "generate": generate,
     "generate at random": lambda session: generate(session, temperature=0.9, top_k=20),
 }
 SCENES = [
     (name, use)
-    for name in ("llama", "llama, as a GPU", "mamba", "mamba, as a GPU", "t5")
+    for name in ("llama", "llama, as a GPU", "mamba", "mamba, as a GPU", "jamba", "t5")
     for use in USES
     if not (name == "t5" and "generate" in use)  # another source: see below
 ]

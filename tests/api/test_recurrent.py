@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import graphml
+from graphml.runtime import slots
 from graphml.runtime.memory_needed import memory_need
 from tests.golden import Floats, nmse
 from tests.test_architectures import MODELS, write_model
@@ -51,6 +52,79 @@ def test_a_state_is_not_cut_back(model: graphml.Model) -> None:
     assert nmse(rows[-1], fresh(model, [*IDS[:5], *IDS[20:24]])) < CLOSE
     session.rewind(0)
     assert nmse(session.eval(IDS[:9]), fresh(model, IDS[:9])) < CLOSE
+
+
+def test_a_rewind_goes_back_to_the_end_of_a_prompt_before(model: graphml.Model) -> None:
+    """The four latest are kept; those behind the place are gone, for other tokens follow it."""
+    session = model.session()
+    for end in (10, 13, 20, 26, 33):
+        session.eval(IDS[session.n_past : end])
+    for length, found in ((30, 26), (26, 26), (25, 20), (15, 13), (12, 0)):
+        session.rewind(length)
+        assert session.slot().length == found
+        row = session.eval([*IDS[length:40], *IDS[50:52]])
+        assert nmse(row, fresh(model, [*IDS[:40], *IDS[50:52]])) < CLOSE
+        session.rewind(length)
+
+
+def test_single_tokens_keep_no_states(model: graphml.Model) -> None:
+    session = model.session()
+    session.eval(IDS[:10])
+    for token in IDS[10:16]:
+        session.eval([token])
+    session.rewind(14)
+    assert session.slot().length == 10
+    session.eval(IDS[14:20])
+    assert session.slot().cache.states is not None
+    assert [one.n for one in session.slot().cache.states._copies[0]] == [10, 20]
+
+
+def test_an_answer_that_is_undone_costs_the_message_and_no_more(
+    model: graphml.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, evaluated, values = model.session(), [0], model.executor.values
+
+    def counts(ids: dict[int, Floats], *more: Any) -> Any:
+        evaluated[0] += sum(map(len, ids.values()))
+        return values(ids, *more)
+
+    monkeypatch.setattr(model.executor, "values", counts)
+    list(session.generate(IDS[:30], max_tokens=4))
+    place = session.n_past
+    first = [token.id for token in session.generate(IDS[40:46], max_tokens=5)]
+    evaluated[0] = 0
+    session.rewind(place)
+    again = [token.id for token in session.generate(IDS[40:46], max_tokens=5)]
+    assert again == first
+    assert evaluated[0] == 1 + 6 + 4  # the last token before, which had not been evaluated; message; answer
+
+
+def test_copies_of_states_are_bounded_in_bytes(model: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = memory_need(model.executor, 64).recurrent
+    for room, most in ((1 << 30, 4), (2 * one, 2), (one - 1, 0)):
+        monkeypatch.setattr(slots, "COPIES_BYTES", room)
+        session = model.session()
+        for end in (10, 13, 20, 26, 33):
+            session.eval(IDS[session.n_past : end])
+        session.rewind(32)
+        assert session.slot().length == (26 if most > 1 else 0)
+        assert session.slot().cache.states is not None
+        assert len(session.slot().cache.states._copies[0]) == max(most - 1, 0)
+
+
+def test_without_memory_for_copies_there_are_none(
+    model: graphml.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*arguments: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(slots, "row_copies", none)
+    session = model.session()
+    session.eval(IDS[:10])
+    session.eval(IDS[10:20])
+    session.rewind(15)
+    assert session.slot().length == 0
+    assert nmse(session.eval([1]), fresh(model, [*IDS[:15], 1])) < CLOSE
 
 
 def test_what_was_given_out_but_not_evaluated_is_rewound_for_free(model: graphml.Model) -> None:

@@ -228,7 +228,7 @@ CONTRADICTIONS: list[list[object]] = [
     ["new-arch", "mine", "--like", "llama", "--from-hf", __file__],
     ["bench", "-m", "MODEL", "--suite", "das", "-p", "64"],
     ["bench", "-m", "MODEL", "--case", "x"],
-    ["bench", "-m", "MODEL", "-ctk", "f16", "-ctv", "f32", "-p", 4, "-n", 0, "-r", 1],
+    ["bench", "-m", "MODEL", "-ctk", "f16", "-ctv", "q9", "-p", 4, "-n", 0, "-r", 1],
     ["verify", "MODEL"],
     ["test-backend", "nonsense"],
     ["test-backend", "nonsense.py"],

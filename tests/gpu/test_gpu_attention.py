@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from graphml_quant import by_name, quantize
 
+from graphml.ir.cache_types import CACHE_DTYPES, cache_types
 from graphml.ir.dtype import F32, I32, dtype
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
@@ -39,10 +40,10 @@ class Case:
 
     def graph(self, blocks: int) -> Graph:
         g, tokens = Builder(), Symbol("T", self.most or len(self.positions))
-        cells, kind = 2 * blocks * BLOCK, dtype(self.kind)
+        cells, (k_dtype, v_dtype) = 2 * blocks * BLOCK, cache_types(self.kind)
         q = g.input("q", F32, (tokens, self.n_head, self.d))
-        k = g.state("k", kind, (cells, self.n_head_kv, self.d))
-        v = g.state("v", kind, (cells, self.n_head_kv, self.d_v))
+        k = g.state("k", k_dtype, (cells, self.n_head_kv, self.d))
+        v = g.state("v", v_dtype, (cells, self.n_head_kv, self.d_v))
         numbers = [g.input(name, I32, (tokens,)) for name in ("positions", "sequences")]
         table = g.input("table", I32, (2, blocks))
         extra = [g.input("sinks", F32, (self.n_head,))] if self.sinks else []
@@ -50,7 +51,7 @@ class Case:
         attributes = {name: getattr(self, name) for name in names}
         y = g.make(
             attention, q, k, v, *numbers, table, *extra,
-            scale=self.d**-0.5, block_size=BLOCK, cache_dtype=self.kind, **attributes,
+            scale=self.d**-0.5, block_size=BLOCK, k_dtype=k_dtype.name, v_dtype=v_dtype.name, **attributes,
         )  # fmt: skip
         return g.finish(y=y)
 
@@ -71,10 +72,10 @@ class Case:
             "table": table,
             "sinks": random.standard_normal(self.n_head, np.float32),
         }
-        for name, width in (("k", self.d), ("v", self.d_v)):
+        for name, width, kind in zip("kv", (self.d, self.d_v), cache_types(self.kind), strict=True):
             plain = random.standard_normal((cells, self.n_head_kv, width), np.float32)
             plain[~seen] = unseen
-            values[name] = encoded(plain, self.kind)
+            values[name] = encoded(plain, kind.name)
         return values
 
 
@@ -86,6 +87,18 @@ def encoded(plain: Array, kind: str) -> Array:
     return raw.reshape(*plain.shape[:-1], -1)
 
 
+# Each of blocks as keys and as values, and with every way to bind a cache.
+MIXED = (
+    "q8_0/q5_1",
+    "q5_1/q4_1",
+    "q4_1/iq4_nl",
+    "iq4_nl/q5_0",
+    "q5_0/q4_0",
+    "q4_0/f16",
+    "bf16/f32",
+    "f32/q8_0",
+)
+KINDS = (*(kind for kind in CACHE_DTYPES if kind != "f32"), *MIXED)
 FEW, MANY = ((9, 30), (0, 1)), (tuple(range(20, 40)), (0,) * 11 + (1,) * 9)
 CASES = {
     "few": Case(*FEW),
@@ -105,8 +118,9 @@ CASES = {
     "many, three parts of keys": Case(*MANY, d=96, d_v=96),
     "many, wide": Case((9, 10, 11, 12, 13), (0,) * 5, n_head=1, n_head_kv=1, d=132, d_v=260),
     "many, wider": Case((9, 10, 11, 12, 13), (0,) * 5, n_head=1, n_head_kv=1, d=272, d_v=272),
-    **{f"few, {kind}": Case(*FEW, d=32, d_v=32, kind=kind) for kind in ("f16", "bf16", "q8_0", "q4_0")},
-    **{f"many, {kind}": Case(*MANY, d=32, d_v=64, kind=kind) for kind in ("f16", "bf16", "q8_0", "q4_0")},
+    **{f"few, {kind}": Case(*FEW, d=32, d_v=32, kind=kind) for kind in KINDS},
+    **{f"many, {kind}": Case(*MANY, d=32, d_v=64, kind=kind) for kind in KINDS},
+    "few, odd halves as keys alone": Case(*FEW, d=6, d_v=8, kind="f16/f32"),
     "split": Case((700, 130), (0, 1)),
     "split, sinks and window": Case((700, 260), (0, 1), window=300, sinks=True),
 }
@@ -114,7 +128,15 @@ CASES = {
 
 # In Python, which finds races and reads out of bounds, one case of each kernel and of each way through it.
 IN_PYTHON = {
-    "python": ("few, odd sizes", "few, heads in parts", "tiles not full", "sequences in turn", "few, q4_0"),
+    "python": (
+        "few, odd sizes",
+        "few, heads in parts",
+        "tiles not full",
+        "sequences in turn",
+        "few, q4_0",
+        "few, q5_1/q4_1",
+        "few, iq4_nl/q5_0",
+    ),
     "python with subgroups": ("few, heads in parts", "few, sinks and window", "few, q8_0"),
 }
 

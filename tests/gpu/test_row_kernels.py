@@ -8,6 +8,7 @@ from graphml_gpu.lowering import sample_token as lowering
 from graphml_gpu.lowering import top_k as top_k_lowering
 from graphml_quant import by_name, dequantize
 
+from graphml.ir.cache_types import CACHE_DTYPES
 from graphml.ir.dtype import F32, I32, dtype
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
@@ -23,6 +24,7 @@ from graphml.passes.fusions.routing import route_experts
 from tests.gpu.on_devices import DEVICES, REAL, nmse, run_both
 
 T = Symbol("T", 9)
+BLOCKS = [kind for kind in CACHE_DTYPES if dtype(kind).block_elements > 1]
 on_every_device = pytest.mark.parametrize("device", DEVICES)
 
 
@@ -180,7 +182,7 @@ def written(kind: str, width: int) -> tuple[Builder, Node]:
 
 @on_every_device
 @pytest.mark.parametrize(
-    ("kind", "width"), [("f32", 5), ("f16", 5), ("bf16", 7), ("q8_0", 32), ("q4_0", 32), ("q8_0", 96)]
+    ("kind", "width"), [("f32", 5), ("f16", 5), ("bf16", 7), ("q8_0", 96), *((kind, 32) for kind in BLOCKS)]
 )
 def test_caches_are_written_as_encoders_do(kind: str, width: int, device: str) -> None:
     g, cache = written(kind, width)

@@ -131,7 +131,7 @@ def test_a_fault_of_some_lengths_and_places_is_named(name: str, gated: Path) -> 
 
 
 def off_in_q8_0(node: Node, right: Array, operands: Mapping[str, Array]) -> Array:
-    return right * 2 if node.attributes["cache_dtype"] == "q8_0" else right
+    return right * 2 if node.attributes["k_dtype"] == "q8_0" else right
 
 
 # Of some faults: the first wrong token in the step, and its position.
@@ -148,7 +148,8 @@ OPEN: dict[str, tuple[Fault, str]] = {
     "rope in between": (table(lambda at: (at >= TOKENS) & (at < N_CTX - 4)), "tokens at other positions"),
     "rope of many rows": (rope(lambda n: n > 71), "steps of more than 71 tokens or 2 sequences"),
     "another cache": (
-        lambda: faults.wrong_values("attention", off_in_q8_0), "caches of f32, bf16, q8_0 and q4_0 (--kv)"
+        lambda: faults.wrong_values("attention", off_in_q8_0),
+        "caches of f32, bf16, q8_0, q5_1, q5_0, q4_1, q4_0 and iq4_nl (--kv)",
     ),
 }  # fmt: skip
 

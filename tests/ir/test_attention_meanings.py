@@ -154,7 +154,7 @@ def test_paged_attention_is_dense_attention(extra: dict[str, float], cache_dtype
     if not attributes.get("causal", True):
         more = (*more, np.full(2, length, np.int32))
     got = run("attention", q, *caches, positions, sequences, table_SB, *more, scale=0.3, block_size=block,
-              cache_dtype=cache_dtype, **attributes)  # fmt: skip
+              k_dtype=cache_dtype, v_dtype=cache_dtype, **attributes)  # fmt: skip
     for sequence in (0, 1):
         mine = sequences == sequence
         wanted = dense_attention(

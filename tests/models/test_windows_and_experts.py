@@ -281,7 +281,8 @@ def test_an_index_whose_heads_choose_together() -> None:
         "selection_block": 1,
         "local": 0,
         "block_size": 8,
-        "cache_dtype": "f32",
+        "k_dtype": "f32",
+        "v_dtype": "f32",
         "scale": 0.3,
     }
     chosen = reference(select_blocks, [inputs[0], cached(inputs[1]), *places, inputs[2]], attributes)

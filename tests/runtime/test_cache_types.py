@@ -1,4 +1,4 @@
-"""Keys and values kept in blocks: a batch is its steps, a backend is the reference."""
+"""Keys and values kept in blocks, of one type or of two: a batch is its steps, a backend is the reference."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from graphml_models._samples import transformer
 
 import graphml
 from graphml.errors import UsageError
+from graphml.ir.cache_types import cache_types
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
@@ -21,8 +22,18 @@ from tests.test_architectures import write_model
 TOKENS = np.random.default_rng(5).integers(0, 80, 40)
 # The error of the logits that the type brings, at least and at most; and what of it may hang on the last bit
 # of a key or a value, which decides between two neighbours of a coarse grid.
-COSTS = {"q8_0": (2e-6, 1e-4, 1e-6), "q4_0": (5e-4, 3e-2, 1e-4)}
-BITS = {"q8_0": 8.5, "q4_0": 4.5}
+COSTS = {
+    "q8_0": (2e-6, 1e-4, 1e-6),
+    **dict.fromkeys(("q5_1", "q5_0"), (2e-4, 4e-3, 1e-4)),
+    **dict.fromkeys(("q4_1", "q4_0", "iq4_nl"), (2e-3, 3e-2, 1e-4)),
+    "q8_0/q4_0": (5e-4, 1e-2, 1e-4),
+    "q4_0/q8_0": (5e-4, 1e-2, 1e-4),
+    "f16/q5_1": (2e-4, 4e-3, 1e-4),
+    "q5_1/q4_1": (1e-3, 2e-2, 1e-4),
+    "q4_1/iq4_nl": (2e-3, 3e-2, 1e-4),
+    "iq4_nl/f32": (2e-4, 1e-2, 1e-4),
+}
+BITS = {"f32": 32, "f16": 16, "q8_0": 8.5, "q5_1": 6, "q5_0": 5.5, "q4_1": 5, "q4_0": 4.5, "iq4_nl": 4.5}
 
 
 @pytest.fixture(scope="module")
@@ -75,16 +86,27 @@ def test_a_type_costs_what_its_grid_does(path: Path, pair: tuple[Executor, Execu
     assert least < cost < most
 
 
+def test_each_cache_has_its_own_type(pair: tuple[Executor, Executor], kept: str) -> None:
+    graph = pair[1].compiled(1, 1).graph
+    states = {name: node.dtype for name, node in graph.leaves("state").items()}
+    wanted = dict(zip("kv", cache_types(kept), strict=True))
+    assert states == {f"cache.{i}.{name}": kind for i in (0, 1) for name, kind in wanted.items()}
+
+
 def test_the_state_takes_what_the_type_says(pair: tuple[Executor, Executor], kept: str) -> None:
+    keys, values = (BITS[kind.name] for kind in cache_types(kept))
     for executor in pair:
-        assert executor.state(PagedCache(64, BLOCK_SIZE)).n_bytes == 64 * 2 * 2 * 32 * BITS[kept] / 8
+        assert executor.state(PagedCache(64, BLOCK_SIZE)).n_bytes == 64 * 2 * 32 * (keys + values) / 8
 
 
-def test_heads_that_are_no_whole_blocks_are_an_error_that_names_the_option(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kv", "kind", "cache"), [("q8_0", "q8_0", "k"), ("f16/iq4_nl", "iq4_nl", "v")])
+def test_heads_that_are_no_whole_blocks_are_an_error_that_names_the_option(
+    tmp_path: Path, kv: str, kind: str, cache: str
+) -> None:
     model = write_model(tmp_path / "narrow.gguf", "llama", transformer("llama", "narrow"))
-    wanted = r"narrow.gguf: kv: q8_0 keeps blocks of 32 .* cache.0.k has heads of 16"
+    wanted = rf"narrow.gguf: kv: {kind} keeps blocks of 32 .* cache.0.{cache} has heads of 16"
     with (
-        graphml.load(model, "reference", kv="q8_0") as opened,
+        graphml.load(model, "reference", kv=kv) as opened,
         pytest.raises(UsageError, match=wanted),
     ):
         opened.session().eval([1])

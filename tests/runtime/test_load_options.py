@@ -16,6 +16,7 @@ import graphml
 from graphml import UsageError, settings
 from graphml.cli import opening
 from graphml.cli.main import app
+from graphml.ir.cache_types import CACHE_DTYPES
 from graphml.option_fields import Whole, options_of
 from graphml.runtime.load_options import LoadOptions
 from tests import tiny_model
@@ -74,7 +75,10 @@ def test_flags_have_the_fields_help_default_and_range() -> None:
         ({"n_batch": None}, "n_batch: wanted a whole number of at least 1, got None"),
         ({"n_batch": 1 << 21}, "n_batch: wanted 1 to 1048576 tokens of one step; got 2097152"),
         ({"gpu_layers": -1}, "gpu_layers: wanted a whole number of at least 0, got -1"),
-        ({"kv": "q4_1"}, "kv: wanted one of f16, f32, bf16, q8_0, q4_0; got 'q4_1'"),
+        ({"kv": "q4_k"}, f"kv: wanted one of {', '.join(CACHE_DTYPES)}, or two as KEYS/VALUES; got 'q4_k'"),
+        ({"kv": "q8_0/"}, "or two as KEYS/VALUES; got 'q8_0/'"),
+        ({"kv": "q8_0/q4_0/f16"}, "or two as KEYS/VALUES; got 'q8_0/q4_0/f16'"),
+        ({"kv": 8}, "or two as KEYS/VALUES; got 8"),
         ({"quant": ["q8"]}, "quant: wanted one of fp32, q8, q4; got"),
         ({"pages": "all"}, "pages: wanted one of ahead, map, huge, copy; got 'all'"),
         ({"numa": "near"}, "numa: wanted one of first-touch, interleave; got 'near'"),

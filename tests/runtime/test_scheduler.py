@@ -15,13 +15,17 @@ from hypothesis import strategies as st
 from graphml.errors import UsageError
 from graphml.ir.cell_groups import CellGroup
 from graphml.runtime.block_pool import BlockPool
+from graphml.runtime.checkpoints import Checkpoints
 from graphml.runtime.request import Request
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence, Status
-from graphml.runtime.step_plan import StepPlan
+from graphml.runtime.step_plan import Rows, StepPlan
 from graphml.runtime.window_blocks import WindowBlocks, WindowRoom
 
 SIZE = 4
+MOST_IDS = 16  # of a step
+KINDS = ["attention", "hybrid", "recurrent", "encodes"]
+"""What a sequence has: cells; cells and states; states; cells and a source text."""
 
 
 def next_id(ids: list[int]) -> int:
@@ -35,21 +39,38 @@ def key_of(ids: list[int], position: int) -> int:
 
 
 class Runner:
-    """Computes plans on cells that it keeps itself, and checks that what a row sees is its own."""
+    """Computes plans on cells and states that it keeps itself, and checks that what a row sees is its own.
+
+    A state is all ids that changed it since position 0; copies of states are those of a recurrent model.
+    """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler, self.pool = scheduler, scheduler.pool
+        self.checkpoints = scheduler._checkpoints
+        self.with_cells = self.checkpoints is None or self.checkpoints._with_cells
+        self.sources: dict[int, tuple[bytes, int]] = {}  # by cell
+        self.states: dict[int, tuple[int, ...]] = {}  # by slot
+        self.copies: dict[int, tuple[int, ...]] = {}
         self.cells = [0] * (self.pool.n_blocks * SIZE)
         self.of_windows = [[0] * (window.n_blocks * SIZE) for window in self.pool.windows]
         self.max_tokens: dict[Sequence, int] = {}
         self.finished: list[Sequence] = []
-        self.n_steps = 0
+        self.n_steps = self.n_sources = 0
 
     def run(self, plan: StepPlan) -> None:
         self.n_steps += 1
         writes: Counter[int] = Counter()
         for rows in plan.rows:
+            if rows.restore is not None:
+                self.states[rows.sequence.slot] = self.copies[rows.restore]
+        self.read_sources(plan)
+        for rows in plan.rows:
             one = rows.sequence
+            if self.checkpoints is not None:
+                self.advance_state(rows)
+            source = one.request.source
+            for i, cell in enumerate(source_cells(one)):
+                assert self.sources[cell] == (source.tobytes(), i)
             assert one.status is Status.RUNNING
             assert rows.start == one.n_computed
             assert 0 < rows.count <= one.n_behind
@@ -57,14 +78,17 @@ class Runner:
                 cell = one.blocks[position // SIZE] * SIZE + position % SIZE
                 writes[cell] += 1
                 self.cells[cell] = key_of(one.ids, position)
-                for window, cells in zip(self.pool.windows, self.of_windows, strict=True):
-                    cells[self.windowed(window, one, position)] = key_of(one.ids, position)
         assert not writes or max(writes.values()) == 1  # no cell belongs to two
         self.check_windows(plan)
+        kept = [rows for rows in plan.rows if rows.keep is not None]
+        assert len({rows.keep for rows in kept}) == len(kept)
+        for rows in kept:
+            assert rows.keep is not None
+            self.copies[rows.keep] = self.states[rows.sequence.slot]
         self.scheduler.computed(plan)
         for rows in plan.rows:
             one = rows.sequence
-            for p in range(one.n_computed):
+            for p in range(one.n_computed if self.with_cells else 0):
                 assert self.cells[one.blocks[p // SIZE] * SIZE + p % SIZE] == key_of(one.ids, p)
             if not rows.n_outputs:
                 assert one.n_behind
@@ -86,10 +110,32 @@ class Runner:
         for rows, (window, cells) in itertools.product(
             plan.rows, zip(self.pool.windows, self.of_windows, strict=True)
         ):
+            for position in range(rows.start, rows.start + rows.count):
+                cells[self.windowed(window, rows.sequence, position)] = key_of(rows.sequence.ids, position)
+        for rows, (window, cells) in itertools.product(
+            plan.rows, zip(self.pool.windows, self.of_windows, strict=True)
+        ):
             one, group = rows.sequence, window.group
             for position in range(rows.start, rows.start + rows.count):
                 for seen in range(group.first_seen(position), position + 1):
                     assert cells[self.windowed(window, one, seen)] == key_of(one.ids, seen)
+
+    def read_sources(self, plan: StepPlan) -> None:
+        """An encoder reads whole texts, of sequences that begin to run."""
+        in_step = {rows.sequence for rows in plan.rows}
+        assert plan.n_source_ids <= MOST_IDS
+        for one in plan.sources:
+            assert one in in_step
+            for i, cell in enumerate(source_cells(one)):
+                self.sources[cell] = one.request.source.tobytes(), i
+            self.n_sources += 1
+
+    def advance_state(self, rows: Rows) -> None:
+        """The states that a sequence's rows read are those of exactly the ids before them."""
+        one = rows.sequence
+        before = self.states.get(one.slot, ()) if rows.start else ()
+        assert before == tuple(one.ids[: rows.start])
+        self.states[one.slot] = tuple(one.ids[: rows.start + rows.count])
 
     def check(self) -> None:
         """Blocks are held by running sequences alone, each as often as it is in their tables."""
@@ -109,9 +155,25 @@ class Runner:
         slots = [one.slot for one in self.scheduler.running]
         assert len(set(slots)) == len(slots)
         assert all(slot >= 0 for slot in slots)
+        sources = Counter(block for one in self.scheduler.running for block in one.source_blocks)
+        pool = self.scheduler._sources._pool
+        assert [sources[block] for block in range(pool.n_blocks)] == pool._references
         for one in self.scheduler.waiting:
             assert not one.blocks
+            assert not one.source_blocks
             assert one.slot == -1
+        if self.checkpoints is not None:
+            used = [one.at for one in self.checkpoints._kept]
+            assert sorted([*used, *self.checkpoints._free]) == list(range(self.checkpoints.count))
+            for checkpoint in self.checkpoints._kept:
+                ids = np.array(self.copies[checkpoint.at], np.int32)
+                assert (len(ids), ids.tobytes()) == (checkpoint.n, checkpoint.ids)
+
+
+def source_cells(sequence: Sequence) -> list[int]:
+    """Those of its source text."""
+    blocks = sequence.source_blocks
+    return [blocks[i // SIZE] * SIZE + i % SIZE for i in range(len(sequence.request.source))]
 
 
 def alone(ids: list[int], max_tokens: int, n_ctx: int) -> list[int]:
@@ -127,6 +189,7 @@ def play(
     n_requests: int,
     constant_hash: bool = False,
     keep: bool = True,
+    kind: str = "attention",
     groups: Iterable[CellGroup] = (),
 ) -> Runner:
     """Random arrivals, prompts with shared beginnings, lengths, keys, aborts; every request ends."""
@@ -138,7 +201,12 @@ def play(
     rooms = [WindowRoom(group, chance.randint(1, max_sequences), n_ctx, 16, SIZE) for group in groups]
     windows = [WindowBlocks(room, n_blocks) for room in rooms]
     pool = BlockPool(n_blocks, SIZE, keep, **hash_block, windows=windows)
-    scheduler = Scheduler(pool, max_sequences, n_ctx, prompt_cap=chance.randint(1, 12))
+    checkpoints = None
+    if kind in ("hybrid", "recurrent") and keep:
+        apart = chance.choice([SIZE, 2 * SIZE])
+        checkpoints = Checkpoints(chance.randint(1, 9), SIZE, kind == "hybrid", apart)
+    cap = chance.randint(1, 12)
+    scheduler = Scheduler(pool, max_sequences, n_ctx, cap, checkpoints)
     runner = Runner(scheduler)
     beginnings = [[chance.randint(0, 2) for _ in range(3 * SIZE)] for _ in range(3)]
     made: list[tuple[Sequence, list[int], int]] = []
@@ -147,9 +215,11 @@ def play(
         if len(made) < n_requests and (chance.random() < 0.5 or not scheduler):
             start = chance.choice(beginnings)[: chance.randint(0, 3 * SIZE)]
             ids = (start + [chance.randint(0, 2) for _ in range(chance.randint(1, 9))])[: n_ctx - 1]
+            size = chance.randint(1, min(MOST_IDS, n_ctx)) if kind == "encodes" else 0
+            source = np.full(size, chance.randint(0, 1), np.int32)
             request = Request(
                 np.array(ids, np.int32), key=chance.choice("abc"), weight=chance.choice([0.5, 1, 4]),
-                priority=chance.choice([0, 0, 0, 1]),
+                priority=chance.choice([0, 0, 0, 1]), extra=source.tobytes(), source=source,
             )  # fmt: skip
             sequence = Sequence(request, len(made))
             most = chance.randint(1, 12)
@@ -160,7 +230,7 @@ def play(
             scheduler.remove(chance.choice(scheduler.running))
         if scheduler.waiting and chance.random() < 0.03:
             scheduler.remove(chance.choice(scheduler.waiting))
-        plan = scheduler.schedule(chance.randint(1, 16))
+        plan = scheduler.schedule(chance.randint(1, MOST_IDS))
         if plan is not None:
             before = len(runner.finished), sum(len(one.ids) + one.n_computed for one, _, _ in made)
             runner.run(plan)
@@ -175,15 +245,16 @@ def play(
         assert len(sequence.ids) == len(
             alone(sequence.request.ids.tolist(), runner.max_tokens[sequence], n_ctx)
         )
-    assert pool.n_used == 0
+    assert pool.n_used == scheduler._sources.n_used == 0
     assert not scheduler._served
     return runner
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**9))
-def test_every_request_ends_with_what_it_gives_alone(seed: int) -> None:
-    play(seed, 40)
+@given(seed=st.integers(0, 10**9))
+def test_every_request_ends_with_what_it_gives_alone(kind: str, seed: int) -> None:
+    play(seed, 40, kind=kind)
 
 
 @settings(max_examples=60, deadline=None)
@@ -253,16 +324,18 @@ def test_a_hundred_thousand_steps(part: int) -> None:
     """A quarter of them each: small pools and large ones, with few requests and with many."""
     chance, n_steps = random.Random(part), 0
     while n_steps < 25_000:
-        n_steps += play(chance.randrange(10**9), chance.choice([10, 40, 200])).n_steps
+        n_requests, kind = chance.choice([10, 40, 200]), chance.choice(KINDS)
+        n_steps += play(chance.randrange(10**9), n_requests, kind=kind).n_steps
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("constant_hash", [False, True])
 @pytest.mark.parametrize("keep", [False, True])
 def test_neither_the_hash_nor_the_prefix_cache_changes_what_comes_out(
-    constant_hash: bool, keep: bool
+    constant_hash: bool, keep: bool, kind: str
 ) -> None:
     for seed in range(10):
-        play(seed, 40, constant_hash, keep)
+        play(seed, 40, constant_hash, keep, kind)
 
 
 def scheduler_of(n_blocks: int, max_sequences: int = 4, n_ctx: int = 0, **more: int) -> Scheduler:
@@ -416,3 +489,37 @@ def test_deadlines_are_told() -> None:
         scheduler.add(sequence)
     assert scheduler.expired(0.5) == []
     assert scheduler.expired(1.0) == [soon]
+
+
+def with_source(text: list[int], order: int) -> Sequence:
+    source = np.array(text, np.int32)
+    return sequence_of(1, order, extra=source.tobytes(), source=source)
+
+
+def test_a_source_is_read_in_the_step_that_its_sequence_begins_in() -> None:
+    """The first takes as many rows as it needs, further ones what is left; equal ones are read once."""
+    scheduler = scheduler_of(8, max_sequences=8)
+    texts = [list(range(12)), list(range(6)), list(range(12)), [5]]
+    first, second, same, short = (with_source(text, order) for order, text in enumerate(texts))
+    for one in (first, second, same, short):
+        scheduler.add(one)
+    plans = [run(scheduler, budget=10) for _ in range(2)]
+    assert [plan.sources for plan in plans] == [(first,), (second, short)]
+    assert [one.sequence for one in plans[0].rows] == [first]
+    assert same.source_blocks == first.source_blocks
+    scheduler.remove(first)
+    assert scheduler._sources.n_used == 3 + 2 + 1
+    for one in (second, same, short):
+        scheduler.remove(one)
+    assert scheduler._sources.n_used == 0
+
+
+def test_a_source_waits_for_blocks() -> None:
+    scheduler = scheduler_of(8)
+    first, second = (with_source(list(range(at, at + 20)), at) for at in (0, 1))
+    for one in (first, second):
+        scheduler.add(one)
+    assert run(scheduler).sources == (first,)
+    assert run(scheduler).sources == ()
+    scheduler.remove(first)
+    assert run(scheduler).sources == (second,)

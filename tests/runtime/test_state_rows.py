@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import graphml
+from graphml.compiler.row_copies import row_copies
 from graphml.runtime.slots import make_slots
 from graphml.runtime.state_rows import copy_rows, read_rows, state_names, write_rows
 from tests import golden
@@ -34,3 +35,35 @@ def test_a_hybrid_models_rows_are_copied_within_its_state(backend: str, tmp_path
                 np.testing.assert_array_equal(array, before[name])
             write_rows(slot.state, first, {name: np.zeros_like(array) for name, array in before.items()})
             assert not any(array.any() for array in read_rows(slot.state, kinds, first).values())
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference", "opencl", "wgpu", "opencl,cpu"])
+def test_copies_of_rows_outlive_what_happens_to_the_state(backend: str, tmp_path: Path) -> None:
+    """Kept after steps and after writes through arrays; restored before steps and before reads."""
+    path = golden.build(golden.read("jamba-dense"), tmp_path / "jamba.gguf")
+    more = {"gpu_layers": 1} if "," in backend else {}
+    with graphml.load(path, backend=backend, kv="f32", **more) as model:
+        executor = model.executor
+        (slot, _) = make_slots(executor, executor.options, 64, 2)
+        state, names = slot.state, state_names(executor.state_leaves(executor.build(1, 1, 2), 2)).sequences
+        copies, first, other = row_copies(state, names, 3), np.array([0]), np.array([1])
+        ids = np.array([3, 1, 4, 1, 5], np.int32)
+        executor.step(ids, slot.cache, state, False)
+        copies.keep(0, 2)
+        kept = read_rows(state, names, first)
+        wanted = executor.step(ids[:2], slot.cache, state, False).copy()
+        changed = read_rows(state, names, first)
+        assert any((changed[name] != kept[name]).any() for name in names)
+        copies.restore(2, 0)
+        copies.restore(2, 1)
+        for row in (first, other):
+            for name, array in read_rows(state, names, row).items():
+                np.testing.assert_array_equal(array, kept[name])
+        slot.cache.lengths[0] = len(ids)
+        np.testing.assert_array_equal(executor.step(ids[:2], slot.cache, state, False), wanted)
+        write_rows(state, other, changed)
+        copies.keep(1, 0)
+        write_rows(state, other, kept)
+        copies.restore(0, 1)
+        for name, array in read_rows(state, names, other).items():
+            np.testing.assert_array_equal(array, changed[name])

@@ -69,25 +69,24 @@ def _result(node: Node) -> dict[str, Argument]:
 
 
 def _lower(node: Node, threads: int, one_order: bool = False) -> list[Step]:
-    k, v = node.inputs[1:3]
-    kind, d_k, d_v = k.dtype.name, bounds(k.shape)[2], bounds(v.shape)[2]
-    form = (kind, d_k, d_v)
+    named, form = cache_form(node)
+    _, _, d_k, d_v = form
     if not _token_each(node) and one_order:
-        return [_by_token(node, form)]
+        return [_by_token(node)]
     if not _token_each(node):
         scratch: dict[str, Argument] = {
             "scratch": Scratch(prefill_scratch_bytes(d_k, d_v)),
             "scratch_bytes": 0,  # each thread is given its own already
         }
         tiled = KernelRef(
-            f"attention_prefill-{kind}-{d_k}-{d_v}",
+            f"attention_prefill-{named}",
             "graphml_cpu.kernels.attention.prefill",
             "make_attention_prefill",
             form,
         )
         return [Step(tiled, {**_seen(node), **_scored(node), **_result(node), **scratch})]
     module, partial = "graphml_cpu.kernels.attention.decode", {"partial": Workspace(node)}
-    first = KernelRef(f"attention_partial-{kind}-{d_k}-{d_v}", module, "make_attention_partial", form)
+    first = KernelRef(f"attention_partial-{named}", module, "make_attention_partial", form)
     second = KernelRef(f"attention_combine-{d_v}", module, "make_attention_combine", (d_v,))
     return [
         Step(first, {**_seen(node), **_scored(node), **partial}, writes=("partial",), split=True),
@@ -95,18 +94,28 @@ def _lower(node: Node, threads: int, one_order: bool = False) -> list[Step]:
     ]
 
 
-def _by_token(node: Node, form: tuple[str, int, int]) -> Step:
+def _by_token(node: Node) -> Step:
     """Every token by itself, as decoding has it."""
-    kind, d_k, d_v = form
+    named, form = cache_form(node)
     group = bounds(node.shape)[1] // bounds(node.inputs[2].shape)[1]
     ref = KernelRef(
-        f"attention_by_token-{kind}-{d_k}-{d_v}",
+        f"attention_by_token-{named}",
         "graphml_cpu.kernels.attention.token_rows",
         "make_attention_by_token",
         form,
     )
-    scratch = Scratch(attention_partial_bytes(1, group, d_v))
+    scratch = Scratch(attention_partial_bytes(1, group, form[-1]))
     return Step(ref, {**_seen(node), **_scored(node), **_result(node), "scratch": scratch})
+
+
+def cache_form(node: Node) -> tuple[str, tuple[str, str, int, int]]:
+    """What kernels of a node of attention are made for, in their name and as arguments of their factory.
+
+    That is the types of keys and of values, the elements of a key and of a value.
+    """
+    k, v = node.inputs[1:3]
+    kinds, sizes = (k.dtype.name, v.dtype.name), (bounds(k.shape)[2], bounds(v.shape)[2])
+    return "-".join(map(str, (*dict.fromkeys(kinds), *sizes))), (*kinds, *sizes)
 
 
 def refuses_caches(node: Node) -> str | None:

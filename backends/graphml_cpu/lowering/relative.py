@@ -12,7 +12,7 @@ from graphml.ir.ops.attention import causal
 from graphml.ir.ops.relative import bucket
 from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.lowering.attention import refuses_caches
+from graphml_cpu.lowering.attention import cache_form, refuses_caches
 from graphml_cpu.lowering.step import Argument, Constant, Lowering, Step, rows
 
 
@@ -30,7 +30,7 @@ def _buckets(node: Node) -> Constant:
 
 def _lower(node: Node, threads: int) -> list[Step]:
     q, k, v, positions, sequences, table, bias = node.inputs[:7]
-    kind, d_k, d_v = k.dtype.name, bounds(k.shape)[2], bounds(v.shape)[2]
+    named, form = cache_form(node)
     arguments: dict[str, Argument] = {
         "q": q,
         "k_cache": k,
@@ -52,10 +52,10 @@ def _lower(node: Node, threads: int) -> list[Step]:
         "rows": rows(node.shape[:1]),
     }
     ref = KernelRef(
-        f"relative_attention-{kind}-{d_k}-{d_v}",
+        f"relative_attention-{named}",
         "graphml_cpu.kernels.attention.relative",
         "make_relative_attention",
-        (kind, d_k, d_v),
+        form,
     )
     return [Step(ref, arguments)]
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 
+from graphml.ir.cache_types import CACHE_DTYPES
 from graphml.ir.node import Node
 from graphml.ir.op import Array, Type
 from graphml.ir.shape import Dim, Symbol, bounds
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.kernels import formats
-from graphml_cpu.layouts import CACHE_DTYPES
 
 
 @dataclass(frozen=True)

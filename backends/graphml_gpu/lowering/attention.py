@@ -97,10 +97,9 @@ def _leaves_records(node: Node) -> bool:
     return _splits(node) > 1 or _optional(node)["sinks"] is not NOTHING
 
 
-def bound_as(*caches: Node) -> tuple[Type, Any]:
-    """The element type that caches of one dtype are bound as, and what loads four of a row."""
-    cache = CACHE_TYPES[caches[0].dtype.name]
-    even = all(bounds(one.shape)[2] % 4 == 0 for one in caches)
+def bound_as(node: Node) -> tuple[Type, Any]:
+    """The element type that a cache is bound as, and what loads four of a row."""
+    cache, even = CACHE_TYPES[node.dtype.name], bounds(node.shape)[2] % 4 == 0
     vectors: dict[str, Any] = {"f32x4": f32x4, "u32x2": u32x2, "u32": u32}
     plain: Any = f32 if cache.vector == "f32x4" else u32
     return (vectors[cache.vector], cache.load) if even else (plain, cache.uneven)
@@ -112,13 +111,13 @@ def shared_out(features: Features) -> dict[str, int]:
     return {"LANES": lanes, "TILE": max(64, GROUP // lanes), "GROUP": GROUP}
 
 
-def form(node: Node) -> tuple[Type, dict[str, Any]]:
-    """How the caches are bound, and what a kernel must know of them."""
+def form(node: Node) -> tuple[tuple[Type, Type], dict[str, Any]]:
+    """How keys and values are bound, and what a kernel must know of them."""
     k, v = node.inputs[1:3]
     (_, kv_heads, d), (_, _, d_v) = bounds(k.shape), bounds(v.shape)
-    element, load = bound_as(k, v)
+    (k_element, load_k), (v_element, load_v) = bound_as(k), bound_as(v)
     sizes = {"D": d, "DV": d_v, "N_HEAD": bounds(node.shape)[1], "N_HEAD_KV": kv_heads}
-    return element, sizes | {"LOAD": load}
+    return (k_element, v_element), sizes | {"LOAD_K": load_k, "LOAD_V": load_v}
 
 
 def _kinds(node: Node) -> dict[str, Any]:
@@ -155,7 +154,7 @@ def _tiled(node: Node) -> bool:
 
 def _lower_tiles(node: Node, context: Context) -> list[Dispatch]:
     q, k, v, positions, sequences, table = node.inputs[:6]
-    element, sizes = form(node)
+    elements, sizes = form(node)
     fours = -(-max(bounds(k.shape)[2], bounds(v.shape)[2]) // 4)
     tile = 16 if fours <= 32 else 8 if fours <= 64 else 4
     each = 4 if tile == 4 or fours * tile // 4 <= _TILE_GROUP else 8
@@ -170,7 +169,7 @@ def _lower_tiles(node: Node, context: Context) -> list[Dispatch]:
         return -(-tokens(dims) // tile), bounds(node.shape)[1], 1
 
     scalars: dict[str, Scalar] = {**_scalars(node), "tokens": tokens, "fours": -(-bounds(k.shape)[2] // 4)}
-    return [Dispatch(ATTENTION_TILES[element], constants, buffers, scalars, grid)]
+    return [Dispatch(ATTENTION_TILES[elements], constants, buffers, scalars, grid)]
 
 
 def _lower(node: Node, context: Context) -> list[Dispatch]:
@@ -182,7 +181,7 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
     tokens, groups = rows(node.shape[:1]), kv_heads * _chunks(node)
     most, window = _splits(node), _window(node)
     lengths = extras(node.inputs, node.attributes)[1]
-    element, sizes = form(node)
+    elements, sizes = form(node)
     kinds = {**sizes, **_kinds(node), "LEAST": _LEAST}
     constants = {
         **kinds, **shared_out(context.features), "HEADS": _heads(node), "RECORDS": _leaves_records(node)
@@ -206,7 +205,7 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
     }  # fmt: skip
     planes = max(1, GROUP // -(-bounds(v.shape)[2] // 4))
     scalars: dict[str, Scalar] = {**_scalars(node), "splits": splits, "planes": planes}
-    first = Dispatch(ATTENTION[element], constants, buffers, scalars, grid)
+    first = Dispatch(ATTENTION[elements], constants, buffers, scalars, grid)
     if records is NOTHING:
         return [first]
 
@@ -226,14 +225,13 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
 
 def refuses_caches(node: Node) -> str | None:
     """Why no kernel reads the caches of a node of attention, its second and third operand."""
-    k, v = node.inputs[1:3]
-    for cache in (k, v):
+    for cache in node.inputs[1:3]:
         kind, width = cache.dtype, bounds(cache.shape)[2]
         if kind.name not in CACHE_TYPES:
             return f"no kernel reads a cache of {kind.name}"
         if width % kind.block_elements:
             return f"{kind.name} comes in blocks of {kind.block_elements}; got {cache.type}"
-    return None if k.dtype is v.dtype else f"keys are {k.dtype.name}, values {v.dtype.name}"
+    return None
 
 
 ATTENTION_OP = Lowering(("attention",), _lower, refuses=refuses_caches, workspace=_workspace)

@@ -30,13 +30,14 @@ from graphml_gpu.kernels.attention.relative_and_selected import (
     SELECTED_ATTENTION,
     unique_blocks,
 )
+from graphml_gpu.language import Type
 from graphml_gpu.lowering.attention import GROUP, QUERY_BYTES, form, refuses_caches, shared_out
 from graphml_gpu.lowering.groups import for_elements
 
 
-def _sizes(node: Node, context: Context) -> tuple[Any, dict[str, Any], dict[str, Scalar]]:
+def _sizes(node: Node, context: Context) -> tuple[tuple[Type, Type], dict[str, Any], dict[str, Scalar]]:
     """How caches are bound, and constants and numbers that both kinds have."""
-    element, sizes = form(node)
+    elements, sizes = form(node)
     block = integer(node.attributes, "block_size")
     constants = {**sizes, "BLOCK": block, **shared_out(context.features)}
     scalars: dict[str, Scalar] = {
@@ -44,12 +45,12 @@ def _sizes(node: Node, context: Context) -> tuple[Any, dict[str, Any], dict[str,
         "scale": number(node.attributes, "scale"),
         "planes": max(1, GROUP // -(-sizes["DV"] // 4)),
     }
-    return element, constants, scalars
+    return elements, constants, scalars
 
 
 def _relative(node: Node, context: Context) -> list[Dispatch]:
     q, k, v, positions, sequences, table, bias, *lengths = node.inputs
-    element, constants, scalars = _sizes(node, context)
+    elements, constants, scalars = _sizes(node, context)
     n_buckets, most = bounds(bias.shape)[0], integer(node.attributes, "max_distance")
     is_causal, tokens = causal(node.attributes), rows(node.shape[:1])
     back = bucket(-np.arange(most + 1), n_buckets, most, is_causal)
@@ -64,7 +65,7 @@ def _relative(node: Node, context: Context) -> list[Dispatch]:
     def grid(dims: Dims) -> Groups:
         return constants["N_HEAD"], tokens(dims), 1
 
-    return [Dispatch(RELATIVE_ATTENTION[element], constants, buffers, scalars, grid)]
+    return [Dispatch(RELATIVE_ATTENTION[elements], constants, buffers, scalars, grid)]
 
 
 def _heads(constants: dict[str, Any], n_list: int) -> int:
@@ -78,7 +79,7 @@ def _heads(constants: dict[str, Any], n_list: int) -> int:
 
 def _selected(node: Node, context: Context) -> list[Dispatch]:
     q, k, v, positions, sequences, table, selected, *sinks = node.inputs
-    element, constants, scalars = _sizes(node, context)
+    elements, constants, scalars = _sizes(node, context)
     _, n_list, n = bounds(selected.shape)
     heads, count, tokens = _heads(constants, n_list), rows(selected.shape), rows(node.shape[:1])
     constants |= {
@@ -98,7 +99,7 @@ def _selected(node: Node, context: Context) -> list[Dispatch]:
     numbers: dict[str, Scalar] = {"count": count, "n": n}
     return [
         Dispatch(unique_blocks, sizes, unique, numbers, of_elements),
-        Dispatch(SELECTED_ATTENTION[element], constants, buffers, scalars | {"n": n}, grid),
+        Dispatch(SELECTED_ATTENTION[elements], constants, buffers, scalars | {"n": n}, grid),
     ]
 
 

@@ -15,7 +15,7 @@ _OPS = ("rope", "rope_set_rows", "set_rows")
 
 
 def _lower(nodes: Sequence[Node], context: Context) -> list[Dispatch] | None:
-    """`rope`, `rope_set_rows` and `set_rows`, one of each, of the same positions, cells and dtype."""
+    """`rope`, `rope_set_rows` and `set_rows`, one of each, of the same positions and cells."""
     if sorted(node.op.name for node in nodes) != sorted(_OPS):
         return None
     rope, keys, values = sorted(nodes, key=lambda node: _OPS.index(node.op.name))
@@ -25,7 +25,6 @@ def _lower(nodes: Sequence[Node], context: Context) -> list[Dispatch] | None:
     alike = (
         table is k_table
         and cells is v_cells
-        and k_state.dtype is v_state.dtype
         and rope.attributes["mode"] == keys.attributes["mode"]
         and width(q) == width(k)
         and width(q) % 2 == 0
@@ -33,13 +32,16 @@ def _lower(nodes: Sequence[Node], context: Context) -> list[Dispatch] | None:
     )
     if not alike or context.facts.max_bindings < 8:
         return None
-    form = CACHE_TYPES[k_state.dtype.name]
+    k_form, v_form = (CACHE_TYPES[state.dtype.name] for state in (k_state, v_state))
     each = [max_elements((1, *x.shape[1:])) for x in (q, k, v)]
-    units = 2, form.unit, form.unit
+    units = 2, k_form.unit, v_form.unit
     n_q, n_k, n_v = (rows((q.shape[0], n // unit)) for n, unit in zip(each, units, strict=True))
     total = Count(n_q.factor + n_k.factor + n_v.factor, n_q.symbols)
     constants, grid = for_elements(total)
-    constants |= {"MODE": str(rope.attributes["mode"]), "UNIT": form.unit, "STORE": form.store}
+    constants |= {
+        "MODE": str(rope.attributes["mode"]),
+        "K_UNIT": k_form.unit, "STORE_K": k_form.store, "V_UNIT": v_form.unit, "STORE_V": v_form.store,
+    }  # fmt: skip
     buffers: dict[str, Argument] = {
         "q": q, "k": k, "v": v, "turns": table, "cells": cells,
         "out": rope, "k_cache": keys, "v_cache": values,

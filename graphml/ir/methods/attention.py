@@ -12,6 +12,7 @@ from graphml.former_names import former_arguments
 from graphml.ir.argument_kinds import Count, Index, NonNegative
 from graphml.ir.arguments import method
 from graphml.ir.cell_groups import CellGroup
+from graphml.ir.dtype import DType
 from graphml.ir.methods.layout import flatten
 from graphml.ir.node import Node
 from graphml.ir.ops import attention as ops
@@ -60,8 +61,8 @@ def attend(
     own = g.windows and causal and selected is None and bool(window or chunk)
     group = CellGroup(window, chunk) if own else None
     if k is not None:
-        keys = _write(g, f"{g.caches}.{layer}.k", k, group)
-        values = keys if v is None else _write(g, f"{g.caches}.{layer}.v", v, group)
+        keys = _write(g, f"{g.caches}.{layer}.k", k, g.k_dtype, group)
+        values = keys if v is None else _write(g, f"{g.caches}.{layer}.v", v, g.v_dtype, group)
         g.kept[layer] = Kept(keys, values, group)
     if layer not in g.kept:
         raise GraphError(f"[g.attend] wanted keys and values of layer {layer}, which has kept none yet")
@@ -74,7 +75,7 @@ def attend(
     k_cache, v_cache = kept.keys, kept.values
     places = g.positions, g.sequences, g.block_table_of(kept.group)
     extra = () if sinks is None else (sinks,)
-    shared: dict[str, Any] = {"scale": scale, "block_size": g.block_size, "cache_dtype": g.cache_dtype.name}
+    shared: dict[str, Any] = {"scale": scale, "block_size": g.block_size, **_types(k_cache, v_cache)}
     of_all: dict[str, Any] = {"window": window, "chunk": chunk, "softcap": softcap, "max_bias": max_bias}
     if selected is not None:
         unfit = [name for name, value in {**of_all, "causal=False": not causal}.items() if value]
@@ -110,7 +111,7 @@ def select(
     >>> g.select(q, g.heads(g.columns(x, 0, 16), 1), layer=0, n=4)
     %selected: i32[T<=8, 4, 4] = select_blocks(%q, %cache_write, %positions, %sequences, %block_table)
     """
-    k_cache = _write(g, f"{g.caches}.{layer}.index", k)
+    k_cache = _write(g, f"{g.caches}.{layer}.index", k, g.k_dtype)
     operands = (q, k_cache, g.positions, g.sequences, g.block_table, *(() if weights is None else (weights,)))
     return g.record(
         sparse.select_blocks,
@@ -120,7 +121,7 @@ def select(
         selection_block=selection_block,
         local=local,
         block_size=g.block_size,
-        cache_dtype=g.cache_dtype.name,
+        k_dtype=g.k_dtype.name,
     )
 
 
@@ -133,15 +134,16 @@ def attend_relative(
     >>> g.attend_relative(q, k, v, layer=0, bias=g.weight("distances", F32, (32, 4)))
     %reshape: f32[T<=8, 64] = reshape(%relative_attention)
     """
-    caches = _write(g, f"{g.caches}.{layer}.k", k), _write(g, f"{g.caches}.{layer}.v", v)
+    k_cache = _write(g, f"{g.caches}.{layer}.k", k, g.k_dtype)
+    v_cache = _write(g, f"{g.caches}.{layer}.v", v, g.v_dtype)
     ahead = () if g.causal else (g.lengths,)
     y = g.record(
         relative.relative_attention,
-        *(q, *caches, g.positions, g.sequences, g.block_table, bias, *ahead),
+        *(q, k_cache, v_cache, g.positions, g.sequences, g.block_table, bias, *ahead),
         scale=scale,
         block_size=g.block_size,
         causal=g.causal,
-        cache_dtype=g.cache_dtype.name,
+        **_types(k_cache, v_cache),
     )
     return flatten(g, y)
 
@@ -152,8 +154,8 @@ def keep_source(g: StepBuilder, k: Node, v: Node, layer: Index) -> None:
 
     >>> g.keep_source(k, v, layer=0)
     """
-    _write(g, f"source.{layer}.k", k)
-    _write(g, f"source.{layer}.v", v)
+    _write(g, f"source.{layer}.k", k, g.k_dtype)
+    _write(g, f"source.{layer}.v", v, g.v_dtype)
 
 
 @method
@@ -167,29 +169,32 @@ def attend_source(g: StepBuilder, q: Node, layer: Index, n_head_kv: Count, scale
     %reshape: f32[T<=8, 64] = reshape(%cross_attention)
     """
     shape = g.n_cells, n_head_kv, q.shape[-1]
+    k_cache = _cache(g, f"source.{layer}.k", shape, g.k_dtype)
+    v_cache = _cache(g, f"source.{layer}.v", shape, g.v_dtype)
     y = g.record(
         ops.attention,
-        q,
-        _cache(g, f"source.{layer}.k", shape),
-        _cache(g, f"source.{layer}.v", shape),
+        *(q, k_cache, v_cache),
         *(g.positions, g.sequences, g.source_table, g.source_lengths),
         name="cross_attention",
         scale=scale,
         block_size=g.block_size,
         causal=False,
-        cache_dtype=g.cache_dtype.name,
+        **_types(k_cache, v_cache),
     )
     return flatten(g, y)
 
 
-def _write(g: StepBuilder, name: str, x: Node, group: CellGroup | None = None) -> Node:
-    state = _cache(g, name, (g.n_cells_of(group), *x.shape[1:]))
-    cells = g.cells_of(group)
-    return g.record(index.set_rows, state, x, cells, name="cache_write", to_dtype=g.cache_dtype.name)
+def _types(k_cache: Node, v_cache: Node) -> dict[str, Any]:
+    """What attention is told of its caches."""
+    return {"k_dtype": k_cache.dtype.name, "v_dtype": v_cache.dtype.name}
 
 
-def _cache(g: StepBuilder, name: str, shape: Shape) -> Node:
-    kind = g.cache_dtype
+def _write(g: StepBuilder, name: str, x: Node, kind: DType, group: CellGroup | None = None) -> Node:
+    state = _cache(g, name, (g.n_cells_of(group), *x.shape[1:]), kind)
+    return g.record(index.set_rows, state, x, g.cells_of(group), name="cache_write", to_dtype=kind.name)
+
+
+def _cache(g: StepBuilder, name: str, shape: Shape, kind: DType) -> Node:
     if fixed(shape[-1]) % kind.block_elements:
         raise UsageError(
             f"kv: {kind.name} keeps blocks of {kind.block_elements} elements; {name} has heads of "

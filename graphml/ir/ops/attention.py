@@ -124,6 +124,17 @@ def attention_reference(
     return y
 
 
+def plain_caches(inputs: Sequence[Array], attributes: Attributes) -> tuple[Array, Array]:
+    """Keys and values, the second and third operand, as plain numbers."""
+    k, v = inputs[1:3]
+    return plain_cache(k, attributes, "k_dtype"), plain_cache(v, attributes, "v_dtype")
+
+
+def plain_cache(cache: Array, attributes: Attributes, stored_as: str) -> Array:
+    """A cache as plain numbers, of the type that the attribute `stored_as` names."""
+    return decode(cache, dtype(text(attributes, stored_as))) if cache.dtype == np.uint8 else cache
+
+
 def _seen(position: int, length: int | None, attributes: Attributes) -> Array:
     """The visible positions of a token; length: of its sequence, None for causal attention."""
     end = position + 1 if length is None else length
@@ -133,9 +144,7 @@ def _seen(position: int, length: int | None, attributes: Attributes) -> Array:
 
 
 def _reference(inputs: Sequence[Array], attributes: Attributes) -> Array:
-    cache = dtype(text(attributes, "cache_dtype"))
-    wide = [decode(x, cache) if x.dtype == np.uint8 else x for x in inputs[1:3]]
-    return attention_reference([inputs[0], *wide, *inputs[3:]], attributes)
+    return attention_reference([inputs[0], *plain_caches(inputs, attributes), *inputs[3:]], attributes)
 
 
 def more_than_positions(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -177,6 +186,7 @@ attention = Op(
         "softcap": 0.0,
         "max_bias": 0.0,
         "causal": True,
-        "cache_dtype": "f32",
+        "k_dtype": "f32",
+        "v_dtype": "f32",
     },
 )

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphml.errors import ShapeError
-from graphml.ir.dtype import F32, dtype
-from graphml.ir.op import Array, Attributes, Op, Sample, Type, integer, text
+from graphml.ir.dtype import F32
+from graphml.ir.op import Array, Attributes, Op, Sample, Type, integer
 from graphml.ir.ops import attention as plain
-from graphml.ir.ops.linear import decode
 from graphml.ir.ops.rules import ROWS, below, f32, i32, want_dtype
 from graphml.ir.shape import bound
 
@@ -44,8 +43,7 @@ def _infer(inputs: Sequence[Type], attributes: Attributes) -> Type:
 
 
 def _reference(inputs: Sequence[Array], attributes: Attributes) -> Array:
-    kind, table = dtype(text(attributes, "cache_dtype")), inputs[6]
-    wide = [decode(x, kind) if x.dtype == np.uint8 else x for x in inputs[1:3]]
+    table, wide = inputs[6], plain.plain_caches(inputs, attributes)
 
     def bias(position: int, seen: Array) -> Array:
         """The bias of each head and visible position, [head, n]."""
@@ -80,6 +78,7 @@ relative_attention = Op(
         "block_size": 32,
         "causal": True,
         "max_distance": 128,
-        "cache_dtype": "f32",
+        "k_dtype": "f32",
+        "v_dtype": "f32",
     },
 )

@@ -14,9 +14,9 @@ import numpy as np
 
 from graphml.errors import GraphError, ShapeError
 from graphml.former_names import attributes_of_module
-from graphml.ir.dtype import F32, I32, dtype
-from graphml.ir.op import Array, Attributes, Op, Sample, Type, integer, number, text
-from graphml.ir.ops.linear import decode
+from graphml.ir.dtype import F32, I32
+from graphml.ir.op import Array, Attributes, Op, Sample, Type, integer, number
+from graphml.ir.ops.attention import plain_cache, plain_caches
 from graphml.ir.ops.rules import ROWS, below, f32, i32, want_dtype
 from graphml.ir.shape import bound
 
@@ -49,14 +49,10 @@ def _cells(seen: Array, sequence: int, table: Array, attributes: Attributes) -> 
     return np.asarray(table[sequence, seen // block].astype(np.int64) * block + seen % block)
 
 
-def _plain(cache: Array, attributes: Attributes) -> Array:
-    return decode(cache, dtype(text(attributes, "cache_dtype"))) if cache.dtype == np.uint8 else cache
-
-
 def _select(inputs: Sequence[Array], attributes: Attributes) -> Array:
     """In float64. With weights a position's score is the weighted sum of its heads' scores above 0."""
     q, k, positions, sequences, table, *weights = inputs
-    k = _plain(k, attributes)
+    k = plain_cache(k, attributes, "k_dtype")
     n, size, local = (integer(attributes, name) for name in ("n", "selection_block", "local"))
     y = np.full((q.shape[0], 1 if weights else q.shape[1], n), -1, np.int32)
     for t, (position, sequence) in enumerate(zip(positions, sequences, strict=True)):
@@ -90,8 +86,8 @@ def _infer_attend(inputs: Sequence[Type], attributes: Attributes) -> Type:
 
 def _attend(inputs: Sequence[Array], attributes: Attributes) -> Array:
     """Softmax over the visible positions of the chosen blocks, in float64."""
-    q, k, v, positions, sequences, table, selected, *sinks = inputs
-    k, v = (_plain(cache, attributes) for cache in (k, v))
+    q, _, _, positions, sequences, table, selected, *sinks = inputs
+    k, v = plain_caches(inputs, attributes)
     size, scale, n_head = integer(attributes, "selection_block"), number(attributes, "scale"), q.shape[1]
     each, kv_each = n_head // selected.shape[1], n_head // k.shape[1]
     y = np.empty((q.shape[0], n_head, v.shape[2]), np.float32)
@@ -151,11 +147,11 @@ def _choice(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
 select_blocks = Op("select_blocks", "attention", infer=_infer_select, reference=_select,
                   samples=_select_samples,
                   attributes={"n": None, "selection_block": 1, "local": 0, "block_size": 32,
-                              "cache_dtype": "f32"})  # fmt: skip
+                              "k_dtype": "f32"})  # fmt: skip
 selected_attention = Op("selected_attention", "attention", infer=_infer_attend, reference=_attend,
                         samples=_attend_samples,
                         attributes={"scale": None, "selection_block": 1, "block_size": 32,
-                                    "cache_dtype": "f32"})  # fmt: skip
+                                    "k_dtype": "f32", "v_dtype": "f32"})  # fmt: skip
 
 if not TYPE_CHECKING:
     __getattr__ = attributes_of_module(__name__)

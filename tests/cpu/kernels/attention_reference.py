@@ -8,6 +8,8 @@ import graphml_quant
 import numpy as np
 from numpy.typing import NDArray
 
+from graphml.ir.cache_types import cache_types
+
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
 
@@ -22,7 +24,7 @@ class Case:
     d_v: int
     positions: tuple[int, ...]  # of each token
     sequences: tuple[int, ...]  # of each token
-    kv_dtype: str = "f16"
+    kv_dtype: str = "f16"  # of both, or KEYS/VALUES
     causal: bool = True
     window: int = 0
     softcap: float = 0.0
@@ -35,6 +37,10 @@ class Case:
     @property
     def rows(self) -> int:
         return len(self.positions)
+
+    @property
+    def kv_dtypes(self) -> tuple[str, ...]:
+        return tuple(kind.name for kind in cache_types(self.kv_dtype))
 
     def sequence_lengths(self) -> tuple[int, ...]:
         if self.lengths:
@@ -111,14 +117,13 @@ def make_inputs(case: Case) -> Inputs:
             block = table[sequence, position // case.block_size]
             used[block * case.block_size + position % case.block_size] = True
 
-    def cache(d: int) -> tuple[NDArray[np.generic], NDArray[np.float64]]:
+    def cache(d: int, dtype: str) -> tuple[NDArray[np.generic], NDArray[np.float64]]:
         values = random.standard_normal((used.size, case.n_head_kv, d)).astype(np.float32)
         values[~used] = np.nan
-        stored = store(values, case.kv_dtype)
-        return stored, recall(stored, case.kv_dtype)
+        stored = store(values, dtype)
+        return stored, recall(stored, dtype)
 
-    k, k_values = cache(case.d_k)
-    v, v_values = cache(case.d_v)
+    (k, k_values), (v, v_values) = map(cache, (case.d_k, case.d_v), case.kv_dtypes)
     return Inputs(
         q=random.standard_normal((case.rows, case.n_head, case.d_k)).astype(np.float32) * 2,
         k=k,

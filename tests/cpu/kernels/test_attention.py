@@ -27,7 +27,7 @@ def decode(case: Case, inputs: Inputs, nth: int = 1) -> np.ndarray:
         "n_head": case.n_head,
         "rows": case.rows,
     }
-    first = kernel("attention.decode", "make_attention_partial", case.kv_dtype, case.d_k, case.d_v)
+    first = kernel("attention.decode", "make_attention_partial", *case.kv_dtypes, case.d_k, case.d_v)
     run(first, nth, q=inputs.q, k_cache=inputs.k, v_cache=inputs.v, block_table=inputs.block_table,
         partial=partial, n_head_kv=case.n_head_kv, block_size=case.block_size,
         table_stride=inputs.block_table.shape[1], scale=inputs.scale, softcap=case.softcap,
@@ -44,7 +44,7 @@ def prefill(case: Case, inputs: Inputs, nth: int = 1) -> np.ndarray:
     scratch = np.full(nth * one // 4 + 16, np.nan, np.float32)
     scratch[-16:] = 77
     out = np.full((case.rows, case.n_head, case.d_v), np.nan, np.float32)
-    made = kernel("attention.prefill", "make_attention_prefill", case.kv_dtype, case.d_k, case.d_v)
+    made = kernel("attention.prefill", "make_attention_prefill", *case.kv_dtypes, case.d_k, case.d_v)
     run(made, nth, q=inputs.q, k_cache=inputs.k, v_cache=inputs.v, positions=inputs.positions,
         sequences=inputs.sequences, lengths=0 if case.causal else inputs.lengths, out=out, scratch=scratch,
         block_table=inputs.block_table, sinks=0 if inputs.sinks is None else inputs.sinks, scratch_bytes=one,
@@ -73,6 +73,10 @@ CASES = {
     "bf16, d 192 and 128": BF16,
     "q8_0, d 32 and 96": Q8_0,
     "q4_0, d 64 and 32": Q4_0,
+    **{
+        f"{pair}, d 64 and 32": dataclasses.replace(Q4_0, kv_dtype=pair)
+        for pair in ("q5_0/q5_1", "q5_1/q4_1", "q4_1/iq4_nl", "iq4_nl/q5_0", "q8_0/f16")
+    },
     "window": dataclasses.replace(BASE, window=33),
     "window of one": dataclasses.replace(BASE, window=1),
     "softcap": dataclasses.replace(BASE, softcap=5.0),
@@ -91,7 +95,7 @@ CASES = {
 }
 
 # At other levels fewer forms are compiled: how each stored dtype is read is tested by itself.
-FORMS = ("f32", "f16", "q8_0") if settings.cpu_level() else ("f32", "f16", "q8_0", "bf16", "q4_0")
+FORMS = ("f32", "f16", "q8_0") if settings.cpu_level() else {case.kv_dtype for case in CASES.values()}
 CASES = {name: case for name, case in CASES.items() if case.kv_dtype in FORMS}
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from graphml.ir.cache_types import CACHE_DTYPES
+from graphml.ir.dtype import dtype
 from tests.cpu.kernels.attention_reference import recall, store
 from tests.cpu.kernels.running import THREADS, kernel, run
 
 DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}
-BLOCKS = {"q8_0": 34, "q4_0": 18}
+BLOCKS = {name: dtype(name).block_bytes for name in CACHE_DTYPES if dtype(name).block_elements > 1}
 
 
 def empty_cache(dtype: str, shape: tuple[int, ...]) -> np.ndarray:

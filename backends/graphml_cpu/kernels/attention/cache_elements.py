@@ -9,12 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import llvmlite.ir as ir
+from graphml_quant.iq4_nl import LEVELS
 
 from graphml.errors import BackendError
+from graphml.ir.cache_types import CACHE_DTYPES
 from graphml.ir.dtype import dtype as dtype_of
 from graphml_cpu import target
-from graphml_cpu.layouts import CACHE_DTYPES
 from graphml_cpu.simd import build
+from graphml_cpu.simd.bytes import emit_lookup16
 from graphml_cpu.simd.types import VectorType, splat_value
 
 _I8, _I16 = ir.IntType(8), ir.IntType(16)
@@ -55,7 +57,7 @@ def make_elements(dtype: str, lanes: int) -> Elements:
         return Elements(
             lanes, lanes * item_bytes, 1, lambda builder, group, part: load(builder, group, lanes)
         )
-    quantised = {"q8_0": _load_q8_0, "q4_0": _load_q4_0}[dtype]
+    quantised = _QUANTISED[dtype]
     return Elements(
         32,
         row_bytes(dtype, 32),
@@ -108,21 +110,93 @@ def _splat(builder: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:
     return splat_value(builder, value, VectorType("f32", lanes))
 
 
-def _load_q8_0(builder: ir.IRBuilder, block: ir.Value, first: int, lanes: int) -> ir.Value:
-    """d q, for elements `first` to `first` + `lanes` of a block."""
-    numbers = _load(builder, _at(builder, block, 2 + first), ir.VectorType(_I8, lanes))
-    wide = builder.sitofp(builder.sext(numbers, ir.VectorType(build.I32, lanes)), _single(lanes))
+def _integers(builder: ir.IRBuilder, address: ir.Value, lanes: int) -> ir.Value:
+    """Unsigned bytes at an address as int32."""
+    return builder.zext(_load(builder, address, ir.VectorType(_I8, lanes)), ir.VectorType(build.I32, lanes))
+
+
+def _nibbles(builder: ir.IRBuilder, packed: ir.Value, first: int, lanes: int) -> ir.Value:
+    """Nibbles of 16 bytes, int32, for elements from `first` on: low ones are the first half of a block."""
+    wide = _integers(builder, _at(builder, packed, first % 16), lanes)
+    if first < 16:
+        return builder.and_(wide, build.constant(wide.type, 15))
+    return builder.lshr(wide, build.constant(wide.type, 4))
+
+
+def _fifth_bits(builder: ir.IRBuilder, address: ir.Value, first: int, lanes: int) -> ir.Value:
+    """16 where the bit of an element is set, of 32 bits at an address, from element `first` on; int32."""
+    wide = ir.VectorType(build.I32, lanes)
+    word = splat_value(builder, _load(builder, address, build.I32), VectorType("i32", lanes))
+    masks = ir.Constant(wide, [build.I32(1 << (first + lane)) for lane in range(lanes)])
+    is_set = builder.icmp_unsigned("!=", builder.and_(word, masks), build.constant(wide, 0))
+    return builder.select(is_set, build.constant(wide, 16), build.constant(wide, 0))
+
+
+def _scaled(builder: ir.IRBuilder, numbers: ir.Value, block: ir.Value) -> ir.Value:
+    """d q, for int32 numbers q of a block."""
+    lanes = numbers.type.count
+    wide = builder.sitofp(numbers, _single(lanes))
     return builder.fmul(wide, _splat(builder, _scale(builder, block), lanes))
 
 
+def _scaled_from(builder: ir.IRBuilder, numbers: ir.Value, block: ir.Value) -> ir.Value:
+    """d q + m, for int32 numbers q of a block, rounded twice as everywhere."""
+    least = _splat(builder, _scale(builder, _at(builder, block, 2)), numbers.type.count)
+    return builder.fadd(_scaled(builder, numbers, block), least)
+
+
+def _load_q8_0(builder: ir.IRBuilder, block: ir.Value, first: int, lanes: int) -> ir.Value:
+    """d q."""
+    numbers = _load(builder, _at(builder, block, 2 + first), ir.VectorType(_I8, lanes))
+    return _scaled(builder, builder.sext(numbers, ir.VectorType(build.I32, lanes)), block)
+
+
 def _load_q4_0(builder: ir.IRBuilder, block: ir.Value, first: int, lanes: int) -> ir.Value:
-    """d (q - 8): low nibbles are the first half of a block."""
-    packed = _load(builder, _at(builder, block, 2 + first % 16), ir.VectorType(_I8, lanes))
-    wide = builder.zext(packed, ir.VectorType(build.I32, lanes))
-    wanted = (
-        builder.and_(wide, build.constant(wide.type, 15))
+    """d (q - 8)."""
+    numbers = _nibbles(builder, _at(builder, block, 2), first, lanes)
+    return _scaled(builder, builder.sub(numbers, build.constant(numbers.type, 8)), block)
+
+
+def _load_q4_1(builder: ir.IRBuilder, block: ir.Value, first: int, lanes: int) -> ir.Value:
+    """d q + m."""
+    return _scaled_from(builder, _nibbles(builder, _at(builder, block, 4), first, lanes), block)
+
+
+def _load_q5_0(builder: ir.IRBuilder, block: ir.Value, first: int, lanes: int) -> ir.Value:
+    """d (q - 16)."""
+    low = _nibbles(builder, _at(builder, block, 6), first, lanes)
+    numbers = builder.or_(low, _fifth_bits(builder, _at(builder, block, 2), first, lanes))
+    return _scaled(builder, builder.sub(numbers, build.constant(numbers.type, 16)), block)
+
+
+def _load_q5_1(builder: ir.IRBuilder, block: ir.Value, first: int, lanes: int) -> ir.Value:
+    """d q + m."""
+    low = _nibbles(builder, _at(builder, block, 8), first, lanes)
+    numbers = builder.or_(low, _fifth_bits(builder, _at(builder, block, 4), first, lanes))
+    return _scaled_from(builder, numbers, block)
+
+
+def _load_iq4_nl(builder: ir.IRBuilder, block: ir.Value, first: int, lanes: int) -> ir.Value:
+    """d LEVELS[i]. All 16 indices of a half are looked up, which is one instruction; LLVM does so once."""
+    half = ir.VectorType(_I8, 16)
+    packed = _load(builder, _at(builder, block, 2), half)
+    index = (
+        builder.and_(packed, build.constant(half, 15))
         if first < 16
-        else builder.lshr(wide, build.constant(wide.type, 4))
+        else builder.lshr(packed, build.constant(half, 4))
     )
-    numbers = builder.sitofp(builder.sub(wanted, build.constant(wide.type, 8)), _single(lanes))
-    return builder.fmul(numbers, _splat(builder, _scale(builder, block), lanes))
+    table = ir.Constant(half, [_I8(int(level)) for level in LEVELS])
+    found = emit_lookup16(builder, table, index)
+    numbers = build.shuffle(builder, found, None, range(first % 16, first % 16 + lanes))
+    return _scaled(builder, builder.sext(numbers, ir.VectorType(build.I32, lanes)), block)
+
+
+_QUANTISED = {
+    "q8_0": _load_q8_0,
+    "q4_0": _load_q4_0,
+    "q4_1": _load_q4_1,
+    "q5_0": _load_q5_0,
+    "q5_1": _load_q5_1,
+    "iq4_nl": _load_iq4_nl,
+}
+"""Format -> IR for elements `first` to `first` + `lanes` of the block at an address."""

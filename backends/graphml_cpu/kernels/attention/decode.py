@@ -95,11 +95,11 @@ def soften(
     return alpha
 
 
-def make_attend_chunk(dtype: str, d_k: int, d_v: int) -> Any:
+def make_attend_chunk(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Any:
     """`attend_chunk(...)`, inline: one token and key-value head at positions [first, end) -> the records."""
     record_bytes = attention_record_bytes(d_v)
-    k_bytes, v_bytes = row_bytes(dtype, d_k), row_bytes(dtype, d_v)
-    scores_of, weigh = make_scores(d_k, dtype), make_weigh(d_v, dtype, record_bytes)
+    k_bytes, v_bytes = row_bytes(k_dtype, d_k), row_bytes(v_dtype, d_v)
+    scores_of, weigh = make_scores(d_k, k_dtype), make_weigh(d_v, v_dtype, record_bytes)
     lanes = math.gcd(d_v, WIDTH)
     part = vector("f32", lanes)
     local_cells = make_local_memory(BLOCK * 8)
@@ -143,12 +143,12 @@ def make_attend_chunk(dtype: str, d_k: int, d_v: int) -> Any:
     return attend_chunk
 
 
-def make_attention_partial(dtype: str, d_k: int, d_v: int) -> Callable[..., None]:
+def make_attention_partial(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Callable[..., None]:
     """Attention of each token over each chunk of what it sees; `attention_combine` finishes it.
 
-    q float32 [rows, n_head, d_k], rows `q_stride` bytes apart; k_cache `dtype` [n_cells, n_head_kv, d_k],
-    v_cache [n_cells, n_head_kv, d_v]; positions, sequences int32 [rows]; lengths int32 [sequences] (read
-    unless `causal`); block_table int32 [sequences, table_stride]: position p of sequence s lies in cell
+    q float32 [rows, n_head, d_k], rows `q_stride` bytes apart; k_cache `k_dtype` [n_cells, n_head_kv, d_k],
+    v_cache `v_dtype` [n_cells, n_head_kv, d_v]; positions, sequences int32 [rows]; lengths int32 [sequences]
+    (read unless `causal`); block_table int32 [sequences, table_stride]: position p of sequence s lies in cell
     block_table[s, p // block_size] * block_size + p % block_size, block_size a power of two. A token sees
     positions up to its own (`causal` 1) or below the sequence's length (0), of them those in its `window`
     (0 = all; below 0: those of its stretch of -window positions). scores = q . k * scale, then softcap *
@@ -156,8 +156,8 @@ def make_attention_partial(dtype: str, d_k: int, d_v: int) -> Callable[..., None
     `attention_partial_bytes(rows, n_head, d_v)`.
     """
     record_bytes = attention_record_bytes(d_v)
-    k_bytes, v_bytes = row_bytes(dtype, d_k), row_bytes(dtype, d_v)
-    attend_chunk = make_attend_chunk(dtype, d_k, d_v)
+    k_bytes, v_bytes = row_bytes(k_dtype, d_k), row_bytes(v_dtype, d_v)
+    attend_chunk = make_attend_chunk(k_dtype, v_dtype, d_k, d_v)
 
     def attention_partial(
         ith: Int, nth: Int, q: Address, k_cache: RunAddress, v_cache: RunAddress, positions: Address,

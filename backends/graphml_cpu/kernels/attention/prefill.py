@@ -42,16 +42,17 @@ from graphml_cpu.simd import (
 )
 
 
-def _make_attend(dtype: str, d_k: int, d_v: int) -> Any:
+def _make_attend(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Any:
     """`attend(...)`: the queries in scratch against positions [start, end) of their sequence."""
     places = make_places(d_k, d_v)
     value_rows = prefill_values(d_v)
     queries_at, keys_at, values_at = places.queries, places.keys, places.values
     weights_at, out_at, alpha_at = places.weights, places.out, places.alpha
-    load_keys, load_values = make_load_rows(dtype, d_k, d_k * 4), make_load_rows(dtype, d_v, value_rows * 4)
+    load_keys = make_load_rows(k_dtype, d_k, d_k * 4)
+    load_values = make_load_rows(v_dtype, d_v, value_rows * 4)
     scores, weigh = by_vectors(rescaled=False), by_vectors(rescaled=True)
     bend, soften = make_bend(places), make_soften(places)
-    k_bytes, v_bytes = row_bytes(dtype, d_k), row_bytes(dtype, d_v)
+    k_bytes, v_bytes = row_bytes(k_dtype, d_k), row_bytes(v_dtype, d_v)
 
     @inline
     def attend(
@@ -101,7 +102,7 @@ def _bounds(
     return first, end, all_first, all_end
 
 
-def make_attention_prefill(dtype: str, d_k: int, d_v: int) -> Callable[..., None]:
+def make_attention_prefill(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Callable[..., None]:
     """Attention of many tokens; parameters as in `attention.make_attention_partial` and `..._combine`.
 
     out float32 [rows, n_head, d_v], rows `out_stride` bytes apart; scratch: `prefill_scratch_bytes(d_k,
@@ -110,9 +111,9 @@ def make_attention_prefill(dtype: str, d_k: int, d_v: int) -> Callable[..., None
     rounding.
     """
     places = make_places(d_k, d_v)
-    k_bytes, v_bytes = row_bytes(dtype, d_k), row_bytes(dtype, d_v)
+    k_bytes, v_bytes = row_bytes(k_dtype, d_k), row_bytes(v_dtype, d_v)
     load_queries, begin_lanes = make_load_queries(d_k, places), make_begin_lanes(places)
-    attend, finish = _make_attend(dtype, d_k, d_v), make_finish(d_v, places)
+    attend, finish = _make_attend(k_dtype, v_dtype, d_k, d_v), make_finish(d_v, places)
 
     def attention_prefill(
         ith: Int, nth: Int, q: Address, k_cache: RunAddress, v_cache: RunAddress, positions: Address,

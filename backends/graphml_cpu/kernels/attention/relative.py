@@ -58,15 +58,15 @@ def _make_ends(d_v: int) -> tuple[Any, Any]:
     return begin_heads, end_heads
 
 
-def make_relative_attention(dtype: str, d_k: int, d_v: int) -> Callable[..., None]:
+def make_relative_attention(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Callable[..., None]:
     """out float32 [rows, n_head, d_v]; zeros for a token that sees nothing.
 
     As `attention_partial` has them: q, k_cache, v_cache, positions, sequences, lengths, block_table, causal,
     scale. bias float32 [buckets, n_head]; buckets int32 [2 * far + 1]: for the distances from -far to far,
     which stand for all beyond them, where in `bias` the bucket's row begins.
     """
-    k_bytes, v_bytes = row_bytes(dtype, d_k), row_bytes(dtype, d_v)
-    scores_of, weigh = make_scores(d_k, dtype), make_weigh(d_v, dtype, d_v * 4)
+    k_bytes, v_bytes = row_bytes(k_dtype, d_k), row_bytes(v_dtype, d_v)
+    scores_of, weigh = make_scores(d_k, k_dtype), make_weigh(d_v, v_dtype, d_v * 4)
     local_cells = make_local_memory(BLOCK * 8)
     local_scores = make_local_memory(TILE_HEADS * BLOCK * 4)
     local_alphas = make_local_memory(64)

@@ -17,14 +17,14 @@ from graphml_cpu.layouts import MAX_CHUNKS, attention_record_bytes
 from graphml_cpu.simd import load_i32
 
 
-def make_attention_by_token(dtype: str, d_k: int, d_v: int) -> Callable[..., None]:
+def make_attention_by_token(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Callable[..., None]:
     """out float32 [rows, n_head, d_v], rows `out_stride` bytes apart; parameters as of `attention.decode`.
 
     scratch: this thread's own `attention_partial_bytes(1, n_head // n_head_kv, d_v)` bytes.
     """
     record_bytes = attention_record_bytes(d_v)
-    k_bytes, v_bytes = row_bytes(dtype, d_k), row_bytes(dtype, d_v)
-    attend_chunk, combine = make_attend_chunk(dtype, d_k, d_v), make_combine_chunks(d_v)
+    k_bytes, v_bytes = row_bytes(k_dtype, d_k), row_bytes(v_dtype, d_v)
+    attend_chunk, combine = make_attend_chunk(k_dtype, v_dtype, d_k, d_v), make_combine_chunks(d_v)
 
     def attention_by_token(
         ith: Int, nth: Int, q: Address, k_cache: RunAddress, v_cache: RunAddress, positions: Address,

@@ -15,7 +15,14 @@ from graphml_cpu.simd import (
     convert,
     extract,
     f32,
+    high_half,
     load,
+    load_f32,
+    low_half,
+    max_lanes,
+    min_lanes,
+    ramp,
+    select,
     splat,
     vector,
 )
@@ -52,6 +59,41 @@ def nibbles(packed: Vector) -> Vector:
 def bits(address: int) -> Vector:
     """The 32 bits at an address as a mask, the lowest bit first."""
     return bitcast(_MASK32, load(_WORD, address))
+
+
+@inline
+def fifth_bits(numbers: Vector) -> Vector:
+    """Bit 4 of 32 integers from 0 to 31, the first number's the lowest: one u32."""
+    return bitcast(_WORD, numbers > 15)
+
+
+@inline
+def low_and_high(numbers: Vector) -> Vector:
+    """The low four bits of 32 integers, int32, in 16 bytes: the first half of them in the low nibbles."""
+    packed = convert(U8x32, numbers & 15)
+    return low_half(packed) | (high_half(packed) << 4)
+
+
+@inline
+def first_lane(found: Vector) -> Number:
+    """The number of the first of 32 lanes that is set."""
+    return min_lanes(select(found, ramp(I32x32), splat(I32x32, 32)))
+
+
+@inline
+def largest(values: Vector, address: int) -> Number:
+    """Of 32 float32 values, which stand at an address, that of largest magnitude, the first of equals.
+
+    Of zeros it is 0, even where they are negative ones.
+    """
+    magnitude = absolute(values)
+    return load_f32(address + first_lane(magnitude == max_lanes(magnitude)) * 4) + f32(0.0)
+
+
+@inline
+def smallest(values: Vector, address: int) -> Number:
+    """Of 32 float32 values, which stand at an address, the smallest, the first of equals (0 and -0 are)."""
+    return load_f32(address + first_lane(values == min_lanes(values)) * 4)
 
 
 @inline

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_quant.iq4_nl import LEVELS
+from graphml_quant.iq4_nl import LEVELS, MIDPOINTS, SMALLEST
 
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._groups import (
@@ -15,10 +15,39 @@ from graphml_cpu.kernels.formats._groups import (
     make_collect_halves,
     make_rest,
 )
-from graphml_cpu.kernels.formats._unpack import I8x16, U8x16, floats, nibbles
-from graphml_cpu.simd import constant_table, load, load_f16, lookup16, store
+from graphml_cpu.kernels.formats._unpack import (
+    F32x32,
+    I8x16,
+    I32x32,
+    U8x16,
+    U8x32,
+    floats,
+    inverse,
+    is_finite,
+    largest,
+    low_and_high,
+    nibbles,
+)
+from graphml_cpu.kernels.share import Number, Vector
+from graphml_cpu.simd import (
+    absolute,
+    constant_table,
+    convert,
+    extract,
+    f32,
+    load,
+    load_f16,
+    load_f32,
+    lookup16,
+    select,
+    splat,
+    store,
+    store_f16,
+    zero,
+)
 
 levels = constant_table(LEVELS.astype("int8").tobytes())
+midpoints = constant_table(MIDPOINTS.astype("<f4").tobytes())
 
 
 def make_decode() -> Any:
@@ -33,6 +62,56 @@ def make_decode() -> Any:
             store(dst + block * 128, floats(numbers) * load_f16(at))
 
     return decode
+
+
+@inline
+def _nearest(values: Vector) -> Vector:
+    """The number of the level next to each value: how many midpoints it has reached."""
+    index, at = zero(I32x32), midpoints()
+    for i in range(15):
+        index = index + select(values >= load_f32(at + i * 4), splat(I32x32, 1), zero(I32x32))
+    return index
+
+
+@inline
+def _sum_in_order(values: Vector) -> Number:
+    """The sum of 32 float32 lanes, from the first to the last."""
+    total = f32(0.0)
+    for lane in range(32):
+        total = total + extract(values, lane)
+    return total
+
+
+def make_encode() -> Any:
+    """`encode(src, dst, k)`: the value of largest magnitude becomes the first level, the others the nearest.
+
+    Then the scale is that of the least squared error, weighed by the squares of the values; the sums go from
+    the first value of a block to the last, so that they have the bits of `graphml_quant`'s.
+    """
+    top_level, smallest_top = float(LEVELS[0]), float(SMALLEST)
+
+    @inline
+    def encode(src: int, dst: int, k: int) -> None:
+        table = load(I8x16, levels())
+        for block in range(k // 32):
+            at, to = src + block * 128, dst + block * 18
+            values = load(F32x32, at)
+            scale: Number = f32(float("nan"))
+            index = zero(I32x32)
+            if is_finite(values):
+                top, scale = largest(values, at), f32(0.0)
+                is_kept = absolute(top) >= f32(smallest_top)
+                first = inverse(top / f32(top_level)) if is_kept else f32(0.0)
+                index = _nearest(values * first)
+                near = floats(lookup16(table, convert(U8x32, index)))
+                weighed = values * values * near
+                with_values, with_levels = _sum_in_order(weighed * values), _sum_in_order(weighed * near)
+                if is_kept and with_levels > f32(0.0):
+                    scale = with_values / with_levels
+            store_f16(to, scale)
+            store(to + 2, low_and_high(index))
+
+    return encode
 
 
 @inline

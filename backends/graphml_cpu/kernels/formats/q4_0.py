@@ -17,28 +17,21 @@ from graphml_cpu.kernels.formats._unpack import (
     F32x32,
     I32x32,
     U8x16,
-    U8x32,
     floats,
     inverse,
     is_finite,
+    largest,
+    low_and_high,
     nibbles,
     signed,
 )
 from graphml_cpu.kernels.share import Number
 from graphml_cpu.simd import (
-    absolute,
     convert,
     f32,
-    high_half,
     load,
     load_f16,
-    load_f32,
-    low_half,
-    max_lanes,
-    min_lanes,
     minimum,
-    ramp,
-    select,
     splat,
     store,
     store_f16,
@@ -69,17 +62,13 @@ def make_encode() -> Any:
             values = load(F32x32, at)
             scale: Number = f32(float("nan"))
             if is_finite(values):
-                magnitude = absolute(values)
-                is_largest = magnitude == max_lanes(magnitude)
-                first = min_lanes(select(is_largest, ramp(I32x32), splat(I32x32, 32)))
-                scale = load_f32(at + first * 4) / f32(-8.0)
+                scale = largest(values, at) / f32(-8.0)
             else:
                 values = zero(F32x32)
             # Not below 0: a value is at most the largest, so at least -8 scales.
             numbers = convert(I32x32, values * inverse(scale) + f32(8.5))
-            packed = convert(U8x32, minimum(numbers, splat(I32x32, 15)))
             store_f16(to, scale)
-            store(to + 2, low_half(packed) | (high_half(packed) << 4))
+            store(to + 2, low_and_high(minimum(numbers, splat(I32x32, 15))))
 
     return encode
 

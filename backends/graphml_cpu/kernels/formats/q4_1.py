@@ -13,8 +13,19 @@ from graphml_cpu.kernels.formats._groups import (
     make_collect_halves,
     make_rest,
 )
-from graphml_cpu.kernels.formats._unpack import U8x16, floats, nibbles
-from graphml_cpu.simd import load, load_f16, store
+from graphml_cpu.kernels.formats._unpack import (
+    F32x32,
+    I32x32,
+    U8x16,
+    floats,
+    inverse,
+    is_finite,
+    low_and_high,
+    nibbles,
+    smallest,
+)
+from graphml_cpu.kernels.share import Number
+from graphml_cpu.simd import convert, f32, load, load_f16, max_lanes, minimum, splat, store, store_f16, zero
 
 
 def make_decode() -> Any:
@@ -28,6 +39,31 @@ def make_decode() -> Any:
             store(dst + block * 128, floats(numbers) * load_f16(at) + load_f16(at + 2))
 
     return decode
+
+
+def make_encode() -> Any:
+    """`encode(src, dst, k)`: the smallest value of a block becomes 0 and the largest 15."""
+
+    @inline
+    def encode(src: int, dst: int, k: int) -> None:
+        for block in range(k // 32):
+            at, to = src + block * 128, dst + block * 20
+            values = load(F32x32, at)
+            scale: Number = f32(float("nan"))
+            least: Number = f32(0.0)
+            if is_finite(values):
+                least = smallest(values, at)
+                scale = (max_lanes(values) - least) / f32(15.0)
+            else:
+                values = zero(F32x32)
+            # Not below 0: nothing is below the smallest.
+            numbers = convert(I32x32, (values - least) * inverse(scale) + f32(0.5))
+            numbers = minimum(numbers, splat(I32x32, 15))
+            store_f16(to, scale)
+            store_f16(to + 2, least)
+            store(to + 4, low_and_high(numbers))
+
+    return encode
 
 
 @inline

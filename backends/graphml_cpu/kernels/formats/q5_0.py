@@ -15,9 +15,22 @@ from graphml_cpu.kernels.formats._groups import (
     make_collect_halves,
     make_rest,
 )
-from graphml_cpu.kernels.formats._unpack import U8x16, bits, floats, nibbles, signed
-from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import load, load_f16, select, store
+from graphml_cpu.kernels.formats._unpack import (
+    F32x32,
+    I32x32,
+    U8x16,
+    bits,
+    fifth_bits,
+    floats,
+    inverse,
+    is_finite,
+    largest,
+    low_and_high,
+    nibbles,
+    signed,
+)
+from graphml_cpu.kernels.share import Number, Vector
+from graphml_cpu.simd import convert, f32, load, load_f16, minimum, select, splat, store, store_f16, zero
 
 
 def make_decode() -> Any:
@@ -32,6 +45,29 @@ def make_decode() -> Any:
             store(dst + block * 128, floats(numbers) * load_f16(at))
 
     return decode
+
+
+def make_encode() -> Any:
+    """`encode(src, dst, k)`: the value of largest magnitude of a block, the first of equals, becomes -16."""
+
+    @inline
+    def encode(src: int, dst: int, k: int) -> None:
+        for block in range(k // 32):
+            at, to = src + block * 128, dst + block * 22
+            values = load(F32x32, at)
+            scale: Number = f32(float("nan"))
+            if is_finite(values):
+                scale = largest(values, at) / f32(-16.0)
+            else:
+                values = zero(F32x32)
+            # Not below 0: a value is at most the largest, so at least -16 scales.
+            numbers = convert(I32x32, values * inverse(scale) + f32(16.5))
+            numbers = minimum(numbers, splat(I32x32, 31))
+            store_f16(to, scale)
+            store(to + 2, fifth_bits(numbers))
+            store(to + 6, low_and_high(numbers))
+
+    return encode
 
 
 @inline

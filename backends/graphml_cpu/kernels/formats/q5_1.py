@@ -15,9 +15,33 @@ from graphml_cpu.kernels.formats._groups import (
     make_collect_halves,
     make_rest,
 )
-from graphml_cpu.kernels.formats._unpack import U8x16, bits, floats, nibbles
-from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import load, load_f16, select, store
+from graphml_cpu.kernels.formats._unpack import (
+    F32x32,
+    I32x32,
+    U8x16,
+    bits,
+    fifth_bits,
+    floats,
+    inverse,
+    is_finite,
+    low_and_high,
+    nibbles,
+    smallest,
+)
+from graphml_cpu.kernels.share import Number, Vector
+from graphml_cpu.simd import (
+    convert,
+    f32,
+    load,
+    load_f16,
+    max_lanes,
+    minimum,
+    select,
+    splat,
+    store,
+    store_f16,
+    zero,
+)
 
 
 def make_decode() -> Any:
@@ -32,6 +56,32 @@ def make_decode() -> Any:
             store(dst + block * 128, floats(numbers) * load_f16(at) + load_f16(at + 2))
 
     return decode
+
+
+def make_encode() -> Any:
+    """`encode(src, dst, k)`: the smallest value of a block becomes 0 and the largest 31."""
+
+    @inline
+    def encode(src: int, dst: int, k: int) -> None:
+        for block in range(k // 32):
+            at, to = src + block * 128, dst + block * 24
+            values = load(F32x32, at)
+            scale: Number = f32(float("nan"))
+            least: Number = f32(0.0)
+            if is_finite(values):
+                least = smallest(values, at)
+                scale = (max_lanes(values) - least) / f32(31.0)
+            else:
+                values = zero(F32x32)
+            # Not below 0: nothing is below the smallest.
+            numbers = convert(I32x32, (values - least) * inverse(scale) + f32(0.5))
+            numbers = minimum(numbers, splat(I32x32, 31))
+            store_f16(to, scale)
+            store_f16(to + 2, least)
+            store(to + 4, fifth_bits(numbers))
+            store(to + 8, low_and_high(numbers))
+
+    return encode
 
 
 @inline

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from graphml_gpu.kernels.attention.cache_elements import CacheLoad, load_f32
+from graphml_gpu.kernels.attention.cache_loads import PAIRS, CacheLoad, load_f32
 from graphml_gpu.kernels.attention.parts import (
     find_cells,
     finish_score,
@@ -42,7 +42,6 @@ from graphml_gpu.language import (
     private_array,
     shared_array,
     u32,
-    u32x2,
     unroll,
 )
 
@@ -196,20 +195,19 @@ def divided(
     return value / weight
 
 
-def _attention(element: Any) -> Kernel:
-    """The kernel for caches bound as arrays of a type."""
+def _attention(k_element: Any, v_element: Any) -> Kernel:
+    """The kernel for keys and values bound as arrays of a type each."""
 
     @kernel
     def attention(
-        q: Read[f32], k: Read[element], v: Read[element], positions: Read[i32], sequences: Read[i32],
+        q: Read[f32], k: Read[k_element], v: Read[v_element], positions: Read[i32], sequences: Read[i32],
         lengths: Read[i32], table: Read[i32], records: Write[f32], out: Write[f32],
         table_stride: u32, window: u32, scale: f32, softcap: f32, bias_step: f32, lower: u32, splits: u32,
         planes: u32,
         *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, BLOCK: int, HEADS: int = 1, TILE: int = 64,
         LANES: int = 1, RECORDS: bool = False, LEAST: int = 64, WINDOW: bool = False, CHUNK: bool = False,
         SOFTCAP: bool = False, ALIBI: bool = False, SINKS: bool = False, CAUSAL: bool = True,
-        LOAD: CacheLoad = load_f32,
-        GROUP: int = 128,
+        LOAD_K: CacheLoad = load_f32, LOAD_V: CacheLoad = load_f32, GROUP: int = 128,
     ) -> None:  # fmt: skip
         """out[t, head] = weights of what token t sees, times values.
 
@@ -222,7 +220,7 @@ def _attention(element: Any) -> Kernel:
         positions, at least LEAST of them, in records [T, N_HEAD, splits, 2 + DV]. planes: GROUP over the
         fours of DV, at least 1; a scalar, since compilers write out loops of barriers whose length they know.
         """
-        assert element is not None  # so that the annotations know it
+        assert None not in (k_element, v_element)  # so that the annotations know them
         each = N_HEAD // N_HEAD_KV
         chunks = (each + HEADS - 1) // HEADS
         fours = (D + 3) // 4
@@ -255,14 +253,14 @@ def _attention(element: Any) -> Kernel:
             count = min(end - start, TILE)
             find_cells(cells, table, row, start, end, BLOCK, TILE, GROUP)
             barrier()
-            score_tile(k, queries, cells, scores, kv_head, D, N_HEAD_KV, HEADS, TILE, LANES, GROUP, LOAD)
+            score_tile(k, queries, cells, scores, kv_head, D, N_HEAD_KV, HEADS, TILE, LANES, GROUP, LOAD_K)
             barrier()
             top, total = weigh_tile(
                 scores, maxima, corrections, top, total, count, f32(position) - f32(start), scale, softcap,
                 my_slope, HEADS, TILE, SOFTCAP, ALIBI,
             )  # fmt: skip
             add_values(
-                v, sums, scores, corrections, cells, kv_head, count, DV, N_HEAD_KV, HEADS, TILE, GROUP, LOAD
+                v, sums, scores, corrections, cells, kv_head, count, DV, N_HEAD_KV, HEADS, TILE, GROUP, LOAD_V
             )
             barrier()
         barrier()
@@ -280,9 +278,8 @@ def _attention(element: Any) -> Kernel:
     return attention
 
 
-_ELEMENTS: tuple[Any, ...] = (f32x4, f32, u32x2, u32)
-ATTENTION: Mapping[Type, Kernel] = {element: _attention(element) for element in _ELEMENTS}
-"""Element type of the caches -> kernel."""
+ATTENTION: Mapping[tuple[Type, Type], Kernel] = {pair: _attention(*pair) for pair in PAIRS}
+"""What keys and values are bound as arrays of -> kernel."""
 
 
 @kernel

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from graphml_gpu.kernels.attention.cache_elements import CacheLoad, load_f32
+from graphml_gpu.kernels.attention.cache_loads import PAIRS, CacheLoad, load_f32
 from graphml_gpu.kernels.attention.decode import divided
 from graphml_gpu.kernels.attention.parts import (
     find_cells,
@@ -40,7 +40,6 @@ from graphml_gpu.language import (
     select,
     shared_array,
     u32,
-    u32x2,
     u32x4,
     uniform,
     unroll,
@@ -232,25 +231,25 @@ def leave_rows(
                 store_four(out, ((first + row) * N_HEAD + head) * DV, unit % fours, value, DV)
 
 
-def _attention_tiles(element: Any) -> Kernel:
-    """The kernel for caches bound as arrays of a type."""
+def _attention_tiles(k_element: Any, v_element: Any) -> Kernel:
+    """The kernel for keys and values bound as arrays of a type each."""
 
     @kernel
     def attention_tiles(
-        q: Read[f32], k: Read[element], v: Read[element], positions: Read[i32], sequences: Read[i32],
+        q: Read[f32], k: Read[k_element], v: Read[v_element], positions: Read[i32], sequences: Read[i32],
         lengths: Read[i32], table: Read[i32], sinks: Read[f32], out: Write[f32],
         tokens: u32, table_stride: u32, window: u32, scale: f32, softcap: f32, bias_step: f32, lower: u32,
         fours: u32, *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, BLOCK: int, ROWS: int = 16,
         EACH: int = 4, TILE: int = 32, WINDOW: bool = False, CHUNK: bool = False, SOFTCAP: bool = False,
-        ALIBI: bool = False, SINKS: bool = False, CAUSAL: bool = True, LOAD: CacheLoad = load_f32,
-        GROUP: int = 64,
+        ALIBI: bool = False, SINKS: bool = False, CAUSAL: bool = True, LOAD_K: CacheLoad = load_f32,
+        LOAD_V: CacheLoad = load_f32, GROUP: int = 64,
     ) -> None:  # fmt: skip
         """As `attention`, for `tokens` tokens; a workgroup (tile of ROWS tokens, head).
 
         fours: of a key; a scalar, since PoCL 3.1 makes wrong code of loops of barriers whose length it knows.
         ROWS is a multiple of 4 and divides GROUP; an invocation adds up values for EACH of the rows.
         """
-        assert element is not None  # so that the annotations know it
+        assert None not in (k_element, v_element)  # so that the annotations know them
         first, head = group_id(0) * ROWS, group_id(1)
         count, kv_head = min(tokens - first, ROWS), head // (N_HEAD // N_HEAD_KV)
         lows, highs, runs = shared_array(u32, ROWS), shared_array(u32, ROWS), shared_array(u32, ROWS)
@@ -279,7 +278,7 @@ def _attention_tiles(element: Any) -> Kernel:
                 wide = min(high - start, TILE)
                 find_cells(cells, table, runs[begin] * table_stride, start, high, BLOCK, TILE, GROUP)
                 barrier()
-                multiply(k, queries, cells, scores, kv_head, fours, D, N_HEAD_KV, ROWS, TILE, GROUP, LOAD)
+                multiply(k, queries, cells, scores, kv_head, fours, D, N_HEAD_KV, ROWS, TILE, GROUP, LOAD_K)
                 top, total = weigh(
                     scores, maxima, corrections, top, total, start, wide,
                     select(mine, lows[row], 0), select(mine, highs[row], 0), position, scale, softcap,
@@ -288,7 +287,7 @@ def _attention_tiles(element: Any) -> Kernel:
                 add_tile(
                     v, sums, scores, corrections, cells, kv_head, wide,
                     whole and start >= shared_low and start + wide <= shared_high,
-                    DV, N_HEAD_KV, ROWS, EACH, GROUP, LOAD,
+                    DV, N_HEAD_KV, ROWS, EACH, GROUP, LOAD_V,
                 )  # fmt: skip
             begin = stop
         leave_rows(
@@ -299,6 +298,5 @@ def _attention_tiles(element: Any) -> Kernel:
     return attention_tiles
 
 
-_ELEMENTS: tuple[Any, ...] = (f32x4, f32, u32x2, u32)
-ATTENTION_TILES: Mapping[Type, Kernel] = {element: _attention_tiles(element) for element in _ELEMENTS}
-"""Element type of the caches -> kernel."""
+ATTENTION_TILES: Mapping[tuple[Type, Type], Kernel] = {pair: _attention_tiles(*pair) for pair in PAIRS}
+"""What keys and values are bound as arrays of -> kernel."""

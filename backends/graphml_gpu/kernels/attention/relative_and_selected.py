@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from graphml_gpu.kernels.attention.cache_elements import CacheLoad, load_f32
+from graphml_gpu.kernels.attention.cache_loads import PAIRS, CacheLoad, load_f32
 from graphml_gpu.kernels.attention.decode import (
     TEAM,
     add_planes,
@@ -42,7 +42,6 @@ from graphml_gpu.language import (
     shared_array,
     table,
     u32,
-    u32x2,
     uniform,
     unroll,
 )
@@ -63,22 +62,23 @@ def _add_bias(
         scores[i] = scores[i] * scale + bias[bucket * N_HEAD + head]
 
 
-def _relative(element: Any) -> Kernel:
-    """The kernel for caches bound as arrays of a type."""
+def _relative(k_element: Any, v_element: Any) -> Kernel:
+    """The kernel for keys and values bound as arrays of a type each."""
 
     @kernel
     def relative_attention(
-        q: Read[f32], k: Read[element], v: Read[element], positions: Read[i32], sequences: Read[i32],
+        q: Read[f32], k: Read[k_element], v: Read[v_element], positions: Read[i32], sequences: Read[i32],
         lengths: Read[i32], block_table: Read[i32], bias: Read[f32], out: Write[f32],
         table_stride: u32, scale: f32, planes: u32,
         *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, BLOCK: int, BUCKETS: tuple[int, ...], AHEAD: int,
-        TILE: int = 64, LANES: int = 1, CAUSAL: bool = True, LOAD: CacheLoad = load_f32, GROUP: int = 128,
+        TILE: int = 64, LANES: int = 1, CAUSAL: bool = True, LOAD_K: CacheLoad = load_f32,
+        LOAD_V: CacheLoad = load_f32, GROUP: int = 128,
     ) -> None:  # fmt: skip
         """As `attention`, with bias [buckets, N_HEAD] added to scores; a workgroup (head, token).
 
         BUCKETS: of distances back from 0 on, the last of all that are farther; AHEAD is added ahead.
         """
-        assert element is not None  # so that the annotations know it
+        assert None not in (k_element, v_element)  # so that the annotations know them
         head, token = group_id(0), group_id(1)
         kv_head = head // (N_HEAD // N_HEAD_KV)
         queries = shared_array(f32x4, (D + 3) // 4)
@@ -98,7 +98,7 @@ def _relative(element: Any) -> Kernel:
             count = min(end - start, TILE)
             find_cells(cells, block_table, row, start, end, BLOCK, TILE, GROUP)
             barrier()
-            score_tile(k, queries, cells, scores, kv_head, D, N_HEAD_KV, 1, TILE, LANES, GROUP, LOAD)
+            score_tile(k, queries, cells, scores, kv_head, D, N_HEAD_KV, 1, TILE, LANES, GROUP, LOAD_K)
             barrier()
             _add_bias(scores, bias, start, position, head, scale, N_HEAD, TILE, BUCKETS, AHEAD)
             barrier()
@@ -106,7 +106,7 @@ def _relative(element: Any) -> Kernel:
                 scores, maxima, corrections, top, total, count, 0.0, 1.0, 0.0, 0.0, 1, TILE, False, False
             )
             add_values(
-                v, sums, scores, corrections, cells, kv_head, count, DV, N_HEAD_KV, 1, TILE, GROUP, LOAD
+                v, sums, scores, corrections, cells, kv_head, count, DV, N_HEAD_KV, 1, TILE, GROUP, LOAD_V
             )
             barrier()
         barrier()
@@ -171,23 +171,24 @@ def _hide(scores: Array[f32], chosen: Array[u32], HEADS: int, TILE: int) -> None
             scores[h * TILE + i] = select(chosen[i] == 1, select(isnan(score), math.inf, score), -math.inf)
 
 
-def _selected(element: Any) -> Kernel:
-    """The kernel for caches bound as arrays of a type."""
+def _selected(k_element: Any, v_element: Any) -> Kernel:
+    """The kernel for keys and values bound as arrays of a type each."""
 
     @kernel
     def selected_attention(
-        q: Read[f32], k: Read[element], v: Read[element], positions: Read[i32], sequences: Read[i32],
+        q: Read[f32], k: Read[k_element], v: Read[v_element], positions: Read[i32], sequences: Read[i32],
         block_table: Read[i32], blocks: Read[i32], sinks: Read[f32], out: Write[f32],
         table_stride: u32, n: u32, scale: f32, planes: u32,
         *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, N_LIST: int, BLOCK: int, SIZE: int, HEADS: int = 1,
-        TILE: int = 64, LANES: int = 1, SINKS: bool = False, LOAD: CacheLoad = load_f32, GROUP: int = 128,
+        TILE: int = 64, LANES: int = 1, SINKS: bool = False, LOAD_K: CacheLoad = load_f32,
+        LOAD_V: CacheLoad = load_f32, GROUP: int = 128,
     ) -> None:  # fmt: skip
         """As `attention`, to the positions of n blocks of SIZE; a workgroup (HEADS heads, token).
 
         blocks [tokens, N_LIST, n], of `unique_blocks`: a list for each of N_LIST equal parts of the heads.
         The HEADS of a workgroup share a list and a kv head.
         """
-        assert element is not None  # so that the annotations know it
+        assert None not in (k_element, v_element)  # so that the annotations know them
         head, token = group_id(0) * HEADS, group_id(1)
         kv_head, list_number = head // (N_HEAD // N_HEAD_KV), head // (N_HEAD // N_LIST)
         fours = (D + 3) // 4
@@ -211,7 +212,7 @@ def _selected(element: Any) -> Kernel:
                 BLOCK, SIZE, TILE,
             )  # fmt: skip
             barrier()
-            score_tile(k, queries, cells, scores, kv_head, D, N_HEAD_KV, HEADS, TILE, LANES, GROUP, LOAD)
+            score_tile(k, queries, cells, scores, kv_head, D, N_HEAD_KV, HEADS, TILE, LANES, GROUP, LOAD_K)
             barrier()
             _hide(scores, chosen, HEADS, TILE)
             barrier()
@@ -219,7 +220,7 @@ def _selected(element: Any) -> Kernel:
                 scores, maxima, corrections, top, total, TILE, 0.0, scale, 0.0, 0.0, HEADS, TILE, False, False
             )
             add_values(
-                v, sums, scores, corrections, cells, kv_head, TILE, DV, N_HEAD_KV, HEADS, TILE, GROUP, LOAD
+                v, sums, scores, corrections, cells, kv_head, TILE, DV, N_HEAD_KV, HEADS, TILE, GROUP, LOAD_V
             )
             barrier()
         barrier()
@@ -236,7 +237,6 @@ def _selected(element: Any) -> Kernel:
     return selected_attention
 
 
-_ELEMENTS: tuple[Any, ...] = (f32x4, f32, u32x2, u32)
-RELATIVE_ATTENTION: Mapping[Type, Kernel] = {element: _relative(element) for element in _ELEMENTS}
-SELECTED_ATTENTION: Mapping[Type, Kernel] = {element: _selected(element) for element in _ELEMENTS}
-"""Element type of the caches -> kernel."""
+RELATIVE_ATTENTION: Mapping[tuple[Type, Type], Kernel] = {pair: _relative(*pair) for pair in PAIRS}
+SELECTED_ATTENTION: Mapping[tuple[Type, Type], Kernel] = {pair: _selected(*pair) for pair in PAIRS}
+"""What keys and values are bound as arrays of -> kernel."""

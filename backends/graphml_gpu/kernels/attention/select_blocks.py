@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from graphml_gpu.kernels.attention.cache_elements import CacheLoad, load_f32
+from graphml_gpu.kernels.attention.cache_loads import ELEMENTS, CacheLoad, load_f32
 from graphml_gpu.kernels.attention.parts import load_query
 from graphml_gpu.kernels.indexing.top_k import n_before, sortable
 from graphml_gpu.language import (
@@ -23,7 +23,6 @@ from graphml_gpu.language import (
     barrier,
     dot,
     f32,
-    f32x4,
     function,
     group_id,
     i32,
@@ -33,7 +32,6 @@ from graphml_gpu.language import (
     select,
     shared_array,
     u32,
-    u32x2,
 )
 
 _DIGITS = 256
@@ -89,8 +87,7 @@ def _score_blocks(element: Any) -> Kernel:
     return score_blocks
 
 
-_ELEMENTS: tuple[Any, ...] = (f32x4, f32, u32x2, u32)
-SCORE_BLOCKS: Mapping[Type, Kernel] = {element: _score_blocks(element) for element in _ELEMENTS}
+SCORE_BLOCKS: Mapping[Type, Kernel] = {element: _score_blocks(element) for element in ELEMENTS}
 """Element type of the cache -> kernel."""
 
 

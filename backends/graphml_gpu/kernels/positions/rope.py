@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphml_gpu.kernels.attention.cache_elements import CacheStore, store_f32
+from graphml_gpu.kernels.attention.cache_stores import CacheStore, store_f32
 from graphml_gpu.kernels.grid import element_number
 from graphml_gpu.language import Read, Write, f32, function, i32, kernel, private_array, u32
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphml_gpu.kernels.attention.cache_elements import CacheStore, store_f32
+from graphml_gpu.kernels.attention.cache_stores import CacheStore, store_f32
 from graphml_gpu.kernels.grid import element_number
 from graphml_gpu.kernels.positions.rope import rotated
 from graphml_gpu.language import Read, Write, f32, function, i32, kernel, private_array, u32
@@ -27,13 +27,14 @@ def rope_writes(
     q: Read[f32], k: Read[f32], v: Read[f32], turns: Read[f32], cells: Read[i32], out: Write[f32],
     k_cache: Write[u32], v_cache: Write[u32], n_q: u32, n_k: u32, n_v: u32, q_width: u32, k_width: u32,
     v_width: u32, head_dim: u32, pairs: u32,
-    *, MODE: str = "norm", UNIT: int = 1, STORE: CacheStore = store_f32, GROUP: int = 64,
+    *, MODE: str = "norm", K_UNIT: int = 1, V_UNIT: int = 1, STORE_K: CacheStore = store_f32,
+    STORE_V: CacheStore = store_f32, GROUP: int = 64,
 ) -> None:  # fmt: skip
     """out = q rotated; k_cache[cells[t]] = k[t] rotated; v_cache[cells[t]] = v[t].
 
     q, out [T, q_width], k [T, k_width], v [T, v_width]; heads of head_dim elements, rotated by turns
     [T, pairs, 2] as of `rope`; out may be q. An invocation turns a pair of q (or copies two elements behind
-    them), of n_q; or keeps UNIT elements of keys, of n_k; or of values, of n_v.
+    them), of n_q; or keeps K_UNIT elements of keys, of n_k; or V_UNIT of values, of n_v.
     """
     i = element_number()
     if i < n_q:
@@ -56,6 +57,6 @@ def rope_writes(
             out[first] = q[first]
             out[second] = q[second]
     elif i < n_q + n_k:
-        _keep(k_cache, k, turns, cells, i - n_q, k_width, head_dim, pairs, MODE, UNIT, STORE)
+        _keep(k_cache, k, turns, cells, i - n_q, k_width, head_dim, pairs, MODE, K_UNIT, STORE_K)
     elif i < n_q + n_k + n_v:
-        _keep(v_cache, v, turns, cells, i - n_q - n_k, v_width, head_dim, pairs, "none", UNIT, STORE)
+        _keep(v_cache, v, turns, cells, i - n_q - n_k, v_width, head_dim, pairs, "none", V_UNIT, STORE_V)

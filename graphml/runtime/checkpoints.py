@@ -1,0 +1,154 @@
+"""Checkpoints of recurrent states: which copies an engine keeps, and where in a sequence they are made.
+
+A recurrent state cannot be cut back, so blocks that hold the first ids of a prompt help only with a copy of
+the states after exactly these ids. Few are kept, the least recently used goes first:
+
+- at the last block boundary before the end of each prompt;
+- at the end of blocks that one more prompt has found without a checkpoint there, or that a prompt which waits
+  shares with one being computed: what two prompts share, a third will (Marconi, arXiv:2411.19379);
+- one of each sequence that follows it, at most a block behind where it generates: preemption goes on from
+  there, and so does the next turn of a conversation.
+
+A checkpoint is found by its ids, which are compared one by one. Knows ids, positions and numbers of copies;
+nothing of arrays. Pure, as the scheduler whose plans say what is restored and kept.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from graphml.runtime.block_pool import BlockPool
+from graphml.runtime.sequence import Sequence
+
+
+@dataclass(eq=False)
+class Checkpoint:
+    """The states after `n` ids, in copy number `at`. ids: int32 as bytes. extra: as of their request.
+
+    follows: it is the one that follows its sequence, and nobody else has used it.
+    """
+
+    at: int
+    n: int
+    ids: bytes
+    extra: bytes
+    follows: bool
+
+
+@dataclass(eq=False)
+class _Marks:
+    """Of one sequence. stops: where its chunks end for a checkpoint. latest: where the latest one is.
+
+    follows: the checkpoint that follows it. planned: the one that the step under way makes.
+    """
+
+    stops: set[int] = field(default_factory=set)
+    latest: int = 0
+    follows: Checkpoint | None = None
+    planned: Checkpoint | None = None
+
+
+class Checkpoints:
+    """`count` copies of states. with_cells: a checkpoint counts only where blocks hold its ids, too.
+
+    apart: ids of a long prompt between two places of the checkpoint that follows it.
+    """
+
+    def __init__(self, count: int, block_size: int, with_cells: bool = True, apart: int = 256) -> None:
+        self.count, self._size, self._with_cells, self._apart = count, block_size, with_cells, apart
+        self._free = list(range(count))[::-1]
+        self._kept: OrderedDict[Checkpoint, None] = OrderedDict()  # least recently used first
+        self._marks: dict[Sequence, _Marks] = {}  # of those that run
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def find(self, sequence: Sequence, pool: BlockPool) -> Checkpoint | None:
+        """The longest checkpoint of the sequence's ids, of which the last does not count: it is computed."""
+        ids, extra = np.array(sequence.ids[:-1], np.int32), sequence.request.extra
+        held = ids.tobytes()
+        found = [one for one in self._kept if one.extra == extra and held.startswith(one.ids)]
+        if found and self._with_cells:
+            n_held = len(pool.match(ids, sequence.prefix)[0]) * self._size
+            found = [one for one in found if one.n <= n_held]
+        return max(found, key=lambda one: one.n, default=None)
+
+    def adopt(self, sequence: Sequence, pool: BlockPool) -> Checkpoint | None:
+        """A sequence begins to run, with the blocks of its longest checkpoint; None: from its first id."""
+        ids = np.array(sequence.ids[:-1], np.int32)
+        n_shared = len(pool.match(ids, sequence.prefix)[0]) * self._size
+        found = self.find(sequence, pool)
+        n = 0 if found is None else found.n
+        sequence.adopt_prefix(pool, n)
+        sequence.n_computed = n
+        if found is not None:
+            found.follows = False
+            self._kept.move_to_end(found)
+        ends = {n_shared, (sequence.request.n_prompt - 1) // self._size * self._size}
+        self._marks[sequence] = _Marks({end for end in ends if end > n}, n)
+        return found
+
+    def want(self, sequence: Sequence, end: int) -> None:
+        """Another sequence waits for what this one has computed up to `end`."""
+        if end > sequence.n_computed:
+            self._marks[sequence].stops.add(end)
+
+    def cut(self, sequence: Sequence, count: int) -> int:
+        """How many of its next `count` ids a step computes, so that it ends where a checkpoint is wanted."""
+        start, marks = sequence.n_computed, self._marks[sequence]
+        end = start + count
+        stop = min((one for one in marks.stops if start < one <= end), default=0)
+        if not stop and end < len(sequence.ids):
+            stop = end // self._size * self._size
+            if stop <= start or stop < marks.latest + self._apart:
+                stop = 0
+        return stop - start if stop else count
+
+    def plan(self, sequence: Sequence, end: int) -> int | None:
+        """The copy that is made after the sequence's rows up to `end`, or None; `made` tells that it was."""
+        marks = self._marks[sequence]
+        stops = end in marks.stops
+        if end % self._size or not (stops or self._is_due(sequence, end)):
+            return None
+        ids, extra = np.array(sequence.ids[:end], np.int32).tobytes(), sequence.request.extra
+        same = next((one for one in self._kept if one.ids == ids and one.extra == extra), None)
+        if same is not None:
+            self._kept.move_to_end(same)
+            same.follows = same.follows and not stops
+            marks.latest = end
+            return None
+        if not stops and marks.follows is not None and marks.follows.follows:
+            self._drop(marks.follows)
+        if not self._free and self._kept:
+            self._drop(next(iter(self._kept)))
+        if not self._free:
+            return None
+        marks.planned = Checkpoint(self._free.pop(), end, ids, extra, not stops)
+        return marks.planned.at
+
+    def _is_due(self, sequence: Sequence, end: int) -> bool:
+        """Whether the checkpoint that follows a sequence moves to `end`."""
+        return end >= self._marks[sequence].latest + (self._apart if end < len(sequence.ids) else self._size)
+
+    def made(self, sequence: Sequence) -> None:
+        """The step was run: the planned checkpoint, if there is one, can be found."""
+        marks = self._marks[sequence]
+        made, marks.planned = marks.planned, None
+        if made is not None:
+            marks.latest = made.n
+            marks.follows = made if made.follows else marks.follows
+            self._kept[made] = None
+
+    def stopped(self, sequence: Sequence) -> None:
+        """The sequence no longer runs; what it has planned and not made is free again."""
+        marks = self._marks.pop(sequence, None)
+        if marks is not None and marks.planned is not None:
+            self._free.append(marks.planned.at)
+
+    def _drop(self, one: Checkpoint) -> None:
+        if one in self._kept:
+            del self._kept[one]
+            self._free.append(one.at)

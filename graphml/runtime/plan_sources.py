@@ -1,0 +1,56 @@
+"""The source texts of a plan: read by the encoder in a step of its own, and shown to the decoder's rows.
+
+Knows plans, programs and their inputs; which blocks a text has, the scheduler says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from graphml.backend import State
+from graphml.ir.op import Array
+from graphml.runtime.executor import Executor
+from graphml.runtime.paged_cache import BLOCK_SIZE, cells_of
+from graphml.runtime.source_text import encoder_program
+from graphml.runtime.step_inputs import write, write_blocks
+from graphml.runtime.step_plan import StepPlan
+
+
+def read_sources(executor: Executor, plan: StepPlan, state: State, n_cells: int, max_sequences: int) -> None:
+    """Have the encoder read the texts that a plan begins with, if any; the caller holds the lock."""
+    if not plan.sources:
+        return
+    program = encoder_program(executor, max_sequences).program
+    feed, lengths = program.inputs, np.zeros(max_sequences, np.int32)
+    texts = [(one.slot, one.request.source, np.array(one.source_blocks, np.int32)) for one in plan.sources]
+    positions = [np.arange(len(text), dtype=np.int32) for _, text, _ in texts]
+    for slot, text, blocks in texts:
+        lengths[slot] = len(text)
+        write_blocks(feed, "block_table", slot, blocks)
+    count = int(lengths.sum())
+    given = {
+        "tokens": np.concatenate([text for _, text, _ in texts]),
+        "positions": np.concatenate(positions),
+        "cells": np.concatenate(
+            [cells_of(blocks, at, BLOCK_SIZE) for (_, _, blocks), at in zip(texts, positions, strict=True)]
+        ),
+        "sequences": np.repeat([slot for slot, _, _ in texts], [len(text) for _, text, _ in texts]),
+        "output_rows": np.arange(count, dtype=np.int32),
+        "lengths": lengths,
+    }
+    write(feed, given)
+    n_columns = feed["block_table"].shape[1] if "block_table" in feed else 0
+    executor.n_steps += 1
+    program.run({"T": count, "O": count, "S": max_sequences, "B": n_columns, "C": n_cells}, state)
+
+
+def show_sources(feed: Mapping[str, Array], plan: StepPlan) -> None:
+    """Write which cells the decoder's rows of a plan find their texts in, if the graph attends to any."""
+    if "source_lengths" not in feed:
+        return
+    for rows in plan.rows:
+        sequence = rows.sequence
+        feed["source_lengths"][sequence.slot] = len(sequence.request.source)
+        write_blocks(feed, "source_table", sequence.slot, np.array(sequence.source_blocks, np.int32))

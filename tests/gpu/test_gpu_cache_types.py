@@ -1,0 +1,55 @@
+"""Whole models with caches of every type on GPU backends: the reference's logits, every node by a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from graphml_models._samples import transformer
+
+from graphml.ir.cache_types import CACHE_DTYPES
+from graphml.runtime.executor import Executor
+from graphml.runtime.load_options import LoadOptions
+from graphml.runtime.open_executor import open_executor
+from tests.golden import nmse
+from tests.gpu.on_devices import REAL, device
+from tests.runtime.test_cache_types import TOKENS, logits
+from tests.test_architectures import write_model
+
+# What may hang on the last bit of a key or a value, which decides between neighbours of a coarse grid.
+LIMIT = 1e-4
+MIXED = ("f16/q8_0", "q8_0/q5_1", "q5_0/f32", "q4_1/iq4_nl", "iq4_nl/q4_0")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with two key-value heads of 32 elements: whole words of every type."""
+    heads = {"attention.head_count": 2, "attention.head_count_kv": 2}
+    return write_model(
+        tmp_path_factory.mktemp("gpu") / "wide.gguf", "llama",
+        transformer("llama", "wide", n_head_kv=4, metadata=heads),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def opened(path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Executor, Executor]]:
+    backend, kv = request.param
+    device(backend)
+    both = [
+        open_executor(path, LoadOptions(name, kv=kv, n_batch=len(TOKENS))) for name in (backend, "reference")
+    ]
+    yield both[0], both[1]
+    for executor in both:
+        executor.close()
+
+
+@pytest.mark.parametrize(
+    "opened", [(name, kv) for name in REAL for kv in (*CACHE_DTYPES, *MIXED)], indirect=True, ids="-".join
+)
+def test_a_model_is_the_reference_in_a_batch_and_in_steps(opened: tuple[Executor, Executor]) -> None:
+    gpu, reference = opened
+    wanted = logits(reference)
+    assert nmse(logits(gpu), wanted) < LIMIT
+    assert nmse(logits(gpu, 1), wanted) < LIMIT
+    assert not [node.op.name for node in gpu.compiled(1, 1).program.fallbacks]  # type: ignore[attr-defined]
