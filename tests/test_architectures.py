@@ -202,6 +202,21 @@ def test_fused_is_unfused(executor: Executor, count: int) -> None:
     assert nmse(got, want) <= 1e-9
 
 
+@if_causal
+def test_layers_with_a_window_need_no_more_than_it(executor: Executor) -> None:
+    """Their cells are used again as the text goes on, which changes no bit."""
+    if not executor.cell_groups:
+        return
+    tokens, found = np.tile(TOKENS, 3), []
+    for cache in (PagedCache(224, BLOCK_SIZE), executor.cache(224)):
+        state = executor.state(cache)
+        pieces = [*(tokens[i : i + N_BATCH] for i in range(0, 168, N_BATCH)), *np.split(tokens[168:200], 32)]
+        found.append(np.concatenate([executor.step(one, cache, state, True).copy() for one in pieces]))
+    sizes = cache.sizes(executor.cell_groups)
+    assert max(sizes[group.symbol] for group in executor.cell_groups) <= 96 < sizes["C"]
+    np.testing.assert_array_equal(*found)
+
+
 def test_earlier_tokens_matter(executor: Executor) -> None:
     """So that the comparisons above can fail: another first token changes the last logits.
 

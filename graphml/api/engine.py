@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from graphml.api.continuation import Continuation, Counts
-from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for
+from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for, window_rooms
 from graphml.api.engine_store import AnyPath, opened_store
 from graphml.api.token_stream import Result, TokenStream
 from graphml.api.tokens import NO_IDS, Ids, Token, check_stop, checked_ids
@@ -37,6 +37,7 @@ from graphml.runtime.step_budget import StepBudget
 from graphml.runtime.step_loop import StepLoop
 from graphml.runtime.stored_prefixes import StoredPrefixes
 from graphml.runtime.timeline import LIMIT, Timeline
+from graphml.runtime.window_blocks import WindowBlocks
 from graphml.sampling import SamplingParams, checked_params
 from graphml.text.tokenizer import Tokenizer
 
@@ -118,14 +119,17 @@ class Engine:
             or not target_itl_ms > 0
         ):
             raise UsageError(f"target_itl_ms: wanted milliseconds above 0; got {target_itl_ms!r}")
-        n_checkpoints = n_checkpoints_for(executor, kv_memory, count) if prefix_cache else 0
-        n_blocks = n_blocks_for(executor, kv_memory, count, n_ctx, n_checkpoints)
+        rooms = window_rooms(executor, kv_memory, count, n_ctx)
+        # A checkpoint is no use where its windows are gone.
+        n_checkpoints = n_checkpoints_for(executor, kv_memory, count) if prefix_cache and not rooms else 0
+        n_blocks = n_blocks_for(executor, kv_memory, count, n_ctx, n_checkpoints, rooms)
+        windows = [WindowBlocks(room, n_blocks) for room in rooms]
         self.n_ctx = min(n_ctx, n_blocks * BLOCK_SIZE)
         self.n_vocab, self.max_sequences = n_vocab, count
         self._executor, self._tokenizer = executor, tokenizer
-        runner = Runner(executor, n_vocab, n_blocks, count, n_checkpoints)
+        runner = Runner(executor, n_vocab, n_blocks, count, n_checkpoints, windows)
         keep = bool(prefix_cache) and (bool(n_checkpoints) or not executor.recurrent)
-        pool = BlockPool(n_blocks, BLOCK_SIZE, keep)
+        pool = BlockPool(n_blocks, BLOCK_SIZE, keep, windows=windows)
         checkpoints = Checkpoints(n_checkpoints, BLOCK_SIZE, runner.has_cells) if n_checkpoints else None
         scheduler = Scheduler(pool, count, self.n_ctx, recurrent=executor.recurrent, checkpoints=checkpoints)
         self._loop = StepLoop(runner, scheduler, StepBudget(target_itl_ms / 1000, executor.n_batch))
@@ -251,6 +255,11 @@ class Engine:
         """UsageError where a full context cannot be shifted; what a shift needs is compiled before a step."""
         if full.shifts:
             check_shifts(self._executor, "overflow")
+            if self._executor.cell_groups:
+                raise UsageError(
+                    f"overflow: in {self._executor.architecture.name} some layers see a window, of which an "
+                    "engine keeps no more; wanted a model opened with swa_full=True, or stop or error"
+                )
             runner = self._runner()
             if runner is not None:
                 runner.prepare_shift()

@@ -45,9 +45,10 @@ def opened_store(
         raise UsageError("store: wanted prefix_cache, too: what is stored are its blocks")
     if executor.recurrent or executor.encodes or not rows:
         what = "recurrent" if executor.recurrent else "other"
+        else_do = ", or open the model with swa_full" if executor.cell_groups else ""
         raise UsageError(
             f"store: {executor.architecture.name} keeps {what} states besides keys and values of its tokens, "
-            "which blocks on disk do not hold: leave it out"
+            f"which blocks on disk do not hold: leave it out{else_do}"
         )
     most = DEFAULT_BYTES if store_bytes is None else whole_number(store_bytes)
     model = {

@@ -27,6 +27,7 @@ def load(
     threads: int | None = None,
     *,
     kv: str = "f16",
+    swa_full: bool = False,
     quant: str | None = None,
     pages: str | None = None,
     numa: str | None = None,
@@ -51,8 +52,9 @@ def load(
     backend: "cpu", "reference", or any other installed one; several with commas ("cpu,reference") share the
     model, the preferred first. threads: worker threads; None: the physical cores. kv: type of the
     keys and values in the cache (f16, f32, bf16, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl), or two ("q8_0/q4_0").
-    quant: what weights become in memory, whatever the file stores: "fp32" is the exact reference, "q8" and
-    "q4" requantise matrices; None leaves them in the mapped file.
+    swa_full: layers with a sliding window keep all of them, so that any rewind is free; else what is seen and
+    `n_batch` tokens more. quant: what weights become in memory, whatever the file stores: "fp32" is the exact
+    reference, "q8" and "q4" requantise matrices; None leaves them in the mapped file.
     pages, numa: where weights lie, see `graphml.weights.page_policy.PagePolicy`; None: what GRAPHML_PAGES and
     GRAPHML_NUMA say, else "ahead" (in the map, read ahead) and "first-touch".
     n_batch: most tokens of one evaluation.
@@ -73,9 +75,10 @@ def load(
     argument, DownloadError.
     """
     options = LoadOptions(
-        backend=backend, threads=threads, kv=kv, quant=quant, pages=pages, numa=numa, n_batch=n_batch,
-        arch=arch, pre=pre, template=template, fuse=fuse, place=place, strict=strict, tuned=tuned,
-        deterministic=deterministic, gpu_layers=gpu_layers, offline=offline, override_kv=override_kv,
+        backend=backend, threads=threads, kv=kv, swa_full=swa_full, quant=quant, pages=pages, numa=numa,
+        n_batch=n_batch, arch=arch, pre=pre, template=template, fuse=fuse, place=place, strict=strict,
+        tuned=tuned, deterministic=deterministic, gpu_layers=gpu_layers, offline=offline,
+        override_kv=override_kv,
     )  # fmt: skip
     return load_model(path, options, progress)
 

@@ -79,7 +79,8 @@ class Opening(LoadOptions):
 OVERRIDES = ("override_kv", *(name for name, one in options_of(LoadOptions).items() if one.key))
 """Those that change the file's metadata."""
 _COMPILING = (
-    "hf", "offline", "backend", "threads", "kv", "arch", "fuse", "place", "gpu_layers", "strict", *OVERRIDES,
+    "hf", "offline", "backend", "threads", "kv", "swa_full", "arch", "fuse", "place", "gpu_layers", "strict",
+    *OVERRIDES,
 )  # fmt: skip
 _HEADER = (*_COMPILING, "n_batch")
 _RUNNING = (*_HEADER, "quant", "pre", "pages", "numa", "tuned", "deterministic")

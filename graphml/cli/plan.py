@@ -40,6 +40,7 @@ def plan(
             need.cache,
             f"{size(need.cache_per_token)} per token",
         ),
+        *([("  of them in windows", need.cache_windows, "constant")] if need.cache_windows else []),
         *([("recurrent states", need.recurrent, "per sequence")] if need.recurrent else []),
         ("arena, one token", need.arena_decode, ""),
         (f"arena, {opening.n_batch} tokens", need.arena_prefill, ""),

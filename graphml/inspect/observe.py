@@ -23,6 +23,7 @@ from graphml.inspect.forced import OUTPUT, Arrays, Lowered, feed, observed, show
 from graphml.inspect.route import Cells, Leg, usual
 from graphml.inspect.tolerances import Difference, difference
 from graphml.ir import text
+from graphml.ir.cell_groups import share_cells
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 from graphml.ir.shape import bounds, resolve
@@ -140,13 +141,14 @@ class _Run:
         watched = self._watched(count, len(leg.counts))
         graph, device = watched.graph, self.executor.device
         if len(leg.counts) > 1:  # rows have the stride of the program's longest
-            leaf = graph.leaves("input").get("block_table")
-            width = 0 if leaf is None else bounds(leaf.shape)[1] - given["block_table"].shape[1]
+            tables = [leaf for name, leaf in graph.leaves("input").items() if name.startswith("block_table")]
+            width = bounds(tables[0].shape)[1] - given["block_table"].shape[1] if tables else 0
             given["block_table"] = np.pad(given["block_table"], ((0, 0), (0, width)))
         dims = {
             "T": count, "O": len(given["output_rows"]), "S": len(leg.counts),
             "B": given["block_table"].shape[1], "C": cells.n_cells,
         }  # fmt: skip
+        share_cells(graph.leaves("input"), given, dims)
         if not states:
             fresh = device.state(graph, dims)
             states = {leaf: fresh.array(leaf).copy() for leaf in graph.leaves("state")}

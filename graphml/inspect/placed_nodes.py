@@ -5,7 +5,7 @@ Knows the header of the file only: nothing is lowered and no weight is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -151,21 +151,23 @@ def _device(
                 weights |= set(part.graph.leaves("weight"))
             leaves = part.graph.leaves("state").items()
             states |= {state: leaf for state, leaf in leaves if one.placement.places[state].backend == name}
-    per_sequence = sum(_bytes(leaf, cells=0) for leaf in states.values())
+    sizes = executor.cache(executor.config.n_ctx).sizes(executor.cell_groups) | {"C": 0}
+    per_sequence = sum(_bytes(leaf, sizes) for leaf in states.values())
     prefill = [_arena(one.parts, name) for one in every]  # an encoder has a program and an arena of its own
     return {
         "backend": name,
         "nodes": sum(backend == name for one in every for backend, _, _ in one.computed()),
         "weight_bytes": sum(executor.file.tensors[weight].n_bytes for weight in sorted(weights)),
-        "state_bytes_per_token": sum(_bytes(leaf, cells=1) for leaf in states.values()) - per_sequence,
+        "state_bytes_per_token": sum(_bytes(leaf, sizes | {"C": 1}) for leaf in states.values())
+        - per_sequence,
         "state_bytes_per_sequence": per_sequence,
         "arena_decode": _arena(decode, name),
         "arena_prefill": {key: sum(arena[key] for arena in prefill) for key in prefill[0]},
     }
 
 
-def _bytes(state: Node, cells: int) -> int:
-    *lead, last = resolve(state.shape, {"C": cells, "S": 1})
+def _bytes(state: Node, sizes: Mapping[str, int]) -> int:
+    *lead, last = resolve(state.shape, sizes)
     return prod(lead) * state.dtype.bytes_for(last)
 
 

@@ -20,6 +20,7 @@ from graphml.inspect.inside import where
 from graphml.inspect.tolerances import difference
 from graphml.ir import text
 from graphml.ir.builder import infer_type
+from graphml.ir.cell_groups import cells_dimension
 from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array, Type
@@ -145,7 +146,7 @@ def _small_bounds(case: Case) -> Case:
     """The bounds of the cache's symbols as small as the arrays."""
 
     def smaller(dim: Dim) -> Dim:
-        if isinstance(dim, Symbol) and dim.name in ("B", "C"):
+        if isinstance(dim, Symbol) and (dim.name == "B" or cells_dimension(dim.name)):
             return Symbol(dim.name, case.arrays.dims[dim.name])
         return dim
 

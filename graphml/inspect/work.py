@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from graphml.ir.cell_groups import cells_dimension
 from graphml.ir.fused import decomposition
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
@@ -74,7 +75,10 @@ def plain_nodes(node: Node) -> tuple[Node, ...]:
 
 def _sizes(shape: Shape, sizes: Dims) -> tuple[int, ...]:
     return tuple(
-        min(sizes.get(dim.name, dim.bound), dim.bound) if isinstance(dim, Symbol) else dim for dim in shape
+        min(sizes.get("C" if cells_dimension(dim.name) else dim.name, dim.bound), dim.bound)
+        if isinstance(dim, Symbol)
+        else dim
+        for dim in shape
     )
 
 

@@ -5,13 +5,25 @@ Knows names, types and shapes of inputs; nothing of the values computed from the
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from graphml.ir.builder import BaseBuilder
 from graphml.ir.cache_types import cache_types
+from graphml.ir.cell_groups import CellGroup
 from graphml.ir.dtype import I32
 from graphml.ir.node import Node
 from graphml.ir.op import Type
 from graphml.ir.ops.leaf import input_leaf
 from graphml.ir.shape import Symbol
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The keys and values that a layer has written, and to the cells of which group; None: sees all."""
+
+    keys: Node
+    values: Node
+    group: CellGroup | None
 
 
 class StepBuilder(BaseBuilder):
@@ -20,7 +32,7 @@ class StepBuilder(BaseBuilder):
     max_outputs: the bound of output rows; T in a step of one token. max_sequences, max_cells, block_size: of
     the cache; cache_dtype: the types of keys and values, `q8_0` or `q8_0/q4_0` (`graphml.ir.cache_types`);
     causal: the default of attention, without later tokens; caches: the prefix of the names of states for keys
-    and values.
+    and values. windows: layers that see a window or a chunk have cells of their own (`cell_groups`).
     """
 
     def __init__(
@@ -33,11 +45,12 @@ class StepBuilder(BaseBuilder):
         cache_dtype: str = "f16",
         causal: bool = True,
         caches: str = "cache",
+        windows: bool = True,
     ) -> None:
         super().__init__()
-        self.causal, self.caches = causal, caches
+        self.causal, self.caches, self.windows = causal, caches, windows
         self.hidden: Node | None = None  # the input of the logits, once they are built
-        self.kept: dict[int, tuple[Node, Node]] = {}  # keys and values of each layer so far
+        self.kept: dict[int, Kept] = {}  # by each layer so far
         self.n_tokens = Symbol("T", max_tokens)
         # In a step of one token its row is the output row, so no gather is needed.
         self.n_outputs = Symbol("O", max_outputs) if max_tokens > 1 else self.n_tokens
@@ -65,12 +78,26 @@ class StepBuilder(BaseBuilder):
     @property
     def cells(self) -> Node:
         """Cache cell of each token's key and value, i32 [T]."""
-        return self.leaf(input_leaf, "cells", Type(I32, (self.n_tokens,)))
+        return self.cells_of(None)
 
     @property
     def block_table(self) -> Node:
         """Cache blocks of each sequence, i32 [S, B]."""
-        return self.leaf(input_leaf, "block_table", Type(I32, (self.n_sequences, self.n_blocks)))
+        return self.block_table_of(None)
+
+    def cells_of(self, group: CellGroup | None) -> Node:
+        """`cells` of a group of layers; None: of those that see all."""
+        name = "cells" if group is None else group.input("cells")
+        return self.leaf(input_leaf, name, Type(I32, (self.n_tokens,)))
+
+    def block_table_of(self, group: CellGroup | None) -> Node:
+        """`block_table` of a group of layers: B is the same, what is behind the window is not read."""
+        name = "block_table" if group is None else group.input("block_table")
+        return self.leaf(input_leaf, name, Type(I32, (self.n_sequences, self.n_blocks)))
+
+    def n_cells_of(self, group: CellGroup | None) -> Symbol:
+        """How many cells a group of layers has."""
+        return self.n_cells if group is None else Symbol(group.symbol, self.n_cells.bound)
 
     @property
     def lengths(self) -> Node:

@@ -19,6 +19,7 @@ import numpy as np
 
 from graphml.errors import UsageError
 from graphml.ir.op import Array
+from graphml.runtime.window_blocks import WindowBlocks
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,10 @@ def lineage_of(parent: Prefix, tokens: bytes) -> bytes:
 
 
 class BlockPool:
-    """`n_blocks` blocks of `block_size` cells. keep: freed blocks keep their content for later prefixes."""
+    """`n_blocks` blocks of `block_size` cells. keep: freed blocks keep their content for later prefixes.
+
+    windows: the blocks of layers that see a window; a sequence of the pool tells them where it is.
+    """
 
     def __init__(
         self,
@@ -67,7 +71,9 @@ class BlockPool:
         block_size: int,
         keep: bool = True,
         hash_block: Callable[[bytes, bytes], bytes] = digest_of,
+        windows: Sequence[WindowBlocks] = (),
     ) -> None:
+        self.windows = tuple(windows)
         self.n_blocks, self.block_size = n_blocks, block_size
         self.keeps, self._hash = keep, hash_block
         self._references = [0] * n_blocks
@@ -114,7 +120,10 @@ class BlockPool:
         self._forget(block)
 
     def match(self, ids: Array, prefix: Prefix) -> tuple[list[int], list[Prefix]]:
-        """The blocks that hold the first ids after `prefix`, and the prefixes they end; none is taken yet."""
+        """The blocks that hold the first ids after `prefix`, and the prefixes they end; none is taken yet.
+
+        After nothing else, no more than windows are there for: ids are then computed behind them.
+        """
         blocks: list[int] = []
         prefixes: list[Prefix] = []
         for tokens in self._whole(ids):
@@ -124,6 +133,9 @@ class BlockPool:
             prefix = self._content[block].prefix
             blocks.append(block)
             prefixes.append(prefix)
+        while blocks and not all(window.is_found(blocks) for window in self.windows):
+            blocks.pop()
+            prefixes.pop()
         return blocks, prefixes
 
     def share(self, blocks: Iterable[int]) -> None:
@@ -141,6 +153,8 @@ class BlockPool:
             self.n_evicted += block in self._content
             self.forget(block)
             self._references[block] = 1
+        for window in self.windows:
+            window.take(blocks)
         return blocks
 
     def following(self, ids: Array, prefix: Prefix) -> Iterator[Content]:
@@ -158,15 +172,18 @@ class BlockPool:
     def commit(self, block: int, prefix: Prefix, ids: Array) -> Prefix:
         """A held block is full: it holds `ids` [block_size] after `prefix`. Returns the prefix that it ends.
 
-        Where another block holds the same, that one stays the one that is found.
+        Where another block holds the same, that one stays the one that is found, unless it lost its windows.
         """
         if len(ids) != self.block_size or self._references[block] < 1:
             raise UsageError(f"commit: wanted {self.block_size} ids in a held block; got {len(ids)}")
         tokens = np.asarray(ids, np.int32).tobytes()
         same = self._find(prefix, tokens)
         if same is not None:
-            return self._content[same].prefix
-        self._forget(block)
+            known = self._content[same]
+            if any(window.of[same] < 0 for window in self.windows):
+                self._replace(same, block)
+            return known.prefix
+        self._forget_content(block)
         digest = self._hash(prefix.digest, tokens)
         found = Prefix(digest, next(self._identities), lineage_of(prefix, tokens))
         if self.keeps:
@@ -197,7 +214,21 @@ class BlockPool:
                 return block
         return None
 
+    def _replace(self, same: int, block: int) -> None:
+        """Another block is the one that is found for what `same` holds."""
+        content = self._content[same]
+        self._forget_content(same)
+        if same in self._free:
+            self._free.move_to_end(same, last=False)
+        self._content[block] = content
+        self._by_digest.setdefault(content.prefix.digest, []).append(block)
+
     def _forget(self, block: int) -> None:
+        self._forget_content(block)
+        for window in self.windows:
+            window.forget(block)
+
+    def _forget_content(self, block: int) -> None:
         content = self._content.pop(block, None)
         if content is not None:
             same = self._by_digest[content.prefix.digest]

@@ -65,8 +65,9 @@ class CellMove:
 def prepare_moves(executor: Executor, state: State, rotates: bool) -> None:
     """Compile what moves cells."""
     with executor.lock:
-        for _ in _movers(executor, state, rotates, "cells"):
-            pass
+        for cells in ("cells", *(group.input("cells") for group in executor.cell_groups)):
+            for _ in _movers(executor, state, rotates, cells):
+                pass
 
 
 def move_cells(executor: Executor, state: State, move: CellMove) -> None:
@@ -87,14 +88,21 @@ def move_cells(executor: Executor, state: State, move: CellMove) -> None:
 
 
 def shift_tokens(executor: Executor, held: Committed, keep: int, drop: int) -> None:
-    """Forget `drop` tokens from `keep` on, and move the later ones down; see `Committed.shift`."""
-    prepare_moves(executor, held.rolled_back().state, rotates=True)  # before anything has changed
+    """Forget `drop` tokens from `keep` on, and move the later ones down; see `Committed.shift`.
+
+    Where a window has been written over, they are evaluated again instead.
+    """
+    slot = held.rolled_back()
+    prepare_moves(executor, slot.state, rotates=True)  # before anything has changed
 
     def move(slot: Slot, first: int, count: int, down: int) -> None:
-        sources, targets = slot.cells(first, count), slot.cells(first - down, count)
-        move_cells(executor, slot.state, CellMove(sources, targets, -down, slot.cache.n_cells))
+        for group in (None, *executor.cell_groups):
+            cells = "cells" if group is None else group.input("cells")
+            n_cells = (slot.cache if group is None else slot.cache.of_group(group)).n_cells
+            sources, targets = slot.cells(first, count, group), slot.cells(first - down, count, group)
+            move_cells(executor, slot.state, CellMove(sources, targets, -down, n_cells, cells))
 
-    held.shift(keep, drop, move)
+    held.shift(keep, drop, move if slot.cache.holds_all(slot.sequence) else None)
 
 
 def _movers(

@@ -169,25 +169,26 @@ class Committed:
         )
         self.rolled_back()
 
-    def shift(self, keep: int, drop: int, move: Callable[[Slot, int, int, int], None]) -> None:
+    def shift(self, keep: int, drop: int, move: Callable[[Slot, int, int, int], None] | None) -> None:
         """Forget `drop` tokens from `keep` on; the later ones come `drop` positions earlier.
 
         move(slot, first, count, drop): moves the cells of `count` positions from `first` on, so many down.
-        Where that is interrupted, the tokens from `keep` on wait to be evaluated in their new places.
+        Where that is interrupted, the tokens from `keep` on wait to be evaluated in their new places. None:
+        they cannot be moved, and wait so, too.
         """
         slot, before = self.rolled_back(), self.latest
-        later = max(0, before.n_evaluated - keep - drop)
+        later = 0 if move is None else max(0, before.n_evaluated - keep - drop)
         n_tokens = before.n_tokens - drop
         ids = before.ids[:keep] + before.ids[keep + drop : before.n_tokens]
         n_evaluated = min(keep, before.n_evaluated)
         self.latest = cut = replace(
             before, ids=ids, n_tokens=n_tokens, n_evaluated=n_evaluated, next_logits=NextLogits()
         )
-        if later:
+        if later and move is not None:
             move(slot, keep + drop, later, drop)
         slot.rewind(n_evaluated + later)
-        self._check(cut, slot.length == n_evaluated + later)
-        self.latest = replace(cut, n_evaluated=n_evaluated + later)
+        self._check(cut, move is None or slot.length == n_evaluated + later)
+        self.latest = replace(cut, n_evaluated=slot.length)
 
     def last_waits(self) -> Slot:
         """Have the last token evaluated once more: what followed it is gone."""

@@ -29,6 +29,7 @@ from graphml.compiler.options import DEFAULT, CompileOptions
 from graphml.compiler.top_k_outputs import SAMPLED
 from graphml.errors import BackendError, UsageError
 from graphml.former_names import FormerAttribute
+from graphml.ir.cell_groups import CellGroup
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
@@ -39,7 +40,7 @@ from graphml.pages import out_of_memory
 from graphml.passes.cell_moves import CellMoves
 from graphml.runtime.begun_step import Begun
 from graphml.runtime.model_graphs import ModelGraphs
-from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from graphml.runtime.step_inputs import Settings, fill, graph_arrays
 from graphml.weights import ModelFile
 
@@ -47,10 +48,11 @@ from graphml.weights import ModelFile
 class Executor:
     """The programs of one model on one device.
 
-    n_batch: tokens of the longest step; cache_dtype: how keys and values are kept; options: how programs are
-    compiled where a call says nothing else. Several sessions may share an executor from several threads;
-    their steps take turns: the caller holds `lock` while it reads the logits of a step. Closing waits for
-    what is being built, compiled or run; later calls are a UsageError.
+    n_batch: tokens of the longest step; cache_dtype: how keys and values are kept; swa_full: layers that see
+    a window keep all of them; options: how programs are compiled where a call says nothing else. Several
+    sessions may share an executor from several threads; their steps take turns: the caller holds `lock` while
+    it reads the logits of a step. Closing waits for what is being built, compiled or run; later calls are a
+    UsageError.
     """
 
     def __init__(
@@ -64,9 +66,10 @@ class Executor:
         cache_dtype: str = "f16",
         progress: Progress = no_progress,
         options: CompileOptions = DEFAULT,
+        swa_full: bool = False,
     ) -> None:
         self.file, self.architecture, self.config = file, architecture, config
-        self.graphs = ModelGraphs(file, architecture, config, cache_dtype)
+        self.graphs = ModelGraphs(file, architecture, config, cache_dtype, swa_full)
         self.backend, self.device = on_device(backend, device), device
         self.n_batch, self.cache_dtype, self.options = n_batch, cache_dtype, options
         self._progress = progress
@@ -117,6 +120,18 @@ class Executor:
     def order_of_sums(self) -> str:
         """What decides the bits of keys and values where the model is `deterministic`; "" where it is not."""
         return str(self.backend.describe().get("instruction set", "")) if self.deterministic else ""
+
+    @property
+    def cell_groups(self) -> tuple[CellGroup, ...]:
+        """The groups of layers that keep keys and values in cells of their own."""
+        _ = self.recurrent  # known when a graph was built
+        return self.graphs.cell_groups
+
+    def cache(self, n_ctx: int, n_sequences: int = 1) -> PagedCache:
+        """A cache for so many sequences of `n_ctx` tokens; windowed layers keep no more than they see."""
+        return PagedCache(
+            n_ctx, BLOCK_SIZE, n_sequences, self.recurrent, self.encodes, self.cell_groups, self.n_batch
+        )
 
     @property
     def unused_tensors(self) -> list[str]:
@@ -208,7 +223,7 @@ class Executor:
             graph = self.compiled_for(1, count, options=options).graph
             if self.encodes:  # the encoder writes what the decoder reads
                 graph = Graph(tuple(self.state_leaves(graph, count)), {})
-            return self.device.state(graph, {"C": cache.n_cells, "S": count})
+            return self.device.state(graph, cache.sizes(self.cell_groups))
 
     def compiled_for(
         self, n_tokens: int, n_sequences: int, all_logits: bool = False, options: CompileOptions | None = None

@@ -54,6 +54,11 @@ class LoadOptions:
         range=Checked(read_cache_types),
         metavar="TYPE",
     )
+    swa_full: bool = option(
+        False,
+        "Layers with a sliding window keep all keys and values: any rewind is free, for more memory.",
+        "--swa-full",
+    )
     quant: str | None = option(
         None,
         "What weights become in memory: {words}; fp32 is exact; by default as the file has them.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from graphml.compiler.compile import prepare
 from graphml.ir.graph import Graph
 from graphml.ir.shape import resolve
 from graphml.runtime.executor import Executor
-from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from graphml.weights import ModelFile
 
 _READ_AHEAD_BYTES, _PAGE_BYTES = 16 << 20, 4096
@@ -45,13 +45,15 @@ def free_memory() -> int:
 class MemoryNeed:
     """Bytes. cache: keys and values of n_ctx tokens; recurrent: the states whose size no context changes.
 
-    arena_decode, arena_prefill: intermediate results.
+    cache_windows: what of the cache layers have that keep no more than their window, chunk or longest step;
+    cache_per_token: of the others. arena_decode, arena_prefill: intermediate results.
     """
 
     n_ctx: int
     weights: int
     cache: int
     cache_per_token: int
+    cache_windows: int
     recurrent: int
     arena_decode: int
     arena_prefill: int
@@ -69,12 +71,15 @@ class MemoryNeed:
 def memory_need(executor: Executor, n_ctx: int) -> MemoryNeed:
     """Return what one session of `n_ctx` tokens needs on the executor's device, weights included."""
     arena = arena_bytes(executor)
-    recurrent = state_bytes(executor, 0)
+    sizes = executor.cache(n_ctx).sizes(executor.cell_groups)
+    no_cells = dict.fromkeys(sizes, 0) | {"S": 1}
+    recurrent = state_bytes(executor, no_cells)
     return MemoryNeed(
         n_ctx=n_ctx,
         weights=executor.file.n_weight_bytes,
-        cache=state_bytes(executor, PagedCache(n_ctx, BLOCK_SIZE).n_cells) - recurrent,
-        cache_per_token=state_bytes(executor, 1) - recurrent,
+        cache=state_bytes(executor, sizes) - recurrent,
+        cache_per_token=state_bytes(executor, no_cells | {"C": 1}) - recurrent,
+        cache_windows=state_bytes(executor, sizes | {"C": 0}) - recurrent,
         recurrent=recurrent,
         arena_decode=arena["decode"],
         arena_prefill=arena["prefill"],
@@ -97,11 +102,11 @@ def _peak(executor: Executor, graph: Graph) -> int:
     return prepare(graph, executor.backend, executor.device, executor.options).plan.peak
 
 
-def state_bytes(executor: Executor, cells: int, n_sequences: int = 1) -> int:
-    """Return the bytes of the states of so many sequences, with so many cells for all of them."""
-    total = 0
+def state_bytes(executor: Executor, sizes: Mapping[str, int]) -> int:
+    """Return the bytes of the states of a cache of such `PagedCache.sizes`."""
+    total, n_sequences = 0, sizes["S"]
     for node in executor.state_leaves(executor.build(1, 1, n_sequences), n_sequences):
-        *lead, last = resolve(node.shape, {"C": cells, "S": n_sequences})
+        *lead, last = resolve(node.shape, sizes)
         rows = 1
         for dim in lead:
             rows *= dim

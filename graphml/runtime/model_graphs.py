@@ -11,6 +11,7 @@ from typing import Any
 
 from graphml.compiler.top_k_outputs import candidates
 from graphml.errors import ArchitectureError
+from graphml.ir.cell_groups import CellGroup, groups_among
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -26,13 +27,23 @@ from graphml.weights import ModelFile
 class ModelGraphs:
     """Builds the graphs of one model.
 
-    cache_dtype: how keys and values are kept, as `ir.cache_types` writes it. unused_tensors: those of the
-    file that the graph built last does not use. recurrent: whether it has a state that every token changes,
-    None before a graph was built.
+    cache_dtype: how keys and values are kept, as `ir.cache_types` writes it. swa_full: whether layers
+    that see a window keep all tokens like the others. unused_tensors: those of the file that the graph built
+    last does not use. recurrent: whether it has a state that every token changes, None before a graph was
+    built. cell_groups: layers that keep no more than they see, of the graph built last.
     """
 
-    def __init__(self, file: ModelFile, architecture: Architecture, config: Any, cache_dtype: str) -> None:
+    def __init__(
+        self,
+        file: ModelFile,
+        architecture: Architecture,
+        config: Any,
+        cache_dtype: str,
+        swa_full: bool = False,
+    ) -> None:
         self.file, self.architecture, self.config, self.cache_dtype = file, architecture, config, cache_dtype
+        self.swa_full = swa_full
+        self.cell_groups: tuple[CellGroup, ...] = ()
         self.unused_tensors: list[str] = []
         self.recurrent: bool | None = None
         self._encoder_uses: set[str] = set()
@@ -52,7 +63,7 @@ class ModelGraphs:
         """
         g = Builder(
             max_tokens, max_outputs, max_sequences, MAX_CELLS, BLOCK_SIZE, self.cache_dtype,
-            self.architecture.causal,
+            self.architecture.causal, windows=not self.swa_full,
         )  # fmt: skip
         if self.encodes and not self._encoder_uses:
             self.build_encoder(1)
@@ -63,6 +74,7 @@ class ModelGraphs:
             graph = leave_rows_out(made, g.output_rows, g.n_tokens)
         self.unused_tensors = weights.unused()
         self.recurrent = any(node.op.recurrent for node in graph.nodes)
+        self.cell_groups = groups_among(graph.leaves("input"))
         return graph
 
     def build_encoder(self, max_tokens: int, max_sequences: int = 1) -> Graph:

@@ -127,8 +127,9 @@ def open_executor(
             if page_policy.pages == "copy" or file.n_bytes <= (main_memory() or 0) // 2:
                 file = settled(file, page_policy, helpers, progress)  # more would push itself out again
         executor = Executor(
-            file, architecture, config, wanted, device, options.n_batch, options.kv, progress, compiling
-        )
+            file, architecture, config, wanted, device, options.n_batch, options.kv, progress, compiling,
+            options.swa_full,
+        )  # fmt: skip
         if file.metadata.unread_overrides():
             _ = executor.pooling  # which reads a key besides those of the configuration
             check_read(file.metadata, TOKENIZER)

@@ -6,13 +6,15 @@ Knows numbers only; the arrays themselves are a device's `State`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from graphml.errors import ContextFullError, UsageError
+from graphml.ir.cell_groups import CellGroup
 from graphml.ir.op import Array
 from graphml.runtime.kept_states import KeptStates
+from graphml.runtime.window_ring import WindowRing
 
 BLOCK_SIZE = 32  # cells
 MAX_CELLS = 1 << 20  # of the longest context that programs are compiled for
@@ -32,7 +34,8 @@ class PagedCache:
     tokens that each sequence holds. block_order: all blocks, the first free one is taken first. recurrent:
     besides cells a sequence has states that every token changes, which cannot be cut back; `states` tells
     what they have read. encoded: a sequence has a source text besides, and `source` its cells, as many as it
-    has of its own.
+    has of its own. groups: layers that see a window or a chunk and keep no more than it and the longest step;
+    all others keep all tokens.
     """
 
     def __init__(
@@ -42,8 +45,13 @@ class PagedCache:
         n_sequences: int = 1,
         recurrent: bool = False,
         encoded: bool = False,
+        groups: Iterable[CellGroup] = (),
+        longest_step: int = 1,
     ) -> None:
         self.states = KeptStates(n_sequences) if recurrent else None
+        self._rings = {
+            group: WindowRing(group, n_ctx, block_size, n_sequences, longest_step) for group in groups
+        }
         self.source = PagedCache(n_ctx, block_size, n_sequences) if encoded else None
         per_sequence = -(-n_ctx // block_size)
         self.n_ctx = n_ctx
@@ -64,6 +72,8 @@ class PagedCache:
         first, last = self._n_blocks(start), self._n_blocks(end)
         if last > first:
             self.table[sequence, first:last] = self._free()[: last - first]
+        for ring in self._rings.values():
+            ring.append(sequence, start, end)
         positions = np.arange(start, end, dtype=np.int32)
         cells = cells_of(self.table[sequence], positions, self.block_size)
         self.lengths[sequence] = end  # the last step: until now nothing has changed
@@ -83,13 +93,41 @@ class PagedCache:
 
         A recurrent sequence then holds only those of which it has a copy of its states, unless it keeps them
         all: the others before `length` have to be evaluated again. Without one it holds none, since a
-        recurrent state begins anew at position 0.
+        recurrent state begins anew at position 0. So does one whose windows were written over; as many tokens
+        as the longest step has can always be forgotten.
         """
         if not 0 <= length <= self.lengths[sequence]:
             raise UsageError(f"rewind: wanted 0 to {self.lengths[sequence]} tokens to keep; got {length}")
         if self.states is not None and length < self.lengths[sequence]:
             length = self.states.reach(sequence, length)
+        if not all(ring.holds(sequence, length) for ring in self._rings.values()):
+            length = 0
         self.lengths[sequence] = length
+
+    def holds_all(self, sequence: int) -> bool:
+        """Whether no window of a sequence has been written over: each holds all tokens."""
+        return all(ring.holds_all(sequence) for ring in self._rings.values())
+
+    def seen_cells(self, sequence: int, group: CellGroup) -> Array:
+        """The cells of the blocks that the next token of a sequence sees in a group of layers, in order."""
+        length = self.lengths[sequence]
+        first = group.first_seen(length) // self.block_size * self.block_size
+        positions = np.arange(first, length, dtype=np.int32)
+        return cells_of(self.of_group(group).table[sequence], positions, self.block_size)
+
+    def forget_windows(self, sequence: int) -> None:
+        """Of windows a sequence has `seen_cells` alone: it cannot be cut back to where it saw more."""
+        for ring in self._rings.values():
+            ring.forget(sequence, self.lengths[sequence])
+
+    def of_group(self, group: CellGroup) -> WindowRing | PagedCache:
+        """Where a group of layers keeps keys and values: a ring of its own, else with those that see all."""
+        return self._rings.get(group, self)
+
+    def sizes(self, groups: Iterable[CellGroup]) -> dict[str, int]:
+        """The dimensions of a graph's states: sequences, and cells of each of its groups."""
+        of_groups = {group.symbol: self.of_group(group).n_cells for group in groups}
+        return {"S": len(self.lengths), "C": self.n_cells, **of_groups}
 
     def _n_blocks(self, length: int) -> int:
         """Blocks that so many tokens take."""

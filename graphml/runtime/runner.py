@@ -6,7 +6,7 @@ Knows programs, arrays and plans; nothing of who waits for what, or what becomes
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,8 +34,9 @@ from graphml.runtime.sampled_rows import (
 from graphml.runtime.sequence import Sequence
 from graphml.runtime.source_text import encoder_program
 from graphml.runtime.state_rows import copy_rows, held_rows, read_rows, state_names, write_rows
-from graphml.runtime.step_inputs import write, write_blocks
+from graphml.runtime.step_inputs import table_width, write, write_blocks
 from graphml.runtime.step_plan import StepPlan
+from graphml.runtime.window_blocks import WindowBlocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +68,8 @@ class Runner:
 
     Programs are for three sizes of steps, all compiled when it is made: one row; a row for each of
     `max_sequences`; `n_batch` rows. Steps of one executor take turns with those of its sessions.
-    n_checkpoints: copies of a sequence's recurrent states.
+    n_checkpoints: copies of a sequence's recurrent states. windows: of the plans' sequences; layers
+    without one have the sequences' own blocks.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Runner:
         n_blocks: int,
         max_sequences: int,
         n_checkpoints: int = 0,
+        windows: Iterable[WindowBlocks] = (),
     ) -> None:
         check_continues(executor)
         self._executor, self.max_sequences, self.n_blocks = executor, max_sequences, n_blocks
@@ -84,7 +87,11 @@ class Runner:
         self._runs_ahead = executor.has_top_k and not executor.recurrent  # whose states cannot be rolled back
         self._finished_s = 0.0
         programs = [self._program(rows) for rows in dict.fromkeys((1, max_sequences, self.n_rows))]
-        sizes = {"C": n_blocks * BLOCK_SIZE, "S": max_sequences}
+        by_group = {window.group: window for window in windows}
+        self._windows = {group: by_group.get(group) for group in executor.cell_groups}
+        self._sizes = {"S": max_sequences, "C": n_blocks * BLOCK_SIZE}
+        for group, window in self._windows.items():
+            self._sizes[group.symbol] = (n_blocks if window is None else window.n_blocks) * BLOCK_SIZE
         graph, of_source = programs[0].graph, set[str]()
         if executor.encodes:  # the encoder writes what the decoder reads, in blocks of another pool
             of_source = set(encoder_program(executor, max_sequences).graph.leaves("state"))
@@ -94,7 +101,7 @@ class Runner:
         self._names = names = state_names(own)
         self.has_cells = bool(names.cells)
         try:
-            self._state = executor.device.state(graph, sizes)
+            self._state = executor.device.state(graph, self._sizes)
             self._copies = row_copies(self._state, names.sequences, n_checkpoints) if n_checkpoints else None
         except MemoryError as error:
             of = f"an engine's keys, values and states of {n_blocks * BLOCK_SIZE} tokens"
@@ -207,6 +214,7 @@ class Runner:
         """Write a plan's inputs; the step's dims. A step without output rows gives its first, unread."""
         lengths = np.zeros(self.max_sequences, np.int32)
         tokens, positions, cells, slots, outputs = [], [], [], [], []
+        of_groups: dict[str, list[Array]] = {group.input("cells"): [] for group in self._windows}
         row = 0
         for rows in plan.rows:
             sequence, end = rows.sequence, rows.start + rows.count
@@ -220,6 +228,10 @@ class Runner:
             outputs.append(np.arange(row - rows.n_outputs, row, dtype=np.int32))
             lengths[sequence.slot] = end
             write_blocks(feed, "block_table", sequence.slot, blocks)
+            for group, window in self._windows.items():
+                own = blocks if window is None else np.maximum(window.of[blocks], 0)
+                write_blocks(feed, group.input("block_table"), sequence.slot, own)
+                of_groups[group.input("cells")].append(cells_of(own, at, BLOCK_SIZE))
         given = {
             "tokens": np.concatenate(tokens),
             "positions": np.concatenate(positions),
@@ -228,13 +240,10 @@ class Runner:
             "output_rows": np.concatenate(outputs) if plan.n_outputs else np.zeros(1, np.int32),
             "lengths": lengths,
         }
+        given |= {name: np.concatenate(parts) for name, parts in of_groups.items()}
         write(feed, given)
         show_sources(feed, plan)
-        n_columns = feed["block_table"].shape[1] if "block_table" in feed else 0
-        return {
-            "T": row, "O": len(given["output_rows"]), "S": self.max_sequences, "B": n_columns,
-            "C": self.n_blocks * BLOCK_SIZE,
-        }  # fmt: skip
+        return {"T": row, "O": len(given["output_rows"]), "B": table_width(feed), **self._sizes}
 
 
 def _cells(blocks: list[int]) -> Array:

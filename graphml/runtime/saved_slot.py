@@ -1,5 +1,7 @@
 """What a slot holds, as named arrays: keys and values of the cells in use, recurrent states, an encoder's.
 
+Of layers that see a window these are the cells that the next token sees, from the beginning of a block on.
+
 Knows slots, states and arrays; nothing of ids, sampling or files' formats.
 """
 
@@ -12,7 +14,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from graphml.compiler.options import CompileOptions
-from graphml.errors import UsageError
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.runtime.executor import Executor
@@ -20,7 +21,7 @@ from graphml.runtime.paged_cache import PagedCache, cells_of
 from graphml.runtime.slots import Slot
 from graphml.runtime.state_rows import held_rows, read_rows, state_names, write_rows
 
-CELLS, SOURCE, SEQUENCE = "cells/", "source/", "sequence/"
+CELLS, WINDOWS, SOURCE, SEQUENCE = "cells/", "windows/", "source/", "sequence/"
 
 
 class Arrays(Protocol):
@@ -54,6 +55,7 @@ def fill_slot(
 ) -> None:
     """Have an empty slot hold so many tokens, and so many of a source text, as arrays saved earlier say."""
     slot.cache.append(slot.sequence, length)
+    slot.cache.forget_windows(slot.sequence)
     if slot.cache.source is not None:
         slot.cache.source.append(slot.sequence, source_length)
     with executor.lock:
@@ -75,14 +77,12 @@ def _parts(executor: Executor, slot: Slot, options: CompileOptions) -> Iterator[
     graph = executor.compiled_for(1, count, options=options).graph
     nodes = {node.name: node for node in executor.state_leaves(graph, count)}
     names = state_names(nodes.values())
-    others = set(nodes) - {*names.cells, *names.sequences}
-    if others:
-        raise UsageError(
-            f"save: {executor.architecture.name}: {sorted(others)[0]} has rows that are not saved"
-        )
     of_source = set(executor.build_encoder(1, count).leaves("state")) if executor.encodes else set()
     own = {name: nodes[name] for name in names.cells if name not in of_source}
     yield _Part(CELLS, own, _cells(slot.cache, slot.sequence))
+    for group in executor.cell_groups:
+        windowed = {name: nodes[name] for name in names.windows[group.symbol]}
+        yield _Part(WINDOWS, windowed, slot.cache.seen_cells(slot.sequence, group))
     if slot.cache.source is not None:
         read = {name: nodes[name] for name in names.cells if name in of_source}
         yield _Part(SOURCE, read, _cells(slot.cache.source, slot.sequence))

@@ -58,7 +58,8 @@ class Scheduler:
         self._checkpoints, self._sources = checkpoints, SourceBlocks(pool.n_blocks, pool.block_size)
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
-        self._slots = list(range(max_sequences))[::-1]
+        most = min([max_sequences, *(window.n_sequences for window in pool.windows)])
+        self._slots = list(range(most))[::-1]
         self._served: dict[str | None, float] = {}
 
     def __bool__(self) -> bool:
@@ -195,7 +196,7 @@ class Scheduler:
         if self._checkpoints is not None:
             count = self._checkpoints.cut(sequence, count)
         # Its siblings fork from it before the prompt's last id, which each of them computes for itself.
-        return count - (count == sequence.n_behind and is_awaited(sequence, self.waiting))
+        return count - (count == sequence.n_behind and is_awaited(sequence, self.waiting, self.pool))
 
     def _reserve(
         self, sequence: Sequence, count: int, preempted: list[Sequence], chosen: set[Sequence]
@@ -263,7 +264,7 @@ class Scheduler:
                 return
             if n_source:
                 sources.append(sequence)
-            sibling = sibling_of(sequence, self.running)
+            sibling = sibling_of(sequence, self.running, self.pool)
             self.waiting.remove(sequence)
             self.running.append(sequence)
             sequence.slot, sequence.status = self._slots.pop(), Status.RUNNING
@@ -313,7 +314,7 @@ class Scheduler:
             return "rows" if self._slots else "slot"
         if self.held_back(sequence):
             return "store"
-        sibling = sibling_of(sequence, self.running)
+        sibling = sibling_of(sequence, self.running, self.pool)
         if sibling is not None and sibling.n_computed < sequence.request.n_prompt - 1:
             return "prefix"
         shares = sibling is None and self.pool.keeps

@@ -110,6 +110,8 @@ class Sequence:
         """Hold the blocks that hold its first ids already, `most` of them; how many ids those are."""
         blocks, prefixes = pool.match(self._shareable()[:most], self.prefix)
         pool.share(blocks)
+        for window in pool.windows:
+            window.hold(blocks)
         self.blocks = blocks
         self.n_committed = len(blocks)
         if prefixes:
@@ -119,6 +121,8 @@ class Sequence:
 
     def advance(self, count: int, pool: BlockPool) -> None:
         """`count` more ids are computed; blocks that are full now may be shared."""
+        for window in pool.windows:
+            window.advance(self.blocks, self.n_computed, self.n_computed + count)
         self.n_computed += count
         if self.moved:
             return
@@ -142,6 +146,8 @@ class Sequence:
 
     def give_back(self, pool: BlockPool) -> None:
         """Hold no blocks; nothing is computed any more."""
+        for window in pool.windows:
+            window.release(self.blocks, self.n_computed)
         pool.release(self.blocks)
         self.blocks, self.moved = [], False
         self.prefix, self.n_committed, self.n_computed = Prefix.empty(self.request.extra), 0, 0

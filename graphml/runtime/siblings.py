@@ -13,17 +13,20 @@ from graphml.runtime.sequence import Sequence
 from graphml.runtime.step_plan import Move
 
 
-def is_awaited(sequence: Sequence, waiting: Iterable[Sequence]) -> bool:
-    """Whether others of its request wait for its prompt."""
+def is_awaited(sequence: Sequence, waiting: Iterable[Sequence], pool: BlockPool) -> bool:
+    """Whether others of its request wait for its prompt, to take it over."""
     request = sequence.request
-    if request.n == 1 or sequence.n_computed >= request.n_prompt - 1:
+    if request.n == 1 or pool.windows or sequence.n_computed >= request.n_prompt - 1:
         return False
     return any(one.request is request for one in waiting)
 
 
-def sibling_of(sequence: Sequence, running: Iterable[Sequence]) -> Sequence | None:
-    """A running sequence of its request, the furthest within the prompt, whose blocks hold that still."""
-    if sequence.request.n == 1 or sequence.n_dropped:
+def sibling_of(sequence: Sequence, running: Iterable[Sequence], pool: BlockPool) -> Sequence | None:
+    """A running sequence of its request, the furthest within the prompt, whose blocks hold that still.
+
+    None where layers have windows, since blocks of these are given back: prefixes are found by content there.
+    """
+    if sequence.request.n == 1 or sequence.n_dropped or pool.windows:
         return None
     found = [one for one in running if one.request is sequence.request and not one.n_dropped]
     return max(found, key=lambda one: min(one.n_computed, one.request.n_prompt), default=None)

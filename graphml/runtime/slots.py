@@ -15,13 +15,14 @@ from graphml.backend import RowCopies, State
 from graphml.compiler.options import CompileOptions
 from graphml.compiler.row_copies import row_copies
 from graphml.errors import BackendError
+from graphml.ir.cell_groups import CellGroup
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.shape import fixed
 from graphml.pages import out_of_memory
 from graphml.runtime.executor import Executor
 from graphml.runtime.memory_needed import state_bytes
-from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache, cells_of
+from graphml.runtime.paged_cache import PagedCache, cells_of
 from graphml.runtime.state_rows import state_names
 
 MOST_COPIES = 4  # of the states of a recurrent sequence
@@ -79,10 +80,11 @@ class Slot:
         """How many tokens of a source text an encoder has read."""
         return 0 if self.cache.source is None else self.cache.source.lengths[self.sequence]
 
-    def cells(self, first: int, count: int) -> Array:
-        """The cells of `count` positions from `first` on, int32 [count]."""
+    def cells(self, first: int, count: int, group: CellGroup | None = None) -> Array:
+        """The cells of `count` positions from `first` on, int32 [count], in a group of layers."""
         positions = np.arange(first, first + count, dtype=np.int32)
-        return cells_of(self.cache.table[self.sequence], positions, self.cache.block_size)
+        cache = self.cache if group is None else self.cache.of_group(group)
+        return cells_of(cache.table[self.sequence], positions, self.cache.block_size)
 
     def rewind(self, length: int) -> None:
         """Forget the tokens from `length` on; see `PagedCache.rewind` for what is left of recurrent ones."""
@@ -116,11 +118,11 @@ class Slot:
 def make_slots(executor: Executor, options: CompileOptions, n_ctx: int, n_sequences: int = 1) -> list[Slot]:
     """Slots of one cache for so many sequences of `n_ctx` tokens; BackendError without the memory."""
     graph = executor.compiled_for(1, n_sequences, options=options).graph  # its state; tells `recurrent`, too
-    cache = PagedCache(n_ctx, BLOCK_SIZE, n_sequences, executor.recurrent, executor.encodes)
+    cache = executor.cache(n_ctx, n_sequences)
     try:
         state = executor.state(cache, options)
     except MemoryError as error:
-        wanted = state_bytes(executor, cache.n_cells, n_sequences)
+        wanted = state_bytes(executor, cache.sizes(executor.cell_groups))
         many = f" in {n_sequences} sequences" if n_sequences > 1 else ""
         raise out_of_memory(
             f"n_ctx = {n_ctx}{many}: keys, values and states of {wanted:,} bytes",

@@ -6,13 +6,14 @@ Knows arrays by their first dimension; nothing of tokens, sequences or who share
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from graphml.backend import RowsState, State
 from graphml.compiler.parts_program import PartsState
+from graphml.ir.cell_groups import cells_dimension
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.shape import Symbol, resolve
@@ -20,19 +21,25 @@ from graphml.ir.shape import Symbol, resolve
 
 @dataclass(frozen=True)
 class StateNames:
-    """cells: states with a row for each cell (keys, values); sequences: those with one for each sequence."""
+    """cells: states with a row for each cell (keys, values); sequences: those with one for each sequence.
+
+    windows: the symbol of a group of layers (`ir.cell_groups`) -> those with a row for each of its cells.
+    """
 
     cells: tuple[str, ...]
     sequences: tuple[str, ...]
+    windows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def state_names(leaves: Iterable[Node]) -> StateNames:
     """The names of state leaves, by what a row belongs to."""
-    of: dict[str, list[str]] = {"C": [], "S": []}
+    of: dict[str, tuple[str, ...]] = {"C": (), "S": ()}
     for node in leaves:
         rows = node.shape[0]
-        of[rows.name if isinstance(rows, Symbol) else ""].append(node.name)
-    return StateNames(tuple(of["C"]), tuple(of["S"]))
+        symbol = rows.name if isinstance(rows, Symbol) else ""
+        of[symbol] = (*of.get(symbol, ()), node.name)
+    windows = {symbol: names for symbol, names in of.items() if cells_dimension(symbol) and symbol != "C"}
+    return StateNames(of["C"], of["S"], windows)
 
 
 def read_rows(state: State, names: Iterable[str], rows: Array) -> dict[str, Array]:

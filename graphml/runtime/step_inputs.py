@@ -13,6 +13,7 @@ import numpy as np
 
 from graphml.compiler.top_k_outputs import SAMPLING_SETTINGS
 from graphml.errors import WeightsError
+from graphml.ir.cell_groups import groups_among
 from graphml.ir.dtype import dtype
 from graphml.ir.op import Array
 from graphml.runtime.paged_cache import PagedCache
@@ -46,11 +47,18 @@ def fill(
     if SAMPLING_SETTINGS in feed:
         for row, sequence in enumerate(ids):
             feed[SAMPLING_SETTINGS][row] = (settings or {}).get(sequence, 0.0)
-    n_blocks = _feed_table(feed, "block_table", ids, cache)
+    _feed_table(feed, "block_table", ids, cache.table, cache)
+    groups = groups_among(feed)
+    for group in groups:
+        table = cache.of_group(group).table
+        _feed_table(feed, group.input("block_table"), ids, table, cache)
+        blocks = table[given["sequences"], given["positions"] // cache.block_size]
+        cells = blocks * np.int32(cache.block_size) + given["positions"] % cache.block_size
+        write(feed, {group.input("cells"): cells})
     if cache.source is not None:
-        _feed_table(feed, "source_table", ids, cache.source)
+        _feed_table(feed, "source_table", ids, cache.source.table, cache.source)
     n_tokens, n_outputs = len(given["tokens"]), len(given["output_rows"])
-    return {"T": n_tokens, "O": n_outputs, "S": len(cache.lengths), "B": n_blocks, "C": cache.n_cells}
+    return {"T": n_tokens, "O": n_outputs, "B": table_width(feed), **cache.sizes(groups)}
 
 
 def write(feed: Mapping[str, Array], given: Mapping[str, Array]) -> None:
@@ -66,20 +74,24 @@ def write_blocks(feed: Mapping[str, Array], name: str, sequence: int, blocks: Ar
         feed[name][sequence, : len(blocks)] = blocks
 
 
+def table_width(feed: Mapping[str, Array]) -> int:
+    """How many blocks a row of the graph's block tables has; 0 without any."""
+    return next((array.shape[1] for name, array in feed.items() if name.startswith("block_table")), 0)
+
+
 def _output_rows(counts: Array, which: str) -> Array:
     """The numbers of the output rows of sequences that have so many each."""
     ends = np.cumsum(counts, dtype=np.int32)
     return {"all": np.arange(ends[-1], dtype=np.int32), "first": ends - counts, "last": ends - 1}[which]
 
 
-def _feed_table(feed: Mapping[str, Array], name: str, sequences: Iterable[int], cache: PagedCache) -> int:
-    """Write the cells' blocks of some sequences, if the graph has such an input; how many it is wide."""
-    if name not in feed:
-        return 0
+def _feed_table(
+    feed: Mapping[str, Array], name: str, sequences: Iterable[int], table: Array, cache: PagedCache
+) -> None:
+    """Write the blocks that hold some sequences, if the graph has such an input."""
     for sequence in sequences:
         n_blocks = -(-cache.lengths[sequence] // cache.block_size)
-        write_blocks(feed, name, sequence, cache.table[sequence, :n_blocks])
-    return int(feed[name].shape[1])
+        write_blocks(feed, name, sequence, table[sequence, :n_blocks])
 
 
 def graph_arrays(file: ModelFile) -> dict[str, Array]:

@@ -14,7 +14,6 @@ import pytest
 import graphml
 from graphml.errors import UsageError, WeightsError
 from graphml.runtime import executor as executor_module
-from graphml.runtime import slots
 from graphml.runtime.memory_needed import arena_bytes
 from graphml.runtime.paged_cache import PagedCache
 from tests import tiny_model
@@ -112,7 +111,7 @@ def closed_at(model: graphml.Model, monkeypatch: pytest.MonkeyPatch, where: obje
 
 def test_closing_between_a_compilation_and_the_states(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = graphml.load(path, "reference")
-    closed_at(model, monkeypatch, slots, "PagedCache")
+    closed_at(model, monkeypatch, model.executor, "cache")
     with pytest.raises(UsageError, match="was closed"):
         model.session(64)
 

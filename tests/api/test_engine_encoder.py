@@ -71,7 +71,7 @@ def test_several_answers_to_one_text_read_it_once(
 
 def test_too_few_blocks_and_cancels_leave_nothing(model: graphml.Model) -> None:
     executor = model.executor
-    block = memory_needed.state_bytes(executor, BLOCK_SIZE)
+    block = memory_needed.state_bytes(executor, {"S": 1, "C": BLOCK_SIZE})
     with model.engine(kv_memory=3 * block, max_sequences=3, n_ctx=96) as engine:
         assert engine._loop.scheduler.pool.n_blocks == 3
         handles = [engine.submit(text, max_tokens=40) for text in TEXTS]

@@ -59,8 +59,8 @@ def test_without_the_prefix_cache_nothing_is_kept(model: graphml.Model) -> None:
 
 
 def test_checkpoints_are_part_of_the_memory_that_is_given(model: graphml.Model) -> None:
-    executor, one = model.executor, state_bytes(model.executor, 0)
-    block = state_bytes(executor, 32) - one
+    executor, one = model.executor, state_bytes(model.executor, {"S": 1, "C": 0})
+    block = state_bytes(executor, {"S": 1, "C": 32}) - one
     given = 2 * one + 12 * one + 100 * block
     share = min(8, (given - 2 * one) // 4 // one)
     assert n_checkpoints_for(executor, given, 2) == share >= 3

@@ -27,7 +27,7 @@ from tests.test_architectures import MODELS, write_model
 
 WARM = SamplingParams(temperature=1.2, top_p=0.9)
 IDS = np.random.default_rng(2).integers(3, 80, 60).tolist()
-KINDS = ["llama", "mamba-plain", "granitehybrid-experts", "t5-plain"]
+KINDS = ["llama", "mamba-plain", "granitehybrid-experts", "t5-plain", "gemma3-plain"]
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphml.errors import UsageError
+from graphml.ir.cell_groups import CellGroup
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.checkpoints import Checkpoints
 from graphml.runtime.overflow import Overflow, n_dropped
@@ -18,6 +21,7 @@ from graphml.runtime.request import Request
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence, Status
 from graphml.runtime.step_plan import Rows, StepPlan
+from graphml.runtime.window_blocks import WindowBlocks, WindowRoom
 
 SIZE = 4
 MOST_IDS = 16  # of a step
@@ -50,6 +54,7 @@ class Runner:
         self.states: dict[int, tuple[int, ...]] = {}  # by slot
         self.copies: dict[int, tuple[int, ...]] = {}
         self.cells = [0] * (self.pool.n_blocks * SIZE)
+        self.of_windows = [[0] * (window.n_blocks * SIZE) for window in self.pool.windows]
         self.max_tokens: dict[Sequence, int] = {}
         self.finished: list[Sequence] = []
         self.n_steps = self.n_sources = 0
@@ -101,6 +106,7 @@ class Runner:
                 writes[cell] += 1
                 self.cells[cell] = key_of(one.ids, position)
         assert not writes or max(writes.values()) == 1  # no cell belongs to two
+        self.check_windows(plan)
         self.keep(plan)
         self.scheduler.computed(plan)
         for rows in plan.rows:
@@ -118,6 +124,27 @@ class Runner:
             if one.n_generated >= self.max_tokens[one] or full:
                 self.scheduler.remove(one)
                 self.finished.append(one)
+
+    def windowed(self, window: WindowBlocks, one: Sequence, position: int) -> int:
+        """The cell of a position in layers with a window."""
+        block = int(window.of[one.blocks[position // SIZE]])
+        assert 0 <= block < window.n_blocks
+        return block * SIZE + position % SIZE
+
+    def check_windows(self, plan: StepPlan) -> None:
+        """All rows are written; each sees what is its own in its window."""
+        for rows, (window, cells) in itertools.product(
+            plan.rows, zip(self.pool.windows, self.of_windows, strict=True)
+        ):
+            for position in range(rows.start, rows.start + rows.count):
+                cells[self.windowed(window, rows.sequence, position)] = key_of(rows.sequence.ids, position)
+        for rows, (window, cells) in itertools.product(
+            plan.rows, zip(self.pool.windows, self.of_windows, strict=True)
+        ):
+            one, group = rows.sequence, window.group
+            for position in range(rows.start, rows.start + rows.count):
+                for seen in range(group.first_seen(position), position + 1):
+                    assert cells[self.windowed(window, one, seen)] == key_of(one.ids, seen)
 
     def read_sources(self, plan: StepPlan) -> None:
         """An encoder reads whole texts, of sequences that begin to run."""
@@ -150,6 +177,13 @@ class Runner:
             held.update(one.blocks)
         assert [held[block] for block in range(self.pool.n_blocks)] == self.pool._references
         assert self.pool.n_free == self.pool.n_blocks - len(held)
+        for window in self.pool.windows:
+            counts: Counter[int] = Counter()
+            for one in self.scheduler.running:
+                first = window.group.first_seen(one.n_computed) // SIZE
+                counts.update(int(window.of[block]) for block in one.blocks[first:])
+            assert [counts[block] for block in range(window.n_blocks)] == window._holders
+            assert window.n_free == window.n_blocks - len(counts)
         slots = [one.slot for one in self.scheduler.running]
         assert len(set(slots)) == len(slots)
         assert all(slot >= 0 for slot in slots)
@@ -188,23 +222,29 @@ def alone(ids: list[int], max_tokens: int, n_ctx: int, full: Overflow = STOPS) -
 
 
 def play(
-    seed: int, n_requests: int, constant_hash: bool = False, keep: bool = True, kind: str = "attention"
+    seed: int,
+    n_requests: int,
+    constant_hash: bool = False,
+    keep: bool = True,
+    kind: str = "attention",
+    groups: Iterable[CellGroup] = (),
 ) -> Runner:
     """Random arrivals, prompts with shared beginnings, lengths, keys, aborts; every request ends."""
     chance = random.Random(seed)
     n_blocks = chance.randint(4, 24)
     n_ctx = chance.randint(3, n_blocks * SIZE)
     hash_block = {"hash_block": lambda parent, tokens: b""} if constant_hash else {}
-    pool = BlockPool(n_blocks, SIZE, keep, **hash_block)
+    max_sequences = chance.randint(1, 6)
+    rooms = [WindowRoom(group, chance.randint(1, max_sequences), n_ctx, 16, SIZE) for group in groups]
+    windows = [WindowBlocks(room, n_blocks) for room in rooms]
+    pool = BlockPool(n_blocks, SIZE, keep, **hash_block, windows=windows)
     checkpoints = None
     if kind in ("hybrid", "recurrent") and keep:
         apart = chance.choice([SIZE, 2 * SIZE])
         checkpoints = Checkpoints(chance.randint(1, 9), SIZE, kind == "hybrid", apart)
     cap = chance.randint(1, 12)
-    scheduler = Scheduler(
-        pool, chance.randint(1, 6), n_ctx, cap, kind in ("hybrid", "recurrent"), checkpoints
-    )
-    overflows = ["stop", "shift"] if kind == "attention" else ["stop"]
+    scheduler = Scheduler(pool, max_sequences, n_ctx, cap, kind in ("hybrid", "recurrent"), checkpoints)
+    overflows = ["stop", "shift"] if kind == "attention" and not windows else ["stop"]
     runner = Runner(scheduler)
     beginnings = [[chance.randint(0, 2) for _ in range(3 * SIZE)] for _ in range(3)]
     made: list[tuple[Sequence, list[int], int]] = []
@@ -256,6 +296,68 @@ def play(
 @given(seed=st.integers(0, 10**9))
 def test_every_request_ends_with_what_it_gives_alone(kind: str, seed: int) -> None:
     play(seed, 40, kind=kind)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 10**9),
+    st.lists(
+        st.builds(CellGroup, window=st.integers(1, 20)) | st.builds(CellGroup, chunk=st.integers(1, 20)),
+        min_size=1, max_size=2, unique=True,
+    ),
+)  # fmt: skip
+def test_windows_hold_what_rows_see(seed: int, groups: list[CellGroup]) -> None:
+    """In pools for as few sequences as one; what comes out is the same."""
+    play(seed, 40, groups=groups)
+
+
+def window_scheduler(n_blocks: int = 64, n_sequences: int = 4) -> tuple[Scheduler, WindowBlocks]:
+    room = WindowRoom(CellGroup(window=2 * SIZE), n_sequences, n_blocks * SIZE, 8, SIZE)
+    window = WindowBlocks(room, n_blocks)
+    return Scheduler(BlockPool(n_blocks, SIZE, windows=[window]), 4, n_blocks * SIZE), window
+
+
+def test_a_window_holds_no_more_blocks_than_it_sees() -> None:
+    scheduler, window = window_scheduler()
+    long = sequence_of(120)
+    scheduler.add(long)
+    while long.n_behind:
+        run(scheduler, budget=8)
+        assert window.n_blocks - window.n_free <= 3
+        if long.n_generated:
+            break
+    assert len(long.blocks) == 30
+
+
+def test_a_prefix_is_found_where_its_last_window_is() -> None:
+    """And not where others have taken that; computed once more, it is found again."""
+    scheduler, _ = window_scheduler(128)
+    found = []
+
+    def ended(sequence: Sequence) -> None:
+        scheduler.add(sequence)
+        while not sequence.n_generated:
+            run(scheduler, budget=8)
+        found.append(sequence.n_cached)
+        scheduler.remove(sequence)
+
+    ended(sequence_of(60))
+    ended(sequence_of(62, 1))
+    assert found == [0, 60]
+    ended(sequence_of(200, 2, first=1000))  # takes every block of windows
+    ended(sequence_of(62, 3))
+    ended(sequence_of(62, 4))
+    assert found[2:] == [0, 0, 60]
+
+
+def test_as_many_sequences_run_as_windows_have_room_for() -> None:
+    scheduler, _ = window_scheduler(n_sequences=2)
+    for i in range(4):
+        scheduler.add(sequence_of(20, i, first=100 * i))
+    for _ in range(10):
+        run(scheduler, budget=8)
+        assert len(scheduler.running) <= 2
+    assert len(scheduler.running) == 2
 
 
 @pytest.mark.parametrize("part", range(4))

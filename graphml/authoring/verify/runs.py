@@ -15,6 +15,7 @@ from graphml.authoring.mistakes.edit import Places, product_of, tensor_of
 from graphml.authoring.verify.record import Record
 from graphml.errors import UsageError
 from graphml.inspect.layers import layer_of
+from graphml.ir.cell_groups import share_cells
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import evaluate
 from graphml.ir.node import Node
@@ -90,6 +91,7 @@ class Runs:
             "block_table": cache.table[:1].astype(np.int32),
             "lengths": np.array(cache.lengths, np.int32),
         }  # fmt: skip
+        share_cells(self.graph.leaves("input"), self.inputs, self.dims)
         self.weights = executor.weights
         self._kept: dict[Node, Array] = {}
         self._kept_bytes = 0

@@ -1,6 +1,6 @@
 """Methods of attention: write keys and values to a cache, and attend to it with queries.
 
-Knows which state belongs to which layer; nothing of the rest of a layer.
+Knows which state belongs to which layer, and which cells to its window; nothing of the rest of a layer.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from graphml.errors import GraphError, UsageError
 from graphml.former_names import former_arguments
 from graphml.ir.argument_kinds import Count, Index, NonNegative
 from graphml.ir.arguments import method
+from graphml.ir.cell_groups import CellGroup
 from graphml.ir.dtype import DType
 from graphml.ir.methods.layout import flatten
 from graphml.ir.node import Node
 from graphml.ir.ops import attention as ops
 from graphml.ir.ops import index, relative, sparse
 from graphml.ir.shape import Shape, fixed
-from graphml.ir.step import StepBuilder
+from graphml.ir.step import Kept, StepBuilder
 
 
 @former_arguments
@@ -57,14 +58,22 @@ def attend(
     causal = g.causal if causal is None else causal
     if k is None and v is not None:
         raise GraphError("[g.attend] wanted v with its k, or neither; got v alone")
+    own = g.windows and causal and selected is None and bool(window or chunk)
+    group = CellGroup(window, chunk) if own else None
     if k is not None:
-        k_cache = _write(g, f"{g.caches}.{layer}.k", k, g.k_dtype)
-        v_cache = k_cache if v is None else _write(g, f"{g.caches}.{layer}.v", v, g.v_dtype)
-        g.kept[layer] = k_cache, v_cache
+        keys = _write(g, f"{g.caches}.{layer}.k", k, g.k_dtype, group)
+        values = keys if v is None else _write(g, f"{g.caches}.{layer}.v", v, g.v_dtype, group)
+        g.kept[layer] = Kept(keys, values, group)
     if layer not in g.kept:
         raise GraphError(f"[g.attend] wanted keys and values of layer {layer}, which has kept none yet")
-    k_cache, v_cache = g.kept[layer]
-    places = g.positions, g.sequences, g.block_table
+    kept = g.kept[layer]
+    if kept.group is not None and kept.group != group:
+        raise GraphError(
+            f"[g.attend] wanted the {kept.group.name.replace('_', ' of ')} of layer {layer}, which keeps no "
+            f"more; got window {window}, chunk {chunk}"
+        )
+    k_cache, v_cache = kept.keys, kept.values
+    places = g.positions, g.sequences, g.block_table_of(kept.group)
     extra = () if sinks is None else (sinks,)
     shared: dict[str, Any] = {"scale": scale, "block_size": g.block_size, **_types(k_cache, v_cache)}
     of_all: dict[str, Any] = {"window": window, "chunk": chunk, "softcap": softcap, "max_bias": max_bias}
@@ -180,9 +189,9 @@ def _types(k_cache: Node, v_cache: Node) -> dict[str, Any]:
     return {"k_dtype": k_cache.dtype.name, "v_dtype": v_cache.dtype.name}
 
 
-def _write(g: StepBuilder, name: str, x: Node, kind: DType) -> Node:
-    state = _cache(g, name, (g.n_cells, *x.shape[1:]), kind)
-    return g.record(index.set_rows, state, x, g.cells, name="cache_write", to_dtype=kind.name)
+def _write(g: StepBuilder, name: str, x: Node, kind: DType, group: CellGroup | None = None) -> Node:
+    state = _cache(g, name, (g.n_cells_of(group), *x.shape[1:]), kind)
+    return g.record(index.set_rows, state, x, g.cells_of(group), name="cache_write", to_dtype=kind.name)
 
 
 def _cache(g: StepBuilder, name: str, shape: Shape, kind: DType) -> Node:
