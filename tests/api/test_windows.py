@@ -13,6 +13,7 @@ import graphml
 from graphml.api.model import Model
 from graphml.api.perplexity import perplexity
 from graphml.api.session import Session
+from graphml.errors import UsageError
 from graphml.runtime.evaluation import Floats
 from tests.test_architectures import MODELS, write_model
 
@@ -164,3 +165,35 @@ def test_a_saved_session_has_its_windows(models: list[Model], tmp_path: Path) ->
                 one.rewind(len(IDS) - 50)
                 found.append(one.eval([3]))
     np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
+
+
+def test_a_shift_moves_windows_that_hold_all_and_evaluates_again_what_others_lost(
+    models: list[Model],
+) -> None:
+    windows, whole = models
+    with windows.session(N_CTX) as session, whole.session(N_CTX) as other:
+        for count, exact in ((40, False), (len(IDS), True)):
+            for one in (session, other):
+                one.rewind(0)
+                one.eval(IDS[:count])
+                one.shift(5, 10)
+            assert session.tokens == other.tokens == IDS[:5] + IDS[15:count]
+            if exact:  # as if the tokens that are left had come alone
+                other.rewind(0)
+                other.eval(session.tokens)
+            got, n_steps = evaluated(windows, session, [1, 2, 3])
+            assert n_steps == (-(-(count - 10 + 3) // N_BATCH) if exact else 1)
+            np.testing.assert_allclose(got, other.eval([1, 2, 3]), rtol=1e-4, atol=1e-5)
+
+
+def test_an_engine_shifts_no_windows(models: list[Model]) -> None:
+    windows, whole = models
+    with windows.engine(max_sequences=2, n_ctx=64) as engine, pytest.raises(UsageError, match="swa_full"):
+        engine.submit(IDS[:10], overflow="shift")
+    with whole.engine(max_sequences=2, n_ctx=64) as engine:
+        assert len(engine.submit(IDS[:10], max_tokens=90, overflow="shift").result().tokens) == 90
+    for model in models:
+        with model.engine(max_sequences=3, n_ctx=128) as engine:
+            results = engine.submit(IDS[:70], max_tokens=8, n=3).results()
+            assert len({tuple(one.tokens) for one in results}) == 1
+            assert engine.stats().blocks_used == 0
