@@ -82,8 +82,8 @@ class Chat:
         most = count_or_none("max_new", saved.get("max_new"))
         full = Overflow(saved.get("overflow", "stop"), saved.get("keep", 0))
         chat = Chat(session, tokenizer, template, max_new=most, variables=saved.get("variables"), full=full)
-        chat._n_first = count_or_none("n_first", saved.get("n_first")) or 0
         chat.history = saved.get("messages")
+        chat._n_first = count_or_none("n_first", saved.get("n_first")) or 0
         chat._seen = Seen.restored(mapping_of("seen", saved.get("seen"), "a mapping"))
         return chat
 
@@ -95,6 +95,7 @@ class Chat:
     @history.setter
     def history(self, messages: object) -> None:
         self._messages = checked_messages(messages)
+        self._n_first = 0
         first = self._messages[:1]
         self._system = first[0]["content"] if first and first[0]["role"] == "system" else ""
 
@@ -113,6 +114,7 @@ class Chat:
     def reset(self) -> None:
         """Forget all messages but the system's."""
         self._messages = [{"role": "system", "content": self._system}] if self._system else []
+        self._n_first = 0
 
     def add_user(self, text: str) -> None:
         """Append a message of the user."""
@@ -179,7 +181,8 @@ class Chat:
         ids = self._rewind_to_new(self._render())
         answer: list[str] = []
         failed = False
-        full, keep = self._full.overflow, self._full.keep if self._full.keep >= 0 else self._n_first
+        begins = self._seen.ids[:1] == (self._tokenizer.bos,)  # which `generate` keeps besides
+        full, keep = self._full.overflow, self._full.keep if self._full.keep >= 0 else self._n_first - begins
         try:
             tokens = self.session.generate(ids, params, self.max_new, overflow=full, keep=keep, new=False)
             for token in tokens:
@@ -224,8 +227,12 @@ class Chat:
         characters, n_past = self._place(whole)
         ids = self._encode(whole[characters:], begins=n_past == 0)
         known = (*self._seen.ids[:n_past], *ids)
-        self._n_first = self._n_first or len(known)
-        cut = self._check_room(known, len(ids))
+        before, self._n_first = self._n_first, self._n_first or len(known)
+        try:
+            cut = self._check_room(known, len(ids))
+        except ContextFullError:
+            self._n_first = before
+            raise
         kept = [place for place in self._seen.places if place[0] <= characters]
         self._seen = Seen(whole, known, (*kept, (len(whole), len(known)))).shifted(*cut)
         # The session may hold more of them already; the last is left, as logits come from evaluating.

@@ -24,7 +24,7 @@ from graphml.errors import GraphmlError, UsageError
 from graphml.ir.op import Array
 from graphml.runtime.committed import Committed
 from graphml.runtime.executor import Executor
-from graphml.runtime.saved_slot import array_names, fill_slot, slot_arrays
+from graphml.runtime.saved_slot import WINDOWS, array_names, fill_slot, slot_arrays
 from graphml.runtime.slots import Slot, make_slots
 from graphml.runtime.tensor_file import TensorFile, write_tensors
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, TopK
@@ -109,6 +109,11 @@ def restore_session(
         (slot,) = make_slots(executor, executor.options, n_ctx)
         wanted = array_names(executor, slot, executor.options) | ({*OWN} & file.names)
         if file.names != wanted:
+            of_file, own = (any(one.startswith(WINDOWS) for one in names) for names in (file.names, wanted))
+            if of_file != own:
+                raise UsageError(
+                    f"{target}: wanted a model opened with swa_full={own}, as that of the file was"
+                )
             raise UsageError(
                 f"{target}: wanted the arrays of this model; {sorted(wanted - file.names)[:3]} are missing, "
                 f"{sorted(file.names - wanted)[:3]} are unknown"

@@ -151,8 +151,8 @@ class Session:
         first = count_up_to("keep", keep, self.n_past, "what the session holds")
         count = count_up_to("drop", drop, self.n_past - first, "what it holds behind those")
         self._turn += 1
+        self.slot()
         if count:
-            self.slot()
             shift_tokens(self._executor, self._held, first, count)
 
     def fork(self) -> Session:

@@ -102,6 +102,8 @@ class PagedCache:
             length = self.states.reach(sequence, length)
         if not all(ring.holds(sequence, length) for ring in self._rings.values()):
             length = 0
+            if self.states is not None:
+                self.states.reach(sequence, 0)  # copies of tokens that may become others
         self.lengths[sequence] = length
 
     def holds_all(self, sequence: int) -> bool:

@@ -44,6 +44,7 @@ def slot_arrays(executor: Executor, slot: Slot, options: CompileOptions) -> dict
     """All that a slot holds; the arrays are the caller's own."""
     found: dict[str, Array] = {}
     with executor.lock:
+        slot.restore_states()  # a rewind has left that to the next step
         for part in _parts(executor, slot, options):
             rows = read_rows(slot.state, part.nodes, part.rows)
             found |= {part.prefix + name: array for name, array in rows.items()}

@@ -44,7 +44,7 @@ def take_over(
     if not recurrent:
         return fork(sequence, sibling, pool), None
     common = min(sequence.request.n_prompt, len(sequence.ids) - 1)
-    if sibling.n_computed != common or sequence.n_computed == common:
+    if sibling.n_computed != common or sequence.n_computed >= common:
         return (), None
     moves = fork(sequence, sibling, pool)
     assert sequence.n_computed == common  # the scheduler has seen to the block

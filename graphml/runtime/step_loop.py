@@ -228,11 +228,13 @@ class StepLoop:
             rows = [one for one, token in zip(plan.rows, fed, strict=True) if _counts(one, token)]
             whole = len(rows) == len(plan.rows) and not self._closing
             following = self.scheduler.follow(plan) if whole else None
-            if self.timeline is not None and following is not None:
-                self.timeline.planned(following, following.n_rows, self._clock())
             if self.prefixes is not None:
                 self.prefixes.save()
         after = runner.begin(following, begun) if following is not None else None
+        if after is not None:
+            with self.lock:
+                if self.timeline is not None:
+                    self.timeline.planned(after.plan, after.plan.n_rows, self._clock())
         of = {row: one for row, one in plan.sampled.items() if any(one is kept.sequence for kept in rows)}
         computed = runner.finish(begun, of)
         self._hand_out(StepPlan(tuple(rows)), computed)

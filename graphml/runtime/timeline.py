@@ -143,7 +143,7 @@ class Timeline:
 
     def _rows(self, rows: Rows) -> SequenceRows:
         one = rows.sequence
-        generates = rows.count == 1 and rows.start >= one.request.n_prompt
+        generates = rows.count == 1 and rows.start + one.n_dropped >= one.request.n_prompt
         found = 0 if one.order in self._ran else rows.start
         return SequenceRows(one.order, rows.start, rows.count, generates, rows.n_outputs > 0, found)
 

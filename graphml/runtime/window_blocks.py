@@ -40,7 +40,7 @@ class WindowRoom:
     def n_blocks(self) -> int:
         """For each sequence what it holds between steps and one block more; and the tokens of a step."""
         of_a_sequence = -(-self.group.reach // self.block_size) + 2
-        of_a_step = -(-min(self.longest_step, self.n_ctx) // self.block_size)
+        of_a_step = -(-min(self.longest_step, self.n_sequences * self.n_ctx) // self.block_size)
         return self.n_sequences * min(of_a_sequence, -(-self.n_ctx // self.block_size)) + of_a_step
 
 

@@ -176,7 +176,7 @@ USES: dict[str, Callable[[graphml.Session], object]] = {
     ),
 }
 CANNOT = [("t5", "generate"), ("t5", "generate at random"), ("t5", "generate and shift")]  # another source
-CANNOT += [(f"mamba{more}", use) for more in ("", ", as a GPU") for use in USES if "shift" in use]
+CANNOT += [(name, use) for name in ("mamba", "mamba, as a GPU", "jamba") for use in USES if "shift" in use]
 SCENES = [
     (name, use)
     for name in ("llama", "llama, as a GPU", "mamba", "mamba, as a GPU", "jamba", "t5")

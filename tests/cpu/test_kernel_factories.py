@@ -8,7 +8,10 @@ import graphml_cpu
 
 ROOT = Path(graphml_cpu.__file__).parent
 TREES = {path: ast.parse(path.read_text()) for path in ROOT.rglob("*.py")}
-CALLERS = [path for path in TREES if "KernelRef(" in path.read_text() and path.name != "compiler.py"]
+CALLING = "KernelRef(", "loops.kernel("
+CALLERS = [
+    path for path in TREES if any(one in path.read_text() for one in CALLING) and path.name != "compiler.py"
+]
 
 
 def texts(path: Path, start: str) -> set[str]:
