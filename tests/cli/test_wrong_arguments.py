@@ -42,6 +42,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--min-keep": (*NO_NUMBER, *BELOW),
     "--overflow": NO_NAME,
     "--keep": (*NO_NUMBER, "-2"),
+    "--sequences": (*NO_NUMBER, *BELOW, "0"),
     "--chat-template-kwargs": ("x", "[]", '"x"', "[" * 2000, ""),
     "--capture": ("nonsense",),
     "--captured": ("run.txt", ""),

@@ -242,7 +242,10 @@ def test_an_eps_that_is_ignored_is_found(op: str) -> None:
     device.close()
     assert found
     if op == "rms_norm_mul_quantize":
-        assert [(verdict.case, verdict.nmse > 0.1) for verdict in found] == [(f"{op}/3 q8_1", True)]
+        # bf16 too, where a processor multiplies it.
+        cases = {verdict.case for verdict in found if verdict.nmse > 0.1}
+        assert {f"{op}/3 q8_1"} <= cases <= {f"{op}/3 q8_1", f"{op}/3 bf16"}
+        assert len(found) == len(cases)
 
 
 def test_attention_that_is_wrong_behind_a_tile_of_positions_is_found() -> None:
