@@ -35,6 +35,7 @@ from graphml_cpu import target
 KERNEL_SOURCES = (
     "simd",
     "kernels",
+    "compile_workers.py",
     "compiler.py",
     "frontend.py",
     "kernel_cache.py",
