@@ -21,10 +21,12 @@ from graphml_cpu.simd import (
     low_half,
     max_lanes,
     min_lanes,
+    minimum,
     ramp,
     select,
     splat,
     vector,
+    zero,
 )
 
 F32x8, F32x16, F32x32 = vector("f32", 8), vector("f32", 16), vector("f32", 32)
@@ -107,6 +109,40 @@ def inverse(scale: Number) -> Number:
     """1 / scale, and 0 where that is infinite: such a block is all zero to its precision."""
     magnitude = absolute(scale)
     return f32(1.0) / scale if magnitude > _TOO_SMALL else f32(0.0)
+
+
+@inline
+def around_zero(values: Vector, address: int, half: Number) -> tuple[Number, Vector]:
+    """Scale and numbers, 0 to 2 half - 1, of 32 values at an address: that of largest magnitude becomes 0.
+
+    x = scale (number - half). A NaN as scale where a value is none, or infinite.
+    """
+    scale: Number = f32(float("nan"))
+    if is_finite(values):
+        scale = largest(values, address) / -half
+    else:
+        values = zero(F32x32)
+    # Not below 0: a value is at most the largest, so at least -half scales.
+    numbers = convert(I32x32, values * inverse(scale) + (half + f32(0.5)))
+    return scale, minimum(numbers, convert(I32x32, splat(F32x32, half + half - f32(1.0))))
+
+
+@inline
+def from_least(values: Vector, address: int, most: Number) -> tuple[Number, Number, Vector]:
+    """Scale, smallest value and numbers, 0 to most, of 32 values at an address.
+
+    x = scale number + least. A NaN as scale where a value is none, or infinite.
+    """
+    scale: Number = f32(float("nan"))
+    least: Number = f32(0.0)
+    if is_finite(values):
+        least = smallest(values, address)
+        scale = (max_lanes(values) - least) / most
+    else:
+        values = zero(F32x32)
+    # Not below 0: nothing is below the smallest.
+    numbers = convert(I32x32, (values - least) * inverse(scale) + f32(0.5))
+    return scale, least, minimum(numbers, convert(I32x32, splat(F32x32, most)))
 
 
 @inline

@@ -17,20 +17,17 @@ from graphml_cpu.kernels.formats._groups import (
 )
 from graphml_cpu.kernels.formats._unpack import (
     F32x32,
-    I32x32,
     U8x16,
+    around_zero,
     bits,
     fifth_bits,
     floats,
-    inverse,
-    is_finite,
-    largest,
     low_and_high,
     nibbles,
     signed,
 )
-from graphml_cpu.kernels.share import Number, Vector
-from graphml_cpu.simd import convert, f32, load, load_f16, minimum, select, splat, store, store_f16, zero
+from graphml_cpu.kernels.share import Vector
+from graphml_cpu.simd import f32, load, load_f16, select, store, store_f16
 
 
 def make_decode() -> Any:
@@ -54,15 +51,7 @@ def make_encode() -> Any:
     def encode(src: int, dst: int, k: int) -> None:
         for block in range(k // 32):
             at, to = src + block * 128, dst + block * 22
-            values = load(F32x32, at)
-            scale: Number = f32(float("nan"))
-            if is_finite(values):
-                scale = largest(values, at) / f32(-16.0)
-            else:
-                values = zero(F32x32)
-            # Not below 0: a value is at most the largest, so at least -16 scales.
-            numbers = convert(I32x32, values * inverse(scale) + f32(16.5))
-            numbers = minimum(numbers, splat(I32x32, 31))
+            scale, numbers = around_zero(load(F32x32, at), at, f32(16.0))
             store_f16(to, scale)
             store(to + 2, fifth_bits(numbers))
             store(to + 6, low_and_high(numbers))

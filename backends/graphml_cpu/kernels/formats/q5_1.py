@@ -17,30 +17,22 @@ from graphml_cpu.kernels.formats._groups import (
 )
 from graphml_cpu.kernels.formats._unpack import (
     F32x32,
-    I32x32,
     U8x16,
     bits,
     fifth_bits,
     floats,
-    inverse,
-    is_finite,
+    from_least,
     low_and_high,
     nibbles,
-    smallest,
 )
-from graphml_cpu.kernels.share import Number, Vector
+from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
-    convert,
     f32,
     load,
     load_f16,
-    max_lanes,
-    minimum,
     select,
-    splat,
     store,
     store_f16,
-    zero,
 )
 
 
@@ -65,17 +57,7 @@ def make_encode() -> Any:
     def encode(src: int, dst: int, k: int) -> None:
         for block in range(k // 32):
             at, to = src + block * 128, dst + block * 24
-            values = load(F32x32, at)
-            scale: Number = f32(float("nan"))
-            least: Number = f32(0.0)
-            if is_finite(values):
-                least = smallest(values, at)
-                scale = (max_lanes(values) - least) / f32(31.0)
-            else:
-                values = zero(F32x32)
-            # Not below 0: nothing is below the smallest.
-            numbers = convert(I32x32, (values - least) * inverse(scale) + f32(0.5))
-            numbers = minimum(numbers, splat(I32x32, 31))
+            scale, least, numbers = from_least(load(F32x32, at), at, f32(31.0))
             store_f16(to, scale)
             store_f16(to + 2, least)
             store(to + 4, fifth_bits(numbers))
