@@ -493,3 +493,20 @@ def test_a_full_context_may_be_an_error_in_a_chat(model: graphml.Model) -> None:
     with pytest.raises(graphml.ContextFullError, match="the context of 60 tokens is full"):
         chat.respond()
     assert [message["role"] for message in chat.history] == ["user"]
+
+
+def test_the_first_turn_that_a_chat_keeps_is_one_that_it_has_read(model: graphml.Model) -> None:
+    """Not one that was refused, nor one of a conversation that was forgotten."""
+    chat = model.chat(max_new=8, n_ctx=96, overflow="shift", keep=-1)
+    chat.add_user("a long message " * 40)
+    with pytest.raises(graphml.ContextFullError):
+        chat.respond()
+    for turn in range(12):
+        chat.add_user(f"hello {turn}")
+        chat.respond()
+    assert chat.session.shifts
+    first = chat._n_first
+    chat.reset()
+    chat.add_user("a longer message than those before")
+    chat.respond()
+    assert chat._n_first > first

@@ -104,3 +104,20 @@ def test_logits_are_those_after_the_last_token(model: graphml.Model) -> None:
     session.close()
     with pytest.raises(UsageError, match="closed"):
         _ = session.logits
+
+
+@pytest.mark.parametrize("name", ["mamba-dense", "jamba-dense"])
+def test_a_copy_after_a_rewind_has_the_states_of_what_is_left(name: str, tmp_path: Path) -> None:
+    """A rewind leaves them to the next step; a fork or a file comes before it."""
+    with graphml.load(golden.build(golden.read(name), tmp_path / "m.gguf"), n_batch=8) as model:
+        session, fresh = model.session(n_ctx=64), model.session(n_ctx=64)
+        session.eval([1, 2, 3, 4, 5])
+        session.eval(list(range(6, 20)))
+        for left in (11, 5):  # between two copies, and at one
+            session.rewind(left)
+            session.save(tmp_path / "s.safetensors")
+            copies = [session.fork(), model.restore(tmp_path / "s.safetensors")]
+            fresh.rewind(0)
+            wanted = fresh.eval([*session.tokens, 7])
+            for one in copies:
+                assert golden.nmse(one.eval([7]), wanted) < 1e-10

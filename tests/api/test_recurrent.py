@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import graphml
 from graphml.runtime import slots
 from graphml.runtime.memory_needed import memory_need
+from tests import golden
 from tests.golden import Floats, nmse
 from tests.test_architectures import MODELS, write_model
 
@@ -236,3 +238,18 @@ def test_the_memory_that_is_told_is_what_a_session_takes(model: graphml.Model) -
     assert need.recurrent > 0
     assert need.cache + need.recurrent == slot.state.n_bytes
     assert need.cache == 64 * need.cache_per_token
+
+
+def test_a_state_behind_a_window_that_was_written_over_is_gone(tmp_path: Path) -> None:
+    """LFM2 with windows: what is left is evaluated again, so no copy of what was may come back."""
+    path = golden.build(golden.read("lfm2-dense"), tmp_path / "lfm2.gguf")
+    with graphml.load(path, threads=1, n_batch=8, kv="f32") as opened:
+        ids = np.random.default_rng(0).integers(0, opened.n_vocab, 240).tolist()
+        session = opened.session(n_ctx=256)
+        session.eval(ids[:50])
+        session.eval(ids[50:150])
+        session.rewind(60)
+        session.rewind(30)
+        session.eval(ids[150:180])
+        session.rewind(50)
+        assert nmse(session.eval(ids[180:181]), fresh(opened, session.tokens)) < CLOSE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import count, pairwise
 from queue import SimpleQueue
 from threading import Lock
@@ -11,7 +12,7 @@ import numpy as np
 from graphml.errors import BackendError
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.request import Request
-from graphml.runtime.runner import Computed
+from graphml.runtime.runner import BegunPlan, Computed
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence
 from graphml.runtime.step_budget import StepBudget
@@ -192,3 +193,33 @@ def test_steps_that_a_device_has_at_once_end_in_order() -> None:
 
 def test_the_latest_steps_are_kept() -> None:
     assert [step.number for step in steps_of([A], last=2)] == [1, 2]
+
+
+class Losing:
+    """Submits steps, and now and then cannot submit the one after: another's came between."""
+
+    n_begun = 0
+
+    def run(self, plan: StepPlan) -> Computed:
+        raise AssertionError
+
+    def begin(self, plan: StepPlan, after: BegunPlan | None = None) -> BegunPlan | None:
+        self.n_begun += 1
+        if after is not None and self.n_begun % 3 == 0:
+            return None
+        return BegunPlan(plan, self.n_begun, dict, 0.0)
+
+    def finish(self, begun: BegunPlan, of: Mapping[int, Sequence]) -> Computed:
+        return Computed([1] * len(of), 0.001, device_tokens=(1,) * len(begun.plan.rows))
+
+
+def test_steps_that_were_planned_and_not_submitted_are_not_waited_for() -> None:
+    scheduler = Scheduler(BlockPool(40, 4), 2, 64)
+    loop = StepLoop(Losing(), scheduler, StepBudget(0.05, 64))
+    timeline = loop.timeline = Timeline(scheduler, loop.lock)
+    ended: SimpleQueue[str] = SimpleQueue()
+    loop.add([(Sequence(Request(np.arange(6, dtype=np.int32), max_tokens=30), 0), Listener(ended))])
+    ended.get(timeout=60)
+    loop.close()
+    assert not timeline._begun
+    assert [step.rows[0].start for step in timeline.steps] == [0, *range(6, 35)]
