@@ -18,7 +18,7 @@ from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence as RunningSequence
 from graphml.runtime.sequence import Status
 from graphml.runtime.stored_prefixes import StoredPrefixes
-from tests.runtime.test_scheduler import SIZE, Runner, alone
+from tests.runtime.made_up_runner import SIZE, Runner, alone
 
 
 class Cells:
