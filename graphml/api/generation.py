@@ -74,12 +74,8 @@ class Limits:
 
 def limits_of(session: Generating, full: Overflow, max_tokens: int | None, ids: Array) -> Limits:
     """The limits of a generation that appends ids; ContextFullError where they have no room."""
-    executor, tokenizer, n_past, n_ctx = (
-        session._executor,
-        session._tokenizer,
-        len(session._held),
-        session.n_ctx,
-    )
+    executor, tokenizer = session._executor, session._tokenizer
+    n_past, n_ctx = len(session._held), session.n_ctx
     if full.shifts:
         check_shifts(executor, "overflow")
     n_given = 0 if executor.encodes else len(ids)
@@ -94,7 +90,7 @@ def limits_of(session: Generating, full: Overflow, max_tokens: int | None, ids: 
 
 
 def generated(session: Generating, ids: Array, params: SamplingParams, limits: Limits) -> Iterator[Token]:
-    """Evaluate ids, then give tokens; see `Session.generate`."""
+    """Evaluate ids, then give tokens; see `Session.generate`. Begun now, not when the first is asked for."""
     return _generated(session, ids, params, limits, session._turn)
 
 
