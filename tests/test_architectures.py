@@ -284,7 +284,8 @@ def test_sequences_that_share_steps_and_blocks_say_what_each_says_alone(executor
     n_copies = 4 if executor.recurrent else 0
     runner = Runner(executor, plain.shape[-1], n_blocks, 3, n_copies)
     checkpoints = Checkpoints(n_copies, BLOCK_SIZE, runner.has_cells, BLOCK_SIZE) if n_copies else None
-    scheduler = Scheduler(BlockPool(n_blocks, BLOCK_SIZE), 3, n_blocks * BLOCK_SIZE, 9, checkpoints)
+    pool, n_ctx = BlockPool(n_blocks, BLOCK_SIZE), n_blocks * BLOCK_SIZE
+    scheduler = Scheduler(pool, 3, n_ctx, 9, recurrent=executor.recurrent, checkpoints=checkpoints)
     for order, length in enumerate((40, 66, 5, 66)):
         scheduler.add(RunningSequence(Request(TOKENS[:length].astype(np.int32)), order))
     found, rows_at, n_restored = [], [], 0

@@ -44,6 +44,7 @@ class Scheduler:
         max_sequences: int,
         n_ctx: int,
         prompt_cap: int = 512,
+        *,
         recurrent: bool = False,
         checkpoints: Checkpoints | None = None,
     ) -> None:

@@ -239,7 +239,8 @@ def play(
         apart = chance.choice([SIZE, 2 * SIZE])
         checkpoints = Checkpoints(chance.randint(1, 9), SIZE, kind == "hybrid", apart)
     cap = chance.randint(1, 12)
-    scheduler = Scheduler(pool, max_sequences, n_ctx, cap, kind in ("hybrid", "recurrent"), checkpoints)
+    recurrent = kind in ("hybrid", "recurrent")
+    scheduler = Scheduler(pool, max_sequences, n_ctx, cap, recurrent=recurrent, checkpoints=checkpoints)
     overflows = ["stop", "shift"] if kind == "attention" and not windows else ["stop"]
     runner = Runner(scheduler)
     beginnings = [[chance.randint(0, 2) for _ in range(3 * SIZE)] for _ in range(3)]
