@@ -37,6 +37,20 @@ NewTokens = Annotated[
     ),
 ]  # fmt: skip
 
+Sequences = Annotated[
+    int | None,
+    typer.Option(
+        min=1, metavar="N", show_default=False,
+        help="Profile the steps of an engine: N sequences generate, two requests with the prompt arrive.",
+    ),
+]  # fmt: skip
+Plot = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.png", show_default=False, help="Draw the steps of --sequences; needs the extra plots."
+    ),
+]
+
 
 @grouped
 def profile(
@@ -48,15 +62,7 @@ def profile(
         int | None,
         typer.Option("--rounds", "-r", min=1, show_default=str(ROUNDS), help="How often the prompt is read."),
     ] = None,
-    sequences: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            show_default=False,
-            help="Profile the steps of an engine: N sequences generate, two requests with the prompt arrive.",
-        ),
-    ] = None,
+    sequences: Sequences = None,
     by: Annotated[
         str | None,
         typer.Option(
@@ -69,14 +75,7 @@ def profile(
         Path | None,
         typer.Option(metavar="FILE", help="Write a trace for ui.perfetto.dev too.", show_default=False),
     ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.png",
-            help="Draw the steps of --sequences; needs the extra plots.",
-            show_default=False,
-        ),
-    ] = None,
+    plot: Plot = None,
     graph: Annotated[
         Path | None,
         typer.Option(
