@@ -17,6 +17,7 @@ from graphml.conformance.cases import Case, multiplies
 from graphml.conformance.fill import may_be_special
 from graphml.conformance.verdict import Verdict
 from graphml.errors import BackendError
+from graphml.ir.cache_types import CACHE_DTYPES
 from graphml.ir.dtype import dtype
 from graphml.ir.ops.leaf import LEAVES
 from graphml.loading import discovery
@@ -142,8 +143,12 @@ def test_no_op_format_or_kind_of_run_is_left_out(name: str) -> None:
         weights[case.op.name].add(case.format)
     for op in ("linear", "linears", "linear_id", "mul_mat_glu", "get_rows", "dequantize"):
         assert len(weights[op]) >= 28, op
-    for op in ("attention", "set_rows", "rope_set_rows"):
-        assert weights[op] == {"f32", "f16", "bf16", "q8_0", "q4_0"}
+    pairs = {kind for kind in weights["attention"] if "/" in kind}
+    for place in (0, 1):  # keys and values of different types
+        assert {pair.split("/")[place] for pair in pairs} == set(CACHE_DTYPES)
+    assert weights["attention"] - pairs == set(CACHE_DTYPES)
+    for op in ("relative_attention", "set_rows", "rope_set_rows"):
+        assert weights[op] == set(CACHE_DTYPES)
     converted = {case.format for case in found if case.weight}
     assert converted == {
         kind.name for one in weights["linear"] if (kind := backend.activation(dtype(one))) and kind.is_format
