@@ -13,7 +13,6 @@ import numpy as np
 
 from graphml.api.capture import Probe
 from graphml.api.generation import generated, limits_of
-from graphml.api.next_token import next_token
 from graphml.api.read_source import read_source
 from graphml.api.saved_session import AnyPath, Settings, save_session
 from graphml.api.stats import Meter, Stats
@@ -28,6 +27,7 @@ from graphml.runtime.committed import Captured, Committed, Evaluation
 from graphml.runtime.evaluation import Floats, check_continues, evaluate, evaluate_top_k, never
 from graphml.runtime.executor import Executor
 from graphml.runtime.forked_slot import forked_slot
+from graphml.runtime.next_token import next_token
 from graphml.runtime.overflow import Overflow
 from graphml.runtime.run_ahead import Ahead
 from graphml.runtime.slots import Slot, make_slots

@@ -147,7 +147,7 @@ class Runner:
                 self._move(plan)
                 outputs = program.run(dims, self._state)
                 self._keep(plan)
-                tokens = sampled_rows(outputs, plan.sampled, self._n_vocab)
+                tokens = sampled_rows(outputs, plan.sampled, self._n_vocab, executor.file.path)
                 rows = outputs["logits"][: plan.n_outputs].copy() if logits else None
             except MemoryError as error:
                 of = f"{executor.file.path}: a step of {plan.n_rows} tokens"
@@ -179,7 +179,7 @@ class Runner:
     def finish(self, begun: BegunPlan, of: Mapping[int, Sequence]) -> Computed:
         """Wait for a submitted plan; of: the output rows that count, and whose they are."""
         outputs = begun.outputs()
-        tokens = sampled_rows(outputs, of, self._n_vocab)
+        tokens = sampled_rows(outputs, of, self._n_vocab, self._executor.file.path)
         now = time.perf_counter()
         seconds, self._finished_s = now - max(begun.begin_s, self._finished_s), now
         return Computed(tokens, seconds, device_tokens=tuple(outputs[SAMPLED].tolist()))

@@ -6,6 +6,7 @@ Knows a program's outputs and samplers; nothing of plans, blocks or who waits.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TypeAlias
 
 from graphml.compiler.top_k_outputs import (
@@ -16,9 +17,9 @@ from graphml.compiler.top_k_outputs import (
     TOP_K_IDS,
     TOP_K_LOGITS,
 )
-from graphml.errors import UsageError, WeightsError
 from graphml.ir.op import Array
 from graphml.runtime.evaluation import Floats, top_k_of
+from graphml.runtime.next_token import next_token
 from graphml.runtime.sequence import Sequence
 from graphml.sampling import (
     DeviceSettings,
@@ -27,7 +28,6 @@ from graphml.sampling import (
     SamplingParams,
     device_samples_row,
     device_settings,
-    flaw_of,
     top_k_enough,
 )
 from graphml.sampling.top_k_sampling import samples_without_row
@@ -56,15 +56,19 @@ def write_settings(feed: Mapping[str, Array], of: Mapping[int, Sequence], n_befo
             feed[SAMPLING_SETTINGS][row] = _settings(sequence, n_before) or 0.0
 
 
-def sampled_rows(outputs: Mapping[str, Array], of: Mapping[int, Sequence], n_vocab: int) -> list[Sampled]:
+def sampled_rows(
+    outputs: Mapping[str, Array], of: Mapping[int, Sequence], n_vocab: int, path: Path
+) -> list[Sampled]:
     """The token that follows each sequence, by its output row; whole rows are read where they are needed.
+
+    path: the model's, as errors name it.
 
     The outputs must be those of `write_settings`, and must stay valid until this returns.
     """
     found: list[Sampled] = []
     for row, sequence in of.items():
         try:
-            found.append(_sampled(outputs, row, sequence, n_vocab))
+            found.append(_sampled(outputs, row, sequence, n_vocab, path))
         except Exception as error:  # a sampler's: this request's own
             found.append(error)
     return found
@@ -74,7 +78,9 @@ def _settings(sequence: Sequence, n_before: int = 0) -> DeviceSettings | None:
     return device_settings(sequence.request.params, sequence.numbers.peek(n_before), TOP_K)
 
 
-def _sampled(outputs: Mapping[str, Array], row: int, sequence: Sequence, n_vocab: int) -> int | None:
+def _sampled(
+    outputs: Mapping[str, Array], row: int, sequence: Sequence, n_vocab: int, path: Path
+) -> int | None:
     params = sequence.request.params
     if OF_ROW in outputs and samples_without_row(params, TOP_K):
 
@@ -84,12 +90,4 @@ def _sampled(outputs: Mapping[str, Array], row: int, sequence: Sequence, n_vocab
         known = NextLogits(top_k_of(outputs, row, n_vocab, _settings(sequence), whole))
     else:
         known = NextLogits(outputs["logits"][row])
-    try:
-        return known.sample(params, sequence.ids, sequence.numbers)
-    except UsageError:
-        flaw = None if known.row is None else flaw_of(known.row)
-        if flaw is None:
-            raise
-        raise WeightsError(
-            f"the model's logits are no numbers: {flaw}; `graphml compare` shows where they begin"
-        ) from None
+    return next_token(known, params, sequence.ids, sequence.numbers, path)

@@ -10,7 +10,7 @@ from graphml.runtime.checkpoints import Checkpoints
 from graphml.runtime.request import Request
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence
-from graphml.runtime.step_plan import StepPlan
+from tests.runtime.made_up_runner import run
 
 SIZE = 4
 SYSTEM = list(range(100, 120))
@@ -25,16 +25,6 @@ def scheduler_of(
 
 def sequence_of(ids: list[int], order: int = 0, extra: bytes = b"") -> Sequence:
     return Sequence(Request(np.array(ids, np.int32), extra=extra), order)
-
-
-def run(scheduler: Scheduler, budget: int = 100) -> StepPlan:
-    plan = scheduler.schedule(budget)
-    assert plan is not None
-    scheduler.computed(plan)
-    for rows in plan.rows:
-        if rows.n_outputs:
-            rows.sequence.ids.append(0)
-    return plan
 
 
 def computed(scheduler: Scheduler, ids: list[int], n_generated: int = 1, extra: bytes = b"") -> Sequence:

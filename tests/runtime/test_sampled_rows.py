@@ -72,7 +72,8 @@ def test_a_row_that_is_no_numbers_fails_its_own_request() -> None:
     bad[5] = np.nan
     sequences = [Sequence(Request(np.array([1], np.int32), SamplingParams()), order) for order in (0, 1)]
     of = dict(enumerate(sequences))
-    token, error = sampled_rows({"logits": np.stack([good, bad])}, of, 8)
+    token, error = sampled_rows({"logits": np.stack([good, bad])}, of, 8, Path("m.gguf"))
     assert token == 3
     assert isinstance(error, WeightsError)
     assert "nan" in str(error).lower()
+    assert "m.gguf" in str(error)
