@@ -13,7 +13,7 @@ from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
+from graphml.runtime.paged_cache import BLOCK_SIZE
 from graphml.runtime.request import Request
 from graphml.runtime.runner import Runner
 from graphml.runtime.scheduler import Scheduler
@@ -46,7 +46,7 @@ def chunks(ids: list[int], sizes: tuple[int, ...]) -> list[list[int]]:
 
 def fed(executor: Executor, pieces: list[list[int]]) -> Floats:
     """Logits after each token, fed piece by piece to a fresh cache."""
-    cache = PagedCache(2 * BLOCK_SIZE, BLOCK_SIZE, recurrent=executor.recurrent)
+    cache = executor.cache(2 * BLOCK_SIZE)
     state = executor.state(cache)
     steps = [executor.step(np.array(piece), cache, state, all_logits=True).copy() for piece in pieces]
     return np.concatenate(steps)
@@ -57,9 +57,10 @@ def in_company(executor: Executor, ids: list[int], n_blocks: int = 4) -> tuple[l
 
     Also how often one was preempted.
     """
-    runner = Runner(executor, n_blocks, 3)
+    runner = Runner(executor, executor.config.n_vocab, n_blocks, 3)
     pool = BlockPool(n_blocks, BLOCK_SIZE, keep=not executor.recurrent)
-    scheduler = Scheduler(pool, 3, n_blocks * BLOCK_SIZE, prompt_cap=9)
+    n_ctx = n_blocks * BLOCK_SIZE
+    scheduler = Scheduler(pool, 3, n_ctx, prompt_cap=9, recurrent=executor.recurrent)
     for order, length in enumerate((28, 27, 5, 38)):
         scheduler.add(Sequence(Request(np.array(ids[:length], np.int32)), order))
     found, preempted = [], 0
@@ -67,10 +68,10 @@ def in_company(executor: Executor, ids: list[int], n_blocks: int = 4) -> tuple[l
         plan = scheduler.schedule(14)
         assert plan is not None
         preempted += len(plan.preempted)
-        logits = runner.run(plan).logits
+        logits = runner.run(plan, logits=True).logits
         scheduler.computed(plan)
-        outputs = [rows.sequence for rows in plan.rows if rows.n_outputs]
-        for sequence, row in zip(outputs, logits, strict=True):
+        assert logits is not None
+        for sequence, row in zip(plan.sampled.values(), logits, strict=True):
             found.append((len(sequence.ids) - 1, row))
             if len(sequence.ids) == len(ids):
                 scheduler.remove(sequence)
