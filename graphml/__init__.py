@@ -1,7 +1,7 @@
 """graphml: language models as static op graphs that one can see, diff, time and run fast.
 
-`graphml.load(path)` is the door. What is named here is imported when it is first used, so that the import of
-the package itself costs nothing.
+`graphml.load(path)` is the entry point. What is named here is imported when it is first used, so that
+the import of the package itself costs nothing.
 """
 
 from __future__ import annotations

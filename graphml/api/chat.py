@@ -1,7 +1,7 @@
 """A conversation with a model: messages in, answers out, and as little evaluated twice as possible.
 
 The model's chat template turns the whole conversation to text at every turn. What the session has already
-seen of that text is not fed again; a template that rewrites earlier turns costs what it rewrote. Knows
+seen of that text is not evaluated again; what a template rewrites of earlier turns is. Knows
 messages and the text that they become; knows nothing of files, backends or terminals.
 """
 

@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from graphml.api.continuation import Continuation, Counts
 from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for, window_rooms
 from graphml.api.engine_store import AnyPath, opened_store
+from graphml.api.request_output import Counts, RequestOutput
 from graphml.api.token_stream import Result, TokenStream
 from graphml.api.tokens import NO_IDS, Ids, Token, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, seed_or_random, whole_number
@@ -199,7 +199,7 @@ class Engine:
         members = []
         for index in range(count):
             sequence = RunningSequence(request, next(self._orders), index, first + index)
-            members.append((sequence, Continuation(sequence, stream, self._tokenizer, self._counts)))
+            members.append((sequence, RequestOutput(sequence, stream, self._tokenizer, self._counts)))
         self._loop.add(members)
         return Handle(self, lambda: self._loop.cancel([one for one, _ in members]), stream)
 

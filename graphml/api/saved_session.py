@@ -1,7 +1,7 @@
 """Sessions and chats in files: all that makes them go on as if they had never ended.
 
-A safetensors file of ids, the cells in use, recurrent states and what follows the last token; its header says
-which model, which cache type and which version of this format it is of, and holds hashes of every array.
+A safetensors file of ids, the cells in use, recurrent states and what follows the last token; its header
+names the model, the cache type and the version of this format, and holds hashes of every array.
 
 Knows sessions, chats and files; nothing of how states are computed.
 """

@@ -39,7 +39,7 @@ _NO_LOGITS: Floats = np.empty(0, np.float32)
 
 
 class Session:
-    """A sequence of tokens and the model's memory of it. Made by `Model.session`; for one thread at a time.
+    """A sequence of tokens, its keys, values and states. Made by `Model.session`; for one thread at a time.
 
     `n_ctx`: how many tokens it holds at most. `seed`: of the random generator, also where none was given;
     `numbers`: that generator. `tokens`: the ids it holds. `source`: those that an encoder has read.

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from graphml.bench.bars import FARTHEST
+from graphml.bench.bar_charts import FARTHEST
 from graphml.bench.cells import device
 from graphml.bench.result_rows import Row
 from graphml.errors import UsageError

@@ -13,7 +13,7 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
-from graphml.bench.bars import Bar, chart
+from graphml.bench.bar_charts import Bar, chart
 from graphml.bench.cells import (
     TOO_NOISY,
     WHAT_TO_DO,

@@ -1,8 +1,8 @@
 """The folder of a prefix store: a file for each block, bounded in bytes, least recently used removed first.
 
 FOLDER/graphml-store.json marks it as ours; FOLDER/MODEL/HASH.safetensors are the blocks of one model, cache
-type, backend and version. A file's time of change says when its block was used last. Several processes may
-use one folder: what another has removed is not found.
+type, backend and version. A file's modification time records when its block was used last. Several processes
+may use one folder: what another has removed is not found.
 
 Knows files; nothing of queues, pools or states.
 """

@@ -1,9 +1,9 @@
 """The thread of a prefix store: reads and writes blocks beside the engine's steps, reads first.
 
-Its queue is bounded: where the disk is slower than the engine, evicted blocks are dropped. Whatever a file or
-the disk is wrong with is told once in the log, and the engine computes.
+Its queue is bounded: where the disk is slower than the engine, evicted blocks are dropped. Each kind of
+error of a file or the disk is logged once, and the engine computes.
 
-Knows queues and `BlockFiles`; nothing of steps or who wants a block.
+Knows queues and `BlockFiles`; nothing of steps or of which sequence needs a block.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class BlockStore:
         return self._writable and digest not in self._waiting and not self._files.has(digest)
 
     def read(self, contents: Sequence[Content], arrived: Callable[[list[Rows]], None]) -> None:
-        """Read blocks in order; `arrived` gets the rows of the first ones, up to one that cannot be had.
+        """Read blocks in order; `arrived` gets the rows of the first ones, up to one that cannot be read.
 
         It is called by the store's thread.
         """
@@ -148,7 +148,7 @@ class BlockStore:
             self._changed.notify_all()
 
     def _tell(self, what: str, error: Exception) -> None:
-        """Once for each kind of trouble."""
+        """Log each kind of error once."""
         if what not in self._told:
             self._told.add(what)
             text = str(error) if isinstance(error, UsageError) else f"{error!r}"

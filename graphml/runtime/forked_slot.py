@@ -1,4 +1,4 @@
-"""A second slot that holds what a first one does, in arrays of its own. Knows slots and arrays."""
+"""A copy of a slot, in arrays of its own. Knows slots and arrays."""
 
 from __future__ import annotations
 

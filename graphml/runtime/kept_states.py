@@ -4,7 +4,7 @@ A recurrent state cannot be cut back: a sequence that is rewound goes on from a 
 Ctrl-C may end any change between two byte codes, so each is one store, in an order that leaves what is true:
 
 1. `read` is how many of the tokens that a sequence's cells hold made its states; -1 while they change.
-2. A copy of so many tokens is told only when it is complete, and forgotten before any of these tokens is.
+2. A copy of so many tokens is recorded only when it is complete, and forgotten before any of these tokens is.
 3. A sequence holds as many tokens as its states have read, or as a copy has, or none, or what it holds behind
    them belongs to no commit (`graphml.runtime.committed`).
 

@@ -1,6 +1,6 @@
 """How much memory a model needs on a device, from shapes alone, and how much the machine has.
 
-And weights read into it before they are needed. Nothing is compiled.
+It also reads weights into memory before they are needed. Nothing is compiled.
 """
 
 from __future__ import annotations

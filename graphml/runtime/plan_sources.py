@@ -1,6 +1,6 @@
-"""The source texts of a plan: read by the encoder in a step of its own, and shown to the decoder's rows.
+"""The source texts of a plan: read by the encoder in a step of its own, attended to by the decoder's rows.
 
-Knows plans, programs and their inputs; which blocks a text has, the scheduler says.
+Knows plans, programs and their inputs; the scheduler assigns a text's blocks.
 """
 
 from __future__ import annotations

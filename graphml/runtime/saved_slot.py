@@ -1,6 +1,6 @@
 """What a slot holds, as named arrays: keys and values of the cells in use, recurrent states, an encoder's.
 
-Of layers that see a window these are the cells that the next token sees, from the beginning of a block on.
+Of sliding-window layers these are the cells that the next token sees, from the beginning of a block on.
 
 Knows slots, states and arrays; nothing of ids, sampling or files' formats.
 """

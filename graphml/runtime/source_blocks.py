@@ -1,6 +1,6 @@
 """The blocks of source texts: what an encoder has read for a sequence, which its decoder attends to.
 
-They are numbered like those of the sequences' own tokens and lie beside them, in arrays of their own, so that
+They are numbered like those of the sequences' own tokens and are stored in arrays of their own, so that
 a block of memory is one of each. Sequences of one text share it while one of them runs.
 
 Knows sequences and block numbers; nothing of arrays or encoders.

@@ -1,4 +1,4 @@
-"""A step as data: which ids of which sequences are computed, and which rows give logits.
+"""A step as data: which ids of which sequences are computed, and which rows produce logits.
 
 Made by the scheduler, run by the runner; knows neither.
 """

@@ -1,11 +1,11 @@
-"""The blocks of an engine's layers that see a window: each belongs to a block that holds the same tokens.
+"""The blocks of an engine's sliding-window layers: each belongs to a block that holds the same tokens.
 
 A sequence holds those of what its next token sees; the others are free. A free one keeps its content, for the
 block in the pool that it belongs to, until it is taken again, least recently used first. So a prefix is found
 where the pool has all of its blocks and each group those of its last window. After vLLM's hybrid KV cache
 manager.
 
-The name of a block in the pool stands for its tokens: who shares it shares the window's block, too. Knows
+A block in the pool identifies its tokens: a sequence that shares it shares the window's block, too. Knows
 numbers; nothing of arrays, ids or hashes.
 """
 

@@ -1,4 +1,4 @@
-"""The cells of layers that see a window: each sequence has a few blocks, and uses them in turn.
+"""The cells of sliding-window layers: each sequence has a ring of a few blocks.
 
 A step writes its keys before it reads, so the blocks hold the window of a step's first token and the step
 itself. Knows numbers only.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from graphml.bench.bars import Bar, chart
+from graphml.bench.bar_charts import Bar, chart
 from graphml.bench.cells import TOO_NOISY
 from graphml.bench.result_rows import Row
 from graphml.bench.results_page import page

@@ -34,7 +34,7 @@ Touched = tuple[list[Region], list[Region]]
 
 
 class Regions(Protocol):
-    """Says what memory an argument stands for."""
+    """The memory region of an argument."""
 
     def region(self, argument: Argument) -> Region | None:
         """None for numbers, weights and scratch of one thread, which never conflict."""
@@ -86,7 +86,7 @@ def _is_own(touched: Touched) -> bool:
 
 
 def latest(steps: Sequence[Step], places: Regions) -> list[int]:
-    """The steps' order with those that write each thread's own memory put off until another needs it so.
+    """The steps' order with those that write each thread's own memory moved behind others until one needs it.
 
     What a thread makes for itself is then read before the next barrier wherever it can be (`made_before`).
     """

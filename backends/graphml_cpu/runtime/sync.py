@@ -1,4 +1,4 @@
-"""The memory that the threads of a team share: where each word lies, and the functions to wait with.
+"""The memory that the threads of a team share: the address of each word, and the functions to wait with.
 
 Knows the layout and the operating system's functions; knows neither numba nor Python's threads.
 """

@@ -1,13 +1,13 @@
-"""How many threads of a team take part: one less while somebody else has a core that it wants.
+"""How many threads of a team take part: one less while another process occupies a core.
 
-A thread that loses its core within its part of a step holds up all others until the system gives it back,
-for milliseconds; without it the others would be quicker. Knows counts and times; nothing of threads.
+A thread that loses its core within its part of a step holds up all others until the system schedules it
+again, for milliseconds; without it the others would be quicker. Knows counts and times; nothing of threads.
 """
 
 from __future__ import annotations
 
 _LOOK = 4  # runs of which the waits are added up before anything is decided
-# Seconds for which a thread stays away. Short at first: pages that come from the disk make threads late too.
+# Seconds for which a thread is left out. Short at first: pages that come from the disk make threads late too.
 _SHORTEST, _LONGEST = 0.1, 2.0
 # Part of a thread's share of the work: where waiting loses more than that, the thread is not worth it.
 _COSTS = 0.6
@@ -19,7 +19,7 @@ class TeamSize:
     def __init__(self, n_threads: int) -> None:
         self.n_threads = self.limit = n_threads
         self._rest = _SHORTEST
-        self._until = 0.0  # when a thread that stays away comes back for a look
+        self._until = 0.0  # when a thread that is left out rejoins for a trial run
         self._runs = 0
         self._since = (0, 0)
 

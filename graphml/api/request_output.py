@@ -22,7 +22,7 @@ class Counts:
     n_preempted: int = 0
 
 
-class Continuation:
+class RequestOutput:
     """One sequence's listener: its text, its stop strings, its times."""
 
     def __init__(
