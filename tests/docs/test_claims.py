@@ -28,7 +28,7 @@ def measurements(case: str, test: str) -> list[dict[str, Any]]:
     for path in sorted((ROOT / "benchmarks" / "results").glob("*.json")):
         rows = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(rows, list):
-            found += [row for row in rows if (row.get("suite_case"), row["test"]) == (case, test)]
+            found += [row for row in rows if (row.get("suite_case"), row.get("test")) == (case, test)]
     return [row for row in found if row["n_threads"] == 2]
 
 
