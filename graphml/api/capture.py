@@ -14,6 +14,7 @@ from typing import TypeAlias
 from numpy import concatenate
 
 from graphml.argument_checks import items_of, mapping_of, text_of
+from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.ir.shape import Symbol
@@ -32,7 +33,7 @@ class Probe:
 
     capture: names or patterns of nodes as built. patches: name or pattern -> function. history: whether the
     values of every evaluation are wanted, not of the latest alone. A UsageError names the pattern that finds
-    nothing.
+    nothing. options: how the session's programs are compiled otherwise; None: as the executor's.
     """
 
     def __init__(
@@ -41,11 +42,12 @@ class Probe:
         capture: Patterns = (),
         patches: Patches | None = None,
         history: bool = False,
+        options: CompileOptions | None = None,
     ) -> None:
         self.keeps_history = history
         self._executor, self._chunks = executor, list[dict[str, Array]]()
         self._symbols: dict[str, str | None] = {}
-        self.options = executor.options
+        self.options = options = options or executor.options
         wanted = [capture] if isinstance(capture, str) else items_of("capture", capture, "names or patterns")
         functions = mapping_of(
             "patch", {} if patches is None else patches, "a mapping from names to functions"
@@ -68,8 +70,7 @@ class Probe:
             for name in self._symbols:
                 first = rows[name].shape[0] if rows[name].shape else None
                 self._symbols[name] = first.name if isinstance(first, Symbol) else None
-        keep = (*executor.options.keep, *self._symbols)
-        self.options = replace(executor.options, keep=keep, patch=made)
+        self.options = replace(options, keep=(*options.keep, *self._symbols), patch=made)
 
     def copy(self) -> Probe:
         """The same for another session; nothing collected yet."""

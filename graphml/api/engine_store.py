@@ -55,6 +55,7 @@ def opened_store(
         "model": executor.file.fingerprint, "architecture": executor.architecture.name,
         "kv": executor.cache_dtype, "backend": executor.backend.name, "graphml": graphml.__version__,
         "code": _code_of(executor.architecture), "sums": executor.order_of_sums,
+        "added": "; ".join(executor.options.added),
     }  # fmt: skip
     if most is None or most < 1:
         raise UsageError(f"store_bytes: wanted a whole number of bytes, or None; got {store_bytes!r}")

@@ -12,6 +12,7 @@ from graphml.api.model import Model
 from graphml.argument_checks import progress_of
 from graphml.backend import Progress
 from graphml.loading import fetch
+from graphml.runtime.adapters import Layers, Scaled
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.memory_needed import read_ahead
 from graphml.runtime.metadata_overrides import check_read
@@ -42,6 +43,9 @@ def load(
     tuned: bool | None = None,
     deterministic: bool = False,
     gpu_layers: int | None = None,
+    lora: Scaled | None = None,
+    control_vectors: Scaled | None = None,
+    control_layers: Layers | None = None,
     offline: bool | None = None,
     override_kv: Mapping[str, bool | int | float | str] | None = None,
 ) -> Model:
@@ -67,9 +71,12 @@ def load(
     deterministic: a text's logits are the same bits whatever else is computed beside it, in chunks of any
     size and on any number of threads; the backend "cpu" alone, more slowly (docs/cpu.md).
     gpu_layers: how many of the last layers the first backend takes, the next one or the CPU the others;
-    None: all, or of several backends as many as fit in the first one's memory. offline: no server is asked;
-    None: what GRAPHML_OFFLINE and HF_HUB_OFFLINE say. override_kv: values in place of those of the file's
-    metadata, by key; `.rope.freq_base` is the architecture's own key `llama.rope.freq_base`.
+    None: all, or of several backends as many as fit in the first one's memory. lora: LoRA adapters of the
+    model (GGUF), each with its scale: [("style.gguf", 1.0)]. control_vectors: directions that are added to
+    what layers give, likewise; control_layers: the first and the last one; None: all but the first.
+    offline: no server is asked; None: what GRAPHML_OFFLINE and HF_HUB_OFFLINE say. override_kv: values in
+    place of those of the file's metadata, by key; `.rope.freq_base` is the architecture's own key
+    `llama.rope.freq_base`.
 
     Raises a GraphmlError: WeightsError for a bad file, ArchitectureError, BackendError, UsageError for an
     argument, DownloadError.
@@ -77,7 +84,8 @@ def load(
     options = LoadOptions(
         backend=backend, threads=threads, kv=kv, swa_full=swa_full, quant=quant, pages=pages, numa=numa,
         n_batch=n_batch, arch=arch, pre=pre, template=template, fuse=fuse, place=place, strict=strict,
-        tuned=tuned, deterministic=deterministic, gpu_layers=gpu_layers, offline=offline,
+        tuned=tuned, deterministic=deterministic, gpu_layers=gpu_layers, lora=lora,
+        control_vectors=control_vectors, control_layers=control_layers, offline=offline,
         override_kv=override_kv,
     )  # fmt: skip
     return load_model(path, options, progress)

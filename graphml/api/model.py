@@ -28,6 +28,7 @@ from graphml.argument_checks import items_of, whole_number
 from graphml.backend import Progress, no_progress
 from graphml.errors import GraphmlError, TokenizerError, UsageError
 from graphml.loading.architecture import EMBEDDING
+from graphml.runtime.adapters import Layers, Scaled, with_adapters, with_control
 from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.committed import Committed
 from graphml.runtime.evaluation import Floats
@@ -107,6 +108,9 @@ class Model:
         capture: Patterns = (),
         patch: Patches | None = None,
         history: bool = False,
+        lora: Scaled | None = None,
+        control_vectors: Scaled | None = None,
+        control_layers: Layers | None = None,
     ) -> Session:
         """Begin a session of at most `n_ctx` tokens (None: all that the model was trained for).
 
@@ -117,9 +121,13 @@ class Model:
         `Session.captured` after each evaluation; history: keep those of earlier ones too. patch: name or
         pattern -> function; what it makes of a value (an array of its own) is what readers see, None leaves
         it. A pattern that names no value is a UsageError.
+
+        lora, control_vectors, control_layers: as of `load`, in place of the model's; see `Session.set_lora`.
         """
-        size = self._context(n_ctx)
-        probe = Probe(self.executor, capture, patch, history)
+        size, executor = self._context(n_ctx), self.executor
+        options = with_adapters(executor.options, executor.file, lora)
+        options = with_control(options, executor.file, control_vectors, control_layers)
+        probe = Probe(executor, capture, patch, history, options)
         return Session(self.executor, self.tokenizer, self.n_vocab, size, seed, self._progress, probe)
 
     def batch(self, n_sequences: int, n_ctx: int | None = None, seed: int | None = None) -> Batch:

@@ -68,8 +68,8 @@ def save_session(
     arrays |= {IDS: np.array(held.ids, np.int32), SOURCE: np.array(commit.source, np.int32)}
     about = {
         "format": FORMAT, "version": VERSION, "kind": "session" if chat is None else "chat",
-        **_model(executor), "n_ctx": settings.n_ctx, "n_evaluated": commit.n_evaluated, "seed": settings.seed,
-        "random": settings.numbers.saved(), "params": _params_as_json(settings.params),
+        **_model(executor, options), "n_ctx": settings.n_ctx, "n_evaluated": commit.n_evaluated,
+        "seed": settings.seed, "random": settings.numbers.saved(), "params": _params_as_json(settings.params),
     }  # fmt: skip
     arrays |= _next_as_arrays(commit.next_logits, about)
     if besides is not None:
@@ -145,11 +145,12 @@ def _check_replaceable(path: Path) -> None:
         raise UsageError(f"{path}: is there already and is no saved session; choose another name")
 
 
-def _model(executor: Executor) -> dict[str, Any]:
+def _model(executor: Executor, options: CompileOptions) -> dict[str, Any]:
     return {
         "model": executor.file.fingerprint,
         "architecture": executor.architecture.name,
         "kv": executor.cache_dtype,
+        "added": options.added,
     }
 
 
@@ -160,8 +161,14 @@ def _check_model(path: Path, about: Mapping[str, Any], executor: Executor) -> No
         raise UsageError(
             f"{path}: wanted version {VERSION} of saved sessions, got {about.get('version')!r:.40}"
         )
-    names = {"architecture": "architecture", "kv": "cache type (kv)", "model": "fingerprint"}
-    for key, wanted in sorted(_model(executor).items()):
+    names = {
+        "architecture": "architecture",
+        "kv": "cache type (kv)",
+        "model": "fingerprint",
+        "added": "list of adapters and control vectors",
+    }
+    about = {"added": [], **about}
+    for key, wanted in sorted(_model(executor, executor.options).items()):
         if about.get(key) != wanted:
             raise UsageError(
                 f"{path}: was saved with another {'cache type (kv)' if key == 'kv' else 'model'}: its "

@@ -22,6 +22,7 @@ from graphml.backend import Progress, no_progress
 from graphml.compiler.top_k_outputs import TOP_K
 from graphml.errors import UsageError
 from graphml.ir.op import Array
+from graphml.runtime.adapters import Scaled, with_adapters
 from graphml.runtime.cell_mover import check_shifts, shift_tokens
 from graphml.runtime.committed import Captured, Committed, Evaluation
 from graphml.runtime.evaluation import Floats, check_continues, evaluate, evaluate_top_k, never
@@ -165,6 +166,17 @@ class Session:
         )
         made.numbers, made.stop_reason, made.chooses = self.numbers.copy(), self.stop_reason, self.chooses
         return made
+
+    def set_lora(self, lora: Scaled) -> None:
+        """Go on with these LoRA adapters (GGUF), each with its scale, in place of others; [] is without any.
+
+        From the next token that is evaluated on; what was evaluated stays. A generation that runs ends with
+        a UsageError. Errors as of `load`; then the session is as it was.
+        """
+        options = with_adapters(self._probe.options, self._executor.file, lora)
+        self._turn += 1
+        self.slot()
+        self._ahead, self._probe.options = None, options
 
     @property
     def logits(self) -> Floats:

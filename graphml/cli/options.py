@@ -80,7 +80,7 @@ OVERRIDES = ("override_kv", *(name for name, one in options_of(LoadOptions).item
 """Those that change the file's metadata."""
 _COMPILING = (
     "hf", "offline", "backend", "threads", "kv", "swa_full", "arch", "fuse", "place", "gpu_layers", "strict",
-    *OVERRIDES,
+    "lora", "control_vectors", "control_layers", *OVERRIDES,
 )  # fmt: skip
 _HEADER = (*_COMPILING, "n_batch")
 _RUNNING = (*_HEADER, "quant", "pre", "pages", "numa", "tuned", "deterministic")

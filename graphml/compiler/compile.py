@@ -16,6 +16,8 @@ from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.verify import verify
+from graphml.passes.adapters import adapted
+from graphml.passes.control_vectors import controlled
 from graphml.passes.fusion import FusionLog
 from graphml.passes.keep import keep_values
 from graphml.passes.patch import patch
@@ -82,9 +84,7 @@ class _Record:
 def prepare(graph: Graph, backend: Backend, device: Device, options: CompileOptions = DEFAULT) -> Prepared:
     """Run the passes that need no weights: all but lowering."""
     record = _Record()
-    graph = record.keep(
-        "build", record.timed("build", lambda: keep_values(patch(graph, options.patch), options.keep))
-    )
+    graph = record.keep("build", record.timed("build", lambda: _built(graph, options)))
     if isinstance(device, PartsDevice):
         return _prepare_parts(graph, device, options, record)
     backend = on_device(backend, device)
@@ -95,6 +95,12 @@ def prepare(graph: Graph, backend: Backend, device: Device, options: CompileOpti
         refuse_fallbacks([(node.name, reason) for node, reason in refusals(graph, backend)])
     plan = record.timed("plan", lambda: plan_memory(graph, device, _slack(graph)))
     return Prepared(graph, plan, log, record.snapshots, record.seconds, options)
+
+
+def _built(graph: Graph, options: CompileOptions) -> Graph:
+    """The graph with what the caller adds to it: adapters, control vectors, patches, outputs."""
+    made = adapted(controlled(graph, options.control), options.adapters)
+    return keep_values(patch(made, options.patch), options.keep)
 
 
 def _prepare_parts(graph: Graph, device: PartsDevice, options: CompileOptions, record: _Record) -> Prepared:
@@ -177,6 +183,8 @@ def compile_graph(
     build_seconds: the time that building the graph took; it is added to the pass `build`.
     """
     prepared = prepare(graph, backend, device, options)
+    if own := options.arrays():
+        weights = {**weights, **own}
     start = time.perf_counter()
     if isinstance(device, PartsDevice) and prepared.placement is not None:
         homes = prepared.placement.states()

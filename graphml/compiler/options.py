@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from graphml import settings
 from graphml.errors import UsageError
+from graphml.ir.op import Array
+from graphml.passes.adapters import Adapter
+from graphml.passes.control_vectors import ControlVectors
 from graphml.passes.patch import Patch
 from graphml.passes.switches import switched
 
@@ -20,7 +23,8 @@ class CompileOptions:
     backend cannot run itself. place: placement rules for several backends, parsed by
     `graphml.passes.placement_rules.parse_rules`. patch: the user's functions, inserted into the built graph;
     `keep` sees their results. pooling: how embeddings are pooled, by `graphml.loading.pooling.POOLINGS`;
-    "": the architecture's own outputs, logits for most.
+    "": the architecture's own outputs, logits for most. adapters, control: what is added to products and to
+    layers. factors: of the adapters, an input of each step: not a part of what is compiled.
     """
 
     fuse: str = ""
@@ -29,12 +33,29 @@ class CompileOptions:
     place: str = ""
     patch: tuple[Patch, ...] = ()
     pooling: str = ""
+    adapters: tuple[Adapter, ...] = ()
+    control: ControlVectors | None = None
+    factors: tuple[float, ...] = field(default=(), compare=False)
 
     def fusions(self) -> frozenset[str]:
         """The names of the fusions that are on; a `UsageError` for a name that no fusion has."""
         if not isinstance(self.fuse, str):
             raise UsageError(f"fuse: wanted names in one text, got {self.fuse!r}")
         return switched(self.fuse, "fuse") if self.fuse else switched(settings.fuse(), "GRAPHML_FUSE")
+
+    def arrays(self) -> dict[str, Array]:
+        """Name -> array of the weights of adapters and control vectors."""
+        found = {} if self.control is None else self.control.arrays()
+        for one in self.adapters:
+            found |= one.arrays()
+        return found
+
+    @property
+    def added(self) -> list[str]:
+        """What is added to the model's own computation, as text: keys and values depend on it."""
+        named = zip(self.adapters, self.factors, strict=True)
+        found = [f"adapter {one.fingerprint} times {factor!r}" for one, factor in named]
+        return found if self.control is None else [*found, f"control vectors {self.control.fingerprint}"]
 
 
 DEFAULT = CompileOptions()

@@ -41,7 +41,7 @@ from graphml.passes.cell_moves import CellMoves
 from graphml.runtime.begun_step import Begun
 from graphml.runtime.model_graphs import ModelGraphs
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
-from graphml.runtime.step_inputs import Settings, fill, graph_arrays
+from graphml.runtime.step_inputs import Settings, fill, graph_arrays, write_factors
 from graphml.weights import ModelFile
 
 
@@ -270,6 +270,7 @@ class Executor:
             self.n_steps += 1
             try:
                 dims = fill(program.inputs, ids, cache, self._rows(all_logits, options), settings)
+                write_factors(program.inputs, self.options if options is None else options, count)
                 if cache.states is None:
                     return program.run(dims, state)
                 right = cache.states.begin(lengths)
@@ -307,6 +308,7 @@ class Executor:
             try:
                 ids = {sequence: np.array([token or 0], np.int32)}
                 dims = fill(program.inputs, ids, cache, "last", {sequence: settings})
+                write_factors(program.inputs, self.options if options is None else options, 1)
                 fed = {"tokens": SAMPLED} if token is None else {}
                 return Begun(self.n_steps, program.begin(dims, state, fed, outputs))
             except BaseException:

@@ -26,6 +26,14 @@ from graphml.option_fields import (
     options_of,
     with_setting,
 )
+from graphml.runtime.adapters import (
+    Layers,
+    Scaled,
+    checked_files,
+    checked_layers,
+    parse_files,
+    parse_layers,
+)
 from graphml.runtime.metadata_overrides import Value, checked_overrides, parse_overrides
 from graphml.runtime.paged_cache import MAX_CELLS
 from graphml.weights.page_policy import PagePolicy, chosen
@@ -102,6 +110,20 @@ class LoadOptions:
         range=Whole(0),
         shown="all, or as many as fit",
     )
+    lora: Scaled | None = option(
+        None, "A LoRA adapter of the model, and how much of it.", "--lora", "--lora-scaled",
+        range=Checked(checked_files), metavar="FILE[:SCALE]", on_command_line=str, repeated=True,
+        parse=parse_files,
+    )  # fmt: skip
+    control_vectors: Scaled | None = option(
+        None, "Directions added to what the layers give, and how much of them.", "--control-vector",
+        "--control-vector-scaled", range=Checked(checked_files), metavar="FILE[:SCALE]", on_command_line=str,
+        repeated=True, parse=parse_files,
+    )  # fmt: skip
+    control_layers: Layers | None = option(
+        None, "The layers of control vectors; by default all but the first.", "--control-vector-layer-range",
+        range=Checked(checked_layers), metavar="FIRST-LAST", on_command_line=str | None, parse=parse_layers,
+    )  # fmt: skip
     offline: bool | None = with_setting(settings.offline, None, "--offline")
 
     override_kv: Mapping[str, Value] | None = option(

@@ -16,6 +16,7 @@ from graphml.compiler.offload import place_layers, with_host
 from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError, WeightsError
 from graphml.loading import discovery
 from graphml.loading.architecture import EMBEDDING, Architecture, Keys, described
+from graphml.runtime.adapters import with_adapters, with_control
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.memory_needed import main_memory
@@ -114,6 +115,8 @@ def open_executor(
                 f"backend: {architecture.name} has an encoder, which writes what the decoder reads: wanted "
                 f"one backend for both; got {wanted.name}"
             )
+        compiling = with_adapters(compiling, file, options.lora)
+        compiling = with_control(compiling, file, options.control_vectors, options.control_layers)
         device = wanted.open(options.threads)
         undo.callback(device.close)
         place = place_layers(file.tensors, device, options.gpu_layers, compiling.place)

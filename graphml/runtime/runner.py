@@ -34,7 +34,7 @@ from graphml.runtime.sampled_rows import (
 from graphml.runtime.sequence import Sequence
 from graphml.runtime.source_text import encoder_program
 from graphml.runtime.state_rows import copy_rows, held_rows, read_rows, state_names, write_rows
-from graphml.runtime.step_inputs import table_width, write, write_blocks
+from graphml.runtime.step_inputs import table_width, write, write_blocks, write_factors
 from graphml.runtime.step_plan import StepPlan
 from graphml.runtime.window_blocks import WindowBlocks
 
@@ -242,6 +242,7 @@ class Runner:
         }
         given |= {name: np.concatenate(parts) for name, parts in of_groups.items()}
         write(feed, given)
+        write_factors(feed, self._executor.options, row)
         show_sources(feed, plan)
         return {"T": row, "O": len(given["output_rows"]), "B": table_width(feed), **self._sizes}
 

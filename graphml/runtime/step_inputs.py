@@ -11,11 +11,13 @@ from typing import TypeAlias
 
 import numpy as np
 
+from graphml.compiler.options import CompileOptions
 from graphml.compiler.top_k_outputs import SAMPLING_SETTINGS
 from graphml.errors import WeightsError
 from graphml.ir.cell_groups import groups_among
 from graphml.ir.dtype import dtype
 from graphml.ir.op import Array
+from graphml.passes.adapters import FACTORS
 from graphml.runtime.paged_cache import PagedCache
 from graphml.weights import ModelFile, Tensor
 
@@ -66,6 +68,12 @@ def write(feed: Mapping[str, Array], given: Mapping[str, Array]) -> None:
     for name, values in given.items():
         if name in feed:
             feed[name][: len(values)] = values
+
+
+def write_factors(feed: Mapping[str, Array], options: CompileOptions, n_rows: int) -> None:
+    """Write the factors of the options' adapters in each row of a step, if the graph has that input."""
+    if FACTORS in feed:
+        feed[FACTORS][:n_rows] = options.factors
 
 
 def write_blocks(feed: Mapping[str, Array], name: str, sequence: int, blocks: Array) -> None:

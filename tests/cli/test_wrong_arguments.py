@@ -58,6 +58,11 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--quant": NO_NAME,
     "--pre": NO_NAME,
     "--pages": NO_NAME,
+    "--lora": (*NO_FILE, ""),
+    "--lora-scaled": ("no.gguf:1", ""),
+    "--control-vector": (*NO_FILE, ""),
+    "--control-vector-scaled": ("no.gguf:1", ""),
+    "--control-vector-layer-range": ("x", "1", "5-1", "-1-2", "1-x", ""),
     "--override-kv": (
         "x",
         "x=5",
