@@ -226,6 +226,13 @@ class MemoryDevice(Protocol):
 
 
 @runtime_checkable
+class LazyStateDevice(Protocol):
+    """Optional part of a device: one whose states take memory only as they are touched."""
+
+    lazy_states: bool
+
+
+@runtime_checkable
 class LimitedDevice(Protocol):
     """Optional part of a device: one that may have no room for what its backend has kernels for."""
 

@@ -21,6 +21,8 @@ from graphml_cpu.tuning import UNTUNED
 class CpuDevice:
     """A team of worker threads and the programs that it walks."""
 
+    lazy_states = True
+
     def __init__(self, threads: int | None) -> None:
         self.team = Team(threads)
         self._tuning = UNTUNED

@@ -25,7 +25,7 @@ from graphml.ir.op import Array
 from graphml.runtime.committed import Committed
 from graphml.runtime.executor import Executor
 from graphml.runtime.saved_slot import WINDOWS, array_names, fill_slot, slot_arrays
-from graphml.runtime.slots import Slot, make_slots
+from graphml.runtime.slots import Slot, session_slot
 from graphml.runtime.tensor_file import TensorFile, write_tensors
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, TopK
 
@@ -106,7 +106,7 @@ def restore_session(
             raise UsageError(f"{target}: {n_evaluated} tokens evaluated of {len(ids)}, {len(source)} read")
         params, random = _params_of(target, about), _random_of(target, about)
         next_logits, chat = _next_of(file, n_vocab), _chat_of(file)
-        (slot,) = make_slots(executor, executor.options, n_ctx)
+        slot = session_slot(executor, executor.options, n_ctx)
         wanted = array_names(executor, slot, executor.options) | ({*OWN} & file.names)
         if file.names != wanted:
             of_file, own = (any(one.startswith(WINDOWS) for one in names) for names in (file.names, wanted))

@@ -31,7 +31,8 @@ from graphml.runtime.forked_slot import forked_slot
 from graphml.runtime.next_token import next_token
 from graphml.runtime.overflow import Overflow
 from graphml.runtime.run_ahead import Ahead
-from graphml.runtime.slots import Slot, make_slots
+from graphml.runtime.shared_prompt import shared_prompt
+from graphml.runtime.slots import Slot, session_slot
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, checked_params
 from graphml.sampling.top_k_sampling import samples_without_row
 from graphml.text.tokenizer import Tokenizer
@@ -60,12 +61,14 @@ class Session:
         progress: Progress = no_progress,
         probe: Probe | None = None,
         held: Committed | None = None,
+        prefix_cache: bool = True,
     ) -> None:
         self.n_ctx, self.n_vocab = n_ctx, n_vocab
         self.stop_reason: StopReason | None = None
         self._executor, self._tokenizer, self._progress = executor, tokenizer, progress
         self._probe = probe or Probe(executor)
         self._ahead: Ahead | None = None
+        self._finds = prefix_cache
         self._cancelled = False  # an Event has a lock, which Ctrl-C may leave locked
         self._turn = 0
         self.chooses = SamplingParams()  # by what the latest generation chooses
@@ -74,7 +77,7 @@ class Session:
         self.shifts: list[tuple[int, int]] = []
         self.meter = Meter()
         self.set_seed(seed)
-        self._held = Committed(make_slots(executor, self._probe.options, n_ctx)[0]) if held is None else held
+        self._held = Committed(session_slot(executor, self._probe.options, n_ctx)) if held is None else held
 
     @property
     def n_past(self) -> int:
@@ -162,8 +165,9 @@ class Session:
         held = Committed(forked_slot(executor, probe.options, slot))
         held.take(self._held.latest)
         made = Session(
-            executor, self._tokenizer, self.n_vocab, self.n_ctx, self.seed, self._progress, probe, held
-        )
+            executor, self._tokenizer, self.n_vocab, self.n_ctx, self.seed, self._progress, probe, held,
+            self._finds,
+        )  # fmt: skip
         made.numbers, made.stop_reason, made.chooses = self.numbers.copy(), self.stop_reason, self.chooses
         return made
 
@@ -303,7 +307,7 @@ class Session:
         """Have the program for so many ids ready, so that the meter counts only its running."""
         slot = self.slot()
         waiting = count + self.n_past - slot.length
-        self._executor.compiled_for(waiting, len(slot.cache.lengths), all_logits, self._probe.options)
+        self._executor.compiled_for(waiting, slot.cache.n_program(1), all_logits, self._probe.options)
 
     def _evaluate(self, ids: Array, all_logits: bool = False, by: SamplingParams | None = None) -> Floats:
         """Evaluate the tokens not evaluated yet and `ids`; see `eval` for what comes back.
@@ -313,20 +317,22 @@ class Session:
         """
         evaluation, probe = self.evaluation(ids), self._probe
         probe.begin()
-        work = [(evaluation.slot, evaluation.waiting)]
         cancelled = (lambda: self._cancelled) if by is not None and len(ids) else never
-        common = self._executor, work, self.n_vocab, probe.options
-        if by is not None and self.reads_top_k(by):
-            sampled_by = [(by, self.numbers)]
-            for one in evaluate_top_k(*common, sampled_by, probe.take, cancelled, self._progress):
-                self.commit(evaluation, NextLogits(one), all_logits)
-            return _NO_LOGITS
-        found = evaluate(*common, all_logits, probe.take, cancelled, self._progress)
-        if not found:
-            return _NO_LOGITS
-        row = found[0][-1] if by is not None else found[0][-1].copy()  # what the caller gets is the caller's
-        self.commit(evaluation, NextLogits(row), all_logits)
-        return found[0][-len(ids) :] if all_logits else found[0][0]
+        with shared_prompt(evaluation, cancelled, self._finds and not all_logits) as n_cached:
+            self.meter.n_cached += n_cached
+            work = [(evaluation.slot, evaluation.waiting[n_cached:])]
+            common = self._executor, work, self.n_vocab, probe.options
+            if by is not None and self.reads_top_k(by):
+                sampled_by = [(by, self.numbers)]
+                for one in evaluate_top_k(*common, sampled_by, probe.take, cancelled, self._progress):
+                    self.commit(evaluation, NextLogits(one), all_logits)
+                return _NO_LOGITS
+            found = evaluate(*common, all_logits, probe.take, cancelled, self._progress)
+            if not found:
+                return _NO_LOGITS
+            row = found[0][-1] if by is not None else found[0][-1].copy()  # the caller gets its own
+            self.commit(evaluation, NextLogits(row), all_logits)
+            return found[0][-len(ids) :] if all_logits else found[0][0]
 
     def evaluation(self, ids: Array = NO_IDS) -> Evaluation:
         """Begin to evaluate the tokens that are not evaluated yet, and `ids`; `commit` ends it."""

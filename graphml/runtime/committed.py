@@ -13,6 +13,7 @@ Knows ids, slots and numbers of tokens; nothing of programs, sampling or text.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -67,6 +68,12 @@ class Evaluation:
     waiting: Array
 
     @property
+    def all_ids(self) -> Array:
+        """int32, all that its sequence holds when it is done."""
+        held = np.array(self.before.ids[: self.before.n_evaluated], np.int32)
+        return np.concatenate([held, self.waiting])
+
+    @property
     def n_done(self) -> int:
         """How many tokens are evaluated when it is done."""
         return self.before.n_evaluated + len(self.waiting)
@@ -78,6 +85,8 @@ class Committed:
     def __init__(self, slot: Slot) -> None:
         self._cells: Slot | None = slot
         self.latest = Commit()
+        if slot.group is not None:
+            slot.group.tell(slot.sequence, _evaluated_ids(self))
 
     def take(self, commit: Commit) -> None:
         """Hold what the commit of another sequence says; this one's cells are a copy of that one's."""
@@ -110,11 +119,18 @@ class Committed:
 
     def close(self) -> None:
         """Give the cells back; the ids stay known."""
-        self._cells = None
+        slot, latest, self._cells = self._cells, self.latest, None
+        if slot is not None and slot.group is not None:
+            slot.group.leave(slot.sequence, latest.ids[: latest.n_evaluated])
+
+    def __del__(self) -> None:
+        self.close()  # what a session that was never closed held is of use to others
 
     def rolled_back(self) -> Slot:
         """The slot, whose cells are those of the latest commit."""
         slot, latest = self._slot, self.latest
+        if slot.group is not None:
+            slot.group.settle(slot.sequence)
         del latest.ids[latest.n_tokens :]
         if slot.source_length != len(latest.source):
             self.latest = latest = replace(
@@ -220,3 +236,18 @@ class Committed:
                 "the session was used for something else while it evaluated (in a progress callback, a patch "
                 "or another thread?); its tokens are those of that other use"
             )
+
+
+def _evaluated_ids(held: Committed) -> Callable[[], list[int] | None]:
+    """What reads the evaluated ids of a sequence from another thread; None where they change meanwhile."""
+    known = weakref.ref(held)
+
+    def read() -> list[int] | None:
+        of = known()
+        if of is None or of.closed:
+            return None
+        latest = of.latest
+        ids = latest.ids[: latest.n_evaluated]
+        return ids if of.latest is latest else None  # a later commit may have others in the same list
+
+    return read

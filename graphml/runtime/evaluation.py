@@ -5,6 +5,7 @@ Knows slots, steps and logits; nothing of text, sampling or why something is eva
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
@@ -168,7 +169,7 @@ def _run(
     settings: Sequence[DeviceSettings | None] = (),
 ) -> bool:
     """Take all steps; keep: gets each with its outputs, in the order of their rows. False when cancelled."""
-    cache, state = work[0][0].cache, work[0][0].state
+    cache, state, group = work[0][0].cache, work[0][0].state, work[0][0].group
     sampling = {slot.sequence: one for (slot, _), one in zip(work, settings, strict=False) if one is not None}
     lengths = [len(ids) for _, ids in work]
     total, done = sum(lengths), 0
@@ -195,8 +196,12 @@ def _run(
             return False
         tell("prefill", done, total)
         given = {work[i][0].sequence: work[i][1][first:end] for i, first, end in step}
-        with executor.lock:  # the outputs are the executor's until the next step
-            keep(step, executor.values(given, cache, state, all_logits, options, sampling))
+        if group is not None and not group.alone and not all_logits:
+            ((sequence, ids),) = given.items()
+            group.steps.run(sequence, held + done, ids, functools.partial(keep, step))
+        else:
+            with executor.lock:  # the outputs are the executor's until the next step
+                keep(step, executor.values(given, cache, state, all_logits, options, sampling))
         done += sum(end - first for _, first, end in step)
     if cache.states is not None:
         _keep_states(executor, work)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -79,6 +80,7 @@ class Executor:
         self.movers: dict[tuple[str, str, frozenset[str] | None], tuple[CellMoves, Program]] = {}
         self.lock = threading.RLock()
         self.n_steps = 0  # so far, of whatever session
+        self.slot_groups: weakref.WeakSet[Any] = weakref.WeakSet()  # see `runtime.slot_group`
         self.closed = False
 
     def build(
@@ -127,11 +129,10 @@ class Executor:
         _ = self.recurrent  # known when a graph was built
         return self.graphs.cell_groups
 
-    def cache(self, n_ctx: int, n_sequences: int = 1) -> PagedCache:
+    def cache(self, n_ctx: int, n_sequences: int = 1, apart: bool = False) -> PagedCache:
         """A cache for so many sequences of `n_ctx` tokens; windowed layers keep no more than they see."""
-        return PagedCache(
-            n_ctx, BLOCK_SIZE, n_sequences, self.recurrent, self.encodes, self.cell_groups, self.n_batch
-        )
+        kinds = self.recurrent, self.encodes, self.cell_groups
+        return PagedCache(n_ctx, BLOCK_SIZE, n_sequences, *kinds, self.n_batch, apart)
 
     @property
     def unused_tensors(self) -> list[str]:
@@ -218,7 +219,7 @@ class Executor:
 
     def state(self, cache: PagedCache, options: CompileOptions | None = None) -> State:
         """Fresh arrays for a cache."""
-        count = len(cache.lengths)
+        count = cache.n_program(1)
         with self._open():
             graph = self.compiled_for(1, count, options=options).graph
             if self.encodes:  # the encoder writes what the decoder reads
@@ -265,7 +266,7 @@ class Executor:
         with self._open():
             if count > len(ids):
                 self.check_file()
-            program = self.compiled_for(count, len(cache.lengths), all_logits, options).program
+            program = self.compiled_for(count, cache.n_program(len(ids)), all_logits, options).program
             lengths = {sequence: cache.lengths[sequence] for sequence in ids}
             self.n_steps += 1
             try:

@@ -11,7 +11,7 @@ from graphml.compiler.options import CompileOptions
 from graphml.ir.op import Array
 from graphml.runtime.executor import Executor
 from graphml.runtime.saved_slot import fill_slot, slot_arrays
-from graphml.runtime.slots import Slot, make_slots
+from graphml.runtime.slots import Slot, session_slot
 
 
 class _Held:
@@ -26,7 +26,7 @@ class _Held:
 
 def forked_slot(executor: Executor, options: CompileOptions, slot: Slot) -> Slot:
     """A copy of a slot, of one sequence of as many tokens; BackendError without the memory."""
-    (made,) = make_slots(executor, options, slot.cache.n_ctx)
+    made = session_slot(executor, options, slot.cache.n_ctx)
     held = _Held(slot_arrays(executor, slot, options))
     fill_slot(executor, made, options, held, slot.length, slot.source_length)
     return made

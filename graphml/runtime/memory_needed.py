@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import numpy as np
 from graphml.backend import Progress
 from graphml.compiler.compile import prepare
 from graphml.ir.graph import Graph
+from graphml.ir.node import Node
 from graphml.ir.shape import resolve
 from graphml.runtime.executor import Executor
 from graphml.weights import ModelFile
@@ -104,8 +105,14 @@ def _peak(executor: Executor, graph: Graph) -> int:
 
 def state_bytes(executor: Executor, sizes: Mapping[str, int]) -> int:
     """Return the bytes of the states of a cache of such `PagedCache.sizes`."""
-    total, n_sequences = 0, sizes["S"]
-    for node in executor.state_leaves(executor.build(1, 1, n_sequences), n_sequences):
+    n_sequences = sizes["S"]
+    return bytes_of_states(executor.state_leaves(executor.build(1, 1, n_sequences), n_sequences), sizes)
+
+
+def bytes_of_states(leaves: Iterable[Node], sizes: Mapping[str, int]) -> int:
+    """Return the bytes of some states of a cache of such sizes."""
+    total = 0
+    for node in leaves:
         *lead, last = resolve(node.shape, sizes)
         rows = 1
         for dim in lead:

@@ -35,7 +35,7 @@ class PagedCache:
     besides cells a sequence has states that every token changes, which cannot be cut back; `states` tells
     what they have read. encoded: a sequence has a source text besides, and `source` its cells, as many as it
     has of its own. groups: layers that see a window or a chunk and keep no more than it and the longest step;
-    all others keep all tokens.
+    all others keep all tokens. apart: steps of one sequence run by the program of a cache without others.
     """
 
     def __init__(
@@ -47,7 +47,9 @@ class PagedCache:
         encoded: bool = False,
         groups: Iterable[CellGroup] = (),
         longest_step: int = 1,
+        apart: bool = False,
     ) -> None:
+        self.apart = apart
         self.states = KeptStates(n_sequences) if recurrent else None
         self._rings = {
             group: WindowRing(group, n_ctx, block_size, n_sequences, longest_step) for group in groups
@@ -126,10 +128,17 @@ class PagedCache:
         """Where a group of layers keeps keys and values: a ring of its own, else with those that see all."""
         return self._rings.get(group, self)
 
-    def sizes(self, groups: Iterable[CellGroup]) -> dict[str, int]:
-        """The dimensions of a graph's states: sequences, and cells of each of its groups."""
+    def n_program(self, n_sequences: int) -> int:
+        """For how many sequences the program is that computes a step of so many of them."""
+        return 1 if self.apart and n_sequences == 1 else len(self.lengths)
+
+    def sizes(self, groups: Iterable[CellGroup], n_sequences: int | None = None) -> dict[str, int]:
+        """The dimensions of a graph's states: sequences, and cells of each of its groups.
+
+        n_sequences: of a program, where it is not for all.
+        """
         of_groups = {group.symbol: self.of_group(group).n_cells for group in groups}
-        return {"S": len(self.lengths), "C": self.n_cells, **of_groups}
+        return {"S": n_sequences or len(self.lengths), "C": self.n_cells, **of_groups}
 
     def _n_blocks(self, length: int) -> int:
         """Blocks that so many tokens take."""

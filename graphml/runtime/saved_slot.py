@@ -55,11 +55,11 @@ def fill_slot(
     executor: Executor, slot: Slot, options: CompileOptions, arrays: Arrays, length: int, source_length: int
 ) -> None:
     """Have an empty slot hold so many tokens, and so many of a source text, as arrays saved earlier say."""
-    slot.cache.append(slot.sequence, length)
-    slot.cache.forget_windows(slot.sequence)
-    if slot.cache.source is not None:
-        slot.cache.source.append(slot.sequence, source_length)
-    with executor.lock:
+    with executor.lock:  # other sequences of the cache may be running
+        slot.cache.append(slot.sequence, length)
+        slot.cache.forget_windows(slot.sequence)
+        if slot.cache.source is not None:
+            slot.cache.source.append(slot.sequence, source_length)
         for part in _parts(executor, slot, options):
             for name, node in part.nodes.items():
                 shape, dtype = held_rows(node, len(part.rows))
@@ -74,7 +74,7 @@ def array_names(executor: Executor, slot: Slot, options: CompileOptions) -> set[
 
 
 def _parts(executor: Executor, slot: Slot, options: CompileOptions) -> Iterator[_Part]:
-    count = len(slot.cache.lengths)
+    count = slot.cache.n_program(1)
     graph = executor.compiled_for(1, count, options=options).graph
     nodes = {node.name: node for node in executor.state_leaves(graph, count)}
     names = state_names(nodes.values())

@@ -23,6 +23,7 @@ from graphml.pages import out_of_memory
 from graphml.runtime.executor import Executor
 from graphml.runtime.memory_needed import state_bytes
 from graphml.runtime.paged_cache import PagedCache, cells_of
+from graphml.runtime.slot_group import SlotGroup, can_share, group_size
 from graphml.runtime.state_rows import state_names
 
 MOST_COPIES = 4  # of the states of a recurrent sequence
@@ -62,13 +63,14 @@ class StateCopies:
 class Slot:
     """Where a session's keys, values and states are: the number of a sequence, its cache, and the arrays.
 
-    copies: of recurrent states, where some may be kept.
+    copies: of recurrent states, where some may be kept. group: of sequences that other sessions have.
     """
 
     cache: PagedCache
     state: State
     sequence: int = 0
     copies: StateCopies | None = None
+    group: SlotGroup | None = None
 
     @property
     def length(self) -> int:
@@ -115,10 +117,49 @@ class Slot:
             self.cache.source.rewind(self.sequence, 0)
 
 
-def make_slots(executor: Executor, options: CompileOptions, n_ctx: int, n_sequences: int = 1) -> list[Slot]:
-    """Slots of one cache for so many sequences of `n_ctx` tokens; BackendError without the memory."""
-    graph = executor.compiled_for(1, n_sequences, options=options).graph  # its state; tells `recurrent`, too
-    cache = executor.cache(n_ctx, n_sequences)
+def session_slot(executor: Executor, options: CompileOptions, n_ctx: int) -> Slot:
+    """A slot for one sequence of `n_ctx` tokens: of a group of others where that is free, else by itself.
+
+    BackendError without the memory.
+    """
+    if options == executor.options and can_share(executor):
+        with executor.lock:
+            groups = [group for group in executor.slot_groups if group.cache.n_ctx == n_ctx]
+            for group in (*groups, None):
+                made = group or _made_group(executor, n_ctx)
+                sequence = None if made is None else made.take()
+                if made is not None and sequence is not None:
+                    slot = Slot(made.cache, made.state, sequence, group=made)
+                    made.give_back_with(sequence, slot)
+                    return slot
+    (slot,) = make_slots(executor, options, n_ctx)
+    return slot
+
+
+def _made_group(executor: Executor, n_ctx: int) -> SlotGroup | None:
+    """A new group of sequences; None where there is no memory for two."""
+    size = group_size(executor, n_ctx)
+    if size < 2:
+        return None
+    try:
+        first, *_ = make_slots(executor, executor.options, n_ctx, size, apart=True)
+    except BackendError:
+        return None
+    group = SlotGroup(executor, first.cache, first.state)
+    executor.slot_groups.add(group)
+    return group
+
+
+def make_slots(
+    executor: Executor, options: CompileOptions, n_ctx: int, n_sequences: int = 1, apart: bool = False
+) -> list[Slot]:
+    """Slots of one cache for so many sequences of `n_ctx` tokens; BackendError without the memory.
+
+    apart: see `PagedCache`.
+    """
+    executor.compiled_for(1, 1 if apart else n_sequences, options=options)  # tells `recurrent`
+    cache = executor.cache(n_ctx, n_sequences, apart)
+    graph = executor.compiled_for(1, cache.n_program(1), options=options).graph
     try:
         state = executor.state(cache, options)
     except MemoryError as error:

@@ -5,7 +5,7 @@ Knows arrays and a cache; nothing of programs or of what the graph does with the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -37,30 +37,38 @@ def fill(
     Sequences of a cache without source texts have empty ones; those without settings get the top id.
     """
     given = cache.append_all({sequence: len(one) for sequence, one in ids.items()})
+    n_program = cache.n_program(len(ids))
+    rows = {next(iter(ids)): 0} if n_program == 1 else {sequence: sequence for sequence in ids}
     counts = np.array([len(one) for one in ids.values()], np.int32)
-    read = [0] * len(cache.lengths) if cache.source is None else cache.source.lengths
-    given |= {
-        "tokens": np.concatenate(list(ids.values())),
-        "output_rows": _output_rows(counts, which),
-        "lengths": np.array(cache.lengths, np.int32),
-        "source_lengths": np.array(read, np.int32),
-    }
-    write(feed, given)
+    lengths = cache.lengths if n_program > 1 else [cache.lengths[sequence] for sequence in ids]
+    read = [0] * n_program if cache.source is None else cache.source.lengths
+    write(
+        feed,
+        {
+            "tokens": np.concatenate(list(ids.values())),
+            "positions": given["positions"],
+            "cells": given["cells"],
+            "sequences": given["sequences"] if n_program > 1 else np.zeros_like(given["sequences"]),
+            "output_rows": (outputs := _output_rows(counts, which)),
+            "lengths": np.array(lengths, np.int32),
+            "source_lengths": np.array(read, np.int32),
+        },
+    )
     if SAMPLING_SETTINGS in feed:
         for row, sequence in enumerate(ids):
             feed[SAMPLING_SETTINGS][row] = (settings or {}).get(sequence, 0.0)
-    _feed_table(feed, "block_table", ids, cache.table, cache)
+    _feed_table(feed, "block_table", rows, cache.table, cache)
     groups = groups_among(feed)
     for group in groups:
         table = cache.of_group(group).table
-        _feed_table(feed, group.input("block_table"), ids, table, cache)
+        _feed_table(feed, group.input("block_table"), rows, table, cache)
         blocks = table[given["sequences"], given["positions"] // cache.block_size]
         cells = blocks * np.int32(cache.block_size) + given["positions"] % cache.block_size
         write(feed, {group.input("cells"): cells})
     if cache.source is not None:
-        _feed_table(feed, "source_table", ids, cache.source.table, cache.source)
-    n_tokens, n_outputs = len(given["tokens"]), len(given["output_rows"])
-    return {"T": n_tokens, "O": n_outputs, "B": table_width(feed), **cache.sizes(groups)}
+        _feed_table(feed, "source_table", rows, cache.source.table, cache.source)
+    n_tokens = len(given["positions"])
+    return {"T": n_tokens, "O": len(outputs), "B": table_width(feed), **cache.sizes(groups, n_program)}
 
 
 def write(feed: Mapping[str, Array], given: Mapping[str, Array]) -> None:
@@ -94,12 +102,12 @@ def _output_rows(counts: Array, which: str) -> Array:
 
 
 def _feed_table(
-    feed: Mapping[str, Array], name: str, sequences: Iterable[int], table: Array, cache: PagedCache
+    feed: Mapping[str, Array], name: str, rows: Mapping[int, int], table: Array, cache: PagedCache
 ) -> None:
-    """Write the blocks that hold some sequences, if the graph has such an input."""
-    for sequence in sequences:
+    """Write the blocks that hold some sequences, each into its row, if the graph has such an input."""
+    for sequence, row in rows.items():
         n_blocks = -(-cache.lengths[sequence] // cache.block_size)
-        write_blocks(feed, name, sequence, table[sequence, :n_blocks])
+        write_blocks(feed, name, row, table[sequence, :n_blocks])
 
 
 def graph_arrays(file: ModelFile) -> dict[str, Array]:
