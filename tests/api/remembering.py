@@ -6,6 +6,7 @@ row of logits, and a step takes microseconds. Graphs, executor, cache and sessio
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -50,6 +51,24 @@ class RememberingState:
         return RememberingCopies(self, count)
 
 
+class SharedState(RememberingState):
+    """One whose cells are also copied by rows; every name of a state is the same cells."""
+
+    def read_rows(self, names: Sequence[str], runs: Sequence[tuple[int, int]]) -> dict[str, Array]:
+        """Nothing is asked for."""
+        assert not names
+        return {}
+
+    def write_rows(self, runs: Sequence[tuple[int, int]], values: Mapping[str, Array]) -> None:
+        """A shift moves ids by a program; there is nothing besides."""
+        assert not values
+
+    def copy_rows(self, names: Sequence[str], copies: Sequence[tuple[int, int, int]]) -> None:
+        """See `graphml.backend.RowsState`."""
+        for source, target, count in copies:
+            self.cells[target : target + count] = self.cells[source : source + count]
+
+
 class RememberingCopies:
     """Copies of what sequences have seen, each made and restored id by id."""
 
@@ -77,8 +96,8 @@ class RememberingProgram:
 
     runs_ahead = True
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+    def __init__(self, graph: Graph, step_s: float) -> None:
+        self._graph, self._step_s = graph, step_s
         self.inputs = {
             name: np.zeros(bounds(node.shape), node.dtype.numpy)
             for name, node in graph.leaves("input").items()
@@ -89,6 +108,7 @@ class RememberingProgram:
     def run(self, dims: Mapping[str, int], state: State) -> dict[str, Array]:
         """Run one step."""
         assert isinstance(state, RememberingState)
+        time.sleep(self._step_s)
         if SOURCES in self.inputs:
             sources, targets = (self.inputs[name][: dims["T"]] for name in (SOURCES, TARGETS))
             state.cells[targets] = state.cells[sources]
@@ -156,23 +176,29 @@ PER_TOKEN = ("tokens", "positions", "sequences", "cells")
 
 
 class RememberingDevice(ReferenceDevice):
-    """See above."""
+    """See above. shares: sessions share steps; step_s: how long each takes."""
+
+    def __init__(self, shares: bool = False, step_s: float = 0.0) -> None:
+        super().__init__()
+        self.lazy_states, self._step_s = shares, step_s
 
     def lower(  # type: ignore[override]
         self, graph: Graph, plan: Plan, weights: Mapping[str, Array], progress: Progress
     ) -> RememberingProgram:
         """The graph as it is, of which only inputs and outputs count."""
-        return RememberingProgram(graph)
+        return RememberingProgram(graph, self._step_s)
 
     def state(self, graph: Graph, dims: Mapping[str, int]) -> RememberingState:  # type: ignore[override]
         """Nothing is remembered yet."""
-        return RememberingState(dims["C"], dims["S"])
+        return (SharedState if self.lazy_states else RememberingState)(dims["C"], dims["S"])
 
 
-def load(path: Path, reads_back: bool = False, n_batch: int = 8) -> graphml.Model:
+def load(
+    path: Path, reads_back: bool = False, n_batch: int = 8, shares: bool = False, step_s: float = 0.0
+) -> graphml.Model:
     """A model on this device. reads_back: as a GPU, which has the top k of a row and runs ahead."""
     model = graphml.load(path, backend="reference", n_batch=n_batch, kv="f32")
     executor = model.executor
-    executor.device = RememberingDevice()
+    executor.device = RememberingDevice(shares, step_s)
     executor.backend = replace(executor.backend, reads_back=reads_back)
     return model

@@ -31,6 +31,7 @@ PARTS = (
     "runtime/executor.py", "runtime/paged_cache.py", "runtime/slots.py", "runtime/step_inputs.py",
     "runtime/source_text.py", "runtime/kept_states.py",
     "api/generation.py", "runtime/cell_mover.py", "runtime/overflow.py",
+    "runtime/shared_steps.py", "runtime/slot_group.py", "runtime/shared_prompt.py",
 )  # fmt: skip
 # What has locks of its own may be left locked.
 STANDARD_LIBRARY = (threading.__file__, contextlib.__file__)
@@ -130,8 +131,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, graph
         "llama": remembering.load(llama), "llama, as a GPU": remembering.load(llama, reads_back=True),
         "mamba": remembering.load(mamba), "mamba, as a GPU": remembering.load(mamba, reads_back=True),
         "jamba": remembering.load(jamba), "t5": remembering.load(t5),
+        "llama, shared": remembering.load(llama, shares=True),
     }  # fmt: skip
-    yield opened
+    with opened["llama, shared"].session(n_ctx=64):  # so that no other one is alone
+        yield opened
     for model in opened.values():
         model.close()
 
@@ -179,7 +182,7 @@ CANNOT = [("t5", "generate"), ("t5", "generate at random"), ("t5", "generate and
 CANNOT += [(name, use) for name in ("mamba", "mamba, as a GPU", "jamba") for use in USES if "shift" in use]
 SCENES = [
     (name, use)
-    for name in ("llama", "llama, as a GPU", "mamba", "mamba, as a GPU", "jamba", "t5")
+    for name in ("llama", "llama, as a GPU", "mamba", "mamba, as a GPU", "jamba", "t5", "llama, shared")
     for use in USES
     if (name, use) not in CANNOT
 ]

@@ -52,7 +52,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bool], None]]:
 
 def test_caches(path: Path, refuse: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch) -> None:
     with graphml.load(path, threads=1) as model:
-        session, batch = model.session(64), model.batch(3, 64)
+        session, batch = model.session(32), model.batch(3, 64)  # whose group has no room for other sizes
         before = session.eval([5, 6, 7])
         refuse(False)
         bytes_of_all = 2 * 2 * 64 * 16 * 2  # layers, keys and values, cells, width, f16
