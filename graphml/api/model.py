@@ -111,11 +111,13 @@ class Model:
         lora: Scaled | None = None,
         control_vectors: Scaled | None = None,
         control_layers: Layers | None = None,
+        prefix_cache: bool = True,
     ) -> Session:
         """Begin a session of at most `n_ctx` tokens (None: all that the model was trained for).
 
         seed: of its random generator; None: a random one. Sessions are independent of one another; they may
-        run in several threads and take turns then.
+        run in several threads, and share steps then where the backend can. prefix_cache: of a prompt that
+        begins as the tokens of another session, these are copied and not computed.
 
         capture: names of values, or patterns such as "layers.*.attention", or a list of them, to find in
         `Session.captured` after each evaluation; history: keep those of earlier ones too. patch: name or
@@ -128,7 +130,8 @@ class Model:
         options = with_adapters(executor.options, executor.file, lora)
         options = with_control(options, executor.file, control_vectors, control_layers)
         probe = Probe(executor, capture, patch, history, options)
-        return Session(self.executor, self.tokenizer, self.n_vocab, size, seed, self._progress, probe)
+        own = executor, self.tokenizer, self.n_vocab, size, seed, self._progress, probe
+        return Session(*own, prefix_cache=prefix_cache)
 
     def batch(self, n_sequences: int, n_ctx: int | None = None, seed: int | None = None) -> Batch:
         """Begin sessions of at most `n_ctx` tokens each that are continued together; see `Batch`.

@@ -1,0 +1,111 @@
+"""Sessions that share steps, one of which fails or is interrupted: the others notice nothing."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import graphml
+from graphml.errors import BackendError
+from graphml.ir.op import Array
+from tests import tiny_model
+from tests.api import remembering
+from tests.api.threads import COUNT, PROMPTS, in_threads, is_right, wanted
+from tests.api.tokens import greedy_ids
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Iterator[graphml.Model]:
+    """Logits say which ids a step has read; a step takes long enough for others to come."""
+    with remembering.load(tiny_model.write(tmp_path / "tiny.gguf"), shares=True, step_s=0.002) as model:
+        yield model
+
+
+def test_an_error_is_of_the_session_whose_step_it_is(
+    slow: graphml.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever rows of one session are in a step, it fails; the others are computed again without it."""
+    sessions = [slow.session(64) for _ in PROMPTS]
+    for session, ids in zip(sessions, PROMPTS, strict=True):
+        session.eval(ids)
+    bad = sessions[2]._held.rolled_back().sequence
+    values, failed = slow.executor.values, list[int]()
+
+    def failing(ids: Mapping[int, Array], *given: Any) -> Mapping[str, Array]:
+        outputs = values(ids, *given)
+        if bad in ids:
+            failed.append(len(ids))
+            raise BackendError("on purpose")
+        return outputs
+
+    monkeypatch.setattr(slow.executor, "values", failing)
+
+    def fails() -> None:
+        for _ in range(5):
+            with pytest.raises(BackendError, match="on purpose"):
+                sessions[2].eval([9])
+
+    others = [session for session in sessions if session is not sessions[2]]
+    in_threads([fails, *[lambda one=one: list(one.generate(max_tokens=COUNT)) for one in others]])
+    assert max(failed) > 1
+    monkeypatch.undo()
+    for session, ids in zip(sessions, PROMPTS, strict=True):
+        assert session.generated == ([] if session is sessions[2] else wanted(slow, ids))
+        assert session.tokens == [*ids, *session.generated]
+        assert is_right(session)
+
+
+class Interrupted(BaseException):
+    """As KeyboardInterrupt, in a thread other than the first."""
+
+
+def interrupt(thread: int) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Interrupted))
+
+
+def test_an_interrupted_thread_disturbs_no_other(slow: graphml.Model) -> None:
+    """Interrupted at random moments, leading or waiting; it and all others hold what they say."""
+    sessions = [slow.session(64) for _ in PROMPTS[:4]]
+    ended, n_rounds = threading.Event(), list[int]()
+
+    def interrupted() -> None:
+        session, chance, me = sessions[0], random.Random(1), [threading.get_ident()]
+        for _ in range(25):
+            session.rewind(0)
+            try:
+                threading.Timer(chance.uniform(0, 0.05), interrupt, me).start()
+                list(session.generate(PROMPTS[0], max_tokens=COUNT))
+                while True:
+                    time.sleep(0.001)
+            except Interrupted:
+                pass
+            assert not session.tokens or is_right(session)
+
+    def others(i: int) -> None:
+        session = sessions[i]
+        while not ended.is_set():
+            session.rewind(0)
+            assert greedy_ids(session, PROMPTS[i], COUNT) == wanted(slow, PROMPTS[i])
+            n_rounds.append(i)
+
+    in_threads([ending(interrupted, ended), *[lambda i=i: others(i) for i in range(1, 4)]])
+    assert set(n_rounds) == {1, 2, 3}
+
+
+def ending(use: Use, ended: threading.Event) -> Use:
+    """The same, after which others end too."""
+
+    def run() -> None:
+        try:
+            use()
+        finally:
+            ended.set()
+
+    return run
