@@ -17,7 +17,7 @@ from graphml.errors import BackendError
 from graphml.ir.op import Array
 from tests import tiny_model
 from tests.api import remembering
-from tests.api.threads import COUNT, PROMPTS, in_threads, is_right, wanted
+from tests.api.threads import COUNT, PROMPTS, Use, in_threads, is_right, wanted
 from tests.api.tokens import greedy_ids
 
 
