@@ -275,7 +275,7 @@ class Session:
         save_session(*held, Settings(self.n_ctx, self.seed, self.numbers, self.chooses), path, chat)
 
     def close(self) -> None:
-        """Give the memory back; a second call does nothing."""
+        """Give the memory back, to sessions that share it while any is open; a second call does nothing."""
         self._turn += 1
         self._cancelled = True
         self._ahead = None

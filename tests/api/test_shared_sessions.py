@@ -223,3 +223,17 @@ def test_a_long_prompt_takes_turns_with_others(slow: graphml.Model, monkeypatch:
     assert rows[first:last].count(1) > 8
     assert short.generated == wanted(slow, [5], 40)
     assert is_right(long)
+
+
+def test_chats_with_the_same_system_message(real: graphml.Model) -> None:
+    system = "be kind and answer with few words"
+    counts, answers = [], []
+    chats = [real.chat(system, 4) for _ in range(2)]
+    for chat in (*chats, chats[0]):
+        chat.add_user("hello world")
+        answers.append(chat.respond())
+        counts.append(chat.session.stats.n_cached)
+    assert counts[0] == counts[2] == 0
+    assert 32 <= counts[1] < len(chats[1].session.prompt)
+    assert answers[0] == answers[1]
+    assert chats[1].session.prompt == chats[0].session.tokens[: len(chats[1].session.prompt)]
