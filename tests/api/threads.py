@@ -16,11 +16,13 @@ Use = Callable[[], object]
 
 
 def in_threads(uses: list[Use]) -> None:
-    """Call each in a thread of its own; the first error is raised."""
+    """Call each in a thread of its own, all at once; the first error is raised."""
     errors: list[BaseException] = []
+    together = threading.Barrier(len(uses))
 
     def run(use: Use) -> None:
         try:
+            together.wait()
             use()
         except BaseException as error:
             errors.append(error)
