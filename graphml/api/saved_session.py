@@ -69,7 +69,8 @@ def save_session(
     about = {
         "format": FORMAT, "version": VERSION, "kind": "session" if chat is None else "chat",
         **_model(executor, options), "n_ctx": settings.n_ctx, "n_evaluated": commit.n_evaluated,
-        "seed": settings.seed, "random": settings.numbers.saved(), "params": _params_as_json(settings.params),
+        "shares": slot.group is not None, "seed": settings.seed,
+        "random": settings.numbers.saved(), "params": _params_as_json(settings.params),
     }  # fmt: skip
     arrays |= _next_as_arrays(commit.next_logits, about)
     if besides is not None:
@@ -107,6 +108,8 @@ def restore_session(
         params, random = _params_of(target, about), _random_of(target, about)
         next_logits, chat = _next_of(file, n_vocab), _chat_of(file)
         slot = session_slot(executor, executor.options, n_ctx)
+        if about.get("shares") is not True:
+            slot.leave_group()  # as `forked_slot` does
         wanted = array_names(executor, slot, executor.options) | ({*OWN} & file.names)
         if file.names != wanted:
             of_file, own = (any(one.startswith(WINDOWS) for one in names) for names in (file.names, wanted))

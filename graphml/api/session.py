@@ -179,8 +179,10 @@ class Session:
         """
         options = with_adapters(self._probe.options, self._executor.file, lora)
         self._turn += 1
-        self.slot()
-        self._ahead, self._probe.options = None, options
+        self._ahead = None
+        if not options.computes_as(self._probe.options):
+            self.slot().leave_group()
+            self._probe.options = options
 
     @property
     def logits(self) -> Floats:

@@ -50,6 +50,10 @@ class CompileOptions:
             found |= one.arrays()
         return found
 
+    def computes_as(self, other: CompileOptions) -> bool:
+        """Whether the values of a step are the same: those of one program, fed with the same factors."""
+        return self == other and self.factors == other.factors
+
     @property
     def added(self) -> list[str]:
         """What is added to the model's own computation, as text: keys and values depend on it."""

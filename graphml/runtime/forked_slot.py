@@ -27,6 +27,8 @@ class _Held:
 def forked_slot(executor: Executor, options: CompileOptions, slot: Slot) -> Slot:
     """A copy of a slot, of one sequence of as many tokens; BackendError without the memory."""
     made = session_slot(executor, options, slot.cache.n_ctx)
+    if slot.group is None:
+        made.leave_group()  # what it holds may have been computed with adapters that are set no more
     held = _Held(slot_arrays(executor, slot, options))
     fill_slot(executor, made, options, held, slot.length, slot.source_length)
     return made

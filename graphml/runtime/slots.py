@@ -72,6 +72,12 @@ class Slot:
     copies: StateCopies | None = None
     group: SlotGroup | None = None
 
+    def leave_group(self) -> None:
+        """Share no steps and no prompts any more: what it holds is computed otherwise from now on."""
+        if self.group is not None:
+            self.group.tell(self.sequence, lambda: None)
+            self.group = None
+
     @property
     def length(self) -> int:
         """How many tokens are evaluated."""
@@ -122,7 +128,7 @@ def session_slot(executor: Executor, options: CompileOptions, n_ctx: int) -> Slo
 
     BackendError without the memory.
     """
-    if options == executor.options and can_share(executor):
+    if options.computes_as(executor.options) and can_share(executor):
         with executor.lock:
             groups = [group for group in executor.slot_groups if group.cache.n_ctx == n_ctx]
             for group in (*groups, None):

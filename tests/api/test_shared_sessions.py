@@ -14,7 +14,8 @@ import pytest
 import graphml
 from graphml.ir.op import Array
 from graphml.runtime import shared_steps
-from tests import tiny_model
+from tests import golden, tiny_model
+from tests.adapter_files import pairs_of, write_adapter, write_model
 from tests.api import remembering
 from tests.api.threads import COUNT, PROMPTS, Use, in_threads, is_right, wanted
 from tests.api.tokens import greedy_ids
@@ -250,3 +251,36 @@ def test_chats_with_the_same_system_message(real: graphml.Model) -> None:
     assert 32 <= counts[1] < len(chats[1].session.prompt)
     assert answers[0] == answers[1]
     assert chats[1].session.prompt == chats[0].session.tokens[: len(chats[1].session.prompt)]
+
+
+def test_a_session_with_adapters_shares_nothing(tmp_path: Path) -> None:
+    made = golden.read("llama-dense")
+    pairs = pairs_of(made, ["blk.0.attn_v.weight"], 4, seed=1)
+    lora = [(write_adapter(tmp_path / "adapter.gguf", pairs), 3.0)]
+    ids = [*made.tokens, *made.tokens[::-1], *made.tokens]
+    with graphml.load(write_model(tmp_path / "model.gguf", made), kv="f32") as model:
+        one, other, plain = model.session(128), model.session(128, lora=lora), model.session(128)
+        one.set_lora(lora)
+        np.testing.assert_array_equal(one.eval(ids), other.eval(ids))
+        plain.eval(ids)
+        assert (one.stats.n_cached, other.stats.n_cached, plain.stats.n_cached) == (0, 0, 0)
+        found = model.session(128)
+        found.eval(ids)
+        assert found.stats.n_cached
+
+
+def test_what_was_computed_with_adapters_is_not_shared_later(tmp_path: Path) -> None:
+    made = golden.read("llama-dense")
+    pairs = pairs_of(made, ["blk.0.attn_v.weight"], 4, seed=1)
+    lora = [(write_adapter(tmp_path / "adapter.gguf", pairs), 3.0)]
+    ids = [*made.tokens, *made.tokens[::-1], *made.tokens]
+    with graphml.load(write_model(tmp_path / "model.gguf", made), kv="f32") as model:
+        session = model.session(128, lora=lora)
+        session.eval(ids)
+        session.set_lora([])
+        session.save(tmp_path / "saved")
+        others = [session.fork(), model.restore(tmp_path / "saved")]
+        plain = model.session(128)
+        plain.eval(ids)
+        assert plain.stats.n_cached == 0
+        assert [other.n_past for other in others] == [len(ids)] * 2
