@@ -12,6 +12,7 @@ from graphml_gpu.driver import Bound, Buffer, Driver, writable
 from graphml_gpu.language import (
     PORTABLE,
     Read,
+    Specialised,
     Write,
     f32,
     global_id,
@@ -21,7 +22,8 @@ from graphml_gpu.language import (
     u32,
 )
 
-from tests.gpu.driven import GRID, Work, expected, opened
+from graphml.errors import BackendError
+from tests.gpu.driven import GRID, Work, add_scaled, expected, opened
 
 
 @kernel
@@ -261,6 +263,28 @@ def test_binaries_of_opencl_programs_are_kept_and_a_damaged_one_is_made_again(
     path.parent.chmod(0o777)  # others may write there
     assert run() == expected(2)
     assert len(sources) == 3
+
+
+def test_opencl_texts_that_are_new_are_built_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several times the same names in one program; beside a text that the compiler refuses, each alone."""
+    kind = opened("opencl")
+    import pyopencl
+
+    work, built = Work(kind()), list[str]()
+    real = pyopencl.Program
+    monkeypatch.setattr(pyopencl, "Program", lambda of, text: built.append(text) or real(of, text))
+    sizes = [add_scaled.specialise(work.driver.facts.features(), GROUP=size) for size in (16, 32, 64)]
+    recording = work.driver.record([work.bound(one) for one in (*sizes, *sizes)])
+    work.driver.submit(recording, [(100 // size + 1, 1, 1) for size in (16, 32, 64)] * 2)
+    assert work.result() == expected(12)
+    assert len(built) == 1
+    wrong, other = (add_scaled.specialise(work.driver.facts.features(), GROUP=size) for size in (8, 4))
+    text = Specialised.opencl
+    monkeypatch.setattr(Specialised, "opencl", lambda one: text(one) + (";nonsense" * (one is wrong)))
+    with pytest.raises(BackendError, match=r"(?s)GROUP = 8.*nonsense"):
+        work.driver.record([work.bound(other), work.bound(wrong)])
+    work.driver.submit(work.driver.record([work.bound(other)]), [(25, 1, 1)])
+    assert work.result() == expected(14)
 
 
 def test_pyopencls_own_cache_of_pickles_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
