@@ -13,15 +13,15 @@ import contextlib
 import functools
 import hashlib
 import os
-import re
 import tempfile
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from graphml_gpu.driver import Facts, compile_error
 from graphml_gpu.language import Features, Specialised
+from graphml_gpu.language.opencl import joined
 
 from graphml import cache_access, settings
 from graphml.settings import TEXT, Setting
@@ -35,7 +35,6 @@ OPTIONS = Setting(
 )
 _DIGEST = hashlib.sha256().digest_size
 _TOGETHER = 16  # texts of a program at most: progress is reported in between
-_TABLE = re.compile(r"^__constant \w+ (\w+)\[", re.MULTILINE)
 # PoCL keeps them itself, and makes every kernel once more, for any workgroup, for who asks for a binary.
 _KEEPS_PROGRAMS = "Portable Computing Language"
 
@@ -89,7 +88,7 @@ class Programs:
         if len(left) > 1:
             names = {text: f"{kernel.name}_{i}" for i, (text, kernel) in enumerate(left.items())}
             with contextlib.suppress(pyopencl.Error):
-                program = self._program(_joined({text: left[text].name for text in left}, names))
+                program = self._program(joined({text: left[text].name for text in left}, names))
                 self._by_text.update({text: (program, name) for text, name in names.items()})
                 self._by_kernel.update({left[text]: self._by_text[text] for text in left})
 
@@ -139,16 +138,6 @@ class Programs:
         folder = settings.cache_folder() / "opencl"
         usable = cache_access.is_private(folder, "binaries of OpenCL kernels are not kept or loaded")
         return folder / identity.hex() if usable else None
-
-
-def _joined(kernels: Mapping[str, str], names: Mapping[str, str]) -> str:
-    """One text of several (text -> its kernel); what each declares gets names of its own."""
-    found = []
-    for i, (text, kernel) in enumerate(kernels.items()):
-        new = {name: f"{name}_{i}" for name in ("Params", *_TABLE.findall(text))} | {kernel: names[text]}
-        found += [f"#define {old} {name}" for old, name in new.items()]
-        found += [text, *(f"#undef {old}" for old in new)]
-    return "\n".join(found) + "\n"
 
 
 def _without_pickles() -> None:

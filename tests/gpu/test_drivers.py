@@ -13,6 +13,7 @@ from graphml_gpu.language import (
     PORTABLE,
     Read,
     Specialised,
+    Update,
     Write,
     f32,
     global_id,
@@ -20,6 +21,7 @@ from graphml_gpu.language import (
     kernel,
     subgroup_sum,
     u32,
+    unpack_half2,
 )
 
 from graphml.errors import BackendError
@@ -31,6 +33,15 @@ def sums(x: Read[f32], out: Write[f32], *, GROUP: int = 64) -> None:
     """The sum of a workgroup's elements, for each of them. x, out [groups * GROUP]."""
     i = global_id(0)
     out[i] = group_sum(x[i])
+
+
+@kernel
+def add_halves(x: Read[u32], y: Update[f32], n: u32, factor: f32, *, GROUP: int = 64) -> None:
+    """y += factor x. x [n], halves of which every second counts; y [n]."""
+    i = global_id(0)
+    if i < n:
+        pair = unpack_half2(x[i])
+        y[i] = y[i] + factor * pair.x
 
 
 def test_facts_are_those_of_a_device_that_can_be_used(driver: Driver) -> None:
@@ -278,6 +289,8 @@ def test_opencl_texts_that_are_new_are_built_together(monkeypatch: pytest.Monkey
     work.driver.submit(recording, [(100 // size + 1, 1, 1) for size in (16, 32, 64)] * 2)
     assert work.result() == expected(12)
     assert len(built) == 1
+    work.driver.record([work.bound(add_halves.specialise(PORTABLE, GROUP=size)) for size in (16, 32)])
+    assert len(built) == 2  # of what both begin with each has its own
     wrong, other = (add_scaled.specialise(work.driver.facts.features(), GROUP=size) for size in (8, 4))
     text = Specialised.opencl
     monkeypatch.setattr(Specialised, "opencl", lambda one: text(one) + (";nonsense" * (one is wrong)))
