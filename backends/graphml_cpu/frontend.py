@@ -28,21 +28,11 @@ from numba.core.target_extension import (
     target_override,
     target_registry,
 )
-from numba.core.typed_passes import (
-    NoPythonBackend,
-    NopythonTypeInference,
-    PreLowerStripPhis,
-)
-from numba.core.untyped_passes import (
-    DeadBranchPrune,
-    FixupArgs,
-    GenericRewrites,
-    IRProcessing,
-    ReconstructSSA,
-    TranslateByteCode,
-)
+from numba.core.typed_passes import NoPythonBackend
+from numba.core.untyped_passes import DeadBranchPrune, FixupArgs
 
 from graphml.errors import BackendError
+from graphml_cpu.frontend_passes import AssignOnce, ConstantOperands, InferTypes, StripPhis, Translate
 from graphml_cpu.only_once import only_once
 from graphml_cpu.typing_memo import KnownFunction, TypingContext
 
@@ -218,8 +208,8 @@ class _KernelCompiler(compiler.CompilerBase):  # type: ignore[misc]
     """Numba's passes less those that are for arrays, closures, lists, exceptions and reports."""
 
     PASSES = (
-        TranslateByteCode, FixupArgs, IRProcessing, DeadBranchPrune, GenericRewrites, ReconstructSSA,
-        DeadBranchPrune, NopythonTypeInference, PreLowerStripPhis, _Lowering, NoPythonBackend,
+        Translate, FixupArgs, DeadBranchPrune, ConstantOperands, AssignOnce, DeadBranchPrune, InferTypes,
+        StripPhis, _Lowering, NoPythonBackend,
     )  # fmt: skip
 
     def define_pipelines(self) -> list[PassManager]:

@@ -38,6 +38,7 @@ KERNEL_SOURCES = (
     "compile_workers.py",
     "compiler.py",
     "frontend.py",
+    "frontend_passes.py",
     "kernel_cache.py",
     "layouts.py",
     "machine_code.py",

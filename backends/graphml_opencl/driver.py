@@ -155,6 +155,7 @@ class OpenclDriver:
         regions: dict[tuple[int, int, int], Any] = {}
         for i, bound in enumerate(dispatches):
             progress("compile", i, len(dispatches))
+            self._programs.make(one.kernel for one in dispatches[i:])
             with self._reported(f"kernel {bound.kernel.title}: cannot be bound"):
                 kernel = self._programs.kernel(bound.kernel)
                 kernel.set_args(*(_region(where, regions) for where in (*bound.buffers, bound.scalars)))

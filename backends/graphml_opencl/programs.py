@@ -1,5 +1,8 @@
 """Kernels as OpenCL programs, each text once; their binaries are kept on disk for later processes.
 
+Texts that are new together are built together: to build a program takes PoCL 0.2 s whatever it holds, sixteen
+kernels or one.
+
 A driver runs a binary as it is: it is only taken from a folder that nobody else can write, and where it was
 made from this very text, with these options, for this device and driver.
 """
@@ -12,11 +15,13 @@ import hashlib
 import os
 import tempfile
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from graphml_gpu.driver import Facts, compile_error
 from graphml_gpu.language import Features, Specialised
+from graphml_gpu.language.opencl import joined
 
 from graphml import cache_access, settings
 from graphml.settings import TEXT, Setting
@@ -29,6 +34,7 @@ OPTIONS = Setting(
     shown="none",
 )
 _DIGEST = hashlib.sha256().digest_size
+_TOGETHER = 16  # texts of a program at most: progress is reported in between
 # PoCL keeps them itself, and makes every kernel once more, for any workgroup, for who asks for a binary.
 _KEEPS_PROGRAMS = "Portable Computing Language"
 
@@ -49,8 +55,8 @@ class Programs:
             *(OPTIONS() or "").split(),
         ]
         self._keeps = device.platform.name != _KEEPS_PROGRAMS
-        self._by_kernel: dict[Specialised, Any] = {}
-        self._by_text: dict[str, Any] = {}
+        self._by_kernel: dict[Specialised, tuple[Any, str]] = {}
+        self._by_text: dict[str, tuple[Any, str]] = {}
 
     def kernel(self, kernel: Specialised) -> Any:
         """A kernel object of its own, whose arguments are not set."""
@@ -59,21 +65,41 @@ class Programs:
         if kernel not in self._by_kernel:
             text = kernel.opencl()
             if text not in self._by_text:
-                self._by_text[text] = self._program(kernel, text)
+                try:
+                    self._by_text[text] = self._program(text), kernel.name
+                except pyopencl.Error as error:
+                    raise compile_error(kernel, text, str(error)) from error
             self._by_kernel[kernel] = self._by_text[text]
-        return pyopencl.Kernel(self._by_kernel[kernel], kernel.name)
+        return pyopencl.Kernel(*self._by_kernel[kernel])
 
-    def _program(self, kernel: Specialised, text: str) -> Any:
+    def make(self, kernels: Iterable[Specialised]) -> None:
+        """Build the first of some kernels if it is new, and the next new ones with it.
+
+        Where the compiler refuses a text all are left to `kernel`, which names it.
+        """
+        import pyopencl
+
+        left: dict[str, Specialised] = {}
+        for kernel in kernels:
+            if kernel not in self._by_kernel and (text := kernel.opencl()) not in self._by_text:
+                left[text] = kernel
+            if len(left) in (0, _TOGETHER):
+                break
+        if len(left) > 1:
+            names = {text: f"{kernel.name}_{i}" for i, (text, kernel) in enumerate(left.items())}
+            with contextlib.suppress(pyopencl.Error):
+                program = self._program(joined({text: left[text].name for text in left}, names))
+                self._by_text.update({text: (program, name) for text, name in names.items()})
+                self._by_kernel.update({left[text]: self._by_text[text] for text in left})
+
+    def _program(self, text: str) -> Any:
         import pyopencl
 
         identity = self._identity(text)
         path = self._path(identity) if self._keeps else None
         program = self._kept(path, identity) if path else None
         if program is None:
-            try:
-                program = self._built(pyopencl.Program(self._context, text))
-            except pyopencl.Error as error:
-                raise compile_error(kernel, text, str(error)) from error
+            program = self._built(pyopencl.Program(self._context, text))
             if path:
                 with contextlib.suppress(OSError):  # a folder that cannot be written costs time only
                     _keep(path, identity, program.get_info(pyopencl.program_info.BINARIES)[0])

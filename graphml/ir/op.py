@@ -171,6 +171,11 @@ class Term:
         """How many nodes it covers, where no two of its terms match the same one."""
         return 1 + sum(term.size for term in self.arguments if isinstance(term, Term))
 
+    @cached_property
+    def heads(self) -> tuple[Op | None, ...]:
+        """The op of each argument, None for variables."""
+        return tuple(term.op if isinstance(term, Term) else None for term in self.arguments)
+
     def __repr__(self) -> str:
         wanted = "".join(f", {name}={value!r}" for name, value in self.required)
         return f"{self.op.name}({', '.join(map(str, self.arguments))}{wanted})"

@@ -104,13 +104,25 @@ def almost(pattern: Pattern, root: Node, users: Users) -> Refusal | None:
     """The near miss of a pattern of at least three ops that fails by a single op or attribute."""
     if isinstance(pattern, Several):
         return _near_miss_of_several(pattern, root, users)
-    if size(pattern) < 3:
+    term = root_of(pattern)
+    if term.size < 3 or _differ_twice(term, root):
         return None
-    misses = _misses(root_of(pattern), root)
+    misses = _misses(term, root)
     if len(misses) != 1:
         return None
     wanted, node = misses[0]
     return Refusal(_mismatch(wanted, node), node)
+
+
+def _differ_twice(term: Term, node: Node) -> bool:
+    """Whether already the ops of the operands differ in two places, or in number; most nodes do."""
+    if len(node.inputs) != len(term.heads):
+        return True
+    found = [source.op for source in node.inputs]
+    orders = [found, [found[1], found[0], *found[2:]]] if term.op.commutative else [found]
+    differ = [sum(op is not None and op is not other for op, other in zip(term.heads, ops, strict=True))
+              for ops in orders]  # fmt: skip
+    return min(differ) > 1
 
 
 def _near_miss_of_several(pattern: Several, root: Node, users: Users) -> Refusal | None:
@@ -167,6 +179,8 @@ def _match(
     if term.op.commutative:
         orders.append((node.inputs[1], node.inputs[0], *node.inputs[2:]))
     for inputs in orders:
+        if any(op is not None and op is not n.op for op, n in zip(term.heads, inputs, strict=True)):
+            continue  # most nodes, and cheaply
         trial_variables, trial_covered = dict(variables), [*covered, (term, node)]
         if all(
             _match(t, n, trial_variables, trial_covered) for t, n in zip(term.arguments, inputs, strict=True)

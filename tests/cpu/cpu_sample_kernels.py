@@ -212,6 +212,20 @@ def make_unannotated() -> Callable[..., None]:
     return unannotated
 
 
+def make_widening() -> Callable[..., None]:
+    """A sum that begins as a whole number: what reads it in the loop is typed as one at first."""
+
+    def widening(ith: Int, nth: Int, out: Address, n: Int) -> None:
+        total = 0
+        for _ in range(n):
+            before = total
+            copied = before
+            total = copied + 0.5
+        store_f32(out, simd.f32(total))
+
+    return widening
+
+
 def make_count() -> Callable[..., None]:
     """Adds up (step number) * (thread + 1): shows who ran what, and in which order."""
 

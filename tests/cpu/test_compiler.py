@@ -56,6 +56,13 @@ def test_every_kind_of_slot() -> None:
     assert list(out[4:]) == [13, 99]
 
 
+def test_a_type_that_widens_later_reaches_what_was_typed_before(fresh: Path) -> None:
+    found = compile_kernels([KernelRef("widening", MODULE, "make_widening")])["widening"]
+    out = np.zeros(1, np.float32)
+    found(found.block(out=out.ctypes.data, n=3))
+    assert out[0] == 1.5
+
+
 CALLER = KernelRef("caller", MODULE, "make_caller", calls=(("called", ABSOLUTE), ("other", None)))
 
 

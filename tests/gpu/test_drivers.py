@@ -12,6 +12,8 @@ from graphml_gpu.driver import Bound, Buffer, Driver, writable
 from graphml_gpu.language import (
     PORTABLE,
     Read,
+    Specialised,
+    Update,
     Write,
     f32,
     global_id,
@@ -19,9 +21,11 @@ from graphml_gpu.language import (
     kernel,
     subgroup_sum,
     u32,
+    unpack_half2,
 )
 
-from tests.gpu.driven import GRID, Work, expected, opened
+from graphml.errors import BackendError
+from tests.gpu.driven import GRID, Work, add_scaled, expected, opened
 
 
 @kernel
@@ -29,6 +33,15 @@ def sums(x: Read[f32], out: Write[f32], *, GROUP: int = 64) -> None:
     """The sum of a workgroup's elements, for each of them. x, out [groups * GROUP]."""
     i = global_id(0)
     out[i] = group_sum(x[i])
+
+
+@kernel
+def add_halves(x: Read[u32], y: Update[f32], n: u32, factor: f32, *, GROUP: int = 64) -> None:
+    """y += factor x. x [n], halves of which every second counts; y [n]."""
+    i = global_id(0)
+    if i < n:
+        pair = unpack_half2(x[i])
+        y[i] = y[i] + factor * pair.x
 
 
 def test_facts_are_those_of_a_device_that_can_be_used(driver: Driver) -> None:
@@ -261,6 +274,30 @@ def test_binaries_of_opencl_programs_are_kept_and_a_damaged_one_is_made_again(
     path.parent.chmod(0o777)  # others may write there
     assert run() == expected(2)
     assert len(sources) == 3
+
+
+def test_opencl_texts_that_are_new_are_built_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several times the same names in one program; beside a text that the compiler refuses, each alone."""
+    kind = opened("opencl")
+    import pyopencl
+
+    work, built = Work(kind()), list[str]()
+    real = pyopencl.Program
+    monkeypatch.setattr(pyopencl, "Program", lambda of, text: built.append(text) or real(of, text))
+    sizes = [add_scaled.specialise(work.driver.facts.features(), GROUP=size) for size in (16, 32, 64)]
+    recording = work.driver.record([work.bound(one) for one in (*sizes, *sizes)])
+    work.driver.submit(recording, [(100 // size + 1, 1, 1) for size in (16, 32, 64)] * 2)
+    assert work.result() == expected(12)
+    assert len(built) == 1
+    work.driver.record([work.bound(add_halves.specialise(PORTABLE, GROUP=size)) for size in (16, 32)])
+    assert len(built) == 2  # of what both begin with each has its own
+    wrong, other = (add_scaled.specialise(work.driver.facts.features(), GROUP=size) for size in (8, 4))
+    text = Specialised.opencl
+    monkeypatch.setattr(Specialised, "opencl", lambda one: text(one) + (";nonsense" * (one is wrong)))
+    with pytest.raises(BackendError, match=r"(?s)GROUP = 8.*nonsense"):
+        work.driver.record([work.bound(other), work.bound(wrong)])
+    work.driver.submit(work.driver.record([work.bound(other)]), [(25, 1, 1)])
+    assert work.result() == expected(14)
 
 
 def test_pyopencls_own_cache_of_pickles_is_off(monkeypatch: pytest.MonkeyPatch) -> None:

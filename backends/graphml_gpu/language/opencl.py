@@ -7,6 +7,7 @@ The kernel's arguments are its buffers in order, then a pointer to the struct of
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -30,6 +31,8 @@ from graphml_gpu.language.tree import (
 )
 from graphml_gpu.language.types import Type
 from graphml_gpu.language.walk import all_expressions, all_statements
+
+_TABLE = re.compile(r"^__constant \w+ (\w+)\[", re.MULTILINE)
 
 _NAMES = {"f32": "float", "f16": "half", "i32": "int", "u32": "uint", "bool": "bool"}
 _POSITIONS = {
@@ -237,3 +240,17 @@ def _store(features: Features, array: Array, index: str, value: str) -> str:
         return f"{array.name}[{index}] = {value};"
     lanes = "" if array.element.lanes == 1 else array.element.lanes
     return f"vstore_half{lanes}_rte({value}, {index}, {array.name});"
+
+
+def joined(kernels: Mapping[str, str], names: Mapping[str, str]) -> str:
+    """One text of several. kernels, names: text -> its kernel's name, and that which it gets here.
+
+    What else a text declares gets a name of its own too: its struct, its tables, what it begins with.
+    """
+    found = []
+    for i, (text, kernel) in enumerate(kernels.items()):
+        declared = ("Params", *OPENCL_PREAMBLE, *_TABLE.findall(text))
+        new = {name: f"{name}_{i}" for name in declared} | {kernel: names[text]}
+        found += [f"#define {old} {name}" for old, name in new.items()]
+        found += [text, *(f"#undef {old}" for old in new)]
+    return "\n".join(found) + "\n"
