@@ -24,12 +24,15 @@ FIRST_LOOK = 256
 class Candidates:
     """Tokens that may still be sampled: ids int32 [n] and logits float32 [n].
 
-    is_sorted says that the logits are known to fall. The arrays are never written to: filters make new ones.
+    is_sorted says that the logits are known to fall; of a chain with llama.cpp's rules, that they count as
+    sorted. p: probabilities float32 [n] where a filter made them and they are not those of the logits. The
+    arrays are never written to: filters make new ones.
     """
 
     ids: Ids
     logits: Floats
     is_sorted: bool = False
+    p: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -44,7 +47,25 @@ class Candidates:
 
     def with_logits(self, logits: Floats, is_sorted: bool) -> Candidates:
         """Return the same tokens with other logits."""
-        return replace(self, logits=logits, is_sorted=is_sorted)
+        return replace(self, logits=logits, is_sorted=is_sorted, p=None)
+
+    def by_logit(self) -> Candidates:
+        """Return all of them, highest logit first."""
+        return self if self.is_sorted else self.take(leading(self.logits, len(self)), is_sorted=True)
+
+    def positions(self, tokens: Indices) -> tuple[Indices, NDArray[np.bool_]]:
+        """Where these tokens, each at most once, are among the candidates; and which of them are there."""
+        if self.ids is _every_id(len(self)):
+            there = (tokens >= 0) & (tokens < len(self))
+            return tokens[there], there
+        order = np.argsort(tokens)
+        place = np.minimum(np.searchsorted(tokens, self.ids, sorter=order), len(tokens) - 1)
+        own = order[place] if len(tokens) else np.zeros(0, np.int64)
+        found = np.flatnonzero(tokens[own] == self.ids) if len(tokens) else np.zeros(0, np.int64)
+        at = np.full(len(tokens), -1, np.int64)
+        at[own[found]] = found
+        there = at >= 0
+        return at[there], there
 
 
 def all_candidates(logits: Floats) -> Candidates:
