@@ -75,8 +75,8 @@ class Stateful:
 class Entry:
     """A filter as an entry of a chain: `{"type": type, parameter: value, ...}`.
 
-    fields: parameter -> the field of the params that it is. defaults: of fields, where they differ. is_on, apply: as the filter's, where llama.cpp's
-    sampler does something else than the filter of `SamplingParams`.
+    fields: parameter -> the field of the params that it is. defaults: of fields, where they differ. is_on,
+    apply: as the filter's, where llama.cpp's sampler does something else than the filter of `SamplingParams`.
     """
 
     type: str
@@ -93,9 +93,9 @@ class Filter:
     params_read: the fields of `SamplingParams` that it reads. is_on: whether the params switch it on. apply:
     params, candidates, moment -> the candidates that it leaves; only a filter that `Needs.HISTORY` may read
     the moment's history. place: filters run in the order of their places, where `samplers` names no other.
-    names: what `samplers` may call it, llama.cpp's name first, and its letter; none: it always runs at its
-    place. needs_vocabulary: whether it reads the texts of tokens by these params. adjusts: whether it changes logits and
-    removes no token. on_device: params -> its part of the settings by which a device samples
+    names: what `samplers` may call it, llama.cpp's name first, and its letter; none: it always runs.
+    needs_vocabulary: whether it reads the texts of tokens by these params. adjusts: whether it changes logits
+    and removes no token. on_device: params -> its part of the settings by which a device samples
     (`graphml.ir.ops.sampling.SETTINGS`), None for params that the device cannot follow. A filter without it
     is not on devices: where it is on, the host samples. keeps: its state. selects: whether it is the last,
     and tokens are sampled from what it leaves as by `std::discrete_distribution`. with_mirostat: whether it

@@ -45,8 +45,10 @@ def _no_number() -> float:
 
 @dataclass
 class Moment:
-    """A filter's moment. history: the ids so far. n_vocab: logits of the whole row. chance: the next random
-    number from 0 to 1. state: what the filter keeps. vocabulary: None for a model without one.
+    """A filter's moment.
+
+    history: the ids so far. n_vocab: logits of the whole row. chance: the next random number from 0 to 1.
+    state: what the filter keeps. vocabulary: None for a model without one.
     """
 
     history: Sequence[int] = ()

@@ -26,8 +26,8 @@ def named_in(text: str, known: Iterable[tuple[tuple[str, ...], str]]) -> tuple[s
     unknown = [one for one in given if one not in by_name]
     if unknown:
         raise UsageError(
-            f"samplers: wanted names of {', '.join(sorted({*by_name.values()}))} with ';' between, or letters "
-            f"of {''.join(sorted(by_letter))}; got {unknown[0]!r}.{did_you_mean(unknown[0], by_name)}"
+            f"samplers: wanted names of {', '.join(sorted({*by_name.values()}))} with ';' between, or "
+            f"letters of {''.join(sorted(by_letter))}; got {unknown[0]!r}.{did_you_mean(unknown[0], by_name)}"
         )
     return tuple(by_name[one] for one in given)
 

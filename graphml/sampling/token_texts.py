@@ -1,4 +1,4 @@
-"""Questions about the texts of a vocabulary's tokens: which begin with a text, contain it, or break repetitions.
+"""Questions about the texts of a vocabulary's tokens: which begin with a text, contain it, or spell it.
 
 Knows bytes of tokens; nothing of logits.
 """

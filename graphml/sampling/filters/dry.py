@@ -1,7 +1,7 @@
-"""DRY, don't repeat yourself (p-e-w 2024, text-generation-webui #5677): lowers tokens that go on with a repetition.
+"""DRY, don't repeat yourself (p-e-w 2024, text-generation-webui #5677): lowers tokens that repeat text.
 
-A token is lowered by multiplier * base ^ (r - allowed length), where r is the length of the longest end of the
-history that occurred before, followed by this token. Breakers end repetitions: chapter signs, names, quotes.
+A token is lowered by multiplier * base ^ (r - allowed length), where r is the length of the longest end of
+the history that occurred before, followed by this token. Repetitions do not reach across breakers.
 """
 
 from __future__ import annotations

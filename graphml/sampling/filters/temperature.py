@@ -28,7 +28,7 @@ def temperature(candidates: Candidates, value: float) -> Candidates:
 
 
 def masked_temperature(candidates: Candidates, value: float) -> Candidates:
-    """The same as llama.cpp has it: at 0 or below all but the first highest logit become -inf, and all stay."""
+    """The same as in llama.cpp: at 0 or below all but the highest logit become -inf; none is removed."""
     if value > 0.0:
         with np.errstate(over="ignore"):
             return candidates.with_logits(candidates.logits / np.float32(value), candidates.is_sorted)

@@ -1,4 +1,4 @@
-"""XTC, exclude top choices (p-e-w 2024, text-generation-webui #6335): at times removes the likeliest tokens."""
+"""XTC, exclude top choices (p-e-w 2024, text-generation-webui #6335): at times removes the likeliest."""
 
 from __future__ import annotations
 
