@@ -93,7 +93,7 @@ class Filter:
     params_read: the fields of `SamplingParams` that it reads. is_on: whether the params switch it on. apply:
     params, candidates, moment -> the candidates that it leaves; only a filter that `Needs.HISTORY` may read
     the moment's history. place: filters run in the order of their places, where `samplers` names no other.
-    names: what `samplers` may call it, llama.cpp's name first, and its letter; none: it always runs.
+    always: whether it runs where `samplers` does not name it, too.
     needs_vocabulary: whether it reads the texts of tokens by these params. adjusts: whether it changes logits
     and removes no token. on_device: params -> its part of the settings by which a device samples
     (`graphml.ir.ops.sampling.SETTINGS`), None for params that the device cannot follow. A filter without it
@@ -108,8 +108,7 @@ class Filter:
     apply: Apply
     needs: Needs | NeedsTopK
     place: int = 0
-    names: tuple[str, ...] = ()
-    letter: str = ""
+    always: bool = False
     needs_vocabulary: Callable[[SamplingParams], bool] = _never
     adjusts: bool = False
     on_device: OnDevice | None = None

@@ -10,7 +10,7 @@ import pkgutil
 
 from graphml.sampling import filters as files
 from graphml.sampling.filter import Filter
-from graphml.sampling.filters import temperature
+from graphml.sampling.filters import dynamic_temperature, temperature
 from graphml.sampling.params import SamplingParams
 from graphml.sampling.sampler_names import named_in
 
@@ -44,9 +44,10 @@ def filters_on(params: SamplingParams, filters: tuple[Filter, ...]) -> tuple[Fil
 
 
 def _in_order(order: str, filters: tuple[Filter, ...]) -> tuple[Filter, ...]:
-    """Those that always run at their ends, the named ones between."""
-    named = named_in(order, [(one.names, one.letter) for one in filters])
-    between = [one for name in named for one in filters if one.names[:1] == (name,)]
-    always = [one for one in filters if not one.names]
+    """The named ones; those that always run at the ends, where they are not named."""
+    both = {temperature.FILTER.name: (dynamic_temperature.FILTER.name, temperature.FILTER.name)}
+    named = [name for one in named_in(order) for name in both.get(one, (one,))]
+    between = [one for name in named for one in filters if one.name == name]
+    always = [one for one in filters if one.always and one not in between]
     before, after = ([one for one in always if one.selects is last] for last in (False, True))
     return (*before, *between, *after)

@@ -62,8 +62,8 @@ def test_sampling_params_sample_them_too() -> None:
     ]
     params = SamplingParams(
         temperature=0.9, dynatemp_range=0.2, dynatemp_exponent=1.5, top_k=60, top_p=0.97, min_p=0.02,
-        min_keep=1, typical_p=0.95, xtc_probability=0.5, xtc_threshold=0.05, top_n_sigma=2.5, repeat_penalty=1.2,
-        frequency_penalty=0.1, presence_penalty=0.2, rng="llama.cpp",
+        min_keep=1, typical_p=0.95, xtc_probability=0.5, xtc_threshold=0.05, top_n_sigma=2.5,
+        repeat_penalty=1.2, frequency_penalty=0.1, presence_penalty=0.2, rng="llama.cpp",
     )  # fmt: skip
     sampler, numbers = make_sampler(params), PeekableRandom(77)
     other, history = chain(entries, 77, n_vocab=300), [1, 2, 3]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from graphml.errors import UsageError
 from graphml.sampling import PeekableRandom, SamplingParams, make_sampler
 from graphml.sampling.candidates import all_candidates
-from graphml.sampling.filters import adaptive_p, dry, mirostat, xtc
+from graphml.sampling.filters import adaptive_p, dry, mirostat
 from graphml.sampling.token_texts import breakers_of, texts_of
 from tests.sampling.words import PAIRS, Words
 
@@ -68,7 +68,6 @@ def test_xtc_leaves_a_single_candidate_alone_and_uses_no_number() -> None:
     numbers, plain = PeekableRandom(4), np.random.default_rng(4)
     make_sampler(params).sample(logits_of(TENTHS), (), numbers)
     assert [numbers.random()] == list(plain.random(2)[1:])
-    assert xtc.FILTER.names == ("xtc",)
 
 
 # --- DRY

@@ -60,6 +60,7 @@ FILTER = Filter(
     apply=_apply,
     needs=Needs.STATE,
     place=170,
+    always=True,
     keeps=Stateful(_start, _after, on_accept=True),
     selects=True,
     entries=(

@@ -41,6 +41,7 @@ FILTER = Filter(
     needs=Needs.HISTORY,
     needs_vocabulary=lambda params: True,
     place=15,
+    always=True,
     adjusts=True,
     with_mirostat=True,
     entries=(Entry("banned_strings", {"strings": "banned_strings"}),),

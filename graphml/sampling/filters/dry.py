@@ -133,8 +133,6 @@ FILTER = Filter(
     needs=Needs.HISTORY,
     needs_vocabulary=lambda params: bool(params.dry_sequence_breakers),
     place=30,
-    names=("dry",),
-    letter="d",
     adjusts=True,
     entries=(
         Entry(

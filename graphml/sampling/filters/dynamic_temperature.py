@@ -56,8 +56,6 @@ FILTER = Filter(
     apply=_apply,
     needs=Needs.ROW,
     place=130,
-    names=("temperature", "temp"),
-    letter="t",
     with_mirostat=True,
     entries=(
         Entry(

@@ -24,6 +24,5 @@ FILTER = Filter(
     apply=lambda params, candidates, _: at_least(candidates, params.epsilon_cutoff, params.min_keep),
     needs=Needs.ROW,
     place=100,
-    names=("epsilon", "epsilon_cutoff"),
     entries=(Entry("epsilon", {"epsilon": "epsilon_cutoff", "min_keep": "min_keep"}),),
 )

@@ -26,6 +26,5 @@ FILTER = Filter(
     apply=lambda params, candidates, _: eta(candidates, params.eta_cutoff, params.min_keep),
     needs=Needs.ROW,
     place=110,
-    names=("eta", "eta_cutoff"),
     entries=(Entry("eta", {"epsilon": "eta_cutoff", "min_keep": "min_keep"}),),
 )

@@ -79,7 +79,5 @@ FILTER = Filter(
     needs=Needs.ROW,
     needs_vocabulary=lambda params: True,
     place=145,
-    names=("infill",),
-    letter="i",
     entries=(Entry("infill", {}, is_on=lambda params: True),),
 )

@@ -57,6 +57,7 @@ FILTER = Filter(
     apply=lambda params, candidates, moment: logit_bias(candidates, params.logit_bias, moment.n_vocab),
     needs=Needs.ROW,
     place=10,
+    always=True,
     adjusts=True,
     with_mirostat=True,
     entries=(Entry("logit_bias", {"bias": "logit_bias"}, apply=_in_llama_cpp),),

@@ -44,8 +44,6 @@ FILTER = Filter(
     apply=lambda params, candidates, _: min_p(candidates, params.min_p, params.min_keep),
     needs=NeedsTopK(enough=lambda params, k: Enough.OFTEN, candidates=_of_top_k),
     place=90,
-    names=("min_p",),
-    letter="m",
     entries=(Entry("min_p", {"p": "min_p", "min_keep": "min_keep"}),),
     # To the last bit what the filter adds: a device that samples a row returns shares of what it leaves.
     on_device=lambda params: {"lowest": math.log(params.min_p)} if params.min_keep <= 1 else None,

@@ -62,6 +62,7 @@ FILTER = Filter(
     apply=lambda params, candidates, moment: mirostat(candidates, moment.state[0], M, moment.n_vocab),
     needs=Needs.STATE,
     place=150,
+    always=True,
     keeps=KEEPS,
     selects=True,
     with_mirostat=True,

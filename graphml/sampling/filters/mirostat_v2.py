@@ -24,6 +24,7 @@ FILTER = Filter(
     apply=lambda params, candidates, moment: mirostat_v2(candidates, moment.state[0]),
     needs=Needs.STATE,
     place=160,
+    always=True,
     keeps=KEEPS,
     selects=True,
     with_mirostat=True,

@@ -37,7 +37,6 @@ FILTER = Filter(
     apply=_apply,
     needs=Needs.HISTORY,
     place=40,
-    names=("function",),
     adjusts=True,
     with_mirostat=True,
     entries=(Entry("function", {"function": "function"}),),

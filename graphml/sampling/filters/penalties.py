@@ -58,8 +58,6 @@ FILTER = Filter(
     apply=_apply,
     needs=Needs.HISTORY,
     place=20,
-    names=("penalties",),
-    letter="e",
     adjusts=True,
     entries=(
         Entry(

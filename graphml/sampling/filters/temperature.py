@@ -56,8 +56,6 @@ FILTER = Filter(
         candidates=lambda params, top: top.candidates.head(1),
     ),
     place=140,
-    names=("temperature", "temp"),
-    letter="t",
     on_device=_on_device,
     with_mirostat=True,
     entries=(

@@ -24,8 +24,6 @@ FILTER = Filter(
         candidates=lambda params, top: top.candidates.head(min(params.top_k, top.n_vocab)),
     ),
     place=60,
-    names=("top_k",),
-    letter="k",
     entries=(Entry("top_k", {"k": "top_k"}),),
     on_device=lambda params: {"top_k": float(params.top_k)},
 )

@@ -29,7 +29,5 @@ FILTER = Filter(
     apply=lambda params, candidates, _: top_n_sigma(candidates, params.top_n_sigma),
     needs=Needs.ROW,
     place=50,
-    names=("top_n_sigma",),
-    letter="s",
     entries=(Entry("top_n_sigma", {"n": "top_n_sigma"}),),
 )

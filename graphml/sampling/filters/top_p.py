@@ -44,8 +44,6 @@ FILTER = Filter(
     apply=lambda params, candidates, _: top_p(candidates, params.top_p, params.min_keep),
     needs=NeedsTopK(enough=lambda params, k: Enough.OFTEN, candidates=_of_top_k),
     place=80,
-    names=("top_p", "nucleus"),
-    letter="p",
     entries=(Entry("top_p", {"p": "top_p", "min_keep": "min_keep"}),),
     on_device=lambda params: {"top_p": params.top_p} if params.min_keep <= 1 else None,
 )

@@ -31,7 +31,5 @@ FILTER = Filter(
     apply=lambda params, candidates, _: typical(candidates, params.typical_p, params.min_keep),
     needs=Needs.ROW,
     place=70,
-    names=("typ_p", "typical_p", "typical", "typ"),
-    letter="y",
     entries=(Entry("typical", {"p": "typical_p", "min_keep": "min_keep"}),),
 )

@@ -36,8 +36,6 @@ FILTER = Filter(
     apply=_apply,
     needs=Needs.ROW,
     place=120,
-    names=("xtc",),
-    letter="x",
     entries=(
         Entry(
             "xtc",
