@@ -77,7 +77,7 @@ class SamplingParams:
     )  # fmt: skip
     top_n_sigma: float = option(
         -1.0, "Keep logits within n standard deviations of the highest; 0 or less is off.", "--top-nsigma",
-        "--top-n-sigma", range=Real(),
+        range=Real(),
     )  # fmt: skip
     epsilon_cutoff: float = option(
         0.0, "Keep tokens of at least this probability; 0 is off.", "--epsilon-cutoff", range=Real(0, 1)
@@ -132,11 +132,9 @@ class SamplingParams:
         range=Whole(0, 2),
     )  # fmt: skip
     mirostat_tau: float = option(
-        5.0, "Surprise in bits that Mirostat aims at.", "--mirostat-ent", "--mirostat-tau", range=Real(0)
+        5.0, "Surprise in bits that Mirostat aims at.", "--mirostat-ent", range=Real(0)
     )
-    mirostat_eta: float = option(
-        0.1, "How fast Mirostat learns.", "--mirostat-lr", "--mirostat-eta", range=Real(0)
-    )
+    mirostat_eta: float = option(0.1, "How fast Mirostat learns.", "--mirostat-lr", range=Real(0))
     adaptive_target: float = option(
         -1.0, "Probability near which adaptive-p samples tokens; below 0 is off.", "--adaptive-target",
         range=Real(-1, 1),
@@ -146,8 +144,8 @@ class SamplingParams:
         range=Real(0, 0.99),
     )  # fmt: skip
     banned_strings: tuple[str, ...] = option(
-        (), "A text that is never generated: the token that would complete it is forbidden.", "--ban",
-        "--banned-string", range=Checked(_texts), on_command_line=str, repeated=True, write=list,
+        (), "A text that is never generated: the token that would complete it is forbidden.", "--banned-string",
+        range=Checked(_texts), on_command_line=str, repeated=True, write=list,
     )  # fmt: skip
     logit_bias: Mapping[int, float] = option(
         dict, "Added to the logit of a token id: 15043+1; 15043-inf forbids it.", "--logit-bias", hash=False,
@@ -160,7 +158,7 @@ class SamplingParams:
     )  # fmt: skip
     samplers: str = option(
         "", "Which filters run, in this order, as 'penalties;top_k;temperature' or letters 'ekt'; empty: "
-        "all, in llama.cpp's order.", "--sampler-seq", "--samplers", range=Checked(checked_order),
+        "all, in llama.cpp's order.", "--samplers", range=Checked(checked_order),
         metavar="NAMES",
     )  # fmt: skip
     rng: str = option(
