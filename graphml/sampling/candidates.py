@@ -18,6 +18,8 @@ Indices: TypeAlias = NDArray[np.int64]
 
 # Few tokens hold nearly all the probability: sorting this many first mostly spares sorting a vocabulary.
 FIRST_LOOK = 256
+_GROUP = 64
+"""Scores of a group whose highest one tells which scores can be among the highest of all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,10 +107,27 @@ def leading(scores: Floats, count: int) -> Indices:
     size = len(scores)
     if count >= size:
         return _descending(scores, np.arange(size, dtype=np.int64))
-    threshold = np.partition(scores, size - count)[size - count]
-    above = np.flatnonzero(scores > threshold)
-    equal = np.flatnonzero(scores == threshold)[: count - len(above)]
-    return _descending(scores, np.concatenate((above, equal)))
+    near = _reaching(scores, count)
+    among = scores if near is None else scores[near]
+    threshold = np.partition(among, len(among) - count)[len(among) - count]
+    above = np.flatnonzero(among > threshold)
+    equal = np.flatnonzero(among == threshold)[: count - len(above)]
+    found = np.concatenate((above, equal))
+    return _descending(scores, found if near is None else near[found])
+
+
+def _reaching(scores: Floats, count: int) -> Indices | None:
+    """Positions, rising, of few scores with the `count` highest among them; None where they are not found.
+
+    At least as many scores as groups reach the count-th highest maximum of a group. NumPy finds maxima with
+    SIMD, several times as fast as it selects.
+    """
+    width = len(scores) // _GROUP
+    if width < 4 * count:
+        return None
+    highest = scores[: width * _GROUP].reshape(_GROUP, width).max(axis=0)
+    found = np.flatnonzero(scores >= np.partition(highest, width - count)[width - count])
+    return found if len(found) < len(scores) // 4 else None
 
 
 def _descending(scores: Floats, positions: Indices) -> Indices:

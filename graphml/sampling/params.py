@@ -144,8 +144,8 @@ class SamplingParams:
         range=Real(0, 0.99),
     )  # fmt: skip
     banned_strings: tuple[str, ...] = option(
-        (), "A text that is never generated: the token that would complete it is forbidden.", "--banned-string",
-        range=Checked(_texts), on_command_line=str, repeated=True, write=list,
+        (), "A text that is never generated: the token that would complete it is forbidden.",
+        "--banned-string", range=Checked(_texts), on_command_line=str, repeated=True, write=list,
     )  # fmt: skip
     logit_bias: Mapping[int, float] = option(
         dict, "Added to the logit of a token id: 15043+1; 15043-inf forbids it.", "--logit-bias", hash=False,
@@ -176,6 +176,12 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         check(self)
+
+    def __hash__(self) -> int:
+        """Of a few fields: samplers are looked up by params at every token."""
+        return hash(
+            (self.temperature, self.top_k, self.top_p, self.min_p, self.repeat_penalty, self.samplers)
+        )
 
     @classmethod
     def unchecked(cls, **given: Any) -> SamplingParams:

@@ -6,7 +6,7 @@ Knows how steps follow each other; `filter_order` has the filters, and each is i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -16,7 +16,7 @@ from graphml.errors import UsageError
 from graphml.sampling import choice, filter_order
 from graphml.sampling.candidates import Candidates, Floats, Ids, all_candidates
 from graphml.sampling.filter import Apply, Filter, Stateful
-from graphml.sampling.kept_states import KeptStates
+from graphml.sampling.mersenne_twister import MersenneTwister
 from graphml.sampling.moment import Moment
 from graphml.sampling.params import LLAMA_CPP, SamplingParams
 from graphml.sampling.random_numbers import Numbers, PeekableRandom
@@ -40,27 +40,28 @@ class _Run:
 
     def __init__(self, sampler: Sampler, n_vocab: int, history: Sequence[int], numbers: Numbers) -> None:
         self.params, self.history, self.numbers = sampler.params, history, numbers
-        own = numbers if isinstance(numbers, PeekableRandom) else None
-        self.kept = KeptStates() if own is None else own.kept
-        self.seed = 0 if own is None else own.seed
-        vocabulary = None if own is None else own.vocabulary
-        self.moment = Moment(history, n_vocab, numbers.random, (), vocabulary)
         self.exact = sampler.params.rng == LLAMA_CPP
+        self.own = numbers if isinstance(numbers, PeekableRandom) else PeekableRandom(0)
+        self.moment = Moment(history, n_vocab, numbers.random, (), self.own.vocabulary)
         self.left: list[_Left] = []
 
     def step(self, one: Filter, apply: Apply, candidates: Candidates) -> Candidates:
         moment, keeps = self.moment, one.keeps
         if keeps is None and not self.exact:
             return apply(self.params, candidates, moment)
-        moment = Moment(self.history, moment.n_vocab, moment.chance, (), moment.vocabulary)
+        moment = replace(moment)
         if self.exact:
-            moment.chance = lambda: self.kept.generator(one.name, self.seed).single()
+            moment.chance = lambda: self.generator(one.name).single()
         if keeps is not None:
-            moment.state = self.kept.at(one.name, self.history, keeps.start(self.params))
+            moment.state = self.own.kept.at(one.name, self.history, keeps.start(self.params))
         after = apply(self.params, candidates, moment)
         if keeps is not None:
             self.left.append(_Left(one, keeps, moment, candidates, after))
         return after
+
+    def generator(self, name: str) -> MersenneTwister:
+        """llama.cpp's of a sampler."""
+        return self.own.kept.generator(name, self.own.seed)
 
     def choose(self, candidates: Candidates) -> int:
         """The sampled token; behind it the filters have another state."""
@@ -69,7 +70,7 @@ class _Run:
         for one in self.left:
             at = tuple(int(np.flatnonzero(c.ids == token)[0]) for c in (one.before, one.after))
             state = one.keeps.after(self.params, one.moment.state, one.before, one.after, (at[0], at[1]))
-            self.kept.put(one.one.name, len(self.history) + 1, token, state)
+            self.own.kept.put(one.one.name, len(self.history) + 1, token, state)
         return token
 
     def _position(self, candidates: Candidates) -> int:
@@ -78,7 +79,7 @@ class _Run:
         if not self.exact:
             return choice.by_number(candidates.logits, self.numbers.random())
         last = self.left[-1].one if self.left else None
-        generator = self.kept.generator("dist" if last is None else last.name, self.seed)
+        generator = self.generator("dist" if last is None else last.name)
         return choice.as_llama_cpp(candidates, generator, discrete=last is not None and last.selects)
 
 
