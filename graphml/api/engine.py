@@ -194,6 +194,7 @@ class Engine:
             n=count,
             full=full,
             begins=self._tokenizer is not None and int(ids[0]) == self._tokenizer.bos,
+            vocabulary=self._tokenizer,
         )
         stream, first = TokenStream(count), seed_or_random(seed)
         members = []

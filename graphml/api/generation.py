@@ -182,4 +182,5 @@ def _make_room(session: Generating, limits: Limits, count: int) -> None:
         kept = min(limits.kept, len(session._held))
         session.slot()
         shift_tokens(session._executor, session._held, kept, drop)
+        session.numbers.kept.forget(kept, drop)
         session.shifts.append((kept, drop))

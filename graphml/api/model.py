@@ -304,6 +304,7 @@ class Model:
         own = self.executor, self.tokenizer, self.n_vocab, settings.n_ctx, settings.seed, self._progress
         session = Session(*own, held=held)
         session.numbers, session.chooses = settings.numbers, settings.params
+        session.numbers.vocabulary = self.tokenizer
         if chat is None:
             return session
         try:

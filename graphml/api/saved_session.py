@@ -217,6 +217,8 @@ def _next_of(file: TensorFile, n_vocab: int) -> NextLogits:
 
 
 def _params_as_json(params: SamplingParams) -> dict[str, Any]:
+    if params.function is not None:
+        raise UsageError("save: wanted params without a function of your own, which a file cannot hold")
     found = {field.name: getattr(params, field.name) for field in dataclasses.fields(params)}
     found |= {"stop_tokens": sorted(params.stop_tokens), "logit_bias": list(params.logit_bias.items())}
     return found
@@ -233,8 +235,7 @@ def _params_of(path: Path, about: Mapping[str, Any]) -> SamplingParams:
 
 def _random_of(path: Path, about: Mapping[str, Any]) -> PeekableRandom:
     try:
-        seed_or_random(about.get("seed"))
-        return PeekableRandom.restored(about.get("random", {}))
+        return PeekableRandom.restored(about.get("random", {}), seed_or_random(about.get("seed")))
     except (UsageError, AttributeError) as error:
         raise UsageError(f"{path}: {error}") from None
 

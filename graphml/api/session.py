@@ -112,7 +112,7 @@ class Session:
     def set_seed(self, seed: int | None) -> None:
         """Start the random generator anew; None picks a random seed, which `seed` then holds."""
         self.seed = seed_or_random(seed)
-        self.numbers = PeekableRandom(self.seed)
+        self.numbers = PeekableRandom(self.seed, self._tokenizer)
 
     def eval(self, ids: Ids, all_logits: bool = False) -> Floats:
         """Append ids and return the logits after the last one, float32 [n_vocab].
@@ -158,6 +158,7 @@ class Session:
         self.slot()
         if count:
             shift_tokens(self._executor, self._held, first, count)
+            self.numbers.kept.forget(first, count)
 
     def fork(self) -> Session:
         """Another session that holds the same and goes on the same way, independent of this one."""

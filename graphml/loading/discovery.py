@@ -11,13 +11,14 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import Any, cast
 
 from graphml.backend import Backend
-from graphml.errors import ArchitectureError, BackendError, GraphmlError
+from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError
 from graphml.loading.architecture import OUTPUTS, Architecture, described
 from graphml.loading.rank import PLAIN, Rank
 from graphml.similar_names import did_you_mean
@@ -66,6 +67,14 @@ def backend_from_file(path: Path) -> Backend:
     if not isinstance(found, Backend):
         raise BackendError(f"{path}: wanted BACKEND, a graphml.backend.Backend; got {found!r}")
     return found
+
+
+def function_from_file(path: Path, name: str) -> Callable[..., Any]:
+    """The function of this name of a Python file; the file is run, so it must be trusted."""
+    found = getattr(_run_file(path, "file of a function", UsageError), name, None)
+    if not callable(found):
+        raise UsageError(f"{path}: wanted a function {name!r}, got {found!r}")
+    return cast("Callable[..., Any]", found)
 
 
 @functools.cache

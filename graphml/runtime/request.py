@@ -12,6 +12,7 @@ import numpy as np
 from graphml.ir.op import Array
 from graphml.runtime.overflow import Overflow
 from graphml.sampling import SamplingParams
+from graphml.sampling.moment import Vocabulary
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +25,7 @@ class Request:
     besides ids decides about keys and values; prefixes are shared among requests of equal `extra` only.
     source: int32 [n], the text that an encoder reads first; it is a part of `extra`. n: how many sequences
     continue the prompt. full: what a full context does to them; begins: whether the prompt begins with a
-    begin token, which is kept.
+    begin token, which is kept. vocabulary: whose texts samplers read.
     """
 
     ids: Array
@@ -39,6 +40,7 @@ class Request:
     n: int = 1
     full: Overflow = field(default_factory=Overflow)
     begins: bool = False
+    vocabulary: Vocabulary | None = None
 
     @property
     def n_prompt(self) -> int:

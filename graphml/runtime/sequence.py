@@ -33,9 +33,10 @@ class Sequence:
     index: which of a request's continuations. order: when it came, among all. blocks: in the order of its
     tokens; source_blocks: of its source text. prefix: what the committed blocks hold, `n_committed` of them.
     n_cached: tokens that it found computed when it was admitted first. slot: its row of per-sequence state
-    while it runs, else -1. numbers: its random generator, by `seed`. n_dropped: ids that a full context has
-    made it forget; moved: whether cells of its blocks were moved since they were computed, so that nobody
-    else can use them. waits_for: why it was not admitted when that was last considered; see `Scheduler`.
+    while it runs, else -1. numbers: its random generator, by `seed`, and what its
+    samplers keep. n_dropped: ids that a full context has made it forget; moved: whether cells of its blocks
+    were moved since they were computed, so that nobody else can use them. waits_for: why it was not admitted
+    when that was last considered; see `Scheduler`.
     """
 
     request: Request
@@ -59,7 +60,7 @@ class Sequence:
 
     def __post_init__(self) -> None:
         self.ids = self.request.ids.tolist()
-        self.numbers = PeekableRandom(self.seed)
+        self.numbers = PeekableRandom(self.seed, self.request.vocabulary)
         self.prefix = Prefix.empty(self.request.extra)
 
     @property
@@ -136,6 +137,7 @@ class Sequence:
     def forget(self, keep: int, drop: int) -> None:
         """Drop some ids; what of them is computed is the caller's matter."""
         del self.ids[keep : keep + drop]
+        self.numbers.kept.forget(keep, drop)
         self.n_dropped += drop
 
     def to_forget(self, n_ctx: int) -> tuple[int, int]:

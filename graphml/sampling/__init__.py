@@ -1,6 +1,6 @@
 """Logits to the next token id: settings, filters, and the chain that they make.
 
-Knows nothing of models, tokenizers or text.
+Knows nothing of models; of tokenizers the texts of their tokens.
 """
 
 from graphml.sampling.candidates import Candidates
@@ -9,6 +9,7 @@ from graphml.sampling.next_logits import NextLogits
 from graphml.sampling.params import SamplingParams, checked_params
 from graphml.sampling.random_numbers import PeekableRandom
 from graphml.sampling.sampler import Sampler, flaw_of, make_sampler, sampler_of
+from graphml.sampling.sampler_chain import Chain, Drawn, chain
 from graphml.sampling.top_k_logits import DeviceSample, DeviceSettings, TopK
 from graphml.sampling.top_k_sampling import (
     device_samples_row,
@@ -19,8 +20,10 @@ from graphml.sampling.top_k_sampling import (
 
 __all__ = [
     "Candidates",
+    "Chain",
     "DeviceSample",
     "DeviceSettings",
+    "Drawn",
     "Enough",
     "Filter",
     "Needs",
@@ -30,6 +33,7 @@ __all__ = [
     "Sampler",
     "SamplingParams",
     "TopK",
+    "chain",
     "checked_params",
     "device_samples_row",
     "device_settings",

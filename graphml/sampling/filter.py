@@ -1,22 +1,28 @@
 """`Filter`: one filter of the sampler chain as a value, with what it needs and what a device can do of it.
 
-Knows what a filter states. Each filter is one file in `graphml.sampling.filters`; their order is in
-`filter_order`.
+Knows what a filter states. Each filter is one file in `graphml.sampling.filters`, which states its place too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from graphml.sampling.candidates import Candidates
+from graphml.sampling.moment import Moment
 from graphml.sampling.params import SamplingParams
 from graphml.sampling.top_k_logits import TopK
 
-Apply: TypeAlias = Callable[[SamplingParams, Candidates, Sequence[int]], Candidates]
+Apply: TypeAlias = Callable[[SamplingParams, Candidates, Moment], Candidates]
 OnDevice: TypeAlias = Callable[[SamplingParams], Mapping[str, float] | None]
+State: TypeAlias = tuple[float, ...]
+"""What a filter keeps of a sequence: numbers, so that it can be copied and saved."""
+
+
+def _never(_: SamplingParams) -> bool:
+    return False
 
 
 class Needs(Enum):
@@ -26,6 +32,8 @@ class Needs(Enum):
     """All candidates that the filters before it leave; the whole row if it is the first that is on."""
     HISTORY = auto()
     """The same, and the token ids so far."""
+    STATE = auto()
+    """The same as `ROW`, and what it kept of the tokens before: it is `Stateful`."""
 
 
 class Enough(Enum):
@@ -50,15 +58,48 @@ class NeedsTopK:
 
 
 @dataclass(frozen=True, eq=False)
+class Stateful:
+    """What a filter keeps of a sequence from token to token; a value that is replaced, never changed.
+
+    start: params -> what it begins with. after: params, the state, the candidates that came in and those that
+    it left, the position of the sampled one in both -> the state behind this token. on_accept: whether that
+    counts only if the sampled token is the one that is then accepted, in a chain with llama.cpp's rules.
+    """
+
+    start: Callable[[SamplingParams], State]
+    after: Callable[[SamplingParams, State, Candidates, Candidates, tuple[int, int]], State]
+    on_accept: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A filter as an entry of a chain: `{"type": type, parameter: value, ...}`.
+
+    fields: parameter -> the field of the params that it is. defaults: of fields, where they differ. is_on,
+    apply: as the filter's, where llama.cpp's sampler does something else than the filter of `SamplingParams`.
+    """
+
+    type: str
+    fields: Mapping[str, str]
+    is_on: Callable[[SamplingParams], bool] | None = None
+    apply: Apply | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
 class Filter:
     """One filter of the sampler chain.
 
     params_read: the fields of `SamplingParams` that it reads. is_on: whether the params switch it on. apply:
-    params, candidates, history -> the candidates that it leaves; only a filter that `Needs.HISTORY` may read
-    the history. adjusts: whether it changes logits of the whole vocabulary, in id order, before any filter
-    removes a token. on_device: params -> its part of the settings by which a device samples
+    params, candidates, moment -> the candidates that it leaves; only a filter that `Needs.HISTORY` may read
+    the moment's history. place: filters run in the order of their places, where `samplers` names no other.
+    always: whether it runs where `samplers` does not name it, too.
+    needs_vocabulary: whether it reads the texts of tokens by these params. adjusts: whether it changes logits
+    and removes no token. on_device: params -> its part of the settings by which a device samples
     (`graphml.ir.ops.sampling.SETTINGS`), None for params that the device cannot follow. A filter without it
-    is not on devices: where it is on, the host samples.
+    is not on devices: where it is on, the host samples. keeps: its state. selects: whether it is the last,
+    and tokens are sampled from what it leaves as by `std::discrete_distribution`. with_mirostat: whether it
+    runs where Mirostat replaces the chain. entries: what it is called in `graphml.sampling.chain`.
     """
 
     name: str
@@ -66,5 +107,12 @@ class Filter:
     is_on: Callable[[SamplingParams], bool]
     apply: Apply
     needs: Needs | NeedsTopK
+    place: int = 0
+    always: bool = False
+    needs_vocabulary: Callable[[SamplingParams], bool] = _never
     adjusts: bool = False
     on_device: OnDevice | None = None
+    keeps: Stateful | None = None
+    selects: bool = False
+    with_mirostat: bool = False
+    entries: tuple[Entry, ...] = field(default=())

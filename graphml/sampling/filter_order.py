@@ -1,34 +1,28 @@
 """The sampler chain: all filters in llama.cpp's order, and which of them params switch on.
 
-Knows the order; what a filter does and needs is in its own file.
+Each file of `graphml.sampling.filters` has one filter and its place. What a filter does is in its file.
 """
 
 from __future__ import annotations
 
-from graphml.sampling.filter import Filter
-from graphml.sampling.filters import (
-    dynamic_temperature,
-    logit_bias,
-    min_p,
-    penalties,
-    temperature,
-    top_k,
-    top_p,
-    typical,
-)
-from graphml.sampling.params import SamplingParams
+import importlib
+import pkgutil
 
-CHAIN: tuple[Filter, ...] = (
-    logit_bias.FILTER,
-    penalties.FILTER,
-    top_k.FILTER,
-    typical.FILTER,
-    top_p.FILTER,
-    min_p.FILTER,
-    dynamic_temperature.FILTER,
-    temperature.FILTER,
-)
-"""Filters that adjust logits come first."""
+from graphml.sampling import filters as files
+from graphml.sampling.filter import Filter
+from graphml.sampling.filters import dynamic_temperature, temperature
+from graphml.sampling.params import SamplingParams
+from graphml.sampling.sampler_names import named_in
+
+
+def _found() -> tuple[Filter, ...]:
+    names = (one.name for one in pkgutil.iter_modules(files.__path__))
+    every = [importlib.import_module(f"{files.__name__}.{name}").FILTER for name in names]
+    return tuple(sorted(every, key=lambda one: one.place))
+
+
+CHAIN: tuple[Filter, ...] = _found()
+"""Every filter, by its place. Filters that adjust logits come first."""
 
 
 def filters_on(params: SamplingParams, filters: tuple[Filter, ...]) -> tuple[Filter, ...]:
@@ -36,9 +30,24 @@ def filters_on(params: SamplingParams, filters: tuple[Filter, ...]) -> tuple[Fil
 
     A greedy chain goes from the penalties straight to the highest logit: of the filters between only typical
     could remove it, and there temperature 0, which the caller asked for, counts more. llama.cpp differs in
-    that one case.
+    that one case. Mirostat replaces the filters, but for biases and temperature, as in llama.cpp.
     """
+    if params.samplers:
+        filters = _in_order(params.samplers, filters)
     on = (one for one in filters if one.is_on(params))
     if params.greedy:
-        return tuple(one for one in on if one.adjusts or one is temperature.FILTER)
+        found = [one for one in on if one.adjusts]
+        return (*found, temperature.FILTER)
+    if params.mirostat:
+        return tuple(one for one in on if one.with_mirostat)
     return tuple(on)
+
+
+def _in_order(order: str, filters: tuple[Filter, ...]) -> tuple[Filter, ...]:
+    """The named ones; those that always run at the ends, where they are not named."""
+    both = {temperature.FILTER.name: (dynamic_temperature.FILTER.name, temperature.FILTER.name)}
+    named = [name for one in named_in(order) for name in both.get(one, (one,))]
+    between = [one for name in named for one in filters if one.name == name]
+    always = [one for one in filters if one.always and one not in between]
+    before, after = ([one for one in always if one.selects is last] for last in (False, True))
+    return (*before, *between, *after)

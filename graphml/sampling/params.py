@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from graphml.argument_checks import items_of
 from graphml.errors import UsageError
-from graphml.option_fields import POSITIVE, Checked, Real, Whole, check, option
+from graphml.option_fields import POSITIVE, Checked, OneOf, Real, Whole, check, option
 from graphml.sampling.logit_biases import checked_biases, parse_biases, written_biases
+from graphml.sampling.own_functions import OwnFunction, checked_function
+from graphml.sampling.sampler_names import checked_order
+
+BREAKERS = ("\n", ":", '"', "*")
+"""Where repetitions that DRY counts end, as in llama.cpp."""
+LLAMA_CPP = "llama.cpp"
 
 
 def _texts(name: str, value: object) -> tuple[str, ...]:
@@ -21,6 +28,12 @@ def _texts(name: str, value: object) -> tuple[str, ...]:
         if not isinstance(text, str) or not text:
             raise UsageError(f"{name}: wanted strings that are not empty, got {text!r}")
     return texts
+
+
+def _breakers(name: str, value: object) -> tuple[str, ...]:
+    """An empty text or `none` alone, as on the command line, means that there are none."""
+    given = items_of(name, value, "a tuple of strings such as ('\\n',)")
+    return () if given in ([""], ["none"]) else _texts(name, given)
 
 
 def _token_ids(name: str, value: object) -> frozenset[int]:
@@ -59,8 +72,28 @@ class SamplingParams:
         "--typical-p", range=Real(0, 1),
     )  # fmt: skip
     min_keep: int = option(
-        0, "Fewest tokens that top-p, min-p and typical-p leave.", "--min-keep", range=Whole(0)
+        0, "Fewest tokens that top-p, min-p, typical-p, XTC, epsilon and eta leave.", "--min-keep",
+        range=Whole(0),
+    )  # fmt: skip
+    top_n_sigma: float = option(
+        -1.0, "Keep logits within n standard deviations of the highest; 0 or less is off.", "--top-nsigma",
+        range=Real(),
+    )  # fmt: skip
+    epsilon_cutoff: float = option(
+        0.0, "Keep tokens of at least this probability; 0 is off.", "--epsilon-cutoff", range=Real(0, 1)
     )
+    eta_cutoff: float = option(
+        0.0, "The same, and less where the entropy is high (eta); 0 is off.", "--eta-cutoff",
+        range=Real(0, 1),
+    )  # fmt: skip
+    xtc_probability: float = option(
+        0.0, "Chance that XTC removes the most likely tokens; 0 is off.", "--xtc-probability",
+        range=Real(0, 1),
+    )  # fmt: skip
+    xtc_threshold: float = option(
+        0.1, "XTC removes all tokens at least this likely but the last; above 0.5 is off.",
+        "--xtc-threshold", range=Real(0, 1),
+    )  # fmt: skip
     repeat_penalty: float = option(
         1.0, "Divides positive and multiplies other logits of tokens in the window; 1 is off.",
         "--repeat-penalty", range=POSITIVE,
@@ -75,10 +108,62 @@ class SamplingParams:
         64, "Length of the penalties' window, prompt included; 0 is off, -1 the whole history.",
         "--repeat-last-n", range=Whole(-1),
     )  # fmt: skip
+    dry_multiplier: float = option(
+        0.0, "Strength of DRY, which lowers tokens that would go on with a repetition; 0 is off.",
+        "--dry-multiplier", range=Real(),
+    )  # fmt: skip
+    dry_base: float = option(
+        1.75, "DRY subtracts multiplier * base to the power of the tokens repeated beyond the allowed; "
+        "below 1 is off.", "--dry-base", range=Real(0),
+    )  # fmt: skip
+    dry_allowed_length: int = option(
+        2, "Shortest repetition that DRY lowers.", "--dry-allowed-length", range=Whole(0)
+    )
+    dry_penalty_last_n: int = option(
+        -1, "Length of DRY's window, prompt included; 0 is off, -1 the whole history.",
+        "--dry-penalty-last-n", range=Whole(-1),
+    )  # fmt: skip
+    dry_sequence_breakers: tuple[str, ...] = option(
+        BREAKERS, "A text at which repetitions end for DRY, in place of the usual ones; none: no text does.",
+        "--dry-sequence-breaker", range=Checked(_breakers), on_command_line=str, repeated=True, write=list,
+    )  # fmt: skip
+    mirostat: int = option(
+        0, "Mirostat 1 or 2 in place of the filters, but for biases and temperature; 0 is off.", "--mirostat",
+        range=Whole(0, 2),
+    )  # fmt: skip
+    mirostat_tau: float = option(
+        5.0, "Surprise in bits that Mirostat aims at.", "--mirostat-ent", range=Real(0)
+    )
+    mirostat_eta: float = option(0.1, "How fast Mirostat learns.", "--mirostat-lr", range=Real(0))
+    adaptive_target: float = option(
+        -1.0, "Probability near which adaptive-p samples tokens; below 0 is off.", "--adaptive-target",
+        range=Real(-1, 1),
+    )  # fmt: skip
+    adaptive_decay: float = option(
+        0.9, "How long adaptive-p remembers the probabilities of earlier tokens.", "--adaptive-decay",
+        range=Real(0, 0.99),
+    )  # fmt: skip
+    banned_strings: tuple[str, ...] = option(
+        (), "A text that is never generated: the token that would complete it is forbidden.",
+        "--banned-string", range=Checked(_texts), on_command_line=str, repeated=True, write=list,
+    )  # fmt: skip
     logit_bias: Mapping[int, float] = option(
         dict, "Added to the logit of a token id: 15043+1; 15043-inf forbids it.", "--logit-bias", hash=False,
         range=Checked(checked_biases), metavar="ID+X|ID-X", on_command_line=str, repeated=True,
         parse=parse_biases, write=written_biases,
+    )  # fmt: skip
+    function: OwnFunction | None = option(
+        None, "A function of your own, NAME of a Python file: (ids, logits, history) -> logits.",
+        "--sampling-function", range=Checked(checked_function), metavar="FILE.py:NAME", on_command_line=str,
+    )  # fmt: skip
+    samplers: str = option(
+        "", "Which filters run, in this order, as 'penalties;top_k;temperature' or letters 'ekt'; empty: "
+        "all, in llama.cpp's order.", "--samplers", range=Checked(checked_order),
+        metavar="NAMES",
+    )  # fmt: skip
+    rng: str = option(
+        "graphml", "Random numbers and details of the filters: {words}; llama.cpp gives its very tokens.",
+        "--rng", range=OneOf(("graphml", LLAMA_CPP)),
     )  # fmt: skip
     stop: tuple[str, ...] = option(
         (), "A text that ends the generation; it is not shown.", "--stop",
@@ -92,6 +177,20 @@ class SamplingParams:
     def __post_init__(self) -> None:
         check(self)
 
+    def __hash__(self) -> int:
+        """Of a few fields: samplers are looked up by params at every token."""
+        return hash(
+            (self.temperature, self.top_k, self.top_p, self.min_p, self.repeat_penalty, self.samplers)
+        )
+
+    @classmethod
+    def unchecked(cls, **given: Any) -> SamplingParams:
+        """A value whose fields may be anything, and more than its own: of an entry of a chain."""
+        made = object.__new__(cls)
+        for name, value in {**vars(_DEFAULTS), **given}.items():
+            object.__setattr__(made, name, value)
+        return made
+
     @property
     def greedy(self) -> bool:
         """Whether the most likely token is always taken."""
@@ -102,6 +201,9 @@ class SamplingParams:
         """Whether any penalty changes a logit."""
         neutral = (self.repeat_penalty, self.presence_penalty, self.frequency_penalty) == (1.0, 0.0, 0.0)
         return self.penalty_last_n != 0 and not neutral
+
+
+_DEFAULTS = SamplingParams()
 
 
 def checked_params(params: SamplingParams | None) -> SamplingParams:

@@ -1,4 +1,4 @@
-"""The random numbers of a session, one for each token that is sampled.
+"""The random numbers of a session, one for each token that is sampled, and what else its samplers keep.
 
 Knows nothing of what they are for.
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from copy import deepcopy
 from typing import Any, Protocol
 
 import numpy as np
 
 from graphml.errors import UsageError
+from graphml.sampling.kept_states import KeptStates
+from graphml.sampling.moment import Vocabulary
 
 MAX_PEEKED = 1 << 16
 
@@ -25,15 +26,22 @@ class Numbers(Protocol):
 
 
 class PeekableRandom:
-    """The numbers of `np.random.default_rng(seed)`, which can be looked at before they are used."""
+    """The numbers of `np.random.default_rng(seed)`, which can be looked at before they are used.
 
-    def __init__(self, seed: int) -> None:
+    kept: the states of the sequence's samplers; vocabulary: whose texts they read, None where there is none.
+    """
+
+    def __init__(self, seed: int, vocabulary: Vocabulary | None = None) -> None:
+        self.seed, self.vocabulary, self.kept = seed, vocabulary, KeptStates()
         self._generator = np.random.default_rng(seed)
         self._peeked: deque[float] = deque()
 
     def copy(self) -> PeekableRandom:
         """Another one that gives the same numbers from here on."""
-        return deepcopy(self)
+        made = PeekableRandom(self.seed, self.vocabulary)
+        made._generator.bit_generator.state = self._generator.bit_generator.state
+        made._peeked, made.kept = self._peeked.copy(), self.kept.copy()
+        return made
 
     def random(self) -> float:
         """The next one."""
@@ -47,12 +55,13 @@ class PeekableRandom:
 
     def saved(self) -> dict[str, Any]:
         """Which numbers come next, as JSON can hold it; `restored` has them again."""
-        return {"generator": self._generator.bit_generator.state, "peeked": list(self._peeked)}
+        numbers = {"generator": self._generator.bit_generator.state, "peeked": list(self._peeked)}
+        return {**numbers, "kept": self.kept.saved()}
 
     @staticmethod
-    def restored(saved: Mapping[str, Any]) -> PeekableRandom:
+    def restored(saved: Mapping[str, Any], seed: int = 0) -> PeekableRandom:
         """The numbers that came next when it was `saved`; UsageError for what is no such state."""
-        made = PeekableRandom(0)
+        made = PeekableRandom(seed)
         try:
             inner = dict(saved["generator"]["state"])
             words = {name: int(inner[name]) for name in ("state", "inc")}
@@ -68,4 +77,5 @@ class PeekableRandom:
             raise UsageError(f"random: wanted the state of a random generator; {error!r:.200}") from None
         made._generator.bit_generator.state = {"bit_generator": "PCG64", "state": words, **whole}
         made._peeked.extend(peeked)
+        made.kept = KeptStates.restored(saved.get("kept", {}))
         return made

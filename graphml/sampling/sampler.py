@@ -5,44 +5,105 @@ Knows how steps follow each other; `filter_order` has the filters, and each is i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import TypeAlias
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphml.errors import UsageError
-from graphml.sampling import filter_order
+from graphml.sampling import choice, filter_order
 from graphml.sampling.candidates import Candidates, Floats, Ids, all_candidates
-from graphml.sampling.params import SamplingParams
+from graphml.sampling.filter import Apply, Filter, Stateful
+from graphml.sampling.mersenne_twister import MersenneTwister
+from graphml.sampling.moment import Moment
+from graphml.sampling.params import LLAMA_CPP, SamplingParams
 from graphml.sampling.random_numbers import Numbers, PeekableRandom
 from graphml.sampling.top_k_logits import TopK
 from graphml.sampling.top_k_sampling import candidates_of_top_k, device_sample
 
-Step: TypeAlias = Callable[[Candidates, Sequence[int]], Candidates]
+
+@dataclass(frozen=True)
+class _Left:
+    """What a filter with a state was given, and what it left of that."""
+
+    one: Filter
+    keeps: Stateful
+    moment: Moment
+    before: Candidates
+    after: Candidates
+
+
+class _Run:
+    """One run of a chain: its moments, and what its filters with a state left."""
+
+    def __init__(self, sampler: Sampler, n_vocab: int, history: Sequence[int], numbers: Numbers) -> None:
+        self.params, self.history, self.numbers = sampler.params, history, numbers
+        self.exact = sampler.params.rng == LLAMA_CPP
+        self.own = numbers if isinstance(numbers, PeekableRandom) else PeekableRandom(0)
+        self.moment = Moment(history, n_vocab, numbers.random, (), self.own.vocabulary)
+        self.left: list[_Left] = []
+
+    def step(self, one: Filter, apply: Apply, candidates: Candidates) -> Candidates:
+        moment, keeps = self.moment, one.keeps
+        if keeps is None and not self.exact:
+            return apply(self.params, candidates, moment)
+        moment = replace(moment)
+        if self.exact:
+            moment.chance = lambda: self.generator(one.name).single()
+        if keeps is not None:
+            moment.state = self.own.kept.at(one.name, self.history, keeps.start(self.params))
+        after = apply(self.params, candidates, moment)
+        if keeps is not None:
+            self.left.append(_Left(one, keeps, moment, candidates, after))
+        return after
+
+    def generator(self, name: str) -> MersenneTwister:
+        """llama.cpp's of a sampler."""
+        return self.own.kept.generator(name, self.own.seed)
+
+    def choose(self, candidates: Candidates) -> int:
+        """The sampled token; behind it the filters have another state."""
+        position = self._position(candidates)
+        token = int(candidates.ids[position])
+        for one in self.left:
+            at = tuple(int(np.flatnonzero(c.ids == token)[0]) for c in (one.before, one.after))
+            state = one.keeps.after(self.params, one.moment.state, one.before, one.after, (at[0], at[1]))
+            self.own.kept.put(one.one.name, len(self.history) + 1, token, state)
+        return token
+
+    def _position(self, candidates: Candidates) -> int:
+        if self.params.greedy:
+            return 0
+        if not self.exact:
+            return choice.by_number(candidates.logits, self.numbers.random())
+        last = self.left[-1].one if self.left else None
+        generator = self.generator("dist" if last is None else last.name)
+        return choice.as_llama_cpp(candidates, generator, discrete=last is not None and last.selects)
 
 
 @dataclass(frozen=True)
 class Sampler:
-    """A chain of named steps. The first `n_adjusting` steps change logits, the others choose among them.
+    """A chain of filters. The first `n_adjusting` change logits, the others choose among them.
 
-    Holds no state: the same logits, history and generator state give the same token.
+    Holds no state: that of a sequence is with its random numbers. The same logits, history, numbers and
+    states give the same token.
     """
 
     params: SamplingParams
-    steps: tuple[tuple[str, Step], ...]
+    steps: tuple[tuple[Filter, Apply], ...]
     n_adjusting: int
 
     def sample(self, logits: Floats, history: Sequence[int], generator: Numbers) -> int:
         """Return the id of the next token.
 
         logits: float32 [n_vocab]; history: ids so far, prompt included, which the penalties look at.
-        Greedy params use no number of the generator, all others one per token.
+        Greedy params use no number of the generator, all others one per token, and one more for XTC.
         Raises UsageError for logits of another shape, NaN or +inf among them, or no token left to choose.
         """
-        return self._choose(self._last(logits, history), generator)
+        run = _Run(self, len(logits), history, generator)
+        return run.choose(self._last(logits, run))
 
     def sample_top_k(self, top: TopK, generator: PeekableRandom) -> int | None:
         """Return what `sample` would of the whole row; None where the top k is not enough to know.
@@ -57,40 +118,45 @@ class Sampler:
         candidates = candidates_of_top_k(self.params, top)
         if candidates is None:
             return None
-        for _, step in self.steps[1:]:
-            candidates = step(candidates, ())
-        return self._choose(candidates, generator)
+        run = _Run(self, top.n_vocab, (), generator)
+        for one, apply in self.steps[1:]:
+            candidates = run.step(one, apply, candidates)
+        return run.choose(candidates)
 
-    def _choose(self, candidates: Candidates, generator: Numbers) -> int:
-        if self.params.greedy:
-            return int(candidates.ids[0])
-        with np.errstate(over="ignore"):  # two ends of float32's range
-            weights = np.exp(candidates.logits - candidates.logits.max())
-        running = np.cumsum(weights, dtype=np.float64)
-        # Stays below the total, so that a token of probability 0 at the end cannot be met.
-        target = min(generator.random() * running[-1], np.nextafter(running[-1], 0.0))
-        return int(candidates.ids[np.searchsorted(running, target, side="right")])
+    def distribution(
+        self, logits: Floats, history: Sequence[int], generator: Numbers | None = None
+    ) -> tuple[Ids, NDArray[np.float64]]:
+        """Return the ids that may be sampled, int32 [n], and their probabilities, float64 [n] with sum 1.
 
-    def distribution(self, logits: Floats, history: Sequence[int]) -> tuple[Ids, NDArray[np.float64]]:
-        """Return the ids that may be sampled, int32 [n], and their probabilities, float64 [n] with sum 1."""
-        candidates = self._last(logits, history)
+        generator: of a sequence, for filters that have a state or chances; no state is changed.
+        """
+        own = generator.copy() if isinstance(generator, PeekableRandom) else generator
+        run = _Run(self, len(logits), history, own or PeekableRandom(0))
+        candidates = self._last(logits, run)
         weights = np.exp(candidates.logits.astype(np.float64) - float(candidates.logits.max()))
         return candidates.ids, weights / weights.sum()
 
-    def trace(self, logits: Floats, history: Sequence[int]) -> Iterator[tuple[str, Candidates]]:
+    def trace(
+        self, logits: Floats, history: Sequence[int], generator: Numbers | None = None
+    ) -> Iterator[tuple[str, Candidates]]:
         """Yield the candidates as they come in ("logits"), then after each step, with the step's name."""
+        return self._trace(logits, _Run(self, len(logits), history, generator or PeekableRandom(0)))
+
+    def _trace(self, logits: Floats, run: _Run) -> Iterator[tuple[str, Candidates]]:
         candidates = all_candidates(_checked(logits))
         yield "logits", candidates
-        for index, (name, step) in enumerate(self.steps):
+        for index, (one, apply) in enumerate(self.steps):
             if index == self.n_adjusting:
                 _check_usable(candidates.logits)
-            candidates = step(candidates, history)
-            yield name, candidates
-        if len(self.steps) == self.n_adjusting:
+            candidates = run.step(one, apply, candidates)
+            yield one.name, candidates
+        if len(self.steps) == self.n_adjusting or any(
+            one.adjusts for one, _ in self.steps[self.n_adjusting :]
+        ):
             _check_usable(candidates.logits)
 
-    def _last(self, logits: Floats, history: Sequence[int]) -> Candidates:
-        for _, candidates in self.trace(logits, history):
+    def _last(self, logits: Floats, run: _Run) -> Candidates:
+        for _, candidates in self._trace(logits, run):
             last = candidates
         return last
 
@@ -98,8 +164,15 @@ class Sampler:
 def make_sampler(params: SamplingParams) -> Sampler:
     """Compose the filters that `params` switches on; see `graphml.sampling.filter_order`."""
     on = filter_order.filters_on(params, filter_order.CHAIN)
-    steps = tuple((one.name, partial(one.apply, params)) for one in on)
-    return Sampler(params, steps, sum(one.adjusts for one in on))
+    steps = tuple((one, apply_of(one, params)) for one in on)
+    adjusting = next((i for i, one in enumerate(on) if not one.adjusts), len(on))
+    return Sampler(params, steps, adjusting)
+
+
+def apply_of(one: Filter, params: SamplingParams) -> Apply:
+    """What the filter does; by llama.cpp's rules where they differ and its numbers are asked for."""
+    exact = next((entry.apply for entry in one.entries if entry.apply is not None), None)
+    return one.apply if exact is None or params.rng != LLAMA_CPP or params.greedy else exact
 
 
 def _checked(logits: Floats) -> Floats:

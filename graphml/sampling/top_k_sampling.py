@@ -18,6 +18,7 @@ from graphml.sampling.params import SamplingParams
 from graphml.sampling.top_k_logits import DeviceSettings, TopK
 
 _OFF = {"inverse_temperature": 1.0, "top_k": 0.0, "top_p": 1.0, "lowest": ANY}
+_MORE = (Needs.HISTORY, Needs.STATE)
 _ROW_MARGIN = 5e-6
 """How far from an edge between two tokens of a row a number must be, in shares of the row that a device
 sampled from: it adds up in pairs. A third is what WGSL lets exp be off by, the rest what float32 rounds; see
@@ -46,8 +47,10 @@ class _Stated:
 def _stated(params: SamplingParams, filters: tuple[Filter, ...]) -> _Stated:
     on = filter_order.filters_on(params, filters)
     need = on[0].needs if on else None
-    if not isinstance(need, NeedsTopK) or any(one.adjusts or one.needs is Needs.HISTORY for one in on):
+    if not isinstance(need, NeedsTopK) or any(one.adjusts or one.needs in _MORE for one in on):
         need = None
+    if params.rng != "graphml" and not params.greedy:
+        return _Stated(None, None)  # other numbers, and the order of the row counts
     return _Stated(need, _settings_of(params, on))
 
 

@@ -299,8 +299,10 @@ def test_activation_formats_are_the_only_ones_without_a_decoder_in_kernels() -> 
 
 
 def test_filters_of_the_sampler() -> None:
-    needs = {Needs.ROW: "the row", Needs.HISTORY: "the row and the history"}
-    listed = [list(row.values()) for row in table("docs/generation.md", "filter")]
+    needs = {
+        Needs.ROW: "the row", Needs.HISTORY: "the row and the history", Needs.STATE: "the row and a state",
+    }  # fmt: skip
+    listed = [list(row.values()) for row in table("docs/samplers.md", "filter")]
     assert [[cell.replace("`", "") for cell in row] for row in listed] == [
         [
             one.name,
@@ -310,6 +312,16 @@ def test_filters_of_the_sampler() -> None:
         ]
         for one in CHAIN
     ]
+    assert [row["sampler"] for row in table("docs/samplers.md", "sampler")] == [one.name for one in CHAIN]
+
+
+def test_entries_of_a_chain() -> None:
+    rows = table("docs/samplers.md", "type")
+    listed = {row["type"].replace("`", ""): row["parameters"] for row in rows}
+    for one in CHAIN:
+        for entry in one.entries:
+            assert listed.pop(entry.type).replace("`", "") == ", ".join(entry.fields)
+    assert set(listed) == {"dist, greedy", "grammar"}
 
 
 def test_errors() -> None:

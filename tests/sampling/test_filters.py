@@ -30,12 +30,21 @@ from graphml.sampling import (
 )
 from graphml.sampling.candidates import Candidates, all_candidates, leading
 from graphml.sampling.filter_order import CHAIN, filters_on
+from graphml.sampling.moment import Moment
+from graphml.sampling.params import BREAKERS
+from tests.sampling.words import moment_of
 
 FILES = [module.name for module in pkgutil.iter_modules(filters.__path__)]
 FILTERS: list[Filter] = [importlib.import_module(f"{filters.__name__}.{name}").FILTER for name in FILES]
 NAMED = [pytest.param(one, id=name) for name, one in zip(FILES, FILTERS, strict=True)]
-OF_NO_FILTER = {"stop", "stop_tokens"}
+OF_NO_FILTER = {"stop", "stop_tokens", "rng"}
 SIZE, K = 300, 64
+
+
+def lower_the_latest(ids: Any, logits: Any, history: Sequence[int]) -> Any:
+    logits[ids == history[-1:]] -= 1.0
+    return logits
+
 
 VALUES: dict[str, Sequence[Any]] = {
     "temperature": (0.0, 1.0, 0.7, 1e-4),
@@ -51,6 +60,24 @@ VALUES: dict[str, Sequence[Any]] = {
     "frequency_penalty": (0.0, 0.4),
     "penalty_last_n": (64, 0, -1),
     "logit_bias": ({}, {3: 1.0}),
+    "top_n_sigma": (-1.0, 1.0),
+    "epsilon_cutoff": (0.0, 0.01),
+    "eta_cutoff": (0.0, 0.01),
+    "xtc_probability": (0.0, 0.5),
+    "xtc_threshold": (0.1, 0.3),
+    "dry_multiplier": (0.0, 0.8),
+    "dry_base": (1.75, 1.0),
+    "dry_allowed_length": (2, 1),
+    "dry_penalty_last_n": (-1, 10),
+    "dry_sequence_breakers": (BREAKERS, ()),
+    "mirostat": (0, 0, 1, 2),
+    "mirostat_tau": (5.0, 2.0),
+    "mirostat_eta": (0.1, 0.3),
+    "adaptive_target": (-1.0, 0.3),
+    "adaptive_decay": (0.9, 0.5),
+    "banned_strings": ((), ("ab", "cab")),
+    "function": (None, lower_the_latest),
+    "samplers": ("", "infill"),
 }
 
 
@@ -109,12 +136,16 @@ class Recording(SamplingParams):
 
 @pytest.mark.parametrize("one", NAMED)
 def test_a_filter_reads_the_params_that_it_states(one: Filter) -> None:
-    every, (row, *_) = many_params(200, Recording), rows()
+    every, (row, *_) = many_params(300, Recording), rows()
     read.clear()
     for params in every:
         if not one.is_on(params):
             continue
-        one.apply(params, all_candidates(row), [1, 2, 1])
+        moment, candidates = moment_of(one, params, [7, 8, 7, 8, 7]), all_candidates(row)
+        left = one.apply(params, candidates, moment)
+        if one.keeps is not None:
+            place = int(np.flatnonzero(candidates.ids == left.ids[0])[0])
+            one.keeps.after(params, moment.state, candidates, left, (place, 0))
         if one.on_device is not None:
             one.on_device(params)
         if isinstance(one.needs, NeedsTopK) and one.needs.enough(params, K) is not Enough.NEVER:
@@ -134,15 +165,18 @@ class Unread(Sequence[int]):
 
 @pytest.mark.parametrize("one", NAMED)
 def test_only_a_filter_that_needs_the_history_reads_it(one: Filter) -> None:
-    on = [params for params in many_params(60) if one.is_on(params)]
+    on = [params for params in many_params(100) if one.is_on(params)]
     candidates = all_candidates(rows()[0])
     assert on
     for params in on:
         if one.needs is Needs.HISTORY:
-            found = [one.apply(params, candidates, history).logits for history in ([1, 2], [3])]
+            found = [
+                one.apply(params, candidates, moment_of(one, params, history)).logits
+                for history in ([2, 3, 2, 3, 2], [4])
+            ]
             assert (found[0] != found[1]).any()
         else:
-            one.apply(params, candidates, Unread())
+            one.apply(params, candidates, moment_of(one, params, Unread()))
 
 
 @pytest.mark.parametrize("one", [one for one in NAMED if isinstance(one.values[0].needs, NeedsTopK)])
@@ -155,7 +189,7 @@ def test_of_the_top_k_a_filter_leaves_what_it_leaves_of_the_row(one: Filter) -> 
             continue
         for row in rows():
             found = one.needs.candidates(params, top_k_of(row))
-            wanted = one.apply(params, all_candidates(row), ())
+            wanted = one.apply(params, all_candidates(row), moment_of(one, params))
             asked += 1
             if found is None:
                 assert enough is Enough.OFTEN
@@ -170,7 +204,7 @@ def test_of_the_top_k_a_filter_leaves_what_it_leaves_of_the_row(one: Filter) -> 
 # --- a filter that says nothing of devices, or something that no device can follow
 
 
-def without_the_best(params: SamplingParams, candidates: Candidates, history: Sequence[int]) -> Candidates:
+def without_the_best(params: SamplingParams, candidates: Candidates, _: Moment) -> Candidates:
     return candidates.take(np.flatnonzero(candidates.ids != 7), candidates.is_sorted)
 
 

@@ -155,8 +155,8 @@ def test_steps_come_in_llama_cpps_order():
     sizes = [len(candidates) for _, candidates in sampler.trace(logits, [3])]
     assert sizes == sorted(sizes, reverse=True)
     dynamic = make_sampler(SamplingParams(temperature=0.7, dynatemp_range=0.1))
-    assert [name for name, _ in dynamic.steps] == ["dynamic_temperature"]
-    assert [name for name, _ in make_sampler(SamplingParams(temperature=1.0)).steps] == []
+    assert [one.name for one, _ in dynamic.steps] == ["dynamic_temperature"]
+    assert make_sampler(SamplingParams(temperature=1.0)).steps == ()
 
 
 def test_inputs_are_never_written_to():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -68,6 +69,26 @@ def test_flags_make_the_value() -> None:
         temperature=0.5, top_k=40, penalty_last_n=-1, logit_bias={5: -math.inf, 6: 1.5}, stop=("a", "b"),
         stop_tokens=frozenset({7}),
     )  # fmt: skip
+
+
+def test_flags_of_every_sampler_make_the_value(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text("def same(ids, logits, history):\n    return logits\n")
+    flags = (
+        "--top-nsigma 1.5 --epsilon-cutoff 0.01 --eta-cutoff 0.02 --xtc-probability 0.5 --xtc-threshold 0.2 "
+        "--dry-multiplier 0.8 --dry-base 1.5 --dry-allowed-length 3 --dry-penalty-last-n 100 "
+        "--dry-sequence-breaker a --mirostat 2 --mirostat-ent 4 --mirostat-lr 0.2 --adaptive-target 0.4 "
+        "--adaptive-decay 0.5 --banned-string x --samplers dkt --rng llama.cpp"
+    )
+    made = given(*flags.split(), "--sampling-function", f"{file}:same")
+    assert made.function(None, 5, ()) == 5
+    assert made == SamplingParams(
+        top_n_sigma=1.5, epsilon_cutoff=0.01, eta_cutoff=0.02, xtc_probability=0.5, xtc_threshold=0.2,
+        dry_multiplier=0.8, dry_base=1.5, dry_allowed_length=3, dry_penalty_last_n=100,
+        dry_sequence_breakers=("a",), mirostat=2, mirostat_tau=4, mirostat_eta=0.2, adaptive_target=0.4,
+        adaptive_decay=0.5, banned_strings=("x",), samplers="dkt", rng="llama.cpp", function=made.function,
+    )  # fmt: skip
+    assert given("--dry-sequence-breaker", "none") == SamplingParams(dry_sequence_breakers=())
 
 
 @dataclass(frozen=True)

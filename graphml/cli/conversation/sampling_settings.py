@@ -70,6 +70,8 @@ def changed(name: str, text: str, chat: Chat, params: SamplingParams) -> Samplin
 def _value(name: str, text: str, params: SamplingParams) -> Any:
     """The value that a text says, or the text itself: `SamplingParams` reports what was wanted."""
     stated = STATED[name]
+    if getattr(params, name) is None:
+        return text
     try:
         if not stated.repeated:
             return type(getattr(params, name))(text)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from graphml.sampling.candidates import Candidates, softmax
-from graphml.sampling.filter import Filter, Needs
-from graphml.sampling.filters.temperature import temperature
+from graphml.sampling.filter import Entry, Filter, Needs
+from graphml.sampling.filters.temperature import masked_temperature, temperature
+from graphml.sampling.moment import Moment
 from graphml.sampling.params import SamplingParams
 
 
@@ -20,18 +20,33 @@ def dynamic_temperature(candidates: Candidates, value: float, spread: float, exp
     """
     if len(candidates) <= 1:
         return candidates
+    return temperature(candidates, _value(candidates, value, spread, exponent))
+
+
+def _value(candidates: Candidates, value: float, spread: float, exponent: float) -> float:
     probabilities = softmax(candidates)
     possible = probabilities[probabilities > 0]
     entropy = float(-np.sum(possible * np.log(possible), dtype=np.float32))
     relative = max(0.0, entropy) / math.log(len(candidates))
     low, high = max(0.0, value - spread), value + spread
-    return temperature(candidates, low + (high - low) * relative**exponent)
+    return low + (high - low) * float(relative**exponent)
 
 
-def _apply(params: SamplingParams, candidates: Candidates, history: Sequence[int]) -> Candidates:
+def _apply(params: SamplingParams, candidates: Candidates, _: Moment) -> Candidates:
     return dynamic_temperature(
         candidates, params.temperature, params.dynatemp_range, params.dynatemp_exponent
     )
+
+
+def _in_llama_cpp(params: SamplingParams, candidates: Candidates, _: Moment) -> Candidates:
+    """Without a range it is the temperature; with one it sorts."""
+    value, spread = params.temperature, params.dynatemp_range
+    if spread <= 0.0:
+        return candidates if value == 1.0 else masked_temperature(candidates, value)
+    if len(candidates) <= 1:
+        return candidates
+    ordered = candidates.by_logit()
+    return masked_temperature(ordered, _value(ordered, value, spread, params.dynatemp_exponent))
 
 
 FILTER = Filter(
@@ -40,4 +55,14 @@ FILTER = Filter(
     is_on=lambda params: params.dynatemp_range > 0.0,
     apply=_apply,
     needs=Needs.ROW,
+    place=130,
+    with_mirostat=True,
+    entries=(
+        Entry(
+            "temp_ext",
+            {"temp": "temperature", "delta": "dynatemp_range", "exponent": "dynatemp_exponent"},
+            is_on=lambda params: True,
+            apply=_in_llama_cpp,
+        ),
+    ),
 )

@@ -7,20 +7,22 @@ import math
 import numpy as np
 
 from graphml.sampling.candidates import Candidates
-from graphml.sampling.filter import Enough, Filter, NeedsTopK
+from graphml.sampling.filter import Enough, Entry, Filter, NeedsTopK
 from graphml.sampling.filters.top_k import top_k
 from graphml.sampling.params import SamplingParams
 from graphml.sampling.top_k_logits import TopK
 
 
 def min_p(candidates: Candidates, p: float, min_keep: int) -> Candidates:
-    """Keep tokens at least p times as likely as the most likely one."""
-    logits = candidates.logits
-    lowest = logits.max() + np.float32(math.log(p))
-    kept = np.flatnonzero(logits >= lowest)
-    if len(kept) >= min_keep:
-        return candidates.take(kept, candidates.is_sorted)
-    return top_k(candidates, min_keep)
+    """Keep tokens at least p times as likely as the most likely one; p above 1 keeps that one."""
+    logits, at_least = candidates.logits, max(min_keep, 1)
+    if candidates.is_sorted:
+        fails = np.flatnonzero(logits[at_least:] < logits[0] + np.float32(math.log(p)))
+        return candidates.head(at_least + int(fails[0]) if len(fails) else len(candidates))
+    kept = np.flatnonzero(logits >= logits.max() + np.float32(math.log(p)))
+    if len(kept) >= at_least:
+        return candidates.take(kept, is_sorted=False)
+    return top_k(candidates, at_least)
 
 
 def _of_top_k(params: SamplingParams, top: TopK) -> Candidates | None:
@@ -41,6 +43,8 @@ FILTER = Filter(
     is_on=lambda params: params.min_p > 0.0,
     apply=lambda params, candidates, _: min_p(candidates, params.min_p, params.min_keep),
     needs=NeedsTopK(enough=lambda params, k: Enough.OFTEN, candidates=_of_top_k),
+    place=90,
+    entries=(Entry("min_p", {"p": "min_p", "min_keep": "min_keep"}),),
     # To the last bit what the filter adds: a device that samples a row returns shares of what it leaves.
     on_device=lambda params: {"lowest": math.log(params.min_p)} if params.min_keep <= 1 else None,
 )

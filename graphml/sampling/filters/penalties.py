@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphml.sampling.candidates import Candidates, in_float32_range
-from graphml.sampling.filter import Filter, Needs
+from graphml.sampling.filter import Entry, Filter, Needs
+from graphml.sampling.moment import Moment
 from graphml.sampling.params import SamplingParams
 
 
@@ -21,28 +22,28 @@ def penalties(
 ) -> Candidates:
     """Lower the logits of tokens among the last `last_n` of the history (-1: of all of it).
 
-    Expects the whole vocabulary, in id order. Ids of the history outside of it are passed over.
+    Ids of the history that are no candidates are passed over.
     """
     window = history if last_n < 0 else history[max(0, len(history) - last_n) :]
     tokens, counts = np.unique(np.asarray(window, dtype=np.int64), return_counts=True)
-    known = (tokens >= 0) & (tokens < len(candidates))
-    tokens, counts = tokens[known], counts[known].astype(np.float32)
+    at, known = candidates.positions(tokens)
+    counts = counts[known].astype(np.float32)
     logits = candidates.logits.copy()
-    seen = logits[tokens]
+    seen = logits[at]
     finite = np.isfinite(seen)
     factor = np.float32(repeat)
     with np.errstate(over="ignore"):
         seen = in_float32_range(np.where(seen <= 0, seen * factor, seen / factor), finite)
         taken = in_float32_range(counts * np.float32(frequency), True)
         taken = in_float32_range(taken + np.float32(presence), True)
-        logits[tokens] = in_float32_range(seen - taken, finite)
+        logits[at] = in_float32_range(seen - taken, finite)
     return candidates.with_logits(logits, is_sorted=False)
 
 
-def _apply(params: SamplingParams, candidates: Candidates, history: Sequence[int]) -> Candidates:
+def _apply(params: SamplingParams, candidates: Candidates, moment: Moment) -> Candidates:
     return penalties(
         candidates,
-        history,
+        moment.history,
         last_n=params.penalty_last_n,
         repeat=params.repeat_penalty,
         presence=params.presence_penalty,
@@ -56,5 +57,18 @@ FILTER = Filter(
     is_on=lambda params: params.penalised,
     apply=_apply,
     needs=Needs.HISTORY,
+    place=20,
     adjusts=True,
+    entries=(
+        Entry(
+            "penalties",
+            {
+                "last_n": "penalty_last_n",
+                "repeat": "repeat_penalty",
+                "freq": "frequency_penalty",
+                "present": "presence_penalty",
+            },
+            is_on=lambda params: params.penalised and params.penalty_last_n > 0,
+        ),
+    ),
 )

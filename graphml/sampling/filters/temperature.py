@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from graphml.sampling.candidates import Candidates
-from graphml.sampling.filter import Enough, Filter, NeedsTopK
+from graphml.sampling.filter import Enough, Entry, Filter, NeedsTopK
 from graphml.sampling.params import SamplingParams
 
 _LOWEST_ON_DEVICE = 1e-3
@@ -27,6 +27,17 @@ def temperature(candidates: Candidates, value: float) -> Candidates:
     return candidates.with_logits(scaled, candidates.is_sorted)
 
 
+def masked_temperature(candidates: Candidates, value: float) -> Candidates:
+    """The same as in llama.cpp: at 0 or below all but the highest logit become -inf; none is removed."""
+    if value > 0.0:
+        with np.errstate(over="ignore"):
+            return candidates.with_logits(candidates.logits / np.float32(value), candidates.is_sorted)
+    logits = np.full_like(candidates.logits, -np.inf)
+    highest = int(np.argmax(candidates.logits))
+    logits[highest] = candidates.logits[highest]
+    return candidates.with_logits(logits, candidates.is_sorted)
+
+
 def _on_device(params: SamplingParams) -> Mapping[str, float] | None:
     if params.greedy:
         return {"top_k": 1.0, "number": 0.0}  # any number samples the only token
@@ -44,5 +55,15 @@ FILTER = Filter(
         enough=lambda params, k: Enough.ALWAYS if params.greedy else Enough.NEVER,
         candidates=lambda params, top: top.candidates.head(1),
     ),
+    place=140,
     on_device=_on_device,
+    with_mirostat=True,
+    entries=(
+        Entry(
+            "temp",
+            {"temp": "temperature"},
+            is_on=lambda params: params.temperature != 1.0,
+            apply=lambda params, candidates, _: masked_temperature(candidates, params.temperature),
+        ),
+    ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphml.sampling.candidates import Candidates, leading
-from graphml.sampling.filter import Enough, Filter, NeedsTopK
+from graphml.sampling.filter import Enough, Entry, Filter, NeedsTopK
 
 
 def top_k(candidates: Candidates, k: int) -> Candidates:
@@ -23,5 +23,7 @@ FILTER = Filter(
         enough=lambda params, k: Enough.ALWAYS if params.top_k <= k else Enough.NEVER,
         candidates=lambda params, top: top.candidates.head(min(params.top_k, top.n_vocab)),
     ),
+    place=60,
+    entries=(Entry("top_k", {"k": "top_k"}),),
     on_device=lambda params: {"top_k": float(params.top_k)},
 )

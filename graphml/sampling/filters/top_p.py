@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphml.sampling.candidates import Candidates, shortest_prefix, softmax
-from graphml.sampling.filter import Enough, Filter, NeedsTopK
+from graphml.sampling.filter import Enough, Entry, Filter, NeedsTopK
 from graphml.sampling.params import SamplingParams
 from graphml.sampling.top_k_logits import TopK
 
@@ -43,5 +43,7 @@ FILTER = Filter(
     is_on=lambda params: params.top_p < 1.0,
     apply=lambda params, candidates, _: top_p(candidates, params.top_p, params.min_keep),
     needs=NeedsTopK(enough=lambda params, k: Enough.OFTEN, candidates=_of_top_k),
+    place=80,
+    entries=(Entry("top_p", {"p": "top_p", "min_keep": "min_keep"}),),
     on_device=lambda params: {"top_p": params.top_p} if params.min_keep <= 1 else None,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphml.sampling.candidates import Candidates, shortest_prefix, softmax
-from graphml.sampling.filter import Filter, Needs
+from graphml.sampling.filter import Entry, Filter, Needs
 
 
 def typical(candidates: Candidates, p: float, min_keep: int) -> Candidates:
@@ -30,4 +30,6 @@ FILTER = Filter(
     is_on=lambda params: params.typical_p < 1.0,
     apply=lambda params, candidates, _: typical(candidates, params.typical_p, params.min_keep),
     needs=Needs.ROW,
+    place=70,
+    entries=(Entry("typical", {"p": "typical_p", "min_keep": "min_keep"}),),
 )

@@ -36,11 +36,15 @@ class Decoding:
 
     def decode(self, ids: Iterable[int], skip_special: bool) -> str:
         """Return the text of all tokens."""
+        return self.decode_bytes(ids, skip_special).decode("utf-8", "replace")
+
+    def decode_bytes(self, ids: Iterable[int], skip_special: bool) -> bytes:
+        """Return the bytes of the text of all tokens."""
         parts = [self.piece(token, skip_special) for token in ids]
         if parts and self.drop_first_space:
             parts[0] = parts[0].removeprefix(b" ")
         whole = b"".join(parts)
-        return (clean_spaces(whole) if self.clean_spaces else whole).decode("utf-8", "replace")
+        return clean_spaces(whole) if self.clean_spaces else whole
 
 
 class Stream:

@@ -104,6 +104,10 @@ class Tokenizer:
         """Return the bytes of one token, which need not be whole characters."""
         return self._pieces.bytes_of(token_id(token))
 
+    def first_bytes(self, token: int) -> bytes:
+        """Return the bytes of one token that is a text of its own, without the space put before a text."""
+        return self._decoding.decode_bytes((token_id(token),), skip_special=False)
+
     def is_special(self, token: int) -> bool:
         """Whether it is a control or unknown token, which `skip_special` omits."""
         return self._pieces.is_hidden(token_id(token))

@@ -1,0 +1,73 @@
+"""Adaptive-p (llama.cpp #17927): prefers tokens whose probability is near to a target.
+
+The target moves against the mean of the probabilities of the tokens before, so that this mean meets it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphml.sampling.candidates import Candidates, softmax
+from graphml.sampling.filter import Entry, Filter, Needs, State, Stateful
+from graphml.sampling.moment import Moment
+from graphml.sampling.params import SamplingParams
+
+PEAK, SHARPNESS, WIDTH = 5.0, 10.0, 0.3
+
+
+def adaptive_p(candidates: Candidates, target: float) -> Candidates:
+    """Give tokens the logits 5 - 10 d^2 / (1 + d), where d is (p - target) / 0.3; -inf stays."""
+    distance = np.abs(softmax(candidates) - np.float32(target)) / np.float32(WIDTH)
+    logits = np.float32(PEAK) - np.float32(SHARPNESS) * distance * distance / (1 + distance)
+    forbidden = candidates.logits == -np.inf
+    return candidates.with_logits(np.where(forbidden, candidates.logits, logits), is_sorted=False)
+
+
+def adapted(target: float, state: State) -> float:
+    """The target of the next token: as far from the target as the mean so far, on the other side."""
+    weighted_sum, weights = state
+    wanted = min(max(target, 0.0), 1.0)
+    return min(max(2.0 * wanted - weighted_sum / weights, 0.0), 1.0)
+
+
+def _decay(params: SamplingParams) -> float:
+    return min(max(params.adaptive_decay, 0.0), 0.99)
+
+
+def _start(params: SamplingParams) -> State:
+    weights = 1.0 / (1.0 - _decay(params))
+    return params.adaptive_target * weights, weights
+
+
+def _after(
+    params: SamplingParams, state: State, before: Candidates, _: Candidates, at: tuple[int, int]
+) -> State:
+    if params.adaptive_target < 0.0:
+        return state
+    decay = _decay(params)
+    return float(softmax(before)[at[0]]) + decay * state[0], 1.0 + decay * state[1]
+
+
+def _apply(params: SamplingParams, candidates: Candidates, moment: Moment) -> Candidates:
+    target = params.adaptive_target
+    return candidates if target < 0.0 else adaptive_p(candidates, adapted(target, moment.state))
+
+
+FILTER = Filter(
+    name="adaptive_p",
+    params_read=("adaptive_target", "adaptive_decay"),
+    is_on=lambda params: params.adaptive_target >= 0.0,
+    apply=_apply,
+    needs=Needs.STATE,
+    place=170,
+    always=True,
+    keeps=Stateful(_start, _after, on_accept=True),
+    selects=True,
+    entries=(
+        Entry(
+            "adaptive_p",
+            {"target": "adaptive_target", "decay": "adaptive_decay"},
+            is_on=lambda params: True,
+        ),
+    ),
+)

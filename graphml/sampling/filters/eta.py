@@ -1,0 +1,30 @@
+"""Eta sampling (Hewitt et al. 2022): an epsilon that falls where the entropy is high."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from graphml.sampling.candidates import Candidates, softmax
+from graphml.sampling.filter import Entry, Filter, Needs
+from graphml.sampling.filters.epsilon import at_least
+
+
+def eta(candidates: Candidates, epsilon: float, min_keep: int) -> Candidates:
+    """Keep tokens of at least min(epsilon, sqrt(epsilon) * exp(-entropy)), entropy in nats."""
+    probabilities = softmax(candidates)
+    possible = probabilities[probabilities > 0]
+    entropy = float(-np.sum(possible * np.log(possible), dtype=np.float32))
+    return at_least(candidates, min(epsilon, math.sqrt(epsilon) * math.exp(-entropy)), min_keep)
+
+
+FILTER = Filter(
+    name="eta",
+    params_read=("eta_cutoff", "min_keep"),
+    is_on=lambda params: params.eta_cutoff > 0.0,
+    apply=lambda params, candidates, _: eta(candidates, params.eta_cutoff, params.min_keep),
+    needs=Needs.ROW,
+    place=110,
+    entries=(Entry("eta", {"epsilon": "eta_cutoff", "min_keep": "min_keep"}),),
+)

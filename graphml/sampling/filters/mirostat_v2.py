@@ -1,0 +1,32 @@
+"""Mirostat 2 (Basu et al. 2021, algorithm 2): keeps tokens whose surprise is at most mu."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphml.sampling.candidates import Candidates, softmax
+from graphml.sampling.filter import Entry, Filter, Needs
+from graphml.sampling.filters.mirostat import KEEPS, PARAMETERS
+
+
+def mirostat_v2(candidates: Candidates, mu: float) -> Candidates:
+    """Keep tokens with a surprise of at most mu bits, at least one, highest logit first."""
+    ordered = candidates.by_logit()
+    with np.errstate(divide="ignore"):
+        over = np.flatnonzero(-np.log2(softmax(ordered)) > mu)
+    return ordered.head(max(1, int(over[0]))) if len(over) else ordered
+
+
+FILTER = Filter(
+    name="mirostat_v2",
+    params_read=("mirostat", "mirostat_tau", "mirostat_eta"),
+    is_on=lambda params: params.mirostat == 2,
+    apply=lambda params, candidates, moment: mirostat_v2(candidates, moment.state[0]),
+    needs=Needs.STATE,
+    place=160,
+    always=True,
+    keeps=KEEPS,
+    selects=True,
+    with_mirostat=True,
+    entries=(Entry("mirostat_v2", PARAMETERS, is_on=lambda params: True),),
+)

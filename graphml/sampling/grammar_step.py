@@ -1,0 +1,55 @@
+"""A grammar in a chain: forbids tokens that it does not allow.
+
+Knows a matcher's `allowed`, `accept` and `copy`, as `graphml.sampling.grammar` makes one; nothing of rules.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from graphml.errors import UsageError
+from graphml.sampling.candidates import Candidates
+from graphml.sampling.moment import Moment, Vocabulary
+
+_KNOWN = ("grammar", "root", "lazy", "trigger_patterns", "trigger_tokens")
+
+
+class GrammarStep:
+    """One grammar, and what its matcher has accepted."""
+
+    def __init__(self, matcher: Any) -> None:
+        self._matcher = matcher
+
+    @staticmethod
+    def made(name: str, given: Mapping[str, Any], vocabulary: Vocabulary | None) -> GrammarStep:
+        """The step of an entry; UsageError naming what is wrong with it."""
+        unknown = [key for key in given if key not in _KNOWN]
+        if unknown:
+            raise UsageError(f"{name}: grammar: wanted parameters of {', '.join(_KNOWN)}; got {unknown[0]!r}")
+        if vocabulary is None:
+            raise UsageError(f"{name}: grammar: wanted vocab, whose tokens have texts; got None")
+        matcher_of = getattr(importlib.import_module("graphml.sampling"), "grammar", None)
+        if matcher_of is None:
+            raise UsageError(f"{name}: grammar: this graphml has no grammars")
+        more = {key: given[key] for key in _KNOWN[2:] if key in given}
+        return GrammarStep(
+            matcher_of(given.get("grammar", ""), root=given.get("root", "root"), vocab=vocabulary, **more)
+        )
+
+    def copy(self, _: object) -> GrammarStep:
+        """Another one that goes on the same way."""
+        return GrammarStep(self._matcher.copy())
+
+    def run(self, candidates: Candidates, _: Moment) -> tuple[Candidates, int | None]:
+        """Forbid (-inf) what the grammar does not allow."""
+        allowed = np.asarray(self._matcher.allowed(candidates.ids), np.bool_)
+        logits = np.where(allowed, candidates.logits, np.float32(-np.inf))
+        return candidates.with_logits(logits, candidates.is_sorted), None
+
+    def accept(self, token: int) -> None:
+        """Go on with a token."""
+        self._matcher.accept(token)
