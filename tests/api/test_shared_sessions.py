@@ -250,3 +250,16 @@ def test_chats_with_the_same_system_message(real: graphml.Model) -> None:
     assert 32 <= counts[1] < len(chats[1].session.prompt)
     assert answers[0] == answers[1]
     assert chats[1].session.prompt == chats[0].session.tokens[: len(chats[1].session.prompt)]
+
+
+def test_what_adapters_have_computed_is_not_copied(real: graphml.Model) -> None:
+    ids = [100 - one // 2 for one in SYSTEM[:50]]
+    first, second = real.session(128), real.session(128)
+    first.set_lora([])
+    first.eval([*ids, 5])
+    second.eval([*ids, 6])
+    assert second.stats.n_cached == 0
+    third = first.fork()
+    third.rewind(0)
+    third.eval([*ids, 7])
+    assert third.stats.n_cached == 0
