@@ -310,7 +310,7 @@ class Session:
     def _evaluate(self, ids: Array, all_logits: bool = False, by: SamplingParams | None = None) -> Floats:
         """Evaluate the tokens not evaluated yet and `ids`; see `eval` for what comes back.
 
-        by: what the next token is sampled by; where the top k may be enough, or after a cancel, an empty array.
+        by: what the next token is sampled by; an empty array where its top k was read, or after a cancel.
         """
         evaluation, probe = self.evaluation(ids), self._probe
         probe.begin()
