@@ -116,8 +116,8 @@ class Model:
         """Begin a session of at most `n_ctx` tokens (None: all that the model was trained for).
 
         seed: of its random generator; None: a random one. Sessions are independent of one another; they may
-        run in several threads, and share steps then where the backend can. prefix_cache: of a prompt that
-        begins as the tokens of another session, these are copied and not computed.
+        run in several threads, and share steps then where the backend can. prefix_cache: a prompt's beginning
+        that another session holds is copied and not computed, and others copy from this one.
 
         capture: names of values, or patterns such as "layers.*.attention", or a list of them, to find in
         `Session.captured` after each evaluation; history: keep those of earlier ones too. patch: name or
@@ -302,7 +302,7 @@ class Model:
         """
         held, settings, chat = restore_session(self.executor, self.n_vocab, path, self._context)
         own = self.executor, self.tokenizer, self.n_vocab, settings.n_ctx, settings.seed, self._progress
-        session = Session(*own, held=held)
+        session = Session(*own, held=held, prefix_cache=False)  # the file may be of another backend
         session.numbers, session.chooses = settings.numbers, settings.params
         session.numbers.vocabulary = self.tokenizer
         if chat is None:

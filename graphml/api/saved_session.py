@@ -69,8 +69,7 @@ def save_session(
     about = {
         "format": FORMAT, "version": VERSION, "kind": "session" if chat is None else "chat",
         **_model(executor, options), "n_ctx": settings.n_ctx, "n_evaluated": commit.n_evaluated,
-        "shares": slot.group is not None, "seed": settings.seed,
-        "random": settings.numbers.saved(), "params": _params_as_json(settings.params),
+        "seed": settings.seed, "random": settings.numbers.saved(), "params": _params_as_json(settings.params),
     }  # fmt: skip
     arrays |= _next_as_arrays(commit.next_logits, about)
     if besides is not None:
@@ -108,8 +107,6 @@ def restore_session(
         params, random = _params_of(target, about), _random_of(target, about)
         next_logits, chat = _next_of(file, n_vocab), _chat_of(file)
         slot = session_slot(executor, executor.options, n_ctx)
-        if about.get("shares") is not True:
-            slot.leave_group()  # as `forked_slot` does
         wanted = array_names(executor, slot, executor.options) | ({*OWN} & file.names)
         if file.names != wanted:
             of_file, own = (any(one.startswith(WINDOWS) for one in names) for names in (file.names, wanted))

@@ -68,9 +68,8 @@ class Session:
         self._executor, self._tokenizer, self._progress = executor, tokenizer, progress
         self._probe = probe or Probe(executor)
         self._ahead: Ahead | None = None
-        self._finds = prefix_cache
         self._cancelled = False  # an Event has a lock, which Ctrl-C may leave locked
-        self._turn = 0
+        self._turn, self._finds = 0, prefix_cache
         self.chooses = SamplingParams()  # by what the latest generation chooses
         self.prompt: list[int] = []
         self.generated: list[int] = []
@@ -78,6 +77,7 @@ class Session:
         self.meter = Meter()
         self.set_seed(seed)
         self._held = Committed(session_slot(executor, self._probe.options, n_ctx)) if held is None else held
+        self._held.hide(not prefix_cache)
 
     @property
     def n_past(self) -> int:
@@ -165,10 +165,8 @@ class Session:
         executor, probe, slot = self._executor, self._probe.copy(), self.slot()
         held = Committed(forked_slot(executor, probe.options, slot))
         held.take(self._held.latest)
-        made = Session(
-            executor, self._tokenizer, self.n_vocab, self.n_ctx, self.seed, self._progress, probe, held,
-            self._finds,
-        )  # fmt: skip
+        own = executor, self._tokenizer, self.n_vocab, self.n_ctx, self.seed, self._progress, probe, held
+        made = Session(*own, self._finds)
         made.numbers, made.stop_reason, made.chooses = self.numbers.copy(), self.stop_reason, self.chooses
         return made
 
@@ -303,8 +301,7 @@ class Session:
         if new:
             self._cancelled = False
         self.meter = Meter()
-        self.prompt, self.generated, self.shifts = [], [], []
-        self.stop_reason = None
+        self.prompt, self.generated, self.shifts, self.stop_reason = [], [], [], None
 
     def _compile(self, count: int, all_logits: bool = False) -> None:
         """Have the program for so many ids ready, so that the meter counts only its running."""
@@ -315,8 +312,7 @@ class Session:
     def _evaluate(self, ids: Array, all_logits: bool = False, by: SamplingParams | None = None) -> Floats:
         """Evaluate the tokens not evaluated yet and `ids`; see `eval` for what comes back.
 
-        by: what the next token is sampled by. Where the top k may be enough, it alone is read and an empty
-        array comes back, as of an evaluation of ids that was cancelled.
+        by: what the next token is sampled by; an empty array where its top k was read, or after a cancel.
         """
         evaluation, probe = self.evaluation(ids), self._probe
         probe.begin()
@@ -326,8 +322,8 @@ class Session:
             work = [(evaluation.slot, evaluation.waiting[n_cached:])]
             common = self._executor, work, self.n_vocab, probe.options
             if by is not None and self.reads_top_k(by):
-                sampled_by = [(by, self.numbers)]
-                for one in evaluate_top_k(*common, sampled_by, probe.take, cancelled, self._progress):
+                by_all = [(by, self.numbers)], probe.take, cancelled, self._progress
+                for one in evaluate_top_k(*common, *by_all):
                     self.commit(evaluation, NextLogits(one), all_logits)
                 return _NO_LOGITS
             found = evaluate(*common, all_logits, probe.take, cancelled, self._progress)

@@ -123,6 +123,11 @@ class Committed:
         if slot is not None and slot.group is not None:
             slot.group.leave(slot.sequence, latest.ids[: latest.n_evaluated])
 
+    def hide(self, hidden: bool = True) -> None:
+        """Its cells are of use to no other session: they may not be what the model computes of the ids."""
+        if hidden and self._cells is not None and self._cells.group is not None:
+            self._cells.group.hide(self._cells.sequence)
+
     def __del__(self) -> None:
         self.close()  # what a session that was never closed held is of use to others
 

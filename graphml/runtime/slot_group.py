@@ -72,6 +72,7 @@ class SlotGroup:
         self._free = deque(range(len(cache.lengths)))
         self._known: dict[int, Callable[[], Sequence[int] | None]] = {}
         self._prompts: dict[int, Prompt] = {}
+        self._hidden: set[int] = set()
 
     @property
     def alone(self) -> bool:
@@ -86,6 +87,7 @@ class SlotGroup:
             except IndexError:
                 return None
             self._known.pop(sequence, None)
+            self._hidden.discard(sequence)
             self.cache.rewind(sequence, 0)
             return sequence
 
@@ -96,6 +98,10 @@ class SlotGroup:
     def tell(self, sequence: int, known: Callable[[], Sequence[int] | None]) -> None:
         """From now on this returns what a sequence holds."""
         self._known[sequence] = known
+
+    def hide(self, sequence: int) -> None:
+        """What a sequence holds is of use to no other, as long as it is not taken anew."""
+        self._hidden.add(sequence)
 
     def leave(self, sequence: int, ids: Sequence[int]) -> None:
         """A sequence is used no more; it holds these ids as long as it is not taken."""
@@ -129,7 +135,7 @@ class SlotGroup:
         """The longest prefix of ids that another sequence holds, in whole blocks, and whose it is."""
         best: tuple[int, int | None] = (0, None)
         for other, known in list(self._known.items()):
-            if other == sequence or not self.cache.holds_all(other):
+            if other in self._hidden or other == sequence or not self.cache.holds_all(other):
                 continue
             held = known()
             if held is not None:
