@@ -57,7 +57,7 @@ GLU_COLUMNS = 256
 """Columns of a gate whose two products one thread makes before it joins them, for a few rows."""
 GLU_PANEL_COLUMNS = 32
 """The same for many rows: as many as are unpacked together, at the widest vectors."""
-FEW_ROWS = 4
+FEW_ROWS = 16
 """Up to this many rows of activations, unpacking a panel of weights costs more than it saves."""
 PASSED_ROWS = 64
 """Weight rows that many rows of activations pass, a few at a time, where no panel is unpacked."""

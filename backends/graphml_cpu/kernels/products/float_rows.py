@@ -184,6 +184,7 @@ def make_float_rows(kind: str) -> Callable[..., Any]:
         x_stride: int,
         y_stride: int,
         rows: int,
+        scratch: int,
     ) -> None:
         if rows == 1:
             one(begin, end, w, x, y, residual, bias, k)
