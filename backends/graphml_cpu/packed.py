@@ -83,7 +83,7 @@ def interleaved_scratch_bytes(k: int, rows: int) -> int:
 
 
 def scratch_bytes(kind: str, k: int) -> int:
-    """Bytes of scratch memory that each thread needs in `mul_mat-<kind>` (more than one row of activations)."""
+    """Bytes of scratch memory that each thread needs in `mul_mat-<kind>` (more than one row of x)."""
     vector_bytes = target.current().vector_bytes
     if kind in ("f32", "f16", "bf16", BF16_PAIRS):
         return panel_scratch_bytes(k)

@@ -156,7 +156,7 @@ def _make_put(reader: Reader) -> Callable[..., Any]:
 
 
 def make_put_unit(reader: Reader) -> Callable[..., Any]:
-    """An inline function `put_unit(to, groups)`: one row's unit to the address `to`, UNIT_ROW_BYTES at most."""
+    """An inline function `put_unit(to, groups)`: one row's unit to `to`, at most UNIT_ROW_BYTES."""
     put = _make_put(reader)
 
     @inline

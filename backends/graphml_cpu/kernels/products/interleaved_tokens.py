@@ -2,8 +2,8 @@
 
 Of each row and group of 128 columns there are eight vectors, those with the block's bytes 4c to 4c + 3 in the
 four lanes of each block, for the lower half of the blocks and for the upper; then the numbers of a block in
-its four lanes: scales, what integer sums begin with, and sums for minima. For each group those of all rows lie
-together. Knows the packed layout and what a `Reader` says.
+its four lanes: scales, what integer sums begin with, and sums for minima. For each group those of all rows
+lie together. Knows the packed layout and what a `Reader` says.
 """
 
 from __future__ import annotations
@@ -43,7 +43,11 @@ def token_bytes(reader: Reader) -> int:
 
 def make_interleave_token(reader: Reader) -> Callable[..., Any]:
     """An inline function `interleave(x, groups, to, step)`: a packed row to `to`, its groups `step` apart."""
-    shift, seeds, minima = make_operand(reader, for_panel=True).shift or 0, number_of_seeds(reader), reader.minima
+    shift, seeds, minima = (
+        make_operand(reader, for_panel=True).shift or 0,
+        number_of_seeds(reader),
+        reader.minima,
+    )
     sums_at = minima_at(reader)
 
     @inline

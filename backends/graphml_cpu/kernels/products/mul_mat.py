@@ -102,19 +102,31 @@ def multiply_all_rows(
             taken, to = min(FEW_ROWS, rows - row), y + row * y_stride
             rest = residual + row * y_stride if residual != 0 else 0
             multiply_rows(
-                code, first, last, w, x + row * x_stride, to, rest, bias, k, x_stride, y_stride, taken,
+                code,
+                first,
+                last,
+                w,
+                x + row * x_stride,
+                to,
+                rest,
+                bias,
+                k,
+                x_stride,
+                y_stride,
+                taken,
                 scratch,
             )
 
 
 def make_mul_mat() -> Callable[..., None]:
-    """One product. Without `tiles` any number of rows is multiplied as a few are."""
+    """One product. Up to `few_rows`, and without `tiles` any number of rows, are multiplied as a few are."""
 
     def mul_mat(
         ith: Int, nth: Int, few: Code, tiles: Code, w: Address, x: Address, y: Address, residual: Address,
-        bias: Address, n: Int, k: Int, x_stride: Int, y_stride: Int, scratch: Address, rows: Dim,
+        bias: Address, n: Int, k: Int, x_stride: Int, y_stride: Int, scratch: Address, few_rows: Int,
+        rows: Dim,
     ) -> None:  # fmt: skip
-        if rows <= FEW_ROWS or tiles == 0:
+        if rows <= few_rows or tiles == 0:
             begin, end = share(ith, nth, n)
             if begin < end:
                 multiply_all_rows(
