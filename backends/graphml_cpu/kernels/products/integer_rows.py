@@ -1,7 +1,7 @@
-"""Rows of quantised weights times packed activations, a few rows at a time: one token, or a few.
+"""Rows of quantised weights times packed activations: one row of x here, a few by `interleaved_rows`.
 
 The weights are read once, in file order, which is all that counts while memory sets the pace. Four products
-are made at once (`integer_groups`): of four rows of weights and a token, of two and two, of one and four.
+are made at once (`integer_groups`), of four rows of weights and a token.
 A product is four sums, of which block b of a row adds to sum b mod 4; in the end (0 + 1) + (2 + 3).
 """
 

@@ -3,7 +3,7 @@
 Lane 4 * block + row of eight vectors holds the row's bytes 4c to 4c + 3 of a half of the block; scales and
 minima are in the same lanes. So a dot product with a token's bytes (`interleaved_tokens`) adds up a block in
 its lane: no sum crosses lanes, and a vector of sums has four for each row, one for each block of a group.
-They are added up as `integer_rows` does, to the bit. Knows what a `Reader` says and how a row's unit is put down.
+They are added up as `integer_rows` does, to the bit. Knows what a `Reader` says, and how a unit is put down.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def make_load_set(reader: Reader) -> Callable[..., Any]:
 
 
 def _make_add_minima(reader: Reader) -> Callable[..., Any]:
-    """An inline function `add(row, at, total) -> total`: a set's minima times the sums of a token's blocks."""
+    """An inline function `add(row, at, total) -> total`: a set's minima times a token's sums."""
     sums_at = interleaved_tokens.minima_at(reader)
 
     @inline
