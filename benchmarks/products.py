@@ -27,6 +27,7 @@ import numpy as np
 from graphml_cpu import packed
 from graphml_cpu.compiler import Kernel, compile_kernels
 from graphml_cpu.kernels import formats
+from graphml_cpu.layouts import FEW_ROWS
 from graphml_cpu.lowering.linear import conversion, product_kernel
 
 from graphml import settings
@@ -101,6 +102,7 @@ class Product:
                 x_stride=self.x.strides[0],
                 y_stride=self.y.strides[0],
                 scratch=scratch.ctypes.data,
+                few_rows=FEW_ROWS,
                 rows=self.count.ctypes.data,
             )
             for scratch in self.scratch
@@ -119,10 +121,10 @@ class Product:
 
 def pack(x: np.ndarray) -> np.ndarray:
     """Rows of float32 as the packed rows that integer kernels take."""
-    out = aligned(len(x) * packed.packed_bytes(K)).reshape(len(x), -1)
+    out = aligned(len(x) * packed.packed_bytes(x.shape[1])).reshape(len(x), -1)
     ref = conversion("q8_1")
     kernel, count = compile_kernels([ref])[ref.name], np.array([len(x)])
-    kernel(kernel.block(x=x.ctypes.data, out=out.ctypes.data, k=K, rows=count.ctypes.data))
+    kernel(kernel.block(x=x.ctypes.data, out=out.ctypes.data, k=x.shape[1], rows=count.ctypes.data))
     return out
 
 

@@ -26,7 +26,7 @@ block with a NaN or an infinity gets q = 0 and NaN scales: its products are NaN.
 from __future__ import annotations
 
 from graphml_cpu import target
-from graphml_cpu.layouts import panel_scratch_bytes
+from graphml_cpu.layouts import FEW_ROWS, panel_scratch_bytes
 
 LAYOUTS = ("q8_1", "bf16")
 """What activations are converted to, names of dtypes."""
@@ -63,6 +63,13 @@ ORDERED_COLUMNS = 2048
 _PANEL_VECTORS = 8 + 2 + 2
 # Tokens of a register tile, at most.
 TILE_TOKENS = 16
+# Bytes of activations that stay in the first cache while rows of weights pass, where tokens are interleaved
+# (`kernels.products.interleaved_tokens`); bytes of a token's group at most; and of what else they need: of
+# each token for its sums and results, and for the rows of weights that are unpacked together.
+INTERLEAVED_CACHE = 24 << 10
+_INTERLEAVED_GROUP = 64 * (8 + 1 + 2 + 2)
+_INTERLEAVED_SUMS = 64 * (16 + 4)
+_INTERLEAVED_ROWS = 8 * UNIT_ROW_BYTES
 
 
 def packed_bytes(k: int) -> int:
@@ -70,12 +77,17 @@ def packed_bytes(k: int) -> int:
     return -(-k // GROUP) * GROUP_BYTES
 
 
+def interleaved_scratch_bytes(k: int, rows: int) -> int:
+    """Bytes of scratch memory of the integer products of up to `rows` interleaved rows."""
+    return (rows + 1) * (_INTERLEAVED_SUMS + -(-k // GROUP) * _INTERLEAVED_GROUP) + _INTERLEAVED_ROWS
+
+
 def scratch_bytes(kind: str, k: int) -> int:
-    """Bytes of scratch memory that each thread needs in `mul_mat-<kind>` (many rows of activations)."""
+    """Bytes of scratch memory that each thread needs in `mul_mat-<kind>` (more than one row of x)."""
     vector_bytes = target.current().vector_bytes
     if kind in ("f32", "f16", "bf16", BF16_PAIRS):
         return panel_scratch_bytes(k)
     columns = min(-(-k // GROUP) * GROUP, COLUMNS)
     panels = PAIRS * 2 * columns // BLOCK * _PANEL_VECTORS * vector_bytes
     sums = PAIRS * 2 * PLACES * (TOKENS + TILE_TOKENS) * vector_bytes
-    return panels + sums + vector_bytes // 4 * UNIT_ROW_BYTES
+    return max(panels + sums + vector_bytes // 4 * UNIT_ROW_BYTES, interleaved_scratch_bytes(k, FEW_ROWS))

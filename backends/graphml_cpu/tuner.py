@@ -25,6 +25,7 @@ from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.shape import bounds
 from graphml_cpu import tuning
 from graphml_cpu.compiler import Kernel, compile_kernels
+from graphml_cpu.layouts import FEW_ROWS
 from graphml_cpu.lowering import table
 from graphml_cpu.lowering.linear import conversion, is_packed
 from graphml_cpu.lowering.step import Scratch, Step
@@ -110,6 +111,10 @@ class _Bench:
         values |= {"y": self.y.ctypes.data, "scratch": self._scratch[thread].ctypes.data}
         return kernel.block(**values, rows=self._rows.ctypes.data)
 
+    def take_rows(self, rows: int) -> None:
+        """From now on the first `rows` rows of activations are multiplied."""
+        self._rows[0] = rows
+
     def product(self, tape: Tape) -> Array:
         """What a tape computes."""
         self.y[:] = np.nan
@@ -170,7 +175,7 @@ def _search(problem: _Problem, weight: Array, team: Team) -> tuple[dict[str, int
     _check_usual(problem, weight, bench.x, wanted)
     chosen: dict[str, int] = {}
     for name, values in tuning.candidates(problem.step.kernel).items():
-        if name == "parts" and team.n_threads == 1:
+        if name == "few_rows" or (name == "parts" and team.n_threads == 1):
             continue
         tries = [chosen, *({**chosen, name: value} for value in values)]
         tapes = [bench.tape(one) for one in tries]
@@ -183,7 +188,28 @@ def _search(problem: _Problem, weight: Array, team: Team) -> tuple[dict[str, int
         if times[best] < _WORTH * times[0]:
             chosen = tries[best]
     before, after = _in_turns(bench, [usual, bench.tape(chosen)], _CHECK_ROUNDS)
-    return (chosen, before, after) if chosen and after < _WORTH * before else ({}, before, before)
+    if not (chosen and after < _WORTH * before):
+        chosen, after = {}, before
+    return _few_rows(problem, bench) | chosen, before, after
+
+
+def _few_rows(problem: _Problem, bench: _Bench) -> dict[str, int]:
+    """Up to how many rows a product without panels takes no longer; nothing for the usual number."""
+    values = [
+        few for few in tuning.candidates(problem.step.kernel).get("few_rows", ()) if few <= problem.rows
+    ]
+    if not values or problem.rows < FEW_ROWS:
+        return {}
+    best = values[0]
+    by_rows, by_panels = bench.tape({"few_rows": values[-1]}), bench.tape({"few_rows": 0})
+    for rows in values[1:]:
+        bench.take_rows(rows)
+        without, panels = _in_turns(bench, [by_rows, by_panels], _ROUNDS)
+        if without > panels:
+            break
+        best = rows
+    bench.take_rows(problem.rows)
+    return {} if best == values[-1] else {"few_rows": best}
 
 
 def tune(

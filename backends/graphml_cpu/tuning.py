@@ -22,19 +22,22 @@ from graphml.errors import BackendError
 from graphml_cpu import kernel_cache, target
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.kernels import formats
+from graphml_cpu.layouts import FEW_ROWS
 from graphml_cpu.lowering.step import Step
 
 Key = tuple[str, int, int, int]
 """Kernel, n, k, threads."""
 
 _PARTS = (1, 2, 4, 8)
+FEW = (1, 2, 4, 6, 8, 10, 12, FEW_ROWS)
+"""Most rows that may be multiplied without panels."""
 
 
 def candidates(kernel: KernelRef) -> Mapping[str, Sequence[int]]:
     """The parameters of a kernel and the values that they may take; none for kernels that have no parameters.
 
     tokens: of a register tile. columns: of a panel of float weights. parts: into how many each thread's share
-    of the call is cut.
+    of the call is cut. few_rows: up to how many rows no panel is unpacked.
     """
     if kernel.factory != "make_mul_mat":
         return {}
@@ -42,8 +45,8 @@ def candidates(kernel: KernelRef) -> Mapping[str, Sequence[int]]:
     if tiles is None:
         return {"parts": _PARTS}
     if formats.has_reader(str(tiles.arguments[0])):
-        return {"tokens": (2, 3, 4, 5, 6, 8), "parts": _PARTS}
-    return {"tokens": (4, 6, 8, 10, 12), "columns": (512, 1024, 2048), "parts": _PARTS}
+        return {"tokens": (2, 3, 4, 5, 6, 8), "parts": _PARTS, "few_rows": FEW}
+    return {"tokens": (4, 6, 8, 10, 12), "columns": (512, 1024, 2048), "parts": _PARTS, "few_rows": FEW}
 
 
 def key_of(step: Step, threads: int) -> Key | None:
@@ -63,7 +66,10 @@ def with_parameters(step: Step, parameters: Mapping[str, int]) -> Step:
         suffix, arguments = f"-{tokens}-{columns}", (tiles.arguments[0], tokens, columns)
         calls["tiles"] = replace(tiles, name=tiles.name + suffix, arguments=arguments)
         kernel = replace(kernel, name=kernel.name + suffix, calls=tuple(calls.items()))
-    return replace(step, kernel=kernel, parts=parameters.get("parts"))
+    given = step.arguments
+    if "few_rows" in parameters:
+        given = {**given, "few_rows": parameters["few_rows"]}
+    return replace(step, kernel=kernel, arguments=given, parts=parameters.get("parts"))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pytest
 from graphml_cpu import packed, target
 from graphml_cpu.compiler import Kernel, KernelRef, assembly, compile_kernels
 from graphml_cpu.kernels.formats import has_reader, names
-from graphml_cpu.layouts import PANEL_ELEMENTS
+from graphml_cpu.layouts import FEW_ROWS, PANEL_ELEMENTS
 from graphml_cpu.lowering.linear import product_kernel
 from graphml_quant import by_name, dequantize, quantize
 
@@ -161,6 +161,7 @@ def multiply(
             x_stride=given.strides[0],
             y_stride=y.strides[0],
             scratch=scratch[ith].ctypes.data,
+            few_rows=FEW_ROWS,
             rows=count.ctypes.data,
         )
         kernel(block, ith, threads)
@@ -233,6 +234,7 @@ SHAPES = [
     (70, 5, True, True),
     (33, 6, False, False),
     (21, 7, False, True),
+    (21, 18, True, False),
     (49, 8, False, True),
     (16, 9, False, False),
     (35, 33, True, True),
@@ -274,10 +276,11 @@ def test_products(factory: str, kind: str) -> None:
         assert relative_error(differences, results) <= 1e-5, k
 
 
+@pytest.mark.parametrize("rows", [9, FEW_ROWS + 1])
 @pytest.mark.parametrize("kind", ["q4_0", "f32"])
-def test_the_residual_may_be_the_result(kind: str) -> None:
+def test_the_residual_may_be_the_result(kind: str, rows: int) -> None:
     rng = np.random.default_rng(1)
-    n, k, rows = 40, PANEL_ELEMENTS + 256, 9
+    n, k = 40, PANEL_ELEMENTS + 256
     kernel = compile_kernels([kernel_ref("mul_mat", kind)])[f"mul_mat-{kind}"]
     weights, x = make_weights(kind, n, k, rng), rng.normal(size=(rows, k)).astype(np.float32)
     residual = rng.normal(size=(rows, n)).astype(np.float32)
@@ -285,7 +288,7 @@ def test_the_residual_may_be_the_result(kind: str) -> None:
     assert (np.abs(found - expected(kind, weights, x) - residual) <= tolerance(kind, weights, x)).all()
 
 
-@pytest.mark.parametrize("rows", [1, 9])
+@pytest.mark.parametrize("rows", [1, 9, FEW_ROWS + 1])
 @pytest.mark.parametrize("kind", [*INTEGER, *FLOATS[::3]])
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_stays_so_and_stays_in_its_row(kind: str, rows: int, bad: float) -> None:
@@ -313,7 +316,7 @@ def test_hostile_weights_stay_in_their_column(kind: str) -> None:
         pytest.skip(f"every block of {kind} decodes to finite numbers")
     weights[hostile] = np.resize(blocks, (4, weights.shape[1]))
     ordinary = np.delete(np.arange(20), hostile)
-    for rows in (1, 2, 4, 12):
+    for rows in (1, 2, 5, FEW_ROWS + 1):
         x = rng.normal(size=(rows, k)).astype(np.float32)
         found, wanted = multiply(kernel, kind, weights, x)[:, ordinary], expected(kind, weights[ordinary], x)
         assert (np.abs(found - wanted) <= tolerance(kind, weights[ordinary], x)).all(), rows

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from graphml_cpu import BACKEND, tuner, tuning
+from graphml_cpu.layouts import FEW_ROWS
 from graphml_cpu.lowering.linear import product_kernel
 from graphml_cpu.lowering.step import Step
 from graphml_cpu.program import CpuProgram
@@ -91,6 +92,33 @@ def test_what_is_found_is_kept_and_gives_the_same_product(
     exact = interpret(product("f32")[0], {"x": x, "w": product("f32")[1]["w"]})["result"]
     assert ((results[1] - exact) ** 2).sum() < 0.02 * (exact**2).sum()
     device.close()
+
+
+@pytest.mark.parametrize(("crossing", "wanted"), [(8, {"few_rows": 8}), (FEW_ROWS, {})])
+def test_the_rows_from_which_panels_pay_off_are_measured(
+    crossing: int, wanted: dict[str, int], own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By rows is made faster up to `crossing` rows; the usual number is not kept."""
+
+    def in_turns(bench: Any, tapes: Any, rounds: int) -> list[float]:
+        return [1.0, 2.0] if bench._rows[0] <= crossing else [2.0, 1.0]
+
+    monkeypatch.setattr(tuning, "candidates", lambda kernel: {"few_rows": tuning.FEW})
+    monkeypatch.setattr(tuner, "_in_turns", in_turns)
+    device = BACKEND.open(1)
+    _, final, weights = tuned_program("q4_0", device)
+    (found,) = device.tune([final], weights, no_progress)  # type: ignore[attr-defined]
+    assert found.parameters == wanted
+    (entry,) = json.loads(own_cache.read_text())["entries"]
+    assert entry["parameters"] == wanted
+    device.close()
+
+
+def test_the_number_of_few_rows_is_an_argument_of_the_call() -> None:
+    arguments = {"n": N, "k": K, "few_rows": FEW_ROWS}
+    step = Step(product_kernel("q4_0"), arguments)
+    assert tuning.with_parameters(step, {"few_rows": 8}).arguments["few_rows"] == 8
+    assert tuning.with_parameters(step, {}).arguments["few_rows"] == FEW_ROWS
 
 
 def test_without_being_asked_for_nothing_is_read(own_cache: Path) -> None:

@@ -17,7 +17,7 @@ from graphml.ir.shape import bounds
 from graphml_cpu import target
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.kernels import formats
-from graphml_cpu.layouts import panel_scratch_bytes
+from graphml_cpu.layouts import FEW_ROWS, panel_scratch_bytes
 from graphml_cpu.lowering.step import (
     Argument,
     Lowering,
@@ -173,6 +173,7 @@ def product(
         arguments |= {"row_bytes": row_bytes(weight), "scratch": Scratch(panel_scratch_bytes(k))}
         ref = panels_kernel(kind, one_order)
     else:
+        arguments["few_rows"] = FEW_ROWS
         arguments["scratch"] = Scratch(64 if is_one_row(x) else scratch_bytes(kind, k))
         ref = product_kernel(kind, is_one_row(x), one_order)
     return Step(ref, arguments, writes=("y",))

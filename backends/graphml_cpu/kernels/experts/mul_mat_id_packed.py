@@ -20,39 +20,30 @@ from graphml_cpu.kernels.formats import make_read
 from graphml_cpu.kernels.formats._groups import Reader
 from graphml_cpu.kernels.products.integer_rows import finish, make_row
 from graphml_cpu.kernels.products.integer_tiles import PANELS, TOKENS, make_panel_products
+from graphml_cpu.kernels.products.interleaved_rows import make_interleaved_products
+from graphml_cpu.kernels.products.interleaved_tokens import listed_address
 from graphml_cpu.kernels.products.register_tiles import make_record_addresses
 from graphml_cpu.kernels.share import share
-from graphml_cpu.layouts import PAIR_BYTES
+from graphml_cpu.layouts import FEW_ROWS, PAIR_BYTES
 from graphml_cpu.simd import WIDTH, extract, load_i32, load_i64, store_f32, store_i64
 
 # Weight rows that a thread takes at a time: those of the panels that are unpacked together.
 _ROWS = PANELS * WIDTH
 # What unpacking them costs, in pairs.
 _UNPACKING = 4
-# Up to this many pairs, unpacking a panel costs more than it saves.
-_FEW_PAIRS = 4
 
 
-def _make_few(reader: Reader) -> Callable[..., Any]:
-    """An inline function: weight rows begin to end of one matrix times the `pairs` pairs at `records`."""
-    rows_4, row_1 = make_row(reader, 4), make_row(reader, 1)
-    four = make_record_addresses(4)
+def _make_one(reader: Reader) -> Callable[..., Any]:
+    """An inline function: weight rows begin to end of one matrix times the pairs at `records`, one by one."""
+    rows_4 = make_row(reader, 4)
 
     @inline
-    def few(
-        begin: int,
-        end: int,
-        w: int,
-        y: int,
-        n: int,
-        k: int,
-        row_bytes: int,
-        records: int,
-        pairs: int,
+    def one(
+        begin: int, end: int, w: int, y: int, n: int, k: int, row_bytes: int, records: int, pairs: int,
         scratch: int,
-    ) -> None:
-        if pairs == 1:
-            x, to = load_i64(records), y + load_i64(records + 8)
+    ) -> None:  # fmt: skip
+        for record in range(records, records + pairs * PAIR_BYTES, PAIR_BYTES):
+            x, to = load_i64(record), y + load_i64(record + 8)
             for index in range(begin, end, 4):
                 # Past the last row of weights the last one is multiplied again, and not stored.
                 row, left = w + index * row_bytes, end - index
@@ -61,18 +52,8 @@ def _make_few(reader: Reader) -> Callable[..., Any]:
                 found = finish(rows_4(ws, (x,), k))
                 for i in range(min(left, 4)):
                     store_f32(to + (index + i) * 4, extract(found, 4 * i))
-            return
-        for index in range(begin, end):
-            for pair in range(0, pairs, 4):
-                at, left = records + pair * PAIR_BYTES, pairs - pair
-                # Past the last pair the last one is computed again, and not stored.
-                xs = four(at, PAIR_BYTES, (left - 1) * PAIR_BYTES)
-                found = finish(row_1((w + index * row_bytes,), xs, k))
-                for i in range(min(left, 4)):
-                    to = y + load_i64(at + i * PAIR_BYTES + 8)
-                    store_f32(to + index * 4, extract(found, 4 * i))
 
-    return few
+    return one
 
 
 @inline
@@ -82,7 +63,7 @@ def _record_offset(records: int, stride: int, y_stride: int, pair: int) -> int:
 
 
 def _make_many(reader: Reader, one_order: bool) -> Callable[..., Any]:
-    """As `_make_few` for many pairs; `begin` is a multiple of _ROWS."""
+    """As `_make_one` for many pairs; `begin` is a multiple of _ROWS."""
     places = packed.PLACES if one_order else 1
     products = make_panel_products(reader, TOKENS, make_record_addresses(TOKENS), _record_offset, places)
 
@@ -109,10 +90,11 @@ def _make_many(reader: Reader, one_order: bool) -> Callable[..., Any]:
 
 
 def _make_multiply(reader: Reader, one_token: bool, one_order: bool) -> Callable[..., Any]:
-    """As `_make_few`, for any number of pairs; one_token, one_order: see `make_mul_mat_id_packed`."""
-    few = _make_few(reader)
+    """As `_make_one`, for any number of pairs; one_token, one_order: see `make_mul_mat_id_packed`."""
+    one = _make_one(reader)
     if one_token:
-        return few
+        return one
+    few = make_interleaved_products(reader, listed_address, _record_offset)
     many = _make_many(reader, one_order)
 
     @inline
@@ -128,8 +110,10 @@ def _make_multiply(reader: Reader, one_token: bool, one_order: bool) -> Callable
         pairs: int,
         scratch: int,
     ) -> None:
-        if pairs <= _FEW_PAIRS:
-            few(begin, end, w, y, n, k, row_bytes, records, pairs, scratch)
+        if pairs == 1:
+            one(begin, end, w, y, n, k, row_bytes, records, 1, scratch)
+        elif pairs <= FEW_ROWS:
+            few(begin, end, w, y, 0, 0, k, row_bytes, records, PAIR_BYTES, 0, pairs, scratch)
         else:
             many(begin, end, w, y, n, k, row_bytes, records, pairs, scratch)
 

@@ -47,64 +47,69 @@ def make_row_4(kind: str) -> Callable[..., Any]:
     return row
 
 
-def make_two_rows_4(kind: str) -> Callable[..., Any]:
-    """An inline function `rows(w, v, x0, x1, x2, x3, k)`: as `make_row_4` for two rows of weights, w and v.
+def make_four_rows_4(kind: str) -> Callable[..., Any]:
+    """An inline function `rows(w0, w1, w2, w3, x0, x1, x2, x3, ahead, k)`: four rows, four tokens.
 
-    The numbers are the same. Four tokens' values may be more than the first cache holds: they are read half
-    as often.
+    Gives for each token the four rows' sums; the numbers are those of `make_row_4`. Four tokens' values may
+    be more than the first cache holds: they are read a quarter as often. ahead: bytes from a row's weights
+    to those that are fetched meanwhile.
     """
     terms = TERMS[kind]
-    load_w, load_x, add = terms.load_w, terms.load_x, terms.add
+    load_w, load_x, plus = terms.load_w, terms.load_x, terms.add
     load_w_partial, load_x_partial = terms.load_w_partial, terms.load_x_partial
     count, w_bytes, x_bytes = terms.elements, terms.weight_bytes, terms.x_bytes
 
     @inline
-    def rows(w: int, v: int, x0: int, x1: int, x2: int, x3: int, k: int) -> Any:
-        a, b, c, d = zero(F32), zero(F32), zero(F32), zero(F32)
-        e, f, g, h = zero(F32), zero(F32), zero(F32), zero(F32)
+    def add(weights: Any, x: Vector, sums: Any) -> Any:
+        return (
+            plus(weights[0], x, sums[0]), plus(weights[1], x, sums[1]),
+            plus(weights[2], x, sums[2]), plus(weights[3], x, sums[3]),
+        )  # fmt: skip
+
+    @inline
+    def rows(
+        w0: int, w1: int, w2: int, w3: int, x0: int, x1: int, x2: int, x3: int, ahead: int, k: int
+    ) -> Any:
+        none = zero(F32), zero(F32), zero(F32), zero(F32)
+        a, b, c, d = none, none, none, none
         whole = k - k % count
         for i in range(0, whole, count):
-            prefetch(w + i * w_bytes + AHEAD)
-            prefetch(v + i * w_bytes + AHEAD)
-            first, second, at = load_w(w + i * w_bytes), load_w(v + i * w_bytes), i * x_bytes
-            x = load_x(x0 + at)
-            a, e = add(first, x, a), add(second, x, e)
-            x = load_x(x1 + at)
-            b, f = add(first, x, b), add(second, x, f)
-            x = load_x(x2 + at)
-            c, g = add(first, x, c), add(second, x, g)
-            x = load_x(x3 + at)
-            d, h = add(first, x, d), add(second, x, h)
+            at, place = i * w_bytes, i * x_bytes
+            prefetch(w0 + at + ahead)
+            prefetch(w1 + at + ahead)
+            prefetch(w2 + at + ahead)
+            prefetch(w3 + at + ahead)
+            weights = load_w(w0 + at), load_w(w1 + at), load_w(w2 + at), load_w(w3 + at)
+            a, b = add(weights, load_x(x0 + place), a), add(weights, load_x(x1 + place), b)
+            c, d = add(weights, load_x(x2 + place), c), add(weights, load_x(x3 + place), d)
         left = k - whole
         if left > 0:
-            first, at = load_w_partial(w + whole * w_bytes, left), whole * x_bytes
-            second = load_w_partial(v + whole * w_bytes, left)
-            x = load_x_partial(x0 + at, left)
-            a, e = add(first, x, a), add(second, x, e)
-            x = load_x_partial(x1 + at, left)
-            b, f = add(first, x, b), add(second, x, f)
-            x = load_x_partial(x2 + at, left)
-            c, g = add(first, x, c), add(second, x, g)
-            x = load_x_partial(x3 + at, left)
-            d, h = add(first, x, d), add(second, x, h)
-        return a, b, c, d, e, f, g, h
+            at, place = whole * w_bytes, whole * x_bytes
+            weights = (
+                load_w_partial(w0 + at, left), load_w_partial(w1 + at, left),
+                load_w_partial(w2 + at, left), load_w_partial(w3 + at, left),
+            )  # fmt: skip
+            a = add(weights, load_x_partial(x0 + place, left), a)
+            b = add(weights, load_x_partial(x1 + place, left), b)
+            c = add(weights, load_x_partial(x2 + place, left), c)
+            d = add(weights, load_x_partial(x3 + place, left), d)
+        return a, b, c, d
 
     return rows
 
 
 @inline
 def _store_four(
-    a: Vector, b: Vector, c: Vector, d: Vector, count: int, y: int, residual: int, bias: int, index: int,
-    to: int, y_stride: int,
+    sums: Any, count: int, y: int, residual: int, bias: int, index: int, to: int
 ) -> None:  # fmt: skip
-    """The sums of the first `count` of four tokens, of a weight row, from byte `to` of y on."""
-    store_output(sum_lanes(a), y, residual, bias, index, to)
+    """A token's sums of the first `count` of four weight rows, from `index` on, to byte `to` of y."""
+    store_output(sum_lanes(sums[0]), y, residual, bias, index, to)
     if count > 1:
-        store_output(sum_lanes(b), y, residual, bias, index, to + y_stride)
+        store_output(sum_lanes(sums[1]), y, residual, bias, index + 1, to)
     if count > 2:
-        store_output(sum_lanes(c), y, residual, bias, index, to + 2 * y_stride)
+        store_output(sum_lanes(sums[2]), y, residual, bias, index + 2, to)
     if count > 3:
-        store_output(sum_lanes(d), y, residual, bias, index, to + 3 * y_stride)
+        store_output(sum_lanes(sums[3]), y, residual, bias, index + 3, to)
 
 
 def make_four_rows_1(kind: str) -> Callable[..., Any]:
@@ -168,7 +173,7 @@ def make_float_rows(kind: str) -> Callable[..., Any]:
     Weight rows begin to end of a product of `kind` times all `rows` rows of activations. The sums of a row do
     not depend on how many there are.
     """
-    one, row_4, two_rows_4 = _make_one_token(kind), make_row_4(kind), make_two_rows_4(kind)
+    one, four_rows_4 = _make_one_token(kind), make_four_rows_4(kind)
     size = TERMS[kind].weight_bytes
 
     @inline
@@ -184,28 +189,28 @@ def make_float_rows(kind: str) -> Callable[..., Any]:
         x_stride: int,
         y_stride: int,
         rows: int,
+        scratch: int,
     ) -> None:
         if rows == 1:
             one(begin, end, w, x, y, residual, bias, k)
             return
-        last = x + (rows - 1) * x_stride
-        together = 2 if rows > 2 else 1
-        for index in range(begin, end, together):
-            at = w + index * k * size
+        last, row_bytes = x + (rows - 1) * x_stride, k * size
+        for index in range(begin, end, 4):
+            # Past the last row of weights or the last token that is multiplied again, and not stored.
+            w0, left = w + index * row_bytes, end - index
+            w1, w2 = w0 + min(1, left - 1) * row_bytes, w0 + min(2, left - 1) * row_bytes
+            w3 = w0 + min(3, left - 1) * row_bytes
             for token in range(0, rows, 4):
-                # Past the last token the last one is computed again, and not stored.
-                x0, to, count = x + token * x_stride, token * y_stride, rows - token
-                x1, x2, x3 = (
-                    min(x0 + x_stride, last),
-                    min(x0 + 2 * x_stride, last),
-                    min(x0 + 3 * x_stride, last),
-                )
-                if index + together > end or together == 1:
-                    a, b, c, d = row_4(at, x0, x1, x2, x3, k)
-                    _store_four(a, b, c, d, count, y, residual, bias, index, to, y_stride)
-                else:
-                    a, b, c, d, e, f, g, h = two_rows_4(at, at + k * size, x0, x1, x2, x3, k)
-                    _store_four(a, b, c, d, count, y, residual, bias, index, to, y_stride)
-                    _store_four(e, f, g, h, count, y, residual, bias, index + 1, to, y_stride)
+                x0, to, tokens = x + token * x_stride, token * y_stride, rows - token
+                x1, x2 = min(x0 + x_stride, last), min(x0 + 2 * x_stride, last)
+                x3 = min(x0 + 3 * x_stride, last)
+                a, b, c, d = four_rows_4(w0, w1, w2, w3, x0, x1, x2, x3, 4 * row_bytes, k)
+                _store_four(a, left, y, residual, bias, index, to)
+                if tokens > 1:
+                    _store_four(b, left, y, residual, bias, index, to + y_stride)
+                if tokens > 2:
+                    _store_four(c, left, y, residual, bias, index, to + 2 * y_stride)
+                if tokens > 3:
+                    _store_four(d, left, y, residual, bias, index, to + 3 * y_stride)
 
     return multiply

@@ -81,7 +81,7 @@ def make_operand(reader: Reader, for_panel: bool = False) -> Operand:
     return Operand(dot4, _as_it_is, shift=8 - reader.offset.bit_length(), signed=False)
 
 
-def _make_seed(shift: int | None, lanes: tuple[int, ...] | None) -> Callable[..., Any]:
+def make_seed(shift: int | None, lanes: tuple[int, ...] | None) -> Callable[..., Any]:
     """An inline function `seed(x)`: what the integer sums of the group at `x` begin with.
 
     `lanes`: which of a block's four seeds count; None: all, that is both halves of the block.
@@ -109,7 +109,7 @@ def _make_dots(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any], 
     """Inline functions `dots(group, x)`: integer products, summed four by four; of a block, of its halves."""
     operand = make_operand(reader)
     dot, prepare = operand.dot, operand.prepare
-    both, low_seed, high_seed = (_make_seed(operand.shift, lanes) for lanes in (None, (0,), (1,)))
+    both, low_seed, high_seed = (make_seed(operand.shift, lanes) for lanes in (None, (0,), (1,)))
 
     @inline
     def of_blocks(group: Any, x: int) -> Vector:
@@ -127,20 +127,70 @@ def _make_dots(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any], 
     return of_blocks, of_low, of_high
 
 
+def make_read_rows(reader: Reader, rows: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Inline functions `read(ws, at)`, `read_rest(ws, at, blocks)`: the units of `rows` rows at byte `at`."""
+    read, read_rest = reader.read, reader.read_rest
+
+    @inline
+    def one(ws: Any, at: int) -> Any:
+        return (read(ws[0] + at),)
+
+    @inline
+    def two(ws: Any, at: int) -> Any:
+        return read(ws[0] + at), read(ws[1] + at)
+
+    @inline
+    def four(ws: Any, at: int) -> Any:
+        return read(ws[0] + at), read(ws[1] + at), read(ws[2] + at), read(ws[3] + at)
+
+    @inline
+    def rest_of_one(ws: Any, at: int, blocks: int) -> Any:
+        return (read_rest(ws[0] + at, blocks),)
+
+    @inline
+    def rest_of_two(ws: Any, at: int, blocks: int) -> Any:
+        return read_rest(ws[0] + at, blocks), read_rest(ws[1] + at, blocks)
+
+    @inline
+    def rest_of_four(ws: Any, at: int, blocks: int) -> Any:
+        a, b = read_rest(ws[0] + at, blocks), read_rest(ws[1] + at, blocks)
+        return a, b, read_rest(ws[2] + at, blocks), read_rest(ws[3] + at, blocks)
+
+    return {1: (one, rest_of_one), 2: (two, rest_of_two), 4: (four, rest_of_four)}[rows]
+
+
+def make_pick(rows: int, index: int) -> Callable[..., Any]:
+    """An inline function `pick(units)`: group number `index` of the units of `rows` rows."""
+
+    @inline
+    def one(units: Any) -> Any:
+        return (units[0][index],)
+
+    @inline
+    def two(units: Any) -> Any:
+        return units[0][index], units[1][index]
+
+    @inline
+    def four(units: Any) -> Any:
+        return units[0][index], units[1][index], units[2][index], units[3][index]
+
+    return {1: one, 2: two, 4: four}[rows]
+
+
 # Of four vectors, each with four lanes a block: the sums of these lanes, the blocks of each vector together.
-_pairs_low = shuffle_pair_by([lane for q in range(0, 16, 4) for lane in (q, 16 + q, q + 1, 17 + q)])
-_pairs_high = shuffle_pair_by([lane for q in range(0, 16, 4) for lane in (q + 2, 18 + q, q + 3, 19 + q)])
-_doubles_low = shuffle_pair_by([lane for q in range(0, 16, 4) for lane in (q, q + 1, 16 + q, 17 + q)])
-_doubles_high = shuffle_pair_by([lane for q in range(0, 16, 4) for lane in (q + 2, q + 3, 18 + q, 19 + q)])
+pairs_low = shuffle_pair_by([lane for q in range(0, 16, 4) for lane in (q, 16 + q, q + 1, 17 + q)])
+pairs_high = shuffle_pair_by([lane for q in range(0, 16, 4) for lane in (q + 2, 18 + q, q + 3, 19 + q)])
+doubles_low = shuffle_pair_by([lane for q in range(0, 16, 4) for lane in (q, q + 1, 16 + q, 17 + q)])
+doubles_high = shuffle_pair_by([lane for q in range(0, 16, 4) for lane in (q + 2, q + 3, 18 + q, 19 + q)])
 _by_product = shuffle_by([4 * block + product for product in range(4) for block in range(4)])
 
 
 @inline
-def _block_sums(a: Vector, b: Vector, c: Vector, d: Vector) -> Vector:
-    """I32x16: the sums of the four blocks of a, then of b, c and d."""
-    first = _pairs_low(a, b) + _pairs_high(a, b)
-    second = _pairs_low(c, d) + _pairs_high(c, d)
-    return _by_product(_doubles_low(first, second) + _doubles_high(first, second))
+def block_sums(a: Vector, b: Vector, c: Vector, d: Vector) -> Vector:
+    """I32x16: the sums of the first blocks of a, b, c and d, then of their second, third and fourth."""
+    first = pairs_low(a, b) + pairs_high(a, b)
+    second = pairs_low(c, d) + pairs_high(c, d)
+    return doubles_low(first, second) + doubles_high(first, second)
 
 
 @inline
@@ -163,7 +213,7 @@ def make_add_groups(reader: Reader, rows: int) -> Callable[..., Any]:
         def sums(groups: Any, xs: Any, at: int) -> Vector:
             a, b = dots(groups[r0], xs[t0] + at), dots(groups[r1], xs[t1] + at)
             c, d = dots(groups[r2], xs[t2] + at), dots(groups[r3], xs[t3] + at)
-            return to_float(_block_sums(a, b, c, d))
+            return to_float(_by_product(block_sums(a, b, c, d)))
 
         return sums
 

@@ -24,9 +24,9 @@ from graphml_cpu.simd.operation import operation
 
 # What a row of a group takes before it is transposed: 128 values, and four floats for each of two vectors
 # of scales and two of minima.
-_ROW_GROUP_BYTES = 192
-_SCALES = 128
-_MINIMA = 160
+ROW_GROUP_BYTES = 192
+SCALES = 128
+MINIMA = 160
 
 
 def panel_block_bytes(reader: Reader) -> int:
@@ -127,12 +127,12 @@ def _make_put(reader: Reader) -> Callable[..., Any]:
 
     @inline
     def one_scale(to: int, group: Any) -> None:
-        store(to + _SCALES, group[1][0])
+        store(to + SCALES, group[1][0])
 
     @inline
     def two_scales(to: int, group: Any) -> None:
-        store(to + _SCALES, group[1][0])
-        store(to + _SCALES + 16, group[1][1])
+        store(to + SCALES, group[1][0])
+        store(to + SCALES + 16, group[1][1])
 
     @inline
     def no_minima(to: int, group: Any) -> None:
@@ -140,7 +140,7 @@ def _make_put(reader: Reader) -> Callable[..., Any]:
 
     @inline
     def minima(to: int, group: Any) -> None:
-        store(to + _MINIMA, group[2])
+        store(to + MINIMA, group[2])
 
     put_scales = one_scale if reader.scales == 1 else two_scales
     put_minima = minima if reader.minima else no_minima
@@ -153,6 +153,22 @@ def _make_put(reader: Reader) -> Callable[..., Any]:
         put_minima(to, group)
 
     return put
+
+
+def make_put_unit(reader: Reader) -> Callable[..., Any]:
+    """An inline function `put_unit(to, groups)`: one row's unit to `to`, at most UNIT_ROW_BYTES."""
+    put = _make_put(reader)
+
+    @inline
+    def put_one(to: int, groups: Any) -> None:
+        put(to, groups[0])
+
+    @inline
+    def put_two(to: int, groups: Any) -> None:
+        put(to, groups[0])
+        put(to + ROW_GROUP_BYTES, groups[1])
+
+    return put_two if reader.groups == 2 else put_one
 
 
 def _make_transpose(reader: Reader, row_bytes: int) -> Callable[..., Any]:
@@ -173,9 +189,9 @@ def _make_transpose(reader: Reader, row_bytes: int) -> Callable[..., Any]:
                 to = panel + first * distance + half * 4 * VECTOR_BYTES
                 _store_blocks(to, distance, transposed(source + half * 64 + first * 16))
         for index in range(scales):
-            turn_floats(source + _SCALES + 16 * index, panel + (8 + index) * VECTOR_BYTES, distance)
+            turn_floats(source + SCALES + 16 * index, panel + (8 + index) * VECTOR_BYTES, distance)
         for index in range(minima):
-            turn_floats(source + _MINIMA + 16 * index, panel + minima_at + index * VECTOR_BYTES, distance)
+            turn_floats(source + MINIMA + 16 * index, panel + minima_at + index * VECTOR_BYTES, distance)
 
     @inline
     def turn_floats(source: int, to: int, distance: int) -> None:
@@ -195,23 +211,12 @@ def make_unpack(reader: Reader, places: int = 1) -> Callable[..., Any]:
     groups; with 4 `places` the first blocks of all groups, then the second, third and fourth. What is behind
     k is of no meaning. `buffer`: W * `packed.UNIT_ROW_BYTES` bytes.
     """
-    put, transpose = _make_put(reader), _make_transpose(reader, packed.UNIT_ROW_BYTES)
+    put_unit, transpose = make_put_unit(reader), _make_transpose(reader, packed.UNIT_ROW_BYTES)
     read, read_rest = reader.read, reader.read_rest
     size, elements, block = reader.unit_bytes, reader.groups * packed.GROUP, reader.block_elements
     block_bytes = panel_block_bytes(reader)
     group_step = block_bytes * (4 // places)
-    second = _ROW_GROUP_BYTES if reader.groups == 2 else 0
-
-    @inline
-    def put_one(to: int, groups: Any) -> None:
-        put(to, groups[0])
-
-    @inline
-    def put_two(to: int, groups: Any) -> None:
-        put(to, groups[0])
-        put(to + second, groups[1])
-
-    put_unit = put_two if second else put_one
+    second = ROW_GROUP_BYTES if reader.groups == 2 else 0
 
     @inline
     def distance_of(k: int) -> int:

@@ -1,7 +1,7 @@
-"""Rows of quantised weights times packed activations, a few rows at a time: one token, or a few.
+"""Rows of quantised weights times packed activations: one row of x here, a few by `interleaved_rows`.
 
 The weights are read once, in file order, which is all that counts while memory sets the pace. Four products
-are made at once (`integer_groups`): of four rows of weights and a token, of two and two, of one and four.
+are made at once (`integer_groups`), of four rows of weights and a token.
 A product is four sums, of which block b of a row adds to sum b mod 4; in the end (0 + 1) + (2 + 3).
 """
 
@@ -14,60 +14,12 @@ from graphml_cpu import packed
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats import make_read
 from graphml_cpu.kernels.formats._groups import F32x16, Reader
-from graphml_cpu.kernels.products.integer_groups import make_add_groups
+from graphml_cpu.kernels.products.integer_groups import make_add_groups, make_pick, make_read_rows
+from graphml_cpu.kernels.products.interleaved_rows import make_interleaved_products
+from graphml_cpu.kernels.products.interleaved_tokens import row_address
 from graphml_cpu.kernels.products.outputs import AHEAD, store_output
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import extract, prefetch, shuffle_by, zero
-
-
-def _make_read(reader: Reader, rows: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Inline functions `read(ws, at)`, `read_rest(ws, at, blocks)`: the units of `rows` rows at byte `at`."""
-    read, read_rest = reader.read, reader.read_rest
-
-    @inline
-    def one(ws: Any, at: int) -> Any:
-        return (read(ws[0] + at),)
-
-    @inline
-    def two(ws: Any, at: int) -> Any:
-        return read(ws[0] + at), read(ws[1] + at)
-
-    @inline
-    def four(ws: Any, at: int) -> Any:
-        return read(ws[0] + at), read(ws[1] + at), read(ws[2] + at), read(ws[3] + at)
-
-    @inline
-    def rest_of_one(ws: Any, at: int, blocks: int) -> Any:
-        return (read_rest(ws[0] + at, blocks),)
-
-    @inline
-    def rest_of_two(ws: Any, at: int, blocks: int) -> Any:
-        return read_rest(ws[0] + at, blocks), read_rest(ws[1] + at, blocks)
-
-    @inline
-    def rest_of_four(ws: Any, at: int, blocks: int) -> Any:
-        a, b = read_rest(ws[0] + at, blocks), read_rest(ws[1] + at, blocks)
-        return a, b, read_rest(ws[2] + at, blocks), read_rest(ws[3] + at, blocks)
-
-    return {1: (one, rest_of_one), 2: (two, rest_of_two), 4: (four, rest_of_four)}[rows]
-
-
-def _make_pick(rows: int, index: int) -> Callable[..., Any]:
-    """An inline function `pick(units)`: group number `index` of the units of `rows` rows."""
-
-    @inline
-    def one(units: Any) -> Any:
-        return (units[0][index],)
-
-    @inline
-    def two(units: Any) -> Any:
-        return units[0][index], units[1][index]
-
-    @inline
-    def four(units: Any) -> Any:
-        return units[0][index], units[1][index], units[2][index], units[3][index]
-
-    return {1: one, 2: two, 4: four}[rows]
 
 
 def make_row(reader: Reader, rows: int) -> Callable[..., Any]:
@@ -76,8 +28,8 @@ def make_row(reader: Reader, rows: int) -> Callable[..., Any]:
     ws and xs are tuples of the addresses of the rows and of the tokens' packed rows. Gives F32x16, four sums
     for each of the four products, by row and then by token: see `finish`.
     """
-    add, (read, read_rest) = make_add_groups(reader, rows), _make_read(reader, rows)
-    first, second = _make_pick(rows, 0), _make_pick(rows, reader.groups - 1)
+    add, (read, read_rest) = make_add_groups(reader, rows), make_read_rows(reader, rows)
+    first, second = make_pick(rows, 0), make_pick(rows, reader.groups - 1)
     two_groups = reader.groups == 2
     size, elements = reader.unit_bytes, reader.groups * packed.GROUP
     block = reader.block_elements
@@ -121,13 +73,19 @@ def finish(sums: Vector) -> Vector:
     return both + _pairs(both)
 
 
+@inline
+def _row_by_row(x: int, x_stride: int, y_stride: int, token: int) -> int:
+    return token * y_stride
+
+
 def make_integer_rows(kind: str) -> Callable[..., Any]:
     """An inline function `multiply(begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows)`.
 
     Weight rows begin to end of format `kind` times all `rows` packed rows.
     """
     reader = make_read(kind)
-    rows_4, rows_2, row_1 = make_row(reader, 4), make_row(reader, 2), make_row(reader, 1)
+    rows_4 = make_row(reader, 4)
+    products = make_interleaved_products(reader, row_address, _row_by_row)
     block_bytes, block_elements = reader.block_bytes, reader.block_elements
 
     @inline
@@ -143,6 +101,7 @@ def make_integer_rows(kind: str) -> Callable[..., Any]:
         x_stride: int,
         y_stride: int,
         rows: int,
+        scratch: int,
     ) -> None:
         row_bytes = k // block_elements * block_bytes
         if rows == 1:
@@ -155,24 +114,6 @@ def make_integer_rows(kind: str) -> Callable[..., Any]:
                 for i in range(min(left, 4)):
                     store_output(extract(found, 4 * i), y, residual, bias, index + i, 0)
             return
-        if rows == 2:
-            for index in range(begin, end, 2):
-                at, left = w + index * row_bytes, end - index
-                found = finish(rows_2((at, at + min(1, left - 1) * row_bytes), (x, x + x_stride), k))
-                for i in range(min(left, 2)):
-                    store_output(extract(found, 8 * i), y, residual, bias, index + i, 0)
-                    store_output(extract(found, 8 * i + 4), y, residual, bias, index + i, y_stride)
-            return
-        last = x + (rows - 1) * x_stride
-        for index in range(begin, end):
-            for token in range(0, rows, 4):
-                # Past the last token the last one is computed again, and not stored.
-                x0 = x + token * x_stride
-                x1, x2 = min(x0 + x_stride, last), min(x0 + 2 * x_stride, last)
-                xs = (x0, x1, x2, min(x0 + 3 * x_stride, last))
-                found = finish(row_1((w + index * row_bytes,), xs, k))
-                for i in range(min(rows - token, 4)):
-                    to = (token + i) * y_stride
-                    store_output(extract(found, 4 * i), y, residual, bias, index, to)
+        products(begin, end, w, y, residual, bias, k, row_bytes, x, x_stride, y_stride, rows, scratch)
 
     return multiply

@@ -39,7 +39,7 @@ def make_linears() -> Callable[..., None]:
             if first < last:
                 w, bias, to = load_i64(entry), load_i64(entry + 8), y + load_i64(entry + 24)
                 if few_rows:
-                    multiply_all_rows(few, first, last, w, x, to, 0, bias, k, x_stride, n * 4, rows)
+                    multiply_all_rows(few, first, last, w, x, to, 0, bias, k, x_stride, n * 4, rows, scratch)
                 else:
                     multiply_tiles(
                         tiles, first, last, w, x, to, 0, bias, n, k, x_stride, n * 4, rows, scratch

@@ -37,9 +37,9 @@ def make_mul_mat_rows(kind: str) -> Callable[..., None]:
 
     def mul_mat_rows(
         ith: Int, nth: Int, begin: Int, end: Int, w: Address, x: Address, y: Address, residual: Address,
-        bias: Address, k: Int, x_stride: Int, y_stride: Int, rows: Int,
+        bias: Address, k: Int, x_stride: Int, y_stride: Int, rows: Int, scratch: Address,
     ) -> None:  # fmt: skip
-        multiply(begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows)
+        multiply(begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows, scratch)
 
     return mul_mat_rows
 
@@ -69,10 +69,10 @@ def make_mul_mat_tiles(
 @inline
 def multiply_rows(
     code: int, begin: int, end: int, w: int, x: int, y: int, residual: int, bias: int, k: int, x_stride: int,
-    y_stride: int, rows: int,
+    y_stride: int, rows: int, scratch: int,
 ) -> None:  # fmt: skip
     """Call the `mul_mat_rows` at an address."""
-    call_kernel(code, (begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows))
+    call_kernel(code, (begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows, scratch))
 
 
 @inline
@@ -87,14 +87,14 @@ def multiply_tiles(
 @inline
 def multiply_all_rows(
     code: int, begin: int, end: int, w: int, x: int, y: int, residual: int, bias: int, k: int, x_stride: int,
-    y_stride: int, rows: int,
+    y_stride: int, rows: int, scratch: int,
 ) -> None:  # fmt: skip
     """Call the `mul_mat_rows` at an address for any number of rows, a few at a time.
 
     So many weight rows meet them in turn that they stay in the second cache, and the few rows in the first.
     """
     if rows <= FEW_ROWS:
-        multiply_rows(code, begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows)
+        multiply_rows(code, begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows, scratch)
         return
     for first in range(begin, end, PASSED_ROWS):
         last = min(first + PASSED_ROWS, end)
@@ -102,21 +102,36 @@ def multiply_all_rows(
             taken, to = min(FEW_ROWS, rows - row), y + row * y_stride
             rest = residual + row * y_stride if residual != 0 else 0
             multiply_rows(
-                code, first, last, w, x + row * x_stride, to, rest, bias, k, x_stride, y_stride, taken
+                code,
+                first,
+                last,
+                w,
+                x + row * x_stride,
+                to,
+                rest,
+                bias,
+                k,
+                x_stride,
+                y_stride,
+                taken,
+                scratch,
             )
 
 
 def make_mul_mat() -> Callable[..., None]:
-    """One product. Without `tiles` any number of rows is multiplied as a few are."""
+    """One product. Up to `few_rows`, and without `tiles` any number of rows, are multiplied as a few are."""
 
     def mul_mat(
         ith: Int, nth: Int, few: Code, tiles: Code, w: Address, x: Address, y: Address, residual: Address,
-        bias: Address, n: Int, k: Int, x_stride: Int, y_stride: Int, scratch: Address, rows: Dim,
+        bias: Address, n: Int, k: Int, x_stride: Int, y_stride: Int, scratch: Address, few_rows: Int,
+        rows: Dim,
     ) -> None:  # fmt: skip
-        if rows <= FEW_ROWS or tiles == 0:
+        if rows <= few_rows or tiles == 0:
             begin, end = share(ith, nth, n)
             if begin < end:
-                multiply_all_rows(few, begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows)
+                multiply_all_rows(
+                    few, begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows, scratch
+                )
         else:
             begin, end = share(ith, nth, (n + PANEL_ROWS - 1) // PANEL_ROWS)
             if begin < end:

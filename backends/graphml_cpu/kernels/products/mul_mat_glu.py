@@ -50,7 +50,9 @@ def make_mul_mat_glu(glu: str) -> Callable[..., None]:
                     w, bias = (gate, gate_bias) if i == 0 else (up, up_bias)
                     to = scratch + products + i * half - first * 4
                     if is_few:
-                        multiply_rows(few, first, last, w, at, to, 0, bias, k, x_stride, stride, taken)
+                        multiply_rows(
+                            few, first, last, w, at, to, 0, bias, k, x_stride, stride, taken, scratch
+                        )
                     else:
                         begins, ends = first // PANEL_ROWS, (last + PANEL_ROWS - 1) // PANEL_ROWS
                         multiply_tiles(

@@ -1,0 +1,168 @@
+"""Rows of quantised weights times packed activations, from two rows of activations up to some tens.
+
+Weights are read once: of ROWS rows each group of 128 columns is unpacked and stays in registers while all
+tokens pass, two at a time (`interleaved_sets`). Columns are taken so many at a time that the tokens stay in
+the first cache. Knows what a `Reader` says; nothing of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from graphml_cpu import packed
+from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.formats._groups import F32x16, Reader
+from graphml_cpu.kernels.products.integer_panels import ROW_GROUP_BYTES, make_put_unit
+from graphml_cpu.kernels.products.interleaved_sets import finish, make_add_tokens, make_load_set
+from graphml_cpu.kernels.products.interleaved_tokens import make_interleave_token, token_bytes
+from graphml_cpu.kernels.products.outputs import AHEAD, store_outputs
+from graphml_cpu.simd import F32, WIDTH, load, prefetch, store, zero
+
+# Sets of four rows of weights in registers, and rows of weights that pass the tokens' columns together.
+SETS = 2
+ROWS = 4 * SETS
+_ROWS_AT_ONCE = 64
+_SUM_BYTES = 64
+
+
+def _make_add_group(reader: Reader) -> Callable[..., Any]:
+    """An inline function `add(buffer, at, tokens, sums)`: ROWS rows' group times that of all tokens.
+
+    The rows' at `buffer`, the tokens' at `at`; `tokens` is even; sums: two vectors for each token.
+    """
+    load_set, add_tokens, size = make_load_set(reader), make_add_tokens(reader), token_bytes(reader)
+
+    @inline
+    def add(buffer: int, at: int, tokens: int, sums: int) -> None:
+        rows, others = load_set(buffer), load_set(buffer + 4 * packed.UNIT_ROW_BYTES)
+        for _ in range(0, tokens, 2):
+            totals = (
+                load(F32x16, sums), load(F32x16, sums + 64),
+                load(F32x16, sums + 128), load(F32x16, sums + 192),
+            )  # fmt: skip
+            a, b, c, d = add_tokens(rows, others, at, totals)
+            store(sums, a)
+            store(sums + 64, b)
+            store(sums + 128, c)
+            store(sums + 192, d)
+            at += 2 * size
+            sums += 256
+
+    return add
+
+
+def _make_add_columns(reader: Reader) -> Callable[..., Any]:
+    """An inline function `add(w, row_bytes, last, first, end, k, at, tokens, sums, buffer)`.
+
+    Groups `first` to `end` of ROWS rows of weights from w on (those further than `last` bytes behind it are
+    the row there) times those of all tokens, which begin at `at`.
+    """
+    put_unit, add_group = make_put_unit(reader), _make_add_group(reader)
+    read, read_rest = reader.read, reader.read_rest
+    unit_bytes, elements, block = reader.unit_bytes, reader.groups * packed.GROUP, reader.block_elements
+    size, lines, groups, has_rest = (
+        token_bytes(reader),
+        (unit_bytes + 32) // 64,
+        reader.groups,
+        read_rest is not None,
+    )
+
+    @inline
+    def units(
+        w: int, row_bytes: int, last: int, first: int, end: int, at: int, tokens: int, sums: int, buffer: int
+    ) -> None:
+        for unit in range(first // groups, end // groups):
+            for row in range(ROWS):
+                here = w + min(row * row_bytes, last) + unit * unit_bytes
+                for line in range(lines):
+                    prefetch(here + AHEAD + 64 * line)
+                put_unit(buffer + row * packed.UNIT_ROW_BYTES, read(here))
+            for group in range(groups):
+                add_group(buffer + group * ROW_GROUP_BYTES, at, tokens, sums)
+                at += tokens * size
+
+    @inline
+    def units_and_rest(
+        w: int, row_bytes: int, last: int, first: int, end: int, k: int, at: int, tokens: int, sums: int,
+        buffer: int,
+    ) -> None:  # fmt: skip
+        whole = k // elements
+        units(w, row_bytes, last, first, min(end, whole), at, tokens, sums, buffer)
+        if end > whole:
+            for row in range(ROWS):
+                here = w + min(row * row_bytes, last) + whole * unit_bytes
+                put_unit(
+                    buffer + row * packed.UNIT_ROW_BYTES, read_rest(here, (k - whole * elements) // block)
+                )
+            add_group(buffer, at + (whole - first) * tokens * size, tokens, sums)
+
+    @inline
+    def only_units(
+        w: int, row_bytes: int, last: int, first: int, end: int, k: int, at: int, tokens: int, sums: int,
+        buffer: int,
+    ) -> None:  # fmt: skip
+        units(w, row_bytes, last, first, end, at, tokens, sums, buffer)
+
+    return units_and_rest if has_rest else only_units
+
+
+def make_interleaved_products(
+    reader: Reader, address_of: Callable[..., Any], offset_of: Callable[..., Any]
+) -> Callable[..., Any]:
+    """An inline function `products(begin, end, w, y, residual, bias, k, ..., scratch)`.
+
+    Weight rows begin to end of w, `row_bytes` apart, times `tokens` rows: token t's at
+    `address_of(x, x_stride, t)`, its results to the row of y, and on top of the row of the residual, at byte
+    `offset_of(x, x_stride, y_stride, t)`. scratch: `packed.interleaved_scratch_bytes`.
+    """
+    interleave, add_columns, size = (
+        make_interleave_token(reader),
+        _make_add_columns(reader),
+        token_bytes(reader),
+    )
+
+    @inline
+    def products(
+        begin: int, end: int, w: int, y: int, residual: int, bias: int, k: int, row_bytes: int, x: int,
+        x_stride: int, y_stride: int, tokens: int, scratch: int,
+    ) -> None:  # fmt: skip
+        groups = (k + packed.GROUP - 1) // packed.GROUP
+        results = scratch + ROWS * packed.UNIT_ROW_BYTES
+        all_sums = results + (tokens + 1) * _ROWS_AT_ONCE * 4
+        at = all_sums + (tokens + 1) * _ROWS_AT_ONCE * 16
+        wanted = tokens
+        tokens = (wanted + 1) // 2 * 2
+        for token in range(tokens):
+            # Past the last token it is multiplied again, and not stored.
+            address = address_of(x, x_stride, min(token, wanted - 1))
+            interleave(address, groups, at + token * size, tokens * size)
+        # Two groups are the unit of some formats.
+        at_once = max(packed.INTERLEAVED_CACHE // (tokens * size), 2) // 2 * 2
+        for top in range(begin, end, _ROWS_AT_ONCE):
+            count = min(_ROWS_AT_ONCE, end - top)
+            for i in range((count + ROWS - 1) // ROWS * SETS * tokens):
+                store(all_sums + i * _SUM_BYTES, zero(F32x16))
+            for first in range(0, groups, at_once):
+                stop, sums = min(first + at_once, groups), all_sums
+                for index in range(top, top + count, ROWS):
+                    # Past the last row of weights the last one is multiplied again, and not stored.
+                    last = (end - 1 - index) * row_bytes
+                    columns = at + first * tokens * size
+                    row = w + index * row_bytes
+                    add_columns(row, row_bytes, last, first, stop, k, columns, tokens, sums, scratch)
+                    sums += tokens * SETS * _SUM_BYTES
+            sums = all_sums
+            for index in range(0, count, ROWS):
+                for token in range(tokens):
+                    for part in range(SETS):
+                        found = finish(load(F32x16, sums))
+                        store(results + (token * _ROWS_AT_ONCE + index + 4 * part) * 4, found)
+                        sums += _SUM_BYTES
+            for token in range(wanted):
+                offset = offset_of(x, x_stride, y_stride, token)
+                for lane in range(0, count, WIDTH):
+                    values = load(F32, results + (token * _ROWS_AT_ONCE + lane) * 4)
+                    store_outputs(values, count - lane, y, residual, bias, top + lane, offset)
+
+    return products

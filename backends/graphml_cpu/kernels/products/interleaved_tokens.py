@@ -1,0 +1,96 @@
+"""Packed rows of activations as `interleaved_rows` wants them: every four bytes four times, by block.
+
+Of each row and group of 128 columns there are eight vectors, those with the block's bytes 4c to 4c + 3 in the
+four lanes of each block, for the lower half of the blocks and for the upper; then the numbers of a block in
+its four lanes: scales, what integer sums begin with, and sums for minima. For each group those of all rows
+lie together. Knows the packed layout and what a `Reader` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from graphml_cpu import packed
+from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.formats._groups import F32x4, Reader
+from graphml_cpu.kernels.products.integer_groups import I32x16, make_operand
+from graphml_cpu.kernels.share import Vector
+from graphml_cpu.simd import load, load_i64, shuffle_by, store
+
+SCALE = 8 * 64
+SEEDS = SCALE + 64
+
+_each_four_times = shuffle_by([block for block in range(4) for _ in range(4)])
+_nth = [shuffle_by([4 * block + lane for block in range(4) for _ in range(4)]) for lane in range(4)]
+_first, _second, _third, _fourth = _nth
+
+
+def number_of_seeds(reader: Reader) -> int:
+    """How many vectors integer sums begin with: none, one, or one for each half of the blocks."""
+    return 0 if make_operand(reader, for_panel=True).shift is None else reader.scales
+
+
+def minima_at(reader: Reader) -> int:
+    """Where the sums for minima lie behind a token's group."""
+    return SEEDS + 64 * number_of_seeds(reader)
+
+
+def token_bytes(reader: Reader) -> int:
+    """Bytes of a group of a token."""
+    return minima_at(reader) + 64 * reader.minima
+
+
+def make_interleave_token(reader: Reader) -> Callable[..., Any]:
+    """An inline function `interleave(x, groups, to, step)`: a packed row to `to`, its groups `step` apart."""
+    shift, seeds, minima = (
+        make_operand(reader, for_panel=True).shift or 0,
+        number_of_seeds(reader),
+        reader.minima,
+    )
+    sums_at = minima_at(reader)
+
+    @inline
+    def put_four(values: Vector, to: int) -> None:
+        store(to, _first(values))
+        store(to + 64, _second(values))
+        store(to + 128, _third(values))
+        store(to + 192, _fourth(values))
+
+    @inline
+    def numbers(at: int) -> Vector:
+        return _each_four_times(load(F32x4, at))
+
+    @inline
+    def interleave(x: int, groups: int, to: int, step: int) -> None:
+        for group in range(groups):
+            at, place = x + group * packed.GROUP_BYTES, to + group * step
+            put_four(load(I32x16, at), place)
+            put_four(load(I32x16, at + packed.HIGH_HALF), place + 256)
+            store(place + SCALE, numbers(at + packed.SCALE))
+            if seeds == 1:
+                store(place + SEEDS, _third(load(I32x16, at + packed.SEEDS)) >> shift)
+            if seeds == 2:
+                both = load(I32x16, at + packed.SEEDS) >> shift
+                store(place + SEEDS, _first(both))
+                store(place + SEEDS + 64, _second(both))
+            if minima == 1:
+                store(place + sums_at, numbers(at + packed.SUM))
+            if minima == 2:
+                store(place + sums_at, numbers(at + packed.LOW_SUM))
+                store(place + sums_at + 64, numbers(at + packed.HIGH_SUM))
+
+    return interleave
+
+
+@inline
+def row_address(x: int, x_stride: int, token: int) -> int:
+    """Rows that lie `x_stride` bytes apart: token's."""
+    return x + token * x_stride
+
+
+@inline
+def listed_address(records: int, record_bytes: int, token: int) -> int:
+    """Rows whose addresses stand in records: token's."""
+    found: int = load_i64(records + token * record_bytes)
+    return found
