@@ -25,6 +25,7 @@ from graphml.errors import (
 from graphml.former_names import install as _install
 
 if TYPE_CHECKING:
+    from graphml import sampling
     from graphml.api.batch import Batch
     from graphml.api.chat import Chat
     from graphml.api.compiling import compile
@@ -60,6 +61,7 @@ __all__ = [
     "compile",
     "load",
     "load_tokenizer",
+    "sampling",
 ]
 
 _LAZY = {
@@ -76,6 +78,8 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "sampling":
+        return importlib.import_module("graphml.sampling")
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_LAZY[name]), name)

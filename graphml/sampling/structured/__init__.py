@@ -1,0 +1,41 @@
+"""Structured output: a grammar, schema or expression that a text must follow, as masks over the next token.
+
+`grammar` reads GBNF. Each compiled structure gives matchers, one per text; see `matcher`. Knows vocabularies as
+bytes; nothing of models, sessions or engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphml.sampling.structured.gbnf_grammar import GbnfGrammar
+from graphml.sampling.structured.gbnf_parser import parse_gbnf
+from graphml.sampling.structured.lazy_matcher import LazyMatcher, Triggers
+from graphml.sampling.structured.matcher import Matcher, Progress, Structure
+from graphml.sampling.structured.open_vocabulary import Vocabulary, open_vocabulary
+from graphml.sampling.structured.token_bytes import TokenBytes
+
+__all__ = ["Matcher", "Progress", "Structure", "TokenBytes", "grammar"]
+
+
+def grammar(
+    text: str,
+    root: str = "root",
+    vocab: Vocabulary | None = None,
+    *,
+    lazy: bool = False,
+    trigger_patterns: Sequence[str] = (),
+    trigger_tokens: Sequence[int] = (),
+) -> Matcher:
+    """A matcher of a GBNF grammar, at the begin of a text.
+
+    vocab: the path of a model, or its tokenizer; None: the 256 bytes as tokens. lazy: everything is allowed
+    until a token of `trigger_tokens` or a text that a regular expression of `trigger_patterns` finds; from
+    there on, the trigger included, the grammar is matched. UsageError with line and column for a grammar that
+    is wrong or over a limit, and for wrong patterns.
+    """
+    tokens = open_vocabulary(vocab)
+    compiled = GbnfGrammar(parse_gbnf(text, root, tokens.token_of), tokens)
+    if lazy:
+        return LazyMatcher(compiled, tokens, Triggers(trigger_patterns, trigger_tokens), "grammar")
+    return Matcher(compiled.begin(), tokens)
