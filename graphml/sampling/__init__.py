@@ -23,7 +23,7 @@ from graphml.sampling.top_k_sampling import (
 )
 
 if TYPE_CHECKING:
-    from graphml.sampling.structured import grammar
+    from graphml.sampling.structured import grammar, json_schema
 
 __all__ = [
     "Candidates",
@@ -43,13 +43,14 @@ __all__ = [
     "device_settings",
     "flaw_of",
     "grammar",
+    "json_schema",
     "make_sampler",
     "sampler_of",
     "samples_without_row",
     "top_k_enough",
 ]
 
-_STRUCTURED = ("grammar",)
+_STRUCTURED = ("grammar", "json_schema")
 
 
 def __getattr__(name: str) -> Any:

@@ -7,15 +7,17 @@ bytes; nothing of models, sessions or engines.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from graphml.sampling.structured.gbnf_grammar import GbnfGrammar
 from graphml.sampling.structured.gbnf_parser import parse_gbnf
+from graphml.sampling.structured.json_schema import schema_structure
 from graphml.sampling.structured.lazy_matcher import LazyMatcher, Triggers
 from graphml.sampling.structured.matcher import Matcher, Progress, Structure
 from graphml.sampling.structured.open_vocabulary import Vocabulary, open_vocabulary
 from graphml.sampling.structured.token_bytes import TokenBytes
 
-__all__ = ["Matcher", "Progress", "Structure", "TokenBytes", "grammar"]
+__all__ = ["Matcher", "Progress", "Structure", "TokenBytes", "grammar", "json_schema"]
 
 
 def grammar(
@@ -39,3 +41,13 @@ def grammar(
     if lazy:
         return LazyMatcher(compiled, tokens, Triggers(trigger_patterns, trigger_tokens), "grammar")
     return Matcher(compiled.begin(), tokens)
+
+
+def json_schema(schema: Any, vocab: Vocabulary | None = None) -> Matcher:
+    """A matcher of the JSON texts that are valid under a schema, at the begin of a text.
+
+    schema: a dict or bool, as json.loads gives it. Properties come in the schema's order; space between the
+    parts is free. UsageError, with the place or the reason, for what is no schema or is not supported.
+    """
+    tokens = open_vocabulary(vocab)
+    return Matcher(schema_structure(schema, tokens).begin(), tokens, "json_schema")

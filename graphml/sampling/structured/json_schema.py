@@ -1,0 +1,65 @@
+"""JSON schemas as structures: by llguidance as they are, else in an equivalent form that it knows, else refused.
+
+Nothing is ignored but annotations, and names of formats that nobody checks. Knows schemas and llguidance's adapter.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+
+from graphml.errors import UsageError
+from graphml.sampling.structured.llguidance_structure import LlguidanceStructure, library
+from graphml.sampling.structured.open_vocabulary import open_vocabulary
+from graphml.sampling.structured.schema_checks import check_words
+from graphml.sampling.structured.schema_rewriting import rewritten_schema
+from graphml.sampling.structured.schema_words import (
+    Schema,
+    UnsupportedSchemaError,
+    checked_schema,
+    with_subschemas,
+)
+from graphml.sampling.structured.token_bytes import TokenBytes
+
+_OPTIONS = {"whitespace_flexible": True}
+
+
+def schema_structure(schema: Schema, vocabulary: TokenBytes) -> LlguidanceStructure:
+    """Compile a schema, a dict or bool as json.loads gives it.
+
+    UsageError for what is no schema, and for a keyword or a use of one that is not supported.
+    """
+    checked = _without_unknown_formats(check_words(checked_schema(schema)))
+    found = _compiled(checked, vocabulary)
+    if not found.error:
+        return found
+    why = found.error.strip().splitlines()[0]
+    try:
+        simpler = rewritten_schema(checked)
+    except UnsupportedSchemaError as error:
+        raise UsageError(f"json_schema: {error} ({why})") from error
+    if simpler is False:
+        raise UsageError("json_schema: no value is valid under it")
+    again = _compiled(simpler, vocabulary)
+    if again.error:
+        raise UsageError(f"json_schema: {again.error.strip().splitlines()[0]}")
+    return again
+
+
+def _compiled(schema: Schema, vocabulary: TokenBytes) -> LlguidanceStructure:
+    grammar = library().LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_OPTIONS)
+    return LlguidanceStructure(grammar, vocabulary)
+
+
+def _without_unknown_formats(schema: Schema) -> Schema:
+    if isinstance(schema, bool):
+        return schema
+    made = with_subschemas(schema, _without_unknown_formats)
+    if "format" in made and not _is_known_format(str(made["format"])):
+        del made["format"]
+    return made
+
+
+@lru_cache(maxsize=256)
+def _is_known_format(name: str) -> bool:
+    return not _compiled({"type": "string", "format": name}, open_vocabulary(None)).error
