@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from graphml.errors import UsageError
 from graphml.sampling.structured.gbnf_grammar import GbnfGrammar
 from graphml.sampling.structured.gbnf_parser import parse_gbnf
-from graphml.sampling.structured.json_schema import schema_structure
+from graphml.sampling.structured.json_schema import any_order_structure, schema_structure
 from graphml.sampling.structured.lazy_matcher import LazyMatcher, Triggers
 from graphml.sampling.structured.matcher import Matcher, Progress, Structure
 from graphml.sampling.structured.open_vocabulary import Vocabulary, open_vocabulary
@@ -43,11 +44,16 @@ def grammar(
     return Matcher(compiled.begin(), tokens)
 
 
-def json_schema(schema: Any, vocab: Vocabulary | None = None) -> Matcher:
+def json_schema(schema: Any, vocab: Vocabulary | None = None, order: str = "any") -> Matcher:
     """A matcher of the JSON texts that are valid under a schema, at the begin of a text.
 
-    schema: a dict or bool, as json.loads gives it. Properties come in the schema's order; space between the
-    parts is free. UsageError, with the place or the reason, for what is no schema or is not supported.
+    schema: a dict or bool, as json.loads gives it. order: "any": an object's properties in any order, where the
+    schema allows that (at most 7 required at one place, no patterns beside names); "schema": in the schema's
+    order, as texts are generated, which repeats no name. Space between the parts is free. UsageError, with the
+    place or the reason, for what is no schema or is not supported.
     """
+    if order not in ("any", "schema"):
+        raise UsageError(f"order: wanted 'any' or 'schema', got {order!r}")
     tokens = open_vocabulary(vocab)
-    return Matcher(schema_structure(schema, tokens).begin(), tokens, "json_schema")
+    compiled = (any_order_structure if order == "any" else schema_structure)(schema, tokens)
+    return Matcher(compiled.begin(), tokens, "json_schema")

@@ -11,6 +11,7 @@ from functools import lru_cache
 from graphml.errors import UsageError
 from graphml.sampling.structured.llguidance_structure import LlguidanceStructure, library
 from graphml.sampling.structured.open_vocabulary import open_vocabulary
+from graphml.sampling.structured.schema_any_order import any_order_grammar
 from graphml.sampling.structured.schema_checks import check_words
 from graphml.sampling.structured.schema_rewriting import rewritten_schema
 from graphml.sampling.structured.schema_words import (
@@ -44,6 +45,20 @@ def schema_structure(schema: Schema, vocabulary: TokenBytes) -> LlguidanceStruct
     if again.error:
         raise UsageError(f"json_schema: {again.error.strip().splitlines()[0]}")
     return again
+
+
+def any_order_structure(schema: Schema, vocabulary: TokenBytes) -> LlguidanceStructure:
+    """Compile a schema so that properties come in any order, where that is possible; else in its own order.
+
+    Errors are those of `schema_structure`.
+    """
+    ordered = schema_structure(schema, vocabulary)
+    try:
+        free = any_order_grammar(rewritten_schema(_without_unknown_formats(schema)))
+    except UnsupportedSchemaError:
+        return ordered
+    found = LlguidanceStructure(library().LLMatcher.grammar_from_lark(free), vocabulary)
+    return ordered if found.error else found
 
 
 def _compiled(schema: Schema, vocabulary: TokenBytes) -> LlguidanceStructure:
