@@ -15,7 +15,7 @@ from graphml.sampling.structured.gbnf_parser import parse_gbnf
 from graphml.sampling.structured.json_schema import any_order_structure, schema_structure
 from graphml.sampling.structured.lazy_matcher import LazyMatcher, Triggers
 from graphml.sampling.structured.matcher import Matcher, Progress, Structure
-from graphml.sampling.structured.open_vocabulary import Vocabulary, open_vocabulary
+from graphml.sampling.structured.opened_tokens import Vocabulary, open_vocabulary
 from graphml.sampling.structured.token_bytes import TokenBytes
 
 __all__ = ["Matcher", "Progress", "Structure", "TokenBytes", "grammar", "json_schema"]

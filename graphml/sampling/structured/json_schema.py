@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from graphml.errors import UsageError
 from graphml.sampling.structured.llguidance_structure import LlguidanceStructure, library
-from graphml.sampling.structured.open_vocabulary import open_vocabulary
+from graphml.sampling.structured.opened_tokens import open_vocabulary
 from graphml.sampling.structured.schema_any_order import any_order_grammar
 from graphml.sampling.structured.schema_checks import check_words
 from graphml.sampling.structured.schema_rewriting import rewritten_schema
