@@ -6,7 +6,9 @@ Nothing is ignored but annotations, and names of formats that nobody checks. Kno
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 from graphml.errors import UsageError
 from graphml.sampling.structured.llguidance_structure import LlguidanceStructure, library
@@ -22,16 +24,25 @@ from graphml.sampling.structured.schema_words import (
 )
 from graphml.sampling.structured.token_bytes import TokenBytes
 
-_OPTIONS = {"whitespace_flexible": True}
+_FREE_SPACE = {"whitespace_flexible": True}
+_SOME_SPACE = {"whitespace_flexible": True, "whitespace_pattern": r"[ \t\r\n]{1,40}"}
+"""Models may write spaces for ever where they may."""
 
 
-def schema_structure(schema: Schema, vocabulary: TokenBytes) -> LlguidanceStructure:
-    """Compile a schema, a dict or bool as json.loads gives it.
+def generated_structure(schema: Schema, vocabulary: TokenBytes) -> LlguidanceStructure:
+    """Compile a schema for texts that a model writes: in the schema's order, and no endless space."""
+    return schema_structure(schema, vocabulary, _SOME_SPACE)
+
+
+def schema_structure(
+    schema: Schema, vocabulary: TokenBytes, options: Mapping[str, Any] = _FREE_SPACE
+) -> LlguidanceStructure:
+    """Compile a schema, a dict or bool as json.loads gives it; options: of llguidance.
 
     UsageError for what is no schema, and for a keyword or a use of one that is not supported.
     """
     checked = _without_unknown_formats(check_words(checked_schema(schema)))
-    found = _compiled(checked, vocabulary)
+    found = _compiled(checked, vocabulary, options)
     if not found.error:
         return found
     why = found.error.strip().splitlines()[0]
@@ -41,7 +52,7 @@ def schema_structure(schema: Schema, vocabulary: TokenBytes) -> LlguidanceStruct
         raise UsageError(f"json_schema: {error} ({why})") from error
     if simpler is False:
         raise UsageError("json_schema: no value is valid under it")
-    again = _compiled(simpler, vocabulary)
+    again = _compiled(simpler, vocabulary, options)
     if again.error:
         raise UsageError(f"json_schema: {again.error.strip().splitlines()[0]}")
     return again
@@ -61,8 +72,12 @@ def any_order_structure(schema: Schema, vocabulary: TokenBytes) -> LlguidanceStr
     return ordered if found.error else found
 
 
-def _compiled(schema: Schema, vocabulary: TokenBytes) -> LlguidanceStructure:
-    grammar = library().LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_OPTIONS)
+def _compiled(
+    schema: Schema, vocabulary: TokenBytes, options: Mapping[str, Any] = _FREE_SPACE
+) -> LlguidanceStructure:
+    # The schema of a hostile caller has no say in how it is read.
+    text = json.dumps({**schema, "x-guidance": {}} if isinstance(schema, dict) else schema)
+    grammar = library().LLMatcher.grammar_from_json_schema(text, overrides=options)
     return LlguidanceStructure(grammar, vocabulary)
 
 

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from graphml.errors import UsageError
+from graphml.sampling.candidates import Floats
+from graphml.sampling.next_logits import NextLogits
 from graphml.sampling.structured.token_bytes import Bools, TokenBytes
 
 
@@ -92,6 +94,13 @@ class Matcher:
         """[n] the tokens that may come next; read-only, valid until the next call."""
         return self._progress.mask()
 
+    def masked(self, row: Floats) -> NextLogits:
+        """A row of logits, float32 [n_vocab], with -inf for what may not come next; the row itself stays."""
+        mask = self.mask()
+        if len(mask) < len(row):  # rows of padded vocabularies
+            mask = np.concatenate([mask, np.zeros(len(row) - len(mask), bool)])
+        return NextLogits(np.where(mask[: len(row)], row, np.float32(-np.inf)))
+
     def allows(self, token: int) -> bool:
         """Whether this token may come next."""
         if token in self._vocabulary.end_tokens:
@@ -132,17 +141,14 @@ class Matcher:
             self._progress.rewind(n)
             del self._accepted[-n:]
 
-    def follow(self, ids: Sequence[int]) -> None:
-        """Be where these tokens lead, whatever was accepted before: what differs is taken back.
+    def catch_up(self, ids: Sequence[int], n: int) -> None:
+        """Be where the last n of `ids` lead, of which some were accepted before; more than n are taken back.
 
-        So a state per sequence follows forks, rewinds and preemption by itself. UsageError as of `accept`.
+        So the state of a sequence follows preemption, rewinds and forgotten ids. UsageError as of `accept`.
         """
-        wanted = [one for one in ids if one not in self._vocabulary.end_tokens]
-        same = min(len(wanted), len(self._accepted))
-        if wanted[:same] != self._accepted[:same]:
-            same = next(i for i in range(same) if wanted[i] != self._accepted[i])
-        self.rewind(len(self._accepted) - same)
-        for token in wanted[same:]:
+        if n < len(self._accepted):
+            self.rewind(len(self._accepted) - n)
+        for token in ids[len(ids) - (n - len(self._accepted)) :] if n > len(self._accepted) else ():
             self.accept(token)
 
     def copy(self) -> Matcher:

@@ -6,29 +6,42 @@ Knows files and tokenizers; nothing of grammars.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
-from weakref import WeakKeyDictionary
+from typing import Protocol, TypeAlias
+from weakref import WeakKeyDictionary, ref
 
 from graphml.errors import UsageError
 from graphml.loading import fetch
 from graphml.sampling.structured.token_bytes import TokenBytes
-from graphml.text.tokenizer import Tokenizer, load_tokenizer
+from graphml.text.tokenizer import load_tokenizer
 
 
-class HasTokenizer(Protocol):
-    """Anything with a tokenizer, such as a model."""
+class AnyTokenizer(Protocol):
+    """What is read of a tokenizer; `graphml.text.tokenizer.Tokenizer` has it."""
+
+    n_vocab: int
 
     @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer."""
-        ...
+    def end_tokens(self) -> Collection[int]:
+        """The ids that end a generation."""
+
+    def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        """The ids of a text."""
+
+    def piece_bytes(self, token: int) -> bytes:
+        """The bytes of a token."""
+
+    def is_special(self, token: int) -> bool:
+        """Whether it is a control or unknown token."""
+
+    def __hash__(self) -> int:
+        """What is made of a tokenizer is kept by it."""
 
 
-Vocabulary = str | os.PathLike[str] | Tokenizer | TokenBytes
-_OF_TOKENIZER: WeakKeyDictionary[Tokenizer, TokenBytes] = WeakKeyDictionary()
+Vocabulary: TypeAlias = str | os.PathLike[str] | AnyTokenizer | TokenBytes
+_OF_TOKENIZER: WeakKeyDictionary[AnyTokenizer, TokenBytes] = WeakKeyDictionary()
 
 
 def open_vocabulary(vocab: Vocabulary | None) -> TokenBytes:
@@ -40,16 +53,16 @@ def open_vocabulary(vocab: Vocabulary | None) -> TokenBytes:
         return _bytes_alone()
     if isinstance(vocab, TokenBytes):
         return vocab
-    if isinstance(vocab, Tokenizer):
-        return tokens_of(vocab)
     if isinstance(vocab, str | os.PathLike):
         file = Path(vocab)
         mark = (file.stat().st_mtime_ns, file.stat().st_size) if file.is_file() else (0, 0)
         return _of_file(os.fspath(vocab), mark)
+    if hasattr(vocab, "piece_bytes"):
+        return tokens_of(vocab)
     raise UsageError(f"vocab: wanted the path of a model, a tokenizer or None, got {vocab!r:.80}")
 
 
-def tokens_of(tokenizer: Tokenizer) -> TokenBytes:
+def tokens_of(tokenizer: AnyTokenizer) -> TokenBytes:
     """The tokens of a tokenizer, made once."""
     found = _OF_TOKENIZER.get(tokenizer)
     if found is None:
@@ -74,12 +87,12 @@ def _bytes_alone() -> TokenBytes:
     return TokenBytes((*(bytes([one]) for one in range(256)), b"<end>"), frozenset([256]), frozenset([256]))
 
 
-def _token_of(tokenizer: Tokenizer) -> Callable[[str], int | None]:
-    # The vocabulary is not asked to keep the tokenizer that it is kept with.
-    encode = tokenizer.encode
+def _token_of(tokenizer: AnyTokenizer) -> Callable[[str], int | None]:
+    held = ref(tokenizer)  # what is kept as long as the tokenizer must not keep it
 
     def token_of(text: str) -> int | None:
-        ids = encode(text, add_special=False, parse_special=True)
+        known = held()
+        ids = [] if known is None else known.encode(text, add_special=False, parse_special=True)
         return ids[0] if len(ids) == 1 else None
 
     return token_of

@@ -25,14 +25,12 @@ class TokenBytes:
     """The bytes of each token, by id; which tokens end a generation; which are control tokens.
 
     token_of: the id of the one token that a text spells, control tokens included, or None.
-    encode: ids of plain text, for llguidance; None lets it split greedily.
     """
 
     pieces: Sequence[bytes]
     end_tokens: frozenset[int]
     special: frozenset[int] = frozenset()
     token_of: Callable[[str], int | None] | None = None
-    encode: Callable[[str], list[int]] | None = None
 
     @property
     def n(self) -> int:
