@@ -34,7 +34,7 @@ def _text(name: str, value: object) -> str:
 
 
 def _json_text(name: str, value: object) -> str:
-    """A schema as text, so that params can be compared and kept; that of a dict, dataclass or pydantic model."""
+    """A schema as text, so that params can be compared: of a dict, a dataclass or a pydantic model."""
     if isinstance(value, str):
         return value
     if not isinstance(value, dict | bool):

@@ -1,7 +1,7 @@
 """Structured output: a grammar, schema or expression that a text must follow, as masks over the next token.
 
-`grammar` reads GBNF. Each compiled structure gives matchers, one per text; see `matcher`. Knows vocabularies as
-bytes; nothing of models, sessions or engines.
+`grammar` reads GBNF. Each compiled structure gives matchers, one per text; see `matcher`. Knows vocabularies
+as bytes; nothing of models, sessions or engines.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 from graphml.errors import UsageError
 from graphml.sampling.structured.gbnf_grammar import GbnfGrammar
 from graphml.sampling.structured.gbnf_parser import parse_gbnf
-from graphml.sampling.structured.json_schema import any_order_structure, schema_structure
 from graphml.sampling.structured.lazy_matcher import LazyMatcher, Triggers
 from graphml.sampling.structured.matcher import Matcher, Progress, Structure
 from graphml.sampling.structured.opened_tokens import Vocabulary, open_vocabulary
+from graphml.sampling.structured.schema_structure import any_order_structure, schema_structure
 from graphml.sampling.structured.token_bytes import TokenBytes
 
 __all__ = ["Matcher", "Progress", "Structure", "TokenBytes", "grammar", "json_schema"]
@@ -47,10 +47,10 @@ def grammar(
 def json_schema(schema: Any, vocab: Vocabulary | None = None, order: str = "any") -> Matcher:
     """A matcher of the JSON texts that are valid under a schema, at the begin of a text.
 
-    schema: a dict or bool, as json.loads gives it. order: "any": an object's properties in any order, where the
-    schema allows that (at most 7 required at one place, no patterns beside names); "schema": in the schema's
-    order, as texts are generated, which repeats no name. Space between the parts is free. UsageError, with the
-    place or the reason, for what is no schema or is not supported.
+    schema: a dict or bool, as json.loads gives it. order: "any": an object's properties in any order, where
+    the schema allows that (at most 7 required at one place, no patterns beside names); "schema": in the
+    schema's order, as texts are generated, which repeats no name. Space between the parts is free.
+    UsageError, with the place or the reason, for what is no schema or is not supported.
     """
     if order not in ("any", "schema"):
         raise UsageError(f"order: wanted 'any' or 'schema', got {order!r}")

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from graphml.sampling.structured.gbnf_rules import Rules
-from graphml.sampling.structured.gbnf_states import DEAD, UNKNOWN, GbnfStates, TooManyStates
+from graphml.sampling.structured.gbnf_states import DEAD, UNKNOWN, GbnfStates, TooManyStatesError
 from graphml.sampling.structured.token_bytes import Bools, TokenBytes
 
 KEPT_MASKS: Final = 128
@@ -120,7 +120,7 @@ class GbnfProgress:
         """[n] the tokens that may come next, end tokens included."""
         try:
             return self._table.mask(self._path[-1])
-        except TooManyStates:
+        except TooManyStatesError:
             self._begin_again()
             return self._table.mask(self._path[-1])
 
@@ -152,12 +152,12 @@ class GbnfProgress:
     def _after(self, token: int) -> int:
         try:
             return self._table.after(self._path[-1], token)
-        except TooManyStates:
+        except TooManyStatesError:
             self._begin_again()
             return self._table.after(self._path[-1], token)
 
     def _begin_again(self) -> None:
-        """Match the text so far in a table with room; TooManyStates if the text alone fills it."""
+        """Match the text so far in a table with room; TooManyStatesError if the text alone fills it."""
         self._table = self._grammar.renewed(self._table)
         self._path = [self._table.states.start]
         for token in self._tokens:

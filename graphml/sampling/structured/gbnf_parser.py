@@ -1,8 +1,8 @@
 """GBNF, llama.cpp's notation of grammars: its text to rules, with the line and column of every error.
 
-Follows `grammars/README.md` and `src/llama-grammar.cpp` of llama.cpp: the same repetitions become the same rules,
-the same texts are refused. Grammars come from other people: length, nesting, repetitions and the number of
-elements are limited. Knows nothing of vocabularies, except what a function tells it about `<name>`.
+Follows `grammars/README.md` and `src/llama-grammar.cpp` of llama.cpp: the same repetitions become the same
+rules, the same texts are refused. Grammars come from other people: length, nesting, repetitions and the
+number of elements are limited. Knows nothing of vocabularies, except what a function tells it about `<name>`.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class _Parser:
         found: list[Element] = []
         while self.next() != '"':
             if self.at >= len(self.text):
-                self.fail('this literal has no closing \'"\'', start)
+                self.fail("this literal has no closing '\"'", start)
             value = self.character()
             found.append(character_set([(value, value)]))
         self.at += 1
@@ -230,7 +230,7 @@ class _Parser:
             self.at += 2 + len(digits)
             return int(digits, 16)
         if kind not in _ESCAPES or not kind:
-            self.fail(f"unknown escape \\{kind}; known: \\x \\u \\U \\t \\r \\n \\\\ \\\" \\[ \\] \\-")
+            self.fail(f'unknown escape \\{kind}; known: \\x \\u \\U \\t \\r \\n \\\\ \\" \\[ \\] \\-')
         self.at += 2
         return ord(_ESCAPES[kind])
 
@@ -256,7 +256,7 @@ class _Parser:
         return OneToken(found, negated)
 
     def times(self, depth: int) -> tuple[int, int | None]:
-        """Least and most times of a repetition; None for no upper limit, which llama.cpp takes above 2000 too."""
+        """Least and most times of a repetition; None: no upper limit, as in llama.cpp above 2000 too."""
         start, sign = self.at, self.next()
         self.at += 1
         self.skip(lines=depth > 0)
@@ -289,7 +289,7 @@ class _Parser:
     def repeat(
         self, items: Alternative, last: int, weight: int, least: int, most: int | None, name: str, start: int
     ) -> None:
-        """Replace items[last:] by its repetition: copies, then rules S' ::= S S' | or a chain of optional ones."""
+        """Replace items[last:] by copies and rules: S' ::= S S' | for no limit, else a chain of such."""
         operand = items[last:]
         if not operand:
             self.fail("a repetition wants an element before it", start)

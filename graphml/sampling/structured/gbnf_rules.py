@@ -101,8 +101,8 @@ def left_recursive(rules: Rules) -> int | None:
     """A rule that comes back to itself before it has matched anything; None if no rule does.
 
     Two kinds are refused: what llama.cpp refuses (it sees a rule as possibly empty only if one of its
-    alternatives is), and any other cycle that puts something on the stack in each round, which would never end.
-    A cycle through last elements alone, such as the repetition of what may be empty, ends by itself.
+    alternatives is), and any other cycle that puts something on the stack in each round, which would never
+    end. A cycle through last elements alone, such as the repetition of what may be empty, ends by itself.
     """
     numbers = range(len(rules.names))
     direct = {one for one in numbers if any(not alternative for alternative in rules.defined(one))}

@@ -1,8 +1,9 @@
 """A pushdown automaton of GBNF rules over bytes, with states made when they are first reached.
 
-A state is a set of stacks, as in llama.cpp, and what is known of a code point that has begun. Stacks share their
-tails and are numbered, equal sets are one state, and the row of a state's 256 successors is made once: matching and
-masks are table look-ups. Knows rules and bytes; nothing of tokens, except elements that are one token.
+A state is a set of stacks, as in llama.cpp, and what is known of a code point that has begun. Stacks share
+their tails and are numbered, equal sets are one state, and the row of a state's 256 successors is made once:
+matching and masks are table look-ups. Knows rules and bytes; nothing of tokens, except elements that are one
+token.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _END: Final = -1
 _ANY: Final = -1  # a begun code point whose value no longer matters
 
 
-class TooManyStates(UsageError):
+class TooManyStatesError(UsageError):
     """The table is full: the text has to be matched again in a new one."""
 
 
@@ -154,7 +155,9 @@ class GbnfStates:
             _checked_count(len(key[0]))
             found = self._state_of[key] = len(self._states)
             if found >= MAX_STATES:
-                raise TooManyStates(f"grammar: this text needs more than {MAX_STATES} states of the grammar")
+                raise TooManyStatesError(
+                    f"grammar: this text needs more than {MAX_STATES} states of the grammar"
+                )
             self._states.append(key)
             self._known.append(False)
             if found >= len(self.table):
@@ -206,9 +209,7 @@ class GbnfStates:
             if begun.missing > 1:
                 yield from self._partial(byte, terminals, Begun(value, begun.missing - 1))
                 continue
-            surviving = tuple(
-                one for one, characters in terminals if value == _ANY or value in characters
-            )
+            surviving = tuple(one for one, characters in terminals if value == _ANY or value in characters)
             if surviving:
                 yield byte, surviving, NOTHING
 
@@ -235,4 +236,4 @@ class GbnfStates:
 
 def _checked_count(n: int) -> None:
     if n > MAX_STACKS:
-        raise UsageError(f"grammar: it is too ambiguous: more than {MAX_STACKS} ways to go on at one place")
+        raise UsageError(f"grammar: it is too ambiguous, with more than {MAX_STACKS} ways to go on")

@@ -1,6 +1,7 @@
 """A matcher that begins later: behind a trigger text or token, everything is allowed before.
 
-As llama.cpp's lazy grammars: tool calls may follow free text. Knows matchers; nothing of grammars or sessions.
+As llama.cpp's lazy grammars: tool calls may follow free text. Knows matchers; nothing of grammars or
+sessions.
 """
 
 from __future__ import annotations

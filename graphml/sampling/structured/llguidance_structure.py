@@ -1,6 +1,7 @@
 """Grammars of llguidance over the tokens of one vocabulary: JSON schemas, regular expressions, Lark.
 
-The only file that knows llguidance, which is an extra. It never raises: errors are asked for, and raised here.
+The only file that knows llguidance, which is an extra. It never raises: errors are asked for, and raised
+here.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def _tokenizer(vocabulary: TokenBytes) -> Any:
 
 
 class LlguidanceStructure:
-    """A compiled grammar of llguidance, as `Structure` describes; `error` says why there is none, or is empty."""
+    """A compiled grammar of llguidance, as `Structure` describes; `error`: why there is none, or empty."""
 
     def __init__(self, grammar: str, vocabulary: TokenBytes) -> None:
         self.error = ""

@@ -1,4 +1,4 @@
-"""What every kind of structured output gives to a sampler: a matcher of one text, and the compiled thing behind it.
+"""A matcher of one text against a structure: what samplers see of every kind of structured output.
 
 Knows token ids and masks; nothing of grammars, schemas, sessions or engines.
 """
@@ -46,7 +46,7 @@ class Progress(Protocol):
 
 
 class Structure(Protocol):
-    """A compiled grammar, schema or expression for one vocabulary: shared by all texts, safe between threads."""
+    """A compiled grammar, schema or expression for one vocabulary, shared by texts and threads."""
 
     def begin(self) -> Progress:
         """The place before the first token."""
@@ -60,8 +60,8 @@ FEW_TOKENS = 16
 class Matcher:
     """Matches the tokens of one text against a structure.
 
-    `n` is the size of the vocabulary, `eog` the tokens that end a generation, `bytes` the id of each single byte
-    (None where there is none). Not for two threads at a time; `copy` is independent.
+    `n` is the size of the vocabulary, `eog` the tokens that end a generation, `bytes` the id of each single
+    byte (None where there is none). Not for two threads at a time; `copy` is independent.
     """
 
     def __init__(self, progress: Progress, vocabulary: TokenBytes, name: str = "grammar") -> None:
@@ -114,15 +114,17 @@ class Matcher:
     def accept(self, token: int) -> None:
         """Go on by a token; UsageError if it is not allowed. An end token changes nothing where it is."""
         if not self.allows(token):
-            raise UsageError(f"{self._name}: token {token} is not possible after {len(self._accepted)} tokens")
+            raise UsageError(
+                f"{self._name}: token {token} is not possible after {len(self._accepted)} tokens"
+            )
         if token in self._vocabulary.end_tokens:
             return
         self._progress.accept(token)
         self._accepted.append(token)
 
-    def accepts(self, text: str | bytes) -> bool:
+    def accepts(self, text: str) -> bool:
         """Whether the rest of the text may be exactly this; nothing is accepted."""
-        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        data = text.encode("utf-8", "surrogatepass")
         trial = self.copy()
         for byte in data:
             token = self.bytes[byte]

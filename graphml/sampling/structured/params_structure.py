@@ -15,10 +15,10 @@ from graphml.errors import UsageError
 from graphml.sampling.params import STRUCTURES, SamplingParams
 from graphml.sampling.structured.gbnf_grammar import GbnfGrammar
 from graphml.sampling.structured.gbnf_parser import parse_gbnf
-from graphml.sampling.structured.json_schema import generated_structure
 from graphml.sampling.structured.llguidance_structure import LlguidanceStructure, library
 from graphml.sampling.structured.matcher import Matcher, Structure
 from graphml.sampling.structured.opened_tokens import AnyTokenizer, tokens_of
+from graphml.sampling.structured.schema_structure import generated_structure
 from graphml.sampling.structured.token_bytes import TokenBytes
 
 KEPT: Final = 64

@@ -1,8 +1,9 @@
 """A Lark grammar of a JSON schema in which the properties of an object come in any order.
 
-llguidance's own translation wants the schema's order. Here an object is a rule for each set of required properties
-that have come, so at most seven may be required; the parts without named properties stay llguidance's. Knows
-schemas and llguidance's notation of Lark; compiles nothing. What it cannot translate is UnsupportedSchemaError.
+llguidance's own translation wants the schema's order. Here an object is a rule for each set of required
+properties that have come, so at most seven may be required; the parts without named properties stay
+llguidance's. Knows schemas and llguidance's notation of Lark; compiles nothing. What it cannot translate is
+UnsupportedSchemaError.
 """
 
 from __future__ import annotations
@@ -27,7 +28,14 @@ from graphml.sampling.structured.schema_words import (
 MAX_REQUIRED: Final = 7
 MAX_RULES: Final = 20_000
 MAX_LEVELS: Final = 60
-_OF_OBJECTS: Final = {"type", "properties", "required", "additionalProperties", "minProperties", "maxProperties"}
+_OF_OBJECTS: Final = {
+    "type",
+    "properties",
+    "required",
+    "additionalProperties",
+    "minProperties",
+    "maxProperties",
+}
 _OF_ARRAYS: Final = {"type", "items", "minItems", "maxItems"}
 _NO_OBJECT: Final = ("properties", "required", "additionalProperties", "minProperties", "maxProperties")
 _NO_ARRAY: Final = ("items", "minItems", "maxItems", "prefixItems", "additionalItems")
@@ -77,7 +85,9 @@ class _Rules:
         if self._levels > MAX_LEVELS:
             raise UnsupportedSchemaError("schemas are nested too deeply")
         try:
-            words = {one: value for one, value in schema.items() if one in ASSERTIONS and one not in ANNOTATIONS}
+            words = {
+                one: value for one, value in schema.items() if one in ASSERTIONS and one not in ANNOTATIONS
+            }
             if set(words) == {"$ref"}:
                 return self._reference(words["$ref"])
             if "$ref" in words:
@@ -130,7 +140,9 @@ class _Rules:
             found.append(partial(self._array, {w: v for w, v in words.items() if w not in _NO_OBJECT}))
         rest = [one for one in kinds if one not in ("object", "array")]
         if rest:
-            plain = {w: v for w, v in words.items() if w not in (*_NO_OBJECT, *_NO_ARRAY, "patternProperties")}
+            plain = {
+                w: v for w, v in words.items() if w not in (*_NO_OBJECT, *_NO_ARRAY, "patternProperties")
+            }
             found.append(partial(self._plain, {**plain, "type": rest}))
         return self._either(found)
 
@@ -177,7 +189,9 @@ class _Rules:
         ]
         if rest is not False:
             names = sorted({*properties, *required})
-            key = self._plain({"type": "string", "pattern": other_texts(names)} if names else {"type": "string"})
+            key = self._plain(
+                {"type": "string", "pattern": other_texts(names)} if names else {"type": "string"}
+            )
             optional.append(partial(self._member, key, rest))
         with contextlib.suppress(_ImpossibleError):
             return self._members(members, self._either(optional))
@@ -192,7 +206,9 @@ class _Rules:
         after = [self._reserved() for _ in range(full + 1)]
         for come in range(full + 1):
             choices = [
-                f'"," ws {name} {after[come | 1 << i]}' for i, name in enumerate(required) if not come >> i & 1
+                f'"," ws {name} {after[come | 1 << i]}'
+                for i, name in enumerate(required)
+                if not come >> i & 1
             ]
             if optional is not None:
                 choices.append(f'"," ws {optional} {after[come]}')

@@ -37,7 +37,8 @@ def _type(value: Any) -> bool:
 
 
 _COUNTS: Final = (
-    "maxLength", "minLength", "maxItems", "minItems", "maxProperties", "minProperties", "minContains", "maxContains",
+    "maxLength", "minLength", "maxItems", "minItems", "maxProperties", "minProperties",
+    "minContains", "maxContains",
 )  # fmt: skip
 _WANTED: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     **dict.fromkeys(_COUNTS, (_count, "a whole number, 0 or more")),

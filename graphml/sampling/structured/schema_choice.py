@@ -1,7 +1,7 @@
 """`oneOf` as a choice among schemas that exclude each other.
 
-Two branches that cannot both hold stay as they are; of others, each is joined with the negation of the rest. All
-is done for each type of values apart, as most branches differ by type. Knows schemas alone.
+Two branches that cannot both hold stay as they are; of others, each is joined with the negation of the rest.
+All is done for each type of values apart, as most branches differ by type. Knows schemas alone.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ _OF_TYPE: Final = {
         "minContains", "maxContains", "unevaluatedItems",
     },
     "object": {
-        "maxProperties", "minProperties", "required", "properties", "patternProperties", "additionalProperties",
-        "propertyNames", "dependencies", "dependentRequired", "dependentSchemas", "unevaluatedProperties",
+        "maxProperties", "minProperties", "required", "properties", "patternProperties",
+        "additionalProperties", "propertyNames", "dependencies", "dependentRequired", "dependentSchemas",
+        "unevaluatedProperties",
     },
 }  # fmt: skip
 
@@ -41,7 +42,7 @@ def exactly_one(root: Schema, branches: Sequence[Schema], rewritten: Change, neg
     """A schema without `oneOf` for the values that exactly one branch takes."""
     if len(branches) > MAX_BRANCHES:
         raise UnsupportedSchemaError(f"oneOf: at most {MAX_BRANCHES} branches are supported")
-    types_of: dict[tuple[int, tuple[int, ...]], list[str]] = {}
+    alternatives: dict[tuple[int, tuple[int, ...]], list[str]] = {}
     for kind in TYPES:
         possible = [i for i, one in enumerate(branches) if _may_hold(root, one, kind)]
         always = [i for i in possible if _always_holds(root, branches[i], kind)]
@@ -49,14 +50,16 @@ def exactly_one(root: Schema, branches: Sequence[Schema], rewritten: Change, neg
             continue
         for i in possible:
             others = [
-                j for j in possible if j != i and not _disjoint(root, branches[i], branches[j], kind, MAX_LEVELS)
+                j
+                for j in possible
+                if j != i and not _disjoint(root, branches[i], branches[j], kind, MAX_LEVELS)
             ]
             if not set(others) & set(always):
-                types_of.setdefault((i, tuple(others)), []).append(kind)
+                alternatives.setdefault((i, tuple(others)), []).append(kind)
     found = []
-    for (i, others), kinds in types_of.items():
+    for (i, excluded), kinds in alternatives.items():
         typed: Schema = True if len(kinds) == len(TYPES) else {"type": kinds if len(kinds) > 1 else kinds[0]}
-        parts = [typed, rewritten(branches[i]), *(negated(branches[j]) for j in others)]
+        parts = [typed, rewritten(branches[i]), *(negated(branches[j]) for j in excluded)]
         found.append(both(parts))
     return either(found)
 

@@ -143,7 +143,7 @@ def _unknown_format(_: Evaluation, schema: Mapping[str, Any], wanted: Any, value
     raise UnsupportedSchemaError(f"format {wanted!r:.40} is not supported here")
 
 
-def _below(a: float, limit: Any, schema: Mapping[str, Any], strict: str) -> bool:
+def _below(a: float, limit: float, schema: Mapping[str, Any], strict: str) -> bool:
     return a < limit if schema.get(strict) is True else a <= limit
 
 

@@ -1,13 +1,14 @@
 """The negation of a JSON schema as a schema without `not`, where it has one.
 
-Each assertion applies to values of one type, so its negation is a schema of that type; that of several is a choice
-among them. Knows keywords; what has no such form is UnsupportedSchemaError.
+Each assertion applies to values of one type, so its negation is a schema of that type; that of several is a
+choice among them. Knows keywords; what has no such form is UnsupportedSchemaError.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from graphml.sampling.structured.schema_evaluation import type_of
@@ -137,7 +138,7 @@ def _none_of(values: Sequence[JsonValue]) -> Schema:
     numbers = sorted({one for one in values if isinstance(one, int | float) and not isinstance(one, bool)})
     if numbers:
         parts.append({"type": "number", "exclusiveMaximum": numbers[0]})
-        for low, high in zip(numbers, numbers[1:], strict=False):
+        for low, high in pairwise(numbers):
             parts.append({"type": "number", "exclusiveMinimum": low, "exclusiveMaximum": high})
         parts.append({"type": "number", "exclusiveMinimum": numbers[-1]})
     flags = {one for one in values if isinstance(one, bool)}
@@ -148,7 +149,9 @@ def _none_of(values: Sequence[JsonValue]) -> Schema:
             if one or len([other for other in values if type(other) is type(one)]) > 1:
                 raise UnsupportedSchemaError("not: a constant object or array inside it is not supported")
             parts.append(
-                {"type": "object", "minProperties": 1} if isinstance(one, dict) else {"type": "array", "minItems": 1}
+                {"type": "object", "minProperties": 1}
+                if isinstance(one, dict)
+                else {"type": "array", "minItems": 1}
             )
     return either(parts)
 

@@ -1,7 +1,7 @@
-"""Equivalent forms of JSON schemas: `not`, `if`, `dependencies`, `propertyNames` and general `oneOf` as choices.
+"""Equivalent forms of JSON schemas: choices in place of `not`, `if`, `dependencies` and general `oneOf`.
 
-Used where llguidance refuses a schema as it is. What has no equivalent form stays as it is, to be refused by name.
-Knows schemas; nothing of llguidance or tokens.
+Used where llguidance refuses a schema as it is. What has no equivalent form stays as it is, to be refused by
+name. Knows schemas; nothing of llguidance or tokens.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from graphml.sampling.structured.schema_words import (
 )
 
 _REWRITTEN: Final = (
-    "not", "if", "then", "else", "dependencies", "dependentRequired", "dependentSchemas", "propertyNames", "oneOf",
-    "enum", "const",
+    "not", "if", "then", "else", "dependencies", "dependentRequired", "dependentSchemas", "propertyNames",
+    "oneOf", "enum", "const",
 )  # fmt: skip
 
 
@@ -160,5 +160,7 @@ def _pattern_of(words: Mapping[str, Any]) -> str:
         return f"^(?s:.){{{words.get('minLength', 0)},{words.get('maxLength', '')}}}$"
     refused = words.get("not")
     if set(words) == {"not"} and isinstance(refused, dict) and set(refused) in ({"enum"}, {"const"}):
-        return other_texts([one for one in refused.get("enum", [refused.get("const")]) if isinstance(one, str)])
+        return other_texts(
+            [one for one in refused.get("enum", [refused.get("const")]) if isinstance(one, str)]
+        )
     raise UnsupportedSchemaError(f"propertyNames with {', '.join(sorted(words))} is not supported")

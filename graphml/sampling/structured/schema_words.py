@@ -24,9 +24,9 @@ SINGLE: Final = (
     "additionalItems", "unevaluatedItems", "unevaluatedProperties", "contentSchema",
 )  # fmt: skip
 ANNOTATIONS: Final = frozenset([
-    "title", "description", "default", "examples", "example", "$comment", "$schema", "$id", "id", "$anchor", "$defs",
-    "definitions", "deprecated", "readOnly", "writeOnly", "contentEncoding", "contentMediaType", "contentSchema",
-    "$vocabulary",
+    "title", "description", "default", "examples", "example", "$comment", "$schema", "$id", "id", "$anchor",
+    "$defs", "definitions", "deprecated", "readOnly", "writeOnly", "contentEncoding", "contentMediaType",
+    "contentSchema", "$vocabulary",
 ])  # fmt: skip
 ASSERTIONS: Final = frozenset([
     "type", "enum", "const", "multipleOf", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum",
@@ -94,7 +94,7 @@ def every_schema(schema: Schema) -> Iterator[dict[str, Any]]:
 
 
 def referred(root: Schema, reference: str) -> Schema:
-    """What a reference inside the document leads to; UnsupportedSchemaError for one that leads outside, or nowhere."""
+    """What a reference inside the document leads to; UnsupportedSchemaError for any other one."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         raise UnsupportedSchemaError(f"$ref {reference!r:.80} leads out of the schema")
     place: Any = root

@@ -60,8 +60,8 @@ class TokenBytes:
 class TokenTrie:
     """A trie of tokens' bytes as arrays; nodes are numbered level by level, node 0 is the root.
 
-    The children of a node are `first_child[node]` and the `n_children[node] - 1` nodes after it. Tokens that are
-    empty, contain a zero byte (llama.cpp's C strings end there) or end a generation are left out.
+    The children of a node are `first_child[node]` and the `n_children[node] - 1` nodes after it. Tokens that
+    are empty, contain a zero byte (llama.cpp's C strings end there) or end a generation are left out.
     """
 
     def __init__(self, vocabulary: TokenBytes) -> None:
@@ -111,6 +111,4 @@ def _has_code_point(piece: bytes) -> bool:
     try:
         return bool(piece.decode("utf-8"))
     except UnicodeDecodeError as error:
-        if error.start == 0 or error.reason != "unexpected end of data":
-            return False
-        return True
+        return error.start > 0 and error.reason == "unexpected end of data"

@@ -30,7 +30,7 @@ def schema_of_type(kind: Any) -> dict[str, Any]:
             raise UsageError(f"json_schema: {kind!r:.80} states no schema")
         return found
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
-        raise UsageError(f"json_schema: wanted a dict, a text, a dataclass or a pydantic model; got {kind!r:.80}")
+        raise UsageError(f"json_schema: wanted a dict, text, dataclass or pydantic model; got {kind!r:.80}")
     return _schema(kind, kind.__name__, 0)
 
 
@@ -71,8 +71,6 @@ def _of_dataclass(kind: type, level: int) -> dict[str, Any]:
         "properties": {
             one.name: _schema(hints[one.name], f"{kind.__name__}.{one.name}", level + 1) for one in fields
         },
-        "required": [
-            one.name for one in fields if one.default is nothing and one.default_factory is nothing
-        ],
+        "required": [one.name for one in fields if one.default is nothing and one.default_factory is nothing],
         "additionalProperties": False,
     }

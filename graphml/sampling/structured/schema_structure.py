@@ -1,6 +1,7 @@
-"""JSON schemas as structures: by llguidance as they are, else in an equivalent form that it knows, else refused.
+"""JSON schemas as structures: by llguidance as they are or in an equivalent form, else refused.
 
-Nothing is ignored but annotations, and names of formats that nobody checks. Knows schemas and llguidance's adapter.
+Nothing is ignored but annotations, and names of formats that nobody checks. Knows schemas and llguidance's
+adapter.
 """
 
 from __future__ import annotations
