@@ -27,7 +27,7 @@ def library() -> Any:
     except ImportError as error:
         raise UsageError(
             "structured output by JSON schema, regex, Lark or choices wants the package llguidance: "
-            "pip install 'graphml-engine[structured]' (GBNF grammars do not)"
+            "pip install 'llguidance>=1.9,<2' (GBNF grammars do not)"
         ) from error
     return llguidance
 
