@@ -55,7 +55,7 @@ GrammarFile = Annotated[
 ]
 SchemaFile = Annotated[
     Path | None,
-    typer.Option("--json-schema-file", metavar="FILE", help="A file with a JSON schema that the text follows."),
+    typer.Option("--json-schema-file", metavar="FILE", help="A file with the JSON schema of the text."),
 ]
 Variables = Annotated[
     str | None,

