@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
@@ -18,7 +18,7 @@ MAX_BYTES: Final = 1 << 22
 def with_files(params: SamplingParams, grammar: Path | None, schema: Path | None) -> SamplingParams:
     """The parameters with what the files hold; UsageError naming a file that cannot be read."""
     given = {"grammar": grammar, "json_schema": schema}
-    found = {name: _text_of(file) for name, file in given.items() if file is not None}
+    found: dict[str, Any] = {name: _text_of(file) for name, file in given.items() if file is not None}
     return dataclasses.replace(params, **found) if found else params
 
 
