@@ -34,8 +34,7 @@ from graphml.runtime.run_ahead import Ahead
 from graphml.runtime.shared_prompt import shared_prompt
 from graphml.runtime.slots import Slot, session_slot
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, checked_params
-from graphml.sampling.structured.matcher import Matcher
-from graphml.sampling.structured.params_structure import matcher_of
+from graphml.sampling.structured.params_structure import Structured
 from graphml.sampling.top_k_sampling import samples_without_row
 from graphml.text.tokenizer import Tokenizer
 
@@ -71,10 +70,9 @@ class Session:
         self._probe = probe or Probe(executor)
         self._ahead: Ahead | None = None
         self._finds = prefix_cache
-        self._matcher: Matcher | None = None
         self._cancelled = False  # an Event has a lock, which Ctrl-C may leave locked
         self._turn = 0
-        self.chooses = SamplingParams()  # by what the latest generation chooses
+        self.chooses, self._structured = SamplingParams(), Structured()  # of the latest generation
         self.prompt: list[int] = []
         self.generated: list[int] = []
         self.shifts: list[tuple[int, int]] = []
@@ -223,17 +221,8 @@ class Session:
 
     def _chosen(self, params: SamplingParams) -> int | None:
         known, history = self._held.latest.next_logits, self._held.history()
-        matcher = self._matcher_of(params)
-        return next_token(known, params, history, self.numbers, self._executor.file.path, matcher)
-
-    def _matcher_of(self, params: SamplingParams) -> Matcher | None:
-        """Of what the running generation must follow, behind what it has generated."""
-        if not params.structured:
-            return None
-        if self._matcher is None or params != self.chooses:
-            raise UsageError("sample: a grammar, schema, regex or list of choices counts within `generate`")
-        self._matcher.catch_up(self.generated, len(self.generated))
-        return self._matcher
+        path, matcher = self._executor.file.path, self._structured.matcher(params, self.generated)
+        return next_token(known, params, history, self.numbers, path, matcher)
 
     def reads_top_k(self, params: SamplingParams) -> bool:
         """Whether the top k of a row is read to sample by these params, and not the whole row."""
@@ -270,9 +259,9 @@ class Session:
         most = count_or_none("max_tokens", max_tokens)
         check_stop(self._tokenizer, params)
         limits = limits_of(self, Overflow(overflow, keep), most, checked)
-        matcher = matcher_of(params, self._tokenizer)
+        structured = Structured(params, self._tokenizer)
         self.begin(new)
-        self.chooses, self._matcher = params, matcher
+        self.chooses, self._structured = params, structured
         return generated(self, checked, params, limits)
 
     def cancel(self) -> None:
@@ -309,7 +298,7 @@ class Session:
         """A new use: what ran before is over, figures and reasons start anew; not `new`: a cancel counts."""
         self.slot()
         self._executor.check_file()
-        self._ahead = self._matcher = None
+        self._ahead, self._structured = None, Structured()
         self._turn += 1
         if new:
             self._cancelled = False

@@ -30,11 +30,12 @@ from graphml.sampling import (
 )
 from graphml.sampling.candidates import Candidates, all_candidates, leading
 from graphml.sampling.filter_order import CHAIN, filters_on
+from graphml.sampling.params import STRUCTURES
 
 FILES = [module.name for module in pkgutil.iter_modules(filters.__path__)]
 FILTERS: list[Filter] = [importlib.import_module(f"{filters.__name__}.{name}").FILTER for name in FILES]
 NAMED = [pytest.param(one, id=name) for name, one in zip(FILES, FILTERS, strict=True)]
-OF_NO_FILTER = {"stop", "stop_tokens"}
+OF_NO_FILTER = {"stop", "stop_tokens", *STRUCTURES}
 SIZE, K = 300, 64
 
 VALUES: dict[str, Sequence[Any]] = {

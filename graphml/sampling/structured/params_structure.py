@@ -93,3 +93,20 @@ def _choices_grammar(texts: Sequence[str]) -> str:
     body = " | ".join(written)
     grammar: str = library().LLMatcher.grammar_from_lark(f"start: ({body}){'?' if '' in texts else ''}")
     return grammar
+
+
+class Structured:
+    """What one session's generation must follow; nothing, where it is made of nothing."""
+
+    def __init__(self, params: SamplingParams | None = None, tokenizer: AnyTokenizer | None = None) -> None:
+        self._params = params
+        self._matcher = None if params is None else matcher_of(params, tokenizer)
+
+    def matcher(self, params: SamplingParams, generated: Sequence[int]) -> Matcher | None:
+        """The matcher behind what was generated; UsageError for other params than those of the generation."""
+        if not params.structured:
+            return None
+        if self._matcher is None or params != self._params:
+            raise UsageError("sample: a grammar, schema, regex or list of choices counts within `generate`")
+        self._matcher.catch_up(generated, len(generated))
+        return self._matcher
