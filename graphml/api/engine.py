@@ -39,6 +39,7 @@ from graphml.runtime.stored_prefixes import StoredPrefixes
 from graphml.runtime.timeline import LIMIT, Timeline
 from graphml.runtime.window_blocks import WindowBlocks
 from graphml.sampling import SamplingParams, checked_params
+from graphml.sampling.structured.params_structure import matcher_of
 from graphml.text.tokenizer import Tokenizer
 
 MAX_SEQUENCES = 8
@@ -196,10 +197,12 @@ class Engine:
             begins=self._tokenizer is not None and int(ids[0]) == self._tokenizer.bos,
             vocabulary=self._tokenizer,
         )
+        matcher = matcher_of(params, self._tokenizer)
         stream, first = TokenStream(count), seed_or_random(seed)
         members = []
         for index in range(count):
             sequence = RunningSequence(request, next(self._orders), index, first + index)
+            sequence.matcher = None if matcher is None else matcher.copy()
             members.append((sequence, RequestOutput(sequence, stream, self._tokenizer, self._counts)))
         self._loop.add(members)
         return Handle(self, lambda: self._loop.cancel([one for one, _ in members]), stream)

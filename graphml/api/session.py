@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from graphml.api.capture import Probe
 from graphml.api.generation import generated, limits_of
 from graphml.api.read_source import read_source
 from graphml.api.saved_session import AnyPath, Settings, save_session
+from graphml.api.session_evaluation import evaluated
 from graphml.api.stats import Meter, Stats
 from graphml.api.tokens import NO_IDS, Ids, StopReason, Token, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, count_up_to, seed_or_random
@@ -25,19 +24,17 @@ from graphml.ir.op import Array
 from graphml.runtime.adapters import Scaled, with_adapters
 from graphml.runtime.cell_mover import check_shifts, shift_tokens
 from graphml.runtime.committed import Captured, Committed, Evaluation
-from graphml.runtime.evaluation import Floats, check_continues, evaluate, evaluate_top_k, never
+from graphml.runtime.evaluation import Floats, check_continues
 from graphml.runtime.executor import Executor
 from graphml.runtime.forked_slot import forked_slot
 from graphml.runtime.next_token import next_token
 from graphml.runtime.overflow import Overflow
 from graphml.runtime.run_ahead import Ahead
-from graphml.runtime.shared_prompt import shared_prompt
 from graphml.runtime.slots import Slot, session_slot
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, checked_params
+from graphml.sampling.structured.params_structure import Structured
 from graphml.sampling.top_k_sampling import samples_without_row
 from graphml.text.tokenizer import Tokenizer
-
-_NO_LOGITS: Floats = np.empty(0, np.float32)
 
 
 class Session:
@@ -70,7 +67,7 @@ class Session:
         self._ahead: Ahead | None = None
         self._cancelled = False  # an Event has a lock, which Ctrl-C may leave locked
         self._turn, self._finds = 0, prefix_cache
-        self.chooses = SamplingParams()  # by what the latest generation chooses
+        self.chooses, self._structured = SamplingParams(), Structured()  # of the latest generation
         self.prompt: list[int] = []
         self.generated: list[int] = []
         self.shifts: list[tuple[int, int]] = []
@@ -221,7 +218,8 @@ class Session:
 
     def _chosen(self, params: SamplingParams) -> int | None:
         known, history = self._held.latest.next_logits, self._held.history()
-        return next_token(known, params, history, self.numbers, self._executor.file.path)
+        path, matcher = self._executor.file.path, self._structured.matcher(params, self.generated)
+        return next_token(known, params, history, self.numbers, path, matcher)
 
     def reads_top_k(self, params: SamplingParams) -> bool:
         """Whether the top k of a row is read to sample by these params, and not the whole row."""
@@ -258,8 +256,9 @@ class Session:
         most = count_or_none("max_tokens", max_tokens)
         check_stop(self._tokenizer, params)
         limits = limits_of(self, Overflow(overflow, keep), most, checked)
+        structured = Structured(params, self._tokenizer)
         self.begin(new)
-        self.chooses = params
+        self.chooses, self._structured = params, structured
         return generated(self, checked, params, limits)
 
     def cancel(self) -> None:
@@ -296,7 +295,7 @@ class Session:
         """A new use: what ran before is over, figures and reasons start anew; not `new`: a cancel counts."""
         self.slot()
         self._executor.check_file()
-        self._ahead = None
+        self._ahead, self._structured = None, Structured()
         self._turn += 1
         if new:
             self._cancelled = False
@@ -310,28 +309,7 @@ class Session:
         self._executor.compiled_for(waiting, slot.cache.n_program(1), all_logits, self._probe.options)
 
     def _evaluate(self, ids: Array, all_logits: bool = False, by: SamplingParams | None = None) -> Floats:
-        """Evaluate the tokens not evaluated yet and `ids`; see `eval` for what comes back.
-
-        by: what the next token is sampled by; an empty array where its top k was read, or after a cancel.
-        """
-        evaluation, probe = self.evaluation(ids), self._probe
-        probe.begin()
-        cancelled = (lambda: self._cancelled) if by is not None and len(ids) else never
-        with shared_prompt(evaluation, cancelled, self._finds and not all_logits) as n_cached:
-            self.meter.n_cached += n_cached
-            work = [(evaluation.slot, evaluation.waiting[n_cached:])]
-            common = self._executor, work, self.n_vocab, probe.options
-            if by is not None and self.reads_top_k(by):
-                by_all = [(by, self.numbers)], probe.take, cancelled, self._progress
-                for one in evaluate_top_k(*common, *by_all):
-                    self.commit(evaluation, NextLogits(one), all_logits)
-                return _NO_LOGITS
-            found = evaluate(*common, all_logits, probe.take, cancelled, self._progress)
-            if not found:
-                return _NO_LOGITS
-            row = found[0][-1] if by is not None else found[0][-1].copy()  # the caller gets its own
-            self.commit(evaluation, NextLogits(row), all_logits)
-            return found[0][-len(ids) :] if all_logits else found[0][0]
+        return evaluated(self, ids, all_logits, by)
 
     def evaluation(self, ids: Array = NO_IDS) -> Evaluation:
         """Begin to evaluate the tokens that are not evaluated yet, and `ids`; `commit` ends it."""

@@ -13,6 +13,7 @@ from graphml.cli.conversation.completions import completions
 from graphml.cli.conversation.conversation import Conversation
 from graphml.cli.conversation.line_input import open_input
 from graphml.cli.opening import find, load, seed_of
+from graphml.cli.structure_files import with_files
 from graphml.cli.template_variables import template_variables
 from graphml.cli.typer_options import grouped
 from graphml.runtime.overflow import Overflow
@@ -32,12 +33,15 @@ def chat(
     ctx: options.Context = None,
     seed: options.Seed = -1,
     variables: options.Variables = None,
+    grammar_file: options.GrammarFile = None,
+    schema_file: options.SchemaFile = None,
     stats: Annotated[
         bool, typer.Option("--stats", help="Print a line about the speed after each answer.")
     ] = False,
 ) -> None:
     """Talk with a model. /help lists the commands; Ctrl-C stops an answer, Ctrl-D ends the conversation."""
     given_variables = template_variables(variables)
+    params = with_files(params, grammar_file, schema_file)
     limit = None if max_tokens < 0 else max_tokens
     given = open_input(completions)
     with Bars() as bars:

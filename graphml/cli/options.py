@@ -49,6 +49,14 @@ Seed = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
+GrammarFile = Annotated[
+    Path | None,
+    typer.Option("--grammar-file", metavar="FILE", help="A file with a GBNF grammar that the text follows."),
+]
+SchemaFile = Annotated[
+    Path | None,
+    typer.Option("--json-schema-file", metavar="FILE", help="A file with the JSON schema of the text."),
+]
 Variables = Annotated[
     str | None,
     typer.Option(

@@ -17,6 +17,7 @@ from graphml.cli.checks import check_target
 from graphml.cli.console import Bars, remark, write, write_json
 from graphml.cli.opening import find, load, seed_of
 from graphml.cli.speed import speed
+from graphml.cli.structure_files import with_files
 from graphml.cli.template_variables import template_variables
 from graphml.cli.typer_options import grouped
 from graphml.errors import UsageError
@@ -48,6 +49,8 @@ def run(
     ctx: options.Context = None,
     seed: options.Seed = -1,
     variables: options.Variables = None,
+    grammar_file: options.GrammarFile = None,
+    schema_file: options.SchemaFile = None,
     capture: Annotated[
         list[str] | None,
         typer.Option(
@@ -63,6 +66,7 @@ def run(
 ) -> None:
     """Answer a prompt with the model's chat template; models without one, and --raw, continue the text."""
     given_variables = template_variables(variables)
+    params = with_files(params, grammar_file, schema_file)
     if raw and opening.template is not None:
         raise UsageError("--raw, --template: wanted one of them; got both")
     _check_captured(capture, captured)

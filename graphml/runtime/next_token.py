@@ -10,14 +10,26 @@ from pathlib import Path
 
 from graphml.errors import UsageError, WeightsError
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, flaw_of
+from graphml.sampling.structured.matcher import Matcher
 
 
 def next_token(
-    known: NextLogits, params: SamplingParams, history: Sequence[int], numbers: PeekableRandom, path: Path
+    known: NextLogits,
+    params: SamplingParams,
+    history: Sequence[int],
+    numbers: PeekableRandom,
+    path: Path,
+    matcher: Matcher | None = None,
 ) -> int | None:
-    """Sample a token; None where what is known is not enough. WeightsError where logits are no numbers."""
+    """Sample a token; None where what is known is not enough. WeightsError where logits are no numbers.
+
+    matcher: of what the text must follow, behind the tokens that were sampled.
+    """
     try:
-        return known.sample(params, history, numbers)
+        if matcher is None:
+            return known.sample(params, history, numbers)
+        row = known.whole_row()
+        return None if row is None else matcher.masked(row).sample(params, history, numbers)
     except UsageError:
         flaw = None if known.row is None else flaw_of(known.row)
         if flaw is None:

@@ -90,4 +90,6 @@ def _sampled(
         known = NextLogits(top_k_of(outputs, row, n_vocab, _settings(sequence), whole))
     else:
         known = NextLogits(outputs["logits"][row])
-    return next_token(known, params, sequence.ids, sequence.numbers, path)
+    if sequence.matcher is not None:
+        sequence.matcher.catch_up(sequence.ids, sequence.n_generated)
+    return next_token(known, params, sequence.ids, sequence.numbers, path, sequence.matcher)

@@ -15,6 +15,7 @@ from graphml.runtime.block_pool import BlockPool, Prefix
 from graphml.runtime.overflow import n_dropped
 from graphml.runtime.request import Request
 from graphml.sampling import PeekableRandom
+from graphml.sampling.structured.matcher import Matcher
 
 
 class Status(enum.Enum):
@@ -33,10 +34,10 @@ class Sequence:
     index: which of a request's continuations. order: when it came, among all. blocks: in the order of its
     tokens; source_blocks: of its source text. prefix: what the committed blocks hold, `n_committed` of them.
     n_cached: tokens that it found computed when it was admitted first. slot: its row of per-sequence state
-    while it runs, else -1. numbers: its random generator, by `seed`, and what its
-    samplers keep. n_dropped: ids that a full context has made it forget; moved: whether cells of its blocks
-    were moved since they were computed, so that nobody else can use them. waits_for: why it was not admitted
-    when that was last considered; see `Scheduler`.
+    while it runs, else -1. numbers: its random generator, by `seed`, and what its samplers keep. matcher: of
+    what its text must follow; it catches up before a token is sampled. n_dropped: ids that a full context has
+    made it forget; moved: whether cells of its blocks were moved since they were computed, so that nobody
+    else can use them. waits_for: why it was not admitted when that was last considered; see `Scheduler`.
     """
 
     request: Request
@@ -56,6 +57,7 @@ class Sequence:
     n_preempted: int = 0
     n_dropped: int = 0
     moved: bool = False
+    matcher: Matcher | None = None
     numbers: PeekableRandom = field(init=False)
 
     def __post_init__(self) -> None:

@@ -3,6 +3,11 @@
 Knows nothing of models; of tokenizers the texts of their tokens.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from graphml.sampling.candidates import Candidates
 from graphml.sampling.filter import Enough, Filter, Needs, NeedsTopK
 from graphml.sampling.next_logits import NextLogits
@@ -17,6 +22,9 @@ from graphml.sampling.top_k_sampling import (
     samples_without_row,
     top_k_enough,
 )
+
+if TYPE_CHECKING:
+    from graphml.sampling.structured import grammar, json_schema
 
 __all__ = [
     "Candidates",
@@ -38,8 +46,19 @@ __all__ = [
     "device_samples_row",
     "device_settings",
     "flaw_of",
+    "grammar",
+    "json_schema",
     "make_sampler",
     "sampler_of",
     "samples_without_row",
     "top_k_enough",
 ]
+
+_STRUCTURED = ("grammar", "json_schema")
+
+
+def __getattr__(name: str) -> Any:
+    """What reads vocabularies is imported when it is first used."""
+    if name not in _STRUCTURED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module("graphml.sampling.structured"), name)

@@ -5,7 +5,6 @@ Knows a matcher's `allowed`, `accept` and `copy`, as `graphml.sampling.grammar` 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from graphml.errors import UsageError
 from graphml.sampling.candidates import Candidates
 from graphml.sampling.moment import Moment, Vocabulary
+from graphml.sampling.structured import grammar
 
 _KNOWN = ("grammar", "root", "lazy", "trigger_patterns", "trigger_tokens")
 
@@ -32,12 +32,9 @@ class GrammarStep:
             raise UsageError(f"{name}: grammar: wanted parameters of {', '.join(_KNOWN)}; got {unknown[0]!r}")
         if vocabulary is None:
             raise UsageError(f"{name}: grammar: wanted vocab, whose tokens have texts; got None")
-        matcher_of = getattr(importlib.import_module("graphml.sampling"), "grammar", None)
-        if matcher_of is None:
-            raise UsageError(f"{name}: grammar: this graphml has no grammars")
         more = {key: given[key] for key in _KNOWN[2:] if key in given}
         return GrammarStep(
-            matcher_of(given.get("grammar", ""), root=given.get("root", "root"), vocab=vocabulary, **more)
+            grammar(given.get("grammar", ""), root=given.get("root", "root"), vocab=vocabulary, **more)
         )
 
     def copy(self, _: object) -> GrammarStep:

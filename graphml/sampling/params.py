@@ -6,11 +6,12 @@ derived from these fields. Knows the settings; knows nothing of logits, candidat
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from graphml.argument_checks import items_of
+from graphml.argument_checks import items_of, text_of
 from graphml.errors import UsageError
 from graphml.option_fields import POSITIVE, Checked, OneOf, Real, Whole, check, option
 from graphml.sampling.logit_biases import checked_biases, parse_biases, written_biases
@@ -38,6 +39,28 @@ def _breakers(name: str, value: object) -> tuple[str, ...]:
 
 def _token_ids(name: str, value: object) -> frozenset[int]:
     return frozenset(Whole(0).read(name, one) for one in items_of(name, value, "a collection of token ids"))
+
+
+def _text(name: str, value: object) -> str:
+    return text_of(name, value)
+
+
+def _json_text(name: str, value: object) -> str:
+    """A schema as text, so that params can be compared: of a dict, a dataclass or a pydantic model."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, dict | bool):
+        from graphml.sampling.structured.type_schemas import schema_of_type
+
+        value = schema_of_type(value)
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"{name}: wanted a JSON schema as a text or a dict; {error}") from None
+
+
+STRUCTURES = ("grammar", "json_schema", "regex", "choices")
+"""The fields that say what the text must follow; one of them at a time."""
 
 
 @dataclass(frozen=True)
@@ -174,8 +197,31 @@ class SamplingParams:
         range=Checked(_token_ids), metavar="ID", on_command_line=int, repeated=True, write=sorted,
     )  # fmt: skip
 
+    grammar: str = option(
+        "", "A GBNF grammar that the text follows.", "--grammar", range=Checked(_text), metavar="GBNF"
+    )
+    json_schema: Any = option(
+        "", "A JSON schema that the text follows, {{}} for any JSON.", "--json-schema",
+        range=Checked(_json_text), metavar="SCHEMA", on_command_line=str,
+    )  # fmt: skip
+    regex: str = option(
+        "", "A regular expression that the whole text follows.", "--regex", range=Checked(_text)
+    )
+    choices: tuple[str, ...] = option(
+        (), "A text that may be the whole answer.", "--choice",
+        range=Checked(_texts), on_command_line=str, repeated=True, write=list,
+    )  # fmt: skip
+
     def __post_init__(self) -> None:
         check(self)
+        given = [name for name in STRUCTURES if getattr(self, name)]
+        if len(given) > 1:
+            raise UsageError(f"{', '.join(given)}: wanted one of them, or none")
+
+    @property
+    def structured(self) -> bool:
+        """Whether the text follows a grammar, schema, expression or list of choices."""
+        return any(getattr(self, name) for name in STRUCTURES)
 
     def __hash__(self) -> int:
         """Of a few fields: samplers are looked up by params at every token."""

@@ -45,6 +45,8 @@ class _Stated:
 
 @lru_cache(maxsize=64)
 def _stated(params: SamplingParams, filters: tuple[Filter, ...]) -> _Stated:
+    if params.structured:
+        return _Stated(None, None)
     on = filter_order.filters_on(params, filters)
     need = on[0].needs if on else None
     if not isinstance(need, NeedsTopK) or any(one.adjusts or one.needs in _MORE for one in on):

@@ -31,13 +31,13 @@ from graphml.sampling import (
 from graphml.sampling.candidates import Candidates, all_candidates, leading
 from graphml.sampling.filter_order import CHAIN, filters_on
 from graphml.sampling.moment import Moment
-from graphml.sampling.params import BREAKERS
+from graphml.sampling.params import BREAKERS, STRUCTURES
 from tests.sampling.words import moment_of
 
 FILES = [module.name for module in pkgutil.iter_modules(filters.__path__)]
 FILTERS: list[Filter] = [importlib.import_module(f"{filters.__name__}.{name}").FILTER for name in FILES]
 NAMED = [pytest.param(one, id=name) for name, one in zip(FILES, FILTERS, strict=True)]
-OF_NO_FILTER = {"stop", "stop_tokens", "rng"}
+OF_NO_FILTER = {"stop", "stop_tokens", "rng", *STRUCTURES}
 SIZE, K = 300, 64
 
 

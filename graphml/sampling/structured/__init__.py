@@ -1,0 +1,59 @@
+"""Structured output: a grammar, schema or expression that a text must follow, as masks over the next token.
+
+`grammar` reads GBNF. Each compiled structure gives matchers, one per text; see `matcher`. Knows vocabularies
+as bytes; nothing of models, sessions or engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from graphml.errors import UsageError
+from graphml.sampling.structured.gbnf_grammar import GbnfGrammar
+from graphml.sampling.structured.gbnf_parser import parse_gbnf
+from graphml.sampling.structured.lazy_matcher import LazyMatcher, Triggers
+from graphml.sampling.structured.matcher import Matcher, Progress, Structure
+from graphml.sampling.structured.opened_tokens import Vocabulary, open_vocabulary
+from graphml.sampling.structured.schema_structure import any_order_structure, schema_structure
+from graphml.sampling.structured.token_bytes import TokenBytes
+
+__all__ = ["Matcher", "Progress", "Structure", "TokenBytes", "grammar", "json_schema"]
+
+
+def grammar(
+    text: str,
+    root: str = "root",
+    vocab: Vocabulary | None = None,
+    *,
+    lazy: bool = False,
+    trigger_patterns: Sequence[str] = (),
+    trigger_tokens: Sequence[int] = (),
+) -> Matcher:
+    """A matcher of a GBNF grammar, at the begin of a text.
+
+    vocab: the path of a model, or its tokenizer; None: the 256 bytes as tokens. lazy: everything is allowed
+    until a token of `trigger_tokens` or a text that a regular expression of `trigger_patterns` finds; from
+    there on, the trigger included, the grammar is matched. UsageError with line and column for a grammar that
+    is wrong or over a limit, and for wrong patterns.
+    """
+    tokens = open_vocabulary(vocab)
+    compiled = GbnfGrammar(parse_gbnf(text, root, tokens.token_of), tokens)
+    if lazy:
+        return LazyMatcher(compiled, tokens, Triggers(trigger_patterns, trigger_tokens), "grammar")
+    return Matcher(compiled.begin(), tokens)
+
+
+def json_schema(schema: Any, vocab: Vocabulary | None = None, order: str = "any") -> Matcher:
+    """A matcher of the JSON texts that are valid under a schema, at the begin of a text.
+
+    schema: a dict or bool, as json.loads gives it. order: "any": an object's properties in any order, where
+    the schema allows that (at most 7 required at one place, no patterns beside names); "schema": in the
+    schema's order, as texts are generated, which repeats no name. Space between the parts is free.
+    UsageError, with the place or the reason, for what is no schema or is not supported.
+    """
+    if order not in ("any", "schema"):
+        raise UsageError(f"order: wanted 'any' or 'schema', got {order!r}")
+    tokens = open_vocabulary(vocab)
+    compiled = (any_order_structure if order == "any" else schema_structure)(schema, tokens)
+    return Matcher(compiled.begin(), tokens, "json_schema")

@@ -1,0 +1,164 @@
+"""A GBNF grammar over the tokens of one vocabulary: masks by a walk of the vocabulary's trie.
+
+Knows the states of a grammar and the trie; nothing of a grammar's text or of who samples.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+from typing import Final
+
+import numpy as np
+
+from graphml.sampling.structured.gbnf_rules import Rules
+from graphml.sampling.structured.gbnf_states import DEAD, UNKNOWN, GbnfStates, TooManyStatesError
+from graphml.sampling.structured.token_bytes import Bools, TokenBytes
+
+KEPT_MASKS: Final = 128
+"""Masks that are kept per grammar: 128 x 152 kB at 151,936 tokens."""
+
+
+class Table:
+    """States of a grammar and the masks that were made of them; replaced as a whole once it is full."""
+
+    def __init__(self, rules: Rules, vocabulary: TokenBytes) -> None:
+        self.states = GbnfStates(rules)
+        self._vocabulary = vocabulary
+        self._masks: OrderedDict[int, Bools] = OrderedDict()
+        self._lock = Lock()
+
+    def after(self, state: int, token: int) -> int:
+        """The state after a token, DEAD where it is not possible."""
+        piece = self._vocabulary.pieces[token]
+        if not piece or 0 in piece:
+            return DEAD
+        reached = state
+        for byte in piece:
+            reached = int(self.states.row(reached)[byte])
+            if reached == DEAD:
+                break
+        if self.states.token_elements(state) and self._vocabulary.whole[token]:
+            return self.states.after_token(state, token, reached)
+        return reached
+
+    def mask(self, state: int) -> Bools:
+        """[n] the tokens that are possible in a state; kept for the next time."""
+        with self._lock:
+            found = self._masks.get(state)
+            if found is not None:
+                self._masks.move_to_end(state)
+                return found
+        made = self._made_mask(state)
+        made.setflags(write=False)
+        with self._lock:
+            self._masks[state] = made
+            while len(self._masks) > KEPT_MASKS:
+                self._masks.popitem(last=False)
+        return made
+
+    def _made_mask(self, state: int) -> Bools:
+        vocabulary, trie = self._vocabulary, self._vocabulary.trie
+        alive = np.zeros(trie.n_nodes, bool)
+        nodes, reached = np.zeros(1, np.int32), np.full(1, state, np.int32)
+        while len(nodes):
+            nodes, of = trie.children(nodes)
+            came_from, letters = reached[of], trie.letters[nodes]
+            reached = self.states.table[came_from, letters]
+            unknown = reached == UNKNOWN
+            if unknown.any():
+                self.states.fill_rows(np.unique(came_from[unknown]).tolist())
+                reached = self.states.table[came_from, letters]
+            going = reached != DEAD
+            nodes, reached = nodes[going], reached[going]
+            alive[nodes] = True
+        mask = np.zeros(vocabulary.n, bool)
+        mask[trie.tokens] = alive[trie.node_of]
+        ends = list(vocabulary.end_tokens)
+        for element in self.states.token_elements(state):
+            if element.negated:
+                allowed = vocabulary.whole.copy()
+                if element.token < len(allowed):
+                    allowed[element.token] = False
+                mask |= allowed
+            elif element.token < len(mask):
+                mask[element.token] |= vocabulary.whole[element.token]
+        mask[ends] = self.states.may_end(state)
+        return mask
+
+
+class GbnfGrammar:
+    """A compiled GBNF grammar, as `Structure` describes."""
+
+    def __init__(self, rules: Rules, vocabulary: TokenBytes) -> None:
+        self._rules, self._vocabulary = rules, vocabulary
+        self._lock = Lock()
+        self.table = Table(rules, vocabulary)
+
+    def begin(self) -> GbnfProgress:
+        """The place before the first token."""
+        return GbnfProgress(self)
+
+    def renewed(self, full: Table) -> Table:
+        """A table with room, instead of one that is full."""
+        with self._lock:
+            if self.table is full:
+                self.table = Table(self._rules, self._vocabulary)
+            return self.table
+
+
+class GbnfProgress:
+    """One text's place: the states after each of its tokens."""
+
+    def __init__(self, grammar: GbnfGrammar) -> None:
+        self._grammar = grammar
+        self._table = grammar.table
+        self._tokens: list[int] = []
+        self._path = [self._table.states.start]
+
+    def mask(self) -> Bools:
+        """[n] the tokens that may come next, end tokens included."""
+        try:
+            return self._table.mask(self._path[-1])
+        except TooManyStatesError:
+            self._begin_again()
+            return self._table.mask(self._path[-1])
+
+    def allows(self, token: int) -> bool:
+        """Whether this token may come next."""
+        return self._after(token) != DEAD
+
+    def may_end(self) -> bool:
+        """Whether the text may end here."""
+        return self._table.states.may_end(self._path[-1])
+
+    def accept(self, token: int) -> None:
+        """Go on by a token that is allowed."""
+        self._path.append(self._after(token))
+        self._tokens.append(token)
+
+    def rewind(self, n: int) -> None:
+        """Take back the last n tokens."""
+        del self._path[-n:]
+        del self._tokens[-n:]
+
+    def copy(self) -> GbnfProgress:
+        """The same place, to go on separately."""
+        found = GbnfProgress.__new__(GbnfProgress)
+        found._grammar, found._table = self._grammar, self._table
+        found._tokens, found._path = list(self._tokens), list(self._path)
+        return found
+
+    def _after(self, token: int) -> int:
+        try:
+            return self._table.after(self._path[-1], token)
+        except TooManyStatesError:
+            self._begin_again()
+            return self._table.after(self._path[-1], token)
+
+    def _begin_again(self) -> None:
+        """Match the text so far in a table with room; TooManyStatesError if the text alone fills it."""
+        self._table = self._grammar.renewed(self._table)
+        self._path = [self._table.states.start]
+        for token in self._tokens:
+            self._path.append(self._table.after(self._path[-1], token))

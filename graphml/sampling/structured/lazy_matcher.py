@@ -1,0 +1,152 @@
+"""A matcher that begins later: behind a trigger text or token, everything is allowed before.
+
+As llama.cpp's lazy grammars: tool calls may follow free text. Knows matchers; nothing of grammars or
+sessions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from graphml.errors import UsageError
+from graphml.sampling.structured.matcher import Matcher, Structure
+from graphml.sampling.structured.token_bytes import Bools, TokenBytes
+
+MAX_PATTERN: Final = 1000
+MAX_WAITING_BYTES: Final = 1 << 20
+
+
+class Triggers:
+    """What ends the waiting: patterns, which match text from the trigger's begin on, and tokens."""
+
+    def __init__(self, patterns: Sequence[str], tokens: Sequence[int]) -> None:
+        if not patterns and not tokens:
+            raise UsageError("lazy: trigger_patterns or trigger_tokens are wanted, there are none")
+        self.tokens = frozenset(tokens)
+        self.patterns = [_compiled(one) for one in patterns]
+
+    def start(self, text: bytes) -> int | None:
+        """Where the constrained part begins: the first group that matched something, else the whole match."""
+        for pattern in self.patterns:
+            whole = pattern.pattern.startswith(b"^") and pattern.pattern.endswith(b"$")
+            found = (pattern.fullmatch(text) if whole else None) or pattern.search(text)
+            if found is not None:
+                groups = range(1, pattern.groups + 1)
+                return next((found.start(one) for one in groups if found.group(one)), found.start())
+        return None
+
+
+def _compiled(pattern: str) -> re.Pattern[bytes]:
+    if len(pattern) > MAX_PATTERN:
+        raise UsageError(f"trigger_patterns: at most {MAX_PATTERN} characters, one has {len(pattern)}")
+    try:
+        return re.compile(pattern.encode())
+    except (re.error, RecursionError) as error:
+        raise UsageError(f"trigger_patterns: {pattern!r:.80}: {error}") from error
+
+
+class LazyMatcher(Matcher):
+    """Allows every token until a trigger, then matches; the tokens of the trigger are matched too.
+
+    Of a token in which a trigger pattern's match begins, the bytes from there on are matched.
+    """
+
+    def __init__(self, structure: Structure, vocabulary: TokenBytes, triggers: Triggers, name: str) -> None:
+        super().__init__(structure.begin(), vocabulary, name)
+        self._structure, self._triggers = structure, triggers
+        self._inner: Matcher | None = None
+        self._n_before = 0  # tokens up to the trigger's end, once it came
+        self._text = b""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether no trigger has come yet."""
+        return self._inner is None
+
+    def allowed(self, ids: npt.ArrayLike) -> Bools:
+        """Whether each of these tokens may come next."""
+        if self._inner is None:
+            return np.ones(np.size(np.asarray(ids)), bool)
+        return self._inner.allowed(ids)
+
+    def mask(self) -> Bools:
+        """[n] the tokens that may come next."""
+        return np.ones(self.n, bool) if self._inner is None else self._inner.mask()
+
+    def allows(self, token: int) -> bool:
+        """Whether this token may come next."""
+        return 0 <= token < self.n if self._inner is None else self._inner.allows(token)
+
+    def may_end(self) -> bool:
+        """Whether the text may end here."""
+        return self._inner is None or self._inner.may_end()
+
+    def accept(self, token: int) -> None:
+        """Go on by a token. UsageError if it is not allowed, or if the trigger's text does not match."""
+        if self._inner is not None:
+            self._inner.accept(token)
+        elif not 0 <= token < self.n:
+            raise UsageError(f"{self._name}: token ids are 0 to {self.n - 1}, got {token}")
+        elif token in self._triggers.tokens:
+            self._begin([(token, self._vocabulary.pieces[token])])
+        elif token not in self._vocabulary.end_tokens:
+            self._wait(token)
+        if token not in self._vocabulary.end_tokens:
+            self._accepted.append(token)
+
+    def rewind(self, n: int) -> None:
+        """Take back the last n tokens, a trigger among them where need be."""
+        if not 0 <= n <= len(self._accepted):
+            raise UsageError(f"n: 0 to {len(self._accepted)} tokens can be taken back, got {n}")
+        kept = len(self._accepted) - n
+        if self._inner is not None and kept >= self._n_before:
+            self._inner.rewind(n)
+            del self._accepted[kept:]
+            return
+        again, self._accepted = self._accepted[:kept], []
+        self._inner, self._text = None, b""
+        for token in again:
+            self.accept(token)
+
+    def copy(self) -> LazyMatcher:
+        """The same place, to go on separately."""
+        found = LazyMatcher(self._structure, self._vocabulary, self._triggers, self._name)
+        found._inner = None if self._inner is None else self._inner.copy()
+        found._n_before, found._text, found._accepted = self._n_before, self._text, list(self._accepted)
+        return found
+
+    def _wait(self, token: int) -> None:
+        self._text += self._vocabulary.pieces[token]
+        if len(self._text) > MAX_WAITING_BYTES:
+            raise UsageError(f"{self._name}: no trigger within {MAX_WAITING_BYTES} bytes")
+        start = self._triggers.start(self._text)
+        if start is None:
+            return
+        behind: list[tuple[int, bytes]] = []
+        end = len(self._text)
+        for one in reversed([*self._accepted, token]):
+            if end <= start:
+                break
+            piece = self._vocabulary.pieces[one]
+            behind.append((one, self._text[max(start, end - len(piece)) : end]))
+            end -= len(piece)
+        self._begin(behind[::-1])
+
+    def _begin(self, trigger: Sequence[tuple[int, bytes]]) -> None:
+        """Match the trigger's tokens; of one that is there in part, its bytes."""
+        inner = Matcher(self._structure.begin(), self._vocabulary, self._name)
+        for token, piece in trigger:
+            if piece == self._vocabulary.pieces[token]:
+                inner.accept(token)
+                continue
+            for byte in piece:
+                single = self._vocabulary.of_byte[byte]
+                if single is None:
+                    raise UsageError(f"{self._name}: the vocabulary has no token for the byte {byte:#04x}")
+                inner.accept(single)
+        self._inner, self._n_before = inner, len(self._accepted) + 1

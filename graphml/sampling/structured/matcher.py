@@ -1,0 +1,160 @@
+"""A matcher of one text against a structure: what samplers see of every kind of structured output.
+
+Knows token ids and masks; nothing of grammars, schemas, sessions or engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from graphml.errors import UsageError
+from graphml.sampling.candidates import Floats
+from graphml.sampling.next_logits import NextLogits
+from graphml.sampling.structured.token_bytes import Bools, TokenBytes
+
+
+class Progress(Protocol):
+    """How far one text has come in one structure: the part that each kind of structure writes."""
+
+    def mask(self) -> Bools:
+        """[n] the tokens that may come next, end tokens included; not to be changed."""
+        ...
+
+    def allows(self, token: int) -> bool:
+        """Whether this token may come next, without a mask."""
+        ...
+
+    def may_end(self) -> bool:
+        """Whether the text may end here."""
+        ...
+
+    def accept(self, token: int) -> None:
+        """Go on by a token that is no end token and is allowed."""
+        ...
+
+    def rewind(self, n: int) -> None:
+        """Take back the last n tokens that were accepted."""
+        ...
+
+    def copy(self) -> Progress:
+        """The same place in the same text, to go on separately."""
+        ...
+
+
+class Structure(Protocol):
+    """A compiled grammar, schema or expression for one vocabulary, shared by texts and threads."""
+
+    def begin(self) -> Progress:
+        """The place before the first token."""
+        ...
+
+
+FEW_TOKENS = 16
+"""Up to this many tokens are tried one by one, without a mask over the vocabulary."""
+
+
+class Matcher:
+    """Matches the tokens of one text against a structure.
+
+    `n` is the size of the vocabulary, `eog` the tokens that end a generation, `bytes` the id of each single
+    byte (None where there is none). Not for two threads at a time; `copy` is independent.
+    """
+
+    def __init__(self, progress: Progress, vocabulary: TokenBytes, name: str = "grammar") -> None:
+        self._progress, self._vocabulary, self._name = progress, vocabulary, name
+        self._accepted: list[int] = []
+        self.n = vocabulary.n
+        self.eog = sorted(vocabulary.end_tokens)
+
+    @property
+    def bytes(self) -> list[int | None]:
+        """The id of each single byte; None for a byte that no token has alone."""
+        return self._vocabulary.of_byte
+
+    @property
+    def accepted(self) -> Sequence[int]:
+        """The tokens so far, end tokens left out."""
+        return self._accepted
+
+    def allowed(self, ids: npt.ArrayLike) -> Bools:
+        """Whether each of these tokens may come next: [len(ids)] bools. UsageError for ids out of range."""
+        tokens = np.asarray(ids, np.int64).reshape(-1)
+        if len(tokens) and not 0 <= tokens.min() <= tokens.max() < self.n:
+            raise UsageError(f"ids: token ids from 0 to {self.n - 1} are wanted, got {ids!r:.80}")
+        if len(tokens) > FEW_TOKENS:
+            found: Bools = self._progress.mask()[tokens]
+            return found
+        return np.array([self.allows(int(one)) for one in tokens], bool)
+
+    def mask(self) -> Bools:
+        """[n] the tokens that may come next; read-only, valid until the next call."""
+        return self._progress.mask()
+
+    def masked(self, row: Floats) -> NextLogits:
+        """A row of logits, float32 [n_vocab], with -inf for what may not come next; the row itself stays."""
+        mask = self.mask()
+        if len(mask) < len(row):  # rows of padded vocabularies
+            mask = np.concatenate([mask, np.zeros(len(row) - len(mask), bool)])
+        return NextLogits(np.where(mask[: len(row)], row, np.float32(-np.inf)))
+
+    def allows(self, token: int) -> bool:
+        """Whether this token may come next."""
+        if token in self._vocabulary.end_tokens:
+            return self.may_end()
+        return 0 <= token < self.n and self._progress.allows(token)
+
+    def may_end(self) -> bool:
+        """Whether the text may end here."""
+        return self._progress.may_end()
+
+    def accept(self, token: int) -> None:
+        """Go on by a token; UsageError if it is not allowed. An end token changes nothing where it is."""
+        if not self.allows(token):
+            raise UsageError(
+                f"{self._name}: token {token} is not possible after {len(self._accepted)} tokens"
+            )
+        if token in self._vocabulary.end_tokens:
+            return
+        self._progress.accept(token)
+        self._accepted.append(token)
+
+    def accepts(self, text: str) -> bool:
+        """Whether the rest of the text may be exactly this; nothing is accepted."""
+        data = text.encode("utf-8", "surrogatepass")
+        trial = self.copy()
+        for byte in data:
+            token = self.bytes[byte]
+            if token is None:
+                raise UsageError(f"text: the vocabulary has no token for the byte {byte:#04x}")
+            if not trial.allows(token):
+                return False
+            trial.accept(token)
+        return trial.may_end()
+
+    def rewind(self, n: int) -> None:
+        """Take back the last n tokens."""
+        if not 0 <= n <= len(self._accepted):
+            raise UsageError(f"n: 0 to {len(self._accepted)} tokens can be taken back, got {n}")
+        if n:
+            self._progress.rewind(n)
+            del self._accepted[-n:]
+
+    def catch_up(self, ids: Sequence[int], n: int) -> None:
+        """Be where the last n of `ids` lead, of which some were accepted before; more than n are taken back.
+
+        So the state of a sequence follows preemption, rewinds and forgotten ids. UsageError as of `accept`.
+        """
+        if n < len(self._accepted):
+            self.rewind(len(self._accepted) - n)
+        for token in ids[len(ids) - (n - len(self._accepted)) :] if n > len(self._accepted) else ():
+            self.accept(token)
+
+    def copy(self) -> Matcher:
+        """The same place, to go on separately."""
+        found = Matcher(self._progress.copy(), self._vocabulary, self._name)
+        found._accepted = list(self._accepted)
+        return found

@@ -1,0 +1,112 @@
+"""The structure that sampling parameters name, compiled for a tokenizer; the latest ones are kept.
+
+Compiling belongs to the thread of whoever asks, never to an engine's. Knows parameters and structures.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+from threading import Lock
+from typing import Final, NamedTuple
+
+from graphml.errors import UsageError
+from graphml.sampling.params import STRUCTURES, SamplingParams
+from graphml.sampling.structured.gbnf_grammar import GbnfGrammar
+from graphml.sampling.structured.gbnf_parser import parse_gbnf
+from graphml.sampling.structured.llguidance_structure import LlguidanceStructure, library
+from graphml.sampling.structured.matcher import Matcher, Structure
+from graphml.sampling.structured.opened_tokens import AnyTokenizer, tokens_of
+from graphml.sampling.structured.schema_structure import generated_structure
+from graphml.sampling.structured.token_bytes import TokenBytes
+
+KEPT: Final = 64
+MAX_TEXT: Final = 1 << 20
+
+
+class _Key(NamedTuple):
+    tokens: TokenBytes
+    name: str
+    text: str | tuple[str, ...]
+
+
+_COMPILED: OrderedDict[_Key, Structure] = OrderedDict()
+_LOCK = Lock()
+
+
+def matcher_of(params: SamplingParams, tokenizer: AnyTokenizer | None) -> Matcher | None:
+    """A matcher at the begin of a text, None where the parameters name no structure.
+
+    UsageError for a structure that is wrong or not supported, or a model without a tokenizer.
+    """
+    name = next((one for one in STRUCTURES if getattr(params, one)), None)
+    if name is None:
+        return None
+    if tokenizer is None:
+        raise UsageError(f"{name}: wanted a model with a tokenizer, this one has none")
+    tokens = tokens_of(tokenizer)
+    key = _Key(tokens, name, getattr(params, name))
+    with _LOCK:
+        found = _COMPILED.get(key)
+    if found is None:
+        found = compiled_structure(name, key.text, tokens)
+        with _LOCK:
+            _COMPILED[key] = found
+            while len(_COMPILED) > KEPT:
+                _COMPILED.popitem(last=False)
+    return Matcher(found.begin(), tokens, name)
+
+
+def compiled_structure(name: str, text: str | Sequence[str], tokens: TokenBytes) -> Structure:
+    """Compile a structure: name is grammar, json_schema, regex, lark or choices; text is what it says."""
+    if sum(map(len, [text] if isinstance(text, str) else text)) > MAX_TEXT:
+        raise UsageError(f"{name}: at most {MAX_TEXT} characters are wanted")
+    if name == "choices":
+        return _by_llguidance(name, _choices_grammar(text), tokens)
+    assert isinstance(text, str)
+    if name == "grammar":
+        return GbnfGrammar(parse_gbnf(text, "root", tokens.token_of), tokens)
+    if name == "json_schema":
+        try:
+            schema = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"json_schema: wanted JSON; {error}") from None
+        return generated_structure(schema, tokens)
+    matcher = library().LLMatcher
+    make = matcher.grammar_from_regex if name == "regex" else matcher.grammar_from_lark
+    return _by_llguidance(name, make(text), tokens)
+
+
+def _by_llguidance(name: str, grammar: str, tokens: TokenBytes) -> Structure:
+    found = LlguidanceStructure(grammar, tokens)
+    if found.error:
+        raise UsageError(f"{name}: {found.error.strip()}")
+    return found
+
+
+def _choices_grammar(texts: Sequence[str]) -> str:
+    """Lark of one of some texts. llguidance's literals cannot be empty, so that one is an option."""
+    written = [json.dumps(one, ensure_ascii=False) for one in texts if one]
+    if not written:
+        raise UsageError("choices: wanted at least one text that is not empty")
+    body = " | ".join(written)
+    grammar: str = library().LLMatcher.grammar_from_lark(f"start: ({body}){'?' if '' in texts else ''}")
+    return grammar
+
+
+class Structured:
+    """What one session's generation must follow; nothing, where it is made of nothing."""
+
+    def __init__(self, params: SamplingParams | None = None, tokenizer: AnyTokenizer | None = None) -> None:
+        self._params = params
+        self._matcher = None if params is None else matcher_of(params, tokenizer)
+
+    def matcher(self, params: SamplingParams, generated: Sequence[int]) -> Matcher | None:
+        """The matcher behind what was generated; UsageError for other params than those of the generation."""
+        if not params.structured:
+            return None
+        if self._matcher is None or params != self._params:
+            raise UsageError("sample: a grammar, schema, regex or list of choices counts within `generate`")
+        self._matcher.catch_up(generated, len(generated))
+        return self._matcher

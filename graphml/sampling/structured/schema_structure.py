@@ -1,0 +1,96 @@
+"""JSON schemas as structures: by llguidance as they are or in an equivalent form, else refused.
+
+Nothing is ignored but annotations, and names of formats that nobody checks. Knows schemas and llguidance's
+adapter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from graphml.errors import UsageError
+from graphml.sampling.structured.llguidance_structure import LlguidanceStructure, library
+from graphml.sampling.structured.opened_tokens import open_vocabulary
+from graphml.sampling.structured.schema_any_order import any_order_grammar
+from graphml.sampling.structured.schema_checks import check_words
+from graphml.sampling.structured.schema_rewriting import rewritten_schema
+from graphml.sampling.structured.schema_words import (
+    Schema,
+    UnsupportedSchemaError,
+    checked_schema,
+    with_subschemas,
+)
+from graphml.sampling.structured.token_bytes import TokenBytes
+
+_FREE_SPACE = {"whitespace_flexible": True}
+_SOME_SPACE = {"whitespace_flexible": True, "whitespace_pattern": r"[ \t\r\n]{1,40}"}
+"""Models may write spaces for ever where they may."""
+
+
+def generated_structure(schema: Schema, vocabulary: TokenBytes) -> LlguidanceStructure:
+    """Compile a schema for texts that a model writes: in the schema's order, and no endless space."""
+    return schema_structure(schema, vocabulary, _SOME_SPACE)
+
+
+def schema_structure(
+    schema: Schema, vocabulary: TokenBytes, options: Mapping[str, Any] = _FREE_SPACE
+) -> LlguidanceStructure:
+    """Compile a schema, a dict or bool as json.loads gives it; options: of llguidance.
+
+    UsageError for what is no schema, and for a keyword or a use of one that is not supported.
+    """
+    checked = _without_unknown_formats(check_words(checked_schema(schema)))
+    found = _compiled(checked, vocabulary, options)
+    if not found.error:
+        return found
+    why = found.error.strip().splitlines()[0]
+    try:
+        simpler = rewritten_schema(checked)
+    except UnsupportedSchemaError as error:
+        raise UsageError(f"json_schema: {error} ({why})") from error
+    if simpler is False:
+        raise UsageError("json_schema: no value is valid under it")
+    again = _compiled(simpler, vocabulary, options)
+    if again.error:
+        raise UsageError(f"json_schema: {again.error.strip().splitlines()[0]}")
+    return again
+
+
+def any_order_structure(schema: Schema, vocabulary: TokenBytes) -> LlguidanceStructure:
+    """Compile a schema so that properties come in any order, where that is possible; else in its own order.
+
+    Errors are those of `schema_structure`.
+    """
+    ordered = schema_structure(schema, vocabulary)
+    try:
+        free = any_order_grammar(rewritten_schema(_without_unknown_formats(schema)))
+    except UnsupportedSchemaError:
+        return ordered
+    found = LlguidanceStructure(library().LLMatcher.grammar_from_lark(free), vocabulary)
+    return ordered if found.error else found
+
+
+def _compiled(
+    schema: Schema, vocabulary: TokenBytes, options: Mapping[str, Any] = _FREE_SPACE
+) -> LlguidanceStructure:
+    # The schema of a hostile caller has no say in how it is read.
+    text = json.dumps({**schema, "x-guidance": {}} if isinstance(schema, dict) else schema)
+    grammar = library().LLMatcher.grammar_from_json_schema(text, overrides=options)
+    return LlguidanceStructure(grammar, vocabulary)
+
+
+def _without_unknown_formats(schema: Schema) -> Schema:
+    if isinstance(schema, bool):
+        return schema
+    made = with_subschemas(schema, _without_unknown_formats)
+    if "format" in made and not _is_known_format(str(made["format"])):
+        del made["format"]
+    return made
+
+
+@lru_cache(maxsize=256)
+def _is_known_format(name: str) -> bool:
+    return not _compiled({"type": "string", "format": name}, open_vocabulary(None)).error

@@ -1,0 +1,117 @@
+"""Where a JSON schema holds other schemas, which of its keywords say nothing, and where its references lead.
+
+Knows the vocabulary of JSON Schema (drafts 4 to 2020-12); evaluates and compiles nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+from urllib.parse import unquote
+
+from graphml.errors import UsageError
+
+Schema: TypeAlias = Any  # bool or dict[str, Any], as json.loads gives it; checked by `checked_schema`
+JsonValue: TypeAlias = Any
+
+MAX_DEPTH: Final = 200
+MAX_NODES: Final = 200_000
+
+MAPS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
+LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+SINGLE: Final = (
+    "additionalProperties", "items", "contains", "not", "if", "then", "else", "propertyNames",
+    "additionalItems", "unevaluatedItems", "unevaluatedProperties", "contentSchema",
+)  # fmt: skip
+ANNOTATIONS: Final = frozenset([
+    "title", "description", "default", "examples", "example", "$comment", "$schema", "$id", "id", "$anchor",
+    "$defs", "definitions", "deprecated", "readOnly", "writeOnly", "contentEncoding", "contentMediaType",
+    "contentSchema", "$vocabulary",
+])  # fmt: skip
+ASSERTIONS: Final = frozenset([
+    "type", "enum", "const", "multipleOf", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum",
+    "maxLength", "minLength", "pattern", "format", "items", "prefixItems", "additionalItems", "maxItems",
+    "minItems", "uniqueItems", "contains", "minContains", "maxContains", "maxProperties", "minProperties",
+    "required", "properties", "patternProperties", "additionalProperties", "propertyNames", "dependencies",
+    "dependentRequired", "dependentSchemas", "unevaluatedItems", "unevaluatedProperties", "allOf", "anyOf",
+    "oneOf", "not", "if", "then", "else", "$ref", "$recursiveRef", "$dynamicRef",
+])  # fmt: skip
+
+
+class UnsupportedSchemaError(Exception):
+    """A keyword, or a use of one, that cannot be translated."""
+
+
+def checked_schema(schema: Schema) -> Schema:
+    """A schema as it came; UsageError for what is no schema, nested too deeply, or too large."""
+    if not isinstance(schema, dict | bool):
+        raise UsageError(f"json_schema: wanted a dict or bool, got {type(schema).__name__}")
+    todo: list[tuple[Any, int]] = [(schema, 0)]
+    count = 0
+    while todo:
+        value, depth = todo.pop()
+        count += 1
+        if depth > MAX_DEPTH or count > MAX_NODES:
+            raise UsageError(
+                f"json_schema: at most {MAX_DEPTH} levels and {MAX_NODES} values are wanted, it has more"
+            )
+        if isinstance(value, dict):
+            if not all(isinstance(key, str) for key in value):
+                raise UsageError("json_schema: its keys must be strings")
+            todo += [(one, depth + 1) for one in value.values()]
+        elif isinstance(value, list):
+            todo += [(one, depth + 1) for one in value]
+        elif value is not None and not isinstance(value, str | int | float):
+            raise UsageError(f"json_schema: JSON's types are wanted, got {type(value).__name__}")
+    return schema
+
+
+def with_subschemas(schema: Mapping[str, Any], change: Callable[[Schema], Schema]) -> dict[str, Any]:
+    """A copy in which each schema directly inside is replaced by what `change` makes of it."""
+    made = dict(schema)
+    for word in MAPS:
+        if isinstance(made.get(word), dict):
+            made[word] = {
+                name: change(one) if isinstance(one, dict | bool) else one for name, one in made[word].items()
+            }
+    for word in LISTS:
+        if isinstance(made.get(word), list):
+            made[word] = [change(one) for one in made[word]]
+    for word in SINGLE:
+        if isinstance(made.get(word), dict | bool):
+            made[word] = change(made[word])
+    return made
+
+
+def every_schema(schema: Schema) -> Iterator[dict[str, Any]]:
+    """The schema and all inside it, true and false left out."""
+    todo = [schema]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, dict):
+            yield one
+            with_subschemas(one, lambda inner: todo.append(inner) or inner)  # type: ignore[func-returns-value]
+
+
+def referred(root: Schema, reference: str) -> Schema:
+    """What a reference inside the document leads to; UnsupportedSchemaError for any other one."""
+    if not isinstance(reference, str) or not reference.startswith("#"):
+        raise UnsupportedSchemaError(f"$ref {reference!r:.80} leads out of the schema")
+    place: Any = root
+    path = unquote(reference[1:])
+    if path and not path.startswith("/"):
+        for one in every_schema(root):
+            if one.get("$anchor") == path or path == str(one.get("$id", one.get("id", ""))).lstrip("#"):
+                return one
+        raise UnsupportedSchemaError(f"$ref {reference!r:.80} leads nowhere")
+    for part in path.split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(place, dict) and name in place:
+            place = place[name]
+        elif isinstance(place, list) and name.isdigit() and int(name) < len(place):
+            place = place[int(name)]
+        else:
+            raise UnsupportedSchemaError(f"$ref {reference!r:.80} leads nowhere")
+    if not isinstance(place, dict | bool):
+        raise UnsupportedSchemaError(f"$ref {reference!r:.80} leads to no schema")
+    return place
