@@ -30,7 +30,12 @@ def pairs_of(model: golden.Golden, targets: Sequence[str], rank: int, seed: int)
 
 
 def write_adapter(
-    path: Path, pairs: Pairs, architecture: str = "llama", alpha: float | None = None, kind: str = "lora"
+    path: Path,
+    pairs: Pairs,
+    architecture: str = "llama",
+    alpha: float | None = None,
+    kind: str = "lora",
+    invocation: Sequence[int] = (),
 ) -> Path:
     """An adapter as llama.cpp's `convert_lora_to_gguf.py` writes it."""
     writer = gguf.GGUFWriter(path, architecture)
@@ -38,6 +43,9 @@ def write_adapter(
     writer.add_string("adapter.type", kind)
     if alpha is not None:
         writer.add_float32("adapter.lora.alpha", alpha)
+    if invocation:
+        key, of = "adapter.alora.invocation_tokens", gguf.GGUFValueType
+        writer.add_key_value(key, list(invocation), of.ARRAY, sub_type=of.UINT32)
     for name, (a, b) in pairs.items():
         writer.add_tensor(f"{name}.lora_a", a)
         writer.add_tensor(f"{name}.lora_b", b)

@@ -22,6 +22,7 @@ from graphml.api.tokens import NO_IDS, Ids, Token, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, seed_or_random, whole_number
 from graphml.errors import TokenizerError, UsageError
 from graphml.ir.op import Array
+from graphml.runtime.adapters import AdapterFiles, Scaled
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.checkpoints import Checkpoints
@@ -128,6 +129,7 @@ class Engine:
         self.n_ctx = min(n_ctx, n_blocks * BLOCK_SIZE)
         self.n_vocab, self.max_sequences = n_vocab, count
         self._executor, self._tokenizer = executor, tokenizer
+        self._adapter_files = AdapterFiles(executor.file, executor.encodes)
         runner = Runner(executor, n_vocab, n_blocks, count, n_checkpoints, windows)
         keep = bool(prefix_cache) and (bool(n_checkpoints) or not executor.recurrent)
         pool = BlockPool(n_blocks, BLOCK_SIZE, keep, windows=windows)
@@ -158,6 +160,7 @@ class Engine:
         *,
         overflow: str | None = None,
         keep: int | None = None,
+        lora: Scaled | None = None,
     ) -> Handle:
         """Continue a prompt `n` times: ids, or a text that is encoded as `Model.encode` does.
 
@@ -165,7 +168,8 @@ class Engine:
         generator, one more for each further one; None: random ones. key: whose request it is; prompts of
         different keys take turns. priority: larger ones go first. deadline: seconds from now after which it
         ends with what there is. overflow, keep: what a full context does, as of `Session.generate`; None: as
-        the engine does. UsageError for what could never run, at once.
+        the engine does. lora: LoRA adapters (GGUF), each with its scale, in place of the model's; None: those
+        that it was opened with. UsageError for what could never run, at once.
         """
         params = checked_params(params)
         check_stop(self._tokenizer, params)
@@ -183,6 +187,7 @@ class Engine:
             self._full.overflow if overflow is None else overflow, self._full.keep if keep is None else keep
         )
         self._check_full(full)
+        adapters = self._adapter_files.applied(lora, ids)
         request = Request(
             ids,
             params,
@@ -190,7 +195,8 @@ class Engine:
             key=key,
             priority=level,
             deadline=None if deadline is None else time.monotonic() + deadline,
-            extra=source.tobytes(),
+            extra=source.tobytes() + repr(adapters).encode() if adapters is not None else source.tobytes(),
+            adapters=adapters,
             source=source,
             n=count,
             full=full,
@@ -204,6 +210,9 @@ class Engine:
             sequence = RunningSequence(request, next(self._orders), index, first + index)
             sequence.matcher = None if matcher is None else matcher.copy()
             members.append((sequence, RequestOutput(sequence, stream, self._tokenizer, self._counts)))
+        runner = self._runner()
+        if runner is not None and adapters is not None:
+            runner.prepare_adapters([one for one, _ in members])
         self._loop.add(members)
         return Handle(self, lambda: self._loop.cancel([one for one, _ in members]), stream)
 

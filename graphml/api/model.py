@@ -127,7 +127,7 @@ class Model:
         lora, control_vectors, control_layers: as of `load`, in place of the model's; see `Session.set_lora`.
         """
         size, executor = self._context(n_ctx), self.executor
-        options = with_adapters(executor.options, executor.file, lora)
+        options = with_adapters(executor.options, executor.file, lora, executor.encodes)
         options = with_control(options, executor.file, control_vectors, control_layers)
         probe = Probe(executor, capture, patch, history, options)
         own = executor, self.tokenizer, self.n_vocab, size, seed, self._progress, probe

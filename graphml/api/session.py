@@ -173,7 +173,7 @@ class Session:
         From the next token that is evaluated on; what was evaluated stays. A generation that runs ends with
         a UsageError. Errors as of `load`; then the session is as it was.
         """
-        options = with_adapters(self._probe.options, self._executor.file, lora)
+        options = with_adapters(self._probe.options, self._executor.file, lora, self._executor.encodes)
         self._turn += 1
         self._ahead = None
         if not options.computes_as(self._probe.options):

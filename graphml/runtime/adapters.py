@@ -14,8 +14,11 @@ from typing import Any, TypeAlias
 from graphml.argument_checks import items_of, path_of, whole_number
 from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
+from graphml.ir.op import Array
 from graphml.loading.adapter_files import read_adapter, read_control_vectors
 from graphml.option_fields import Real
+from graphml.passes.adapters import Adapter
+from graphml.runtime.request import Applied
 from graphml.weights import ModelFile
 
 AnyPath: TypeAlias = str | os.PathLike[str]
@@ -73,14 +76,64 @@ def parse_layers(text: str | None) -> Layers | None:
     return int(first), int(last)
 
 
-def with_adapters(options: CompileOptions, file: ModelFile, lora: Scaled | None) -> CompileOptions:
+class AdapterFiles:
+    """Adapters of a model, each read once as long as its file does not change."""
+
+    def __init__(self, model: ModelFile, encodes: bool) -> None:
+        self._model, self._encodes = model, encodes
+        self._read: dict[tuple[str, int, int], Adapter] = {}
+
+    def applied(self, lora: Scaled | None, ids: Array) -> tuple[Applied, ...] | None:
+        """What the rows of a prompt with these ids get; None for None.
+
+        An activated adapter works from the last occurrence of its invocation tokens on, or nowhere.
+        UsageError and WeightsError as of `with_adapters`.
+        """
+        given = checked_files("lora", lora)
+        if given is None:
+            return None
+        check_source_free(self._encodes)
+        found = [(self._opened(path), scale) for path, scale in given if scale]
+        starts = [(one, scale, _invoked_at(one.invocation, ids.tolist())) for one, scale in found]
+        return tuple(Applied(one, scale, start) for one, scale, start in starts if start is not None)
+
+    def _opened(self, path: Path) -> Adapter:
+        about = path.stat()
+        key = str(path.resolve()), about.st_mtime_ns, about.st_size
+        if key not in self._read:
+            self._read = {known: one for known, one in self._read.items() if known[0] != key[0]}
+            self._read[key] = read_adapter(path, self._model)
+        return self._read[key]
+
+
+def _invoked_at(invocation: tuple[int, ...], ids: list[int]) -> int | None:
+    """Where the last occurrence begins; 0 for no invocation, None where it does not occur."""
+    for start in range(len(ids) - len(invocation), -1, -1):
+        if invocation and tuple(ids[start : start + len(invocation)]) == invocation:
+            return start
+    return None if invocation else 0
+
+
+def check_source_free(encodes: bool) -> None:
+    """UsageError where adapters of a part of what a model computes would not reach its encoder."""
+    if encodes:
+        raise UsageError(
+            "lora: the model has an encoder, whose program is the model's: wanted adapters given to load"
+        )
+
+
+def with_adapters(
+    options: CompileOptions, file: ModelFile, lora: Scaled | None, encodes: bool = False
+) -> CompileOptions:
     """The options with these adapters in place of what they have; None leaves them.
 
-    UsageError for wrong scales, WeightsError for files that hold no adapter of the model.
+    encodes: they are for a session of a model with an encoder, which is refused. UsageError for wrong scales,
+    WeightsError for files that hold no adapter of the model.
     """
     given = checked_files("lora", lora)
     if given is None:
         return options
+    check_source_free(encodes)
     used = [(read_adapter(path, file), scale) for path, scale in given if scale]
     return replace(options, adapters=tuple(one for one, _ in used), factors=tuple(scale for _, scale in used))
 

@@ -14,7 +14,7 @@ from graphml.ir.op import Array
 from graphml.runtime.executor import Executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, cells_of
 from graphml.runtime.source_text import encoder_program
-from graphml.runtime.step_inputs import write, write_blocks
+from graphml.runtime.step_inputs import write, write_blocks, write_factors
 from graphml.runtime.step_plan import StepPlan
 
 
@@ -41,6 +41,7 @@ def read_sources(executor: Executor, plan: StepPlan, state: State, n_cells: int,
         "lengths": lengths,
     }
     write(feed, given)
+    write_factors(feed, executor.options, count)
     n_columns = feed["block_table"].shape[1] if "block_table" in feed else 0
     executor.n_steps += 1
     program.run({"T": count, "O": count, "S": max_sequences, "B": n_columns, "C": n_cells}, state)

@@ -10,9 +10,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphml.ir.op import Array
+from graphml.passes.adapters import Adapter
 from graphml.runtime.overflow import Overflow
 from graphml.sampling import SamplingParams
 from graphml.sampling.moment import Vocabulary
+
+
+@dataclass(frozen=True)
+class Applied:
+    """An adapter, how much of it, and from which position on."""
+
+    adapter: Adapter
+    factor: float
+    start: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +36,7 @@ class Request:
     source: int32 [n], the text that an encoder reads first; it is a part of `extra`. n: how many sequences
     continue the prompt. full: what a full context does to them; begins: whether the prompt begins with a
     begin token, which is kept. vocabulary: whose texts samplers read.
+    adapters: those of its rows, a part of `extra`; None: those of the model.
     """
 
     ids: Array
@@ -41,6 +52,7 @@ class Request:
     full: Overflow = field(default_factory=Overflow)
     begins: bool = False
     vocabulary: Vocabulary | None = None
+    adapters: tuple[Applied, ...] | None = None
 
     @property
     def n_prompt(self) -> int:

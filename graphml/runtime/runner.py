@@ -13,6 +13,7 @@ import numpy as np
 
 from graphml.backend import AheadProgram
 from graphml.compiler.compile import Compiled
+from graphml.compiler.options import CompileOptions
 from graphml.compiler.row_copies import row_copies
 from graphml.compiler.top_k_outputs import SAMPLED
 from graphml.ir.graph import Graph
@@ -24,6 +25,7 @@ from graphml.runtime.evaluation import Floats, check_continues
 from graphml.runtime.executor import Executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, cells_of
 from graphml.runtime.plan_sources import read_sources, show_sources
+from graphml.runtime.request_adapters import RequestAdapters
 from graphml.runtime.sampled_rows import (
     AHEAD_OUTPUTS,
     Sampled,
@@ -34,7 +36,7 @@ from graphml.runtime.sampled_rows import (
 from graphml.runtime.sequence import Sequence
 from graphml.runtime.source_text import encoder_program
 from graphml.runtime.state_rows import copy_rows, held_rows, read_rows, state_names, write_rows
-from graphml.runtime.step_inputs import table_width, write, write_blocks, write_factors
+from graphml.runtime.step_inputs import table_width, write, write_blocks
 from graphml.runtime.step_plan import StepPlan
 from graphml.runtime.window_blocks import WindowBlocks
 
@@ -86,7 +88,8 @@ class Runner:
         self.n_rows, self._n_vocab = executor.n_batch, n_vocab
         self._runs_ahead = executor.has_top_k and not executor.recurrent  # whose states cannot be rolled back
         self._finished_s = 0.0
-        programs = [self._program(rows) for rows in dict.fromkeys((1, max_sequences, self.n_rows))]
+        self._adapters = RequestAdapters(executor.options)
+        programs = [self._program(rows) for rows in self._sizes_of_steps]
         by_group = {window.group: window for window in windows}
         self._windows = {group: by_group.get(group) for group in executor.cell_groups}
         self._sizes = {"S": max_sequences, "C": n_blocks * BLOCK_SIZE}
@@ -124,11 +127,24 @@ class Runner:
         """Write the rows of a block's cells, between two steps."""
         write_rows(self._state, _cells([block]), rows)
 
-    def _program(self, n_rows: int) -> Compiled:
-        sizes = (1, self.max_sequences, self.n_rows)
-        size = next(size for size in sizes if n_rows <= size)
+    @property
+    def _sizes_of_steps(self) -> list[int]:
+        return list(dict.fromkeys((1, self.max_sequences, self.n_rows)))
+
+    def _program(self, n_rows: int, options: CompileOptions | None = None) -> Compiled:
+        size = next(size for size in self._sizes_of_steps if n_rows <= size)
         n_outputs = min(size, self.max_sequences)
-        return self._executor.compiled(size, n_outputs, None, self.max_sequences)
+        return self._executor.compiled(size, n_outputs, options, self.max_sequences)
+
+    def prepare_adapters(self, sequences: list[Sequence]) -> None:
+        """Have programs with the adapters of a request's sequences, which are going to run; from any thread.
+
+        UsageError as of `RequestAdapters.add`. Where they are new, steps wait until they are compiled.
+        """
+        with self._executor.lock:
+            options = self._adapters.add(sequences)
+            for n_rows in self._sizes_of_steps if options is not None else ():
+                self._program(n_rows, options)
 
     def run(self, plan: StepPlan, logits: bool = False) -> Computed:
         """Compute a plan, and sample what follows each sequence that has output rows; logits: copy them."""
@@ -137,10 +153,11 @@ class Runner:
             start = time.perf_counter()
             if plan.n_rows > len(plan.rows):
                 executor.check_file()
-            program = self._program(plan.n_rows).program
+            options = self._adapters.of(plan)
+            program = self._program(plan.n_rows, options).program
             try:
                 read_sources(executor, plan, self._state, self.n_blocks * BLOCK_SIZE, self.max_sequences)
-                dims = self._fill(program.inputs, plan)
+                dims = self._fill(program.inputs, plan, options)
                 write_settings(program.inputs, plan.sampled)
                 executor.n_steps += 1
                 self._restore(plan)
@@ -164,12 +181,13 @@ class Runner:
             return None
         executor = self._executor
         with executor.lock:
-            program = self._program(plan.n_rows).program
+            options = self._adapters.of(plan)
+            program = self._program(plan.n_rows, options).program
             lost = after is not None and executor.n_steps != after.number  # what it has sampled
             if lost or not isinstance(program, AheadProgram) or not program.runs_ahead:
                 return None
             self._move(plan)
-            dims = self._fill(program.inputs, plan)
+            dims = self._fill(program.inputs, plan, options)
             write_settings(program.inputs, plan.sampled, n_before=0 if after is None else 1)
             executor.n_steps += 1
             fed = {} if after is None else {"tokens": SAMPLED}
@@ -210,7 +228,9 @@ class Runner:
                 source, target = np.array([rows.states_of]), np.array([rows.sequence.slot])
                 copy_rows(self._state, self._names.sequences, source, target)
 
-    def _fill(self, feed: Mapping[str, Array], plan: StepPlan) -> dict[str, int]:
+    def _fill(
+        self, feed: Mapping[str, Array], plan: StepPlan, options: CompileOptions | None
+    ) -> dict[str, int]:
         """Write a plan's inputs; the step's dims. A step without output rows gives its first, unread."""
         lengths = np.zeros(self.max_sequences, np.int32)
         tokens, positions, cells, slots, outputs = [], [], [], [], []
@@ -242,7 +262,7 @@ class Runner:
         }
         given |= {name: np.concatenate(parts) for name, parts in of_groups.items()}
         write(feed, given)
-        write_factors(feed, self._executor.options, row)
+        self._adapters.write(feed, plan, options or self._executor.options)
         show_sources(feed, plan)
         return {"T": row, "O": len(given["output_rows"]), "B": table_width(feed), **self._sizes}
 

@@ -15,7 +15,7 @@ from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.runtime.executor import Executor
 from graphml.runtime.paged_cache import PagedCache
-from graphml.runtime.step_inputs import fill
+from graphml.runtime.step_inputs import fill, write_factors
 
 
 def check_source(executor: Executor, n_ids: int, n_ctx: int) -> None:
@@ -54,7 +54,9 @@ def encode(executor: Executor, ids: Mapping[int, Array], cache: PagedCache, stat
             source.rewind(sequence, 0)
         try:
             given = {sequence: np.asarray(one, np.int32) for sequence, one in ids.items()}
-            return program.run(fill(program.inputs, given, source, "all"), state)["embeddings"]
+            dims = fill(program.inputs, given, source, "all")
+            write_factors(program.inputs, executor.options, dims["T"])
+            return program.run(dims, state)["embeddings"]
         except BaseException:
             for sequence in ids:
                 source.rewind(sequence, 0)

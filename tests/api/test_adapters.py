@@ -10,6 +10,7 @@ import pytest
 
 import graphml
 from graphml.errors import UsageError, WeightsError
+from graphml.runtime import request_adapters
 from tests import golden
 from tests.adapter_files import Pairs, pairs_of, write_adapter, write_model, write_vectors
 
@@ -144,6 +145,58 @@ def test_what_is_given_to_load_holds_for_all_of_the_model(
             assert engine.submit(made.tokens, max_tokens=6).result().tokens == follows
         plain = model.session(64, lora=[])
         assert nmse(plain.eval(made.tokens, all_logits=True), wanted) > 1e-3
+
+
+def greedy(session: graphml.Session, ids: list[int], count: int = 6) -> list[int]:
+    return [token.id for token in session.generate(ids, max_tokens=count)]
+
+
+def test_requests_of_an_engine_have_adapters_of_their_own(
+    model: graphml.Model, made: golden.Golden, adapter: Path, other: Path
+) -> None:
+    ids = [*made.tokens, *made.tokens[::-1], *made.tokens][:40]  # more than a block
+    each = [None, [(adapter, 1.0)], [(other, 4.0)], [(adapter, -0.5), (other, 2.0)], []]
+    wanted = [greedy(model.session(64, lora=lora), ids) for lora in each]
+    assert len({tuple(tokens) for tokens in wanted}) >= 3
+    with model.engine(max_sequences=3, n_ctx=64) as engine:
+        handles = [engine.submit(ids, max_tokens=6, lora=lora) for lora in each]
+        assert [handle.result().tokens for handle in handles] == wanted
+        for lora, tokens in zip(each[1:4], wanted[1:4], strict=True):  # each finds its own blocks
+            first, again = (engine.submit(ids, max_tokens=6, lora=lora).result() for _ in range(2))
+            assert (first.tokens, again.tokens, again.n_cached) == (tokens, tokens, 32)
+        assert engine.submit(ids, max_tokens=6, lora=[(adapter, 2.0)]).result().n_cached == 0
+        with pytest.raises(UsageError, match=r"lora: wanted a GGUF file; there is none at 'no\.gguf'"):
+            engine.submit(ids, lora=["no.gguf"])
+
+
+def test_an_activated_adapter_works_from_its_invocation_on(
+    model: graphml.Model, made: golden.Golden, pairs: Pairs, tmp_path: Path
+) -> None:
+    ids = list(made.tokens)
+    invoked = write_adapter(tmp_path / "a.gguf", pairs, alpha=ALPHA, invocation=ids[5:7])
+    never = write_adapter(tmp_path / "b.gguf", pairs, alpha=ALPHA, invocation=[ids[0]] * 9)
+    session = model.session(64)
+    session.eval(ids[:5])
+    session.set_lora([(invoked, 1.0)])
+    with model.engine(max_sequences=2, n_ctx=64) as engine:
+        assert engine.submit(ids, max_tokens=6, lora=[invoked]).result().tokens == greedy(session, ids[5:])
+        plain = greedy(model.session(64), ids)
+        assert engine.submit(ids, max_tokens=6, lora=[never]).result().tokens == plain
+
+
+def test_adapters_of_requests_that_have_ended_make_room(
+    model: graphml.Model, made: golden.Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_adapters, "MOST_ADAPTERS", 2)
+    targets = ["blk.0.attn_q.weight"]
+    files = [write_adapter(tmp_path / f"{i}.gguf", pairs_of(made, targets, 2, seed=i)) for i in range(4)]
+    with model.engine(max_sequences=2, n_ctx=64) as engine:
+        for file in files:
+            wanted = greedy(model.session(64, lora=[file]), made.tokens, 2)
+            assert engine.submit(made.tokens, max_tokens=2, lora=[file]).result().tokens == wanted
+        with pytest.raises(UsageError, match="lora: wanted at most 2 different adapters"):
+            engine.submit(made.tokens, max_tokens=2, lora=files[:3])
+        assert engine.submit(made.tokens, max_tokens=2).result().n_gen == 2
 
 
 def test_a_session_is_restored_with_its_adapters_alone(
