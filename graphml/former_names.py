@@ -52,6 +52,7 @@ FORMER_ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     "graphml.ir.ops.sparse": {"select_spans": "select_blocks"},
     "graphml.runtime.executor.Executor": {"gives_best": "has_top_k"},
     "graphml.runtime.load_options.LoadOptions": {"residence": "page_policy"},
+    "graphml.sampling.params.SamplingParams": {"penalty_last_n": "repeat_last_n"},
     "graphml.weights.page_policy": {"Residence": "PagePolicy"},
     "graphml.weights.requantise": {"represented": "requantised"},
 }  # fmt: skip
@@ -68,7 +69,10 @@ FORMER_ARGUMENTS: Mapping[str, Mapping[str, str]] = {
     "attend": {"span": "selection_block"}, "select": {"span": "selection_block"},
 }  # fmt: skip
 """Method of the builder -> former argument -> today's."""
+FORMER_FIELDS: Mapping[str, Mapping[str, str]] = {"SamplingParams": {"penalty_last_n": "repeat_last_n"}}
+"""Dataclass -> former field -> today's, as arguments of its constructor."""
 
+Class = TypeVar("Class", bound=type)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -120,6 +124,21 @@ def former_arguments(function: Function) -> Function:
         return function(*given, **named)
 
     return cast(Function, call)
+
+
+def former_fields(owner: Class) -> Class:
+    """The dataclass, whose constructor takes fields by their former names, too."""
+    names, make = FORMER_FIELDS[owner.__qualname__], vars(owner)["__init__"]
+
+    @functools.wraps(make)
+    def init(self: object, *given: Any, **named: Any) -> None:
+        for former in names.keys() & named.keys():
+            _warn(f"argument {former!r} of {owner.__qualname__}", repr(names[former]), 1)
+            named[names[former]] = named.pop(former)
+        make(self, *given, **named)
+
+    setattr(owner, "__init__", init)  # noqa: B010
+    return owner
 
 
 def op_of_today(name: str) -> str:

@@ -26,9 +26,15 @@ from graphml.passes.fusion import all_ops
 from graphml.passes.placement_rules import Rule, parse_rules
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
+from graphml.sampling import SamplingParams
 
 FORMER = [(owner, *names) for owner, known in FORMER_ATTRIBUTES.items() for names in known.items()]
-MADE = {"Builder": Builder, "Executor": lambda: Executor, "LoadOptions": LoadOptions}
+MADE = {
+    "Builder": Builder,
+    "Executor": lambda: Executor,
+    "LoadOptions": LoadOptions,
+    "SamplingParams": SamplingParams,
+}
 
 
 @pytest.mark.parametrize("former", FORMER_NAMES)
@@ -64,6 +70,14 @@ def test_a_former_attribute_is_that_of_today(owner: str, former: str, today: str
         found = getattr(one, former)
     assert caught[0].filename == __file__
     assert found == getattr(one, today)
+
+
+def test_a_former_field_is_taken() -> None:
+    with pytest.warns(
+        DeprecationWarning, match="argument 'penalty_last_n' of SamplingParams is 'repeat_last_n'"
+    ):
+        params = SamplingParams(**{"penalty_last_n": 5})  # type: ignore[arg-type]
+    assert params == SamplingParams(repeat_last_n=5)
 
 
 def test_an_attribute_that_never_was_is_not_there() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from graphml.argument_checks import items_of, text_of
 from graphml.errors import UsageError
+from graphml.former_names import FormerAttribute, former_fields
 from graphml.option_fields import POSITIVE, Checked, OneOf, Real, Whole, check, option
 from graphml.sampling.logit_biases import checked_biases, parse_biases, written_biases
 from graphml.sampling.own_functions import OwnFunction, checked_function
@@ -63,6 +64,7 @@ STRUCTURES = ("grammar", "json_schema", "regex", "choices")
 """The fields that say what the text must follow; one of them at a time."""
 
 
+@former_fields
 @dataclass(frozen=True)
 class SamplingParams:
     """Settings of one sampler chain; `SamplingParams()` is greedy.
@@ -127,7 +129,7 @@ class SamplingParams:
     frequency_penalty: float = option(
         0.0, "Subtracted once per occurrence in the window.", "--frequency-penalty", range=Real()
     )
-    penalty_last_n: int = option(
+    repeat_last_n: int = option(
         64, "Length of the penalties' window, prompt included; 0 is off, -1 the whole history.",
         "--repeat-last-n", range=Whole(-1),
     )  # fmt: skip
@@ -212,6 +214,8 @@ class SamplingParams:
         range=Checked(_texts), on_command_line=str, repeated=True, write=list,
     )  # fmt: skip
 
+    penalty_last_n = FormerAttribute()
+
     def __post_init__(self) -> None:
         check(self)
         given = [name for name in STRUCTURES if getattr(self, name)]
@@ -246,7 +250,7 @@ class SamplingParams:
     def penalised(self) -> bool:
         """Whether any penalty changes a logit."""
         neutral = (self.repeat_penalty, self.presence_penalty, self.frequency_penalty) == (1.0, 0.0, 0.0)
-        return self.penalty_last_n != 0 and not neutral
+        return self.repeat_last_n != 0 and not neutral
 
 
 _DEFAULTS = SamplingParams()

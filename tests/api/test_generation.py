@@ -86,7 +86,7 @@ def test_seeds_repeat_and_differ(model: graphml.Model, ids: list[int]) -> None:
 
 
 def test_penalties_look_at_prompt_and_answer(model: graphml.Model, ids: list[int]) -> None:
-    params = SamplingParams(presence_penalty=1000.0, penalty_last_n=-1)
+    params = SamplingParams(presence_penalty=1000.0, repeat_last_n=-1)
     session = model.session()
     generated = [token.id for token in session.generate(ids, params, 60)]
     assert len(set(generated)) == len(generated)

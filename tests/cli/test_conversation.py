@@ -113,7 +113,7 @@ def test_settings_are_shown_and_changed(path: Path) -> None:
     shown = chat(path, "/set", options=("--temp", "0.25", "--seed", "3")).stderr.splitlines()
     values = {line.split()[0]: line.split()[1] for line in shown}
     assert values["temperature"] == "0.25"
-    assert (values["seed"], values["max_tokens"], values["penalty_last_n"]) == ("3", "3", "64")
+    assert (values["seed"], values["max_tokens"], values["repeat_last_n"]) == ("3", "3", "64")
 
 
 def test_changed_settings_change_the_answers(path: Path) -> None:
@@ -356,7 +356,7 @@ def test_tab_offers_what_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert completions("/load a t") == ["/load a talk.json"]
     assert completions("/save folder/") == ["/save folder/in"]
     assert completions("/save .") == ["/save .hidden"]
-    assert completions("/set penalty") == ["/set penalty_last_n "]
+    assert completions("/set penalty") == ["/set repeat_last_n "]
     assert completions("/stats o") == ["/stats on", "/stats off"]
     for nothing in ("", "hello", "/undo x", "/load nowhere/", "/load \0/", "/load ~nobody-of-this-name/"):
         assert completions(nothing) == []

@@ -7,8 +7,8 @@ import math
 
 
 def penalise(rows, history, params):
-    window = list(history) if params.penalty_last_n < 0 else list(history)[-params.penalty_last_n :]
-    if params.penalty_last_n == 0:
+    window = list(history) if params.repeat_last_n < 0 else list(history)[-params.repeat_last_n :]
+    if params.repeat_last_n == 0:
         window = []
     for row in rows:
         count = window.count(row[0])

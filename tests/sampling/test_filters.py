@@ -58,7 +58,7 @@ VALUES: dict[str, Sequence[Any]] = {
     "repeat_penalty": (1.0, 1.3),
     "presence_penalty": (0.0, 0.4),
     "frequency_penalty": (0.0, 0.4),
-    "penalty_last_n": (64, 0, -1),
+    "repeat_last_n": (64, 0, -1),
     "logit_bias": ({}, {3: 1.0}),
     "top_n_sigma": (-1.0, 1.0),
     "epsilon_cutoff": (0.0, 0.01),

@@ -96,7 +96,7 @@ settings_of_chains = st.fixed_dictionaries(
         "repeat_penalty": maybe(1.0, st.floats(0.5, 2.0)),
         "presence_penalty": maybe(0.0, st.floats(-1.0, 1.0)),
         "frequency_penalty": maybe(0.0, st.floats(-1.0, 1.0)),
-        "penalty_last_n": st.sampled_from([0, 1, 3, 64, -1]),
+        "repeat_last_n": st.sampled_from([0, 1, 3, 64, -1]),
         "logit_bias": st.dictionaries(st.integers(0, 3), st.sampled_from([2.0, -1.5, -math.inf]), max_size=3),
     }
 )
@@ -191,7 +191,7 @@ def test_penalty_window_is_the_last_n():
     logits = np.full(4, 2.0, np.float32)
     history = [0, 0, 1, 2]
     for last_n, lowered in ((0, set()), (1, {2}), (2, {1, 2}), (4, {0, 1, 2}), (-1, {0, 1, 2})):
-        params = SamplingParams(temperature=1.0, repeat_penalty=2.0, penalty_last_n=last_n)
+        params = SamplingParams(temperature=1.0, repeat_penalty=2.0, repeat_last_n=last_n)
         *_, (_, last) = make_sampler(params).trace(logits, history)
         assert set(np.flatnonzero(last.logits < 2.0).tolist()) == lowered
 

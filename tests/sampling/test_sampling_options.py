@@ -66,7 +66,7 @@ def test_flags_make_the_value() -> None:
     assert given() == SamplingParams()
     flags = "--temp 0.5 --top-k 40 --repeat-last-n -1 --logit-bias 5-inf --logit-bias 6+1.5 --stop a --stop b"
     assert given(*flags.split(), "--stop-token", "7") == SamplingParams(
-        temperature=0.5, top_k=40, penalty_last_n=-1, logit_bias={5: -math.inf, 6: 1.5}, stop=("a", "b"),
+        temperature=0.5, top_k=40, repeat_last_n=-1, logit_bias={5: -math.inf, 6: 1.5}, stop=("a", "b"),
         stop_tokens=frozenset({7}),
     )  # fmt: skip
 

@@ -41,7 +41,7 @@ from graphml.sampling import SamplingParams, make_sampler
         ("presence_penalty", -1e300, "float32's range"),
         ("logit_bias", {1: 1e308}, "float32's range"),
         ("frequency_penalty", [], "finite"),
-        ("penalty_last_n", -2, "at least -1"),
+        ("repeat_last_n", -2, "at least -1"),
         ("top_n_sigma", math.nan, "finite number"),
         ("epsilon_cutoff", 1.5, "from 0 to 1"),
         ("eta_cutoff", -0.1, "from 0 to 1"),

@@ -44,7 +44,7 @@ def _apply(params: SamplingParams, candidates: Candidates, moment: Moment) -> Ca
     return penalties(
         candidates,
         moment.history,
-        last_n=params.penalty_last_n,
+        last_n=params.repeat_last_n,
         repeat=params.repeat_penalty,
         presence=params.presence_penalty,
         frequency=params.frequency_penalty,
@@ -53,7 +53,7 @@ def _apply(params: SamplingParams, candidates: Candidates, moment: Moment) -> Ca
 
 FILTER = Filter(
     name="penalties",
-    params_read=("repeat_penalty", "presence_penalty", "frequency_penalty", "penalty_last_n"),
+    params_read=("repeat_penalty", "presence_penalty", "frequency_penalty", "repeat_last_n"),
     is_on=lambda params: params.penalised,
     apply=_apply,
     needs=Needs.HISTORY,
@@ -63,12 +63,12 @@ FILTER = Filter(
         Entry(
             "penalties",
             {
-                "last_n": "penalty_last_n",
+                "last_n": "repeat_last_n",
                 "repeat": "repeat_penalty",
                 "freq": "frequency_penalty",
                 "present": "presence_penalty",
             },
-            is_on=lambda params: params.penalised and params.penalty_last_n > 0,
+            is_on=lambda params: params.penalised and params.repeat_last_n > 0,
         ),
     ),
 )
