@@ -14,7 +14,7 @@ from graphml.sampling.structured.gbnf_grammar import GbnfGrammar
 from graphml.sampling.structured.gbnf_parser import parse_gbnf
 from graphml.sampling.structured.lazy_matcher import LazyMatcher, Triggers
 from graphml.sampling.structured.matcher import Matcher, Progress, Structure
-from graphml.sampling.structured.opened_tokens import Vocabulary, open_vocabulary
+from graphml.sampling.structured.opened_tokens import AnyTokens, opened_tokens
 from graphml.sampling.structured.schema_structure import any_order_structure, schema_structure
 from graphml.sampling.structured.token_bytes import TokenBytes
 
@@ -24,7 +24,7 @@ __all__ = ["Matcher", "Progress", "Structure", "TokenBytes", "grammar", "json_sc
 def grammar(
     text: str,
     root: str = "root",
-    vocab: Vocabulary | None = None,
+    vocab: AnyTokens | None = None,
     *,
     lazy: bool = False,
     trigger_patterns: Sequence[str] = (),
@@ -37,14 +37,14 @@ def grammar(
     there on, the trigger included, the grammar is matched. UsageError with line and column for a grammar that
     is wrong or over a limit, and for wrong patterns.
     """
-    tokens = open_vocabulary(vocab)
+    tokens = opened_tokens(vocab)
     compiled = GbnfGrammar(parse_gbnf(text, root, tokens.token_of), tokens)
     if lazy:
         return LazyMatcher(compiled, tokens, Triggers(trigger_patterns, trigger_tokens), "grammar")
     return Matcher(compiled.begin(), tokens)
 
 
-def json_schema(schema: Any, vocab: Vocabulary | None = None, order: str = "any") -> Matcher:
+def json_schema(schema: Any, vocab: AnyTokens | None = None, order: str = "any") -> Matcher:
     """A matcher of the JSON texts that are valid under a schema, at the begin of a text.
 
     schema: a dict or bool, as json.loads gives it. order: "any": an object's properties in any order, where
@@ -54,6 +54,6 @@ def json_schema(schema: Any, vocab: Vocabulary | None = None, order: str = "any"
     """
     if order not in ("any", "schema"):
         raise UsageError(f"order: wanted 'any' or 'schema', got {order!r}")
-    tokens = open_vocabulary(vocab)
+    tokens = opened_tokens(vocab)
     compiled = (any_order_structure if order == "any" else schema_structure)(schema, tokens)
     return Matcher(compiled.begin(), tokens, "json_schema")

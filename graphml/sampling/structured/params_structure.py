@@ -12,12 +12,13 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from graphml.errors import UsageError
+from graphml.sampling.moment import Vocabulary
 from graphml.sampling.params import STRUCTURES, SamplingParams
 from graphml.sampling.structured.gbnf_grammar import GbnfGrammar
 from graphml.sampling.structured.gbnf_parser import parse_gbnf
 from graphml.sampling.structured.llguidance_structure import LlguidanceStructure, library
 from graphml.sampling.structured.matcher import Matcher, Structure
-from graphml.sampling.structured.opened_tokens import AnyTokenizer, tokens_of
+from graphml.sampling.structured.opened_tokens import tokens_of
 from graphml.sampling.structured.schema_structure import generated_structure
 from graphml.sampling.structured.token_bytes import TokenBytes
 
@@ -35,7 +36,7 @@ _COMPILED: OrderedDict[_Key, Structure] = OrderedDict()
 _LOCK = Lock()
 
 
-def matcher_of(params: SamplingParams, tokenizer: AnyTokenizer | None) -> Matcher | None:
+def matcher_of(params: SamplingParams, tokenizer: Vocabulary | None) -> Matcher | None:
     """A matcher at the begin of a text, None where the parameters name no structure.
 
     UsageError for a structure that is wrong or not supported, or a model without a tokenizer.
@@ -98,7 +99,7 @@ def _choices_grammar(texts: Sequence[str]) -> str:
 class Structured:
     """What one session's generation must follow; nothing, where it is made of nothing."""
 
-    def __init__(self, params: SamplingParams | None = None, tokenizer: AnyTokenizer | None = None) -> None:
+    def __init__(self, params: SamplingParams | None = None, tokenizer: Vocabulary | None = None) -> None:
         self._params = params
         self._matcher = None if params is None else matcher_of(params, tokenizer)
 

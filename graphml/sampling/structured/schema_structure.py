@@ -13,7 +13,7 @@ from typing import Any
 
 from graphml.errors import UsageError
 from graphml.sampling.structured.llguidance_structure import LlguidanceStructure, library
-from graphml.sampling.structured.opened_tokens import open_vocabulary
+from graphml.sampling.structured.opened_tokens import opened_tokens
 from graphml.sampling.structured.schema_any_order import any_order_grammar
 from graphml.sampling.structured.schema_checks import check_words
 from graphml.sampling.structured.schema_rewriting import rewritten_schema
@@ -93,4 +93,4 @@ def _without_unknown_formats(schema: Schema) -> Schema:
 
 @lru_cache(maxsize=256)
 def _is_known_format(name: str) -> bool:
-    return not _compiled({"type": "string", "format": name}, open_vocabulary(None)).error
+    return not _compiled({"type": "string", "format": name}, opened_tokens(None)).error
