@@ -107,7 +107,7 @@ def _generated(
         session._compile(len(ids))
         with meter.prompt(len(ids)):
             session._evaluate(ids, by=params)
-    session.prompt = session._held.ids
+    session.prompt, ready = session._held.ids, False
     while True:
         session.stop_reason = _reason_to_end(session, limits)
         if session.stop_reason == "context":
@@ -115,6 +115,9 @@ def _generated(
         if session.stop_reason is not None:
             return
         _make_room(session, limits, 1)
+        if not ready and session._held.latest.n_evaluated < len(session._held):
+            session._compile(0)  # the program of single tokens, once the first one was given
+            ready = True
         with meter.token():
             token = _decide(session, params, limits)
             ended = session.stop_reason = text.ended_by(token)

@@ -26,6 +26,7 @@ from graphml.backend import (
     on_device,
 )
 from graphml.compiler.compile import Compiled, compile_graph
+from graphml.compiler.multi_device import PartsDevice
 from graphml.compiler.options import DEFAULT, CompileOptions
 from graphml.compiler.top_k_outputs import SAMPLED
 from graphml.errors import BackendError, UsageError
@@ -76,6 +77,7 @@ class Executor:
         self._progress = progress
         self._mapped = any(tensor.mapped for tensor in file.tensors.values())
         self._weights = graph_arrays(file)
+        self._state_graphs: dict[tuple[int, str], Graph] = {}
         self._programs: dict[tuple[int, int, int, bool, CompileOptions], Compiled] = {}
         self.movers: dict[tuple[str, str, frozenset[str] | None], tuple[CellMoves, Program]] = {}
         self.lock = threading.RLock()
@@ -212,6 +214,22 @@ class Executor:
             kept = {} if options is None else self._programs
             self._programs = {key: made for key, made in kept.items() if key[-1] != options}
 
+    def state_graph(self, n_sequences: int, options: CompileOptions | None = None) -> Graph:
+        """The graph whose states a cache of so many sequences has.
+
+        It is compiled only where that decides on which device a state is: a first prompt need not wait for
+        the program of single tokens.
+        """
+        chosen = self.options if options is None else options
+        with self._open():
+            if isinstance(self.device, PartsDevice):
+                return self.compiled_for(1, n_sequences, options=options).graph
+            key = n_sequences, chosen.pooling
+            if key not in self._state_graphs:
+                self.check_file()
+                self._state_graphs[key] = self.build(n_sequences, n_sequences, n_sequences, chosen.pooling)
+            return self._state_graphs[key]
+
     def state_leaves(self, graph: Graph, max_sequences: int = 1) -> Iterable[Node]:
         """The states of a graph by `build` and, of a model that `encodes`, of its encoder's."""
         graphs = [graph] + ([self.build_encoder(1, max_sequences)] if self.encodes else [])
@@ -221,7 +239,7 @@ class Executor:
         """Fresh arrays for a cache."""
         count = cache.n_program(1)
         with self._open():
-            graph = self.compiled_for(1, count, options=options).graph
+            graph = self.state_graph(count, options)
             if self.encodes:  # the encoder writes what the decoder reads
                 graph = Graph(tuple(self.state_leaves(graph, count)), {})
             return self.device.state(graph, cache.sizes(self.cell_groups))

@@ -75,7 +75,7 @@ def array_names(executor: Executor, slot: Slot, options: CompileOptions) -> set[
 
 def _parts(executor: Executor, slot: Slot, options: CompileOptions) -> Iterator[_Part]:
     count = slot.cache.n_program(1)
-    graph = executor.compiled_for(1, count, options=options).graph
+    graph = executor.state_graph(count, options)
     nodes = {node.name: node for node in executor.state_leaves(graph, count)}
     names = state_names(nodes.values())
     of_source = set(executor.build_encoder(1, count).leaves("state")) if executor.encodes else set()

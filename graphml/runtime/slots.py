@@ -163,9 +163,8 @@ def make_slots(
 
     apart: see `PagedCache`.
     """
-    executor.compiled_for(1, 1 if apart else n_sequences, options=options)  # tells `recurrent`
     cache = executor.cache(n_ctx, n_sequences, apart)
-    graph = executor.compiled_for(1, cache.n_program(1), options=options).graph
+    graph = executor.state_graph(cache.n_program(1), options)
     try:
         state = executor.state(cache, options)
     except MemoryError as error:

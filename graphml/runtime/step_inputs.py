@@ -92,7 +92,10 @@ def write_blocks(feed: Mapping[str, Array], name: str, sequence: int, blocks: Ar
 
 def table_width(feed: Mapping[str, Array]) -> int:
     """How many blocks a row of the graph's block tables has; 0 without any."""
-    return next((array.shape[1] for name, array in feed.items() if name.startswith("block_table")), 0)
+    for name, array in feed.items():  # no generator: an interrupt that meets its end would be lost
+        if name.startswith("block_table"):
+            return int(array.shape[1])
+    return 0
 
 
 def _output_rows(counts: Array, which: str) -> Array:

@@ -70,12 +70,13 @@ def test_caches(path: Path, refuse: Callable[[bool], None], monkeypatch: pytest.
 
 def test_programs(path: Path, refuse: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch) -> None:
     with graphml.load(path, threads=1) as model:
+        session = model.session(64)
         refuse(False)
         words = rf"a program for steps of 1 token: .*{REFUSED}; .*n_batch \(it is 512\)"
         with pytest.raises(BackendError, match=words):
-            model.session(64)
+            session.eval([1])
         monkeypatch.undo()
-        model.session(64).eval([1])
+        session.eval([1])
 
 
 def test_weights(path: Path, refuse: Callable[[bool], None]) -> None:
