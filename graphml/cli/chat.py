@@ -18,6 +18,7 @@ from graphml.cli.template_variables import template_variables
 from graphml.cli.typer_options import grouped
 from graphml.runtime.overflow import Overflow
 from graphml.sampling import SamplingParams
+from graphml.sampling.structured.params_structure import matcher_of
 
 HELP = "/help lists the commands, Ctrl-D ends."
 
@@ -53,6 +54,7 @@ def chat(
                     system, limit, n_ctx=ctx, seed=seed_of(seed), variables=given_variables,
                     overflow=full.overflow, keep=full.keep,
                 )  # fmt: skip
+            matcher_of(params, opened.tokenizer)  # a wrong grammar is told at once
             conversation = Conversation(opened, talk, params, bars, stats)
             remark(f"{opened.path.name}: {HELP}")
             for text in given.lines:

@@ -18,7 +18,7 @@ OwnFunction: TypeAlias = Callable[[Any, Any, Sequence[int]], Any]
 
 def checked_function(name: str, value: object) -> OwnFunction | None:
     """The function, or that of a text `FILE.py:NAME`, whose file is run; UsageError for anything else."""
-    if value in (None, "", "none"):
+    if value in (None, "none"):
         return None
     if callable(value):
         return value

@@ -19,6 +19,7 @@ from graphml.cli.conversation import sampling_settings
 from graphml.cli.conversation.conversation import Conversation
 from graphml.cli.conversation.message_file import read_messages, write_messages
 from graphml.errors import GraphmlError, UsageError
+from graphml.sampling.structured.params_structure import matcher_of
 from graphml.similar_names import similar
 
 KEYS = (
@@ -182,9 +183,9 @@ def _set(conversation: Conversation, argument: str) -> None:
     name, value = given.groups()
     names = [sampling_settings.named(name)] if argument else list(sampling_settings.HELP)
     if value:
-        conversation.params = sampling_settings.changed(
-            names[0], value, conversation.chat, conversation.params
-        )
+        made = sampling_settings.changed(names[0], value, conversation.chat, conversation.params)
+        matcher_of(made, conversation.model.tokenizer)  # a wrong grammar is told at once
+        conversation.params = made
     values = [sampling_settings.value_of(name, conversation.chat, conversation.params) for name in names]
     left = max(map(len, names)), max(map(len, values))
     _table(
