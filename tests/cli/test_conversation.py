@@ -356,7 +356,7 @@ def test_tab_offers_what_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert completions("/load a t") == ["/load a talk.json"]
     assert completions("/save folder/") == ["/save folder/in"]
     assert completions("/save .") == ["/save .hidden"]
-    assert completions("/set penalty") == ["/set repeat_last_n "]
+    assert completions("/set repeat_l") == ["/set repeat_last_n "]
     assert completions("/stats o") == ["/stats on", "/stats off"]
     for nothing in ("", "hello", "/undo x", "/load nowhere/", "/load \0/", "/load ~nobody-of-this-name/"):
         assert completions(nothing) == []
