@@ -70,6 +70,7 @@ class _Adapting:
         self._order: list[Node] = []
         self._new: dict[Node, Node] = {}
         self._leaves: dict[str, Node] = {}
+        self._own = {node.name: node for node in graph.nodes if node.op in (input_leaf, weight_leaf)}
         self._tokens = graph.symbols().get("T")
         # Where the sum of a product is made: at the product, or at its multiplication by the tensor's scale.
         self._sums = {self._summed(node): node for node in graph.nodes if self._tensor(node)}
@@ -111,7 +112,7 @@ class _Adapting:
         users, tensor = self._users[product], _undecoded(product.inputs[0]).name
         if len(users) == 1 and users[0].op is mul and not re.search(r"\.ffn_(gate|up|down)\.", tensor):
             (other,) = [one for one in users[0].inputs if one is not product] or [product]
-            if {leaf.name for leaf in _weights_of(other)} == {tensor.removesuffix(".weight") + ".scale"}:
+            if _looked_up(other).name == tensor.removesuffix(".weight") + ".scale":
                 return users[0]
         return product
 
@@ -163,13 +164,14 @@ class _Adapting:
     def _leaf(self, name: str, op: Op, type: Type | None) -> Node:
         """A leaf of this name: the graph's own, or a new one."""
         if name not in self._leaves:
-            own = [node for node in self._graph.nodes if node.name == name and node.op is op]
-            if own:
-                self._leaves[name] = self._new.get(own[0]) or self._put(own[0])
-                self._new[own[0]] = self._leaves[name]
-            else:
+            own = self._own.get(name)
+            if own is None:
                 assert type is not None
                 self._leaves[name] = self._put(Node(op, (), type, name))
+            elif own not in self._new:
+                self._leaves[name] = self._new[own] = self._put(own)
+            else:
+                self._leaves[name] = self._new[own]
         return self._leaves[name]
 
     def _once(self, name: str, op: Op, *inputs: Node, **attributes: Attribute) -> Node:
@@ -191,9 +193,8 @@ def _undecoded(node: Node) -> Node:
     return node.inputs[0] if node.op.name == "dequantize" else node
 
 
-def _weights_of(node: Node) -> list[Node]:
-    """The weights that a value is computed from; ids that choose their rows do not count."""
-    if node.op is weight_leaf:
-        return [node]
-    sources = node.inputs[:1] if node.op is get_rows else node.inputs
-    return [leaf for source in sources for leaf in _weights_of(source)] or [node]
+def _looked_up(node: Node) -> Node:
+    """The table that a value has rows of, as experts have their scales, or the value itself."""
+    while node.op in (get_rows, reshape):
+        node = node.inputs[0]
+    return node

@@ -6,7 +6,7 @@ it. Knows layers by the names of their nodes, `layers.N.`; nothing of files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from graphml.errors import UsageError
@@ -41,7 +41,8 @@ def controlled(graph: Graph, control: ControlVectors | None) -> Graph:
     """The graph with the directions added; UsageError for a layer that gives no value [T, n_embd] alone."""
     if control is None:
         return graph
-    results = {_result(graph, layer, len(array)): layer for layer, array in control.directions.items()}
+    users = graph.users()
+    results = {_result(users, layer, len(array)): layer for layer, array in control.directions.items()}
     order: list[Node] = []
     new: dict[Node, Node] = {}
     for node in graph.nodes:
@@ -58,15 +59,15 @@ def controlled(graph: Graph, control: ControlVectors | None) -> Graph:
     return make_graph(order, {name: new[node] for name, node in graph.outputs.items()})
 
 
-def _result(graph: Graph, layer: int, n_embd: int) -> Node:
-    """The value of a layer that what comes after the layer reads."""
-    prefix, users = f"layers.{layer}.", graph.users()
+def _result(users: Mapping[Node, Sequence[Node]], layer: int, n_embd: int) -> Node:
+    """The value of a layer that what comes after the layer reads. users: of each node, in order."""
+    prefix = f"layers.{layer}."
     outside = [
         node
-        for node in graph.nodes
+        for node, readers in users.items()
         if node.name.startswith(prefix)
         and not node.op.is_write
-        and any(not one.name.startswith(prefix) for one in users[node])
+        and any(not one.name.startswith(prefix) for one in readers)
     ]
     found = [node for node in outside if len(node.shape) == 2 and node.shape[1] == n_embd]
     if len(found) != 1 or len(outside) != 1:

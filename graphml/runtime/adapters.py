@@ -92,7 +92,7 @@ class AdapterFiles:
         given = checked_files("lora", lora)
         if given is None:
             return None
-        check_source_free(self._encodes)
+        check_no_encoder(self._encodes)
         found = [(self._opened(path), scale) for path, scale in given if scale]
         starts = [(one, scale, _invoked_at(one.invocation, ids.tolist())) for one, scale in found]
         return tuple(Applied(one, scale, start) for one, scale, start in starts if start is not None)
@@ -114,8 +114,8 @@ def _invoked_at(invocation: tuple[int, ...], ids: list[int]) -> int | None:
     return None if invocation else 0
 
 
-def check_source_free(encodes: bool) -> None:
-    """UsageError where adapters of a part of what a model computes would not reach its encoder."""
+def check_no_encoder(encodes: bool) -> None:
+    """UsageError for adapters of one session or request of a model whose encoder would run without them."""
     if encodes:
         raise UsageError(
             "lora: the model has an encoder, whose program is the model's: wanted adapters given to load"
@@ -133,7 +133,7 @@ def with_adapters(
     given = checked_files("lora", lora)
     if given is None:
         return options
-    check_source_free(encodes)
+    check_no_encoder(encodes)
     used = [(read_adapter(path, file), scale) for path, scale in given if scale]
     return replace(options, adapters=tuple(one for one, _ in used), factors=tuple(scale for _, scale in used))
 

@@ -6,6 +6,7 @@ own program. Knows requests, plans and compile options; nothing of files.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -27,7 +28,8 @@ class RequestAdapters:
 
     def __init__(self, options: CompileOptions) -> None:
         self._options, self._known = options, options.adapters
-        self._users: dict[Adapter, list[Sequence]] = {}
+        # Weakly: a request that is refused after it was added leaves nothing behind.
+        self._users: dict[Adapter, weakref.WeakSet[Sequence]] = {}
 
     def add(self, sequences: Iterable[Sequence]) -> CompileOptions | None:
         """Sequences of a request are going to run: the options of their programs; None for the model's own.
@@ -37,11 +39,11 @@ class RequestAdapters:
         members = list(sequences)
         applied = [one.adapter for one in members[0].request.adapters or ()]
         users = {
-            one: [sequence for sequence in held if sequence.status is not Status.FINISHED]
+            one: weakref.WeakSet(sequence for sequence in held if sequence.status is not Status.FINISHED)
             for one, held in self._users.items()
         }
         for one in applied:
-            users[one] = [*users.get(one, []), *members]
+            users.setdefault(one, weakref.WeakSet()).update(members)
         own = self._options.adapters
         known = (*own, *(one for one in users if one not in own and (users[one] or one in self._known)))
         while len(known) > max(MOST_ADAPTERS, len(own)):
@@ -52,7 +54,7 @@ class RequestAdapters:
                     f"got {len(known)}"
                 )
             known = tuple(one for one in known if one is not idle)
-        self._users, self._known = {one: users.get(one, []) for one in known}, known
+        self._users, self._known = {one: users.get(one, weakref.WeakSet()) for one in known}, known
         return None if members[0].request.adapters is None else self._named()
 
     def of(self, plan: StepPlan) -> CompileOptions | None:

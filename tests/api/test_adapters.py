@@ -194,6 +194,9 @@ def test_adapters_of_requests_that_have_ended_make_room(
         for file in files:
             wanted = greedy(model.session(64, lora=[file]), made.tokens, 2)
             assert engine.submit(made.tokens, max_tokens=2, lora=[file]).result().tokens == wanted
+        for file in files:  # refused requests hold none
+            with pytest.raises(UsageError, match="prompt: wanted"):
+                engine.submit([1] * 64, lora=[file])
         with pytest.raises(UsageError, match="lora: wanted at most 2 different adapters"):
             engine.submit(made.tokens, max_tokens=2, lora=files[:3])
         assert engine.submit(made.tokens, max_tokens=2).result().n_gen == 2
