@@ -7,7 +7,6 @@ messages and the text that they become; knows nothing of files, backends or term
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from os.path import commonprefix
 from typing import Any
@@ -20,14 +19,10 @@ from graphml.errors import ContextFullError, UsageError
 from graphml.runtime.overflow import Overflow
 from graphml.sampling import SamplingParams
 from graphml.text.chat_template import ChatTemplate
+from graphml.text.fenced_text import encode_fenced, fenced, without_fences
 from graphml.text.messages import Message, checked_messages
 from graphml.text.tokenizer import Tokenizer
 
-# Unicode keeps these two free for use inside a program: they fence off, through the template, what spells a
-# control token in a message, so that it is encoded as the plain text that it is.
-OPEN, CLOSE = "\ufdd0", "\ufdd1"
-_FENCED = re.compile(f"{OPEN}([^{OPEN}{CLOSE}]*){CLOSE}")
-_FENCES = re.compile(f"[{OPEN}{CLOSE}]")
 FENCED_ROLES = ("user", "assistant")
 WHOLE = ("end", "length", "context")  # why an answer ends, all of whose tokens are in its text
 
@@ -133,7 +128,7 @@ class Chat:
         It is the end of the whole conversation as the template writes it. TemplateError if that fails.
         """
         whole = self._render()
-        return _FENCES.sub("", whole[self._place(whole)[0] :])
+        return without_fences(whole[self._place(whole)[0] :])
 
     def respond(self, params: SamplingParams | None = None) -> str:
         """Generate the answer, append it to the history and return it; greedy without params."""
@@ -271,29 +266,10 @@ class Chat:
         )
 
     def _encode(self, text: str, begins: bool) -> list[int]:
-        ids: list[int] = []
-        for index, part in enumerate(_FENCED.split(text)):
-            if part:
-                ids += self._tokenizer.encode(
-                    _FENCES.sub("", part), add_special=False, parse_special=index % 2 == 0
-                )
-        bos = self._tokenizer.bos
-        # Templates often write the begin token out; it must not stand there twice.
-        if begins and bos is not None and ids[:1] != [bos] and self._adds_bos():
-            ids.insert(0, bos)
-        return ids
-
-    def _adds_bos(self) -> bool:
-        return self._tokenizer.encode("", add_special=True)[:1] == [self._tokenizer.bos]
+        return encode_fenced(self._tokenizer, text, begins)
 
     def _fenced(self, content: str) -> str:
-        """The text with fences around whatever in it would be read as a control token."""
-        content = _FENCES.sub("\ufffd", content)
-        spelled = self._tokenizer.spelled_controls(content)
-        if not spelled:
-            return content
-        longest_first = sorted(spelled, key=lambda text: (-len(text), text))
-        return re.sub("|".join(map(re.escape, longest_first)), rf"{OPEN}\g<0>{CLOSE}", content)
+        return fenced(self._tokenizer, content)
 
 
 def _shared(one: Sequence[int], other: Sequence[int]) -> int:

@@ -10,15 +10,16 @@ import contextlib
 import itertools
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
 from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for, window_rooms
 from graphml.api.engine_store import AnyPath, opened_store
+from graphml.api.request_handle import Handle
 from graphml.api.request_output import Counts, RequestOutput
 from graphml.api.token_stream import Result, TokenStream
-from graphml.api.tokens import NO_IDS, Ids, Token, check_stop, checked_ids
+from graphml.api.tokens import NO_IDS, Ids, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, seed_or_random, whole_number
 from graphml.errors import TokenizerError, UsageError
 from graphml.ir.op import Array
@@ -161,6 +162,7 @@ class Engine:
         overflow: str | None = None,
         keep: int | None = None,
         lora: Scaled | None = None,
+        salt: bytes = b"",
     ) -> Handle:
         """Continue a prompt `n` times: ids, or a text that is encoded as `Model.encode` does.
 
@@ -169,7 +171,8 @@ class Engine:
         different keys take turns. priority: larger ones go first. deadline: seconds from now after which it
         ends with what there is. overflow, keep: what a full context does, as of `Session.generate`; None: as
         the engine does. lora: LoRA adapters (GGUF), each with its scale, in place of the model's; None: those
-        that it was opened with. UsageError for what could never run, at once.
+        that it was opened with. salt: prefixes are shared among requests of equal salt only.
+        UsageError for what could never run, at once.
         """
         params = checked_params(params)
         check_stop(self._tokenizer, params)
@@ -195,7 +198,7 @@ class Engine:
             key=key,
             priority=level,
             deadline=None if deadline is None else time.monotonic() + deadline,
-            extra=source.tobytes() + repr(adapters).encode() if adapters is not None else source.tobytes(),
+            extra=source.tobytes() + (b"" if adapters is None else repr(adapters).encode()) + salt,
             adapters=adapters,
             source=source,
             n=count,
@@ -214,7 +217,8 @@ class Engine:
         if runner is not None and adapters is not None:
             runner.prepare_adapters([one for one, _ in members])
         self._loop.add(members)
-        return Handle(self, lambda: self._loop.cancel([one for one, _ in members]), stream)
+        sequences = tuple(one for one, _ in members)
+        return Handle(self, sequences, lambda: self._loop.cancel(sequences), stream)
 
     def stats(self) -> EngineStats:
         """What runs and waits now, and counts so far."""
@@ -228,6 +232,11 @@ class Engine:
                 n_preempted=self._counts.n_preempted, n_steps=self._loop.n_steps, step_s=seconds[-1],
                 step_p50_s=median(seconds), rows_per_step=fmean(rows),
             )  # fmt: skip
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended its thread; None while it lives."""
+        return self._loop.failure
 
     @contextlib.contextmanager
     def timeline(self, limit: int = LIMIT) -> Iterator[Timeline]:
@@ -283,38 +292,6 @@ class Engine:
         if self._tokenizer is None:
             raise TokenizerError("submit: the model has no tokenizer; wanted ids, got a text")
         return self._tokenizer.encode(prompt)
-
-
-class Handle:
-    """A request: its tokens as they come, each with the `index` of its sequence, and its results."""
-
-    def __init__(self, engine: Engine, cancel: Callable[[], None], stream: TokenStream) -> None:
-        self._engine = engine  # which ends when nobody holds it
-        self._cancel, self._stream = cancel, stream
-
-    def __iter__(self) -> Iterator[Token]:
-        yield from self._stream  # and hold this handle meanwhile
-
-    async def __aiter__(self) -> AsyncIterator[Token]:
-        async for token in self._stream:
-            yield token
-
-    @property
-    def done(self) -> bool:
-        """Whether it has ended."""
-        return self._stream.done
-
-    def cancel(self) -> None:
-        """End it before the next step; what it has stays. Nothing, where it has ended."""
-        self._cancel()
-
-    def result(self, timeout: float | None = None) -> Result:
-        """What its first sequence became, once all have ended; raises what the request failed with."""
-        return self._stream.wait(timeout)[0]
-
-    def results(self, timeout: float | None = None) -> list[Result]:
-        """What each of its sequences became, in order."""
-        return self._stream.wait(timeout)
 
 
 def generate(

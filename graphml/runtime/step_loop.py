@@ -132,6 +132,11 @@ class StepLoop:
             self._cancelled += [one for one in sequences if one in self._members]
         self._woken.put(None)
 
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended the thread; None while it lives."""
+        return self._failure
+
     def ask_to_close(self) -> None:
         """End all sequences and the thread, soon; takes no lock and waits for nobody."""
         self._closing = True
