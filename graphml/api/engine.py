@@ -26,6 +26,7 @@ from graphml.runtime.adapters import AdapterFiles, Scaled
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.checkpoints import Checkpoints
+from graphml.runtime.engine_snapshot import EngineSnapshot, snapshot
 from graphml.runtime.executor import Executor
 from graphml.runtime.overflow import Overflow
 from graphml.runtime.paged_cache import BLOCK_SIZE
@@ -228,6 +229,11 @@ class Engine:
                 n_preempted=self._counts.n_preempted, n_steps=self._loop.n_steps, step_s=seconds[-1],
                 step_p50_s=median(seconds), rows_per_step=fmean(rows),
             )  # fmt: skip
+
+    def snapshot(self) -> EngineSnapshot:
+        """Who runs and waits now, and who holds which blocks."""
+        with self._loop.lock:
+            return snapshot(self._loop.scheduler)
 
     @contextlib.contextmanager
     def timeline(self, limit: int = LIMIT) -> Iterator[Timeline]:
