@@ -27,6 +27,7 @@ from graphml.runtime.adapters import AdapterFiles, Scaled
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.checkpoints import Checkpoints
+from graphml.runtime.engine_snapshot import EngineSnapshot, snapshot
 from graphml.runtime.executor import Executor
 from graphml.runtime.overflow import Overflow
 from graphml.runtime.paged_cache import BLOCK_SIZE
@@ -237,6 +238,11 @@ class Engine:
     def failure(self) -> BaseException | None:
         """What ended its thread; None while it lives."""
         return self._loop.failure
+
+    def snapshot(self) -> EngineSnapshot:
+        """Who runs and waits now, and who holds which blocks."""
+        with self._loop.lock:
+            return snapshot(self._loop.scheduler)
 
     @contextlib.contextmanager
     def timeline(self, limit: int = LIMIT) -> Iterator[Timeline]:

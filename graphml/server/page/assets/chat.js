@@ -1,0 +1,178 @@
+// The chat: sends conversations, draws answers while they come, and keeps what may be done with each message.
+
+import { byId, button, element, tell } from "./dom.js";
+import { messageElement } from "./messages.js";
+import { post, stream } from "./server.js";
+import { hideAlternatives, tokenOf } from "./tokens.js";
+
+const TOP = 6; // alternatives of a token
+
+export class Chat {
+  constructor(store, settings) {
+    Object.assign(this, { store, settings, running: null, frame: 0 });
+    byId("compose").addEventListener("submit", (event) => { event.preventDefault(); this.send(); });
+    byId("stop").addEventListener("click", () => this.stop());
+    const input = byId("message");
+    input.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      this.send();
+    });
+    input.addEventListener("input", () => grow(input));
+    byId("messages").addEventListener("scroll", hideAlternatives);
+  }
+
+  get messages() {
+    return this.store.current.messages;
+  }
+
+  draw() {
+    const busy = this.running?.conversation === this.store.current;
+    const options = (i) => ({ tokens: this.settings.values.show_tokens, last: i === this.messages.length - 1, busy: busy && i === this.messages.length - 1 });
+    byId("messages").replaceChildren(...this.messages.map((one, i) => messageElement(one, i, this, options(i))));
+    if (!this.messages.length) byId("messages").append(element("p", { class: "empty dim" }, "Nothing here yet. What is written stays in this browser and on this server."));
+    byId("send").hidden = Boolean(this.running);
+    byId("stop").hidden = !this.running;
+    this.drawList();
+  }
+
+  // Only the message that is being written is drawn again, at most once a frame.
+  drawLast() {
+    if (this.frame) return;
+    this.frame = requestAnimationFrame(() => {
+      this.frame = 0;
+      const box = byId("messages"), i = this.messages.length - 1;
+      if (!this.running || this.running.conversation !== this.store.current || !box.lastElementChild) return;
+      const below = box.scrollHeight - box.scrollTop - box.clientHeight < 60;
+      box.lastElementChild.replaceWith(messageElement(this.messages[i], i, this, { tokens: this.settings.values.show_tokens, busy: true, last: true }));
+      if (below) box.scrollTop = box.scrollHeight;
+    });
+  }
+
+  drawList() {
+    const item = (one) => element("li", { class: one === this.store.current ? "current" : null },
+      button(one.title || "New conversation", () => { this.store.open(one.id); document.body.classList.remove("list-open"); this.draw(); }, { "aria-current": one === this.store.current ? "true" : null }),
+      button("×", () => { if (this.running?.conversation !== one) { this.store.remove(one.id); this.draw(); } }, { class: "quiet", "aria-label": `Delete ${one.title || "this conversation"}` }));
+    byId("list").replaceChildren(
+      button("New conversation", () => { if (this.messages.length) this.store.begin(); this.draw(); byId("message").focus(); }, { class: "new" }),
+      element("ul", {}, this.store.conversations.map(item)));
+  }
+
+  send() {
+    const input = byId("message"), text = input.value.trim();
+    if (!text || this.running) return;
+    input.value = "";
+    grow(input);
+    this.store.current.title ||= text.slice(0, 60);
+    this.messages.push({ role: "user", content: text });
+    this.answer();
+  }
+
+  stop() {
+    this.running?.abort.abort();
+  }
+
+  edit(index) {
+    if (this.running) return;
+    byId("message").value = this.messages[index].content;
+    this.messages.length = index;
+    this.store.save();
+    this.draw();
+    byId("message").focus();
+    grow(byId("message"));
+  }
+
+  remove(index) {
+    if (this.running) return;
+    this.messages.splice(index, 1);
+    this.store.save();
+    this.draw();
+  }
+
+  regenerate(index) {
+    if (this.running) return;
+    this.messages.length = index;
+    this.answer();
+  }
+
+  answerTool(index, call, result) {
+    if (this.running) return;
+    this.messages.push({ role: "tool", tool_call_id: call.id, content: result });
+    const answered = new Set(this.messages.map((one) => one.tool_call_id));
+    const missing = this.messages[index].tool_calls.some((one) => !answered.has(one.id));
+    if (missing) this.draw();
+    else this.answer();
+  }
+
+  sent() {
+    const system = this.settings.values.system ? [{ role: "system", content: this.settings.values.system }] : [];
+    return [...system, ...this.messages.map(({ role, content, tool_calls, tool_call_id }) => ({ role, content, tool_calls, tool_call_id }))];
+  }
+
+  async answer() {
+    const messages = this.sent();
+    const message = { role: "assistant", content: "" };
+    const abort = new AbortController();
+    this.running = { abort, conversation: this.store.current };
+    this.messages.push(message);
+    this.draw();
+    byId("messages").scrollTop = byId("messages").scrollHeight;
+    const body = { messages, stream: true, stream_options: { include_usage: true }, ...this.settings.request() };
+    if (this.settings.values.show_tokens) Object.assign(body, { logprobs: true, top_logprobs: TOP });
+    try {
+      let before = performance.now();
+      for await (const chunk of stream("v1/chat/completions", body, abort.signal)) {
+        const now = performance.now();
+        this.take(message, chunk, now - before);
+        before = now;
+        this.drawLast();
+      }
+    } catch (error) {
+      if (abort.signal.aborted) message.stopped = true;
+      else message.error = error.message;
+    }
+    const conversation = this.running.conversation;
+    this.running = null;
+    if (message.tokens) await this.findPrompt(message, messages);
+    this.store.save();
+    if (conversation === this.store.current) this.draw();
+    tell("The answer has ended.");
+  }
+
+  take(message, chunk, ms) {
+    message.usage = chunk.usage ?? message.usage;
+    message.timings = chunk.timings ?? message.timings;
+    const choice = chunk.choices?.[0];
+    if (!choice) return;
+    message.finish = choice.finish_reason ?? message.finish;
+    const { content, reasoning_content: reasoning, tool_calls: calls } = choice.delta ?? {};
+    message.content += content ?? "";
+    if (reasoning) message.reasoning = (message.reasoning ?? "") + reasoning;
+    for (const call of calls ?? []) addToCall((message.tool_calls ||= []), call);
+    const entries = choice.logprobs?.content ?? [];
+    if (entries.length) (message.tokens ||= []).push(...entries.map((one) => tokenOf(one, ms / entries.length)));
+  }
+
+  // What the model was given, so that the part from the cache can be shown; it matters to nobody if it cannot be had.
+  async findPrompt(message, messages) {
+    try {
+      const { prompt } = await post("apply-template", { messages });
+      const { tokens } = await post("tokenize", { content: prompt, with_pieces: true, add_special: true, parse_special: true });
+      message.prompt = { pieces: tokens, n_cached: message.usage?.prompt_tokens_details?.cached_tokens ?? 0 };
+    } catch {
+      delete message.prompt;
+    }
+  }
+}
+
+function addToCall(calls, { index = 0, id, function: called = {} }) {
+  const call = (calls[index] ||= { id, type: "function", function: { name: "", arguments: "" } });
+  call.id ||= id;
+  call.function.name += called.name ?? "";
+  call.function.arguments += called.arguments ?? "";
+}
+
+function grow(input) {
+  input.style.setProperty("height", "auto");
+  input.style.setProperty("height", `${Math.min(input.scrollHeight + 2, innerHeight * 0.4)}px`);
+}

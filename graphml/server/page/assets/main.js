@@ -1,0 +1,58 @@
+// The page: its two views, what they share, and the keys.
+
+import { Chat } from "./chat.js";
+import { byId, element } from "./dom.js";
+import { EngineView } from "./engine.js";
+import { get } from "./server.js";
+import { Settings, toggleSettings } from "./settings.js";
+import { Store } from "./store.js";
+import { hideAlternatives } from "./tokens.js";
+
+async function start() {
+  const store = new Store();
+  const settings = new Settings(store, {}, (name) => (name === "show_tokens" || name === "") && chat.draw());
+  const chat = new Chat(store, settings), engine = new EngineView(byId("engine"));
+  chat.draw();
+  settings.draw();
+  for (const tab of byId("views").children) tab.addEventListener("click", () => show(tab.id, engine));
+  byId("views").addEventListener("keydown", (event) => {
+    if (event.key === "ArrowLeft" || event.key === "ArrowRight") show(byId("tab-chat").ariaSelected === "true" ? "tab-engine" : "tab-chat", engine, true);
+  });
+  byId("show-settings").addEventListener("click", () => toggleSettings());
+  byId("show-list").addEventListener("click", () => {
+    const open = document.body.classList.toggle("list-open");
+    byId("show-list").setAttribute("aria-expanded", String(open));
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    hideAlternatives();
+    if (chat.running) chat.stop();
+    else if (!byId("settings").hidden) toggleSettings(false);
+  });
+  if (location.hash === "#engine") show("tab-engine", engine);
+  document.body.dataset.ready = "";
+  try {
+    const props = await get("props");
+    const name = props.model_alias || (props.model_path ?? "").split("/").pop();
+    document.title = `${name} - graphml`;
+    byId("about").replaceChildren(element("span", {}, name), ` · context ${props.default_generation_settings?.n_ctx ?? "?"}`);
+    settings.defaults = props.default_generation_settings?.params ?? {};
+    settings.draw();
+  } catch (error) {
+    byId("about").textContent = error.message;
+  }
+}
+
+function show(id, engine, focus = false) {
+  for (const tab of byId("views").children) {
+    const chosen = tab.id === id;
+    tab.setAttribute("aria-selected", String(chosen));
+    tab.tabIndex = chosen ? 0 : -1;
+    byId(tab.getAttribute("aria-controls")).hidden = !chosen;
+    if (chosen && focus) tab.focus();
+  }
+  hideAlternatives();
+  engine.watch(id === "tab-engine");
+}
+
+start();

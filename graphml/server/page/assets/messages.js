@@ -1,0 +1,66 @@
+// One message as elements: its text as markdown or tokens, its reasoning, tool calls, facts and buttons.
+
+import { button, element } from "./dom.js";
+import { markdown } from "./markdown.js";
+import { legend, promptView, tokenView } from "./tokens.js";
+
+const NAMES = { user: "You", assistant: "Model", tool: "Tool", system: "System" };
+
+// actions: {edit, remove, regenerate, answerTool}, each with a message's number.
+export function messageElement(message, index, actions, { tokens, busy, last }) {
+  const node = element("article", { class: `message ${message.role}`, "aria-label": NAMES[message.role] ?? message.role },
+    element("h2", {}, NAMES[message.role] ?? message.role));
+  if (message.reasoning) node.append(reasoning(message, busy));
+  node.append(content(message, tokens));
+  for (const call of message.tool_calls ?? []) node.append(toolCall(call, index, actions, last && !busy));
+  if (message.error) node.append(element("p", { class: "error", role: "alert" }, message.error));
+  if (tokens && message.prompt) node.append(promptView(message.prompt.pieces, message.prompt.n_cached));
+  if (busy) node.setAttribute("aria-busy", "true");
+  else node.append(foot(message, index, actions, last));
+  return node;
+}
+
+function content(message, tokens) {
+  if (tokens && message.tokens?.length) return element("div", { class: "content" }, tokenView(message.tokens), legend());
+  if (message.role === "assistant") return element("div", { class: "content" }, markdown(message.content ?? ""));
+  return element("div", { class: "content plain" }, message.content ?? "");
+}
+
+function reasoning(message, busy) {
+  const open = busy && !message.content;
+  return element("details", { class: "reasoning", open }, element("summary", {}, open ? "Thinking…" : "Reasoning"), element("div", {}, markdown(message.reasoning)));
+}
+
+function toolCall(call, index, actions, open) {
+  const box = element("div", { class: "call" }, element("h3", {}, `Calls ${call.function.name}`), element("pre", { tabindex: "0" }, call.function.arguments));
+  if (!open) return box;
+  const input = element("textarea", { rows: 2, "aria-label": `Result of ${call.function.name}` });
+  box.append(input, button("Give this result", () => actions.answerTool(index, call, input.value)));
+  return box;
+}
+
+function foot(message, index, actions, last) {
+  const facts = message.role === "assistant" ? factsOf(message) : "";
+  const copy = button("Copy", async (event) => {
+    await navigator.clipboard.writeText(message.content ?? "");
+    event.target.textContent = "Copied";
+  }, { class: "link" });
+  return element("footer", {},
+    element("span", { class: "facts" }, facts),
+    element("span", { class: "actions" }, copy,
+      message.role === "user" ? button("Edit", () => actions.edit(index), { class: "link" }) : null,
+      message.role === "assistant" && last ? button("Regenerate", () => actions.regenerate(index), { class: "link" }) : null,
+      button("Delete", () => actions.remove(index), { class: "link" })));
+}
+
+function factsOf({ usage, timings, finish, stopped }) {
+  const cached = usage?.prompt_tokens_details?.cached_tokens;
+  return [
+    usage ? `${usage.prompt_tokens} + ${usage.completion_tokens} tokens` : null,
+    cached ? `${cached} cached` : null,
+    timings?.predicted_per_second ? `${timings.predicted_per_second.toFixed(1)} t/s` : null,
+    timings?.prompt_ms ? `prompt ${Math.round(timings.prompt_ms)} ms` : null,
+    finish === "length" ? "cut: as long as it may be" : null,
+    stopped ? "stopped" : null,
+  ].filter(Boolean).join(" · ");
+}

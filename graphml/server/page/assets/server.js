@@ -1,0 +1,91 @@
+// Requests to the server that this page comes from, and to no other. Knows paths and events, no elements.
+
+import { byId } from "./dom.js";
+
+const KEY = "graphml-key";
+
+export class ServerError extends Error {}
+
+async function request(path, options = {}) {
+  for (;;) {
+    const headers = { ...options.headers };
+    const key = sessionStorage.getItem(KEY);
+    if (key) headers.Authorization = `Bearer ${key}`;
+    const response = await fetch(path, { ...options, headers });
+    if (response.status === 401 && (await askForKey())) continue;
+    if (!response.ok) throw new ServerError(await complaint(response));
+    return response;
+  }
+}
+
+async function complaint(response) {
+  const text = await response.text();
+  try {
+    return JSON.parse(text).error.message || text;
+  } catch {
+    return `${response.status} ${response.statusText}`;
+  }
+}
+
+let asked = null; // one question for all requests that were refused meanwhile
+
+function askForKey() {
+  asked ||= new Promise((resolve) => {
+    const dialog = byId("key");
+    dialog.addEventListener("close", () => {
+      const value = byId("key-value").value.trim();
+      byId("key-value").value = "";
+      if (value) sessionStorage.setItem(KEY, value);
+      asked = null;
+      resolve(Boolean(value));
+    }, { once: true });
+    dialog.showModal();
+  });
+  return asked;
+}
+
+export async function get(path) {
+  return (await request(path)).json();
+}
+
+export async function getFile(path) {
+  return (await request(path)).blob();
+}
+
+export async function post(path, body, signal) {
+  const headers = { "Content-Type": "application/json" };
+  return (await request(path, { method: "POST", headers, body: JSON.stringify(body), signal })).json();
+}
+
+// The chunks of a streamed answer as objects. An event that is an error ends it.
+export async function* stream(path, body, signal) {
+  const headers = { "Content-Type": "application/json" };
+  const response = await request(path, { method: "POST", headers, body: JSON.stringify(body), signal });
+  for await (const data of events(response.body)) {
+    if (data === "[DONE]") return;
+    const chunk = JSON.parse(data);
+    if (chunk.error) throw new ServerError(chunk.error.message || "the server has failed");
+    yield chunk;
+  }
+}
+
+// The data of server-sent events; comments (pings) and other fields are left out.
+async function* events(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let waiting = "";
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      waiting += value;
+      const parts = waiting.split(/\r?\n\r?\n/);
+      waiting = parts.pop();
+      for (const part of parts) {
+        const data = part.split(/\r?\n/).filter((line) => line.startsWith("data:")).map((line) => line.slice(5).trimStart());
+        if (data.length) yield data.join("\n");
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}

@@ -1,0 +1,118 @@
+// The drawer of settings: how tokens are sampled, what the answer must follow, tools. Names are llama-server's.
+
+import { button, byId, element } from "./dom.js";
+
+// [name in a request, label, what it does, attributes]; an empty field leaves the server's own value.
+const NUMBERS = [
+  ["temperature", "Temperature", "0: always the most likely token", { min: 0, max: 5, step: 0.05 }],
+  ["top_k", "Top k", "only the k most likely; 0: all", { min: 0, step: 1 }],
+  ["top_p", "Top p", "the most likely that have this probability together", { min: 0, max: 1, step: 0.01 }],
+  ["min_p", "Min p", "at least this share of the most likely one's", { min: 0, max: 1, step: 0.01 }],
+  ["typical_p", "Typical p", "those of usual surprise", { min: 0, max: 1, step: 0.01 }],
+  ["top_n_sigma", "Top n sigma", "within n deviations of the best logit; -1: off", { min: -1, step: 0.1 }],
+  ["xtc_probability", "XTC probability", "how often the best ones are left out", { min: 0, max: 1, step: 0.01 }],
+  ["xtc_threshold", "XTC threshold", "which those are", { min: 0, max: 1, step: 0.01 }],
+  ["repeat_penalty", "Repeat penalty", "1: none", { min: 0, step: 0.05 }],
+  ["presence_penalty", "Presence penalty", "", { step: 0.05 }],
+  ["frequency_penalty", "Frequency penalty", "", { step: 0.05 }],
+  ["dry_multiplier", "DRY multiplier", "against repeated passages; 0: off", { min: 0, step: 0.05 }],
+  ["seed", "Seed", "the same seed, the same answer", { step: 1 }],
+  ["max_tokens", "Most tokens", "of an answer", { min: 1, step: 1 }],
+];
+
+export class Settings {
+  constructor(store, defaults, changed) {
+    this.store = store;
+    this.defaults = defaults; // of the server, shown in empty fields
+    this.changed = changed;
+  }
+
+  get values() {
+    return this.store.settings;
+  }
+
+  draw() {
+    byId("settings").replaceChildren(
+      element("div", { class: "drawer-head" }, element("h2", {}, "Settings"), button("×", () => toggleSettings(false), { class: "quiet", "aria-label": "Close the settings" })),
+      this.area("system", "System message", 3),
+      element("h3", {}, "Sampling"),
+      element("div", { class: "fields" }, NUMBERS.map((one) => this.number(...one))),
+      this.area("stop", "Stop strings, one a line", 2),
+      element("h3", {}, "What an answer must follow"),
+      this.area("schema", "JSON schema", 4, (text) => JSON.parse(text)),
+      this.area("grammar", "Grammar (GBNF)", 3),
+      element("h3", {}, "Tools"),
+      this.check("use_tools", "Offer these functions to the model"),
+      this.area("tools", "A JSON list of OpenAI's tools", 4, (text) => JSON.parse(text)),
+      element("p", { class: "dim" }, "The page runs none: it shows a call and asks for its result."),
+      element("h3", {}, "Show"),
+      this.check("show_tokens", "Tokens by probability"),
+      button("Back to the server's settings", () => this.clear()),
+    );
+  }
+
+  number(name, label, does, attributes) {
+    const input = element("input", { type: "number", id: `set-${name}`, placeholder: this.defaults[name] ?? "", ...attributes });
+    input.value = this.values[name] ?? "";
+    input.addEventListener("change", () => {
+      const ok = input.value !== "" && input.checkValidity();
+      this.set(name, ok ? Number(input.value) : undefined);
+      input.classList.toggle("wrong", input.value !== "" && !ok);
+    });
+    return element("label", { title: does }, element("span", {}, label), input);
+  }
+
+  area(name, label, rows, check = (text) => text) {
+    const input = element("textarea", { rows, id: `set-${name}`, spellcheck: "false" });
+    const wrong = element("p", { class: "error", role: "alert" });
+    input.value = this.values[name] ?? "";
+    input.addEventListener("change", () => {
+      try {
+        if (input.value.trim()) check(input.value);
+        wrong.textContent = "";
+      } catch (error) {
+        wrong.textContent = `not used: ${error.message}`;
+      }
+      this.set(name, input.value.trim() && !wrong.textContent ? input.value : undefined);
+    });
+    return element("label", { class: "area" }, element("span", {}, label), input, wrong);
+  }
+
+  check(name, label) {
+    const input = element("input", { type: "checkbox", id: `set-${name}` });
+    input.checked = Boolean(this.values[name]);
+    input.addEventListener("change", () => this.set(name, input.checked || undefined));
+    return element("label", { class: "check" }, input, label);
+  }
+
+  set(name, value) {
+    if (value === undefined) delete this.values[name];
+    else this.values[name] = value;
+    this.store.saveSettings();
+    this.changed(name);
+  }
+
+  clear() {
+    for (const name of Object.keys(this.values)) delete this.values[name];
+    this.store.saveSettings();
+    this.draw();
+    this.changed("");
+  }
+
+  // What goes into a request besides its messages.
+  request() {
+    const found = {};
+    for (const [name] of NUMBERS) if (this.values[name] !== undefined) found[name] = this.values[name];
+    if (this.values.stop) found.stop = this.values.stop.split("\n").filter(Boolean);
+    if (this.values.schema) found.response_format = { type: "json_schema", json_schema: { name: "answer", schema: JSON.parse(this.values.schema) } };
+    else if (this.values.grammar) found.grammar = this.values.grammar;
+    if (this.values.use_tools && this.values.tools) found.tools = JSON.parse(this.values.tools);
+    return found;
+  }
+}
+
+export function toggleSettings(open = byId("settings").hidden) {
+  byId("settings").hidden = !open;
+  byId("show-settings").setAttribute("aria-expanded", String(open));
+  (open ? byId("set-system") : byId("show-settings")).focus();
+}

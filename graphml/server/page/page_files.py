@@ -1,0 +1,65 @@
+"""Serves the files of the page under a content security policy that lets them reach this server alone.
+
+There is no bundler: what lies in `assets` is what a browser loads. Knows names and types of files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from importlib.resources import files
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file as it is sent; etag: a hash of its bytes."""
+
+    content: bytes
+    media_type: str
+    etag: str
+
+    def answer(self, request: Request) -> Response:
+        headers = {**_HEADERS, "ETag": self.etag}
+        if request.headers.get("if-none-match") == self.etag:
+            return Response(status_code=304, headers=headers)
+        return Response(self.content, media_type=self.media_type, headers=headers)
+
+
+def page_routes() -> list[Route]:
+    """`GET /` and `GET /page/NAME`, of files that were read when this was called."""
+    assets = _assets()
+
+    async def page(request: Request) -> Response:
+        return assets["page.html"].answer(request)
+
+    async def asset(request: Request) -> Response:
+        found = assets.get(request.path_params["name"])
+        return PlainTextResponse("not found", 404) if found is None else found.answer(request)
+
+    return [Route("/", page, methods=["GET"]), Route("/page/{name}", asset, methods=["GET"])]
+
+
+def _assets() -> dict[str, _File]:
+    found = {}
+    for path in files("graphml.server.page").joinpath("assets").iterdir():
+        media_type = TYPES.get(path.name[path.name.rfind(".") :])
+        if media_type is not None:
+            content = path.read_bytes()
+            found[path.name] = _File(content, media_type, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+    return found

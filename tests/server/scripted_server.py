@@ -1,0 +1,99 @@
+"""A server of the page whose answers a test writes: what a model says is not what is tested here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from graphml.server.page import page_routes
+
+TOP = [["The", -0.1], ["A", -2.5], ["\n", -4.0]]
+
+
+def chunk(delta: dict[str, Any], finish: str | None = None, **rest: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish, **rest}]}
+
+
+def token(text: str, logprob: float, **rest: Any) -> dict[str, Any]:
+    top = [{"token": one, "logprob": value, "bytes": None} for one, value in TOP]
+    entry = {"token": text, "logprob": logprob, "bytes": None, "top_logprobs": top, **rest}
+    return chunk({"content": text}, logprobs={"content": [entry]})
+
+
+@dataclass
+class Script:
+    """answers: chunks of each chat request, in turn; an endless wait for None. bodies: what came in."""
+
+    answers: list[list[dict[str, Any] | None]] = field(default_factory=list)
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    left: int = 0
+    key: str = ""
+    state: dict[str, Any] = field(default_factory=dict)
+
+    async def chat(self, request: Request) -> Response:
+        if self.key and request.headers.get("authorization") != f"Bearer {self.key}":
+            return JSONResponse({"error": {"message": "Invalid API Key", "code": 401}}, 401)
+        self.bodies.append(await request.json())
+        return StreamingResponse(self._events(self.answers.pop(0)), media_type="text/event-stream")
+
+    async def _events(self, answer: list[dict[str, Any] | None]) -> AsyncIterator[str]:
+        yield ": ping\n\n"
+        try:
+            for one in answer:
+                if one is None:
+                    await asyncio.sleep(60)
+                yield f"data: {json.dumps(one)}\n\n"
+            yield "data: [DONE]\n\n"
+        except asyncio.CancelledError:
+            self.left += 1
+            raise
+
+    async def props(self, request: Request) -> Response:
+        settings = {"n_ctx": 512, "params": {"temperature": 0.8}}
+        return JSONResponse({"model_alias": "scripted", "default_generation_settings": settings})
+
+    async def template(self, request: Request) -> Response:
+        return JSONResponse({"prompt": "".join(one["content"] for one in (await request.json())["messages"])})
+
+    async def tokenize(self, request: Request) -> Response:
+        words = (await request.json())["content"].split()
+        return JSONResponse({"tokens": [{"id": i, "piece": f"{one} "} for i, one in enumerate(words)]})
+
+    async def engine(self, request: Request) -> Response:
+        return JSONResponse(self.state)
+
+
+@contextmanager
+def served(script: Script) -> Iterator[str]:
+    """The address of the page, served by a thread while within."""
+    post = {"methods": ["POST"]}
+    routes = [
+        *page_routes(), Route("/props", script.props), Route("/v1/chat/completions", script.chat, **post),
+        Route("/apply-template", script.template, **post), Route("/tokenize", script.tokenize, **post),
+        Route("/engine/state", script.engine),
+    ]  # fmt: skip
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_level="error", ws="none"))
+    thread = threading.Thread(target=server.run, args=([listening],))
+    thread.start()
+    try:
+        while not server.started:
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = server.force_exit = True
+        thread.join()
+        listening.close()

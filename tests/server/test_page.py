@@ -1,0 +1,269 @@
+"""The page in a browser: chats, tokens, tools, the engine's view; no foreign code, no other network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.inspect.chromium import browser
+from tests.server.scripted_server import Script, chunk, served, token
+
+END = [
+    chunk({}, "stop"),
+    {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2,
+                              "prompt_tokens_details": {"cached_tokens": 2}}},
+]  # fmt: skip
+MARKDOWN = """**bold** and *slanted*, `a < b`, $\\frac{a}{b} \\in \\mathbb{R}$ and $5 or $6.
+
+1. one
+2. two
+   - inside
+
+| a | b |
+|---|--:|
+| 1 | 2 |
+
+```python
+def f():
+    return "<b>"
+```
+<img src=x onerror="document.title='forged'"> [bad](javascript:alert(1)) [good](https://example.org/a_b)
+
+$$\\unknown{x}$$"""
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with browser() as found:
+        yield found
+
+
+@contextmanager
+def opened(chromium: Any, script: Script, **options: Any) -> Iterator[Any]:
+    """The page; its console stays silent, and it asks its own server alone."""
+    with served(script) as address:
+        context = chromium.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
+        page, complaints, foreign = context.new_page(), [], []
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda said: complaints.append(said.text))
+        page.on("request", lambda one: one.url.startswith((address, "data:")) or foreign.append(one.url))
+        try:
+            page.goto(address)
+            page.wait_for_selector("body[data-ready]")
+            page.wait_for_selector("#about:has-text('scripted')")
+            yield page
+            assert [one for one in complaints if "401" not in one] == []
+            assert foreign == []
+        finally:
+            context.close()
+
+
+def say(page: Any, text: str, nth: int = 1) -> None:
+    page.fill("#message", text)
+    page.keyboard.press("Enter")
+    page.wait_for_selector(f"article.assistant >> nth={nth - 1} >> footer")
+
+
+def pieces(text: str, size: int = 7) -> list[dict[str, Any] | None]:
+    return [chunk({"content": text[at : at + size]}) for at in range(0, len(text), size)]
+
+
+def test_an_answer_is_drawn_and_foreign_text_stays_text(chromium: Any) -> None:
+    script = Script([[chunk({"role": "assistant", "content": None}), *pieces(MARKDOWN), *END]])
+    with opened(chromium, script) as page:
+        say(page, "hello")
+        content = page.locator("article.assistant .content")
+        for selector, text in (
+            ("strong", "bold"), ("em", "slanted"), ("p code", "a < b"), ("ol > li >> nth=0", "one"),
+            ("ol ul li", "inside"), ("td.right", "2"), ("pre code", 'def f():\n    return "<b>"'),
+            ("mfrac mi >> nth=0", "a"), (".tex", "\\unknown{x}"),
+        ):  # fmt: skip
+            assert content.locator(selector).first.text_content() == text, selector
+        assert "ℝ" in content.locator("math").first.text_content()
+        assert "$5 or $6" in content.text_content()
+        assert content.locator("a").evaluate_all("all => all.map(a => a.href)") == ["https://example.org/a_b"]
+        assert content.locator("img, script").count() == 0
+        assert page.title() == "scripted - graphml"
+        assert "3 + 2 tokens · 2 cached" in page.locator("article.assistant .facts").text_content()
+        assert script.bodies[0]["messages"] == [{"role": "user", "content": "hello"}]
+
+
+def test_messages_are_edited_regenerated_stopped_and_kept(chromium: Any) -> None:
+    script = Script([[*pieces("first"), *END], [*pieces("second"), *END], [*pieces("third"), None]])
+    with opened(chromium, script) as page:
+        say(page, "a question")
+        page.click("text=Regenerate")
+        page.wait_for_selector("article.assistant:has-text('second') footer")
+        assert script.bodies[1]["messages"] == script.bodies[0]["messages"]
+        page.click("article.user >> text=Edit")
+        assert page.input_value("#message") == "a question"
+        page.fill("#message", "another")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("article.assistant:has-text('third')")
+        page.keyboard.press("Escape")
+        page.wait_for_selector("article.assistant:has-text('stopped') footer")
+        page.wait_for_timeout(100)
+        assert script.left == 1  # the server has seen that nobody reads
+        page.reload()
+        page.wait_for_selector("article.assistant:has-text('third')")
+        assert page.locator("article").count() == 2
+        assert page.locator("#list li").count() == 1
+
+
+def test_settings_go_into_requests_and_wrong_ones_do_not(chromium: Any) -> None:
+    script = Script([[*pieces("x"), *END]])
+    with opened(chromium, script) as page:
+        page.click("#show-settings")
+        assert page.get_attribute("#set-temperature", "placeholder") == "0.8"
+        page.fill("#set-temperature", "0.5")
+        page.fill("#set-top_p", "7")  # above 1
+        page.fill("#set-system", "Be brief.")
+        page.fill("#set-schema", "{no JSON")
+        page.fill("#set-stop", "END\nSTOP")
+        page.locator("#set-stop").blur()
+        assert "not used" in page.locator("#settings .error:not(:empty)").text_content()
+        say(page, "hello")
+        body = script.bodies[0]
+        assert body["temperature"] == 0.5
+        assert body["stop"] == ["END", "STOP"]
+        assert body["messages"][0] == {"role": "system", "content": "Be brief."}
+        assert not {"top_p", "response_format", "tools", "logprobs"} & set(body)
+
+
+def test_tokens_show_their_alternatives_and_the_cached_prompt(chromium: Any) -> None:
+    answer = [token("The", -0.1, entropy=0.5, rank=1), token(" end", -3.0, drafted=True), *END]
+    script = Script([answer])
+    with opened(chromium, script) as page:
+        page.click("#show-settings")
+        page.check("#set-show_tokens")
+        page.keyboard.press("Escape")
+        say(page, "one two three")
+        assert script.bodies[0]["logprobs"] is True
+        tokens = page.locator(".tokens .token")
+        assert tokens.all_text_contents() == ["The", " end"]
+        tokens.first.hover()
+        box = page.locator("#alternatives").text_content()
+        assert all(part in box for part in ("90.5 %", "entropy 0.50", "rank 1", "↵", "8.2 %"))
+        tokens.first.focus()
+        page.keyboard.press("ArrowRight")
+        assert "from a draft" in page.locator("#alternatives").text_content()
+        assert page.locator(".token.drafted").first.text_content() == " end"
+        page.click(".prompt summary")
+        assert page.locator(".prompt .cached").text_content() == "one two "
+        lights = tokens.evaluate_all("all => all.map(one => getComputedStyle(one).backgroundColor)")
+        assert lights[0] != lights[1]
+
+
+def test_a_tool_call_waits_for_its_result(chromium: Any) -> None:
+    called = [{"index": 0, "id": "c1", "type": "function", "function": {"name": "weather", "arguments": ""}}]
+    more = [{"index": 0, "function": {"arguments": '{"city": "Bern"}'}}]
+    script = Script([
+        [chunk({"reasoning_content": "hm"}), chunk({"tool_calls": called}), chunk({"tool_calls": more}),
+         chunk({}, "tool_calls")],
+        [*pieces("Sunny."), *END],
+    ])  # fmt: skip
+    with opened(chromium, script) as page:
+        page.click("#show-settings")
+        page.fill("#set-tools", '[{"type": "function", "function": {"name": "weather"}}]')
+        page.check("#set-use_tools")
+        say(page, "weather?")
+        assert script.bodies[0]["tools"][0]["function"]["name"] == "weather"
+        assert page.locator(".call").text_content().startswith("Calls weather{")
+        assert page.locator(".reasoning").text_content() == "Reasoninghm"
+        page.fill(".call textarea", "22 degrees")
+        page.click("text=Give this result")
+        page.wait_for_selector("article.assistant:has-text('Sunny')")
+        call, result = script.bodies[1]["messages"][1:]
+        assert call["tool_calls"][0]["function"] == {"name": "weather", "arguments": '{"city": "Bern"}'}
+        assert result == {"role": "tool", "content": "22 degrees", "tool_call_id": "c1"}
+
+
+def test_errors_are_shown_and_the_chat_goes_on(chromium: Any) -> None:
+    script = Script(
+        [
+            [chunk({"content": "half"}), {"error": {"message": "the step has failed"}}],
+            [*pieces("whole"), *END],
+        ]
+    )
+    with opened(chromium, script) as page:
+        say(page, "hello")
+        assert page.locator("article .error").text_content() == "the step has failed"
+        say(page, "again", 2)
+        assert page.locator("article.assistant >> nth=1").locator(".content").text_content() == "whole"
+
+
+def test_a_key_is_asked_for_and_goes_with_the_tab(chromium: Any) -> None:
+    script = Script([[*pieces("open"), *END]], key="secret")
+    with opened(chromium, script) as page:
+        page.fill("#message", "hello")
+        page.keyboard.press("Enter")
+        page.fill("#key-value", "secret")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("article.assistant:has-text('open')")
+        assert "secret" not in page.evaluate("JSON.stringify(localStorage)")
+
+
+STATE = {
+    "now_s": 10.0,
+    "steps": [
+        {"number": i, "begin_s": 9 + i / 10, "end_s": 9.08 + i / 10, "compute_s": 0.08, "budget": 64,
+         "failed": False,
+         "rows": [{"sequence": 3, "start": 5 + i, "count": 1, "generates": True, "found": 0},
+                  {"sequence": 4, "start": 16 * i, "count": 16, "generates": False, "found": 0}],
+         "waiting": [{"sequence": 5, "reason": "prefix"}], "preempted": [], "evicted": 0,
+         "blocks_used": 3, "blocks_free": 5}
+        for i in range(10)
+    ],
+    "sequences": [
+        {"id": 3, "status": "running", "n_prompt": 4, "n_cached": 0, "n_computed": 15, "n_generated": 11,
+         "blocks": [0, 1], "waits_for": ""},
+        {"id": 4, "status": "running", "n_prompt": 200, "n_cached": 32, "n_computed": 160, "n_generated": 0,
+         "blocks": [0, 2], "waits_for": ""},
+        {"id": 5, "status": "waiting", "n_prompt": 200, "n_cached": 0, "n_computed": 0, "n_generated": 0,
+         "blocks": [], "waits_for": "prefix"},
+    ],
+    "blocks": {"count": 8, "size": 32, "kept": [5]},
+    "stats": {"running": 2, "waiting": 1, "blocks_used": 3, "blocks_free": 5, "hit_tokens": 32,
+              "step_p50_s": 0.08, "rows_per_step": 17.0, "n_preempted": 0},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+def test_the_engine_shows_steps_sequences_and_blocks(chromium: Any, scheme: str, width: int) -> None:
+    size = {"width": width, "height": 800}
+    with opened(chromium, Script(state=STATE), color_scheme=scheme, viewport=size) as page:
+        page.focus("#tab-chat")
+        page.keyboard.press("ArrowRight")
+        page.wait_for_selector("#engine tbody tr >> nth=2")
+        assert page.get_attribute("canvas", "aria-label") == "10 steps of 3 sequences in the last 12 seconds"
+        rows = page.locator("#engine tbody tr").all_text_contents()
+        assert rows[2].endswith("another one to compute its beginning")
+        kinds = page.eval_on_selector_all(".block", "all => all.map(one => one.className)")
+        held = ["block shared", "block held", "block held"]
+        assert kinds == [*held, "block", "block", "block kept", "block", "block"]
+        assert "held by sequence 3, sequence 4" in page.get_attribute(".block.shared", "title")
+        tiles = dict(
+            zip(*(page.locator(f".tiles {tag}").all_text_contents() for tag in ("dt", "dd")), strict=True)
+        )
+        assert (tiles["running"], tiles["blocks in use"]) == ("2", "3 of 8")
+        assert tiles["prompt rows a second"] == str(round(160 / 0.98))
+        painted = """() => {
+          const { width, height } = document.querySelector("canvas");
+          const drawn = document.querySelector("canvas").getContext("2d").getImageData(0, 0, width, height);
+          return new Set(new Uint32Array(drawn.data.buffer)).size; }"""
+        assert page.evaluate(painted) > 5
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_a_phone_has_all_in_its_width(chromium: Any) -> None:
+    long = "word " * 60 + "`" + "x" * 200 + "`"
+    script = Script([[*pieces(long, 50), *END]])
+    with opened(chromium, script, viewport={"width": 390, "height": 800}) as page:
+        say(page, "hello")
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        page.click("#show-list")
+        page.click("text=New conversation")
+        assert page.locator("article").count() == 0
