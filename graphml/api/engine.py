@@ -42,6 +42,7 @@ from graphml.runtime.stored_prefixes import StoredPrefixes
 from graphml.runtime.timeline import LIMIT, Timeline
 from graphml.runtime.window_blocks import WindowBlocks
 from graphml.sampling import SamplingParams, checked_params
+from graphml.sampling.logprobs import TokenLogprobs
 from graphml.sampling.structured.params_structure import matcher_of
 from graphml.text.tokenizer import Tokenizer
 
@@ -209,14 +210,18 @@ class Engine:
         )
         matcher = matcher_of(params, self._tokenizer)
         stream, first = TokenStream(count), seed_or_random(seed)
+        scores: list[TokenLogprobs | None] | None = None if params.prompt_logprobs is None else [None]
         members = []
         for index in range(count):
             sequence = RunningSequence(request, next(self._orders), index, first + index)
             sequence.matcher = None if matcher is None else matcher.copy()
+            sequence.prompt_scores = scores
             members.append((sequence, RequestOutput(sequence, stream, self._tokenizer, self._counts)))
         runner = self._runner()
         if runner is not None and adapters is not None:
             runner.prepare_adapters([one for one, _ in members])
+        if runner is not None and scores is not None:
+            runner.prepare_scores()
         self._loop.add(members)
         sequences = tuple(one for one, _ in members)
         return Handle(self, sequences, lambda: self._loop.cancel(sequences), stream)

@@ -19,6 +19,7 @@ from graphml.cli.opening import find, load, seed_of
 from graphml.cli.speed import speed
 from graphml.cli.structure_files import with_files
 from graphml.cli.template_variables import template_variables
+from graphml.cli.token_colours import TokenColours, as_json, in_colours, table_of
 from graphml.cli.typer_options import grouped
 from graphml.errors import UsageError
 from graphml.runtime.overflow import Overflow
@@ -77,7 +78,7 @@ def run(
         session, given, pieces = _begin(opened, text, how)
         if show_prompt and not json:
             write(given)
-        answer = _shown(pieces, bars, silent=json)
+        answer = _shown(pieces, bars, None if json else TokenColours(session))
         stats = session.stats
         if captured is not None:
             _write_captured(captured, session)
@@ -94,11 +95,31 @@ def run(
                     "stop_reason": session.stop_reason,
                     "seed": session.seed,
                     "stats": dict(stats),
+                    **_scores(session, params),
                 }
             )
         elif session.stop_reason == "context":
             print(f"graphml: the context of {session.n_ctx} tokens is full", file=sys.stderr)
+        if not json and not in_colours():
+            _write_tables(session)
         remark(speed(stats))
+
+
+def _scores(session: graphml.Session, params: SamplingParams) -> dict[str, Any]:
+    """The log-probabilities that were asked for, as JSON has them."""
+    found: dict[str, Any] = {}
+    if params.logprobs is not None:
+        found["logprobs"] = [as_json(one) for one in session.logprobs]
+    if params.prompt_logprobs is not None:
+        found["prompt_logprobs"] = [as_json(one) for one in session.prompt_logprobs]
+    return found
+
+
+def _write_tables(session: graphml.Session) -> None:
+    """Tables of the log-probabilities that were asked for, where no colours are shown."""
+    for name, scores in (("prompt", session.prompt_logprobs), ("answer", session.logprobs)):
+        if any(one is not None for one in scores):
+            write(f"\n{name}\n{table_of(scores)}\n")
 
 
 def _prompt(prompt: str | None) -> str:
@@ -163,15 +184,19 @@ def _write_captured(file: Path, session: graphml.Session) -> None:
         raise UsageError(f"--captured {file}: cannot be written: {error.strerror or error}") from None
 
 
-def _shown(pieces: Iterator[str], bars: Bars, silent: bool) -> str:
-    """Write the pieces as they come, and a line's end after them; return them all."""
+def _shown(pieces: Iterator[str], bars: Bars, colours: TokenColours | None) -> str:
+    """Write the pieces as they come, unless there is nothing to write them; and a line's end behind them."""
     answer: list[str] = []
     for piece in pieces:
-        answer.append(piece)
         bars.close()
-        if not silent:
-            write(piece)
+        if colours is not None:
+            if not answer and in_colours():
+                colours.write_prompt()
+            colours.write(piece)
+        answer.append(piece)
     text = "".join(answer)
-    if not silent and not text.endswith("\n"):
-        write("\n")
+    if colours is not None:
+        if not text.endswith("\n"):
+            write("\n")
+        colours.explain()
     return text

@@ -58,6 +58,8 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--sampling-function": ("nonsense", "/nowhere/at/all.py:f", ""),
     "--samplers": ("nonsense", "top_k;nonsense"),
     "--rng": NO_NAME,
+    "--logprobs": (*NO_NUMBER, *BELOW, "257"),
+    "--prompt-logprobs": (*NO_NUMBER, *BELOW, "257"),
     "--grammar": ('root ::= "x', "nonsense", "root ::= b"),
     "--grammar-file": NO_FILE,
     "--json-schema": ("nonsense", "{", '{"type": "nonsense"}'),
