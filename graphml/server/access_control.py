@@ -20,7 +20,8 @@ from graphml.server.json_response import error_response
 from graphml.server.server_options import ServerOptions
 
 PUBLIC = {"/health", "/v1/health"}
-PAGE = {"/", "/index.html", "/favicon.ico", "/sw.js", "/manifest.webmanifest", "/_app/version.json"}
+PAGE = ("/page/",)
+"""What the page itself is made of, besides `/`."""
 LOCAL = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -70,7 +71,7 @@ class AccessControl:
 
     def _key(self, headers: Headers, path: str) -> str | None:
         """Whose request it is, a number for each key; ApiError 401 for nobody's."""
-        if not self._keys or path in PUBLIC or path in PAGE:
+        if not self._keys or path in PUBLIC or path == "/" or path.startswith(PAGE):
             return None
         kind, _, token = headers.get("authorization", "").partition(" ")
         given = token.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")

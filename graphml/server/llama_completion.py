@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from graphml.api.token_stream import Result
-from graphml.server.api_errors import ApiError
+from graphml.api.tokens import Token
 from graphml.server.engine_access import Generation
 from graphml.server.event_stream import EventStream, event, unless_left
 from graphml.server.json_response import gone, json_response
@@ -21,12 +21,14 @@ from graphml.server.prompts import prompts_of
 from graphml.server.request_fields import Completion, Sampling, decoded
 from graphml.server.sampling_settings import Settings, described
 from graphml.server.service import STOP_TYPES, Service, all_finished, merged, timings
+from graphml.server.shown_logprobs import entries
 
 
 async def completion(service: Service, request: Request) -> Response | EventStream:
     """`POST /completion` and `/completions`."""
     given = decoded(await request.body(), Completion)
-    refuse_unsupported(given)
+    if not given.n_probs and not given.logprobs:
+        given.logprobs = None  # 0 is for none here
 
     def prompts() -> tuple[list[list[int]], Settings]:
         found, _ = prompts_of(given.prompt, service.tokenizer, service.options.limits.prompts)
@@ -34,12 +36,6 @@ async def completion(service: Service, request: Request) -> Response | EventStre
 
     generations = await service.begin(request, given, prompts)
     return await answered(service, request, given, generations, given.response_fields)
-
-
-def refuse_unsupported(given: Sampling) -> None:
-    """ApiError 501 for what is not there yet."""
-    if given.n_probs or getattr(given, "logprobs", None):
-        raise ApiError(501, "Field 'logprobs': log-probabilities are not supported yet", param="logprobs")
 
 
 async def answered(
@@ -73,21 +69,24 @@ async def answered(
 async def _events(
     service: Service, given: Sampling, generations: list[Generation], fields: list[str] | None
 ) -> AsyncGenerator[bytes, None]:
-    held: dict[int, list[int]] = {}
+    held: dict[int, list[Token]] = {}
     counts: dict[int, int] = {}
     begin = time.monotonic()
     async for index, token in merged(generations):
         counts[index] = counts.get(index, 0) + 1
-        held.setdefault(index, []).append(token.id)
+        held.setdefault(index, []).append(token)
         if not token.piece:
             continue  # until its text is certain
-        one = generations[index // generations[0].settings.n]
+        made = generations[index // generations[0].settings.n]
         chunk: dict[str, Any] = {
-            "index": index, "content": token.piece, "tokens": held.pop(index), "stop": False,
-            "id_slot": one.slot, "tokens_predicted": counts[index], "tokens_evaluated": len(one.ids),
+            "index": index, "content": token.piece, "tokens": [one.id for one in held[index]], "stop": False,
+            "id_slot": made.slot, "tokens_predicted": counts[index], "tokens_evaluated": len(made.ids),
         }  # fmt: skip
+        scored = [one.logprobs for one in held.pop(index) if one.logprobs is not None]
+        if scored:
+            chunk["completion_probabilities"] = entries(scored, bool(given.post_sampling_probs))
         if given.timings_per_token:
-            chunk["timings"] = running_timings(one, counts[index], begin)
+            chunk["timings"] = running_timings(made, counts[index], begin)
         yield event(chunk)
     for number, one in enumerate(generations):
         for index in range(one.settings.n):
@@ -115,7 +114,7 @@ def final(service: Service, given: Sampling, one: Generation, number: int, index
     result, settings = one.results()[index], one.settings
     n_predict = -1 if settings.max_tokens is None else settings.max_tokens
     sequence = one.sequences[index]
-    return {
+    found = {
         "index": number * settings.n + index, "content": result.text,
         "tokens": result.tokens if given.return_tokens else [], "id_slot": max(0, one.slot), "stop": True,
         "model": service.name, "tokens_predicted": result.n_gen, "tokens_evaluated": result.n_prompt,
@@ -126,6 +125,9 @@ def final(service: Service, given: Sampling, one: Generation, number: int, index
         "stopping_word": stopping_word(service, result, settings),
         "tokens_cached": result.n_prompt + result.n_gen, "timings": timings(result),
     }  # fmt: skip
+    if result.logprobs is not None and not given.stream:
+        found["completion_probabilities"] = entries(result.logprobs, bool(given.post_sampling_probs))
+    return found
 
 
 def stopping_word(service: Service, result: Result, settings: Settings) -> str:

@@ -6,22 +6,24 @@ Knows that protocol; see https://platform.openai.com/docs/api-reference/chat.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from graphml.sampling.logprobs import TokenLogprobs
 from graphml.server.api_errors import ApiError
 from graphml.server.conversations import Conversation, conversation_of
 from graphml.server.engine_access import Generation
 from graphml.server.event_stream import DONE, EventStream, event, unless_left
 from graphml.server.json_response import gone, json_response
-from graphml.server.llama_completion import final, refuse_unsupported, running_timings
+from graphml.server.llama_completion import final, running_timings
 from graphml.server.openai_completions import reason
 from graphml.server.request_fields import ChatCompletion, as_object, converted, decoded
 from graphml.server.sampling_settings import Settings
 from graphml.server.service import FINGERPRINT, Service, all_finished, merged, new_id, timings, usage
+from graphml.server.shown_logprobs import entries
 
 
 async def chat(service: Service, request: Request) -> Response | EventStream:
@@ -40,7 +42,6 @@ async def chat(service: Service, request: Request) -> Response | EventStream:
 
 async def begun(service: Service, request: Request, given: ChatCompletion) -> list[Generation]:
     """Have the engine answer a conversation."""
-    refuse_unsupported(given)
 
     def prompts() -> tuple[list[list[int]], Settings]:
         return [prompt(service, given).ids], service.settings(given)
@@ -74,7 +75,7 @@ def answer(service: Service, given: ChatCompletion, one: Generation, shown: dict
             {
                 "index": index,
                 "message": {"role": "assistant", "content": result.text},
-                "logprobs": None,
+                "logprobs": scores(given, result.logprobs),
                 "finish_reason": reason(result.stop_reason),
             }
             for index, result in enumerate(results)
@@ -87,6 +88,13 @@ def answer(service: Service, given: ChatCompletion, one: Generation, shown: dict
     return body
 
 
+def scores(given: ChatCompletion, found: Sequence[TokenLogprobs | None] | None) -> dict[str, Any] | None:
+    """The log-probabilities of an answer, or a part of it; None where nobody asked for them."""
+    if not found or found[0] is None:
+        return None
+    return {"content": entries(found, bool(given.post_sampling_probs)), "refusal": None}
+
+
 async def _events(
     service: Service, given: ChatCompletion, one: Generation, shown: dict[str, Any]
 ) -> AsyncGenerator[bytes, None]:
@@ -97,12 +105,16 @@ async def _events(
         return {**shown, "choices": [choice]}
 
     begin, counts = time.monotonic(), [0] * one.settings.n
+    held: list[list[TokenLogprobs | None]] = [[] for _ in counts]
     async for index, token in merged([one]):
         if not counts[index]:
             yield event(chunk(index, {"role": "assistant", "content": None}))
         counts[index] += 1
+        held[index].append(token.logprobs)
         if token.piece:
             found = chunk(index, {"content": token.piece})
+            found["choices"][0]["logprobs"] = scores(given, held[index])
+            held[index] = []
             if given.timings_per_token:
                 found["timings"] = running_timings(one, counts[index], begin)
             yield event(found)

@@ -12,21 +12,23 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from graphml.api.tokens import Token
+from graphml.sampling.logprobs import TokenLogprobs
 from graphml.server.api_errors import ApiError
 from graphml.server.engine_access import Generation
 from graphml.server.event_stream import DONE, EventStream, event, unless_left
 from graphml.server.json_response import gone, json_response
-from graphml.server.llama_completion import final, refuse_unsupported, running_timings
+from graphml.server.llama_completion import final, running_timings
 from graphml.server.prompts import prompts_of
 from graphml.server.request_fields import Completion, decoded
 from graphml.server.sampling_settings import Settings
 from graphml.server.service import FINGERPRINT, Service, all_finished, merged, new_id, timings, usage
+from graphml.server.shown_logprobs import in_lists
 
 
 async def completions(service: Service, request: Request) -> Response | EventStream:
     """`POST /v1/completions`."""
     given = decoded(await request.body(), Completion)
-    refuse_unsupported(given)
     if given.suffix:
         raise ApiError(501, "Field 'suffix': use /infill, for models that fill in the middle", param="suffix")
 
@@ -52,10 +54,9 @@ async def completions(service: Service, request: Request) -> Response | EventStr
     body: dict[str, Any] = {
         **shown,
         "choices": [
-            choice(
-                index, _echoed(service, given, generations, index) + result.text, reason(result.stop_reason)
-            )
-            for index, result in enumerate(results)
+            _whole(service, given, one, number, index)
+            for number, one in enumerate(generations)
+            for index in range(one.settings.n)
         ],
         "usage": _usage(generations),
         "timings": timings(results[0]),
@@ -70,18 +71,25 @@ async def _events(
 ) -> AsyncGenerator[bytes, None]:
     begin, begun = time.monotonic(), set[int]()
     counts: dict[int, int] = {}
+    held: dict[int, list[Token]] = {}
+    told_chars: dict[int, int] = {}
     async for index, token in merged(generations):
         counts[index] = counts.get(index, 0) + 1
         text = token.piece
+        held.setdefault(index, []).append(token)
         if index not in begun:
             begun.add(index)
             text = _echoed(service, given, generations, index) + text
         if not text:
             continue
-        chunk = {**shown, "choices": [choice(index, text, None)]}
+        scored = [one for one in held.pop(index) if one.logprobs is not None]
+        raw = [service.tokenizer.piece_bytes(one.id) for one in scored]
+        scores = in_lists([one.logprobs for one in scored], raw, told_chars.get(index, 0)) if scored else None
+        told_chars[index] = told_chars.get(index, 0) + len(text)
+        chunk = {**shown, "choices": [choice(index, text, None, scores)]}
         if given.timings_per_token:
-            one = generations[index // generations[0].settings.n]
-            chunk["timings"] = running_timings(one, counts[index], begin)
+            made = generations[index // generations[0].settings.n]
+            chunk["timings"] = running_timings(made, counts[index], begin)
         yield event(chunk)
     results = [result for one in generations for result in one.results()]
     told = given.stream_options is not None and given.stream_options.include_usage
@@ -98,9 +106,25 @@ def reason(stop_reason: str) -> str:
     return "stop" if stop_reason in ("end", "stop") else "length"
 
 
-def choice(index: int, text: str, finish_reason: str | None) -> dict[str, Any]:
+def choice(
+    index: int, text: str, finish_reason: str | None, scores: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """One answer, or a part of it."""
-    return {"text": text, "index": index, "logprobs": None, "finish_reason": finish_reason}
+    return {"text": text, "index": index, "logprobs": scores, "finish_reason": finish_reason}
+
+
+def _whole(service: Service, given: Completion, one: Generation, number: int, index: int) -> dict[str, Any]:
+    """An answer at its end."""
+    result = one.results()[index]
+    echoed = service.tokenizer.decode(one.ids, skip_special=True) if given.echo else ""
+    scores = None
+    if result.logprobs is not None:
+        ids, found = list(result.tokens), list[TokenLogprobs | None](result.logprobs)
+        if given.echo and result.prompt_logprobs is not None:
+            ids, found = [*one.ids, *ids], [*result.prompt_logprobs, *found]
+        scores = in_lists(found, [service.tokenizer.piece_bytes(id) for id in ids], 0)
+    where = number * one.settings.n + index
+    return choice(where, echoed + result.text, reason(result.stop_reason), scores)
 
 
 def _echoed(service: Service, given: Completion, generations: list[Generation], index: int) -> str:

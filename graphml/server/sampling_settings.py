@@ -14,7 +14,7 @@ from typing import Any
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
 from graphml.server.api_errors import ApiError, wrong_field
-from graphml.server.request_fields import Sampling
+from graphml.server.request_fields import ChatCompletion, Completion, Sampling
 from graphml.server.server_options import Limits, ServerOptions
 from graphml.text.tokenizer import Tokenizer
 
@@ -57,6 +57,7 @@ def settings_of(given: Sampling, options: ServerOptions, tokenizer: Tokenizer) -
     if biases:
         changes["logit_bias"] = {**options.params.logit_bias, **biases}
     changes |= _structure(given, options.limits)
+    changes |= _logprobs(given, options.limits)
     params = _checked(options.params, changes)
     seed = options.seed if given.seed is None else given.seed
     limits = (given.n_predict, given.max_completion_tokens, given.max_tokens)
@@ -72,6 +73,23 @@ def _count(given: Sampling, limits: Limits) -> int:
     if (given.best_of or count) != count:
         raise ApiError(501, "Field 'best_of': it is not supported here", param="best_of")
     return count
+
+
+def _logprobs(given: Sampling, limits: Limits) -> dict[str, Any]:
+    """How many of the most likely tokens are told with each: none is for none, 0 for the token alone."""
+    wanted = getattr(given, "logprobs", None)
+    if isinstance(given, ChatCompletion):
+        if given.top_logprobs and not given.logprobs:
+            raise wrong_field("top_logprobs", "wanted logprobs: true with it")
+        wanted = (given.top_logprobs or 0) if given.logprobs else None
+    count = given.n_probs or wanted
+    if count is None:
+        return {}
+    if count > limits.logprobs:
+        raise wrong_field("logprobs", f"at most {limits.logprobs} are wanted, got {count}")
+    echoed = isinstance(given, Completion) and given.echo
+    after = bool(given.post_sampling_probs)
+    return {"logprobs": count, "post_sampling_probs": after, "prompt_logprobs": count if echoed else None}
 
 
 def _stops(stop: str | list[str], limits: Limits) -> tuple[str, ...]:

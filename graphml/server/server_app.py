@@ -16,12 +16,16 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from graphml.api.model import Model
+from graphml.inspect.viewer.page import render
+from graphml.inspect.without_weights import describe_model
 from graphml.server import embeddings, llama_completion, llama_state, llama_tokens, openai_chat
 from graphml.server import openai_completions as completions
 from graphml.server.access_control import AccessControl
 from graphml.server.api_errors import ApiError, as_api_error
+from graphml.server.engine_view import EngineView
 from graphml.server.json_response import error_response, gone
-from graphml.server.server_page import page
+from graphml.server.page import page_routes
 from graphml.server.service import Service
 
 LOG = logging.getLogger(__name__)
@@ -48,7 +52,6 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/lora-adapters", llama_state.lora_adapters),
     ("POST", "/lora-adapters", llama_state.set_lora_adapters),
     ("GET", "/metrics", llama_state.metrics),
-    ("GET", "/ /sw.js /manifest.webmanifest /_app/version.json", page),
 )
 """Method, paths and handler of each endpoint."""
 
@@ -81,11 +84,21 @@ def server_app(service: Service) -> Starlette:
         for method, paths, handler in HANDLERS
         for path in paths.split()
     ]
+    if service.options.page:
+        routes += page_routes()
+        if service.access.engine is not None:
+            names = service.name, service.model.executor.backend.name
+            routes += EngineView(service.access.engine, *names, lambda: graph_page(service.model)).routes()
     return Starlette(
         routes=routes,
         middleware=[Middleware(AccessControl, options=service.options)],
         exception_handlers={HTTPException: _not_found},
     )
+
+
+def graph_page(model: Model) -> str:
+    """The page that shows the graph of a step of one token."""
+    return render(describe_model(model.executor, 1))
 
 
 async def _not_found(request: Request, error: Exception) -> Any:
