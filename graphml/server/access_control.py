@@ -122,7 +122,10 @@ class AccessControl:
 def _with_headers(send: Send, more: list[tuple[bytes, bytes]]) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", ()), *more, (b"server", b"graphml")]
+            every = [*message.get("headers", ()), *more, (b"server", b"graphml")]
+            message["headers"] = [
+                (name.title(), value) for name, value in every
+            ]  # as most servers write them
         await send(message)
 
     return sending

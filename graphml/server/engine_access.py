@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from graphml.api.engine import Engine, EngineStats
@@ -42,6 +43,7 @@ class Generation:
         self.arrived, self.submitted = arrived, time.monotonic()
         self.n_generated = 0
         self.slot = -1
+        self._spaced: dict[int, bool] = {}
 
     async def tokens(self) -> AsyncIterator[Token]:
         """Its tokens as they come; it is cancelled where nobody reads to the end."""
@@ -56,7 +58,7 @@ class Generation:
                     metrics.itl.observe(now - last)
                 last = now
                 self.n_generated += 1
-                yield token
+                yield self._with_space(token)
             for one in self.results():
                 metrics.ended(one, self.submitted - self.arrived)
         finally:
@@ -70,7 +72,23 @@ class Generation:
 
     def results(self) -> list[Result]:
         """What its sequences became; they have ended."""
-        return self._handle.results(timeout=0)
+        every = self._handle.results(timeout=0)
+        return [replace(one, text=" " + one.text) if self._leads(one.tokens) else one for one in every]
+
+    def _with_space(self, token: Token) -> Token:
+        """A token with the space before an answer's first word, which belongs to a text that goes on."""
+        known = self._spaced.setdefault(token.index, self._leads([token.id]))
+        if not known or not token.piece:
+            return token
+        self._spaced[token.index] = False
+        return replace(token, piece=" " + token.piece)
+
+    def _leads(self, tokens: Sequence[int]) -> bool:
+        """Whether a text of its own would drop the first token's space."""
+        tokenizer = self._access.model.tokenizer
+        if tokenizer is None or not tokens or tokenizer.is_special(tokens[0]):
+            return False
+        return tokenizer.first_bytes(tokens[0]) != tokenizer.piece_bytes(tokens[0])
 
     @property
     def sequences(self) -> tuple[Any, ...]:

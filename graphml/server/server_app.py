@@ -19,7 +19,15 @@ from starlette.types import Receive, Scope, Send
 from graphml.api.model import Model
 from graphml.inspect.viewer.page import render
 from graphml.inspect.without_weights import describe_model
-from graphml.server import embeddings, llama_completion, llama_state, llama_tokens, openai_chat
+from graphml.server import (
+    anthropic_messages,
+    embeddings,
+    llama_completion,
+    llama_state,
+    llama_tokens,
+    openai_chat,
+    openai_responses,
+)
 from graphml.server import openai_completions as completions
 from graphml.server.access_control import AccessControl
 from graphml.server.api_errors import ApiError, as_api_error
@@ -40,6 +48,12 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/completion /completions", llama_completion.completion),
     ("POST", "/apply-template", openai_chat.apply_template),
     ("POST", "/predict", openai_chat.predict),
+    ("POST", "/v1/responses /responses", openai_responses.responses),
+    ("POST", "/v1/responses/input_tokens /responses/input_tokens", openai_responses.input_tokens),
+    ("GET", "/v1/responses/{id}", openai_responses.stored_response),
+    ("DELETE", "/v1/responses/{id}", openai_responses.delete_response),
+    ("POST", "/v1/messages", anthropic_messages.messages),
+    ("POST", "/v1/messages/count_tokens", anthropic_messages.count_tokens),
     ("POST", "/tokenize", llama_tokens.tokenize),
     ("POST", "/detokenize", llama_tokens.detokenize),
     ("POST", "/v1/embeddings", embeddings.embeddings),

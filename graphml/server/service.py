@@ -25,6 +25,7 @@ from graphml.server.engine_access import EngineAccess, Generation
 from graphml.server.request_fields import Sampling
 from graphml.server.sampling_settings import Settings, settings_of
 from graphml.server.server_options import ServerOptions
+from graphml.server.stored_responses import StoredResponses
 from graphml.text.chat_template import ChatTemplate
 from graphml.text.tokenizer import Tokenizer
 
@@ -47,6 +48,7 @@ class Service:
         self.access = EngineAccess(model, options)
         self.name = sorted(options.aliases)[0] if options.aliases else model.path.name
         self.began = int(time.time())
+        self.responses = StoredResponses(options.limits.stored_responses)
 
     @property
     def tokenizer(self) -> Tokenizer:
