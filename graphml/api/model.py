@@ -17,6 +17,7 @@ import numpy as np
 from graphml.api.batch import Batch
 from graphml.api.capture import Patches, Patterns, Probe
 from graphml.api.chat import Chat
+from graphml.api.decoding_methods import DecodingMethods
 from graphml.api.embedding import chosen_pooling, embed_ids, normalized, texts_of
 from graphml.api.engine import Engine, check_deterministic, generate
 from graphml.api.model_tokenizer import no_tokenizer, tokenizer_of
@@ -42,7 +43,7 @@ from graphml.text.tokenizer import Tokenizer
 from graphml.weights import Metadata
 
 
-class Model:
+class Model(DecodingMethods):
     """An open model. Made by `load`; close it, or use it in a `with`, to give threads and file back.
 
     arch: name of the architecture. config: its configuration, a frozen dataclass. n_ctx: the context that it

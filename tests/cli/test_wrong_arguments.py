@@ -72,6 +72,8 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--chat-template-kwargs": ("x", "[]", '"x"', "[" * 2000, ""),
     "--capture": ("nonsense",),
     "--captured": ("run.txt", ""),
+    "--suffix": ("no fill-in-the-middle tokens", ""),
+    "--infill-extra": ("/nowhere/at/all",),
     "--template": NO_FILE,
     "--arch": NO_FILE,
     "--file": NO_FILE,
