@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from graphml.api.batch import Batch
     from graphml.api.chat import Chat
     from graphml.api.compiling import compile
-    from graphml.api.filling import fill
+    from graphml.api.fill_gap import fill
     from graphml.api.load_model import load
     from graphml.api.model import Model
     from graphml.api.model_tokenizer import load_tokenizer
@@ -74,7 +74,7 @@ _LAZY = {
     "Session": "graphml.api.session",
     "Token": "graphml.api.tokens",
     "compile": "graphml.api.compiling",
-    "fill": "graphml.api.filling",
+    "fill": "graphml.api.fill_gap",
     "load": "graphml.api.load_model",
     "load_tokenizer": "graphml.api.model_tokenizer",
 }

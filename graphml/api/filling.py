@@ -5,50 +5,20 @@ Knows how a prompt and a generation fit together; the prompt's layout is `graphm
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from graphml.api.decodes import Decodes
 from graphml.argument_checks import count_or_none
 from graphml.errors import TokenizerError, UsageError
 from graphml.sampling import SamplingParams
 from graphml.text.infill import infill_ids
 
-if TYPE_CHECKING:
-    from graphml.api.model import Model
-
 MAX_TOKENS = 128
 Files = Sequence[tuple[str, str]]
 
 
-def fill(
-    prefix: str,
-    suffix: str = "",
-    params: SamplingParams | None = None,
-    max_tokens: int | None = MAX_TOKENS,
-    *,
-    model: Model | str | os.PathLike[str],
-    extra: Files = (),
-    order: str = "psm",
-    n_ctx: int | None = None,
-    seed: int | None = None,
-) -> str:
-    """The text between a prefix and a suffix; model: an open one, or what `graphml.load` opens.
-
-    The other arguments and errors: `Model.fill`.
-    """
-    from graphml.api.load_model import load
-    from graphml.api.model import Model
-
-    how = params, max_tokens
-    if isinstance(model, Model):
-        return model.fill(prefix, suffix, *how, extra=extra, order=order, n_ctx=n_ctx, seed=seed)
-    with load(model) as opened:
-        return opened.fill(prefix, suffix, *how, extra=extra, order=order, n_ctx=n_ctx, seed=seed)
-
-
 def fill_ids(
-    model: Model,
+    model: Decodes,
     prefix: str,
     suffix: str,
     extra: Files = (),
@@ -68,7 +38,7 @@ def fill_ids(
         raise UsageError(f"{model.path}: {error}") from None
 
 
-def filled(model: Model, ids: list[int], params: SamplingParams | None, max_tokens: int | None,
+def filled(model: Decodes, ids: list[int], params: SamplingParams | None, max_tokens: int | None,
            n_ctx: int | None, seed: int | None) -> str:  # fmt: skip
     """What a model continues the ids of an infill prompt with."""
     with model.session(n_ctx, seed) as session:

@@ -54,6 +54,12 @@ class Result:
         """The sum of its tokens' log-probabilities; None where nobody asked for them."""
         return None if self.logprobs is None else math.fsum(one.logprob for one in self.logprobs)
 
+    @property
+    def mean_logprob(self) -> float | None:
+        """Their mean; -inf for an empty text, which no other is compared with; None where nobody asked."""
+        total = self.cumulative_logprob
+        return None if total is None else total / len(self.tokens) if self.tokens else -math.inf
+
 
 class TokenStream:
     """Tokens in the order in which they came, all of them for each reader; and a result for each sequence.
