@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -18,7 +18,7 @@ from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for, window_ro
 from graphml.api.engine_store import AnyPath, opened_store
 from graphml.api.request_handle import Handle
 from graphml.api.request_output import Counts, RequestOutput
-from graphml.api.token_stream import Result, TokenStream
+from graphml.api.token_stream import TokenStream
 from graphml.api.tokens import NO_IDS, Ids, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, seed_or_random, whole_number
 from graphml.errors import TokenizerError, UsageError
@@ -303,27 +303,3 @@ class Engine:
         if self._tokenizer is None:
             raise TokenizerError("submit: the model has no tokenizer; wanted ids, got a text")
         return self._tokenizer.encode(prompt)
-
-
-def generate(
-    engine: Engine,
-    prompts: Sequence[str | Ids],
-    params: SamplingParams | Sequence[SamplingParams] | None,
-    max_tokens: int | None,
-    seed: int | None,
-) -> Iterator[Result]:
-    """The results of prompts in their order; params: for all, or each its own."""
-    each = params if isinstance(params, Sequence) else [params] * len(prompts)
-    if len(each) != len(prompts):
-        raise UsageError(f"params: wanted one for each of {len(prompts)} prompts; got {len(each)}")
-    first = None if seed is None else seed_or_random(seed)
-    handles = [
-        engine.submit(prompt, one, max_tokens, None if first is None else first + i)
-        for i, (prompt, one) in enumerate(zip(prompts, each, strict=True))
-    ]
-    try:
-        for handle in handles:
-            yield handle.result()
-    finally:
-        for handle in handles:
-            handle.cancel()

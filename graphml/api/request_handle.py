@@ -1,15 +1,35 @@
-"""A request of an engine as its caller holds it. Made by `Engine.submit`.
+"""A request of an engine as its caller holds it: tokens as they come, results, the best of several.
 
-Knows tokens and results as they come; nothing of steps, blocks or models.
+Knows streams of tokens; nothing of engines but that a request keeps its own alive.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Protocol
 
 from graphml.api.token_stream import Result, TokenStream
-from graphml.api.tokens import Token
+from graphml.api.tokens import Ids, Token
+from graphml.argument_checks import seed_or_random
+from graphml.errors import UsageError
 from graphml.runtime.sequence import Sequence as RunningSequence
+from graphml.sampling import SamplingParams
+
+SCORES = ("mean", "sum")
+"""How continuations are compared: by the mean or the sum of their tokens' log-probabilities."""
+
+
+class Submits(Protocol):
+    """An `Engine`."""
+
+    def submit(
+        self,
+        prompt: str | Ids,
+        params: SamplingParams | None = None,
+        max_tokens: int | None = None,
+        seed: int | None = None,
+    ) -> Handle:
+        """A request."""
 
 
 class Handle:
@@ -36,6 +56,11 @@ class Handle:
         async for token in self._stream:
             yield token
 
+    async def prompt_progress(self) -> AsyncIterator[tuple[int, int]]:
+        """While its prompt is computed: number of a sequence, and how many ids of the prompt are computed."""
+        async for index, count in self._stream.prompt_progress():
+            yield index, count
+
     @property
     def done(self) -> bool:
         """Whether it has ended."""
@@ -49,6 +74,48 @@ class Handle:
         """What its first sequence became, once all have ended; raises what the request failed with."""
         return self._stream.wait(timeout)[0]
 
+    def best(self, by: str = "mean", timeout: float | None = None) -> Result:
+        """The most likely of its sequences, once all have ended: by the mean or the sum of log-probabilities.
+
+        Of equals the first. UsageError for another `by`, and without `logprobs` in the request's params.
+        """
+        return best_of(self._stream.wait(timeout), by)
+
     def results(self, timeout: float | None = None) -> list[Result]:
         """What each of its sequences became, in order."""
         return self._stream.wait(timeout)
+
+
+def best_of(results: Sequence[Result], by: str) -> Result:
+    """The most likely of some results; see `Handle.best`."""
+    if by not in SCORES:
+        raise UsageError(f"by: wanted one of {', '.join(SCORES)}; got {by!r}")
+    scores = [one.mean_logprob if by == "mean" else one.cumulative_logprob for one in results]
+    known = [one for one in scores if one is not None]
+    if len(known) < len(scores):
+        raise UsageError("best: wanted params with logprobs (0 or more), by which texts are compared")
+    return results[known.index(max(known))]
+
+
+def generate(
+    engine: Submits,
+    prompts: Sequence[str | Ids],
+    params: SamplingParams | Sequence[SamplingParams] | None,
+    max_tokens: int | None,
+    seed: int | None,
+) -> Iterator[Result]:
+    """The results of prompts in their order; params: for all, or each its own."""
+    each = params if isinstance(params, Sequence) else [params] * len(prompts)
+    if len(each) != len(prompts):
+        raise UsageError(f"params: wanted one for each of {len(prompts)} prompts; got {len(each)}")
+    first = None if seed is None else seed_or_random(seed)
+    handles = [
+        engine.submit(prompt, one, max_tokens, None if first is None else first + i)
+        for i, (prompt, one) in enumerate(zip(prompts, each, strict=True))
+    ]
+    try:
+        for handle in handles:
+            yield handle.result()
+    finally:
+        for handle in handles:
+            handle.cancel()

@@ -52,6 +52,17 @@ def run(
     variables: options.Variables = None,
     grammar_file: options.GrammarFile = None,
     schema_file: options.SchemaFile = None,
+    suffix: Annotated[
+        str | None,
+        typer.Option(help="Write what stands between the prompt and this text (infill).", show_default=False),
+    ] = None,
+    infill_extra: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Another file that --suffix may look at; may be given again."),
+    ] = None,
+    spm_infill: Annotated[
+        bool, typer.Option("--spm-infill", help="The suffix comes first in an infill prompt.")
+    ] = False,
     capture: Annotated[
         list[str] | None,
         typer.Option(
@@ -73,7 +84,8 @@ def run(
     _check_captured(capture, captured)
     text = _prompt(prompt)
     limit = None if max_tokens < 0 else max_tokens
-    how = Answer(system, raw, params, full, limit, ctx, seed, given_variables, tuple(capture or ()))
+    gap = _gap(suffix, infill_extra or [], spm_infill)
+    how = Answer(system, raw, params, full, limit, ctx, seed, given_variables, tuple(capture or ()), gap)
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         session, given, pieces = _begin(opened, text, how)
         if show_prompt and not json:
@@ -131,6 +143,15 @@ def _prompt(prompt: str | None) -> str:
 
 
 @dataclass(frozen=True)
+class Gap:
+    """What is behind a gap that is filled, other files, and the order of the parts."""
+
+    suffix: str
+    files: tuple[tuple[str, str], ...]
+    order: str
+
+
+@dataclass(frozen=True)
 class Answer:
     """How a prompt is answered."""
 
@@ -143,17 +164,35 @@ class Answer:
     seed: int
     variables: dict[str, Any] | None
     capture: tuple[str, ...]
+    gap: Gap | None = None
+
+
+def _gap(suffix: str | None, extra: list[Path], spm: bool) -> Gap | None:
+    if suffix is None:
+        if extra or spm:
+            raise UsageError("--infill-extra, --spm-infill: wanted --suffix besides, the text behind the gap")
+        return None
+    try:
+        files = tuple((one.name, one.read_text("utf-8")) for one in extra)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--infill-extra: wanted files with texts; {error}") from None
+    return Gap(suffix, files, "spm" if spm else "psm")
 
 
 def _begin(model: graphml.Model, text: str, how: Answer) -> tuple[graphml.Session, str, Iterator[str]]:
     """The session, the text that the model is given, and the pieces of its answer."""
     seed, kept = seed_of(how.seed), bool(how.capture)
-    if how.raw or not model.has_template:
+    if how.raw or how.gap is not None or not model.has_template:
         for option, value in (("--system", how.system), ("--chat-template-kwargs", how.variables)):
             if value:
-                raise UsageError(f"{option}: wanted a model with a chat template and no --raw")
+                raise UsageError(f"{option}: wanted a model with a chat template, no --raw and no --suffix")
         session = model.session(how.ctx, seed, capture=how.capture, history=kept)
-        ids = model.encode(text, parse_special=True)
+        gap = how.gap
+        ids = (
+            model.encode(text, parse_special=True)
+            if gap is None
+            else model.fill_ids(text, gap.suffix, gap.files, gap.order, how.limit, how.ctx)
+        )
         full = how.full
         tokens = session.generate(ids, how.params, how.limit, overflow=full.overflow, keep=full.keep)
         return session, text, (token.piece for token in tokens)

@@ -97,7 +97,7 @@ def _text(spelled: bytes) -> str:
 
 def _quoted(spelled: bytes) -> str:
     """Between quotes, so that spaces and ends of lines are seen."""
-    return repr(_text(spelled))
+    return f"'{_text(spelled)}'"
 
 
 def _number(logprob: float) -> float:

@@ -61,6 +61,9 @@ class Listener(Protocol):
     def appended(self, token: int, last: bool) -> str | None:
         """The token belongs to the sequence, as its last or not; why it is the last all the same, or None."""
 
+    def prompt_computed(self, count: int) -> None:
+        """So many ids of the prompt are computed now; more than one of them in this step, or not the last."""
+
     def ended(self, reason: str) -> None:
         """No token follows."""
 
@@ -255,6 +258,9 @@ class StepLoop:
             done = [one for one in plan.rows if tokens.get(one.sequence, 0) is not None]
             self._wants_rows = self._wants_rows or len(done) < len(plan.rows)
             self.scheduler.computed(StepPlan(tuple(done)))
+            for rows in done:
+                if rows.count > 1 or not rows.n_outputs:
+                    self._tell_progress(rows.sequence)
             for sequence, token in tokens.items():
                 one = self._members.get(sequence)  # None where one of its request has failed
                 if one is not None and token is not None:
@@ -263,6 +269,12 @@ class StepLoop:
                 self._fail(sequence, error)
             if self.timeline is not None:
                 self.timeline.ended(plan, computed.seconds, self._clock())
+
+    def _tell_progress(self, sequence: Sequence) -> None:
+        one = self._members.get(sequence)
+        if one is not None:
+            with contextlib.suppress(Exception):  # of the listener alone
+                one.listener.prompt_computed(min(sequence.n_computed, sequence.request.n_prompt))
 
     def _continue(self, one: _Member, token: int | Exception) -> None:
         """Hand out what follows a sequence that has caught up, and end it where that ends it."""

@@ -67,7 +67,7 @@ def _json_text(name: str, value: object) -> str:
         raise UsageError(f"{name}: wanted a JSON schema as a text or a dict; {error}") from None
 
 
-STRUCTURES = ("grammar", "json_schema", "regex", "choices")
+STRUCTURES = ("grammar", "json_schema", "regex", "choices", "begins_with")
 """The fields that say what the text must follow; one of them at a time."""
 
 
@@ -220,6 +220,9 @@ class SamplingParams:
         (), "A text that may be the whole answer.", "--choice",
         range=Checked(_texts), on_command_line=str, repeated=True, write=list,
     )  # fmt: skip
+    begins_with: str = option(
+        "", "A text that the generated text begins with.", "--begins-with", range=Checked(_text)
+    )
     logprobs: int | None = option(
         None, "Log-probabilities of each token and of the n most likely ones; 0: of the token alone.",
         "--logprobs", range=Whole(0, MOST), metavar="N", on_command_line=int,
@@ -243,7 +246,7 @@ class SamplingParams:
 
     @property
     def structured(self) -> bool:
-        """Whether the text follows a grammar, schema, expression or list of choices."""
+        """Whether the text follows a grammar, schema, expression, list of choices, or begin."""
         return any(getattr(self, name) for name in STRUCTURES)
 
     def __hash__(self) -> int:

@@ -64,6 +64,25 @@ class Generation:
         finally:
             self.cancel()
 
+    async def prompt_progress(self) -> AsyncIterator[dict[str, Any]]:
+        """What `return_progress` tells: how much of the prompt is computed, first what was found in the cache."""
+        total, told, begin = len(self.ids), -1, time.monotonic()
+
+        def shown(processed: int, seconds: float) -> dict[str, Any]:
+            cached = max(0, self.sequences[0].n_cached)
+            return {"total": total, "cache": cached, "processed": processed, "time_ms": seconds * 1e3}
+
+        async for index, count in self._handle.prompt_progress():
+            if index == 0 and count > told:
+                if told < 0:
+                    yield shown(max(0, self.sequences[0].n_cached), 0.0)
+                told = count
+                yield shown(count, time.monotonic() - begin)
+        if told < 0:
+            yield shown(max(0, self.sequences[0].n_cached), 0.0)
+        if told < total:
+            yield shown(total, time.monotonic() - begin)
+
     async def finished(self) -> list[Result]:
         """What its sequences became, once all have ended."""
         async for _ in self.tokens():

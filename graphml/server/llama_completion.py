@@ -71,6 +71,14 @@ async def _events(
 ) -> AsyncGenerator[bytes, None]:
     held: dict[int, list[Token]] = {}
     counts: dict[int, int] = {}
+    if given.return_progress and len(generations) == 1:
+        async for told in generations[0].prompt_progress():
+            one = generations[0]
+            yield event({
+                "index": 0, "content": "", "tokens": [], "stop": False, "id_slot": max(0, one.slot),
+                "tokens_predicted": 0, "tokens_evaluated": len(one.ids), "prompt_progress": told,
+                "timings": progress_timings(told),
+            })  # fmt: skip
     begin = time.monotonic()
     async for index, token in merged(generations):
         counts[index] = counts.get(index, 0) + 1
@@ -93,6 +101,16 @@ async def _events(
             last = final(service, given, one, number, index)
             last |= {"content": "", "tokens": []}
             yield event(_chosen(last, fields) if fields else last)
+
+
+def progress_timings(told: dict[str, Any]) -> dict[str, Any]:
+    """Times while a prompt is computed."""
+    new, ms = told["processed"] - told["cache"], told["time_ms"]
+    return {
+        "cache_n": told["cache"], "prompt_n": new, "prompt_ms": ms, "prompt_per_token_ms": ms / max(1, new),
+        "prompt_per_second": 1e3 * new / ms if ms else 0.0, "predicted_n": 0, "predicted_ms": 0.0,
+        "predicted_per_token_ms": 0.0, "predicted_per_second": 0.0,
+    }  # fmt: skip
 
 
 def running_timings(one: Generation, count: int, begin: float) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from graphml.server.api_errors import ApiError
 from graphml.server.conversations import conversation_of
 from graphml.server.event_stream import DONE, EventStream, event, unless_left
 from graphml.server.json_response import gone, json_response
-from graphml.server.llama_completion import final, running_timings
+from graphml.server.llama_completion import final, progress_timings, running_timings
 from graphml.server.request_fields import ChatCompletion, as_object, converted, decoded
 from graphml.server.service import FINGERPRINT, Service, new_id, timings, usage
 from graphml.server.shown_logprobs import entries
@@ -103,6 +103,11 @@ async def _events(
 
     begin, counts, begun = time.monotonic(), [0] * made.one.settings.n, set[int]()
     held: list[list[TokenLogprobs | None]] = [[] for _ in counts]
+    if given.return_progress:
+        async for told in made.one.prompt_progress():
+            one = chunk(0, {"role": "assistant", "content": None})
+            yield event({**one, "prompt_progress": told, "timings": progress_timings(told)})
+        begun.add(0)
     async for index, token, found in made.events():
         if index not in begun:
             begun.add(index)

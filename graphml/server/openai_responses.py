@@ -16,7 +16,7 @@ from graphml.server.answers import Answering, answering
 from graphml.server.conversations import conversation_of
 from graphml.server.event_stream import EventStream, event
 from graphml.server.json_response import gone, json_response
-from graphml.server.llama_completion import running_timings
+from graphml.server.llama_completion import progress_timings, running_timings
 from graphml.server.openai_chat import ended
 from graphml.server.request_fields import decoded
 from graphml.server.responses_input import Responses, as_chat
@@ -146,13 +146,14 @@ class _Writer:
 
     async def events(self, keep: Any) -> AsyncGenerator[bytes, None]:
         """All of them."""
-        begin, count, begun = time.monotonic(), 0, False
-        async for _, token, found in self._made.events():
-            if not begun:
-                begun = True
-                yield self._send("response.created", response=self._shown)
-                more = self._progress() if self._given.return_progress else {}
+        begin, count = time.monotonic(), 0
+        yield self._send("response.created", response=self._shown)
+        yield self._send("response.in_progress", response=self._shown)
+        if self._given.return_progress:
+            async for told in self._made.one.prompt_progress():
+                more = {"prompt_progress": told, "timings": progress_timings(told)}
                 yield self._send("response.in_progress", response=self._shown, **more)
+        async for _, token, found in self._made.events():
             count += token is not None
             timed = {}
             if self._given.timings_per_token:
@@ -171,10 +172,6 @@ class _Writer:
         keep(whole)
         kind = f"response.{whole['status']}"
         yield self._send(kind, response=whole, timings=timings(self._made.results[0]))
-
-    def _progress(self) -> dict[str, Any]:
-        total, cached = len(self._made.one.ids), max(0, self._made.one.sequences[0].n_cached)
-        return {"prompt_progress": {"total": total, "cache": cached, "processed": total, "time_ms": 0}}
 
     def _written(self, one: Any, timed: dict[str, Any]) -> list[bytes]:
         found: list[bytes] = []

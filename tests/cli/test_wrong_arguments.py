@@ -72,6 +72,8 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--chat-template-kwargs": ("x", "[]", '"x"', "[" * 2000, ""),
     "--capture": ("nonsense",),
     "--captured": ("run.txt", ""),
+    "--suffix": ("no fill-in-the-middle tokens", ""),
+    "--infill-extra": ("/nowhere/at/all",),
     "--template": NO_FILE,
     "--arch": NO_FILE,
     "--file": NO_FILE,
@@ -165,7 +167,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--plot": ("/dev/null/no",),
     "--fail-over": NO_NAME,
 }
-ANY = {"--prompt", "--system", "--text", "--query", "--python", "--dry-sequence-breaker"}
+ANY = {"--begins-with", "--prompt", "--system", "--text", "--query", "--python", "--dry-sequence-breaker"}
 """Options whose value may be any text; a Python is started, and only then known to be none."""
 APART = {
     ("test-backend", "--type"): ("nonsense",),

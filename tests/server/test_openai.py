@@ -88,10 +88,9 @@ def test_completions(client: openai.OpenAI) -> None:
     asked: dict[str, Any] = {"model": "any", "prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
     plain = client.completions.create(**asked)
     assert plain.choices[0].text == ", there was a little girl"
-    assert (
-        "".join(one.choices[0].text for one in client.completions.create(**asked, stream=True))
-        == plain.choices[0].text
-    )
+    # The type of a chunk has no null for its reason, though OpenAI sends that.
+    streamed = [one.choices[0].text for one in _lenient(client).completions.create(**asked, stream=True)]
+    assert "".join(streamed) == plain.choices[0].text
     several = client.completions.create(**{**asked, "prompt": ["Once upon a time", [1, 410]], "n": 1})
     assert [one.index for one in several.choices] == [0, 1]
     assert several.choices[0].text == plain.choices[0].text
