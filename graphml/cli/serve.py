@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from graphml.api.load_model import load_model
-from graphml.cli.console import Bars, remark, write
+from graphml.cli.console import Bars, write
 from graphml.errors import UsageError
 from graphml.loading import fetch
 from graphml.runtime.adapters import parse_files
@@ -52,7 +52,8 @@ def serve(context: typer.Context) -> None:
     except ModuleNotFoundError as error:
         raise UsageError(f"serve: {error.name} is missing; pip install 'graphml-engine[server]'") from None
     if given.ignored:
-        remark(f"serve: without a meaning here: {' '.join(dict.fromkeys(given.ignored))}")
+        names = " ".join(dict.fromkeys(given.ignored))
+        print(f"graphml: serve: without a meaning here: {names}", file=sys.stderr, flush=True)
     options, opening = server_options(given), load_options(given)
     check_binding(options)
     with Bars(sys.stderr) as bars:
@@ -87,7 +88,7 @@ def load_options(given: Parsed) -> LoadOptions:
         stated["kv"] = keys if keys == other else f"{keys}/{other}"
     batch = min((values[one] for one in ("batch", "ubatch") if one in values), default=512)
     stated["n_batch"] = max(batch, values.get("parallel", 1), 1)
-    if values.get("gpu_layers", "auto").isdecimal():
+    if values.get("gpu_layers", "auto").isdecimal() and values.get("backend", "cpu") != "cpu":
         stated["gpu_layers"] = int(values["gpu_layers"])
     if "rope_scale" in values:
         stated["rope_freq_scale"] = 1 / values["rope_scale"]

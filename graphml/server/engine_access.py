@@ -65,7 +65,7 @@ class Generation:
             self.cancel()
 
     async def prompt_progress(self) -> AsyncIterator[dict[str, Any]]:
-        """What `return_progress` tells: how much of the prompt is computed, first what was found in the cache."""
+        """What `return_progress` tells: how much of the prompt is computed, at first what was cached."""
         total, told, begin = len(self.ids), -1, time.monotonic()
 
         def shown(processed: int, seconds: float) -> dict[str, Any]:

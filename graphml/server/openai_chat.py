@@ -105,8 +105,8 @@ async def _events(
     held: list[list[TokenLogprobs | None]] = [[] for _ in counts]
     if given.return_progress:
         async for told in made.one.prompt_progress():
-            one = chunk(0, {"role": "assistant", "content": None})
-            yield event({**one, "prompt_progress": told, "timings": progress_timings(told)})
+            first = chunk(0, {"role": "assistant", "content": None})
+            yield event({**first, "prompt_progress": told, "timings": progress_timings(told)})
         begun.add(0)
     async for index, token, found in made.events():
         if index not in begun:
@@ -123,11 +123,11 @@ async def _events(
                 one["timings"] = running_timings(made.one, counts[index], begin)
             yield event(one)
     results = made.results
-    told = given.stream_options is not None and given.stream_options.include_usage
+    counted = given.stream_options is not None and given.stream_options.include_usage
     for index, result in enumerate(results):
         last = chunk(index, {}, made.reason(index))
-        yield event(last if told else {**last, "timings": timings(result)})
-    if told:
+        yield event(last if counted else {**last, "timings": timings(result)})
+    if counted:
         yield event({**shown, "choices": [], "usage": usage(results), "timings": timings(results[0])})
     yield DONE
 

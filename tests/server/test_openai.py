@@ -96,7 +96,7 @@ def test_completions(client: openai.OpenAI) -> None:
     assert several.choices[0].text == plain.choices[0].text
     stopped = client.completions.create(**asked, stop=" there").choices[0]
     assert (stopped.text, stopped.finish_reason) == (",", "stop")
-    echoed = client.completions.create(**asked, echo=True, logprobs=2).choices[0]
+    echoed = _lenient(client).completions.create(**asked, echo=True, logprobs=2).choices[0]
     assert echoed.text.strip().startswith("Once upon a time,")
     assert echoed.logprobs is not None
     scores = echoed.logprobs.token_logprobs
