@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from graphml.api.batch import Batch
     from graphml.api.chat import Chat
     from graphml.api.compiling import compile
+    from graphml.api.fill_gap import fill
     from graphml.api.load_model import load
     from graphml.api.model import Model
     from graphml.api.model_tokenizer import load_tokenizer
@@ -59,6 +60,7 @@ __all__ = [
     "UsageError",
     "WeightsError",
     "compile",
+    "fill",
     "load",
     "load_tokenizer",
     "sampling",
@@ -72,6 +74,7 @@ _LAZY = {
     "Session": "graphml.api.session",
     "Token": "graphml.api.tokens",
     "compile": "graphml.api.compiling",
+    "fill": "graphml.api.fill_gap",
     "load": "graphml.api.load_model",
     "load_tokenizer": "graphml.api.model_tokenizer",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import gguf
@@ -34,13 +35,14 @@ def write(
     seed: int = 5,
     n_ctx: int = N_CTX,
     architecture: str = "llama",
+    more: Sequence[str] = (),
 ) -> Path:
     """Write the model; without `tokenizer` it says that it has no vocabulary.
 
-    architecture: what it calls itself; its tensors are llama's.
+    architecture: what it calls itself; its tensors are llama's. more: control tokens at the vocabulary's end.
     """
     writer = gguf.GGUFWriter(path, architecture)
-    tokens = vocabulary()
+    tokens = [*vocabulary(), *more]
     writer.add_context_length(n_ctx)
     writer.add_embedding_length(WIDTH)
     writer.add_block_count(LAYERS)
@@ -53,7 +55,8 @@ def write(
     if tokenizer:
         writer.add_tokenizer_pre("gpt-2")
         writer.add_token_list(tokens)
-        writer.add_token_types([CONTROL] * len(SPECIAL) + [NORMAL] * (len(tokens) - len(SPECIAL)))
+        normal = [NORMAL] * (len(tokens) - len(SPECIAL) - len(more))
+        writer.add_token_types([CONTROL] * len(SPECIAL) + normal + [CONTROL] * len(more))
         writer.add_token_merges(MERGES)
         writer.add_bos_token_id(BEGIN)
         writer.add_eos_token_id(END)

@@ -10,15 +10,16 @@ import contextlib
 import itertools
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import fmean, median
 
 from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for, window_rooms
 from graphml.api.engine_store import AnyPath, opened_store
+from graphml.api.request_handle import Handle
 from graphml.api.request_output import Counts, RequestOutput
-from graphml.api.token_stream import Result, TokenStream
-from graphml.api.tokens import NO_IDS, Ids, Token, check_stop, checked_ids
+from graphml.api.token_stream import TokenStream
+from graphml.api.tokens import NO_IDS, Ids, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, seed_or_random, whole_number
 from graphml.errors import TokenizerError, UsageError
 from graphml.ir.op import Array
@@ -41,6 +42,7 @@ from graphml.runtime.stored_prefixes import StoredPrefixes
 from graphml.runtime.timeline import LIMIT, Timeline
 from graphml.runtime.window_blocks import WindowBlocks
 from graphml.sampling import SamplingParams, checked_params
+from graphml.sampling.logprobs import TokenLogprobs
 from graphml.sampling.structured.params_structure import matcher_of
 from graphml.text.tokenizer import Tokenizer
 
@@ -206,14 +208,18 @@ class Engine:
         )
         matcher = matcher_of(params, self._tokenizer)
         stream, first = TokenStream(count), seed_or_random(seed)
+        scores: list[TokenLogprobs | None] | None = None if params.prompt_logprobs is None else [None]
         members = []
         for index in range(count):
             sequence = RunningSequence(request, next(self._orders), index, first + index)
             sequence.matcher = None if matcher is None else matcher.copy()
+            sequence.prompt_scores = scores
             members.append((sequence, RequestOutput(sequence, stream, self._tokenizer, self._counts)))
         runner = self._runner()
         if runner is not None and adapters is not None:
             runner.prepare_adapters([one for one, _ in members])
+        if runner is not None and scores is not None:
+            runner.prepare_scores()
         self._loop.add(members)
         return Handle(self, lambda: self._loop.cancel([one for one, _ in members]), stream)
 
@@ -289,59 +295,3 @@ class Engine:
         if self._tokenizer is None:
             raise TokenizerError("submit: the model has no tokenizer; wanted ids, got a text")
         return self._tokenizer.encode(prompt)
-
-
-class Handle:
-    """A request: its tokens as they come, each with the `index` of its sequence, and its results."""
-
-    def __init__(self, engine: Engine, cancel: Callable[[], None], stream: TokenStream) -> None:
-        self._engine = engine  # which ends when nobody holds it
-        self._cancel, self._stream = cancel, stream
-
-    def __iter__(self) -> Iterator[Token]:
-        yield from self._stream  # and hold this handle meanwhile
-
-    async def __aiter__(self) -> AsyncIterator[Token]:
-        async for token in self._stream:
-            yield token
-
-    @property
-    def done(self) -> bool:
-        """Whether it has ended."""
-        return self._stream.done
-
-    def cancel(self) -> None:
-        """End it before the next step; what it has stays. Nothing, where it has ended."""
-        self._cancel()
-
-    def result(self, timeout: float | None = None) -> Result:
-        """What its first sequence became, once all have ended; raises what the request failed with."""
-        return self._stream.wait(timeout)[0]
-
-    def results(self, timeout: float | None = None) -> list[Result]:
-        """What each of its sequences became, in order."""
-        return self._stream.wait(timeout)
-
-
-def generate(
-    engine: Engine,
-    prompts: Sequence[str | Ids],
-    params: SamplingParams | Sequence[SamplingParams] | None,
-    max_tokens: int | None,
-    seed: int | None,
-) -> Iterator[Result]:
-    """The results of prompts in their order; params: for all, or each its own."""
-    each = params if isinstance(params, Sequence) else [params] * len(prompts)
-    if len(each) != len(prompts):
-        raise UsageError(f"params: wanted one for each of {len(prompts)} prompts; got {len(each)}")
-    first = None if seed is None else seed_or_random(seed)
-    handles = [
-        engine.submit(prompt, one, max_tokens, None if first is None else first + i)
-        for i, (prompt, one) in enumerate(zip(prompts, each, strict=True))
-    ]
-    try:
-        for handle in handles:
-            yield handle.result()
-    finally:
-        for handle in handles:
-            handle.cancel()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from graphml.api.capture import Probe
+from graphml.api.prompt_logprobs import scored_prompt
 from graphml.api.read_source import decoder_prompt
 from graphml.api.stats import Meter
 from graphml.api.tokens import GeneratedText, StopReason, Token, checked_ids
@@ -23,6 +24,7 @@ from graphml.runtime.overflow import Overflow, n_dropped
 from graphml.runtime.run_ahead import Ahead, steps_ahead
 from graphml.runtime.slots import Slot
 from graphml.sampling import PeekableRandom, SamplingParams
+from graphml.sampling.logprobs import TokenLogprobs
 from graphml.text.tokenizer import Tokenizer
 
 
@@ -37,6 +39,9 @@ class Generating(Protocol):
     prompt: list[int]
     generated: list[int]
     shifts: list[tuple[int, int]]
+    scores: list[TokenLogprobs]
+    logprobs: list[TokenLogprobs]
+    prompt_logprobs: list[TokenLogprobs | None]
     _executor: Executor
     _tokenizer: Tokenizer | None
     _held: Committed
@@ -47,6 +52,10 @@ class Generating(Protocol):
 
     def slot(self) -> Slot:
         """Where the keys and values are."""
+
+    @property
+    def logits(self) -> Floats:
+        """The logits after the last token."""
 
     def sample(self, params: SamplingParams | None = None) -> int:
         """The id that follows."""
@@ -106,7 +115,7 @@ def _generated(
         _make_room(session, limits, len(ids))
         session._compile(len(ids))
         with meter.prompt(len(ids)):
-            session._evaluate(ids, by=params)
+            _evaluate_prompt(session, ids, params)
     session.prompt, ready = session._held.ids, False
     while True:
         session.stop_reason = _reason_to_end(session, limits)
@@ -121,17 +130,27 @@ def _generated(
         with meter.token():
             token = _decide(session, params, limits)
             ended = session.stop_reason = text.ended_by(token)
+            scores = session.scores[0] if params.logprobs is not None and session.scores else None
             piece = text.flush() if ended else _append(session, token, text, limits)
         if ended:
             if piece:
-                yield Token(token, piece)
+                yield Token(token, piece, logprobs=scores)
             return
         meter.n_gen += 1
-        yield Token(token, piece)
+        if scores is not None:
+            session.logprobs.append(scores)
+        yield Token(token, piece, logprobs=scores)
         if session.stop_reason is not None:
             return
         if session._turn != turn:
             raise UsageError("generate: the session was used for something else meanwhile; begin anew")
+
+
+def _evaluate_prompt(session: Generating, ids: Array, params: SamplingParams) -> None:
+    if params.prompt_logprobs is None:
+        session._evaluate(ids, by=params)
+    else:
+        session.prompt_logprobs = scored_prompt(session, ids, params.prompt_logprobs)
 
 
 def _decide(session: Generating, params: SamplingParams, limits: Limits) -> int:

@@ -17,9 +17,11 @@ import numpy as np
 from graphml.api.batch import Batch
 from graphml.api.capture import Patches, Patterns, Probe
 from graphml.api.chat import Chat
+from graphml.api.decoding_methods import DecodingMethods
 from graphml.api.embedding import chosen_pooling, embed_ids, normalized, texts_of
-from graphml.api.engine import Engine, check_deterministic, generate
+from graphml.api.engine import Engine, check_deterministic
 from graphml.api.model_tokenizer import no_tokenizer, tokenizer_of
+from graphml.api.request_handle import generate
 from graphml.api.saved_session import AnyPath, restore_session
 from graphml.api.session import Session
 from graphml.api.token_stream import Result
@@ -42,7 +44,7 @@ from graphml.text.tokenizer import Tokenizer
 from graphml.weights import Metadata
 
 
-class Model:
+class Model(DecodingMethods):
     """An open model. Made by `load`; close it, or use it in a `with`, to give threads and file back.
 
     arch: name of the architecture. config: its configuration, a frozen dataclass. n_ctx: the context that it

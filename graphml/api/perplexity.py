@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from graphml.api.session import Session
 from graphml.errors import UsageError, WeightsError
+from graphml.sampling.logprobs import log_sums
 from graphml.sampling.sampler import flaw_of
 
 _MOST_LOSS = math.log(sys.float_info.max)  # beyond it the perplexity is no number
@@ -88,9 +89,5 @@ def _loss(logits: NDArray[np.float32], targets: NDArray[np.integer]) -> NDArray[
             "architecture, or numbers leave the range of the cache's dtype (kv); `graphml compare` shows "
             "where they begin"
         )
-    highest = logits.max(axis=1)
-    chosen = logits[np.arange(len(targets)), targets].astype(np.float64)
-    logits -= highest[:, None]
-    np.exp(logits, out=logits)
-    losses: NDArray[np.float64] = np.log(logits.sum(axis=1, dtype=np.float64)) + highest - chosen
+    losses: NDArray[np.float64] = log_sums(logits) - logits[np.arange(len(targets)), targets]
     return losses

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from graphml.api.token_stream import Result, Timings, TokenStream
 from graphml.api.tokens import GeneratedText, Token
 from graphml.runtime.sequence import Sequence
+from graphml.sampling.logprobs import TokenLogprobs
 from graphml.text.tokenizer import Tokenizer
 
 
@@ -34,9 +35,13 @@ class RequestOutput:
         self._tokens: list[int] = []
         self._begin = time.monotonic()
         self._first: float | None = None
+        self._scores: TokenLogprobs | None = None  # of the latest token
+        self._logprobs: list[TokenLogprobs] = []
 
     def sampled(self, token: int) -> str | None:
         """See `Listener`: text that was held back comes with the token that ends it."""
+        scores = self._sequence.scores
+        self._scores = scores.pop(0) if scores else None
         reason = self._text.ended_by(token)
         piece = self._text.flush() if reason else ""
         if piece:
@@ -46,6 +51,8 @@ class RequestOutput:
     def appended(self, token: int, last: bool) -> str | None:
         """See `Listener`: a stop string may end the sequence."""
         self._tokens.append(token)
+        if self._scores is not None:
+            self._logprobs.append(self._scores)
         piece, stopped = self._text.push(token)
         if last and not stopped:
             piece += self._text.flush()
@@ -55,7 +62,7 @@ class RequestOutput:
     def _give(self, token: int, piece: str) -> None:
         self._first = self._first or time.monotonic()
         self._pieces.append(piece)
-        self._stream.put(Token(token, piece, self._sequence.index))
+        self._stream.put(Token(token, piece, self._sequence.index, self._scores))
 
     def ended(self, reason: str) -> None:
         """See `Listener`."""
@@ -74,8 +81,11 @@ class RequestOutput:
             ttft_s=ttft, total_s=now - self._begin, prompt_tps=(n_read - n_cached) / ttft if ttft else 0.0,
             gen_tps=(len(tokens) - 1) / rest if rest and len(tokens) > 1 else 0.0,
         )  # fmt: skip
-        text = "".join(self._pieces)
-        self._stream.end(sequence.index, Result(tokens, text, reason, n_read, n_cached, len(tokens), timings))
+        text, wanted = "".join(self._pieces), sequence.request.params.logprobs is not None
+        scores = self._logprobs if wanted else None, sequence.prompt_scores
+        self._stream.end(
+            sequence.index, Result(tokens, text, reason, n_read, n_cached, len(tokens), timings, *scores)
+        )
 
     def failed(self, error: BaseException) -> None:
         """See `Listener`."""

@@ -32,6 +32,7 @@ from graphml.runtime.overflow import Overflow
 from graphml.runtime.run_ahead import Ahead
 from graphml.runtime.slots import Slot, session_slot
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, checked_params
+from graphml.sampling.logprobs import TokenLogprobs
 from graphml.sampling.structured.params_structure import Structured
 from graphml.sampling.top_k_sampling import samples_without_row
 from graphml.text.tokenizer import Tokenizer
@@ -45,7 +46,9 @@ class Session:
     `stop_reason`: why the latest generation ended: "end" (an end-of-generation token), "stop" (a stop string
     or token), "length" (max_tokens), "context" (n_ctx) or "cancel"; None while it runs or if it was left.
     Of the latest generation too: prompt, the ids that it began from; generated, those that it gave; shifts,
-    what its full context made it forget, (keep, drop) each time.
+    what its full context made it forget, (keep, drop) each time; logprobs, of each generated id, and
+    prompt_logprobs, of each of the prompt (None for those that were there before, and the very first), where
+    its params ask for them.
     """
 
     def __init__(
@@ -71,6 +74,9 @@ class Session:
         self.prompt: list[int] = []
         self.generated: list[int] = []
         self.shifts: list[tuple[int, int]] = []
+        self.scores: list[TokenLogprobs] = []  # of the token that was sampled last
+        self.logprobs: list[TokenLogprobs] = []
+        self.prompt_logprobs: list[TokenLogprobs | None] = []
         self.meter = Meter()
         self.set_seed(seed)
         self._held = Committed(session_slot(executor, self._probe.options, n_ctx)) if held is None else held
@@ -219,7 +225,8 @@ class Session:
     def _chosen(self, params: SamplingParams) -> int | None:
         known, history = self._held.latest.next_logits, self._held.history()
         path, matcher = self._executor.file.path, self._structured.matcher(params, self.generated)
-        return next_token(known, params, history, self.numbers, path, matcher)
+        self.scores = []
+        return next_token(known, params, history, self.numbers, path, matcher, self.scores)
 
     def reads_top_k(self, params: SamplingParams) -> bool:
         """Whether the top k of a row is read to sample by these params, and not the whole row."""
@@ -301,6 +308,7 @@ class Session:
             self._cancelled = False
         self.meter = Meter()
         self.prompt, self.generated, self.shifts, self.stop_reason = [], [], [], None
+        self.logprobs, self.prompt_logprobs = [], []
 
     def _compile(self, count: int, all_logits: bool = False) -> None:
         """Have the program for so many ids ready, so that the meter counts only its running."""

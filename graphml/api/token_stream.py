@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from graphml.api.tokens import Token
+from graphml.sampling.logprobs import TokenLogprobs
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class Result:
     """What a sequence became. tokens: generated ids, without the prompt's; text: theirs.
 
     stop_reason: "end", "stop", "length", "context", "cancel" or "deadline". n_cached: ids of the prompt that
-    were not computed, since blocks held them.
+    were not computed, since blocks held them. logprobs: of each token; prompt_logprobs: of each id of the
+    prompt, None for the first; both None where the params do not ask for them.
     """
 
     tokens: list[int]
@@ -43,6 +46,19 @@ class Result:
     n_cached: int
     n_gen: int
     timings: Timings
+    logprobs: list[TokenLogprobs] | None = None
+    prompt_logprobs: list[TokenLogprobs | None] | None = None
+
+    @property
+    def cumulative_logprob(self) -> float | None:
+        """The sum of its tokens' log-probabilities; None where nobody asked for them."""
+        return None if self.logprobs is None else math.fsum(one.logprob for one in self.logprobs)
+
+    @property
+    def mean_logprob(self) -> float | None:
+        """Their mean; -inf for an empty text, which no other is compared with; None where nobody asked."""
+        total = self.cumulative_logprob
+        return None if total is None else total / len(self.tokens) if self.tokens else -math.inf
 
 
 class TokenStream:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
+from graphml.sampling.logprobs import ScoredToken, TokenLogprobs
 from graphml.text.stop_strings import StopMatcher
 from graphml.text.tokenizer import Tokenizer
 
@@ -27,12 +28,34 @@ class Token:
     """A generated token: its id, the text that became certain with it, and the number of its sequence.
 
     The pieces of all tokens together are the text: a piece is empty while a character is not complete or a
-    stop string may be beginning, and then holds several tokens' text. Control tokens have none.
+    stop string may be beginning, and then holds several tokens' text. Control tokens have none. logprobs: how
+    likely it was, where `SamplingParams.logprobs` asks for that.
     """
 
     id: int
     piece: str
     index: int = 0
+    logprobs: TokenLogprobs | None = None
+
+    @property
+    def logprob(self) -> float | None:
+        """The natural logarithm of its probability; None where `SamplingParams.logprobs` did not ask."""
+        return None if self.logprobs is None else self.logprobs.logprob
+
+    @property
+    def rank(self) -> int | None:
+        """1 where no token was more likely, 2 where one was, ...; None where nobody asked."""
+        return None if self.logprobs is None else self.logprobs.rank
+
+    @property
+    def entropy(self) -> float | None:
+        """Of the distribution that it comes from, in nats; None where nobody asked."""
+        return None if self.logprobs is None else self.logprobs.entropy
+
+    @property
+    def top_logprobs(self) -> tuple[ScoredToken, ...]:
+        """The most likely tokens, each with bytes and log-probability; empty where nobody asked."""
+        return () if self.logprobs is None else self.logprobs.top
 
 
 def checked_ids(ids: Ids, n_vocab: int, some: bool = False) -> NDArray[np.int32]:

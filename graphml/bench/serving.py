@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from graphml.api.engine import Engine, Handle
+from graphml.api.engine import Engine
 from graphml.api.model import Model
+from graphml.api.request_handle import Handle
 from graphml.bench.latencies import Answer
 from graphml.errors import UsageError
 from graphml.inspect.mixed_run import endless_engine

@@ -157,9 +157,15 @@ def print_error(error: Exception) -> None:
     print(fold(CONTROL.sub("", line)) if sys.stderr.isatty() else line, file=sys.stderr)
 
 
-def write(text: str) -> None:
-    """Write generated text to stdout at once; to a terminal without the characters that could steer it."""
-    sys.stdout.write(CONTROL.sub("", text) if sys.stdout.isatty() else text)
+def write(text: str, colour: str = "") -> None:
+    """Write generated text to stdout at once; to a terminal without the characters that could steer it.
+
+    colour: the code of one, for terminals that show colours.
+    """
+    if sys.stdout.isatty():
+        text = CONTROL.sub("", text)
+        text = f"\x1b[{colour}m{text}\x1b[0m" if text and colour and settings.colours() else text
+    sys.stdout.write(text)
     sys.stdout.flush()
 
 

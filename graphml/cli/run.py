@@ -19,6 +19,7 @@ from graphml.cli.opening import find, load, seed_of
 from graphml.cli.speed import speed
 from graphml.cli.structure_files import with_files
 from graphml.cli.template_variables import template_variables
+from graphml.cli.token_colours import TokenColours, as_json, in_colours, table_of
 from graphml.cli.typer_options import grouped
 from graphml.errors import UsageError
 from graphml.runtime.overflow import Overflow
@@ -51,6 +52,17 @@ def run(
     variables: options.Variables = None,
     grammar_file: options.GrammarFile = None,
     schema_file: options.SchemaFile = None,
+    suffix: Annotated[
+        str | None,
+        typer.Option(help="Write what stands between the prompt and this text (infill).", show_default=False),
+    ] = None,
+    infill_extra: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Another file that --suffix may look at; may be given again."),
+    ] = None,
+    spm_infill: Annotated[
+        bool, typer.Option("--spm-infill", help="The suffix comes first in an infill prompt.")
+    ] = False,
     capture: Annotated[
         list[str] | None,
         typer.Option(
@@ -72,12 +84,13 @@ def run(
     _check_captured(capture, captured)
     text = _prompt(prompt)
     limit = None if max_tokens < 0 else max_tokens
-    how = Answer(system, raw, params, full, limit, ctx, seed, given_variables, tuple(capture or ()))
+    gap = _gap(suffix, infill_extra or [], spm_infill)
+    how = Answer(system, raw, params, full, limit, ctx, seed, given_variables, tuple(capture or ()), gap)
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         session, given, pieces = _begin(opened, text, how)
         if show_prompt and not json:
             write(given)
-        answer = _shown(pieces, bars, silent=json)
+        answer = _shown(pieces, bars, None if json else TokenColours(session))
         stats = session.stats
         if captured is not None:
             _write_captured(captured, session)
@@ -94,11 +107,31 @@ def run(
                     "stop_reason": session.stop_reason,
                     "seed": session.seed,
                     "stats": dict(stats),
+                    **_scores(session, params),
                 }
             )
         elif session.stop_reason == "context":
             print(f"graphml: the context of {session.n_ctx} tokens is full", file=sys.stderr)
+        if not json and not in_colours():
+            _write_tables(session)
         remark(speed(stats))
+
+
+def _scores(session: graphml.Session, params: SamplingParams) -> dict[str, Any]:
+    """The log-probabilities that were asked for, as JSON has them."""
+    found: dict[str, Any] = {}
+    if params.logprobs is not None:
+        found["logprobs"] = [as_json(one) for one in session.logprobs]
+    if params.prompt_logprobs is not None:
+        found["prompt_logprobs"] = [as_json(one) for one in session.prompt_logprobs]
+    return found
+
+
+def _write_tables(session: graphml.Session) -> None:
+    """Tables of the log-probabilities that were asked for, where no colours are shown."""
+    for name, scores in (("prompt", session.prompt_logprobs), ("answer", session.logprobs)):
+        if any(one is not None for one in scores):
+            write(f"\n{name}\n{table_of(scores)}\n")
 
 
 def _prompt(prompt: str | None) -> str:
@@ -107,6 +140,15 @@ def _prompt(prompt: str | None) -> str:
     if sys.stdin.isatty():
         raise UsageError("prompt: wanted -p TEXT, or a text on stdin")
     return sys.stdin.read()
+
+
+@dataclass(frozen=True)
+class Gap:
+    """What is behind a gap that is filled, other files, and the order of the parts."""
+
+    suffix: str
+    files: tuple[tuple[str, str], ...]
+    order: str
 
 
 @dataclass(frozen=True)
@@ -122,17 +164,35 @@ class Answer:
     seed: int
     variables: dict[str, Any] | None
     capture: tuple[str, ...]
+    gap: Gap | None = None
+
+
+def _gap(suffix: str | None, extra: list[Path], spm: bool) -> Gap | None:
+    if suffix is None:
+        if extra or spm:
+            raise UsageError("--infill-extra, --spm-infill: wanted --suffix besides, the text behind the gap")
+        return None
+    try:
+        files = tuple((one.name, one.read_text("utf-8")) for one in extra)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--infill-extra: wanted files with texts; {error}") from None
+    return Gap(suffix, files, "spm" if spm else "psm")
 
 
 def _begin(model: graphml.Model, text: str, how: Answer) -> tuple[graphml.Session, str, Iterator[str]]:
     """The session, the text that the model is given, and the pieces of its answer."""
     seed, kept = seed_of(how.seed), bool(how.capture)
-    if how.raw or not model.has_template:
+    if how.raw or how.gap is not None or not model.has_template:
         for option, value in (("--system", how.system), ("--chat-template-kwargs", how.variables)):
             if value:
-                raise UsageError(f"{option}: wanted a model with a chat template and no --raw")
+                raise UsageError(f"{option}: wanted a model with a chat template, no --raw and no --suffix")
         session = model.session(how.ctx, seed, capture=how.capture, history=kept)
-        ids = model.encode(text, parse_special=True)
+        gap = how.gap
+        ids = (
+            model.encode(text, parse_special=True)
+            if gap is None
+            else model.fill_ids(text, gap.suffix, gap.files, gap.order, how.limit, how.ctx)
+        )
         full = how.full
         tokens = session.generate(ids, how.params, how.limit, overflow=full.overflow, keep=full.keep)
         return session, text, (token.piece for token in tokens)
@@ -163,15 +223,19 @@ def _write_captured(file: Path, session: graphml.Session) -> None:
         raise UsageError(f"--captured {file}: cannot be written: {error.strerror or error}") from None
 
 
-def _shown(pieces: Iterator[str], bars: Bars, silent: bool) -> str:
-    """Write the pieces as they come, and a line's end after them; return them all."""
+def _shown(pieces: Iterator[str], bars: Bars, colours: TokenColours | None) -> str:
+    """Write the pieces as they come, unless there is nothing to write them; and a line's end behind them."""
     answer: list[str] = []
     for piece in pieces:
-        answer.append(piece)
         bars.close()
-        if not silent:
-            write(piece)
+        if colours is not None:
+            if not answer and in_colours():
+                colours.write_prompt()
+            colours.write(piece)
+        answer.append(piece)
     text = "".join(answer)
-    if not silent and not text.endswith("\n"):
-        write("\n")
+    if colours is not None:
+        if not text.endswith("\n"):
+            write("\n")
+        colours.explain()
     return text

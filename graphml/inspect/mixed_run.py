@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any
 
-from graphml.api.engine import Engine, Handle
+from graphml.api.engine import Engine
 from graphml.api.model import Model
+from graphml.api.request_handle import Handle
 from graphml.errors import UsageError
 from graphml.inspect.profile import N_GEN, WARM_UP_TOKENS, text_ids
 from graphml.runtime.timeline import Step

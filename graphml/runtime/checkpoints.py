@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphml.runtime.block_pool import BlockPool
+from graphml.runtime.prompt_scores import is_scored
 from graphml.runtime.sequence import Sequence
 
 
@@ -67,7 +68,12 @@ class Checkpoints:
         return len(self._kept)
 
     def find(self, sequence: Sequence, pool: BlockPool) -> Checkpoint | None:
-        """The longest checkpoint of the sequence's ids, of which the last does not count: it is computed."""
+        """The longest checkpoint of the sequence's ids, of which the last does not count: it is computed.
+
+        None where all rows of its prompt are wanted.
+        """
+        if is_scored(sequence):
+            return None
         ids, extra = np.array(sequence.ids[:-1], np.int32), sequence.request.extra
         held = ids.tobytes()
         found = [one for one in self._kept if one.extra == extra and held.startswith(one.ids)]

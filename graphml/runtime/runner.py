@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from graphml.runtime.evaluation import Floats, check_continues
 from graphml.runtime.executor import Executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, cells_of
 from graphml.runtime.plan_sources import read_sources, show_sources
+from graphml.runtime.prompt_scores import MOST_ROWS, keep_scores
 from graphml.runtime.request_adapters import RequestAdapters
 from graphml.runtime.sampled_rows import (
     AHEAD_OUTPUTS,
@@ -46,13 +47,15 @@ class Computed:
     """tokens: what follows each sequence of `plan.sampled`, in order. seconds: of the step.
 
     logits: of all output rows, float32 [plan.n_outputs, n_vocab], where they were asked for. device_tokens:
-    what the device sampled from each, which a plan that was submitted after this one has computed.
+    what the device sampled from each, which a plan that was submitted after this one has computed. failed:
+    sequences whose prompts have rows that are no numbers.
     """
 
     tokens: list[Sampled]
     seconds: float
     logits: Floats | None = None
     device_tokens: tuple[int, ...] = ()
+    failed: Mapping[Sequence, Exception] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,9 +134,10 @@ class Runner:
     def _sizes_of_steps(self) -> list[int]:
         return list(dict.fromkeys((1, self.max_sequences, self.n_rows)))
 
-    def _program(self, n_rows: int, options: CompileOptions | None = None) -> Compiled:
+    def _program(self, n_rows: int, options: CompileOptions | None = None, n_outputs: int = 0) -> Compiled:
         size = next(size for size in self._sizes_of_steps if n_rows <= size)
-        n_outputs = min(size, self.max_sequences)
+        scored = MOST_ROWS if n_outputs > self.max_sequences else 0
+        n_outputs = min(size, self.max_sequences + scored)
         return self._executor.compiled(size, n_outputs, options, self.max_sequences)
 
     def prepare_adapters(self, sequences: list[Sequence]) -> None:
@@ -146,6 +150,11 @@ class Runner:
             for n_rows in self._sizes_of_steps if options is not None else ():
                 self._program(n_rows, options)
 
+    def prepare_scores(self) -> None:
+        """Have the program of prompts whose rows give logits, which are going to run; from any thread."""
+        with self._executor.lock:
+            self._program(self.n_rows, n_outputs=self.n_rows)
+
     def run(self, plan: StepPlan, logits: bool = False) -> Computed:
         """Compute a plan, and sample what follows each sequence that has output rows; logits: copy them."""
         executor = self._executor
@@ -154,7 +163,7 @@ class Runner:
             if plan.n_rows > len(plan.rows):
                 executor.check_file()
             options = self._adapters.of(plan)
-            program = self._program(plan.n_rows, options).program
+            program = self._program(plan.n_rows, options, plan.n_outputs).program
             try:
                 read_sources(executor, plan, self._state, self.n_blocks * BLOCK_SIZE, self.max_sequences)
                 dims = self._fill(program.inputs, plan, options)
@@ -165,11 +174,12 @@ class Runner:
                 outputs = program.run(dims, self._state)
                 self._keep(plan)
                 tokens = sampled_rows(outputs, plan.sampled, self._n_vocab, executor.file.path)
+                failed = keep_scores(outputs, plan, executor.file.path)
                 rows = outputs["logits"][: plan.n_outputs].copy() if logits else None
             except MemoryError as error:
                 of = f"{executor.file.path}: a step of {plan.n_rows} tokens"
                 raise out_of_memory(of, error, "give a smaller n_batch, or fewer threads") from None
-            return Computed(tokens, time.perf_counter() - start, rows)
+            return Computed(tokens, time.perf_counter() - start, rows, failed=failed)
 
     def begin(self, plan: StepPlan, after: BegunPlan | None = None) -> BegunPlan | None:
         """Submit a plan; None where it cannot be, or where a device gains nothing by it.
@@ -177,7 +187,7 @@ class Runner:
         after: a submitted plan of as many rows, the tokens of which this one computes, whatever they are.
         """
         samples = all(samples_ahead(one.sequence.request.params) for one in plan.rows)
-        if not self._runs_ahead or not samples or plan.sources:
+        if not self._runs_ahead or not samples or plan.sources or any(one.n_scored for one in plan.rows):
             return None
         executor = self._executor
         with executor.lock:

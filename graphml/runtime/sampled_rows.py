@@ -92,4 +92,4 @@ def _sampled(
         known = NextLogits(outputs["logits"][row])
     if sequence.matcher is not None:
         sequence.matcher.catch_up(sequence.ids, sequence.n_generated)
-    return next_token(known, params, sequence.ids, sequence.numbers, path, sequence.matcher)
+    return next_token(known, params, sequence.ids, sequence.numbers, path, sequence.matcher, sequence.scores)

@@ -21,8 +21,9 @@ from graphml.errors import UsageError
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.checkpoints import Checkpoints
 from graphml.runtime.moved_blocks import shift
+from graphml.runtime.prompt_scores import MOST_ROWS, is_scored, n_scored
 from graphml.runtime.sequence import Sequence, Status
-from graphml.runtime.siblings import is_awaited, sibling_of, take_over
+from graphml.runtime.siblings import computes_for, is_awaited, sibling_of, take_over
 from graphml.runtime.source_blocks import SourceBlocks
 from graphml.runtime.step_plan import Move, Rows, StepPlan
 
@@ -62,6 +63,7 @@ class Scheduler:
         most = min([max_sequences, *(window.n_sequences for window in pool.windows)])
         self._slots = list(range(most))[::-1]
         self._served: dict[str | None, float] = {}
+        self._scored_left = MOST_ROWS
 
     def __bool__(self) -> bool:
         return bool(self.waiting or self.running)
@@ -90,6 +92,7 @@ class Scheduler:
         Each running sequence that is one id behind gets its row, whatever the budget; prompts share the rest.
         """
         rows: list[Rows] = []
+        self._scored_left = MOST_ROWS
         preempted: list[Sequence] = []
         chosen: set[Sequence] = set()
         alone = len(self.running) + len(self.waiting) == 1
@@ -194,6 +197,9 @@ class Scheduler:
             return sequence.n_behind
         cap = budget if alone else min(budget, self.prompt_cap)
         count = max(0, min(sequence.n_behind, cap))
+        if is_scored(sequence):
+            count = min(count, self._scored_left)
+            self._scored_left -= count
         if self._checkpoints is not None:
             count = self._checkpoints.cut(sequence, count)
         # Its siblings fork from it before the prompt's last id, which each of them computes for itself.
@@ -285,7 +291,7 @@ class Scheduler:
     def _adopt(self, sequence: Sequence) -> int | None:
         """What was computed of its ids is its own; the copy that its states are restored from, if any."""
         if self._checkpoints is None:
-            sequence.adopt_prefix(self.pool)
+            sequence.adopt_prefix(self.pool, 0 if is_scored(sequence) else None)
             return None
         found = self._checkpoints.adopt(sequence, self.pool)
         for one in self.waiting:
@@ -294,7 +300,8 @@ class Scheduler:
 
     def _want(self, running: Sequence, sequence: Sequence) -> None:
         """A checkpoint where a waiting sequence will find what a running one computes for it."""
-        if self._checkpoints is not None and (end := self._computes_for(running, sequence)):
+        size = self.pool.block_size
+        if self._checkpoints is not None and (end := computes_for(running, sequence, size)):
             self._checkpoints.want(running, end)
 
     def _rows(
@@ -305,40 +312,30 @@ class Scheduler:
         moves: tuple[Move, ...] = (),
         states_of: int | None = None,
     ) -> Rows:
-        start, n_outputs = sequence.n_computed, 1 if count == sequence.n_behind else 0
+        start, scored = sequence.n_computed, n_scored(sequence, sequence.n_computed, count)
+        n_outputs = scored + (count == sequence.n_behind)
         keep = None if self._checkpoints is None else self._checkpoints.plan(sequence, start + count)
-        return Rows(sequence, start, count, n_outputs, restore, keep, moves, states_of)
+        return Rows(sequence, start, count, n_outputs, scored, restore, keep, moves, states_of)
 
     def _obstacle(self, sequence: Sequence, budget: int) -> str:
         """What it waits for: "rows", a "slot", the "store", a "prefix" or "blocks"; "" where it can start."""
-        if budget <= 0 or not self._slots:
+        if budget <= 0 or not self._slots or (is_scored(sequence) and self._scored_left <= 0):
             return "rows" if self._slots else "slot"
         if self.held_back(sequence):
             return "store"
         sibling = sibling_of(sequence, self.running, self.pool)
         if sibling is not None and sibling.n_computed < sequence.request.n_prompt - 1:
             return "prefix"
-        shares = sibling is None and self.pool.keeps
-        if shares and any(self._computes_for(one, sequence) for one in self.running):
+        shares, size = sibling is None and self.pool.keeps, self.pool.block_size
+        if shares and any(computes_for(one, sequence, size) for one in self.running):
             return "prefix"
         return "" if self._fits(sequence) else "blocks"
-
-    def _computes_for(self, running: Sequence, sequence: Sequence) -> int:
-        """How many first ids of its prompt this one can share once a running one has computed them; or 0."""
-        if running.n_computed >= running.request.n_prompt:
-            return 0
-        if running.request.priority < sequence.request.priority:
-            return 0
-        size = self.pool.block_size
-        common = min(running.common_with(sequence), len(sequence.ids) - 1) // size * size
-        worth = common > running.n_computed and 2 * common >= len(sequence.ids) - size
-        return common if worth else 0
 
     def _fits(self, sequence: Sequence) -> bool:
         """Whether all its ids fit beside what the running ones still need, and some blocks stay free."""
         size = self.pool.block_size
         promised = sum(one.blocks_needed(one.n_behind, size) for one in self.running)
-        most = None
+        most = 0 if is_scored(sequence) else None
         if self._checkpoints is not None:
             found = self._checkpoints.find(sequence, self.pool)
             most = 0 if found is None else found.n

@@ -15,6 +15,7 @@ from graphml.runtime.block_pool import BlockPool, Prefix
 from graphml.runtime.overflow import n_dropped
 from graphml.runtime.request import Request
 from graphml.sampling import PeekableRandom
+from graphml.sampling.logprobs import TokenLogprobs
 from graphml.sampling.structured.matcher import Matcher
 
 
@@ -37,7 +38,9 @@ class Sequence:
     while it runs, else -1. numbers: its random generator, by `seed`, and what its samplers keep. matcher: of
     what its text must follow; it catches up before a token is sampled. n_dropped: ids that a full context has
     made it forget; moved: whether cells of its blocks were moved since they were computed, so that nobody
-    else can use them. waits_for: why it was not admitted when that was last considered; see `Scheduler`.
+    else can use them. prompt_scores: what is known of the prompt's log-probabilities, where they are
+    wanted, of all sequences of a request; scores: of tokens that were sampled and not handed out yet.
+    waits_for: why it was not admitted when that was last considered; see `Scheduler`.
     """
 
     request: Request
@@ -58,6 +61,8 @@ class Sequence:
     n_dropped: int = 0
     moved: bool = False
     matcher: Matcher | None = None
+    prompt_scores: list[TokenLogprobs | None] | None = None
+    scores: list[TokenLogprobs] = field(default_factory=list)
     numbers: PeekableRandom = field(init=False)
 
     def __post_init__(self) -> None:

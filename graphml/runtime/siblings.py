@@ -1,4 +1,4 @@
-"""Sequences of one request: the prompt is computed for the first of them, and the others take it over.
+"""Sequences with a common prompt: it is computed for one of them, and the others take it over.
 
 Knows sequences and blocks; nothing of steps, queues or arrays.
 """
@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.moved_blocks import fork
+from graphml.runtime.prompt_scores import is_scored
 from graphml.runtime.sequence import Sequence
 from graphml.runtime.step_plan import Move
 
@@ -30,6 +31,17 @@ def sibling_of(sequence: Sequence, running: Iterable[Sequence], pool: BlockPool)
         return None
     found = [one for one in running if one.request is sequence.request and not one.n_dropped]
     return max(found, key=lambda one: min(one.n_computed, one.request.n_prompt), default=None)
+
+
+def computes_for(running: Sequence, sequence: Sequence, block_size: int) -> int:
+    """How many first ids of its prompt this one can share once a running one has computed them; or 0."""
+    if running.n_computed >= running.request.n_prompt or is_scored(sequence):
+        return 0
+    if running.request.priority < sequence.request.priority:
+        return 0
+    common = min(running.common_with(sequence), len(sequence.ids) - 1) // block_size * block_size
+    worth = common > running.n_computed and 2 * common >= len(sequence.ids) - block_size
+    return common if worth else 0
 
 
 def take_over(

@@ -254,6 +254,8 @@ class StepLoop:
                 one = self._members.get(sequence)  # None where one of its request has failed
                 if one is not None and token is not None:
                     self._continue(one, token)
+            for sequence, error in computed.failed.items():
+                self._fail(sequence, error)
             if self.timeline is not None:
                 self.timeline.ended(plan, computed.seconds, self._clock())
 

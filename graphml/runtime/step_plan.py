@@ -28,6 +28,8 @@ class Move:
 class Rows:
     """`count` ids of a sequence from position `start` on; the last `n_outputs` of them give logits.
 
+    The first `n_scored` of those say how likely the prompt is, and no token is sampled from them.
+
     Before all rows of the step: restore: the copy that the sequence's recurrent states are; moves of cells,
     in order; states_of: the slot whose recurrent states are copied to the sequence's, or None. keep: where
     its states are copied to, after all rows. See `graphml.runtime.checkpoints`.
@@ -37,10 +39,21 @@ class Rows:
     start: int
     count: int
     n_outputs: int = 0
+    n_scored: int = 0
     restore: int | None = None
     keep: int | None = None
     moves: tuple[Move, ...] = ()
     states_of: int | None = None
+
+    @property
+    def first_scored(self) -> int:
+        """The position of the first row that gives logits."""
+        return self.start + self.count - self.n_outputs
+
+    @property
+    def samples(self) -> bool:
+        """Whether a token is sampled from its last row."""
+        return self.n_outputs > self.n_scored
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,4 +86,4 @@ class StepPlan:
     def sampled(self) -> dict[int, Sequence]:
         """Output row -> the sequence that it is the last of: what follows it is sampled from that row."""
         ends = itertools.accumulate(rows.n_outputs for rows in self.rows)
-        return {end - 1: rows.sequence for end, rows in zip(ends, self.rows, strict=True) if rows.n_outputs}
+        return {end - 1: rows.sequence for end, rows in zip(ends, self.rows, strict=True) if rows.samples}

@@ -145,7 +145,7 @@ class Timeline:
         one = rows.sequence
         generates = rows.count == 1 and rows.start + one.n_dropped >= one.request.n_prompt
         found = 0 if one.order in self._ran else rows.start
-        return SequenceRows(one.order, rows.start, rows.count, generates, rows.n_outputs > 0, found)
+        return SequenceRows(one.order, rows.start, rows.count, generates, rows.samples, found)
 
     def _waiting(self, plan: StepPlan) -> tuple[Waits, ...]:
         """Everybody without rows: running ones that were left out, and those that wait."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphml.sampling.candidates import Floats
+from graphml.sampling.logprobs import TokenLogprobs, of_candidates, of_row
 from graphml.sampling.params import SamplingParams
 from graphml.sampling.random_numbers import PeekableRandom
 from graphml.sampling.sampler import sampler_of
@@ -47,3 +48,23 @@ class NextLogits:
         if row is None:
             return None
         return sampler_of(params).sample(row, history, numbers)
+
+    def sample_scored(
+        self,
+        params: SamplingParams,
+        history: Sequence[int],
+        numbers: PeekableRandom,
+        model: NextLogits,
+        scores: list[TokenLogprobs],
+    ) -> int | None:
+        """The same from the row, with an entry for `scores`; model: what is known without any mask."""
+        row, models = self.whole_row(), model.whole_row()
+        if row is None or models is None:
+            return None
+        token, left = sampler_of(params).sample_and_left(row, history, numbers)
+        n_top, words = params.logprobs or 0, numbers.vocabulary
+        if params.post_sampling_probs:
+            scores.append(of_candidates(left, token, n_top, words))
+        else:
+            scores.append(of_row(models, token, n_top, words))
+        return token

@@ -16,6 +16,7 @@ from graphml.errors import UsageError
 from graphml.former_names import FormerAttribute, former_fields
 from graphml.option_fields import POSITIVE, Checked, OneOf, Real, Whole, check, option
 from graphml.sampling.logit_biases import checked_biases, parse_biases, written_biases
+from graphml.sampling.logprobs import MOST
 from graphml.sampling.own_functions import OwnFunction, checked_function
 from graphml.sampling.sampler_names import checked_order
 
@@ -42,6 +43,12 @@ def _token_ids(name: str, value: object) -> frozenset[int]:
     return frozenset(Whole(0).read(name, one) for one in items_of(name, value, "a collection of token ids"))
 
 
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"{name}: wanted True or False, got {value!r}")
+    return value
+
+
 def _text(name: str, value: object) -> str:
     return text_of(name, value)
 
@@ -60,7 +67,7 @@ def _json_text(name: str, value: object) -> str:
         raise UsageError(f"{name}: wanted a JSON schema as a text or a dict; {error}") from None
 
 
-STRUCTURES = ("grammar", "json_schema", "regex", "choices")
+STRUCTURES = ("grammar", "json_schema", "regex", "choices", "begins_with")
 """The fields that say what the text must follow; one of them at a time."""
 
 
@@ -213,6 +220,21 @@ class SamplingParams:
         (), "A text that may be the whole answer.", "--choice",
         range=Checked(_texts), on_command_line=str, repeated=True, write=list,
     )  # fmt: skip
+    begins_with: str = option(
+        "", "A text that the generated text begins with.", "--begins-with", range=Checked(_text)
+    )
+    logprobs: int | None = option(
+        None, "Log-probabilities of each token and of the n most likely ones; 0: of the token alone.",
+        "--logprobs", range=Whole(0, MOST), metavar="N", on_command_line=int,
+    )  # fmt: skip
+    prompt_logprobs: int | None = option(
+        None, "The same of the prompt's tokens.", "--prompt-logprobs", range=Whole(0, MOST), metavar="N",
+        on_command_line=int,
+    )  # fmt: skip
+    post_sampling_probs: bool = option(
+        False, "Log-probabilities are those that the sampler chain leaves, not the model's.",
+        "--post-sampling-probs", range=Checked(_flag),
+    )  # fmt: skip
 
     penalty_last_n = FormerAttribute()
 
@@ -224,7 +246,7 @@ class SamplingParams:
 
     @property
     def structured(self) -> bool:
-        """Whether the text follows a grammar, schema, expression or list of choices."""
+        """Whether the text follows a grammar, schema, expression, list of choices, or begin."""
         return any(getattr(self, name) for name in STRUCTURES)
 
     def __hash__(self) -> int:

@@ -102,8 +102,15 @@ class Sampler:
         Greedy params use no number of the generator, all others one per token, and one more for XTC.
         Raises UsageError for logits of another shape, NaN or +inf among them, or no token left to choose.
         """
+        return self.sample_and_left(logits, history, generator)[0]
+
+    def sample_and_left(
+        self, logits: Floats, history: Sequence[int], generator: Numbers
+    ) -> tuple[int, Candidates]:
+        """The same, and the candidates that the token was chosen from; errors as of `sample`."""
         run = _Run(self, len(logits), history, generator)
-        return run.choose(self._last(logits, run))
+        left = self._last(logits, run)
+        return run.choose(left), left
 
     def sample_top_k(self, top: TopK, generator: PeekableRandom) -> int | None:
         """Return what `sample` would of the whole row; None where the top k is not enough to know.

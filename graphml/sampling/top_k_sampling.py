@@ -45,7 +45,7 @@ class _Stated:
 
 @lru_cache(maxsize=64)
 def _stated(params: SamplingParams, filters: tuple[Filter, ...]) -> _Stated:
-    if params.structured:
+    if params.structured or params.logprobs is not None:
         return _Stated(None, None)
     on = filter_order.filters_on(params, filters)
     need = on[0].needs if on else None

@@ -58,6 +58,8 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--sampling-function": ("nonsense", "/nowhere/at/all.py:f", ""),
     "--samplers": ("nonsense", "top_k;nonsense"),
     "--rng": NO_NAME,
+    "--logprobs": (*NO_NUMBER, *BELOW, "257"),
+    "--prompt-logprobs": (*NO_NUMBER, *BELOW, "257"),
     "--grammar": ('root ::= "x', "nonsense", "root ::= b"),
     "--grammar-file": NO_FILE,
     "--json-schema": ("nonsense", "{", '{"type": "nonsense"}'),
@@ -70,6 +72,8 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--chat-template-kwargs": ("x", "[]", '"x"', "[" * 2000, ""),
     "--capture": ("nonsense",),
     "--captured": ("run.txt", ""),
+    "--suffix": ("no fill-in-the-middle tokens", ""),
+    "--infill-extra": ("/nowhere/at/all",),
     "--template": NO_FILE,
     "--arch": NO_FILE,
     "--file": NO_FILE,
@@ -167,7 +171,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--requests": (*NO_NUMBER, "0"),
     "--shared-prefix": (*NO_NUMBER, "-1"),
 }
-ANY = {"--prompt", "--system", "--text", "--query", "--python", "--dry-sequence-breaker"}
+ANY = {"--begins-with", "--prompt", "--system", "--text", "--query", "--python", "--dry-sequence-breaker"}
 """Options whose value may be any text; a Python is started, and only then known to be none."""
 APART = {
     ("test-backend", "--type"): ("nonsense",),

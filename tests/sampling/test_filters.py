@@ -38,6 +38,7 @@ FILES = [module.name for module in pkgutil.iter_modules(filters.__path__)]
 FILTERS: list[Filter] = [importlib.import_module(f"{filters.__name__}.{name}").FILTER for name in FILES]
 NAMED = [pytest.param(one, id=name) for name, one in zip(FILES, FILTERS, strict=True)]
 OF_NO_FILTER = {"stop", "stop_tokens", "rng", *STRUCTURES}
+OF_NO_FILTER |= {"logprobs", "prompt_logprobs", "post_sampling_probs"}
 SIZE, K = 300, 64
 
 

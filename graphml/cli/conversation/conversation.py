@@ -16,6 +16,7 @@ from typing import Any
 import graphml
 from graphml.cli.console import Bars, print_error, remark, say, write
 from graphml.cli.speed import speed
+from graphml.cli.token_colours import TokenColours
 from graphml.errors import GraphmlError, UsageError
 
 
@@ -85,10 +86,11 @@ class Conversation:
         end = "" if sys.stdout.isatty() else "\n"  # a line each for what reads a pipe, an answer or none
         error = None
         try:
+            colours = TokenColours(session)
             for piece in pieces:
                 self.bars.close()
                 end = "\n"
-                write(piece)
+                colours.write(piece)
         except GraphmlError as raised:
             error = raised
         self.bars.close()

@@ -70,15 +70,23 @@ def changed(name: str, text: str, chat: Chat, params: SamplingParams) -> Samplin
 def _value(name: str, text: str, params: SamplingParams) -> Any:
     """The value that a text says, or the text itself: `SamplingParams` reports what was wanted."""
     stated = STATED[name]
-    if getattr(params, name) is None:
-        return text
     try:
         if not stated.repeated:
-            return type(getattr(params, name))(text)
+            now = getattr(params, name)
+            return stated.on_command_line(text) if now is None else _single(type(now), text)
         values = _texts(text) if stated.on_command_line is str else _numbers(text)
     except ValueError:
         return text
     return values if stated.parse is None else stated.parse(values)
+
+
+def _single(kind: type, text: str) -> Any:
+    """A value of this type; ValueError where the text is none."""
+    if kind is not bool:
+        return kind(text)
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
 
 
 def _whole(name: str, text: str, low: int, default: int) -> int:

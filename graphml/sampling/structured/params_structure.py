@@ -20,6 +20,7 @@ from graphml.sampling.structured.llguidance_structure import LlguidanceStructure
 from graphml.sampling.structured.matcher import Matcher, Structure
 from graphml.sampling.structured.opened_tokens import tokens_of
 from graphml.sampling.structured.schema_structure import generated_structure
+from graphml.sampling.structured.text_begin import TextBegin
 from graphml.sampling.structured.token_bytes import TokenBytes
 
 KEPT: Final = 64
@@ -60,12 +61,14 @@ def matcher_of(params: SamplingParams, tokenizer: Vocabulary | None) -> Matcher 
 
 
 def compiled_structure(name: str, text: str | Sequence[str], tokens: TokenBytes) -> Structure:
-    """Compile a structure: name is grammar, json_schema, regex, lark or choices; text is what it says."""
+    """Compile a structure: name is a field of `STRUCTURES`, or lark; text is what it says."""
     if sum(map(len, [text] if isinstance(text, str) else text)) > MAX_TEXT:
         raise UsageError(f"{name}: at most {MAX_TEXT} characters are wanted")
     if name == "choices":
         return _by_llguidance(name, _choices_grammar(text), tokens)
     assert isinstance(text, str)
+    if name == "begins_with":
+        return TextBegin(text.encode("utf-8", "surrogatepass"), tokens)
     if name == "grammar":
         return GbnfGrammar(parse_gbnf(text, "root", tokens.token_of), tokens)
     if name == "json_schema":
@@ -108,6 +111,8 @@ class Structured:
         if not params.structured:
             return None
         if self._matcher is None or params != self._params:
-            raise UsageError("sample: a grammar, schema, regex or list of choices counts within `generate`")
+            raise UsageError(
+                "sample: a grammar, schema, regex, list of choices or begin counts within `generate`"
+            )
         self._matcher.catch_up(generated, len(generated))
         return self._matcher

@@ -30,8 +30,9 @@ class Encoder(Protocol):
 class Tokenizer:
     """Text to token ids and back, with the results of llama.cpp for the same vocabulary.
 
-    `bos`, `eos`, `eot` are ids or None; `end_tokens` are all ids that end a generation; `pre` is the name
-    of the pre-tokenizer, empty for kinds without one. Safe to share between threads.
+    `bos`, `eos`, `eot` are ids or None; `end_tokens` are all ids that end a generation; `fill_tokens` those
+    for filling in the middle, by role (`Roles.fill`); `pre` is the name of the pre-tokenizer, empty for
+    kinds without one. Safe to share between threads.
     """
 
     def __init__(self, vocabulary: Vocabulary, encoder: Encoder | None) -> None:
@@ -46,6 +47,7 @@ class Tokenizer:
         self.eos = vocabulary.roles.eos
         self.eot = vocabulary.roles.eot
         self.end_tokens = vocabulary.roles.ends
+        self.fill_tokens = dict(vocabulary.roles.fill)
 
     def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """Return the ids of a text.

@@ -1,0 +1,33 @@
+"""`Decodes`: what ways of decoding use of a model. Knows the names; does nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from graphml.api.engine import Engine
+from graphml.api.session import Session
+from graphml.runtime.executor import Executor
+from graphml.text.tokenizer import Tokenizer
+
+
+class Decodes(Protocol):
+    """A `Model`."""
+
+    executor: Executor
+    path: Path
+    n_ctx: int
+    n_vocab: int
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """The tokenizer, if there is one."""
+
+    def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        """The ids of a text."""
+
+    def session(self, n_ctx: int | None = None, seed: int | None = None) -> Session:
+        """A session."""
+
+    def engine(self, *, n_ctx: int | None = None) -> Engine:
+        """An engine."""

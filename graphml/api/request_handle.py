@@ -1,0 +1,105 @@
+"""A request of an engine as its caller holds it: tokens as they come, results, the best of several.
+
+Knows streams of tokens; nothing of engines but that a request keeps its own alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Protocol
+
+from graphml.api.token_stream import Result, TokenStream
+from graphml.api.tokens import Ids, Token
+from graphml.argument_checks import seed_or_random
+from graphml.errors import UsageError
+from graphml.sampling import SamplingParams
+
+SCORES = ("mean", "sum")
+"""How continuations are compared: by the mean or the sum of their tokens' log-probabilities."""
+
+
+class Submits(Protocol):
+    """An `Engine`."""
+
+    def submit(
+        self,
+        prompt: str | Ids,
+        params: SamplingParams | None = None,
+        max_tokens: int | None = None,
+        seed: int | None = None,
+    ) -> Handle:
+        """A request."""
+
+
+class Handle:
+    """A request: its tokens as they come, each with the `index` of its sequence, and its results."""
+
+    def __init__(self, engine: object, cancel: Callable[[], None], stream: TokenStream) -> None:
+        self._engine = engine  # which ends when nobody holds it
+        self._cancel, self._stream = cancel, stream
+
+    def __iter__(self) -> Iterator[Token]:
+        yield from self._stream  # and hold this handle meanwhile
+
+    async def __aiter__(self) -> AsyncIterator[Token]:
+        async for token in self._stream:
+            yield token
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self._stream.done
+
+    def cancel(self) -> None:
+        """End it before the next step; what it has stays. Nothing, where it has ended."""
+        self._cancel()
+
+    def result(self, timeout: float | None = None) -> Result:
+        """What its first sequence became, once all have ended; raises what the request failed with."""
+        return self._stream.wait(timeout)[0]
+
+    def best(self, by: str = "mean", timeout: float | None = None) -> Result:
+        """The most likely of its sequences, once all have ended: by the mean or the sum of log-probabilities.
+
+        Of equals the first. UsageError for another `by`, and without `logprobs` in the request's params.
+        """
+        return best_of(self._stream.wait(timeout), by)
+
+    def results(self, timeout: float | None = None) -> list[Result]:
+        """What each of its sequences became, in order."""
+        return self._stream.wait(timeout)
+
+
+def best_of(results: Sequence[Result], by: str) -> Result:
+    """The most likely of some results; see `Handle.best`."""
+    if by not in SCORES:
+        raise UsageError(f"by: wanted one of {', '.join(SCORES)}; got {by!r}")
+    scores = [one.mean_logprob if by == "mean" else one.cumulative_logprob for one in results]
+    known = [one for one in scores if one is not None]
+    if len(known) < len(scores):
+        raise UsageError("best: wanted params with logprobs (0 or more), by which texts are compared")
+    return results[known.index(max(known))]
+
+
+def generate(
+    engine: Submits,
+    prompts: Sequence[str | Ids],
+    params: SamplingParams | Sequence[SamplingParams] | None,
+    max_tokens: int | None,
+    seed: int | None,
+) -> Iterator[Result]:
+    """The results of prompts in their order; params: for all, or each its own."""
+    each = params if isinstance(params, Sequence) else [params] * len(prompts)
+    if len(each) != len(prompts):
+        raise UsageError(f"params: wanted one for each of {len(prompts)} prompts; got {len(each)}")
+    first = None if seed is None else seed_or_random(seed)
+    handles = [
+        engine.submit(prompt, one, max_tokens, None if first is None else first + i)
+        for i, (prompt, one) in enumerate(zip(prompts, each, strict=True))
+    ]
+    try:
+        for handle in handles:
+            yield handle.result()
+    finally:
+        for handle in handles:
+            handle.cancel()

@@ -1,0 +1,105 @@
+"""Log-probabilities of tokens by rows of logits: of a given token, and of the most likely ones beside it.
+
+Knows logits and candidates; of a vocabulary the bytes of its tokens. Knows no model, session or engine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml.sampling.candidates import Candidates, Floats, all_candidates, leading
+from graphml.sampling.moment import Vocabulary
+
+MOST = 256
+"""Most likely tokens that can be asked for with each token."""
+
+
+class ScoredToken(NamedTuple):
+    """A token, its bytes, and the natural logarithm of its probability, which may be -inf."""
+
+    id: int
+    bytes: bytes
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """How likely a token was: `logprob`, natural logarithms; rank: 1 for the most likely token of all.
+
+    entropy: of the whole distribution, in nats. top: the most likely tokens, as many as were asked for.
+    bytes: of the token; empty without a vocabulary.
+    """
+
+    id: int
+    bytes: bytes
+    logprob: float
+    rank: int
+    entropy: float
+    top: tuple[ScoredToken, ...] = ()
+
+
+def log_sums(rows: Floats) -> NDArray[np.float64]:
+    """float32 [n, n_vocab] -> float64 [n]: the logarithm of the sum of exp(logits) of each row."""
+    highest = rows.max(axis=1)
+    with np.errstate(over="ignore"):  # two ends of float32's range
+        sums = np.exp(rows - highest[:, None]).sum(axis=1, dtype=np.float64)
+    found: NDArray[np.float64] = np.log(sums) + highest
+    return found
+
+
+def of_row(row: Floats, token: int, n_top: int, vocabulary: Vocabulary | None = None) -> TokenLogprobs:
+    """How likely a token is by its row of logits, float32 [n_vocab], without NaN or +inf."""
+    return of_candidates(all_candidates(row), token, n_top, vocabulary)
+
+
+def of_rows(
+    rows: Floats, tokens: Iterable[int], n_top: int, vocabulary: Vocabulary | None = None
+) -> list[TokenLogprobs]:
+    """The same for a token of each row, float32 [n, n_vocab]."""
+    return [of_row(row, int(token), n_top, vocabulary) for row, token in zip(rows, tokens, strict=True)]
+
+
+def of_candidates(
+    among: Candidates, token: int, n_top: int, vocabulary: Vocabulary | None = None
+) -> TokenLogprobs:
+    """How likely a token is among the candidates that a sampler chain leaves; it is one of them."""
+    scores, total, entropy = _scores(among)
+    at = int(token) if len(among) > token and among.ids[token] == token else _place(among, token)
+    own = scores[at]
+    order = leading(scores, min(n_top, len(among))) if n_top else ()
+    top = tuple(
+        ScoredToken(int(among.ids[i]), _bytes(vocabulary, int(among.ids[i])), float(scores[i]) - total)
+        for i in order
+    )
+    rank = 1 + int(np.count_nonzero(scores > own))
+    return TokenLogprobs(token, _bytes(vocabulary, token), float(own) - total, rank, entropy, top)
+
+
+def _scores(among: Candidates) -> tuple[Floats, float, float]:
+    """Scores float32 [n], the logarithm of the sum of their exp, and the entropy."""
+    scores = among.logits
+    if among.p is not None:
+        with np.errstate(divide="ignore"):
+            scores = np.log(among.p)
+    highest = scores.max()
+    with np.errstate(over="ignore"):
+        shifted = scores - highest
+        weights = np.exp(shifted)
+    total = float(weights.sum(dtype=np.float64))
+    inside = shifted if np.isfinite(scores.min()) else np.where(weights > 0, shifted, 0)
+    mean = float(np.dot(weights, inside)) / total
+    return scores, math.log(total) + float(highest), max(0.0, math.log(total) - mean)
+
+
+def _place(among: Candidates, token: int) -> int:
+    return int(np.flatnonzero(among.ids == token)[0])
+
+
+def _bytes(vocabulary: Vocabulary | None, token: int) -> bytes:
+    return b"" if vocabulary is None else vocabulary.piece_bytes(token)

@@ -1,0 +1,72 @@
+"""A text that begins with given bytes: the tokens that may spell them, and behind them any.
+
+That is what token healing wants: the last token of a prompt is taken back, and its text given here, so that
+the model chooses the tokens that it was trained on (Lundberg 2023, "The art of prompt design: prompt
+boundaries and token healing"). Knows tokens' bytes; nothing of prompts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphml.sampling.structured.token_bytes import Bools, TokenBytes
+
+
+class TextBegin:
+    """See `Structure`. begin: the bytes; each byte of them needs a token that is it, or begins with it."""
+
+    def __init__(self, begin: bytes, vocabulary: TokenBytes) -> None:
+        self.text, self.vocabulary = begin, vocabulary
+        usable = np.ones(vocabulary.n, bool)
+        usable[list(vocabulary.special | vocabulary.end_tokens)] = False
+        first = [piece[0] if piece else -1 for piece in vocabulary.pieces]
+        self._first = np.where(usable, first, -1)
+        self._masks: dict[int, Bools] = {len(begin): np.ones(vocabulary.n, bool)}
+
+    def begin(self) -> Progress:
+        """The place before the first token."""
+        return Progress(self, [0])
+
+    def mask(self, at: int) -> Bools:
+        """[n] the tokens that may come where so many bytes are spelled."""
+        found = self._masks.get(at)
+        if found is None:
+            rest, pieces = self.text[at:], self.vocabulary.pieces
+            near = np.flatnonzero(self._first == rest[0])
+            fits = [pieces[i].startswith(rest) or rest.startswith(pieces[i]) for i in near.tolist()]
+            found = np.zeros(self.vocabulary.n, bool)
+            found[near[np.array(fits, bool)]] = True
+            self._masks[at] = found
+        return found
+
+
+class Progress:
+    """How many bytes are spelled, after each of the tokens so far."""
+
+    def __init__(self, of: TextBegin, spelled: list[int]) -> None:
+        self._of, self._spelled = of, spelled
+
+    def mask(self) -> Bools:
+        """[n] the tokens that may come next."""
+        return self._of.mask(self._spelled[-1])
+
+    def allows(self, token: int) -> bool:
+        """Whether this token may come next."""
+        return bool(self.mask()[token])
+
+    def may_end(self) -> bool:
+        """Whether all bytes are spelled."""
+        return self._spelled[-1] == len(self._of.text)
+
+    def accept(self, token: int) -> None:
+        """Go on by a token that is allowed."""
+        spelled = self._spelled[-1] + len(self._of.vocabulary.pieces[token])
+        self._spelled.append(min(spelled, len(self._of.text)))
+
+    def rewind(self, n: int) -> None:
+        """Take back the last n tokens."""
+        del self._spelled[len(self._spelled) - n :]
+
+    def copy(self) -> Progress:
+        """The same place, to go on separately."""
+        return Progress(self._of, list(self._spelled))
