@@ -24,6 +24,8 @@ from graphml.sampling.structured.token_bytes import TokenBytes
 
 KEPT: Final = 64
 MAX_TEXT: Final = 1 << 20
+LARK: Final = "%llguidance"
+"""A grammar whose first line begins so is Lark of llguidance, as in llama.cpp."""
 
 
 class _Key(NamedTuple):
@@ -66,6 +68,8 @@ def compiled_structure(name: str, text: str | Sequence[str], tokens: TokenBytes)
     if name == "choices":
         return _by_llguidance(name, _choices_grammar(text), tokens)
     assert isinstance(text, str)
+    if name == "grammar" and text.startswith(LARK):
+        return _by_llguidance(name, library().LLMatcher.grammar_from_lark(text.partition("\n")[2]), tokens)
     if name == "grammar":
         return GbnfGrammar(parse_gbnf(text, "root", tokens.token_of), tokens)
     if name == "json_schema":
