@@ -43,7 +43,8 @@ def room(
     used = f"of which {n_used} are used" if n_used < n_ctx else "all of which are used"
     raise ContextFullError(
         f"the message has {n_message} tokens; the context holds {n_ctx}, {used}, and an answer needs "
-        "room too. Shorten it, begin anew, or give a longer context (--ctx; n_ctx in Python) if the model allows"
+        "room too. Shorten it, begin anew, or give a longer context (--ctx; n_ctx in Python) if the "
+        "model allows"
     )
 
 
