@@ -25,6 +25,8 @@ from graphml.sampling.structured.token_bytes import TokenBytes
 
 KEPT: Final = 64
 MAX_TEXT: Final = 1 << 20
+LARK: Final = "%llguidance"
+"""A grammar whose first line begins so is Lark of llguidance, as in llama.cpp."""
 
 
 class _Key(NamedTuple):
@@ -69,6 +71,8 @@ def compiled_structure(name: str, text: str | Sequence[str], tokens: TokenBytes)
     assert isinstance(text, str)
     if name == "begins_with":
         return TextBegin(text.encode("utf-8", "surrogatepass"), tokens)
+    if name == "grammar" and text.startswith(LARK):
+        return _by_llguidance(name, library().LLMatcher.grammar_from_lark(text.partition("\n")[2]), tokens)
     if name == "grammar":
         return GbnfGrammar(parse_gbnf(text, "root", tokens.token_of), tokens)
     if name == "json_schema":

@@ -94,9 +94,12 @@ class Tokenizer:
         every = items_of("ids", ids, "a sequence of token ids")
         return self._decoding.decode(map(token_id, every), skip_special)
 
-    def stream(self, skip_special: bool = False) -> Stream:
-        """Return a decoder that takes one id at a time and never returns half a character."""
-        return Stream(self._decoding, skip_special)
+    def stream(self, skip_special: bool = False, shown: frozenset[int] = frozenset()) -> Stream:
+        """Return a decoder that takes one id at a time and never returns half a character.
+
+        shown: control tokens that have their text nevertheless.
+        """
+        return Stream(self._decoding, skip_special, shown)
 
     def piece(self, token: int) -> str:
         """Return the text of one token; invalid UTF-8 becomes U+FFFD."""

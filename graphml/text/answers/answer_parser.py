@@ -1,0 +1,190 @@
+"""Splits an answer into reasoning, text and tool calls while it streams, by the format of its model.
+
+Where the text is split into pieces changes nothing but the pieces of the deltas. What looks like a call and
+is none is text, all of it. Knows formats; nothing of tokens, templates or tools' functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from graphml.text.answers.answer_format import AnswerFormat, CallReader, ReasoningMarks
+from graphml.text.answers.call_sink import CallSink, Schemas
+from graphml.text.answers.events import ContentDelta, Event, ReasoningDelta, ToolCallDelta
+from graphml.text.answers.text_reader import MalformedError, Step, TextReader
+
+MOST_MALFORMED: Final = 16
+"""So many malformed calls are tried: each is read again as text, which must not take quadratic time."""
+
+
+class AnswerParser:
+    """Parses one answer.
+
+    format: of the model. tools: the parameters' schema of each tool that was offered; without tools no calls
+    are looked for, and markers of calls are text. marks: how reasoning is marked, None: as the format says,
+    if it does. inside: whether the prompt ended within the reasoning, so that the answer begins there.
+    split: whether reasoning is told apart; if not, it is text with its marks. new_id: makes ids of calls,
+    None: as the format does.
+    """
+
+    def __init__(
+        self,
+        format: AnswerFormat,
+        tools: Schemas | None = None,
+        marks: ReasoningMarks | None = None,
+        inside: bool = False,
+        split: bool = True,
+        new_id: Callable[[], str] | None = None,
+    ) -> None:
+        self.format, self.split, self._inside = format, split, inside
+        self._marks = marks or format.reasoning
+        self._events: list[Event] = []
+        self.reader = TextReader()
+        self.calls = CallSink(tools or {}, self.reader, self._events.append, new_id or format.new_id)
+        self._space = ""  # white space that is text only if more text follows
+        self._at_start = True  # no text yet
+        self._trims = bool(self._marks or (tools and (format.calls or format.bare)))
+        self._steps = (format.whole or AnswerParser._plain)(self)
+        self.n_malformed = 0
+        self._done = False
+
+    def feed(self, text: str) -> list[Event]:
+        """Take the next piece of the answer; return what became certain with it."""
+        if text:
+            self.reader.feed(text)
+        return self._advance()
+
+    def finish(self) -> list[Event]:
+        """The answer has ended; return the rest."""
+        self.reader.ended = True
+        return self._advance()
+
+    def _advance(self) -> list[Event]:
+        if not self._done:
+            try:
+                next(self._steps)
+            except StopIteration:
+                self._done = True
+        events = _joined(self._events)
+        self._events.clear()
+        return events
+
+    def content(self, text: str) -> None:
+        """Emit a piece of the answer's text; white space waits for what follows it."""
+        if not self._trims:
+            self._events.append(ContentDelta(text))
+            return
+        text = self._space + text
+        solid = text.rstrip()
+        self._space = text[len(solid) :]
+        if solid:
+            self._at_start = False
+            self._events.append(ContentDelta(solid))
+
+    def reasoning(self, text: str) -> None:
+        """Emit a piece of the reasoning, without white space around it; text where it is not told apart."""
+        if not self.split:
+            self.content(text)
+            return
+        text = self._space + text
+        solid = text.rstrip()
+        self._space = text[len(solid) :]
+        if solid:
+            self._events.append(ReasoningDelta(solid))
+
+    def drop_space(self) -> None:
+        """White space before and after this is no text."""
+        self._space = ""
+
+    def _plain(self) -> Step[None]:
+        offered = bool(self.calls.tools)
+        calls = self.format.calls if offered else {}
+        bare = self.format.bare if offered else None
+        if self._marks is not None and self._inside:
+            yield from self.read_reasoning(self._marks, "")
+        while True:
+            if self._trims and self._at_start and (yield from self._begins(bare)):
+                continue
+            looked_for = tuple(calls) if self.n_malformed < MOST_MALFORMED else ()
+            stop = yield from self.reader.until(looked_for, self.content)
+            if stop is None:
+                break
+            yield from self.read_calls(stop, calls[stop])
+        self.keep_space()
+
+    def _begins(self, bare: CallReader | None) -> Step[bool]:
+        """Read what only the begin of a text can be: reasoning, and calls without a marker."""
+        first = yield from self.reader.space(self.content)
+        if self._marks is not None:
+            opened = yield from self.reader.optional(self._marks.open)
+            if opened:
+                yield from self.read_reasoning(self._marks, opened)
+                return True
+        self._at_start = False
+        if bare is None or first not in ("{", "["):
+            return False
+        yield from self.read_calls("", bare)
+        return True
+
+    def read_reasoning(self, marks: ReasoningMarks, opened: str) -> Step[None]:
+        """Read reasoning up to its end, which it may not have."""
+        if not self.split:
+            self.content(opened)
+            stop = yield from self.reader.until((marks.close,), self.content)
+            self.content(stop or "")
+            return
+        self.drop_space()
+        yield from self.reader.space()
+        stop = yield from self.reader.until((marks.close,), self.reasoning)
+        if stop is not None:
+            self.drop_space()
+            yield from self.reader.space()
+
+    def read_calls(self, opened: str, read: CallReader) -> Step[None]:
+        """Read calls behind their marker. Where they are malformed, the text goes on behind the marker.
+
+        Calls before the malformed one stay calls, and the text goes on behind them.
+        """
+        reader, calls = self.reader, self.calls
+        start, whole = reader.at - len(opened), calls.n_whole
+        reader.set_mark(start)
+        try:
+            yield from read(reader, calls)
+            if calls.is_open:
+                calls.end()
+        except MalformedError:
+            self.n_malformed += 1
+            calls.break_off()
+            if calls.n_whole == whole:
+                reader.at = start + len(opened)
+                self.content(opened)
+            else:
+                reader.at = reader.mark
+        if calls.n_whole > whole:
+            self.drop_space()
+        reader.set_mark(-1)
+
+    def keep_space(self) -> None:
+        """White space at the end of a text is part of it, but not behind calls or alone after reasoning."""
+        if self._space and not self.calls.n_whole:
+            self._events.append(ContentDelta(self._space))
+        self._space = ""
+
+
+def _joined(events: list[Event]) -> list[Event]:
+    """The events with neighbouring deltas of one kind as one."""
+    joined: list[Event] = []
+    for event in events:
+        last = joined[-1] if joined else None
+        if isinstance(event, ContentDelta) and isinstance(last, ContentDelta):
+            joined[-1] = ContentDelta(last.text + event.text)
+        elif isinstance(event, ReasoningDelta) and isinstance(last, ReasoningDelta):
+            joined[-1] = ReasoningDelta(last.text + event.text)
+        elif (
+            isinstance(event, ToolCallDelta) and isinstance(last, ToolCallDelta) and event.index == last.index
+        ):
+            joined[-1] = ToolCallDelta(event.index, last.text + event.text)
+        else:
+            joined.append(event)
+    return joined

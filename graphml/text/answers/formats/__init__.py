@@ -1,0 +1,63 @@
+"""The formats of answers, one file each, found here: `FORMAT` of a file, or its `FORMATS`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from types import MappingProxyType
+
+from graphml.errors import UsageError
+from graphml.text.answers.answer_format import AnswerFormat, ReasoningMarks
+
+PLAIN = AnswerFormat("plain", found_by=())
+"""No tool calls; reasoning where the template has marks for it."""
+MARKS = (
+    ReasoningMarks("<think>", "</think>"),
+    ReasoningMarks("[THINK]", "[/THINK]"),
+    ReasoningMarks("<seed:think>", "</seed:think>"),
+    ReasoningMarks("<|START_THINKING|>", "<|END_THINKING|>"),
+    ReasoningMarks("<|inner_prefix|>", "<|inner_suffix|>"),
+    ReasoningMarks("<reasoning>", "</reasoning>"),
+)
+"""How templates mark reasoning; the first whose two texts occur in a template is its."""
+
+
+@cache
+def formats() -> Mapping[str, AnswerFormat]:
+    """All formats by name."""
+    found = [PLAIN]
+    for one in iter_modules(__path__):
+        module = import_module(f"{__name__}.{one.name}")
+        found += getattr(module, "FORMATS", None) or [module.FORMAT]
+    return MappingProxyType({one.name: one for one in found})
+
+
+def format_of(template: str, name: str | None = None) -> AnswerFormat:
+    """The format of a chat template's text: the named one, or the one whose markers are in the text.
+
+    `plain` for a template that knows no tool calls. UsageError for an unknown name.
+    """
+    every = formats()
+    if name is not None:
+        if name not in every:
+            raise UsageError(f"chat_format: wanted one of {', '.join(sorted(every))}; got {name!r}")
+        return every[name]
+    fitting = [one for one in every.values() if _fits(one, template)]
+    return max(fitting, key=lambda one: one.rank, default=PLAIN)
+
+
+def marks_of(template: str, format: AnswerFormat) -> ReasoningMarks | None:
+    """How a template marks reasoning; None if it does not, or the format reads whole answers."""
+    if format.whole is not None:
+        return None
+    if format.reasoning is not None and format.reasoning.open in template:
+        return format.reasoning
+    return next((one for one in MARKS if one.open in template or one.close in template), None)
+
+
+def _fits(format: AnswerFormat, template: str) -> bool:
+    if any(text in template for text in format.not_with):
+        return False
+    return any(all(text in template for text in group) for group in format.found_by)

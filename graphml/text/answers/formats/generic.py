@@ -1,0 +1,77 @@
+"""Any other model: its whole answer is one JSON object, forced by a schema, with a call or a response in it.
+
+Knows how that object is read; `graphml.text.answers.forced_calls` writes its schema.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from graphml.text.answers.answer_format import AnswerFormat
+from graphml.text.answers.json_calls import json_calls
+from graphml.text.answers.text_reader import MalformedError, Step, fail
+
+if TYPE_CHECKING:
+    from graphml.text.answers.answer_parser import AnswerParser
+
+CALL, CALLS, RESPONSE = "tool_call", "tool_calls", "response"
+
+
+class _Spelled:
+    """Emits what the pieces of a JSON string spell, as soon as its escapes are whole."""
+
+    def __init__(self, parser: AnswerParser) -> None:
+        self._parser, self._held, self.n = parser, "", 0
+
+    def __call__(self, text: str) -> None:
+        if text == '"':  # at the string's ends; in it a quote has its backslash
+            return
+        self._held += text
+        try:
+            value = json.loads(f'"{self._held}"')
+        except ValueError:
+            return
+        if value and "\ud800" <= value[-1] < "\udc00":  # the first half of a character
+            return
+        self._parser.content(value)
+        self._held, self.n = "", self.n + len(value)
+
+
+def _answer(parser: AnswerParser) -> Step[None]:
+    reader, calls = parser.reader, parser.calls
+    if (yield from reader.space()) == "{" and calls.tools:
+        reader.set_mark(reader.at)
+        start, text = reader.at, _Spelled(parser)
+        try:
+            yield from _object(parser, text)
+            reader.set_mark(-1)
+            return
+        except MalformedError:
+            calls.break_off()
+            if not text.n:
+                reader.at = start if calls.n_whole == 0 else reader.mark
+            reader.set_mark(-1)
+    yield from reader.until((), parser.content)
+    parser.keep_space()
+
+
+def _object(parser: AnswerParser, text: _Spelled) -> Step[None]:
+    reader = parser.reader
+    yield from reader.literal("{")
+    key = yield from reader.json_string()
+    yield from reader.space()
+    yield from reader.literal(":")
+    if key == RESPONSE:
+        if (yield from reader.space()) == '"':
+            yield from reader.json_value(text)
+        else:
+            parser.content((yield from reader.json_value()))
+    elif key in (CALL, CALLS):
+        yield from json_calls(reader, parser.calls)
+    else:
+        fail(f"a key {key}")
+    yield from reader.closing("}")
+
+
+FORMAT = AnswerFormat("generic", found_by=(), whole=_answer)

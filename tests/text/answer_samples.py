@@ -1,0 +1,212 @@
+"""Answers as models of each family write them, with what they say. Calls are of the tools in TOOLS."""
+
+# ruff: noqa: E501 - answers stand as models write them
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+TOOLS: dict[str, dict[str, Any]] = {
+    "weather": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+        "required": ["city"],
+    },
+    "add": {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}},
+    "python": {"type": "object", "properties": {"code": {"type": "string"}}},
+}
+ROME = ("weather", {"city": "Rome", "days": 3})
+SUM = ("add", {"a": 1, "b": 2.5})
+
+
+@dataclass(frozen=True)
+class Sample:
+    """An answer in a format. inside: the prompt ended in the reasoning; calls: names and arguments."""
+
+    format: str
+    text: str
+    content: str = ""
+    reasoning: str = ""
+    calls: tuple[tuple[str, dict[str, Any]], ...] = ()
+    inside: bool = False
+    think: tuple[str, str] | None = None
+
+
+THINK = ("<think>", "</think>")
+ROME_JSON, SUM_JSON = '{"city": "Rome", "days": 3}', '{"a": 1, "b": 2.5}'
+V31 = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>" + ROME_JSON
+FENCED = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>{}\n```json\n{}\n```<｜tool▁call▁end｜>"
+DSML = "｜DSML｜"
+SAMPLES = (
+    Sample("plain", "just <tool_call> text \n", "just <tool_call> text \n"),
+    Sample("plain", "<think>\nhm\n</think>\n\nYes. ", "Yes. ", "hm", think=THINK),
+    Sample("plain", "hm\n</think>\n\nYes", "Yes", "hm", inside=True, think=THINK),
+    Sample("plain", "never done", "", "never done", inside=True, think=THINK),
+    Sample("plain", "[THINK]a[/THINK]b", "b", "a", think=("[THINK]", "[/THINK]")),
+    Sample("plain", "no <think>, no</think>", "no <think>, no</think>", think=THINK),
+    Sample(
+        "hermes",
+        '<think>so</think>\nI look.\n<tool_call>\n{"name": "weather", "arguments": ' + ROME_JSON
+        + '}\n</tool_call>\n<tool_call>{"arguments": ' + SUM_JSON + ', "name": "add"}</tool_call>',
+        "I look.", "so", (ROME, SUM), think=THINK,
+    ),
+    Sample(
+        "hermes", '<tool_call>{"name": "add", "arguments": "{\\"a\\": 1, \\"b\\": 2.5}"}', "", "", (SUM,)
+    ),
+    Sample(
+        "hermes", '<tool_call>{"name":"weather","arguments":{"city":"a\nb \\"c\\" {[</tool_call>"}}</tool_call>',
+        "", "", (("weather", {"city": 'a\nb "c" {[</tool_call>'}),),
+    ),
+    Sample(
+        "qwen3-coder",
+        "Look\n\n<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</parameter>\n<parameter=days>\n3\n"
+        "</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n"
+        "<parameter=b>\n2.5\n</parameter>\n</function>\n</tool_call>",
+        "Look", "", (ROME, SUM),
+    ),
+    Sample(
+        "qwen3-coder",
+        "<function=python>\n<parameter=code>\nif a < 2:\n\tprint('</x>')\n\n</parameter>\n</function>",
+        "", "", (("python", {"code": "if a < 2:\n\tprint('</x>')\n"}),),
+    ),
+    Sample(
+        "seed",
+        "<seed:think>so</seed:think>\n<seed:tool_call>\n<function=weather>\n<parameter=city>Rome</parameter>\n"
+        "<parameter=days>3</parameter>\n</function>\n</seed:tool_call>", "", "so", (ROME,),
+    ),
+    Sample(
+        "glm",
+        "<think></think>\nok\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n<arg_key>"
+        "days</arg_key>\n<arg_value>3</arg_value>\n</tool_call><tool_call>add\n</tool_call>",
+        "ok", "", (ROME, ("add", {})), think=THINK,
+    ),
+    Sample("llama3", '{"name": "weather", "parameters": ' + ROME_JSON + "}", "", "", (ROME,)),
+    Sample(
+        "llama3", '{"type": "function", "name": "weather", "parameters": ' + ROME_JSON + '};\n{"name": "add", '
+        '"parameters": ' + SUM_JSON + "}", "", "", (ROME, SUM),
+    ),
+    Sample("llama3", '<|python_tag|>weather.call(city="Rome", days=3)', "", "", (ROME,)),
+    Sample("llama3", "<|python_tag|>print(1)\n", "", "", (("python", {"code": "print(1)\n"}),)),
+    Sample("llama3", '{"answer": 42}', '{"answer": 42}'),
+    Sample("llama3", '{"name": "unknown", "parameters": {}} ', '{"name": "unknown", "parameters": {}} '),
+    Sample(
+        "mistral-array", '[TOOL_CALLS][{"name": "weather", "arguments": ' + ROME_JSON + ', "id": "abcdefghi"}, '
+        '{"name": "add", "arguments": ' + SUM_JSON + "}]", "", "", (ROME, SUM),
+    ),
+    Sample(
+        "mistral", f"[THINK]so[/THINK]See:[TOOL_CALLS]weather[ARGS]{ROME_JSON}[TOOL_CALLS]add[CALL_ID]x1[ARGS]"
+        + SUM_JSON, "See:", "so", (ROME, SUM),
+    ),
+    Sample(
+        "deepseek",
+        "so</think>\n\nSee<｜tool▁calls▁begin｜>" + FENCED.format("weather", ROME_JSON) + "\n"
+        + FENCED.format("add", SUM_JSON) + "<｜tool▁calls▁end｜>",
+        "See", "so", (ROME, SUM), inside=True, think=THINK,
+    ),
+    Sample(
+        "deepseek-v3.1", V31 + "<｜tool▁call▁end｜><｜tool▁call▁begin｜>add<｜tool▁sep｜>" + SUM_JSON
+        + "<｜tool▁call▁end｜><｜tool▁calls▁end｜>", "", "", (ROME, SUM),
+    ),
+    Sample(
+        "deepseek-v3.2",
+        f'ok\n\n<{DSML}function_calls>\n<{DSML}invoke name="weather">\n<{DSML}parameter name="city" string="true">'
+        f'Rome</{DSML}parameter>\n<{DSML}parameter name="days" string="false">3</{DSML}parameter>\n'
+        f"</{DSML}invoke>\n</{DSML}function_calls>", "ok", "", (ROME,),
+    ),
+    Sample(
+        "minimax",
+        '<minimax:tool_call>\n<invoke name="weather">\n<parameter name="city">Rome</parameter>\n<parameter '
+        'name="days">3</parameter>\n</invoke>\n<invoke name="add">\n</invoke>\n</minimax:tool_call>',
+        "", "", (ROME, ("add", {})),
+    ),
+    Sample(
+        "kimi",
+        "ok<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>"
+        + ROME_JSON + "<|tool_call_end|><|tool_call_begin|>functions.add:1<|tool_call_argument_begin|>" + SUM_JSON
+        + "<|tool_call_end|><|tool_calls_section_end|>", "ok", "", (ROME, SUM),
+    ),
+    Sample(
+        "command-r", 'I will.\nAction:\n```json\n[\n    {\n        "tool_name": "weather",\n        "parameters": '
+        + ROME_JSON + "\n    }\n]```\n", "I will.", "", (ROME,),
+    ),
+    Sample(
+        "command-r7b", '<|START_THINKING|>so<|END_THINKING|><|START_ACTION|>[\n    {"tool_call_id": "0", '
+        '"tool_name": "weather", "parameters": ' + ROME_JSON + "}\n]<|END_ACTION|>", "", "so", (ROME,),
+    ),
+    Sample("apriel", '<tool_calls>[{"name": "weather", "arguments": ' + ROME_JSON + '}, {"name": "add", "arguments": ' + SUM_JSON + "}]</tool_calls>", "", "", (ROME, SUM)),
+    Sample("granite", '<|tool_call|>[{"name": "weather", "arguments": ' + ROME_JSON + "}]", "", "", (ROME,)),
+    Sample(
+        "phi4", '<|tool_call|>[{"type": "function", "function": {"name": "weather", "arguments": ' + ROME_JSON
+        + "}}]<|/tool_call|>", "", "", (ROME,),
+    ),
+    Sample("phi4", 'functools[{"name": "add", "arguments": ' + SUM_JSON + "}]", "", "", (SUM,)),
+    Sample("functionary", f"<function=weather>{ROME_JSON}</function>", "", "", (ROME,)),
+    Sample("functionary", "<|python_tag|>1 + 1", "", "", (("python", {"code": "1 + 1"}),)),
+    Sample(
+        "nemotron", '<TOOLCALL>[{"name": "weather", "arguments": ' + ROME_JSON + "}]</TOOLCALL>", "", "", (ROME,)
+    ),
+    Sample(
+        "lfm2", '<|tool_call_start|>[weather(city="Rome", days=3), add(a=1, b=2.5)]<|tool_call_end|>done',
+        "done", "", (ROME, SUM),
+    ),
+    Sample(
+        "gemma4", '<|channel>thought\nso\n<channel|>ok<|tool_call>call:weather{city:<|"|>Rome<|"|>,days:3}<tool_call|>'
+        "<|tool_call>call:add{a:1,b:2.5}<tool_call|>", "ok", "so", (ROME, SUM),
+    ),
+    Sample(
+        "gemma4", '<|tool_call>call:python{code:<|"|>a, {b}: "c"<|"|>}<tool_call|>',
+        "", "", (("python", {"code": 'a, {b}: "c"'}),),
+    ),
+    Sample(
+        "functiongemma",
+        "<start_function_call>call:weather{city:<escape>Rome<escape>,days:3}<end_function_call>", "", "", (ROME,),
+    ),
+    Sample(
+        "harmony",
+        "<|channel|>analysis<|message|>so<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|>"
+        "<|start|>assistant<|channel|>commentary to=functions.weather <|constrain|>json<|message|>" + ROME_JSON,
+        "I look.", "so", (ROME,),
+    ),
+    Sample("harmony", " to=functions.add<|channel|>commentary json<|message|>" + SUM_JSON, "", "", (SUM,)),
+    Sample(
+        "harmony", "<|channel|>analysis<|message|>a <b><|end|><|start|>assistant<|channel|>final<|message|>Yes.",
+        "Yes.", "a <b>",
+    ),
+    Sample("generic", '{"response": "a \\"b\\"\\n\\ud83d\\ude00"}', 'a "b"\n😀'),
+    Sample("generic", '{"tool_call": {"name": "weather", "arguments": ' + ROME_JSON + "}}", "", "", (ROME,)),
+    Sample(
+        "generic", '{"tool_calls": [{"name": "weather", "arguments": ' + ROME_JSON + '}, {"name": "add", '
+        '"arguments": ' + SUM_JSON + "}]}", "", "", (ROME, SUM),
+    ),
+    Sample("generic", "no JSON {", "no JSON {"),
+)  # fmt: skip
+
+MALFORMED = (
+    ("hermes", "a <tool_call>{not json}</tool_call> b"),
+    ("hermes", '<tool_call>{"name": "weather", "arguments": {"city": Rome}}</tool_call>'),
+    ("hermes", '<tool_call>{"name": "nobody", "arguments": {}}</tool_call>'),
+    ("hermes", '<tool_call>{"name": "weather", "arguments": {"city": "Ro'),
+    ("hermes", "<tool_call>" + '{"name":"weather","arguments":' + '{"a":' * 50 + "</tool_call>"),
+    ("qwen3-coder", "<tool_call>\n<function=weather>\n<parameter=city>\nRome"),
+    (
+        "qwen3-coder",
+        "<tool_call>\n<function=weather>\n<parameter=city>a</parameter><parameter=city>b</parameter>",
+    ),
+    ("glm", "<tool_call>weather\n<arg_key>city</arg_key>Rome</tool_call>"),
+    ("llama3", '{"name": "weather", "parameters": {"city": "Rome"'),
+    ("mistral", "[TOOL_CALLS]weather[ARGS]{"),
+    ("mistral-array", '[TOOL_CALLS][{"name": "weather"'),
+    ("deepseek-v3.1", V31 + "and so on"),
+    ("kimi", "<|tool_calls_section_begin|>x"),
+    ("command-r", 'Action:\n```json\n["a"]```'),
+    ("granite", "<|tool_call|>{}"),
+    ("gemma4", "<|tool_call>call:weather{city:Rome}<tool_call|>"),
+    ("lfm2", "<|tool_call_start|>[weather(open('x'))]<|tool_call_end|>"),
+    ("lfm2", "<|tool_call_start|>[weather(city=open('x'))]<|tool_call_end|>"),
+    ("functionary", "<function=weather>x</function>"),
+    ("harmony", "<|channel|>commentary to=functions.nobody<|message|>{}"),
+    ("harmony", "<|channel|>analysis and nothing"),
+    ("generic", '{"tool_call": {"name": "nobody"}}'),
+)
+"""Texts in which nothing is a call."""

@@ -1,0 +1,169 @@
+"""Answers are told apart into reasoning, text and calls, however they are split; what is no call is text."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphml.errors import UsageError
+from graphml.text.answers import (
+    Answer,
+    AnswerParser,
+    ContentDelta,
+    ReasoningMarks,
+    ToolCallBegin,
+    ToolCallDelta,
+    ToolCallEnd,
+    format_of,
+    formats,
+    marks_of,
+)
+from tests.text.answer_samples import MALFORMED, SAMPLES, TOOLS, Sample
+
+NAMES = [f"{one.format}-{index}" for index, one in enumerate(SAMPLES)]
+MARKERS = sorted({marker for one in formats().values() for marker in (*one.calls, *one.shown)})
+
+
+def parser_of(sample: Sample, split: bool = True, tools: object = TOOLS) -> AnswerParser:
+    ids = iter(range(1000))
+    marks = None if sample.think is None else ReasoningMarks(*sample.think)
+    return AnswerParser(
+        formats()[sample.format], tools, marks, sample.inside, split, lambda: f"id{next(ids)}"
+    )
+
+
+def events_of(parser: AnswerParser, pieces):
+    events = [event for piece in pieces for event in parser.feed(piece)]
+    return events + parser.finish()
+
+
+def merged(events):
+    """Events with the deltas of one kind that follow each other joined."""
+    found = []
+    for event in events:
+        key = (type(event), getattr(event, "index", None))
+        if found and found[-1][0] == key and hasattr(event, "text"):
+            found[-1] = (key, found[-1][1] + event.text)
+        else:
+            found.append((key, event.text if hasattr(event, "text") else event))
+    return found
+
+
+def answer_of(events) -> Answer:
+    answer = Answer()
+    answer.add(events)
+    return answer
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=NAMES)
+def test_an_answer_is_told_apart(sample: Sample) -> None:
+    answer = answer_of(events_of(parser_of(sample), [sample.text]))
+    assert (answer.content, answer.reasoning) == (sample.content, sample.reasoning)
+    assert [(call.name, call.values()) for call in answer.tool_calls] == list(sample.calls)
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=NAMES)
+def test_where_the_text_is_split_changes_nothing(sample: Sample) -> None:
+    whole = merged(events_of(parser_of(sample), [sample.text]))
+    for at in range(len(sample.text)):
+        assert merged(events_of(parser_of(sample), [sample.text[:at], sample.text[at:]])) == whole, at
+    assert merged(events_of(parser_of(sample), sample.text)) == whole
+
+
+@pytest.mark.parametrize(("name", "text"), MALFORMED)
+def test_what_is_no_call_is_text_and_nothing_of_it_is_lost(name: str, text: str) -> None:
+    parser = AnswerParser(formats()[name], TOOLS)
+    answer = answer_of(events_of(parser, text))
+    assert (answer.content, answer.tool_calls) == (text, [])
+    whole = answer_of(events_of(AnswerParser(formats()[name], TOOLS), [text]))
+    assert whole == answer
+
+
+def test_a_whole_call_stays_when_the_next_one_breaks_off() -> None:
+    text = 'a<tool_call>{"name": "add", "arguments": {}}</tool_call>\n<tool_call>{"name": "add", "arg'
+    answer = answer_of(events_of(AnswerParser(formats()["hermes"], TOOLS), text))
+    assert [call.name for call in answer.tool_calls] == ["add"]
+    assert answer.content == 'a\n<tool_call>{"name": "add", "arg'
+
+
+def test_arguments_stream_while_they_are_written() -> None:
+    parser = AnswerParser(formats()["hermes"], TOOLS, new_id=lambda: "x")
+    assert parser.feed('<tool_call>{"name": "weather", "arguments": {"ci') == [
+        ToolCallBegin(0, "x", "weather"), ToolCallDelta(0, '{"ci'),
+    ]  # fmt: skip
+    assert parser.feed('ty": "Ro') == [ToolCallDelta(0, 'ty": "Ro')]
+    assert parser.feed('me"}}') == [ToolCallDelta(0, 'me"}'), ToolCallEnd(0)]
+    assert parser.feed("</tool_call>") == parser.finish() == []
+
+
+def test_text_is_not_held_back() -> None:
+    parser = AnswerParser(formats()["hermes"], TOOLS)
+    assert parser.feed("one two") == [ContentDelta("one two")]
+    assert parser.feed(" <tool") == []
+    assert parser.feed("box>") == [ContentDelta(" <toolbox>")]
+
+
+def test_without_tools_there_are_no_calls() -> None:
+    for sample in SAMPLES:
+        if sample.calls and sample.format not in ("harmony", "generic"):
+            answer = answer_of(events_of(parser_of(sample, tools=None), [sample.text]))
+            assert answer.tool_calls == []
+            assert re.sub(r"\s", "", answer.content) in re.sub(r"\s", "", sample.text)
+            assert sample.calls[0][0] in answer.content
+
+
+def test_reasoning_that_is_not_split_is_text() -> None:
+    for sample in SAMPLES:
+        if sample.reasoning and sample.think is not None and not sample.calls:
+            answer = answer_of(events_of(parser_of(sample, split=False), [sample.text]))
+            assert (answer.content, answer.reasoning) == (sample.text, "")
+
+
+def test_mistral_ids_have_nine_characters() -> None:
+    text = "[TOOL_CALLS]add[ARGS]{}"
+    (call,) = answer_of(events_of(AnswerParser(formats()["mistral"], TOOLS), [text])).tool_calls
+    assert re.fullmatch("[0-9A-Za-z]{9}", call.id)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.sampled_from(sorted(formats())),
+    st.lists(
+        st.one_of(
+            st.sampled_from([*MARKERS, *'{}[]":, \n<', "weather", '"name"', '"arguments"', "<think>", "1"]),
+            st.text(max_size=3),
+        ),
+        max_size=25,
+    ),
+)
+def test_any_text_is_told_apart_alike_however_it_is_split(name: str, parts: list[str]) -> None:
+    text = "".join(parts)
+    sample = Sample(name, text, think=("<think>", "</think>"))
+    whole = events_of(parser_of(sample), [text])
+    assert merged(events_of(parser_of(sample), parts)) == merged(whole)
+    assert merged(events_of(parser_of(sample), text)) == merged(whole)
+    answer = answer_of(whole)
+    for call in answer.tool_calls:
+        assert call.name in TOOLS
+        assert isinstance(json.loads(call.arguments), dict)
+    if not answer.tool_calls and not answer.reasoning and name not in ("harmony", "generic"):
+        assert re.sub(r"\s", "", answer.content).removeprefix("<think>") in re.sub(r"\s", "", text)
+
+
+def test_a_format_is_found_by_name_and_unknown_names_are_refused() -> None:
+    assert format_of("no markers").name == "plain"
+    assert format_of("no markers", "glm").name == "glm"
+    with pytest.raises(UsageError, match=r"chat_format: wanted one of .*hermes.*; got 'nobody'"):
+        format_of("", "nobody")
+    assert marks_of("... '<think>' ...", formats()["hermes"]) == ReasoningMarks("<think>", "</think>")
+    assert marks_of("nothing", formats()["hermes"]) is None
+
+
+def test_many_openings_take_no_quadratic_time() -> None:
+    text = '<tool_call>{"name": "weather", "arguments": {' * 3000
+    answer = answer_of(events_of(AnswerParser(formats()["hermes"], TOOLS), [text]))
+    assert answer.content == text
