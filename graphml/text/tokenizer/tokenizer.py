@@ -61,7 +61,7 @@ class Tokenizer:
         ids = self._before() if add_special else []
         after_special = True
         finder = self._all_special if parse_special else self._visible_special
-        for fragment in finder.split(_well_formed(text_of("text", text))):
+        for fragment in finder.split(well_formed(text_of("text", text))):
             if isinstance(fragment, str):
                 ids += self._encoder.encode(fragment, after_special)
                 after_special = False
@@ -114,7 +114,7 @@ class Tokenizer:
 
     def spelled_controls(self, text: str) -> set[str]:
         """The control and unknown tokens that a text spells, as texts; nothing is encoded."""
-        found = self._all_special.split(_well_formed(text_of("text", text)))
+        found = self._all_special.split(well_formed(text_of("text", text)))
         return {self.piece(one) for one in found if isinstance(one, int) and self.is_special(one)} - {""}
 
     @cached_property
@@ -145,6 +145,10 @@ def load_tokenizer(metadata: Metadata, pre: str | None = None) -> Tokenizer:
     a missing key or one of a wrong type.
     """
     vocabulary = read_vocabulary(metadata, pre)
+    if vocabulary.kind == "huggingface":
+        from graphml.text.tokenizer.huggingface import KEY, HuggingFaceTokenizer  # which extends this file's
+
+        return HuggingFaceTokenizer(vocabulary, metadata.text(KEY))
     return Tokenizer(vocabulary, _encoder(vocabulary, metadata))
 
 
@@ -168,7 +172,7 @@ def _present(token: int | None, role: str) -> int:
     return token
 
 
-def _well_formed(text: str) -> str:
+def well_formed(text: str) -> str:
     """The text with U+FFFD for lone surrogates, which are never intended."""
     if text.isascii():
         return text
