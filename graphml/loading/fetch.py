@@ -37,9 +37,9 @@ def resolve(
 ) -> Path:
     """Return the path of a model, downloaded if it must be; None is the default model.
 
-    The order is: an existing path (a file, or a folder with a config.json), a short name of `MODELS`, "user/repo" or "user/repo:QUANT" of the hub.
-    offline: no server is asked; None: the environment's setting. Raises UsageError with the nearest known
-    name if it is none of these, DownloadError if downloading fails.
+    The order is: an existing path (a file, or a folder with a config.json), a short name of `MODELS`,
+    "user/repo" or "user/repo:QUANT" of the hub. offline: no server is asked; None: the environment's setting.
+    Raises UsageError with the nearest known name if it is none of these, DownloadError if downloading fails.
     """
     found = _named(model)
     if isinstance(found, Path):

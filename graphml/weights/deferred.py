@@ -56,9 +56,7 @@ def computed(file: ModelFile, threads: int = 1, progress: Progress = no_progress
 
     progress: called as progress("converting", done, total) in bytes.
     """
-    todo = [
-        one for one in file.tensors.values() if isinstance(one, DeferredTensor) and not one.is_computed
-    ]
+    todo = [one for one in file.tensors.values() if isinstance(one, DeferredTensor) and not one.is_computed]
     if not todo:
         return file
     total, done = sum(one.n_bytes for one in todo), 0

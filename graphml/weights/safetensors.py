@@ -1,8 +1,8 @@
 """Reads safetensors files: every length and offset of the header is checked before it is used.
 
 Layout: 8 bytes with the header's length, a JSON object name -> dtype, shape, data_offsets, then the data
-(https://github.com/huggingface/safetensors). For any bytes opening takes bounded time and memory. Knows nothing
-of names or of what tensors mean.
+(https://github.com/huggingface/safetensors). For any bytes opening takes bounded time and memory. Knows
+nothing of names or of what tensors mean.
 """
 
 from __future__ import annotations
@@ -87,9 +87,14 @@ def _place(file: FileMap, name: str, entry: Any, size: int) -> tuple[str, tuple[
     dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
     if not isinstance(dtype, str) or dtype not in BITS:
         _refuse(file, where, f"dtype: wanted one of {', '.join(BITS)}; got {str(dtype)[:40]!r}")
-    if not _whole(shape) or len(shape) > MAX_DIMENSIONS or any(extent > MAX_EXTENT for extent in shape):
+    if (
+        not isinstance(shape, list)
+        or not _whole(shape)
+        or len(shape) > MAX_DIMENSIONS
+        or any(extent > MAX_EXTENT for extent in shape)
+    ):
         _refuse(file, where, f"shape: wanted up to {MAX_DIMENSIONS} sizes; got {str(shape)[:60]}")
-    if not _whole(offsets) or len(offsets) != 2:
+    if not isinstance(offsets, list) or not _whole(offsets) or len(offsets) != 2:
         _refuse(file, where, f"data_offsets: wanted two offsets; got {str(offsets)[:60]}")
     begin, end = offsets
     wanted = math.prod(shape) * BITS[dtype] // 8
@@ -102,9 +107,9 @@ def _place(file: FileMap, name: str, entry: Any, size: int) -> tuple[str, tuple[
     return dtype, tuple(shape), begin, end
 
 
-def _whole(found: Any) -> bool:
-    """Whether it is a list of numbers from 0 up."""
-    return isinstance(found, list) and all(type(one) is int and one >= 0 for one in found)
+def _whole(found: list[Any]) -> bool:
+    """Whether all are numbers from 0 up."""
+    return all(type(one) is int and one >= 0 for one in found)
 
 
 def _refuse(file: FileMap, where: str, text: str) -> NoReturn:

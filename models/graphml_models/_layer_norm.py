@@ -65,9 +65,7 @@ def attend_rotated(g: Builder, config: Config, layer: Layer, table: Node, x_TD: 
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
 
 
-def decoder(
-    weights: Tensors, config: Config, x_TD: Node, attention: Part, ffn: Part | None = None
-) -> Node:
+def decoder(weights: Tensors, config: Config, x_TD: Node, attention: Part, ffn: Part | None = None) -> Node:
     """Logits [O, vocabulary]: attention, then feed-forward, each of a norm and added to the residual.
 
     ffn: GELU's if None.

@@ -57,4 +57,8 @@ def sample(name: str) -> list[SampleModel]:
     shared = partial(transformer, name, layer=both, top=factors, without=split)
     keys: Metadata = {"rope.scaling.type": "longrope", "rope.scaling.attn_factor": 1.19}
     window: Metadata = {"attention.sliding_window": 20, "attention.sliding_window_pattern": 0}
-    return [shared("short"), shared("window", metadata=window), shared("long", metadata={**keys, "rope.scaling.original_context_length": 32})]
+    return [
+        shared("short"),
+        shared("window", metadata=window),
+        shared("long", metadata={**keys, "rope.scaling.original_context_length": 32}),
+    ]

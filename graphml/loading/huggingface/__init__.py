@@ -1,1 +1,1 @@
-"""Folders of Hugging Face transformers as model files: config.json, safetensors, tokenizers, quantised layers."""
+"""Folders of Hugging Face transformers as model files: config, weights, tokenizers, quantised layers."""

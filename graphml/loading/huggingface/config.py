@@ -1,7 +1,7 @@
-"""config.json as families read it: by GGUF's key or the field's own name, in the style of transformers 4 or 5.
+"""config.json as families read it: by GGUF's key or the field's own name, in the old and the new style.
 
-Every field that is read counts as understood; `check_all_read` refuses the others, because a field that changes the
-mathematics must not be passed over. Knows fields; nothing of tensors.
+Every field that is read counts as understood; `check_all_read` refuses the others, because a field that
+changes the mathematics must not be passed over. Knows fields; nothing of tensors.
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ class HfConfig:
         told = self.get(*names)
         found = ACTIVATIONS.get(str(told).lower())
         if found is None or found not in allowed:
-            raise self.error(f"{names[0]} is {str(told)[:60]!r}: this architecture knows {' or '.join(allowed)}")
+            raise self.error(
+                f"{names[0]} is {str(told)[:60]!r}: this architecture knows {' or '.join(allowed)}"
+            )
         return found
 
     def layered(self, name: str, kinds: Mapping[str, bool], n_layer: int) -> list[bool] | None:
@@ -119,7 +121,9 @@ def decoder_keys(config: HfConfig, eps: str = "attention.layer_norm_rms_epsilon"
     """
     width, heads = config.size("embedding_length"), config.size("attention.head_count")
     if not width or not heads:
-        raise config.error(f"hidden_size and num_attention_heads: wanted numbers above 0; got {width}, {heads}")
+        raise config.error(
+            f"hidden_size and num_attention_heads: wanted numbers above 0; got {width}, {heads}"
+        )
     head_dim = config.size("attention.key_length", width // heads)
     keys: dict[str, Value] = {
         "context_length": config.size("context_length", 2048),
@@ -136,7 +140,9 @@ def decoder_keys(config: HfConfig, eps: str = "attention.layer_norm_rms_epsilon"
     return keys
 
 
-def window_keys(config: HfConfig, keys: Mapping[str, Value], size: str = "sliding_window") -> dict[str, Value]:
+def window_keys(
+    config: HfConfig, keys: Mapping[str, Value], size: str = "sliding_window"
+) -> dict[str, Value]:
     """The window of layers by `layer_types`; none where no layer has one."""
     n_layer = int(str(keys["block_count"]))
     kinds = {"sliding_attention": True, "full_attention": False}

@@ -53,15 +53,17 @@ ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu", "gelu_tanh": "gelu", "gelu_fast": "gelu", "quick_gelu": "gelu_quick",
     "relu": "relu", "relu2": "relu_squared", "relu_squared": "relu_squared",
 }  # fmt: skip
-# Fields without influence on the numbers of a text, whatever the class; biases are there where the file has them.
+# Fields without influence on the numbers of a text, whatever the class; biases are tensors of the file.
 HARMLESS = frozenset((
     "_attn_implementation_autoset", "_name_or_path", "architectures", "attention_bias", "attention_dropout",
     "attention_probs_dropout_prob", "attn_implementation", "attn_pdrop", "auto_map", "aux_loss_alpha", "bias",
-    "bos_token_id", "cache_implementation", "classifier_dropout", "decoder_start_token_id", "dropout", "dtype",
+    "bos_token_id", "cache_implementation", "classifier_dropout", "decoder_start_token_id", "dropout",
+    "dtype",
     "embd_pdrop", "embedding_dropout", "eos_token_id", "ep_size", "ffn_dropout", "finetuning_task",
     "forced_bos_token_id", "forced_eos_token_id", "gradient_checkpointing", "hidden_dropout",
     "hidden_dropout_prob", "id2label", "image_token_id", "image_token_index", "initializer_factor",
-    "initializer_range", "is_decoder", "keys_to_ignore_at_inference", "label2id", "mlp_bias", "mlp_dropout", "model_max_length",
+    "initializer_range", "is_decoder", "keys_to_ignore_at_inference", "label2id", "mlp_bias",
+    "mlp_dropout", "model_max_length",
     "model_type", "output_attentions", "output_hidden_states", "output_router_logits", "pad_token_id",
     "pretraining_tp", "qkv_bias", "resid_dropout", "resid_pdrop", "residual_dropout", "return_dict",
     "router_aux_loss_coef", "router_jitter_noise", "sep_token_id", "seq_aux", "summary_activation",

@@ -1,7 +1,7 @@
 """`Family`: how folders of one or several `model_type`s become metadata and tensors of an architecture.
 
-A package of architectures has a package `huggingface` with one module per family, which defines `FAMILY`; a file
-given with `--arch` may define it too. Knows the shape of the declaration; reads nothing.
+A package of architectures has a package `huggingface` with one module per family, which defines `FAMILY`; a
+file given with `--arch` may define it too. Knows the shape of the declaration; reads nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from graphml.weights.deferred import DeferredTensor
 Values = NDArray[np.float32]
 Change = Callable[[HfConfig, str, Tensor], Tensor]
 """What a tensor becomes under its new name."""
+Names = Mapping[str, "str | To | None"]
 
 
 @dataclass(frozen=True)
@@ -34,17 +35,18 @@ class To:
 class Family:
     """The mapping of one family.
 
-    model_types: of config.json. architecture: graphml's name, which begins the keys. keys: the metadata without
-    that beginning, from the config; every field that it reads counts as understood, any other is refused. names:
-    transformers' names without their first part (`model.`, `transformer.`) and without `.weight` and `.bias`, with
-    `{}` for the numbers of layer and expert -> ours; None: of no use to us. defaults: fields of config.json that
-    the class assumes where it lacks them. ignored: fields without influence on the results.
+    model_types: of config.json. architecture: graphml's name, which begins the keys. keys: the metadata
+    without that beginning, from the config; every field that it reads counts as understood, any other is
+    refused. names: transformers' names without their first part (`model.`, `transformer.`) and without
+    `.weight` and `.bias`, with `{}` for the numbers of layer and expert -> ours; None: of no use to us.
+    defaults: fields of config.json that the class assumes where it lacks them. ignored: fields without
+    influence on the results.
     """
 
     model_types: tuple[str, ...]
     architecture: str
     keys: Callable[[HfConfig], Mapping[str, Value]]
-    names: Mapping[str, str | To | None]
+    names: Names
     defaults: Mapping[str, Any] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
 
@@ -76,6 +78,11 @@ def plus_one(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
     return calculated(tensor, name, lambda values: np.float32(1) + values)
 
 
+def as_float32(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
+    """The same numbers, of routers: a product in less precision would choose other experts."""
+    return calculated(tensor, name, lambda values: values)
+
+
 def minus_exp(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
     """-exp(weight): the decay of state-space layers; of one number a head, a column."""
     shape = tensor.shape if len(tensor.shape) > 1 else (*tensor.shape, 1)
@@ -101,7 +108,9 @@ def transposed(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
     kind = np.uint32 if tensor.dtype == "f32" else np.uint16
 
     def compute() -> NDArray[np.uint8]:
-        return np.ascontiguousarray(tensor.data.view(kind).reshape(rows, columns).T).reshape(-1).view(np.uint8)
+        return (
+            np.ascontiguousarray(tensor.data.view(kind).reshape(rows, columns).T).reshape(-1).view(np.uint8)
+        )
 
     return DeferredTensor.of(name, tensor.dtype, (columns, rows), compute)
 

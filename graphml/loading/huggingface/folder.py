@@ -1,8 +1,8 @@
 """Opens a folder of Hugging Face transformers as a model file: metadata and tensors as GGUF names them.
 
-Weights are views of the mapped safetensors files; what must be permuted, transposed or unpacked is computed when
-it is first read. Pickled weights are refused: reading them runs code. Knows the files of a folder; nothing of
-single families.
+Weights are views of the mapped safetensors files; what must be permuted, transposed or unpacked is computed
+when it is first read. Pickled weights are refused: reading them runs code. Knows the files of a folder;
+nothing of single families.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def is_folder_of_model(path: Path) -> bool:
 def open_folder(path: Path, families: Mapping[str, Family], given: Family | None = None) -> ModelFile:
     """The model of a folder.
 
-    families: by model_type; given: one that is used whatever the model_type is. Raises ArchitectureError for a
-    model_type or a field that is not known, WeightsError for missing, damaged or pickled files.
+    families: by model_type; given: one that is used whatever the model_type is. Raises ArchitectureError for
+    a model_type or a field that is not known, WeightsError for missing, damaged or pickled files.
     """
     whole = read_json(path / CONFIG)
     fields = _language_model(whole)
@@ -88,8 +88,9 @@ def _family(path: Path, kind: Any, families: Mapping[str, Family]) -> Family:
     if not isinstance(kind, str) or kind not in families:
         hint = did_you_mean(str(kind)[:64], families, 1)
         raise ArchitectureError(
-            f"{path}: model_type {str(kind)[:64]!r} is not known.{hint} Known: {', '.join(sorted(families))}. "
-            "A GGUF file of the model may be; docs/folders.md says how to add a family"
+            f"{path}: model_type {str(kind)[:64]!r} is not known.{hint} "
+            f"Known: {', '.join(sorted(families))}. A GGUF file of the model may be; "
+            "docs/folders.md says how to add a family"
         )
     return families[kind]
 
@@ -105,7 +106,7 @@ def _weight_files(path: Path) -> dict[str, set[str] | None]:
     if pickled:
         raise WeightsError(
             f"{path}: {pickled[0]} is a pickle: reading it runs whatever code is in it, so graphml does not. "
-            "Wanted model.safetensors: `transformers` writes it with `model.save_pretrained(folder)`, and the "
+            "Wanted model.safetensors: `model.save_pretrained(folder)` of transformers writes it, and the "
             "hub has it for nearly every model"
         )
     raise WeightsError(f"{path}: wanted {WHOLE} or {INDEX}; the folder has neither")
@@ -128,7 +129,9 @@ def _shards(index: Path) -> dict[str, set[str] | None]:
         raise WeightsError(f"{index}: weight_map: {len(files)} files, at most {MAX_SHARDS} are allowed")
     missing = sorted(file for file in files if not index.with_name(file).is_file())
     if missing:
-        raise WeightsError(f"{index}: {missing[0]} is not there: {len(missing)} of {len(files)} files are missing")
+        raise WeightsError(
+            f"{index}: {missing[0]} is not there: {len(missing)} of {len(files)} files are missing"
+        )
     return files
 
 

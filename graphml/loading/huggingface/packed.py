@@ -1,9 +1,10 @@
 """Matrices of quantised checkpoints, unpacked exactly: GPTQ and AWQ of 4 bits, FP8 with scales.
 
-GPTQ and AWQ store 4-bit numbers q, a zero z and a float16 scale s for each group of inputs: s * (q - z). That is
-Q4_0 where every zero is 8, else Q8_0, both exact and without more memory than needed, as long as a block of 32
-inputs is in one group; float32 otherwise. Formats: AutoGPTQ `qlinear_cuda`, AutoAWQ `WQLinear_GEMM`, compressed
-FP8 of DeepSeek-V3 (arXiv:2412.19437). Knows layouts of packed matrices; nothing of names beyond their last part.
+GPTQ and AWQ store 4-bit numbers q, a zero z and a float16 scale s for each group of inputs: s * (q - z). That
+is Q4_0 where every zero is 8, else Q8_0, both exact and without more memory than needed, as long as a block
+of 32 inputs is in one group; float32 otherwise. Formats: AutoGPTQ `qlinear_cuda`, AutoAWQ `WQLinear_GEMM`,
+compressed FP8 of DeepSeek-V3 (arXiv:2412.19437). Knows layouts of packed matrices; nothing of names beyond
+their last part.
 """
 
 from __future__ import annotations
@@ -83,9 +84,13 @@ def unpacked(path: Path, packing: Packing | None, found: Mapping[str, StoredTens
 
 def plain(path: Path, one: StoredTensor) -> Tensor:
     """A tensor of plain numbers, in the map unless its bytes are not aligned to its numbers."""
-    kind = {"F32": "f32", "F16": "f16", "BF16": "bf16", "F64": "f64", "I64": "i64", "I32": "i32"}.get(one.dtype)
+    kind = {"F32": "f32", "F16": "f16", "BF16": "bf16", "F64": "f64", "I64": "i64", "I32": "i32"}.get(
+        one.dtype
+    )
     if kind is None:
-        raise WeightsError(f"{path}: tensor {one.name[:200]!r} holds {one.dtype}, which no architecture reads")
+        raise WeightsError(
+            f"{path}: tensor {one.name[:200]!r} holds {one.dtype}, which no architecture reads"
+        )
     width = {"f64": 8, "i64": 8, "f32": 4, "i32": 4}.get(kind, 2)
     if one.data.nbytes and one.data.ctypes.data % width:
         return DeferredTensor.of(one.name, kind, one.shape, lambda: one.data.copy())
@@ -97,8 +102,12 @@ def _unpack(path: Path, packing: Packing | None, stem: str, of: Mapping[str, Sto
     if "weight" in of:
         return _fp8(path, name, of, packing.block if packing else (0, 0))
     for part in ("qweight", "qzeros", "scales"):
-        if packing is None or packing.method == "fp8" or part not in of or len(of[part].shape) != 2:
-            raise WeightsError(f"{path}: {stem[:200]}: wanted a matrix {part}; there are {', '.join(sorted(of))}")
+        if part not in of or len(of[part].shape) != 2:
+            raise WeightsError(
+                f"{path}: {stem[:200]}: wanted a matrix {part}; there are {', '.join(sorted(of))}"
+            )
+    if packing is None:
+        raise WeightsError(f"{path}: {stem[:200]}: is packed, but config.json has no quantization_config")
     return _grouped(path, name, of, packing)
 
 
@@ -157,7 +166,9 @@ def _order(
 ) -> NDArray[np.intp]:
     """The group of each input, checked."""
     if g_idx.dtype not in ("I32", "I64") or g_idx.shape != (n_in,):
-        raise WeightsError(f"{path}: {name[:200]}: wanted g_idx I32 [{n_in}]; got {g_idx.dtype} {g_idx.shape}")
+        raise WeightsError(
+            f"{path}: {name[:200]}: wanted g_idx I32 [{n_in}]; got {g_idx.dtype} {g_idx.shape}"
+        )
     found = _array(g_idx).astype(np.intp)
     if n_in and not 0 <= int(found.min()) <= int(found.max()) < n_group:
         raise WeightsError(f"{path}: {name[:200]}: g_idx: wanted groups 0 to {n_group - 1}")
@@ -170,23 +181,21 @@ def _is_half(factors: NDArray[Any]) -> bool:
         return factors.dtype == np.float16 or bool((factors.astype(np.float16) == factors).all())
 
 
-def _blocks(
-    q: Numbers, zeros: Numbers, factors: NDArray[Any], groups: NDArray[np.intp], dtype: str
-) -> Bytes:
+def _blocks(q: Numbers, zeros: Numbers, factors: NDArray[Any], groups: NDArray[np.intp], dtype: str) -> Bytes:
     """Rows of Q4_0 or Q8_0 blocks: a float16 factor, then 32 numbers."""
-    n_in, n_out = q.shape
+    n_out = q.shape[1]
     of_block = groups[::BLOCK]
     head = np.ascontiguousarray(factors.astype("<f2")[of_block].T).view(np.uint8).reshape(n_out, -1, 2)
     if dtype == "q8_0":
         body = np.ascontiguousarray((q - zeros[groups]).T).view(np.uint8).reshape(n_out, -1, BLOCK)
     else:  # the lower bits of 16 bytes are the first half of a block
         halves = np.ascontiguousarray(q.T).view(np.uint8).reshape(n_out, -1, 2, BLOCK // 2)
-        body = halves[:, :, 0] | (halves[:, :, 1] << 4)
+        body = np.bitwise_or(halves[:, :, 0], np.left_shift(halves[:, :, 1], 4), dtype=np.uint8)
     return np.concatenate([head, body], axis=2).reshape(-1)
 
 
 def _fp8_table(dtype: str) -> NDArray[np.float32]:
-    """The value of each byte of E4M3 (without infinities) or E5M2 (Micikevicius et al. 2022, arXiv:2209.05433)."""
+    """The value of each byte of E4M3, which has no infinities, or E5M2 (arXiv:2209.05433)."""
     mantissa_bits, bias = (3, 7) if dtype == "F8_E4M3" else (2, 15)
     code = np.arange(256)
     exponent, mantissa = (code & 127) >> mantissa_bits, code & ((1 << mantissa_bits) - 1)
@@ -201,7 +210,7 @@ def _fp8_table(dtype: str) -> NDArray[np.float32]:
 
 
 def _fp8(path: Path, name: str, of: Mapping[str, StoredTensor], block: tuple[int, int]) -> Tensor:
-    """Bytes times scales: one for all, one for each row, or one for each block of rows and columns; float32."""
+    """Bytes times scales, float32: one for all, one for each row, or one for each block."""
     weight = of["weight"]
     scale = next((of[part] for part in FP8_SCALES if part in of), None)
     if not weight.dtype.startswith("F8"):
@@ -218,8 +227,8 @@ def _fp8(path: Path, name: str, of: Mapping[str, StoredTensor], block: tuple[int
         wanted = tuple(-(-n // step) if step else 0 for n, step in zip((rows, columns), steps, strict=True))
         if factors.shape != wanted:
             raise WeightsError(
-                f"{path}: {name[:200]} {list(shape)}: wanted one scale, one a row or {list(wanted)} for blocks "
-                f"of {list(block)}; got {list(factors.shape)}"
+                f"{path}: {name[:200]} {list(shape)}: wanted one scale, one a row or {list(wanted)} for "
+                f"blocks of {list(block)}; got {list(factors.shape)}"
             )
 
     def compute() -> Bytes:

@@ -1,8 +1,8 @@
 """Rope of a config.json as GGUF's keys and factors: default, linear, llama3, yarn, longrope.
 
-Transformers 5 writes `rope_parameters`, transformers 4 `rope_theta`, `rope_scaling`, `partial_rotary_factor` or
-`rotary_pct`. Formulas: `transformers.modeling_rope_utils`; Peng et al. 2023 (arXiv:2309.00071) for yarn, Ding et al.
-2024 (arXiv:2402.13753) for longrope. Knows fields and numbers; nothing of graphs.
+Transformers 5 writes `rope_parameters`, transformers 4 `rope_theta`, `rope_scaling`, `partial_rotary_factor`
+or `rotary_pct`. Formulas: `transformers.modeling_rope_utils`; Peng et al. 2023 (arXiv:2309.00071) for yarn,
+Ding et al. 2024 (arXiv:2402.13753) for longrope. Knows fields and numbers; nothing of graphs.
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ def _parameters(config: HfConfig, base: float) -> tuple[Fields, Fields | None]:
             raise config.error(f"rope_parameters: wanted {LAYER_KINDS} alone; got {sorted(found)}")
         full, local = ({**top, **(found.get(kind) or {})} for kind in LAYER_KINDS)
         return full, local
-    local = None if local_base is None else {"rope_theta": local_base}
-    return {**top, **found}, local
+    return {**top, **found}, None if local_base is None else {"rope_theta": local_base}
 
 
 def _scaling(config: HfConfig, told: Fields, n_rot: int, base: float, n_ctx: int) -> dict[str, Value]:
@@ -81,7 +80,9 @@ def _scaling(config: HfConfig, told: Fields, n_rot: int, base: float, n_ctx: int
     told.pop("factor", None) if kind == "default" else None
     left = {name: value for name, value in told.items() if value is not None}
     if left:
-        raise config.error(f"rope of type {kind[:40]!r}: parameters that are not understood: {str(left)[:120]}")
+        raise config.error(
+            f"rope of type {kind[:40]!r}: parameters that are not understood: {str(left)[:120]}"
+        )
     return found
 
 
@@ -98,7 +99,9 @@ def _yarn(config: HfConfig, told: Fields, factor: float, original: int) -> dict[
     if told.pop("truncate", True) is not True:
         raise config.error("rope truncate is false: yarn whose bounds are not rounded is not known")
     own = 0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0
-    stated, mscale, all_dim = (told.pop(name, None) for name in ("attention_factor", "mscale", "mscale_all_dim"))
+    stated, mscale, all_dim = (
+        told.pop(name, None) for name in ("attention_factor", "mscale", "mscale_all_dim")
+    )
     wanted = own
     if stated is not None:
         wanted = config.checked_number("attention_factor", stated)
@@ -109,7 +112,9 @@ def _yarn(config: HfConfig, told: Fields, factor: float, original: int) -> dict[
         "rope.scaling.factor": factor,
         "rope.scaling.original_context_length": original,
         "rope.scaling.attn_factor": wanted / own,
-        "rope.scaling.yarn_beta_fast": config.checked_number("beta_fast", told.pop("beta_fast", None) or 32.0),
+        "rope.scaling.yarn_beta_fast": config.checked_number(
+            "beta_fast", told.pop("beta_fast", None) or 32.0
+        ),
         "rope.scaling.yarn_beta_slow": config.checked_number("beta_slow", told.pop("beta_slow", None) or 1.0),
     }
 

@@ -1,7 +1,7 @@
 """Reads sentencepiece's tokenizer.model, a protobuf message, and presents it as GGUF's vocabulary.
 
-Format: sentencepiece_model.proto of https://github.com/google/sentencepiece. Every length is checked. Knows this
-message alone; encodes nothing.
+Format: sentencepiece_model.proto of https://github.com/google/sentencepiece. Every length is checked. Knows
+this message alone; encodes nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def sentencepiece_metadata(path: Path, settings: Mapping[str, Any], n_vocab: int
     }
     charsmap = _last_bytes(normalizer, CHARSMAP)
     if kind == UNIGRAM and charsmap:
-        found["tokenizer.ggml.precompiled_charsmap"] = Stored("u8", len(charsmap), lambda n: list(charsmap[:n]))
+        found["tokenizer.ggml.precompiled_charsmap"] = Stored(
+            "u8", len(charsmap), lambda n: list(charsmap[:n])
+        )
     return found
 
 
@@ -73,12 +75,17 @@ def _pieces(path: Path, pieces: list[Field]) -> tuple[list[str], list[float], li
 
 
 def _add(
-    path: Path, settings: Mapping[str, Any], tokens: list[str], scores: list[float], types: list[int], n_vocab: int
+    path: Path,
+    settings: Mapping[str, Any],
+    tokens: list[str],
+    scores: list[float],
+    types: list[int],
+    n_vocab: int,
 ) -> None:
     """Append added tokens of tokenizer_config.json, and fill up to the rows of the embedding."""
     added = settings.get("added_tokens_decoder")
     told: dict[int, tuple[str, bool]] = {}
-    for id, one in (added.items() if isinstance(added, dict) else ()):
+    for id, one in added.items() if isinstance(added, dict) else ():
         if str(id).isdecimal() and isinstance(one, dict) and isinstance(one.get("content"), str):
             told[int(id)] = one["content"], bool(one.get("special"))
     count = max(len(tokens), n_vocab, *(id + 1 for id in told)) if told else max(len(tokens), n_vocab)

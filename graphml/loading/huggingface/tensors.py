@@ -18,10 +18,10 @@ from graphml.weights import Tensor
 from graphml.weights.deferred import DeferredTensor
 from graphml.weights.filemap import Bytes
 
-# First parts of names, which depend on the class and on whether a checkpoint holds more than the language model.
+# First parts of names, which depend on the class, and on whether there is more than a language model.
 PREFIXES = (
-    "model.language_model.", "language_model.model.", "language_model.", "model.", "transformer.", "backbone.",
-    "gpt_neox.",
+    "model.language_model.", "language_model.model.", "language_model.", "model.", "transformer.",
+    "backbone.", "gpt_neox.",
 )  # fmt: skip
 # Parts that see or hear: text alone is evaluated. And buffers, which are computed.
 LEFT_OUT = re.compile(
@@ -58,7 +58,9 @@ def our_tensors(
             experts.setdefault(ours, {})[numbers[1]] = tensor
             continue
         if ours in made:
-            raise WeightsError(f"{config.path.parent}: {name[:200]!r} and {made[ours].name!r} are both {ours}")
+            raise WeightsError(
+                f"{config.path.parent}: {name[:200]!r} and {made[ours].name!r} are both {ours}"
+            )
         made[ours] = _changed(config, to, ours, tensor)
     if unknown:
         raise ArchitectureError(
@@ -80,7 +82,7 @@ class _Unknown:
 _UNKNOWN = _Unknown()
 
 
-def _looked_up(family: Family, name: str) -> tuple[str | To | None | _Unknown, list[int], str]:
+def _looked_up(family: Family, name: str) -> tuple[str | To | _Unknown | None, list[int], str]:
     """The family's entry of a tensor, the numbers in its name, and our suffix."""
     short = next((name.removeprefix(one) for one in PREFIXES if name.startswith(one)), name)
     numbers = [int(one) for one in _NUMBER.findall(short)]
@@ -115,8 +117,8 @@ def _stacked(path: Path, ours: str, of: Mapping[int, Tensor]) -> Tensor:
     for one in parts:
         if (one.shape, one.dtype) != (first.shape, first.dtype):
             raise WeightsError(
-                f"{path}: tensor {one.name!r}: wanted {first.dtype} {list(first.shape)}, as of the first expert; "
-                f"got {one.dtype} {list(one.shape)}"
+                f"{path}: tensor {one.name!r}: wanted {first.dtype} {list(first.shape)}, as of the first "
+                f"expert; got {one.dtype} {list(one.shape)}"
             )
 
     def compute() -> Bytes:
@@ -129,6 +131,6 @@ def _check_output(config: HfConfig, made: Mapping[str, Tensor], tied: bool) -> N
     """Without a matrix of their own, logits would silently be products with the embedding."""
     if not tied and "token_embd.weight" in made and "output.weight" not in made:
         raise WeightsError(
-            f"{config.path}: tie_word_embeddings is false, and the checkpoint has no output matrix: it is not "
-            "of a model with a language-modelling head, or a shard is missing"
+            f"{config.path}: tie_word_embeddings is false, and the checkpoint has no output matrix: it is "
+            "not of a model with a language-modelling head, or a shard is missing"
         )

@@ -1,7 +1,7 @@
-"""The tokenizer files of a folder as metadata: tokenizer.json, else sentencepiece's tokenizer.model; templates.
+"""The tokenizer files of a folder as metadata: tokenizer.json, else tokenizer.model; chat templates.
 
-The vocabulary has GGUF's form, so that pieces, roles and grammars work as of any file; texts are encoded by the
-`tokenizers` library from the JSON itself, which the key `tokenizer.huggingface.json` holds, as GGUF's
+The vocabulary has GGUF's form, so that pieces, roles and grammars work as of any file; texts are encoded by
+the `tokenizers` library from the JSON itself, which the key `tokenizer.huggingface.json` holds, as GGUF's
 specification has it. Knows the files; encodes nothing.
 """
 
@@ -145,7 +145,9 @@ def _roles(
     eos = found.get("tokenizer.ggml.eos_token_id")
     ends = generation.get("eos_token_id", config.get("eos_token_id"))
     known = None if eos is None else eos.read(None)
-    others = [one for one in (ends if isinstance(ends, list) else [ends]) if type(one) is int and one != known]
+    others = [
+        one for one in (ends if isinstance(ends, list) else [ends]) if type(one) is int and one != known
+    ]
     for key, id in zip(FURTHER_ENDS, others, strict=False):
         if 0 <= id < len(ids):
             found[f"tokenizer.ggml.{key}"] = stored(id)

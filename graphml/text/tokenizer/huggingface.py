@@ -1,7 +1,7 @@
 """The tokenizer of a tokenizer.json, run by the `tokenizers` library: its ids, exactly.
 
-Pieces, roles and decoding are those of every vocabulary; see `graphml.loading.huggingface.tokenizer_files` for
-its metadata. Knows the library's two modes; nothing of files.
+Pieces, roles and decoding are those of every vocabulary; see `graphml.loading.huggingface.tokenizer_files`
+for its metadata. Knows the library's two modes; nothing of files.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ class HuggingFaceTokenizer(Tokenizer):
         super().__init__(vocabulary, None)
         self._json = json
 
-    def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
-        """As of `Tokenizer.encode`; add_special adds what the file's post-processor adds."""
-        made = self._parsing if parse_special else self._plain
+    def encode(self, text: str, add_special: bool = True, parse_special: bool | None = None) -> list[int]:
+        """As of `Tokenizer.encode`; add_special adds what the file's post-processor adds.
+
+        parse_special: None is the library's own habit, which finds control tokens.
+        """
+        made = self._plain if parse_special is False else self._parsing
         ids: list[int] = made.encode(well_formed(text_of("text", text)), add_special_tokens=add_special).ids
         return ids
 

@@ -47,12 +47,13 @@ class Tokenizer:
         self.eot = vocabulary.roles.eot
         self.end_tokens = vocabulary.roles.ends
 
-    def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
+    def encode(self, text: str, add_special: bool = True, parse_special: bool | None = None) -> list[int]:
         """Return the ids of a text.
 
         `add_special` adds the vocabulary's tokens around a text (begin, end, separator tokens).
         `parse_special` finds control tokens that the text spells, such as <|im_start|>; without it they
-        are text like any other. User-defined tokens are found in either case. Lone surrogates count as
+        are text like any other; None: not found, but found by the tokenizer of a tokenizer.json, whose
+        library has it so. User-defined tokens are found in either case. Lone surrogates count as
         U+FFFD. UsageError for a value that is no text; TokenizerError if a token that must be added is
         missing, or a character cannot be encoded.
         """

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys, window_keys
-from graphml.loading.huggingface.family import To, paired
+from graphml.loading.huggingface.family import Names, To, as_float32, paired
 from graphml.loading.huggingface.rope import rope_keys
-
-Names = Mapping[str, str | To | None]
 
 TOP: Names = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
 ATTENTION: Names = {
@@ -36,7 +34,7 @@ GATED: Names = {
     "layers.{}.mlp.down_proj": "blk.{}.ffn_down",
 }
 EXPERTS: Names = {
-    "layers.{}.mlp.gate": "blk.{}.ffn_gate_inp",
+    "layers.{}.mlp.gate": To("blk.{}.ffn_gate_inp", as_float32),
     "layers.{}.mlp.experts.{}.gate_proj": "blk.{}.ffn_gate_exps",
     "layers.{}.mlp.experts.{}.up_proj": "blk.{}.ffn_up_exps",
     "layers.{}.mlp.experts.{}.down_proj": "blk.{}.ffn_down_exps",

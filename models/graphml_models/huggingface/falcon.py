@@ -42,7 +42,9 @@ def by_kind(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
         if heads % heads_kv or rows % (heads_kv * group):
             raise config.error(f"{name}: {rows} rows are no q, k and v of {heads} and {heads_kv} heads")
         places = np.arange(rows).reshape(heads_kv, group, -1)
-        return np.concatenate([places[:, :-2].reshape(-1), places[:, -2].reshape(-1), places[:, -1].reshape(-1)])
+        return np.concatenate(
+            [places[:, :-2].reshape(-1), places[:, -2].reshape(-1), places[:, -1].reshape(-1)]
+        )
 
     return permuted(tensor, name, order)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys
-from graphml.loading.huggingface.family import Family, To, plus_one
+from graphml.loading.huggingface.family import Family, Names, To, plus_one
 from graphml.loading.huggingface.rope import rope_keys
 from graphml_models.huggingface._names import ATTENTION, GATED, TOP
 
-NORMS = {
+NORMS: Names = {
     "norm": To("output_norm", plus_one),
     "layers.{}.input_layernorm": To("blk.{}.attn_norm", plus_one),
     "layers.{}.post_attention_layernorm": To("blk.{}.ffn_norm", plus_one),

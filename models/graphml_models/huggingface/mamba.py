@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from graphml.loading.huggingface.config import HfConfig, Value
-from graphml.loading.huggingface.family import Family, To, minus_exp, squeezed
+from graphml.loading.huggingface.family import Family, Names, To, minus_exp, squeezed
 
-NAMES = {
+NAMES: Names = {
     "embeddings": "token_embd",
     "norm_f": "output_norm",
     "lm_head": "output",
@@ -53,8 +53,8 @@ def keys(config: HfConfig) -> dict[str, Value]:
 # How weights were initialised, and which of several programs computes the same.
 INITIAL = (
     "rescale_prenorm_residual", "time_step_floor", "time_step_init_scheme", "time_step_max", "time_step_min",
-    "time_step_scale", "use_associative_scan", "use_conv_bias", "use_mambapy", "use_falcon_mambapy", "ssm_cfg",
-    "rms_norm", "fused_add_norm", "d_inner", "pad_vocab_size_multiple", "n_layer",
+    "time_step_scale", "use_associative_scan", "use_conv_bias", "use_mambapy", "use_falcon_mambapy",
+    "ssm_cfg", "rms_norm", "fused_add_norm", "d_inner", "pad_vocab_size_multiple", "n_layer",
 )  # fmt: skip
 
 FAMILY = Family(

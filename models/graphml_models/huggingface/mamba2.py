@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from graphml.loading.huggingface.config import HfConfig, Value
-from graphml.loading.huggingface.family import Family, To, calculated, column, minus_exp
+from graphml.loading.huggingface.family import Family, To, calculated, column
 from graphml.weights import Tensor
 from graphml_models.huggingface import mamba
 

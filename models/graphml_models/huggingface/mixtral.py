@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphml.loading.huggingface.config import HfConfig, Value
-from graphml.loading.huggingface.family import Family
+from graphml.loading.huggingface.family import Family, To, as_float32
 from graphml_models.huggingface._names import ATTENTION, NORMS, PAIRED, TOP, llama_keys, no_window
 
 
@@ -21,11 +21,11 @@ FAMILY = Family(
     keys=keys,
     names={
         **TOP, **ATTENTION, **PAIRED, **NORMS,
-        "layers.{}.block_sparse_moe.gate": "blk.{}.ffn_gate_inp",
+        "layers.{}.block_sparse_moe.gate": To("blk.{}.ffn_gate_inp", as_float32),
         "layers.{}.block_sparse_moe.experts.{}.w1": "blk.{}.ffn_gate_exps",
         "layers.{}.block_sparse_moe.experts.{}.w2": "blk.{}.ffn_down_exps",
         "layers.{}.block_sparse_moe.experts.{}.w3": "blk.{}.ffn_up_exps",
-        "layers.{}.mlp.gate": "blk.{}.ffn_gate_inp",
+        "layers.{}.mlp.gate": To("blk.{}.ffn_gate_inp", as_float32),
         "layers.{}.mlp.experts.gate_up_proj": "blk.{}.ffn_gate_up_exps.weight",
         "layers.{}.mlp.experts.down_proj": "blk.{}.ffn_down_exps.weight",
     },
