@@ -58,11 +58,13 @@ def attend(
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, scale or config.scale, max_bias=max_bias)
 
 
-def attend_rotated(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
-    """Attention of queries and keys rotated in halves, [T, N * H]."""
+def attend_rotated(
+    g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node, window: int = 0
+) -> Node:
+    """Attention of queries and keys rotated in halves, [T, N * H]; window: see `Builder.attend`."""
     q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
     q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
-    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
+    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window)
 
 
 def decoder(weights: Tensors, config: Config, x_TD: Node, attention: Part, ffn: Part | None = None) -> Node:

@@ -114,8 +114,13 @@ class HfConfig:
             )
 
 
-def decoder_keys(config: HfConfig, eps: str = "attention.layer_norm_rms_epsilon") -> dict[str, Value]:
-    """What nearly every decoder has: sizes, heads, epsilon of the norms; eps: its GGUF key.
+RMS_EPS, LAYER_EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
+
+
+def decoder_keys(config: HfConfig, eps: str = RMS_EPS, field: str = "") -> dict[str, Value]:
+    """What nearly every decoder has: sizes, heads, epsilon of the norms.
+
+    eps: its GGUF key; field: of config.json, where it is none that the key stands for.
 
     Not rope, activation or windows: see `rope_keys`, `HfConfig.activation`, `window_keys`.
     """
@@ -135,7 +140,7 @@ def decoder_keys(config: HfConfig, eps: str = "attention.layer_norm_rms_epsilon"
         "attention.head_count_kv": config.size("attention.head_count_kv", heads),
         "attention.key_length": head_dim,
         "attention.value_length": head_dim,
-        eps: config.number(eps),
+        eps: config.number(field or eps),
     }
     return keys
 

@@ -20,7 +20,7 @@ from graphml.weights.deferred import DeferredTensor
 Values = NDArray[np.float32]
 Change = Callable[[HfConfig, str, Tensor], Tensor]
 """What a tensor becomes under its new name."""
-Names = Mapping[str, "str | To | None"]
+Names = Mapping[str, "str | To | tuple[To, ...] | None"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class Family:
     model_types: of config.json. architecture: graphml's name, which begins the keys. keys: the metadata
     without that beginning, from the config; every field that it reads counts as understood, any other is
     refused. names: transformers' names without their first part (`model.`, `transformer.`) and without
-    `.weight` and `.bias`, with `{}` for the numbers of layer and expert -> ours; None: of no use to us.
+    `.weight` and `.bias`, with `{}` for the numbers of layer and expert -> ours, or several where
+    a tensor is split; None: of no use to us.
     defaults: fields of config.json that the class assumes where it lacks them. ignored: fields without
     influence on the results.
     """

@@ -41,27 +41,29 @@ def our_tensors(
     made: dict[str, Tensor] = {}
     experts: dict[str, dict[int, Tensor]] = {}
     unknown = []
+    n_layer, ahead = config.size("block_count"), config.size("num_nextn_predict_layers", 0)
     for name, tensor in found.items():
         if LEFT_OUT.fullmatch(name):
             continue
         to, numbers, suffix = _looked_up(family, name)
-        if to is _UNKNOWN:
-            unknown.append(name)
+        if ahead and numbers and numbers[0] >= n_layer:  # layers that predict further tokens
             continue
         if to is None:
+            unknown.append(name)
             continue
-        place = to.name if isinstance(to, To) else str(to)
-        ours = place.format(*numbers) + suffix
-        if tied and ours.startswith("output."):  # transformers shares the embedding, whatever the file has
-            continue
-        if len(numbers) > 1 and place.count("{}") == 1:
-            experts.setdefault(ours, {})[numbers[1]] = tensor
-            continue
-        if ours in made:
-            raise WeightsError(
-                f"{config.path.parent}: {name[:200]!r} and {made[ours].name!r} are both {ours}"
-            )
-        made[ours] = _changed(config, to, ours, tensor)
+        for one in to:
+            place = one.name if isinstance(one, To) else one
+            ours = place.format(*numbers) + suffix
+            if tied and ours.startswith(
+                "output."
+            ):  # transformers shares the embedding, whatever the file has
+                continue
+            if len(numbers) > 1 and place.count("{}") == 1:
+                experts.setdefault(ours, {})[numbers[1]] = tensor
+                continue
+            if ours in made:
+                raise WeightsError(f"{config.path.parent}: {name[:200]!r} is a second tensor that is {ours}")
+            made[ours] = _changed(config, one, ours, tensor)
     if unknown:
         raise ArchitectureError(
             f"{config.path.parent}: {family.architecture} has no place for {len(unknown)} tensors: "
@@ -75,28 +77,28 @@ def our_tensors(
     return made
 
 
-class _Unknown:
-    """The type of _UNKNOWN."""
+Entry = tuple[str | To, ...]
 
 
-_UNKNOWN = _Unknown()
-
-
-def _looked_up(family: Family, name: str) -> tuple[str | To | _Unknown | None, list[int], str]:
-    """The family's entry of a tensor, the numbers in its name, and our suffix."""
+def _looked_up(family: Family, name: str) -> tuple[Entry | None, list[int], str]:
+    """What becomes of a tensor (None: it is not known), the numbers in its name, and our suffix."""
     short = next((name.removeprefix(one) for one in PREFIXES if name.startswith(one)), name)
     numbers = [int(one) for one in _NUMBER.findall(short)]
     pattern = _NUMBER.sub("{}", short)
     if pattern in family.names:
-        return family.names[pattern], numbers, ""
+        return _entry(family.names[pattern]), numbers, ""
     for suffix in (".weight", ".bias"):
         stem = pattern.removesuffix(suffix)
         if stem != pattern and stem in family.names:
-            return family.names[stem], numbers, suffix
-    return _UNKNOWN, numbers, ""
+            return _entry(family.names[stem]), numbers, suffix
+    return None, numbers, ""
 
 
-def _changed(config: HfConfig, to: str | To | _Unknown | None, ours: str, tensor: Tensor) -> Tensor:
+def _entry(found: str | To | tuple[To, ...] | None) -> Entry:
+    return found if isinstance(found, tuple) else () if found is None else (found,)
+
+
+def _changed(config: HfConfig, to: str | To, ours: str, tensor: Tensor) -> Tensor:
     if isinstance(to, To):
         tensor = to.change(config, ours, tensor)
     return _named(ours, tensor)

@@ -45,9 +45,9 @@ EXPERTS: Names = {
 LLAMA: Names = {**TOP, **ATTENTION, **NORMS, **GATED}
 
 
-def llama_keys(config: HfConfig) -> dict[str, Value]:
-    """Keys of a decoder with RMS norms, SwiGLU and rope in every layer."""
-    config.activation("silu")
+def llama_keys(config: HfConfig, activation: str = "silu") -> dict[str, Value]:
+    """Keys of a decoder with RMS norms and rope, and a feed-forward with this activation."""
+    config.activation(activation)
     keys = decoder_keys(config)
     return keys | rope_keys(config, keys)
 
