@@ -34,16 +34,15 @@ def make_four_rows(reader: Reader) -> Callable[..., Any]:
     size, elements = reader.unit_bytes, reader.groups * packed.GROUP
     block = reader.block_elements
     step = reader.groups * packed.GROUP_BYTES
-    # Of a line now and then that is missed the neighbour is fetched, and the processor brings it by itself.
-    lines = (size + 32) // 64
+    # Four rows are one stretch of memory: it is fetched in its order, whatever row a line is of.
+    lines = (4 * size + 63) // 64
 
     @inline
     def units(ws: Any, x: int, k: int) -> Any:
         total = zero(F32x16)
         for unit in range(k // elements):
-            for row in range(4):
-                for line in range(lines):
-                    prefetch(ws[row] + unit * size + AHEAD + 64 * line)
+            for line in range(lines):
+                prefetch(ws[0] + unit * 4 * size + AHEAD + 64 * line)
             found, at = read(ws, unit * size), x + unit * step
             total = first(found, at, total)
             if two_groups:
@@ -56,6 +55,8 @@ def make_four_rows(reader: Reader) -> Callable[..., Any]:
         whole = k // elements
         left = (k - whole * elements) // block
         if left > 0:
+            for line in range(lines):
+                prefetch(ws[0] + whole * 4 * size + AHEAD + 64 * line)
             total = first(read_rest(ws, whole * size, left), x + whole * step, total)
         return total
 
