@@ -63,7 +63,7 @@ def _make_add_columns(reader: Reader) -> Callable[..., Any]:
     unit_bytes, elements, block = reader.unit_bytes, reader.groups * packed.GROUP, reader.block_elements
     size, lines, groups, has_rest = (
         token_bytes(reader),
-        (unit_bytes + 32) // 64,
+        (unit_bytes + 63) // 64,
         reader.groups,
         read_rest is not None,
     )
@@ -76,7 +76,7 @@ def _make_add_columns(reader: Reader) -> Callable[..., Any]:
             for row in range(ROWS):
                 here = w + min(row * row_bytes, last) + unit * unit_bytes
                 for line in range(lines):
-                    prefetch(here + AHEAD + 64 * line)
+                    prefetch(here + ROWS * row_bytes + 64 * line)
                 put_unit(buffer + row * packed.UNIT_ROW_BYTES, read(here))
             for group in range(groups):
                 add_group(buffer + group * ROW_GROUP_BYTES, at, tokens, sums)
