@@ -22,6 +22,7 @@ _TINY = np.float32(np.finfo(np.float32).smallest_subnormal)
 _MINUS_INF = np.float32(-np.inf).view(np.int32)
 _SAMPLED = 16
 """Of so many scores one is looked at to guess how low the kept ones reach."""
+_SLACK = 1e-5
 _GROUP = 64
 """Scores of a group whose highest one tells which scores can be among the highest of all."""
 
@@ -96,6 +97,13 @@ def _every_id(count: int) -> Ids:
     return ids
 
 
+@lru_cache(maxsize=8)
+def _every_position(count: int) -> Indices:
+    positions = np.arange(count, dtype=np.int64)
+    positions.setflags(write=False)
+    return positions
+
+
 def softmax(candidates: Candidates) -> Floats:
     """Return the probabilities, float32 [n], in the candidates' order."""
     logits = candidates.logits
@@ -142,7 +150,7 @@ def leading(scores: Floats, count: int) -> Indices:
     """
     size = len(scores)
     if count >= size:
-        return _descending(scores, np.arange(size, dtype=np.int64))
+        return _descending(scores, _every_position(size))
     near = _reaching(scores, count)
     among = scores if near is None else np.take(scores, near)
     threshold = np.partition(among, len(among) - count)[len(among) - count]
@@ -207,11 +215,20 @@ def shortest_prefix(
 
 
 def _guessed(scores: Floats, probabilities: Floats, mass: float) -> Indices:
-    """Positions, highest score first, of the highest scores that may be enough to reach the mass."""
-    some, shares = scores[::_SAMPLED], probabilities[::_SAMPLED]
-    order = leading(some, len(some))
-    running = np.cumsum(np.take(shares, order), dtype=np.float64) * _SAMPLED
-    at = int(np.searchsorted(running, mass)) + max(FIRST_LOOK // _SAMPLED, len(some) // 50)
-    if at >= len(some):
-        return leading(scores, len(scores))
-    return _descending(scores, np.flatnonzero(scores >= some[order[at]]))
+    """Positions, highest score first, of not many more of the highest scores than reach the mass.
+
+    The borders that are tried are scores of a sample, each reached by a quarter more than the one before.
+    """
+    some = np.sort(scores[::_SAMPLED])[::-1]
+    ranks = np.unique(np.geomspace(1, len(some), 2 + 10 * len(some).bit_length() // 3).astype(np.int64)) - 1
+
+    def reach(i: int) -> NDArray[np.bool_]:
+        return scores >= some[ranks[i]]
+
+    low, high = 0, len(ranks) - 1
+    while low < high:
+        middle = (low + high) // 2
+        shares = reach(middle).astype(np.float32)
+        shares *= probabilities
+        low, high = (low, middle) if shares.sum() > mass + _SLACK else (middle + 1, high)
+    return _descending(scores, np.flatnonzero(reach(low)))
