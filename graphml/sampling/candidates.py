@@ -177,8 +177,8 @@ def _reaching(scores: Floats, count: int) -> Indices | None:
 def _descending(scores: Floats, positions: Indices) -> Indices:
     # Adding 0.0 makes -0.0 equal to 0.0 bit by bit. Flipping the bits below the sign of a negative float
     # makes the integer order the float order; the complement turns it round.
-    bits = (scores if len(positions) == len(scores) else np.take(scores, positions)) + np.float32(0.0)
-    bits = bits.view(np.int32)
+    own = scores if len(positions) == len(scores) else np.take(scores, positions)
+    bits = (own + np.float32(0.0)).view(np.int32)
     falling = bits >> 31
     falling &= 0x7FFFFFFF
     falling ^= bits
@@ -187,8 +187,8 @@ def _descending(scores: Floats, positions: Indices) -> Indices:
     keys <<= 32
     keys |= positions
     keys.sort()
-    keys &= 0xFFFFFFFF
-    return keys
+    found: Indices = keys & 0xFFFFFFFF
+    return found
 
 
 def shortest_prefix(
@@ -223,7 +223,8 @@ def _guessed(scores: Floats, probabilities: Floats, mass: float) -> Indices:
     ranks = np.unique(np.geomspace(1, len(some), 2 + 10 * len(some).bit_length() // 3).astype(np.int64)) - 1
 
     def reach(i: int) -> NDArray[np.bool_]:
-        return scores >= some[ranks[i]]
+        found: NDArray[np.bool_] = scores >= some[ranks[i]]
+        return found
 
     low, high = 0, len(ranks) - 1
     while low < high:

@@ -41,7 +41,7 @@ def _weights(logits: Floats) -> Floats:
 
 
 def _position(weights: Floats, share: float, side: _Side) -> int:
-    """Where the running sum of weights, float32 [n], reaches (left) or passes (right) a share of its total."""
+    """Where the running sum of weights, float32 [n], reaches (left) or passes (right) a share of all."""
     if len(weights) < _MANY:
         running = np.cumsum(weights, dtype=np.float64)
         return _met(weights, running, _target(share, float(running[-1]), side), side)

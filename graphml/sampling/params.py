@@ -15,6 +15,7 @@ from graphml.argument_checks import items_of, text_of
 from graphml.errors import UsageError
 from graphml.former_names import FormerAttribute, former_fields
 from graphml.option_fields import POSITIVE, Checked, OneOf, Real, Whole, check, option
+from graphml.sampling.grammar_triggers import Trigger, checked_triggers
 from graphml.sampling.logit_biases import checked_biases, parse_biases, written_biases
 from graphml.sampling.own_functions import OwnFunction, checked_function
 from graphml.sampling.sampler_names import checked_order
@@ -46,6 +47,12 @@ def _text(name: str, value: object) -> str:
     return text_of(name, value)
 
 
+def _yes_or_no(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"{name}: wanted True or False, got {value!r}")
+    return value
+
+
 def _json_text(name: str, value: object) -> str:
     """A schema as text, so that params can be compared: of a dict, a dataclass or a pydantic model."""
     if isinstance(value, str):
@@ -60,7 +67,7 @@ def _json_text(name: str, value: object) -> str:
         raise UsageError(f"{name}: wanted a JSON schema as a text or a dict; {error}") from None
 
 
-STRUCTURES = ("grammar", "json_schema", "regex", "choices")
+STRUCTURES = ("grammar", "json_schema", "regex", "lark", "choices")
 """The fields that say what the text must follow; one of them at a time."""
 
 
@@ -209,9 +216,26 @@ class SamplingParams:
     regex: str = option(
         "", "A regular expression that the whole text follows.", "--regex", range=Checked(_text)
     )
+    lark: str = option(
+        "", "A Lark grammar that the text follows, from its rule start.", "--lark", range=Checked(_text)
+    )
     choices: tuple[str, ...] = option(
         (), "A text that may be the whole answer.", "--choice",
         range=Checked(_texts), on_command_line=str, repeated=True, write=list,
+    )  # fmt: skip
+
+    grammar_lazy: bool = option(
+        False, "The structure counts from one of the triggers on; before, the text is free.",
+        "--grammar-lazy", range=Checked(_yes_or_no),
+    )  # fmt: skip
+    grammar_triggers: tuple[Trigger, ...] = option(
+        (), "A text or a token id with which a lazy structure begins.", "--grammar-trigger",
+        range=Checked(checked_triggers), metavar="TEXT", on_command_line=str, repeated=True,
+        write=lambda given: [one.value or str(one.token) for one in given],
+    )  # fmt: skip
+    grammar_after: str = option(
+        "", "The structure counts behind this text, such as </think>, which must come; before, the text is "
+        "free.", "--grammar-after", range=Checked(_text), metavar="TEXT",
     )  # fmt: skip
 
     penalty_last_n = FormerAttribute()
@@ -221,6 +245,11 @@ class SamplingParams:
         given = [name for name in STRUCTURES if getattr(self, name)]
         if len(given) > 1:
             raise UsageError(f"{', '.join(given)}: wanted one of them, or none")
+        if self.grammar_lazy and not self.grammar_triggers:
+            raise UsageError("grammar_triggers: wanted some with grammar_lazy, there are none")
+        late = "grammar_lazy" if self.grammar_lazy else "grammar_after" if self.grammar_after else ""
+        if late and not given:
+            raise UsageError(f"{late}: wanted one of {', '.join(STRUCTURES)}, too; there is none")
 
     @property
     def structured(self) -> bool:

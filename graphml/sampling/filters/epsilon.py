@@ -9,9 +9,7 @@ from graphml.sampling.filter import Entry, Filter, Needs
 from graphml.sampling.filters.top_k import top_k
 
 
-def at_least(
-    candidates: Candidates, probabilities: Floats, probability: float, min_keep: int
-) -> Candidates:
+def at_least(candidates: Candidates, probabilities: Floats, probability: float, min_keep: int) -> Candidates:
     """Keep tokens of at least this probability; the `min_keep` likeliest, and at least one, in any case."""
     kept = probabilities >= np.float32(probability)
     if np.count_nonzero(kept) >= max(min_keep, 1):

@@ -13,7 +13,7 @@ from graphml.sampling.filters.top_k import top_k
 def mirostat_v2(candidates: Candidates, mu: float) -> Candidates:
     """Keep tokens with a surprise of at most mu bits, at least one, highest logit first."""
     with np.errstate(divide="ignore"):
-        count = np.count_nonzero(-np.log2(softmax(candidates)) <= mu)
+        count = int(np.count_nonzero(-np.log2(softmax(candidates)) <= mu))
     return top_k(candidates, max(1, count))
 
 

@@ -27,7 +27,7 @@ def xtc(candidates: Candidates, threshold: float, min_keep: int) -> Candidates:
 
 
 def _fires(params: SamplingParams, candidates: Candidates, moment: Moment) -> bool:
-    return len(candidates) >= 2 and moment.chance() <= np.float32(params.xtc_probability)
+    return len(candidates) >= 2 and moment.chance() <= float(np.float32(params.xtc_probability))
 
 
 def _apply(params: SamplingParams, candidates: Candidates, moment: Moment) -> Candidates:
