@@ -65,7 +65,10 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--json-schema": ("nonsense", "{", '{"type": "nonsense"}'),
     "--json-schema-file": NO_FILE,
     "--regex": ("(",),
+    "--lark": ("nonsense", "start: b"),
     "--choice": ("",),
+    "--grammar-after": ("</think>",),  # without a structure
+    "--grammar-trigger": ("",),
     "--overflow": NO_NAME,
     "--keep": (*NO_NUMBER, "-2"),
     "--sequences": (*NO_NUMBER, *BELOW, "0"),
