@@ -19,6 +19,7 @@ from graphml.bench.bench_options import (
     ModelOptions,
     OutputOptions,
     RunOptions,
+    ServerOptions,
     SettingOptions,
 )
 from graphml.option_fields import POSITIVE, Option, Real, Whole, default_of
@@ -48,7 +49,7 @@ def sampling_settings() -> list[Row]:
 
 
 def bench_options() -> list[Row]:
-    kinds = (ModelOptions, LengthOptions, SettingOptions, RunOptions, OutputOptions)
+    kinds = (ModelOptions, LengthOptions, SettingOptions, RunOptions, ServerOptions, OutputOptions)
     return [("bench option", "default", "what it is"), *(
         (_flags(stated), _shown(one, stated), stated.text) for kind in kinds for one, stated in _stated(kind)
     )]  # fmt: skip

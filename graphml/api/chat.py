@@ -2,28 +2,35 @@
 
 The model's chat template turns the whole conversation to text at every turn. What the session has already
 seen of that text is not evaluated again; what a template rewrites of earlier turns is. Knows
-messages and the text that they become; knows nothing of files, backends or terminals.
+messages and their prompt; knows nothing of files, backends, terminals or formats of answers.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from os.path import commonprefix
 from typing import Any
 
+from graphml.api.answer_reader import AnswerReader
+from graphml.api.chat_prompt import ChatPrompt, ChatSettings, prompt_of
+from graphml.api.chat_room import room
 from graphml.api.saved_session import AnyPath
 from graphml.api.seen_text import Seen
 from graphml.api.session import Session
+from graphml.api.tool_rounds import MAX_ROUNDS, ChatEvent, calls_of, checked_rounds, rounds
+from graphml.api.tools import tools_of
 from graphml.argument_checks import count_or_none, mapping_of, text_of
 from graphml.errors import ContextFullError, UsageError
 from graphml.runtime.overflow import Overflow
 from graphml.sampling import SamplingParams
-from graphml.text.chat_template import ChatTemplate
+from graphml.text.answers import ContentDelta, Event
+from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate
 from graphml.text.fenced_text import encode_fenced, fenced, without_fences
 from graphml.text.messages import Message, checked_messages
 from graphml.text.tokenizer import Tokenizer
 
-FENCED_ROLES = ("user", "assistant")
 WHOLE = ("end", "length", "context")  # why an answer ends, all of whose tokens are in its text
 
 
@@ -32,28 +39,30 @@ class Chat:
 
     system: the first message, if not empty; trusted: it may spell control tokens, while in what users and the
     model say they are plain text. max_new: most tokens of an answer, None for no limit but the context.
-    variables: further variables of the template (`{"enable_thinking": False}`). `session`: where it runs.
-    full: what a full context does; its keep of -1 is the first message's turn.
+    settings: further variables of the template, and how reasoning is told from text. `session`: where it
+    runs. full: what a full context does; its keep of -1 is the first message's turn.
     """
 
     def __init__(
         self,
         session: Session,
         tokenizer: Tokenizer,
-        template: ChatTemplate,
+        templates: Mapping[str, ChatTemplate],
         system: str = "",
         max_new: int | None = 256,
-        variables: Mapping[str, Any] | None = None,
+        settings: ChatSettings | None = None,
         full: Overflow | None = None,
     ) -> None:
-        self.session, self.template, self.max_new = session, template, max_new
+        self.session, self.max_new = session, max_new
+        self._templates = templates
         self._full, self._n_first = full or Overflow(), 0  # of the first turn, once it is known
         self._tokenizer = tokenizer
-        self._variables = dict(mapping_of("variables", variables or {}, "a mapping from names to values"))
+        self._settings = settings or ChatSettings()
+        self._continues = False  # the last message, which is the begin of an answer
         self._messages: list[Message] = []
         self._system = text_of("system", system)
         self._seen = Seen()
-        self._rendered: tuple[list[Message], ChatTemplate, str] | None = None  # of these, by this
+        self._rendered: tuple[list[Message], ChatSettings, ChatPrompt] | None = None  # of these, by these
         self.reset()
 
     def save(self, path: AnyPath) -> None:
@@ -63,7 +72,8 @@ class Chat:
         UsageError for variables that JSON cannot hold.
         """
         saved = {
-            "messages": self._messages, "max_new": self.max_new, "variables": self._variables,
+            "messages": self._messages, "max_new": self.max_new, "variables": dict(self._settings.variables),
+            "reasoning_format": self._settings.reasoning_format, "chat_format": self._settings.chat_format,
             "seen": self._seen.saved(), "overflow": self._full.overflow, "keep": self._full.keep,
             "n_first": self._n_first,
         }  # fmt: skip
@@ -71,26 +81,41 @@ class Chat:
 
     @staticmethod
     def restored(
-        session: Session, tokenizer: Tokenizer, template: ChatTemplate, saved: Mapping[str, Any]
+        session: Session,
+        tokenizer: Tokenizer,
+        templates: Mapping[str, ChatTemplate],
+        saved: Mapping[str, Any],
     ) -> Chat:
         """The chat of a session and what `save` wrote besides; UsageError for other values."""
         most = count_or_none("max_new", saved.get("max_new"))
         full = Overflow(saved.get("overflow", "stop"), saved.get("keep", 0))
-        chat = Chat(session, tokenizer, template, max_new=most, variables=saved.get("variables"), full=full)
+        settings = ChatSettings(
+            variables=saved.get("variables") or {}, reasoning_format=saved.get("reasoning_format", "auto"),
+            chat_format=saved.get("chat_format"),
+        )  # fmt: skip
+        chat = Chat(session, tokenizer, templates, max_new=most, settings=settings, full=full)
         chat.history = saved.get("messages")
         chat._n_first = count_or_none("n_first", saved.get("n_first")) or 0
         chat._seen = Seen.restored(mapping_of("seen", saved.get("seen"), "a mapping"))
         return chat
 
     @property
+    def template(self) -> ChatTemplate:
+        """The chat template; where tools are offered, the one named tool_use is used if there is one."""
+        return self._templates[DEFAULT_NAME]
+
+    @property
     def history(self) -> list[Message]:
-        """The messages so far, each {"role": ..., "content": ...}, as a copy."""
-        return [dict(message) for message in self._messages]
+        """The messages so far, each {"role": ..., "content": ...}, as a copy.
+
+        Answers may have "reasoning_content" and "tool_calls", results of tools "tool_call_id" and "name".
+        """
+        return copy.deepcopy(self._messages)
 
     @history.setter
     def history(self, messages: object) -> None:
         self._messages = checked_messages(messages)
-        self._n_first = 0
+        self._n_first, self._continues = 0, False
         first = self._messages[:1]
         self._system = first[0]["content"] if first and first[0]["role"] == "system" else ""
 
@@ -109,11 +134,25 @@ class Chat:
     def reset(self) -> None:
         """Forget all messages but the system's."""
         self._messages = [{"role": "system", "content": self._system}] if self._system else []
-        self._n_first = 0
+        self._n_first, self._continues = 0, False
 
     def add_user(self, text: str) -> None:
         """Append a message of the user."""
         self._messages.append({"role": "user", "content": text_of("text", text)})
+        self._continues = False
+
+    def add_assistant(self, text: str) -> None:
+        """Append the begin of an answer, which the next answer continues (prefill)."""
+        self._messages.append({"role": "assistant", "content": text_of("text", text)})
+        self._continues = True
+
+    def add_tool_result(self, id: str, content: str) -> None:
+        """Append the result of a call that has this id, where the caller runs the tools."""
+        called = [call for message in self._messages for call in calls_of(message) if call.id == id]
+        if not called:
+            raise UsageError(f"add_tool_result: wanted the id of a call, got {id!r:.80}")
+        result = {"role": "tool", "content": text_of("content", content), "name": called[-1].name}
+        self._messages.append({**result, "tool_call_id": id})
 
     def undo(self) -> list[Message]:
         """Remove the last message of the user with its answer, and return both; UsageError without one."""
@@ -127,22 +166,54 @@ class Chat:
 
         It is the end of the whole conversation as the template writes it. TemplateError if that fails.
         """
-        whole = self._render()
+        whole = self._prompt(self._settings).fenced
         return without_fences(whole[self._place(whole)[0] :])
 
-    def respond(self, params: SamplingParams | None = None) -> str:
-        """Generate the answer, append it to the history and return it; greedy without params."""
-        return "".join(self.stream(params))
+    def respond(self, params: SamplingParams | None = None, **tools: Any) -> str:
+        """Generate the answer, append it to the history and return its text; greedy without params.
 
-    def stream(self, params: SamplingParams | None = None) -> Iterator[str]:
-        """Generate the answer piece by piece; an answer that is broken off is kept as far as it went.
+        tools: as of `events`; the text is that of the last answer, which calls none.
+        """
+        for _ in self.events(params, **tools):
+            pass
+        return str(self._messages[-1]["content"])
+
+    def stream(self, params: SamplingParams | None = None, **tools: Any) -> Iterator[str]:
+        """Generate the answer's text piece by piece, without reasoning and calls; as `events` does."""
+        return (one.text for one in self.events(params, **tools) if isinstance(one, ContentDelta))
+
+    def events(
+        self,
+        params: SamplingParams | None = None,
+        *,
+        tools: Any = None,
+        tool_choice: Any = "auto",
+        parallel_tool_calls: bool = True,
+        max_rounds: int = MAX_ROUNDS,
+    ) -> Iterator[ChatEvent]:
+        """Generate the answer as events: text, reasoning, tool calls; kept as far as it goes.
+
+        tools: functions, or descriptions in OpenAI's form. Functions that the model calls are run, their
+        results are told to it, and it answers again, for at most max_rounds rounds of calls; an error of a
+        function is told as text. Calls of a tool without a function end it: see `add_tool_result`.
+        tool_choice: "auto", "none", "required" or a tool's name, for the first answer.
 
         After an error the history is as before, and the answer can be asked for again; but messages that the
         context has no room for are removed from it: a ContextFullError says how long they are.
         """
-        if not self._messages or self._messages[-1]["role"] == "assistant":
+        if not self._messages or (self._messages[-1]["role"] == "assistant" and not self._continues):
             raise UsageError("chat: wanted a message to answer; add one with add_user(text)")
-        return self._stream(params or SamplingParams())
+        settings = replace(
+            self._settings, tools=tools_of(tools), tool_choice=tool_choice,
+            parallel_tool_calls=bool(parallel_tool_calls),
+        )  # fmt: skip
+        chosen, most = params or SamplingParams(), checked_rounds(max_rounds)
+        if not settings.tools:
+            return self._answer(chosen, settings)
+        return rounds(
+            settings, most, lambda now: self._answer(chosen, now), lambda: calls_of(self._messages[-1]),
+            self._messages.append,
+        )  # fmt: skip
 
     def regenerate(self, params: SamplingParams | None = None) -> Iterator[str]:
         """Generate another answer to the last message, as `stream` does, in place of the one that is there.
@@ -158,11 +229,12 @@ class Chat:
         first = self._last_of_user("regenerate") + 1
         del self._messages[first:]
         try:
-            yield from self._stream(params)
+            pieces = self._answer(params, self._settings)
+            yield from (one.text for one in pieces if isinstance(one, ContentDelta))
         finally:
             answers = self._messages[first:]
             broken_off = self.session.stop_reason in (None, "cancel")
-            if not answers or (broken_off and not answers[0]["content"]):
+            if not answers or (broken_off and not (answers[0]["content"] or len(answers[0]) > 2)):
                 self._messages = before
 
     def _last_of_user(self, method: str) -> int:
@@ -171,19 +243,23 @@ class Chat:
                 return index
         raise UsageError(f"{method}: wanted a message of the user, got a conversation without one")
 
-    def _stream(self, params: SamplingParams) -> Iterator[str]:
+    def _answer(self, params: SamplingParams, settings: ChatSettings) -> Iterator[Event]:
+        """The events of one answer, which is appended to the history."""
         self.session.begin()  # before the template runs, which may take seconds: a cancel meanwhile counts
-        ids = self._rewind_to_new(self._render())
-        answer: list[str] = []
-        failed = False
+        prompt = self._prompt(settings).sampled(params)
+        reader = prompt.reader()
+        ids = self._rewind_to_new(prompt.fenced)
+        failed = ended = False
         begins = self._seen.ids[:1] == (self._tokenizer.bos,)  # which `generate` keeps besides
         full, keep = self._full.overflow, self._full.keep if self._full.keep >= 0 else self._n_first - begins
         try:
-            tokens = self.session.generate(ids, params, self.max_new, overflow=full, keep=keep, new=False)
+            tokens = self.session.generate(
+                ids, prompt.params, self.max_new, overflow=full, keep=keep, new=False
+            )
             for token in tokens:
-                answer.append(token.piece)
-                if token.piece:
-                    yield token.piece
+                yield from reader.push(token)
+            ended = True
+            yield from reader.finish()
         except Exception:
             failed = True
             raise
@@ -191,24 +267,29 @@ class Chat:
             for one in self.session.shifts:
                 self._seen = self._seen.shifted(*one)
             if not failed:
-                self._keep("".join(answer))
+                if not ended:
+                    reader.finish()
+                self._keep(reader, prompt)
 
-    def _keep(self, answer: str) -> None:
-        self._messages.append({"role": "assistant", "content": answer})
+    def _keep(self, reader: AnswerReader, prompt: ChatPrompt) -> None:
+        message = reader.answer.message()
+        if prompt.continues:
+            before = self._messages.pop()
+            message["content"] = before["content"] + message["content"]
+            if "reasoning_content" in before:
+                message["reasoning_content"] = before["reasoning_content"] + reader.answer.reasoning
+            self._continues = False
+        self._messages.append(message)
         if self.session.stop_reason in WHOLE:
             # Otherwise the last tokens may stand for more than the text that was let out.
-            text, ids = self._seen.text + answer, tuple(self.session.tokens)
+            text, ids = self._seen.text + reader.raw, tuple(self.session.tokens)
             self._seen = Seen(text, ids, (*self._seen.places, (len(text), len(ids))))
 
-    def _render(self) -> str:
-        """The conversation as the template writes it, fenced; rendered once as long as it stays the same."""
-        if self._rendered is None or self._rendered[:2] != (self._messages, self.template):
-            messages = [
-                {**one, "content": self._fenced(one["content"])} if one["role"] in FENCED_ROLES else one
-                for one in self._messages
-            ]
-            text = self.template.render(messages, add_generation_prompt=True, **self._variables)
-            self._rendered = self.history, self.template, text
+    def _prompt(self, settings: ChatSettings) -> ChatPrompt:
+        """The conversation's prompt; made once as long as messages and settings stay the same."""
+        if self._rendered is None or self._rendered[:2] != (self._messages, settings):
+            prompt = prompt_of(self._tokenizer, self._templates, self._messages, settings)
+            self._rendered = self.history, settings, prompt
         return self._rendered[2]
 
     def _place(self, whole: str) -> tuple[int, int]:
@@ -224,52 +305,25 @@ class Chat:
         known = (*self._seen.ids[:n_past], *ids)
         before, self._n_first = self._n_first, self._n_first or len(known)
         try:
-            cut = self._check_room(known, len(ids))
+            kept, n_ctx = 0, self.session.n_ctx
+            if len(known) >= n_ctx and self._full.shifts:
+                kept = self._full.kept(self._n_first, known[:1] == (self._tokenizer.bos,), n_ctx)
+            cut = room(self._messages, len(known), len(ids), kept, n_ctx, self._full, self._length)
         except ContextFullError:
             self._n_first = before
             raise
-        kept = [place for place in self._seen.places if place[0] <= characters]
-        self._seen = Seen(whole, known, (*kept, (len(whole), len(known)))).shifted(*cut)
+        places = [place for place in self._seen.places if place[0] <= characters]
+        self._seen = Seen(whole, known, (*places, (len(whole), len(known)))).shifted(*cut)
         # The session may hold more of them already; the last is left, as logits come from evaluating.
         shared = _shared(self.session.tokens, self._seen.ids[:-1])
         self.session.rewind(shared)
         return list(self._seen.ids[shared:])
 
-    def _check_room(self, known: Sequence[int], n_new: int) -> tuple[int, int]:
-        """Which ids of a conversation are left out, (keep, drop), where a full context is shifted.
-
-        Where the last message has no room for a token of an answer, or nothing is shifted, unanswered
-        messages are removed: ContextFullError.
-        """
-        total, n_ctx = len(known), self.session.n_ctx
-        if total < n_ctx:
-            return 0, 0
-        if self._full.shifts:
-            begins = known[0] == self._tokenizer.bos
-            kept = self._full.kept(self._n_first, begins, n_ctx)
-            if kept + n_new < n_ctx:
-                return 0, 0  # the session makes room
-            last = self._encode(self._fenced(self._messages[-1]["content"]), begins=False)
-            drop = max((total - kept) // 2, total + 1 - n_ctx)
-            if kept + drop + len(last) < total:
-                return kept, drop
-        removed: list[str] = []
-        while self._messages and self._messages[-1]["role"] == "user":
-            removed.append(self._fenced(self._messages.pop()["content"]))
-        n_message = min(sum(len(self._encode(text, begins=False)) for text in removed), total)
-        n_used = total - n_message
-        used = f"of which {n_used} are used" if n_used < n_ctx else "all of which are used"
-        raise ContextFullError(
-            f"the message has {n_message} tokens; the context holds {n_ctx}, {used}, and an answer needs "
-            "room too. Shorten it, begin anew, or give a longer context (--ctx; n_ctx in Python) if the "
-            "model allows"
-        )
+    def _length(self, message: Message) -> int:
+        return len(self._encode(fenced(self._tokenizer, message["content"]), begins=False))
 
     def _encode(self, text: str, begins: bool) -> list[int]:
         return encode_fenced(self._tokenizer, text, begins)
-
-    def _fenced(self, content: str) -> str:
-        return fenced(self._tokenizer, content)
 
 
 def _shared(one: Sequence[int], other: Sequence[int]) -> int:

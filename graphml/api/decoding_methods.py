@@ -5,9 +5,11 @@ Knows which file does what; does none of it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import cast
 
+from graphml.api.beam_search import Beam, beam_search
 from graphml.api.decodes import Decodes
 from graphml.api.filling import MAX_TOKENS, Files, fill_ids, filled
 from graphml.api.healing import HealedPrompt, healed
@@ -67,6 +69,28 @@ class DecodingMethods:
         if model.tokenizer is None:
             raise TokenizerError(f"{model.path}: heal: wanted a model with a vocabulary; it has none")
         return healed(model.tokenizer, checked, given)
+
+    def beam_search(
+        self,
+        prompt: str | Ids,
+        beams: int = 4,
+        max_tokens: int = MAX_TOKENS,
+        *,
+        n_best: int = 1,
+        length_penalty: float = 1.0,
+        early_stopping: bool | str = False,
+        stop_tokens: Iterable[int] = (),
+    ) -> list[Beam]:
+        """The `n_best` most likely continuations among `beams` that go on together, the best first.
+
+        They are compared by the sum of log-probabilities / length ** length_penalty: 0 is the sum, 1 the
+        mean; an end token counts. early_stopping: it ends when as many as `beams` have ended; False: and
+        when none of those that go on is better now; "never": when none can become better. stop_tokens end a
+        text besides those of the vocabulary. UsageError for other arguments, a prompt without room, and
+        models with windows (unless opened with swa_full), with an encoder, or that do not continue texts.
+        """
+        how = n_best, length_penalty, early_stopping, stop_tokens
+        return beam_search(cast("Decodes", self), prompt, beams, max_tokens, *how)
 
     def best_of(
         self,

@@ -302,4 +302,4 @@ class Engine:
             return prompt
         if self._tokenizer is None:
             raise TokenizerError("submit: the model has no tokenizer; wanted ids, got a text")
-        return self._tokenizer.encode(prompt)
+        return self._tokenizer.encode(prompt, parse_special=False)

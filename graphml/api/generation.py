@@ -25,6 +25,7 @@ from graphml.runtime.run_ahead import Ahead, steps_ahead
 from graphml.runtime.slots import Slot
 from graphml.sampling import PeekableRandom, SamplingParams
 from graphml.sampling.logprobs import TokenLogprobs
+from graphml.sampling.structured.params_structure import Structured
 from graphml.text.tokenizer import Tokenizer
 
 
@@ -48,6 +49,7 @@ class Generating(Protocol):
     _probe: Probe
     _ahead: Ahead | None
     _cancelled: bool
+    _structured: Structured
     _turn: int
 
     def slot(self) -> Slot:
@@ -117,6 +119,7 @@ def _generated(
         with meter.prompt(len(ids)):
             _evaluate_prompt(session, ids, params)
     session.prompt, ready = session._held.ids, False
+    forced: list[int] = []
     while True:
         session.stop_reason = _reason_to_end(session, limits)
         if session.stop_reason == "context":
@@ -124,14 +127,16 @@ def _generated(
         if session.stop_reason is not None:
             return
         _make_room(session, limits, 1)
-        if not ready and session._held.latest.n_evaluated < len(session._held):
+        if not forced and not ready and session._held.latest.n_evaluated < len(session._held):
             session._compile(0)  # the program of single tokens, once the first one was given
             ready = True
         with meter.token():
-            token = _decide(session, params, limits)
+            token = forced.pop(0) if forced else _decide(session, params, limits)
             ended = session.stop_reason = text.ended_by(token)
             scores = session.scores[0] if params.logprobs is not None and session.scores else None
             piece = text.flush() if ended else _append(session, token, text, limits)
+            if not forced and session.stop_reason is None:
+                forced = _forced(session, limits)
         if ended:
             if piece:
                 yield Token(token, piece, logprobs=scores)
@@ -179,6 +184,14 @@ def _decide(session: Generating, params: SamplingParams, limits: Limits) -> int:
     if ahead is not None:
         ahead.missed(held.latest.next_logits.row is not None)
     return token
+
+
+def _forced(session: Generating, limits: Limits) -> list[int]:
+    """The tokens that the structure of the text leaves no choice about, as many as have room."""
+    room = session.n_ctx - 1 - len(session._held)
+    if limits.max_tokens is not None:
+        room = min(room, limits.max_tokens - session.meter.n_gen - 1)
+    return session._structured.forced(session.generated, room)
 
 
 def _append(session: Generating, token: int, text: GeneratedText, limits: Limits) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,11 @@ import numpy as np
 from graphml.api.batch import Batch
 from graphml.api.capture import Patches, Patterns, Probe
 from graphml.api.chat import Chat
+from graphml.api.chat_prompt import ChatSettings
 from graphml.api.decoding_methods import DecodingMethods
 from graphml.api.embedding import chosen_pooling, embed_ids, normalized, texts_of
 from graphml.api.engine import Engine, check_deterministic
+from graphml.api.model_templates import ModelTemplates
 from graphml.api.model_tokenizer import no_tokenizer, tokenizer_of
 from graphml.api.request_handle import generate
 from graphml.api.saved_session import AnyPath, restore_session
@@ -39,7 +40,7 @@ from graphml.runtime.overflow import Overflow
 from graphml.runtime.paged_cache import MAX_CELLS
 from graphml.runtime.slots import make_slots
 from graphml.sampling import SamplingParams
-from graphml.text.chat_template import ChatTemplate, template_names, template_source
+from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate, template_names
 from graphml.text.tokenizer import Tokenizer
 from graphml.weights import Metadata
 
@@ -82,13 +83,14 @@ class Model(DecodingMethods):
         return self._template_text is not None or bool(template_names(self._metadata))
 
     @cached_property
+    def templates(self) -> ModelTemplates:
+        """The chat templates by name: "default", and those with names of their own, such as "tool_use"."""
+        return ModelTemplates(self._metadata, self._needed(), self._template_text)
+
+    @property
     def template(self) -> ChatTemplate:
-        """The chat template; TemplateError if the file has none and none was given."""
-        tokenizer = self._needed()
-        source = self._template_text
-        if source is None:
-            source = template_source(self._metadata)
-        return ChatTemplate(source, _spelled(tokenizer, tokenizer.bos), _spelled(tokenizer, tokenizer.eos))
+        """The default chat template; TemplateError if there is none."""
+        return self.templates[DEFAULT_NAME]
 
     def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """Return the ids of a text; see `Tokenizer.encode`. TokenizerError without a vocabulary."""
@@ -281,20 +283,25 @@ class Model(DecodingMethods):
         variables: dict[str, Any] | None = None,
         overflow: str = "stop",
         keep: int = 0,
+        reasoning_format: str = "auto",
+        chat_format: str | None = None,
         capture: Patterns = (),
         history: bool = False,
     ) -> Chat:
         """Begin a conversation in a session of its own; see `Chat`, and `session` for capture and history.
 
         overflow, keep: what a full context does, as of `Session.generate`; -1 keeps the first turn.
+        reasoning_format, chat_format: how reasoning and calls are told from text, as of `ChatSettings`.
         """
         if self.executor.encodes:
             raise UsageError(f"{self.path}: {self.arch} answers single texts: see Session.generate")
-        full, template, tokenizer = Overflow(overflow, keep), self.template, self._needed()
+        full, tokenizer = Overflow(overflow, keep), self._needed()
+        asked = ChatSettings((), "auto", True, variables or {}, reasoning_format, chat_format)
+        _ = self.template  # one that fails is told at once
         if full.shifts:
             check_shifts(self.executor, "overflow")
         session = self.session(n_ctx, seed, capture=capture, history=history)
-        return Chat(session, tokenizer, template, system, max_new, variables, full)
+        return Chat(session, tokenizer, self.templates, system, max_new, asked, full)
 
     def restore(self, path: AnyPath) -> Session | Chat:
         """The session or chat that was saved to a file, which goes on as the saved one would have.
@@ -310,7 +317,7 @@ class Model(DecodingMethods):
         if chat is None:
             return session
         try:
-            return Chat.restored(session, self._needed(), self.template, chat)
+            return Chat.restored(session, self._needed(), self.templates, chat)
         except GraphmlError as error:
             session.close()
             raise UsageError(f"{path}: {error}") from None
@@ -322,9 +329,7 @@ class Model(DecodingMethods):
     def __enter__(self) -> Model:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -334,10 +339,6 @@ class Model(DecodingMethods):
         if self.tokenizer is None:
             raise TokenizerError(f"{self.path}: {no_tokenizer(self.executor.file.metadata)}")
         return self.tokenizer
-
-
-def _spelled(tokenizer: Tokenizer, token: int | None) -> str | None:
-    return None if token is None else tokenizer.piece(token)
 
 
 def _count(name: str, value: object) -> int:

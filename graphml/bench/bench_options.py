@@ -160,6 +160,25 @@ class RunOptions:
 
 
 @dataclass(frozen=True)
+class ServerOptions:
+    """Servers that are measured in place of a model here, and what their clients send."""
+
+    server: tuple[str, ...] = _listed(
+        "A server that speaks OpenAI's protocol, measured in turns with the others.", "--server",
+        metavar="URL",
+    )  # fmt: skip
+    clients: tuple[int, ...] = _numbers((1, 8, 32), "Clients at a time, of --server.", "--clients", least=1)
+    requests: int = option(4, "Chats of each client, one after another.", "--requests", range=Whole(1))
+    shared: int = option(0, "Words that all prompts begin with.", "--shared-prefix", range=Whole(0))
+    api_key: str | None = option(
+        None, "Key of the servers; a path with @ before it: a file that has it.", "--api-key", metavar="KEY"
+    )
+
+    def __post_init__(self) -> None:
+        check(self, by_flag=True)
+
+
+@dataclass(frozen=True)
 class OutputOptions:
     """What becomes of the rows."""
 

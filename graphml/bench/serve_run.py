@@ -6,7 +6,6 @@ Knows loads and rows; `serving` measures.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,20 +13,18 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import graphml
 from graphml.api.model import Model
 from graphml.backend import Progress, no_progress
 from graphml.bench.describe import Environment, describe_file
+from graphml.bench.json_rows import as_json
+from graphml.bench.latencies import itl_ms, three, ttft_ms
 from graphml.bench.measure import WORKING
 from graphml.bench.result_rows import NOISY, quartiles
-from graphml.bench.serving import TARGET_ITL_MS, WARM_UP, Answer, Served, check, serve
+from graphml.bench.serving import TARGET_ITL_MS, WARM_UP, Served, check, serve
 from graphml.bench.suite_run import Models, aligned, heads
 from graphml.bench.suites import ServeCase
 from graphml.inspect.node_names import printable
-
-PERCENTILES = (50, 95, 99)
 
 
 @dataclass(frozen=True)
@@ -117,36 +114,16 @@ def _measured(model: Model, case: ServeCase, threads: int, job: ServeJob, progre
         load=dataclasses.asdict(case.load),
         model={"file": model.path.name, **describe_file(model.executor.file)},
         environment=dataclasses.asdict(job.environment), n_requests=len(answers), median_ts=median, q1_ts=q1,
-        q3_ts=q3, noisy=q3 - q1 > NOISY * median, ttft_ms=_ttft(answers), itl_ms=_itl(answers),
-        long_ttft_ms=_ttft([one for of in rounds for one in of.long]),
+        q3_ts=q3, noisy=q3 - q1 > NOISY * median, ttft_ms=ttft_ms(answers), itl_ms=itl_ms(answers),
+        long_ttft_ms=ttft_ms([one for of in rounds for one in of.long]),
         n_long_sent=sum(of.n_long_sent for of in rounds), n_long_answered=sum(len(of.long) for of in rounds),
         n_prompts=sum(one.n_prompt for one in answers), n_cached=sum(one.n_cached for one in answers),
         n_preempted=sum(of.n_preempted for of in rounds),
         rows_per_step=sum(of.n_rows for of in rounds) / sum(of.n_steps for of in rounds),
         computed=sum(of.computed_s for of in rounds) / sum(of.seconds for of in rounds),
-        samples_ts=tuple(rates), samples_ttft_ms=tuple(_ttft(of.answers) for of in rounds),
-        samples_itl_ms=tuple(_itl(of.answers) for of in rounds),
+        samples_ts=tuple(rates), samples_ttft_ms=tuple(ttft_ms(of.answers) for of in rounds),
+        samples_itl_ms=tuple(itl_ms(of.answers) for of in rounds),
     )  # fmt: skip
-
-
-def _ttft(answers: Iterable[Answer]) -> dict[str, float]:
-    return _percentiles([one.ttft_s for one in answers])
-
-
-def _itl(answers: Iterable[Answer]) -> dict[str, float]:
-    return _percentiles([gap for one in answers for gap in one.itl_s])
-
-
-def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
-    """As milliseconds, by name; none of nothing."""
-    if not seconds:
-        return {}
-    found = np.percentile(seconds, PERCENTILES)
-    return {f"p{which}": 1e3 * float(value) for which, value in zip(PERCENTILES, found, strict=True)}
-
-
-def _three(found: dict[str, float]) -> str:
-    return " / ".join(f"{value:.1f}" for value in found.values())
 
 
 _COLUMNS: tuple[tuple[str, int, Callable[[ServeRow], str]], ...] = (
@@ -154,8 +131,8 @@ _COLUMNS: tuple[tuple[str, int, Callable[[ServeRow], str]], ...] = (
     ("threads", 7, lambda row: str(row.n_threads)),
     ("requests", 8, lambda row: str(row.n_requests)),
     ("t/s", 18, lambda row: f"{'*' * row.noisy}{row.median_ts:.2f} ± {(row.q3_ts - row.q1_ts) / 2:.2f}"),
-    ("TTFT ms p50 / p95 / p99", 28, lambda row: _three(row.ttft_ms)),
-    ("ITL ms p50 / p95 / p99", 24, lambda row: _three(row.itl_ms)),
+    ("TTFT ms p50 / p95 / p99", 28, lambda row: three(row.ttft_ms)),
+    ("ITL ms p50 / p95 / p99", 24, lambda row: three(row.itl_ms)),
     ("found", 5, lambda row: f"{row.n_cached / row.n_prompts:.0%}"),
     ("rows a step", 11, lambda row: f"{row.rows_per_step:.1f}"),
     ("computed", 8, lambda row: f"{row.computed:.0%}"),
@@ -184,15 +161,6 @@ def markdown(found: Iterable[ServeRow]) -> Iterator[str]:
     )
     if noisy:
         yield "noisy: the quartiles of rows marked * lie more than 10 % of the median apart\n"
-
-
-def as_json(found: Iterable[ServeRow]) -> Iterator[str]:
-    """A list of all rows, each written once it is measured."""
-    separator = "["
-    for row in found:
-        yield f"{separator}\n  {json.dumps(dataclasses.asdict(row), allow_nan=False)}"
-        separator = ","
-    yield "\n]\n" if separator == "," else "[]\n"
 
 
 FORMATS: dict[str, Callable[[Iterable[ServeRow]], Iterator[str]]] = {"md": markdown, "json": as_json}

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from graphml.api.engine import Engine
 from graphml.api.model import Model
 from graphml.api.request_handle import Handle
+from graphml.bench.latencies import Answer
 from graphml.errors import UsageError
 from graphml.inspect.mixed_run import endless_engine
 
@@ -55,26 +56,6 @@ class Load:
     def max_sequences(self) -> int:
         """Sequences that the engine runs at a time."""
         return self.clients + (LONG_SLOTS if self.n_long else 0)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A request as its client saw it: when it was submitted, and when each token arrived."""
-
-    arrived_s: float
-    token_s: tuple[float, ...]
-    n_prompt: int
-    n_cached: int
-
-    @property
-    def ttft_s(self) -> float:
-        """Seconds to the first token."""
-        return self.token_s[0] - self.arrived_s
-
-    @property
-    def itl_s(self) -> list[float]:
-        """Seconds between tokens."""
-        return [float(gap) for gap in np.diff(self.token_s)]
 
 
 @dataclass(frozen=True)

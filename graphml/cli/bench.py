@@ -22,6 +22,7 @@ from graphml.bench.bench_options import (
     ModelOptions,
     OutputOptions,
     RunOptions,
+    ServerOptions,
     SettingOptions,
 )
 from graphml.bench.describe import environment
@@ -34,7 +35,7 @@ from graphml.bench.spell import FORMATS, Spell
 from graphml.bench.suite_run import Judged, Models, run_cases
 from graphml.bench.suite_run import markdown as suite_markdown
 from graphml.bench.suites import ServeCase, Suite, suite_named
-from graphml.cli import bench_serve, machine
+from graphml.cli import bench_serve, bench_server, machine
 from graphml.cli.bench_compare import compare
 from graphml.cli.checks import check_backends, check_file
 from graphml.cli.console import Bars, remark
@@ -59,6 +60,7 @@ def run(
     lengths: LengthOptions,
     setting: SettingOptions,
     how: RunOptions,
+    servers: ServerOptions,
     written: OutputOptions,
 ) -> None:
     """Measure prompt processing and generation, as llama-bench does.
@@ -69,6 +71,10 @@ def run(
     if context.invoked_subcommand is not None:
         return
     asked = flags_given(context, ModelOptions, LengthOptions, SettingOptions, RunOptions)
+    bench_server.check_server(servers, asked, flags_given(context, ServerOptions), written)
+    if servers.server:
+        bench_server.run_servers(servers, lengths, asked, how, written)
+        return
     if written.plot is not None:
         plots.ready(written.plot)
     job = _job(lengths, how, hashed=not {written.output, written.output_err} <= {"md", None})

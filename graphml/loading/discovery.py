@@ -20,6 +20,7 @@ from typing import Any, cast
 from graphml.backend import Backend
 from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError
 from graphml.loading.architecture import OUTPUTS, Architecture, described
+from graphml.loading.huggingface.family import Family
 from graphml.loading.rank import PLAIN, Rank
 from graphml.similar_names import did_you_mean
 
@@ -91,8 +92,43 @@ def _architecture_modules() -> Mapping[str, str]:
             found[entry.name] = entry.value
             continue
         for module in pkgutil.iter_modules(spec.submodule_search_locations):
-            if not module.name.startswith("_"):
+            if not module.name.startswith("_") and not module.ispkg:
                 found[module.name.replace("_", "-")] = f"{entry.value}.{module.name}"
+    return found
+
+
+@functools.cache
+def families() -> Mapping[str, Family]:
+    """The mappings of folders of Hugging Face transformers, by model_type.
+
+    They are in the package `huggingface` of a package of architectures, one module each.
+    """
+    found: dict[str, Family] = {}
+    for entry in entry_points(group="graphml.architectures"):
+        package = importlib.util.find_spec(entry.value)
+        if package is None or package.submodule_search_locations is None:
+            continue
+        inner = importlib.util.find_spec(f"{entry.value}.huggingface")
+        for one in pkgutil.iter_modules(inner.submodule_search_locations or [] if inner else []):
+            if not one.name.startswith("_"):
+                family = _family_of(importlib.import_module(f"{entry.value}.huggingface.{one.name}"))
+                if family is None:
+                    raise ArchitectureError(f"{entry.value}.huggingface.{one.name} has no FAMILY")
+                found |= dict.fromkeys(family.model_types, family)
+    return found
+
+
+def family_from_file(path: Path) -> Family | None:
+    """The `FAMILY` of an architecture file, if it has one; the file is run, so it must be trusted."""
+    return _family_of(_run_file(path, "architecture file", ArchitectureError))
+
+
+def _family_of(module: ModuleType) -> Family | None:
+    found = getattr(module, "FAMILY", None)
+    if found is not None and not isinstance(found, Family):
+        raise ArchitectureError(
+            f"{module.__file__}: FAMILY: wanted a graphml.loading.huggingface.family.Family; got {found!r}"
+        )
     return found
 
 

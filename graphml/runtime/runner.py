@@ -19,6 +19,7 @@ from graphml.compiler.top_k_outputs import SAMPLED
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 from graphml.pages import out_of_memory
+from graphml.runtime.begun_masks import begin_masks
 from graphml.runtime.block_files import Row
 from graphml.runtime.cell_mover import CellMove, move_cells, prepare_moves
 from graphml.runtime.evaluation import Floats, check_continues
@@ -171,7 +172,11 @@ class Runner:
                 executor.n_steps += 1
                 self._restore(plan)
                 self._move(plan)
-                outputs = program.run(dims, self._state)
+                masks_ready = begin_masks(plan.sampled.values())
+                try:
+                    outputs = program.run(dims, self._state)
+                finally:
+                    masks_ready()
                 self._keep(plan)
                 tokens = sampled_rows(outputs, plan.sampled, self._n_vocab, executor.file.path)
                 failed = keep_scores(outputs, plan, executor.file.path)

@@ -16,6 +16,7 @@ from graphml.runtime.overflow import n_dropped
 from graphml.runtime.request import Request
 from graphml.sampling import PeekableRandom
 from graphml.sampling.logprobs import TokenLogprobs
+from graphml.sampling.structured.forced_tokens import forced_tokens
 from graphml.sampling.structured.matcher import Matcher
 
 
@@ -84,6 +85,13 @@ class Sequence:
     def n_generated(self) -> int:
         """Ids behind the prompt, forgotten ones included."""
         return len(self.ids) + self.n_dropped - self.request.n_prompt
+
+    def forced(self, n_ctx: int) -> list[int]:
+        """The tokens that its structure leaves no choice about, as many as have room; not appended."""
+        most = self.request.max_tokens
+        left = n_ctx if most is None else most - self.n_generated
+        room = min(left, n_ctx - 1 - len(self.ids))
+        return forced_tokens(self.matcher, self.request.params, self.ids, self.n_generated, room)
 
     def common_with(self, other: Sequence) -> int:
         """How many first ids of the prompts are the same, and mean the same."""

@@ -278,23 +278,32 @@ class StepLoop:
 
     def _continue(self, one: _Member, token: int | Exception) -> None:
         """Hand out what follows a sequence that has caught up, and end it where that ends it."""
-        sequence, request = one.sequence, one.sequence.request
+        sequence = one.sequence
         try:
             if isinstance(token, Exception):
                 raise token
-            reason = one.listener.sampled(token)
-            if reason is None:
-                sequence.ids.append(token)
-                if request.max_tokens is not None and sequence.n_generated >= request.max_tokens:
-                    reason = "length"
-                elif len(sequence.ids) >= self.scheduler.n_ctx:
-                    reason = request.full.when_full(self.scheduler.n_ctx)
-                reason = one.listener.appended(token, reason is not None) or reason
+            reason = self._take(one, token)
+            forced = sequence.forced(self.scheduler.n_ctx) if reason is None else ()
+            for token in forced:
+                reason = reason or self._take(one, token)
         except Exception as error:  # of a sampler or a listener: this request's own
             self._fail(sequence, error)
             return
         if reason is not None:
             self._end(one, reason)
+
+    def _take(self, one: _Member, token: int) -> str | None:
+        """A token follows a sequence and is handed out; why it ends the sequence, or None."""
+        sequence, request = one.sequence, one.sequence.request
+        reason = one.listener.sampled(token)
+        if reason is not None:
+            return reason
+        sequence.ids.append(token)
+        if request.max_tokens is not None and sequence.n_generated >= request.max_tokens:
+            reason = "length"
+        elif len(sequence.ids) >= self.scheduler.n_ctx:
+            reason = request.full.when_full(self.scheduler.n_ctx)
+        return one.listener.appended(token, reason is not None) or reason
 
     def _end(self, one: _Member, reason: str) -> None:
         self.scheduler.remove(one.sequence)

@@ -18,6 +18,11 @@ Indices: TypeAlias = NDArray[np.int64]
 
 # Few tokens hold nearly all the probability: sorting this many first mostly spares sorting a vocabulary.
 FIRST_LOOK = 256
+_TINY = np.float32(np.finfo(np.float32).smallest_subnormal)
+_MINUS_INF = np.float32(-np.inf).view(np.int32)
+_SAMPLED = 16
+"""Of so many scores one is looked at to guess how low the kept ones reach."""
+_SLACK = 1e-5
 _GROUP = 64
 """Scores of a group whose highest one tells which scores can be among the highest of all."""
 
@@ -41,7 +46,17 @@ class Candidates:
 
     def take(self, indices: Indices, is_sorted: bool) -> Candidates:
         """Return the candidates at these positions, in this order."""
-        return Candidates(self.ids[indices], self.logits[indices], is_sorted)
+        every = self.ids is _every_id(len(self))
+        ids = indices.astype(np.int32) if every else np.take(self.ids, indices)
+        return Candidates(ids, np.take(self.logits, indices), is_sorted)
+
+    def only(self, kept: NDArray[np.bool_]) -> Candidates:
+        """Return the candidates of a mask, bool [n], in their order."""
+        return Candidates(np.compress(kept, self.ids), np.compress(kept, self.logits), self.is_sorted)
+
+    def forbidding(self, refused: NDArray[np.bool_]) -> Candidates:
+        """Return all of them, those of a mask, bool [n], with the logit -inf."""
+        return self.with_logits(forbidden(self.logits, refused), self.is_sorted)
 
     def head(self, count: int) -> Candidates:
         """Return the first `count` candidates."""
@@ -82,14 +97,43 @@ def _every_id(count: int) -> Ids:
     return ids
 
 
+@lru_cache(maxsize=8)
+def _every_position(count: int) -> Indices:
+    positions = np.arange(count, dtype=np.int64)
+    positions.setflags(write=False)
+    return positions
+
+
 def softmax(candidates: Candidates) -> Floats:
     """Return the probabilities, float32 [n], in the candidates' order."""
     logits = candidates.logits
     highest = logits[0] if candidates.is_sorted else logits.max()
     with np.errstate(over="ignore"):  # two ends of float32's range
-        weights: Floats = np.exp(logits - highest)
+        weights: Floats = logits - highest
+        np.exp(weights, out=weights)
     weights /= weights.sum(dtype=np.float32)
     return weights
+
+
+def entropy_of(probabilities: Floats) -> float:
+    """Return the entropy in nats of probabilities, float32 [n]; those of 0 add nothing."""
+    surprise = np.maximum(probabilities, _TINY)
+    np.log(surprise, out=surprise)
+    surprise *= probabilities
+    return float(-np.sum(surprise, dtype=np.float32))
+
+
+def forbidden(logits: Floats, refused: NDArray[np.bool_]) -> Floats:
+    """Return logits, float32 [n], with -inf where the mask, bool [n], is set.
+
+    By bits: NumPy's `where` branches at every number, ten times slower for a mask without a pattern.
+    """
+    bits = refused.view(np.int8).astype(np.int32)
+    np.negative(bits, out=bits)
+    kept = logits.view(np.int32) & ~bits
+    bits &= _MINUS_INF
+    kept |= bits
+    return kept.view(np.float32)
 
 
 def in_float32_range(values: Floats, finite: NDArray[np.bool_] | bool) -> Floats:
@@ -106,9 +150,9 @@ def leading(scores: Floats, count: int) -> Indices:
     """
     size = len(scores)
     if count >= size:
-        return _descending(scores, np.arange(size, dtype=np.int64))
+        return _descending(scores, _every_position(size))
     near = _reaching(scores, count)
-    among = scores if near is None else scores[near]
+    among = scores if near is None else np.take(scores, near)
     threshold = np.partition(among, len(among) - count)[len(among) - count]
     above = np.flatnonzero(among > threshold)
     equal = np.flatnonzero(among == threshold)[: count - len(above)]
@@ -133,11 +177,18 @@ def _reaching(scores: Floats, count: int) -> Indices | None:
 def _descending(scores: Floats, positions: Indices) -> Indices:
     # Adding 0.0 makes -0.0 equal to 0.0 bit by bit. Flipping the bits below the sign of a negative float
     # makes the integer order the float order; the complement turns it round.
-    bits = (scores[positions] + np.float32(0.0)).view(np.int32).astype(np.int64)
-    rising = np.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
-    keys = (~rising << 32) | positions
+    own = scores if len(positions) == len(scores) else np.take(scores, positions)
+    bits = (own + np.float32(0.0)).view(np.int32)
+    falling = bits >> 31
+    falling &= 0x7FFFFFFF
+    falling ^= bits
+    np.invert(falling, out=falling)
+    keys = falling.astype(np.int64)
+    keys <<= 32
+    keys |= positions
     keys.sort()
-    return keys & 0xFFFFFFFF
+    found: Indices = keys & 0xFFFFFFFF
+    return found
 
 
 def shortest_prefix(
@@ -146,17 +197,39 @@ def shortest_prefix(
     """Return positions, highest score first, of the fewest candidates whose probabilities reach `mass`.
 
     scores and probabilities are float32 [n]. At least `min_keep` and at least one are kept, all when the mass
-    is never reached. With `beyond` the sum has to exceed the mass, not only to reach it.
+    is never reached. With `beyond` the sum has to exceed the mass, not only to reach it. No more are sorted
+    than a guess says: first few, then those down to a score that a sample of them gives, then all.
     """
     side: Literal["left", "right"] = "right" if beyond else "left"
     size = len(scores)
-    look = min(FIRST_LOOK, size)
+    order = leading(scores, min(FIRST_LOOK, size))
+    guesses = iter((lambda: _guessed(scores, probabilities, mass), lambda: leading(scores, size)))
     while True:
-        order = leading(scores, look)
         # float32 running sums, one after the other, as llama.cpp has them: a tie at the edge falls alike
-        running = np.cumsum(probabilities[order], dtype=np.float32)
+        running = np.cumsum(np.take(probabilities, order), dtype=np.float32)
         needed = int(np.searchsorted(running, np.float32(mass), side=side)) + 1
         needed = max(needed, min_keep)
-        if needed <= look or look == size:
+        if needed <= len(order) or len(order) == size:
             return order[: min(needed, size)]
-        look = min(look * 16, size)
+        order = next(guesses)()
+
+
+def _guessed(scores: Floats, probabilities: Floats, mass: float) -> Indices:
+    """Positions, highest score first, of not many more of the highest scores than reach the mass.
+
+    The borders that are tried are scores of a sample, each reached by a quarter more than the one before.
+    """
+    some = np.sort(scores[::_SAMPLED])[::-1]
+    ranks = np.unique(np.geomspace(1, len(some), 2 + 10 * len(some).bit_length() // 3).astype(np.int64)) - 1
+
+    def reach(i: int) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = scores >= some[ranks[i]]
+        return found
+
+    low, high = 0, len(ranks) - 1
+    while low < high:
+        middle = (low + high) // 2
+        shares = reach(middle).astype(np.float32)
+        shares *= probabilities
+        low, high = (low, middle) if shares.sum() > mass + _SLACK else (middle + 1, high)
+    return _descending(scores, np.flatnonzero(reach(low)))

@@ -15,6 +15,7 @@ from graphml.argument_checks import items_of, text_of
 from graphml.errors import UsageError
 from graphml.former_names import FormerAttribute, former_fields
 from graphml.option_fields import POSITIVE, Checked, OneOf, Real, Whole, check, option
+from graphml.sampling.grammar_triggers import Trigger, checked_triggers
 from graphml.sampling.logit_biases import checked_biases, parse_biases, written_biases
 from graphml.sampling.logprobs import MOST
 from graphml.sampling.own_functions import OwnFunction, checked_function
@@ -67,7 +68,7 @@ def _json_text(name: str, value: object) -> str:
         raise UsageError(f"{name}: wanted a JSON schema as a text or a dict; {error}") from None
 
 
-STRUCTURES = ("grammar", "json_schema", "regex", "choices", "begins_with")
+STRUCTURES = ("grammar", "json_schema", "regex", "lark", "choices", "begins_with")
 """The fields that say what the text must follow; one of them at a time."""
 
 
@@ -216,6 +217,9 @@ class SamplingParams:
     regex: str = option(
         "", "A regular expression that the whole text follows.", "--regex", range=Checked(_text)
     )
+    lark: str = option(
+        "", "A Lark grammar that the text follows, from its rule start.", "--lark", range=Checked(_text)
+    )
     choices: tuple[str, ...] = option(
         (), "A text that may be the whole answer.", "--choice",
         range=Checked(_texts), on_command_line=str, repeated=True, write=list,
@@ -236,6 +240,20 @@ class SamplingParams:
         "--post-sampling-probs", range=Checked(_flag),
     )  # fmt: skip
 
+    grammar_lazy: bool = option(
+        False, "The structure counts from one of the triggers on; before, the text is free.",
+        "--grammar-lazy", range=Checked(_flag),
+    )  # fmt: skip
+    grammar_triggers: tuple[Trigger, ...] = option(
+        (), "A text or a token id with which a lazy structure begins.", "--grammar-trigger",
+        range=Checked(checked_triggers), metavar="TEXT", on_command_line=str, repeated=True,
+        write=lambda given: [one.value or str(one.token) for one in given],
+    )  # fmt: skip
+    grammar_after: str = option(
+        "", "The structure counts behind this text, such as </think>, which must come; before, the text is "
+        "free.", "--grammar-after", range=Checked(_text), metavar="TEXT",
+    )  # fmt: skip
+
     penalty_last_n = FormerAttribute()
 
     def __post_init__(self) -> None:
@@ -243,6 +261,11 @@ class SamplingParams:
         given = [name for name in STRUCTURES if getattr(self, name)]
         if len(given) > 1:
             raise UsageError(f"{', '.join(given)}: wanted one of them, or none")
+        if self.grammar_lazy and not self.grammar_triggers:
+            raise UsageError("grammar_triggers: wanted some with grammar_lazy, there are none")
+        late = "grammar_lazy" if self.grammar_lazy else "grammar_after" if self.grammar_after else ""
+        if late and not given:
+            raise UsageError(f"{late}: wanted one of {', '.join(STRUCTURES)}, too; there is none")
 
     @property
     def structured(self) -> bool:

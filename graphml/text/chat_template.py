@@ -15,6 +15,7 @@ from types import CodeType
 from typing import Any, TypeVar
 
 import jinja2
+import jinja2.nodes
 
 from graphml.argument_checks import path_of
 from graphml.errors import TemplateError, UsageError
@@ -40,6 +41,7 @@ class ChatTemplate:
 
     source: Jinja text. bos_token, eos_token: variables of the template; `special_tokens` adds others by the
     name that templates use ("unk_token", "pad_token", ...). None makes a token undefined in the template.
+    `variables` are the names that it reads, its own among them.
     now: returns the time for strftime_now. Several threads may render with one template.
 
     Raises TemplateError with the line for a template that does not compile or is too long.
@@ -110,7 +112,11 @@ class ChatTemplate:
                 f"the template is too long: {len(self.source):,} characters, limit {LARGEST_SOURCE:,}"
             )
         environment = ChatEnvironment(now)
-        tree = instrument(environment.parse(self.source, filename=FILE_NAME))
+        parsed = environment.parse(self.source, filename=FILE_NAME)
+        self.variables = frozenset(
+            one.name for one in parsed.find_all(jinja2.nodes.Name) if one.ctx == "load"
+        )
+        tree = instrument(parsed)
         code = environment.compile(tree, filename=FILE_NAME)
         assert isinstance(code, CodeType)
         return jinja2.Template.from_code(environment, code, environment.make_globals(None))

@@ -8,18 +8,21 @@ from __future__ import annotations
 import re
 
 from graphml.text.tokenizer import Tokenizer
+from graphml.text.tokenizer.roles import ALWAYS_SHOWN
 
 # Unicode keeps these two free for use inside a program: they fence off, through the template, what spells a
 # control token in a message, so that it is encoded as the plain text that it is.
 OPEN, CLOSE = "\ufdd0", "\ufdd1"
 _FENCED = re.compile(f"{OPEN}([^{OPEN}{CLOSE}]*){CLOSE}")
 _FENCES = re.compile(f"[{OPEN}{CLOSE}]")
+TURN_MARKS = (*ALWAYS_SHOWN, "<|end|>")
+"""Tokens that make turns and are no control tokens to the tokenizer, so that any text may spell them."""
 
 
 def fenced(tokenizer: Tokenizer, content: str) -> str:
     """The text with fences around whatever in it would be read as a control token."""
     content = _FENCES.sub("\ufffd", content)
-    spelled = tokenizer.spelled_controls(content)
+    spelled = tokenizer.spelled_controls(content) | {one for one in TURN_MARKS if one in content}
     if not spelled:
         return content
     longest_first = sorted(spelled, key=lambda text: (-len(text), text))
@@ -35,7 +38,9 @@ def encode_fenced(tokenizer: Tokenizer, text: str, begins: bool) -> list[int]:
     """The ids of what a template has made of fenced texts; begins: it is the begin of a sequence."""
     ids: list[int] = []
     for index, part in enumerate(_FENCED.split(text)):
-        if part:
+        if index % 2 and part in TURN_MARKS:
+            ids += [id for half in (part[:1], part[1:]) for id in tokenizer.encode(half, add_special=False)]
+        elif part:
             ids += tokenizer.encode(without_fences(part), add_special=False, parse_special=index % 2 == 0)
     bos = tokenizer.bos
     # Templates often write the begin token out; it must not stand there twice.

@@ -43,6 +43,16 @@ class Stored:
     read: Callable[[int | None], Any]
 
 
+_KINDS: Mapping[type, str] = {bool: "bool", int: "i64", float: "f64", str: "string"}
+
+
+def stored(value: Any) -> Stored:
+    """A value that is in memory: a bool, int, float or str, or a list of one of these, not empty."""
+    if isinstance(value, list):
+        return Stored(_KINDS[type(value[0])], len(value), lambda limit: value[:limit])
+    return Stored(_KINDS[type(value)], None, lambda _: value)
+
+
 @dataclass(frozen=True)
 class Description:
     """A summary of a value without decoding all of it; `str()` is one printable line."""
@@ -67,8 +77,7 @@ class Override:
 
     def stored(self) -> Stored:
         """The value in the form of a file's metadata."""
-        kinds: dict[type, str] = {bool: "bool", int: "i64", float: "f64", str: "string"}
-        return Stored(kinds[type(self.value)], None, lambda _: self.value)
+        return stored(self.value)
 
 
 class Metadata(Mapping[str, Any]):

@@ -6,7 +6,8 @@ T tokens, D model width, N heads, K key-value heads, H head width, F hidden.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Self
 
 from graphml.ir.language import Builder
@@ -21,12 +22,22 @@ Part = Callable[[Layer, Node], Node]
 
 @dataclass(frozen=True)
 class Config(_config.Config):
-    """As of every decoder, with the epsilon of layer norms."""
+    """As of every decoder, with the epsilon of layer norms; gelu_erf: GELU by the error function."""
+
+    gelu_erf: bool = field(default=False, kw_only=True)
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        return cls(**vars(_config.read(keys, eps=_config.LAYER_EPS)))
+        return cls(**vars(_config.read(keys, eps=_config.LAYER_EPS)), gelu_erf=read_gelu_erf(keys))
+
+
+def read_gelu_erf(keys: Keys) -> bool:
+    """Whether folders of transformers say so; GGUF files do not, and llama.cpp has the tanh form for all."""
+    told = keys.text("hidden_activation", "gelu")
+    if told not in ("gelu", "gelu_erf"):
+        raise keys.unsupported("hidden_activation", "gelu or gelu_erf")
+    return told == "gelu_erf"
 
 
 def norm(weights: Tensors, x: Node, name: str, eps: float) -> Node:
@@ -34,9 +45,9 @@ def norm(weights: Tensors, x: Node, name: str, eps: float) -> Node:
     return weights.g.layer_norm(x, weights[name], weights.get(f"{name}.bias"), eps, name)
 
 
-def gelu_ffn(layer: Layer, x_TD: Node) -> Node:
-    """Feed-forward with GELU."""
-    return plain_ffn(layer.g, layer, x_TD, Builder.gelu)
+def gelu_ffn(layer: Layer, x_TD: Node, erf: bool = False) -> Node:
+    """Feed-forward with GELU, in its tanh form or by the error function."""
+    return plain_ffn(layer.g, layer, x_TD, Builder.gelu_erf if erf else Builder.gelu)
 
 
 def attend(
@@ -47,16 +58,21 @@ def attend(
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, scale or config.scale, max_bias=max_bias)
 
 
-def attend_rotated(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
-    """Attention of queries and keys rotated in halves, [T, N * H]."""
+def attend_rotated(
+    g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node, window: int = 0
+) -> Node:
+    """Attention of queries and keys rotated in halves, [T, N * H]; window: see `Builder.attend`."""
     q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
     q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
-    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
+    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window)
 
 
-def decoder(weights: Tensors, config: Config, x_TD: Node, attention: Part, ffn: Part = gelu_ffn) -> Node:
-    """Logits [O, vocabulary]: attention, then feed-forward, each of a norm and added to the residual."""
-    g = weights.g
+def decoder(weights: Tensors, config: Config, x_TD: Node, attention: Part, ffn: Part | None = None) -> Node:
+    """Logits [O, vocabulary]: attention, then feed-forward, each of a norm and added to the residual.
+
+    ffn: GELU's if None.
+    """
+    g, ffn = weights.g, ffn or partial(gelu_ffn, erf=config.gelu_erf)
     for layer in weights.layers(config.n_layer):
         h_TD = attention(layer, norm(layer, x_TD, "attn_norm", config.norm_eps))
         x_TD = g.add(x_TD, layer.linear(h_TD, "attn_output", "attn_out"), "attn_residual")

@@ -31,7 +31,7 @@ class Config(_windows.Config):
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
         known = _config.read(keys)
-        known = replace(known, scale=scale(known, n_layer=46))
+        known = replace(known, scale=scale(keys, known, n_layer=46))
         windows = read_windows(keys, known.n_layer, period=2, size=4096)
         return cls(
             **vars(known),
@@ -42,8 +42,13 @@ class Config(_windows.Config):
         )
 
 
-def scale(known: _config.Config, n_layer: int) -> float:
-    """What scores are multiplied with: in the 27B model, told by its layers, as if heads filled the width."""
+def scale(keys: Keys, known: _config.Config, n_layer: int) -> float:
+    """What scores are multiplied with, where the file does not say it.
+
+    In the 27B model, told by its layers, as if heads filled the width.
+    """
+    if keys.has("attention.scale"):
+        return known.scale
     full = known.n_layer == n_layer
     width = known.n_embd // known.n_head if full else known.head_dim
     return 1.0 / math.sqrt(width)

@@ -22,7 +22,7 @@ class Config(gemma2.Config):
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
         known = _config.read(keys)
-        known = replace(known, scale=gemma2.scale(known, n_layer=62))
+        known = replace(known, scale=gemma2.scale(keys, known, n_layer=62))
         windows = read_windows(keys, known.n_layer, period=6, size=0)
         local = read_local_rope(keys, known.rope, base=10000.0, scaled=False)
         return cls(**vars(known), windows=windows, local_rope=local, attn_logit_softcapping=0.0,

@@ -28,7 +28,7 @@ class Config(_layer_norm.Config):
         """From the file's metadata."""
         parallel = keys.boolean("use_parallel_residual", True)
         known = _config.read(keys, eps=_config.LAYER_EPS)
-        return cls(**vars(known), parallel=parallel)
+        return cls(**vars(known), parallel=parallel, gelu_erf=_layer_norm.read_gelu_erf(keys))
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
@@ -43,7 +43,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         return decoder(weights, config, x_TD, attention)
     for layer in weights.layers(config.n_layer):
         a_TD = attention(layer, norm(layer, x_TD, "attn_norm", config.norm_eps))
-        f_TD = gelu_ffn(layer, norm(layer, x_TD, "ffn_norm", config.norm_eps))
+        f_TD = gelu_ffn(layer, norm(layer, x_TD, "ffn_norm", config.norm_eps), config.gelu_erf)
         x_TD = g.add(x_TD, layer.linear(a_TD, "attn_output", "attn_out"), "attn_residual")
         x_TD = g.add(x_TD, f_TD, "ffn_residual")
     return weights.logits(norm(weights, x_TD, "output_norm", config.norm_eps))

@@ -20,7 +20,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         h_TD = norm(layer, x_TD, "attn_norm", config.norm_eps)
         a_TD = attend_rotated(g, config, layer, table, h_TD)
         x_TD = g.add(x_TD, layer.linear(a_TD, "attn_output", "attn_out"), "attn_residual")
-        x_TD = g.add(x_TD, gelu_ffn(layer, h_TD), "ffn_residual")
+        x_TD = g.add(x_TD, gelu_ffn(layer, h_TD, config.gelu_erf), "ffn_residual")
     return weights.logits(norm(weights, x_TD, "output_norm", config.norm_eps))
 
 

@@ -1,19 +1,44 @@
 """Phi-3 (Abdin et al. 2024, arXiv:2404.14219): llama with gate and up in one matrix and LongRoPE.
 
-The sliding window that files of Phi-3 mini name is not applied, as in llama.cpp.
+The sliding window that GGUF files of Phi-3 mini name is not applied, as in llama.cpp; that of folders of
+transformers is, whose metadata say which layers have it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
+from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.loading.architecture import Layer, SampleModel
-from graphml_models import llama
-from graphml_models._config import Config as Config
+from graphml.loading.architecture import Keys, Layer, SampleModel
+from graphml_models import _config, llama
+from graphml_models._attention import project, rotate
 from graphml_models._ffn import halved_ffn
 from graphml_models._samples import Metadata, transformer
+from graphml_models._windows import PATTERN, read_windows
+
+
+@dataclass(frozen=True)
+class Config(_config.Config):
+    """And the windows of the layers, 0 where a layer sees all."""
+
+    windows: tuple[int, ...]
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        known = _config.read(keys)
+        windows = read_windows(keys, known.n_layer, period=0) if keys.has(PATTERN) else (0,) * known.n_layer
+        return cls(**vars(known), windows=windows)
+
+
+def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
+    """Grouped-query attention, [T, N * H]."""
+    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
+    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
+    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, config.windows[layer.index])
 
 
 def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
@@ -21,7 +46,7 @@ def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     return halved_ffn(g, layer, x_TD)
 
 
-build = partial(llama.build, attention=partial(llama.attention, mode="neox"), feed_forward=feed_forward)
+build = partial(llama.build, attention=attention, feed_forward=feed_forward)
 
 
 def sample(name: str) -> list[SampleModel]:
@@ -31,4 +56,9 @@ def sample(name: str) -> list[SampleModel]:
     factors = {"rope_factors_short.weight": (8,), "rope_factors_long.weight": (8,)}
     shared = partial(transformer, name, layer=both, top=factors, without=split)
     keys: Metadata = {"rope.scaling.type": "longrope", "rope.scaling.attn_factor": 1.19}
-    return [shared("short"), shared("long", metadata={**keys, "rope.scaling.original_context_length": 32})]
+    window: Metadata = {"attention.sliding_window": 20, "attention.sliding_window_pattern": 0}
+    return [
+        shared("short"),
+        shared("window", metadata=window),
+        shared("long", metadata={**keys, "rope.scaling.original_context_length": 32}),
+    ]

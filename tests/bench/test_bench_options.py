@@ -14,6 +14,7 @@ from graphml.bench.bench_options import (
     ModelOptions,
     OutputOptions,
     RunOptions,
+    ServerOptions,
     SettingOptions,
 )
 from graphml.cli.main import app
@@ -21,7 +22,7 @@ from graphml.errors import UsageError
 from graphml.option_fields import options_of
 from graphml.runtime.load_options import LoadOptions
 
-KINDS = (ModelOptions, LengthOptions, SettingOptions, RunOptions, OutputOptions)
+KINDS = (ModelOptions, LengthOptions, SettingOptions, RunOptions, ServerOptions, OutputOptions)
 
 
 def test_flags_are_those_of_the_fields() -> None:

@@ -11,8 +11,9 @@ import pytest
 
 import graphml
 from graphml.bench import serve_run
+from graphml.bench.latencies import Answer, percentiles
 from graphml.bench.serve_run import ServeJob, ServeRow, run_loads
-from graphml.bench.serving import Answer, Load, serve
+from graphml.bench.serving import Load, serve
 from graphml.bench.suites import ServeCase, serve_cases
 from graphml.errors import UsageError
 from tests import tiny_model
@@ -106,8 +107,8 @@ def test_gaps_and_percentiles() -> None:
     answer = Answer(1.0, (1.5, 1.75, 2.75), 8, 0)
     assert (answer.ttft_s, answer.itl_s) == (0.5, [0.25, 1.0])
     values = [one / 1000 for one in range(101)]
-    assert serve_run._percentiles(values) == pytest.approx({"p50": 50.0, "p95": 95.0, "p99": 99.0})
-    assert serve_run._percentiles([]) == {}
+    assert percentiles(values) == pytest.approx({"p50": 50.0, "p95": 95.0, "p99": 99.0})
+    assert percentiles([]) == {}
 
 
 def test_the_cases() -> None:

@@ -65,7 +65,10 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--json-schema": ("nonsense", "{", '{"type": "nonsense"}'),
     "--json-schema-file": NO_FILE,
     "--regex": ("(",),
+    "--lark": ("nonsense", "start: b"),
     "--choice": ("",),
+    "--grammar-after": ("</think>",),  # without a structure
+    "--grammar-trigger": ("",),
     "--overflow": NO_NAME,
     "--keep": (*NO_NUMBER, "-2"),
     "--sequences": (*NO_NUMBER, *BELOW, "0"),
@@ -166,6 +169,10 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--output-err": NO_NAME,
     "--plot": ("/dev/null/no",),
     "--fail-over": NO_NAME,
+    "--server": ("nonsense", "", "ftp://host", "http://"),
+    "--clients": ("x", "0", ""),
+    "--requests": (*NO_NUMBER, "0"),
+    "--shared-prefix": (*NO_NUMBER, "-1"),
 }
 ANY = {"--begins-with", "--prompt", "--system", "--text", "--query", "--python", "--dry-sequence-breaker"}
 """Options whose value may be any text; a Python is started, and only then known to be none."""
@@ -175,6 +182,7 @@ APART = {
     ("bench", "--threads"): ("x", "0", ""),
     ("bench", "--output"): NO_NAME,
     ("bench", "--quant"): ("",),
+    ("bench", "--api-key"): ("@/dev/null/no", "x"),  # x: without a server
     ("perplexity", "--ctx"): (*NO_NUMBER, *BELOW, "3"),
     ("new-arch", "--output"): ("/dev/null/no",),
     ("report", "--output"): ("/dev/null/no",),
@@ -264,6 +272,10 @@ CONTRADICTIONS: list[list[object]] = [
     ["new-arch", "mine", "--like", "llama", "--from-hf", __file__],
     ["bench", "-m", "MODEL", "--suite", "das", "-p", "64"],
     ["bench", "-m", "MODEL", "--case", "x"],
+    ["bench", "-m", "MODEL", "--server", "http://127.0.0.1:9"],
+    ["bench", "--server", "http://127.0.0.1:9", "--api-key", "@/dev/null/no"],
+    ["bench", "--server", "http://127.0.0.1:9", "-p", "1,2"],
+    ["bench", "--server", "http://127.0.0.1:9", "-o", "csv"],
     ["bench", "-m", "MODEL", "-ctk", "f16", "-ctv", "q9", "-p", 4, "-n", 0, "-r", 1],
     ["verify", "MODEL"],
     ["test-backend", "nonsense"],

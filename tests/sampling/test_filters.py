@@ -37,7 +37,8 @@ from tests.sampling.words import moment_of
 FILES = [module.name for module in pkgutil.iter_modules(filters.__path__)]
 FILTERS: list[Filter] = [importlib.import_module(f"{filters.__name__}.{name}").FILTER for name in FILES]
 NAMED = [pytest.param(one, id=name) for name, one in zip(FILES, FILTERS, strict=True)]
-OF_NO_FILTER = {"stop", "stop_tokens", "rng", *STRUCTURES}
+LATE = {"grammar_lazy", "grammar_triggers", "grammar_after"}
+OF_NO_FILTER = {"stop", "stop_tokens", "rng", *STRUCTURES, *LATE}
 OF_NO_FILTER |= {"logprobs", "prompt_logprobs", "post_sampling_probs"}
 SIZE, K = 300, 64
 

@@ -134,6 +134,7 @@ SAMPLES = (
         "command-r7b", '<|START_THINKING|>so<|END_THINKING|><|START_ACTION|>[\n    {"tool_call_id": "0", '
         '"tool_name": "weather", "parameters": ' + ROME_JSON + "}\n]<|END_ACTION|>", "", "so", (ROME,),
     ),
+    Sample("apriel", '<tool_calls>[{"name": "weather", "arguments": ' + ROME_JSON + '}, {"name": "add", "arguments": ' + SUM_JSON + "}]</tool_calls>", "", "", (ROME, SUM)),
     Sample("granite", '<|tool_call|>[{"name": "weather", "arguments": ' + ROME_JSON + "}]", "", "", (ROME,)),
     Sample(
         "phi4", '<|tool_call|>[{"type": "function", "function": {"name": "weather", "arguments": ' + ROME_JSON

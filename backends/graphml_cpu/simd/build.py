@@ -136,3 +136,13 @@ def single_to_half(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     packed = builder.add(high, builder.and_(rounded, constant(integer, 0xFFF)))
     is_nan = builder.icmp_unsigned(">", magnitude, constant(integer, 0x7F800000))
     return builder.or_(sign, builder.select(is_nan, constant(integer, 0x7E00), packed))
+
+
+def stack_slot(builder: ir.IRBuilder, llvm_type: ir.Type) -> ir.Value:
+    """A pointer to memory of the function's own, which holds nothing yet; the same at every call.
+
+    Numba's `alloca_once` clears it first: LLVM makes a store of each byte of an array, and takes seconds over
+    thousands of them.
+    """
+    with builder.goto_entry_block():
+        return builder.alloca(llvm_type)

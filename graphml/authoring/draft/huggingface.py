@@ -5,81 +5,26 @@ Knows names in config.json and in GGUF; nothing of graphs.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from graphml.authoring.draft.traits import Traits
-from graphml.errors import UsageError
+from graphml.errors import UsageError, WeightsError
+from graphml.loading.huggingface.config_names import ACTIVATIONS, HARMLESS, NUMBERS, SIZES
+from graphml.loading.huggingface.json_files import read_json, with_text_config
 
-LARGEST_BYTES = 8 << 20
 Value = int | float | str | bool | list[int]
 
-SIZES: Mapping[str, tuple[str, ...]] = {
-    "context_length": ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "seq_length",
-                       "max_seq_len"),
-    "vocab_size": ("vocab_size", "padded_vocab_size"),
-    "embedding_length": ("hidden_size", "n_embd", "d_model", "dim"),
-    "block_count": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    "feed_forward_length": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "d_ff"),
-    "attention.head_count": ("num_attention_heads", "n_head", "n_heads"),
-    "attention.head_count_kv": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num"),
-    "attention.key_length": ("head_dim", "attention_head_dim", "kv_channels"),
-    "attention.sliding_window": ("sliding_window", "sliding_window_size", "local_attn_window"),
-    "attention.kv_lora_rank": ("kv_lora_rank",),
-    "attention.q_lora_rank": ("q_lora_rank",),
-    "rope.dimension_count": ("rotary_dim", "qk_rope_head_dim"),
-    "expert_count": ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"),
-    "expert_used_count": ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k"),
-    "expert_shared_count": ("n_shared_experts", "num_shared_experts"),
-    "expert_feed_forward_length": ("moe_intermediate_size", "expert_hidden_dim"),
-    "expert_shared_feed_forward_length": ("shared_expert_intermediate_size", "shared_intermediate_size"),
-    "expert_group_count": ("n_group",),
-    "expert_group_used_count": ("topk_group",),
-    "leading_dense_block_count": ("first_k_dense_replace",),
-}  # fmt: skip
-NUMBERS: Mapping[str, tuple[str, ...]] = {
-    "attention.layer_norm_rms_epsilon": ("rms_norm_eps", "norm_eps", "rms_norm_epsilon"),
-    "attention.layer_norm_epsilon": (
-        "layer_norm_eps",
-        "layer_norm_epsilon",
-        "layernorm_epsilon",
-        "norm_epsilon",
-    ),
-    "rope.freq_base": ("rope_theta", "rotary_emb_base", "rope_base"),
-    "rope.freq_base_swa": ("rope_local_base_freq",),
-    "attn_logit_softcapping": ("attn_logit_softcapping",),
-    "final_logit_softcapping": ("final_logit_softcapping",),
-    "embedding_scale": ("embedding_multiplier", "scale_emb"),
-    "residual_scale": ("residual_multiplier",),
-    "attention.scale": ("attention_multiplier",),
-    "logit_scale": ("logit_scale",),
-    "expert_weights_scale": ("routed_scaling_factor",),
-}
-ACTIVATIONS = {
-    "silu": "silu", "swish": "silu", "swiglu": "silu", "gelu": "gelu_erf", "gelu_new": "gelu",
-    "gelu_pytorch_tanh": "gelu", "gelu_tanh": "gelu", "gelu_fast": "gelu", "quick_gelu": "gelu_quick",
-    "relu": "relu", "relu2": "relu_squared", "relu_squared": "relu_squared",
-}  # fmt: skip
 # Facts that a config.json lacks; by model_type, or its prefix.
 PLUS_ONE_AND_SCALED = ("gemma", "recurrent_gemma")
 WITH_POST_NORMS = ("gemma2", "gemma3", "glm4", "plamo3")
 WITH_HEAD_NORMS = ("qwen3", "gemma3", "hunyuan_v1", "exaone4")
 PLAIN_FEED_FORWARD = ("gpt", "phi", "falcon", "bloom", "mpt", "starcoder", "opt", "codeshell", "nemotron")
-# Irrelevant to the graph.
-SILENT = frozenset((
-    "architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "use_cache",
-    "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "initializer_range",
-    "attention_dropout", "hidden_dropout", "embd_pdrop", "attn_pdrop", "resid_pdrop",
-    "hidden_dropout_prob", "classifier_dropout", "dropout", "auto_map", "_name_or_path",
-    "output_router_logits", "router_aux_loss_coef", "router_jitter_noise", "pretraining_tp",
-    "aux_loss_alpha", "tokenizer_class", "max_window_layers", "id2label", "label2id",
-    "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
-    "summary_use_proj", "task_specific_params", "rope_interleaved", "attn_implementation",
-    "cache_implementation", "is_decoder", "quantization_config", "ep_size", "seq_aux",
-    "embedding_dropout", "resid_dropout", "name", "architecture", "gradient_checkpointing",
+# Irrelevant to the graph, or written when the file is converted.
+SILENT = HARMLESS | frozenset((
+    "max_window_layers", "rope_interleaved", "is_decoder", "quantization_config", "architecture", "name",
 ))  # fmt: skip
 
 
@@ -102,15 +47,10 @@ class HfConfig:
 def read_config(path: Path) -> HfConfig:
     """Read a config.json; a UsageError for an invalid one, or one that lacks a size."""
     try:
-        if path.stat().st_size > LARGEST_BYTES:
-            raise UsageError(f"{path}: wanted a config.json; it is larger than {LARGEST_BYTES >> 20} MiB")
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: cannot be read as config.json: {error}") from None
-    if not isinstance(found, dict):
-        raise UsageError(f"{path}: wanted an object; got {type(found).__name__}")
-    inner = found.get("text_config")
-    return _Reader(path, {**found, **inner} if isinstance(inner, dict) else found).read()
+        config = with_text_config(read_json(path))
+    except WeightsError as error:
+        raise UsageError(str(error)) from None
+    return _Reader(path, config).read()
 
 
 class _Reader:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates, softmax
+from graphml.sampling.candidates import Candidates, forbidden, softmax
 from graphml.sampling.filter import Entry, Filter, Needs, State, Stateful
 from graphml.sampling.moment import Moment
 from graphml.sampling.params import SamplingParams
@@ -19,8 +19,8 @@ def adaptive_p(candidates: Candidates, target: float) -> Candidates:
     """Give tokens the logits 5 - 10 d^2 / (1 + d), where d is (p - target) / 0.3; -inf stays."""
     distance = np.abs(softmax(candidates) - np.float32(target)) / np.float32(WIDTH)
     logits = np.float32(PEAK) - np.float32(SHARPNESS) * distance * distance / (1 + distance)
-    forbidden = candidates.logits == -np.inf
-    return candidates.with_logits(np.where(forbidden, candidates.logits, logits), is_sorted=False)
+    refused = candidates.logits == -np.inf
+    return candidates.with_logits(forbidden(logits, refused), is_sorted=False)
 
 
 def adapted(target: float, state: State) -> float:

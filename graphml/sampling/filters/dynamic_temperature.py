@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from graphml.sampling.candidates import Candidates, softmax
+from graphml.sampling.candidates import Candidates, entropy_of, softmax
 from graphml.sampling.filter import Entry, Filter, Needs
 from graphml.sampling.filters.temperature import masked_temperature, temperature
 from graphml.sampling.moment import Moment
@@ -24,10 +22,7 @@ def dynamic_temperature(candidates: Candidates, value: float, spread: float, exp
 
 
 def _value(candidates: Candidates, value: float, spread: float, exponent: float) -> float:
-    probabilities = softmax(candidates)
-    possible = probabilities[probabilities > 0]
-    entropy = float(-np.sum(possible * np.log(possible), dtype=np.float32))
-    relative = max(0.0, entropy) / math.log(len(candidates))
+    relative = max(0.0, entropy_of(softmax(candidates))) / math.log(len(candidates))
     low, high = max(0.0, value - spread), value + spread
     return low + (high - low) * float(relative**exponent)
 

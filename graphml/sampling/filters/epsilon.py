@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates, softmax
+from graphml.sampling.candidates import Candidates, Floats, softmax
 from graphml.sampling.filter import Entry, Filter, Needs
 from graphml.sampling.filters.top_k import top_k
 
 
-def at_least(candidates: Candidates, probability: float, min_keep: int) -> Candidates:
+def at_least(candidates: Candidates, probabilities: Floats, probability: float, min_keep: int) -> Candidates:
     """Keep tokens of at least this probability; the `min_keep` likeliest, and at least one, in any case."""
-    kept = np.flatnonzero(softmax(candidates) >= np.float32(probability))
-    if len(kept) >= max(min_keep, 1):
-        return candidates.take(kept, candidates.is_sorted)
+    kept = probabilities >= np.float32(probability)
+    if np.count_nonzero(kept) >= max(min_keep, 1):
+        return candidates.only(kept)
     return top_k(candidates, max(min_keep, 1))
 
 
@@ -21,7 +21,9 @@ FILTER = Filter(
     name="epsilon",
     params_read=("epsilon_cutoff", "min_keep"),
     is_on=lambda params: params.epsilon_cutoff > 0.0,
-    apply=lambda params, candidates, _: at_least(candidates, params.epsilon_cutoff, params.min_keep),
+    apply=lambda params, candidates, _: at_least(
+        candidates, softmax(candidates), params.epsilon_cutoff, params.min_keep
+    ),
     needs=Needs.ROW,
     place=100,
     entries=(Entry("epsilon", {"epsilon": "epsilon_cutoff", "min_keep": "min_keep"}),),

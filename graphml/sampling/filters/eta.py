@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from graphml.sampling.candidates import Candidates, softmax
+from graphml.sampling.candidates import Candidates, entropy_of, softmax
 from graphml.sampling.filter import Entry, Filter, Needs
 from graphml.sampling.filters.epsilon import at_least
 
@@ -14,9 +12,8 @@ from graphml.sampling.filters.epsilon import at_least
 def eta(candidates: Candidates, epsilon: float, min_keep: int) -> Candidates:
     """Keep tokens of at least min(epsilon, sqrt(epsilon) * exp(-entropy)), entropy in nats."""
     probabilities = softmax(candidates)
-    possible = probabilities[probabilities > 0]
-    entropy = float(-np.sum(possible * np.log(possible), dtype=np.float32))
-    return at_least(candidates, min(epsilon, math.sqrt(epsilon) * math.exp(-entropy)), min_keep)
+    bound = min(epsilon, math.sqrt(epsilon) * math.exp(-entropy_of(probabilities)))
+    return at_least(candidates, probabilities, bound, min_keep)
 
 
 FILTER = Filter(

@@ -19,9 +19,9 @@ def min_p(candidates: Candidates, p: float, min_keep: int) -> Candidates:
     if candidates.is_sorted:
         fails = np.flatnonzero(logits[at_least:] < logits[0] + np.float32(math.log(p)))
         return candidates.head(at_least + int(fails[0]) if len(fails) else len(candidates))
-    kept = np.flatnonzero(logits >= logits.max() + np.float32(math.log(p)))
-    if len(kept) >= at_least:
-        return candidates.take(kept, is_sorted=False)
+    kept = logits >= logits.max() + np.float32(math.log(p))
+    if np.count_nonzero(kept) >= at_least:
+        return candidates.only(kept)
     return top_k(candidates, at_least)
 
 

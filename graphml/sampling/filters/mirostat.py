@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates, Floats, softmax
+from graphml.sampling.candidates import Candidates, Floats, leading, softmax
 from graphml.sampling.filter import Entry, Filter, Needs, State, Stateful
+from graphml.sampling.filters.top_k import top_k
 from graphml.sampling.moment import Moment
 from graphml.sampling.params import SamplingParams
 
@@ -20,15 +21,16 @@ def mirostat(candidates: Candidates, mu: float, m: int, n_vocab: int, wraps: boo
 
     wraps: whether a k beyond 32-bit integers is 1, as llama.cpp's is on x86, and not all.
     """
-    ordered = candidates.by_logit()
-    k = _count(softmax(ordered), mu, m, n_vocab)
+    size, probabilities = len(candidates), softmax(candidates)
+    at = np.arange(min(m, size)) if candidates.is_sorted else leading(candidates.logits, min(m, size))
+    k = _count(probabilities[at], mu, n_vocab)
     if not k < 2.0**31:
-        k = 1 if wraps or k != k else len(ordered)
-    return ordered.head(max(1, min(len(ordered), int(k))))
+        k = 1 if wraps or k != k else size
+    return top_k(candidates, max(1, min(size, int(k))))
 
 
-def _count(probabilities: Floats, mu: float, m: int, n_vocab: int) -> float:
-    first = probabilities[: min(m, len(probabilities))].astype(np.float64)
+def _count(likeliest: Floats, mu: float, n_vocab: int) -> float:
+    first = likeliest.astype(np.float64)
     ranks = np.arange(1, len(first))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         steps, falls = np.log((ranks + 1) / ranks), np.log(first[:-1] / first[1:])

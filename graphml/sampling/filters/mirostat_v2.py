@@ -7,14 +7,14 @@ import numpy as np
 from graphml.sampling.candidates import Candidates, softmax
 from graphml.sampling.filter import Entry, Filter, Needs
 from graphml.sampling.filters.mirostat import KEEPS, PARAMETERS
+from graphml.sampling.filters.top_k import top_k
 
 
 def mirostat_v2(candidates: Candidates, mu: float) -> Candidates:
     """Keep tokens with a surprise of at most mu bits, at least one, highest logit first."""
-    ordered = candidates.by_logit()
     with np.errstate(divide="ignore"):
-        over = np.flatnonzero(-np.log2(softmax(ordered)) > mu)
-    return ordered.head(max(1, int(over[0]))) if len(over) else ordered
+        count = int(np.count_nonzero(-np.log2(softmax(candidates)) <= mu))
+    return top_k(candidates, max(1, count))
 
 
 FILTER = Filter(

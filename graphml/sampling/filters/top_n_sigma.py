@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates
+from graphml.sampling.candidates import Candidates, Floats
 from graphml.sampling.filter import Entry, Filter, Needs
+
+_LARGE = 1e15
 
 
 def top_n_sigma(candidates: Candidates, n: float) -> Candidates:
@@ -13,13 +15,20 @@ def top_n_sigma(candidates: Candidates, n: float) -> Candidates:
     logits = candidates.logits
     if len(logits) <= 1:
         return candidates
-    finite = logits[np.isfinite(logits)]
+    finite = logits if np.isfinite(logits.min()) else np.compress(np.isfinite(logits), logits)
     if not len(finite):
         return candidates
-    lowest = finite.max() - np.float32(n) * np.float32(finite.std(dtype=np.float64))
-    return candidates.with_logits(
-        np.where(logits < lowest, np.float32(-np.inf), logits), candidates.is_sorted
-    )
+    lowest = finite.max() - np.float32(n) * _deviation(finite)
+    return candidates.forbidding(logits < lowest)
+
+
+def _deviation(values: Floats) -> np.float32:
+    """The standard deviation of finite values; squares of what float32 cannot hold are float64."""
+    if max(values.max(), -values.min()) > _LARGE:
+        return np.float32(values.std(dtype=np.float64))
+    apart = values - np.float32(values.mean(dtype=np.float64))
+    apart *= apart
+    return np.float32(np.sqrt(apart.mean(dtype=np.float64)))
 
 
 FILTER = Filter(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates, shortest_prefix, softmax
+from graphml.sampling.candidates import Candidates, entropy_of, shortest_prefix, softmax
 from graphml.sampling.filter import Entry, Filter, Needs
 
 
@@ -15,11 +15,10 @@ def typical(candidates: Candidates, p: float, min_keep: int) -> Candidates:
     """
     probabilities = softmax(candidates)
     with np.errstate(divide="ignore"):
-        surprise = -np.log(probabilities)
-    # A token of probability 0 adds nothing to the entropy (0 * inf would be NaN) and is the least typical.
-    possible = probabilities > 0
-    entropy = np.sum(probabilities[possible] * surprise[possible], dtype=np.float32)
-    nearness = -np.abs(surprise - entropy)
+        nearness = np.log(probabilities)  # a token of probability 0 is the least typical
+    nearness += np.float32(entropy_of(probabilities))
+    np.abs(nearness, out=nearness)
+    np.negative(nearness, out=nearness)
     kept = shortest_prefix(nearness, probabilities, p, min_keep, beyond=True)
     return candidates.take(kept, is_sorted=False)
 

@@ -4,29 +4,43 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates, softmax
+from graphml.sampling.candidates import Candidates, leading, softmax
 from graphml.sampling.filter import Entry, Filter, Needs
 from graphml.sampling.moment import Moment
 from graphml.sampling.params import SamplingParams
 
 
 def xtc(candidates: Candidates, threshold: float, min_keep: int) -> Candidates:
-    """Remove all tokens at least `threshold` likely but the least likely of them; highest logit first.
+    """Remove all tokens at least `threshold` likely but the least likely of them; the order stays.
 
     None is removed where fewer than `min_keep` would stay.
     """
-    ordered = candidates.by_logit()
-    below = np.flatnonzero(softmax(ordered) < np.float32(threshold))
-    last = (int(below[0]) if len(below) else len(ordered)) - 1
-    if last <= 0 or len(ordered) - last < min_keep:
-        return ordered
-    return Candidates(ordered.ids[last:], ordered.logits[last:], is_sorted=True)
+    likely = np.flatnonzero(softmax(candidates) >= np.float32(threshold))
+    n_removed = len(likely) - 1
+    if n_removed <= 0 or len(candidates) - n_removed < min_keep:
+        return candidates
+    least = likely[leading(candidates.logits[likely], len(likely))[-1]]
+    kept = np.ones(len(candidates), np.bool_)
+    kept[likely] = False
+    kept[least] = True
+    return candidates.only(kept)
+
+
+def _fires(params: SamplingParams, candidates: Candidates, moment: Moment) -> bool:
+    return len(candidates) >= 2 and moment.chance() <= float(np.float32(params.xtc_probability))
 
 
 def _apply(params: SamplingParams, candidates: Candidates, moment: Moment) -> Candidates:
-    if len(candidates) < 2 or moment.chance() > np.float32(params.xtc_probability):
+    if not _fires(params, candidates, moment):
         return candidates
     return xtc(candidates, params.xtc_threshold, params.min_keep)
+
+
+def _in_llama_cpp(params: SamplingParams, candidates: Candidates, moment: Moment) -> Candidates:
+    """Where it fires, it sorts."""
+    if not _fires(params, candidates, moment):
+        return candidates
+    return xtc(candidates.by_logit(), params.xtc_threshold, params.min_keep)
 
 
 FILTER = Filter(
@@ -40,6 +54,7 @@ FILTER = Filter(
         Entry(
             "xtc",
             {"probability": "xtc_probability", "threshold": "xtc_threshold", "min_keep": "min_keep"},
+            apply=_in_llama_cpp,
         ),
     ),
 )

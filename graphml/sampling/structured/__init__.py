@@ -40,7 +40,8 @@ def grammar(
     tokens = opened_tokens(vocab)
     compiled = GbnfGrammar(parse_gbnf(text, root, tokens.token_of), tokens)
     if lazy:
-        return LazyMatcher(compiled, tokens, Triggers(trigger_patterns, trigger_tokens), "grammar")
+        triggers = Triggers(trigger_patterns, trigger_tokens)
+        return LazyMatcher(lambda: Matcher(compiled.begin(), tokens), tokens, triggers, "grammar")
     return Matcher(compiled.begin(), tokens)
 
 

@@ -13,10 +13,13 @@ import numpy as np
 
 from graphml.sampling.structured.gbnf_rules import Rules
 from graphml.sampling.structured.gbnf_states import DEAD, UNKNOWN, GbnfStates, TooManyStatesError
+from graphml.sampling.structured.packed_masks import Bits, packed
 from graphml.sampling.structured.token_bytes import Bools, TokenBytes
 
 KEPT_MASKS: Final = 128
-"""Masks that are kept per grammar: 128 x 152 kB at 151,936 tokens."""
+"""Masks that are kept per grammar: 128 x 19 kB at 151,936 tokens."""
+
+MAX_FORCED: Final = 512
 
 
 class Table:
@@ -25,7 +28,7 @@ class Table:
     def __init__(self, rules: Rules, vocabulary: TokenBytes) -> None:
         self.states = GbnfStates(rules)
         self._vocabulary = vocabulary
-        self._masks: OrderedDict[int, Bools] = OrderedDict()
+        self._masks: OrderedDict[int, Bits] = OrderedDict()
         self._lock = Lock()
 
     def after(self, state: int, token: int) -> int:
@@ -42,20 +45,34 @@ class Table:
             return self.states.after_token(state, token, reached)
         return reached
 
-    def mask(self, state: int) -> Bools:
-        """[n] the tokens that are possible in a state; kept for the next time."""
+    def bits(self, state: int) -> Bits:
+        """The tokens that are possible in a state; kept for the next time."""
         with self._lock:
             found = self._masks.get(state)
             if found is not None:
                 self._masks.move_to_end(state)
                 return found
-        made = self._made_mask(state)
+        made = packed(self._made_mask(state))
         made.setflags(write=False)
         with self._lock:
             self._masks[state] = made
             while len(self._masks) > KEPT_MASKS:
                 self._masks.popitem(last=False)
         return made
+
+    def forced_bytes(self, state: int) -> bytes:
+        """The bytes that every text has next from a state on, at most so many as are worth a step."""
+        found = bytearray()
+        while len(found) < MAX_FORCED and not self.states.may_end(state):
+            if self.states.token_elements(state):
+                break
+            row = self.states.row(state)
+            alive = np.flatnonzero(row != DEAD)
+            if len(alive) != 1:
+                break
+            found.append(int(alive[0]))
+            state = int(row[alive[0]])
+        return bytes(found)
 
     def _made_mask(self, state: int) -> Bools:
         vocabulary, trie = self._vocabulary, self._vocabulary.trie
@@ -116,13 +133,20 @@ class GbnfProgress:
         self._tokens: list[int] = []
         self._path = [self._table.states.start]
 
-    def mask(self) -> Bools:
-        """[n] the tokens that may come next, end tokens included."""
+    def bits(self) -> Bits:
+        """The tokens that may come next, end tokens included."""
         try:
-            return self._table.mask(self._path[-1])
+            return self._table.bits(self._path[-1])
         except TooManyStatesError:
             self._begin_again()
-            return self._table.mask(self._path[-1])
+            return self._table.bits(self._path[-1])
+
+    def forced_bytes(self) -> bytes:
+        """The only bytes by which the text can go on."""
+        try:
+            return self._table.forced_bytes(self._path[-1])
+        except TooManyStatesError:
+            return b""
 
     def allows(self, token: int) -> bool:
         """Whether this token may come next."""

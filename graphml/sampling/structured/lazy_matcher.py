@@ -1,20 +1,23 @@
-"""A matcher that begins later: behind a trigger text or token, everything is allowed before.
+"""A matcher that begins later: from a trigger text or token on, or behind one; before, the text is free.
 
-As llama.cpp's lazy grammars: tool calls may follow free text. Knows matchers; nothing of grammars or
-sessions.
+As llama.cpp's lazy grammars, whose structure begins with the trigger: tool calls may follow free text. And
+answers that begin behind a reasoning part. Knows matchers; nothing of grammars or sessions.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from graphml.errors import UsageError
-from graphml.sampling.structured.matcher import Matcher, Structure
+from graphml.sampling.candidates import Floats
+from graphml.sampling.next_logits import NextLogits
+from graphml.sampling.structured.matcher import Matcher
+from graphml.sampling.structured.packed_masks import Bits, set_bits
 from graphml.sampling.structured.token_bytes import Bools, TokenBytes
 
 MAX_PATTERN: Final = 1000
@@ -22,11 +25,16 @@ MAX_WAITING_BYTES: Final = 1 << 20
 
 
 class Triggers:
-    """What ends the waiting: patterns, which match text from the trigger's begin on, and tokens."""
+    """What ends the waiting: patterns, which match text from the trigger's begin on, and tokens.
 
-    def __init__(self, patterns: Sequence[str], tokens: Sequence[int]) -> None:
+    behind: whether the structure begins behind the token that completes the trigger, and must come: the text
+    may not end before. Otherwise it begins with the trigger, or never.
+    """
+
+    def __init__(self, patterns: Sequence[str], tokens: Sequence[int], behind: bool = False) -> None:
         if not patterns and not tokens:
             raise UsageError("lazy: trigger_patterns or trigger_tokens are wanted, there are none")
+        self.behind = behind
         self.tokens = frozenset(tokens)
         self.patterns = [_compiled(one) for one in patterns]
 
@@ -50,15 +58,49 @@ def _compiled(pattern: str) -> re.Pattern[bytes]:
         raise UsageError(f"trigger_patterns: {pattern!r:.80}: {error}") from error
 
 
-class LazyMatcher(Matcher):
-    """Allows every token until a trigger, then matches; the tokens of the trigger are matched too.
+class _Free:
+    """The place in a text that is free; behind: what may not end yet."""
 
-    Of a token in which a trigger pattern's match begins, the bytes from there on are matched.
+    def __init__(self, vocabulary: TokenBytes, behind: bool) -> None:
+        self._bits: Bits = np.full((vocabulary.n + 7) // 8, 255, np.uint8)
+        self._n, self._ends = vocabulary.n, not behind
+        if behind:
+            set_bits(self._bits, vocabulary.end_tokens, False)
+
+    def bits(self) -> Bits:
+        return self._bits
+
+    def forced_bytes(self) -> bytes:
+        return b""
+
+    def allows(self, token: int) -> bool:
+        return 0 <= token < self._n
+
+    def may_end(self) -> bool:
+        return self._ends
+
+    def accept(self, token: int) -> None:
+        """All places are the same."""
+
+    def rewind(self, n: int) -> None:
+        """All places are the same."""
+
+    def copy(self) -> _Free:
+        return self
+
+
+class LazyMatcher(Matcher):
+    """Allows every token until a trigger, then matches by a matcher that `make` makes.
+
+    The tokens of the trigger are matched, too, unless it begins behind them. Of a token in which a trigger
+    pattern's match begins, the bytes from there on are matched.
     """
 
-    def __init__(self, structure: Structure, vocabulary: TokenBytes, triggers: Triggers, name: str) -> None:
-        super().__init__(structure.begin(), vocabulary, name)
-        self._structure, self._triggers = structure, triggers
+    def __init__(
+        self, make: Callable[[], Matcher], vocabulary: TokenBytes, triggers: Triggers, name: str
+    ) -> None:
+        super().__init__(_Free(vocabulary, triggers.behind), vocabulary, name)
+        self._make, self._triggers = make, triggers
         self._inner: Matcher | None = None
         self._n_before = 0  # tokens up to the trigger's end, once it came
         self._text = b""
@@ -70,28 +112,40 @@ class LazyMatcher(Matcher):
 
     def allowed(self, ids: npt.ArrayLike) -> Bools:
         """Whether each of these tokens may come next."""
-        if self._inner is None:
+        if self._inner is None and not self._triggers.behind:
             return np.ones(np.size(np.asarray(ids)), bool)
-        return self._inner.allowed(ids)
+        return super().allowed(ids) if self._inner is None else self._inner.allowed(ids)
 
-    def mask(self) -> Bools:
-        """[n] the tokens that may come next."""
-        return np.ones(self.n, bool) if self._inner is None else self._inner.mask()
+    def bits(self) -> Bits:
+        """The tokens that may come next."""
+        return super().bits() if self._inner is None else self._inner.bits()
+
+    def masked(self, row: Floats) -> NextLogits:
+        """A row of logits with -inf for what may not come next; the row itself while all may."""
+        if self._inner is not None:
+            return self._inner.masked(row)
+        return super().masked(row) if self._triggers.behind else NextLogits(row)
+
+    def forced(self, most: int) -> list[int]:
+        """Accept and return the tokens of the text that must come next; none while it is free."""
+        found = [] if self._inner is None else self._inner.forced(most)
+        self._accepted += found
+        return found
 
     def allows(self, token: int) -> bool:
         """Whether this token may come next."""
-        return 0 <= token < self.n if self._inner is None else self._inner.allows(token)
+        return super().allows(token) if self._inner is None else self._inner.allows(token)
 
     def may_end(self) -> bool:
         """Whether the text may end here."""
-        return self._inner is None or self._inner.may_end()
+        return super().may_end() if self._inner is None else self._inner.may_end()
 
     def accept(self, token: int) -> None:
         """Go on by a token. UsageError if it is not allowed, or if the trigger's text does not match."""
         if self._inner is not None:
             self._inner.accept(token)
-        elif not 0 <= token < self.n:
-            raise UsageError(f"{self._name}: token ids are 0 to {self.n - 1}, got {token}")
+        elif not self.allows(token):
+            raise UsageError(f"{self._name}: token {token} is not possible before the structure begins")
         elif token in self._triggers.tokens:
             self._begin([(token, self._vocabulary.pieces[token])])
         elif token not in self._vocabulary.end_tokens:
@@ -115,7 +169,7 @@ class LazyMatcher(Matcher):
 
     def copy(self) -> LazyMatcher:
         """The same place, to go on separately."""
-        found = LazyMatcher(self._structure, self._vocabulary, self._triggers, self._name)
+        found = LazyMatcher(self._make, self._vocabulary, self._triggers, self._name)
         found._inner = None if self._inner is None else self._inner.copy()
         found._n_before, found._text, found._accepted = self._n_before, self._text, list(self._accepted)
         return found
@@ -138,9 +192,9 @@ class LazyMatcher(Matcher):
         self._begin(behind[::-1])
 
     def _begin(self, trigger: Sequence[tuple[int, bytes]]) -> None:
-        """Match the trigger's tokens; of one that is there in part, its bytes."""
-        inner = Matcher(self._structure.begin(), self._vocabulary, self._name)
-        for token, piece in trigger:
+        """Match the trigger's tokens, if it is to be matched; of one that is there in part, its bytes."""
+        inner = self._make()
+        for token, piece in () if self._triggers.behind else trigger:
             if piece == self._vocabulary.pieces[token]:
                 inner.accept(token)
                 continue

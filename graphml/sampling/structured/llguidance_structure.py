@@ -13,7 +13,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from graphml.errors import UsageError
-from graphml.sampling.structured.token_bytes import Bools, TokenBytes
+from graphml.sampling.structured.packed_masks import Bits, set_bits
+from graphml.sampling.structured.token_bytes import TokenBytes
 
 MAX_GRAMMAR_BYTES: Final = 4 << 20
 _TOKENIZERS: WeakKeyDictionary[TokenBytes, Any] = WeakKeyDictionary()
@@ -84,13 +85,18 @@ class LlguidanceProgress:
         self._matcher, self._vocabulary = matcher, vocabulary
         self._ends = sorted(vocabulary.end_tokens)
 
-    def mask(self) -> Bools:
-        """[n] the tokens that may come next, end tokens included."""
-        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+    def bits(self) -> Bits:
+        """The tokens that may come next, end tokens included; computed without the interpreter's lock."""
+        found = np.zeros((self._vocabulary.n + 31) // 32, np.int32)
+        self._matcher.unsafe_compute_mask_ptr(found.ctypes.data, found.nbytes)
         self._check()
-        found = np.unpackbits(bits, count=self._vocabulary.n, bitorder="little").view(bool)
-        found[self._ends] = self.may_end()
-        return found
+        bits = found.view(np.uint8)[: (self._vocabulary.n + 7) // 8]
+        set_bits(bits, self._ends, self.may_end())
+        return bits
+
+    def forced_bytes(self) -> bytes:
+        """The only bytes by which the text can go on."""
+        return b"" if self.may_end() else bytes(self._matcher.compute_ff_bytes())
 
     def allows(self, token: int) -> bool:
         """Whether this token may come next."""

@@ -14,14 +14,19 @@ import numpy.typing as npt
 from graphml.errors import UsageError
 from graphml.sampling.candidates import Floats
 from graphml.sampling.next_logits import NextLogits
+from graphml.sampling.structured.packed_masks import Bits, masked_row, unpacked
 from graphml.sampling.structured.token_bytes import Bools, TokenBytes
 
 
 class Progress(Protocol):
     """How far one text has come in one structure: the part that each kind of structure writes."""
 
-    def mask(self) -> Bools:
-        """[n] the tokens that may come next, end tokens included; not to be changed."""
+    def bits(self) -> Bits:
+        """The tokens that may come next, end tokens included, a bit each; not to be changed."""
+        ...
+
+    def forced_bytes(self) -> bytes:
+        """The only bytes by which the text can go on, none where it may end or there are several."""
         ...
 
     def allows(self, token: int) -> bool:
@@ -67,6 +72,7 @@ class Matcher:
     def __init__(self, progress: Progress, vocabulary: TokenBytes, name: str = "grammar") -> None:
         self._progress, self._vocabulary, self._name = progress, vocabulary, name
         self._accepted: list[int] = []
+        self._bits: Bits | None = None  # of this place, once they were asked for
         self.n = vocabulary.n
         self.eog = sorted(vocabulary.end_tokens)
 
@@ -86,20 +92,36 @@ class Matcher:
         if len(tokens) and not 0 <= tokens.min() <= tokens.max() < self.n:
             raise UsageError(f"ids: token ids from 0 to {self.n - 1} are wanted, got {ids!r:.80}")
         if len(tokens) > FEW_TOKENS:
-            found: Bools = self._progress.mask()[tokens]
+            found: Bools = self.mask()[tokens]
             return found
         return np.array([self.allows(int(one)) for one in tokens], bool)
 
+    def bits(self) -> Bits:
+        """The tokens that may come next, a bit each; not to be changed. Kept until the next `accept`."""
+        if self._bits is None:
+            self._bits = self._progress.bits()
+        return self._bits
+
     def mask(self) -> Bools:
-        """[n] the tokens that may come next; read-only, valid until the next call."""
-        return self._progress.mask()
+        """[n] the tokens that may come next; the caller's own."""
+        return unpacked(self.bits(), self.n)
 
     def masked(self, row: Floats) -> NextLogits:
         """A row of logits, float32 [n_vocab], with -inf for what may not come next; the row itself stays."""
-        mask = self.mask()
-        if len(mask) < len(row):  # rows of padded vocabularies
-            mask = np.concatenate([mask, np.zeros(len(row) - len(mask), bool)])
-        return NextLogits(np.where(mask[: len(row)], row, np.float32(-np.inf)))
+        return NextLogits(masked_row(row, self.bits()))
+
+    def forced(self, most: int) -> list[int]:
+        """Accept and return the tokens, at most so many, of the text that must come next.
+
+        They are those of the tokenizer, but for the last, which may be the begin of a longer one.
+        """
+        found: list[int] = []
+        for token in self._vocabulary.ids_of(self._progress.forced_bytes())[:-1][:most]:
+            if not self.allows(token):
+                break
+            self.accept(token)
+            found.append(token)
+        return found
 
     def allows(self, token: int) -> bool:
         """Whether this token may come next."""
@@ -119,6 +141,7 @@ class Matcher:
             )
         if token in self._vocabulary.end_tokens:
             return
+        self._bits = None
         self._progress.accept(token)
         self._accepted.append(token)
 
@@ -140,6 +163,7 @@ class Matcher:
         if not 0 <= n <= len(self._accepted):
             raise UsageError(f"n: 0 to {len(self._accepted)} tokens can be taken back, got {n}")
         if n:
+            self._bits = None
             self._progress.rewind(n)
             del self._accepted[-n:]
 
@@ -156,5 +180,5 @@ class Matcher:
     def copy(self) -> Matcher:
         """The same place, to go on separately."""
         found = Matcher(self._progress.copy(), self._vocabulary, self._name)
-        found._accepted = list(self._accepted)
+        found._accepted, found._bits = list(self._accepted), self._bits
         return found

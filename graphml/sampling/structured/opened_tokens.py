@@ -37,7 +37,7 @@ def tokens_of(vocabulary: Vocabulary) -> TokenBytes:
             tuple(vocabulary.piece_bytes(token) for token in range(n)),
             frozenset(vocabulary.end_tokens),
             frozenset(token for token in range(n) if vocabulary.is_special(token)),
-            _token_of(vocabulary),
+            *_encoders(vocabulary),
         )
     return found
 
@@ -47,7 +47,7 @@ def _bytes_alone() -> TokenBytes:
     return TokenBytes((*(bytes([one]) for one in range(256)), b"<end>"), frozenset([256]), frozenset([256]))
 
 
-def _token_of(vocabulary: Vocabulary) -> Callable[[str], int | None]:
+def _encoders(vocabulary: Vocabulary) -> tuple[Callable[[str], int | None], Callable[[str], list[int]]]:
     held = ref(vocabulary)  # what is kept as long as the vocabulary must not keep it
 
     def token_of(text: str) -> int | None:
@@ -55,4 +55,8 @@ def _token_of(vocabulary: Vocabulary) -> Callable[[str], int | None]:
         ids = [] if known is None else known.encode(text, add_special=False, parse_special=True)
         return ids[0] if len(ids) == 1 else None
 
-    return token_of
+    def encode(text: str) -> list[int]:
+        known = held()
+        return [] if known is None else known.encode(text, add_special=False)
+
+    return token_of, lru_cache(maxsize=256)(encode)

@@ -6,6 +6,7 @@ Compiling belongs to the thread of whoever asks, never to an engine's. Knows par
 from __future__ import annotations
 
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
@@ -14,8 +15,10 @@ from typing import Final, NamedTuple
 from graphml.errors import UsageError
 from graphml.sampling.moment import Vocabulary
 from graphml.sampling.params import STRUCTURES, SamplingParams
+from graphml.sampling.structured.forced_tokens import forced_tokens
 from graphml.sampling.structured.gbnf_grammar import GbnfGrammar
 from graphml.sampling.structured.gbnf_parser import parse_gbnf
+from graphml.sampling.structured.lazy_matcher import LazyMatcher, Triggers
 from graphml.sampling.structured.llguidance_structure import LlguidanceStructure, library
 from graphml.sampling.structured.matcher import Matcher, Structure
 from graphml.sampling.structured.opened_tokens import tokens_of
@@ -25,6 +28,8 @@ from graphml.sampling.structured.token_bytes import TokenBytes
 
 KEPT: Final = 64
 MAX_TEXT: Final = 1 << 20
+LARK: Final = "%llguidance"
+"""A grammar whose first line begins so is Lark of llguidance, as in llama.cpp."""
 
 
 class _Key(NamedTuple):
@@ -57,7 +62,26 @@ def matcher_of(params: SamplingParams, tokenizer: Vocabulary | None) -> Matcher 
             _COMPILED[key] = found
             while len(_COMPILED) > KEPT:
                 _COMPILED.popitem(last=False)
-    return Matcher(found.begin(), tokens, name)
+    return _begun(params, found, tokens, name)
+
+
+def _begun(params: SamplingParams, structure: Structure, tokens: TokenBytes, name: str) -> Matcher:
+    """The matcher of a text, from its begin on, behind a text, or from a trigger on."""
+
+    def matcher() -> Matcher:
+        return Matcher(structure.begin(), tokens, name)
+
+    def lazy() -> Matcher:
+        given = params.grammar_triggers
+        found = [one.token for one in given if one.kind == "token"]
+        patterns = [one.pattern for one in given if one.kind != "token"]
+        return LazyMatcher(matcher, tokens, Triggers(patterns, found), "grammar_triggers")
+
+    begin = lazy if params.grammar_lazy else matcher
+    if not params.grammar_after:
+        return begin()
+    end = Triggers([re.escape(params.grammar_after)], (), behind=True)
+    return LazyMatcher(begin, tokens, end, "grammar_after")
 
 
 def compiled_structure(name: str, text: str | Sequence[str], tokens: TokenBytes) -> Structure:
@@ -69,6 +93,8 @@ def compiled_structure(name: str, text: str | Sequence[str], tokens: TokenBytes)
     assert isinstance(text, str)
     if name == "begins_with":
         return TextBegin(text.encode("utf-8", "surrogatepass"), tokens)
+    if name == "grammar" and text.startswith(LARK):
+        return _by_llguidance(name, library().LLMatcher.grammar_from_lark(text.partition("\n")[2]), tokens)
     if name == "grammar":
         return GbnfGrammar(parse_gbnf(text, "root", tokens.token_of), tokens)
     if name == "json_schema":
@@ -116,3 +142,8 @@ class Structured:
             )
         self._matcher.catch_up(generated, len(generated))
         return self._matcher
+
+    def forced(self, generated: Sequence[int], room: int) -> list[int]:
+        """The tokens that must come behind what was generated, at most `room`."""
+        params = self._params
+        return [] if params is None else forced_tokens(self._matcher, params, generated, len(generated), room)

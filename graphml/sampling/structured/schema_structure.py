@@ -43,6 +43,8 @@ def schema_structure(
     UsageError for what is no schema, and for a keyword or a use of one that is not supported.
     """
     checked = _without_unknown_formats(check_words(checked_schema(schema)))
+    if checked is False:
+        raise UsageError("json_schema: no value is valid under it")
     found = _compiled(checked, vocabulary, options)
     if not found.error:
         return found
@@ -77,7 +79,7 @@ def _compiled(
     schema: Schema, vocabulary: TokenBytes, options: Mapping[str, Any] = _FREE_SPACE
 ) -> LlguidanceStructure:
     # The schema of a hostile caller has no say in how it is read.
-    text = json.dumps({**schema, "x-guidance": {}} if isinstance(schema, dict) else schema)
+    text = json.dumps({**schema, "x-guidance": {}} if isinstance(schema, dict) else {})
     grammar = library().LLMatcher.grammar_from_json_schema(text, overrides=options)
     return LlguidanceStructure(grammar, vocabulary)
 

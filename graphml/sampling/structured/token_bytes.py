@@ -24,18 +24,32 @@ MAX_BYTES: Final = 512
 class TokenBytes:
     """The bytes of each token, by id; which tokens end a generation; which are control tokens.
 
-    token_of: the id of the one token that a text spells, control tokens included, or None.
+    token_of: the id of the one token that a text spells, control tokens included, or None. encode: the ids of
+    a text without control tokens.
     """
 
     pieces: Sequence[bytes]
     end_tokens: frozenset[int]
     special: frozenset[int] = frozenset()
     token_of: Callable[[str], int | None] | None = None
+    encode: Callable[[str], list[int]] | None = None
 
     @property
     def n(self) -> int:
         """The number of tokens."""
         return len(self.pieces)
+
+    def ids_of(self, data: bytes) -> list[int]:
+        """The ids of some bytes within a text as the tokenizer has them; none where it changes the bytes."""
+        if not data or self.encode is None:
+            return []
+        text = data.decode("utf-8", "ignore")  # it may end within a character
+        for before in ("", "\n"):  # the line keeps away the space that some tokenizers put before a text
+            ids = self.encode(before + text)
+            for start in range(min(len(ids), 4)):
+                if b"".join(self.pieces[one] for one in ids[start:]) == text.encode():
+                    return ids[start:]
+        return []
 
     @cached_property
     def of_byte(self) -> list[int | None]:

@@ -34,6 +34,11 @@ def schema_of_type(kind: Any) -> dict[str, Any]:
     return _schema(kind, kind.__name__, 0)
 
 
+def schema_of_annotation(kind: Any, place: str) -> dict[str, Any]:
+    """The schema of a type as annotations have it; UsageError naming the place for one that has none."""
+    return _schema(kind, place, 0)
+
+
 def _schema(kind: Any, place: str, level: int) -> dict[str, Any]:
     if level > MAX_LEVELS:
         raise UsageError(f"json_schema: {place}: types that contain themselves are not supported")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from graphml.text.answers.call_sink import CallSink, random_id
+from graphml.text.answers.parameter_calls import ParameterSyntax
 from graphml.text.answers.text_reader import Step, TextReader
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ class CallSyntax:
     """How calls are forced by a grammar: begin, one call or several with `between`, end.
 
     A call is `before` with the name for {name}, then the arguments as JSON under the tool's schema, `after`.
-    several: whether more than one call can stand in an answer.
+    several: whether more than one call can stand in an answer. parameters: the arguments stand one by one
+    between markers, in place of JSON.
     """
 
     before: str
@@ -41,6 +43,7 @@ class CallSyntax:
     end: str = ""
     between: str = ""
     several: bool = True
+    parameters: ParameterSyntax | None = None
 
 
 @dataclass(frozen=True)

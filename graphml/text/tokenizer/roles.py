@@ -65,6 +65,7 @@ DEFAULTS: Final[Mapping[str, tuple[int | None, ...]]] = {
     "whitespace": (11, 11, None, None, None, None),
     "gemma4": (None, None, None, None, None, None),
     "t5": (None, 1, 2, None, 0, None),
+    "huggingface": (None, None, None, None, None, None),
 }
 
 

@@ -53,8 +53,8 @@ class Stream:
     All returned strings together equal the decoded text of all tokens.
     """
 
-    def __init__(self, decoding: Decoding, skip_special: bool) -> None:
-        self._decoding = decoding
+    def __init__(self, decoding: Decoding, skip_special: bool, shown: frozenset[int] = frozenset()) -> None:
+        self._decoding, self._shown = decoding, shown
         self._skip_special = skip_special
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._undecided = b""
@@ -62,7 +62,7 @@ class Stream:
 
     def push(self, token: int) -> str:
         """Take the next token; return the text that is now final, perhaps none."""
-        piece = self._decoding.piece(token_id(token), self._skip_special)
+        piece = self._decoding.piece(token_id(token), self._skip_special and token not in self._shown)
         if self._first and self._decoding.drop_first_space:
             piece = piece.removeprefix(b" ")
         self._first = False

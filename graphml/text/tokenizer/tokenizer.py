@@ -49,12 +49,13 @@ class Tokenizer:
         self.end_tokens = vocabulary.roles.ends
         self.fill_tokens = dict(vocabulary.roles.fill)
 
-    def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
+    def encode(self, text: str, add_special: bool = True, parse_special: bool | None = None) -> list[int]:
         """Return the ids of a text.
 
         `add_special` adds the vocabulary's tokens around a text (begin, end, separator tokens).
         `parse_special` finds control tokens that the text spells, such as <|im_start|>; without it they
-        are text like any other. User-defined tokens are found in either case. Lone surrogates count as
+        are text like any other; None: not found, but found by the tokenizer of a tokenizer.json, whose
+        library has it so. User-defined tokens are found in either case. Lone surrogates count as
         U+FFFD. UsageError for a value that is no text; TokenizerError if a token that must be added is
         missing, or a character cannot be encoded.
         """
@@ -63,7 +64,7 @@ class Tokenizer:
         ids = self._before() if add_special else []
         after_special = True
         finder = self._all_special if parse_special else self._visible_special
-        for fragment in finder.split(_well_formed(text_of("text", text))):
+        for fragment in finder.split(well_formed(text_of("text", text))):
             if isinstance(fragment, str):
                 ids += self._encoder.encode(fragment, after_special)
                 after_special = False
@@ -94,9 +95,12 @@ class Tokenizer:
         every = items_of("ids", ids, "a sequence of token ids")
         return self._decoding.decode(map(token_id, every), skip_special)
 
-    def stream(self, skip_special: bool = False) -> Stream:
-        """Return a decoder that takes one id at a time and never returns half a character."""
-        return Stream(self._decoding, skip_special)
+    def stream(self, skip_special: bool = False, shown: frozenset[int] = frozenset()) -> Stream:
+        """Return a decoder that takes one id at a time and never returns half a character.
+
+        shown: control tokens that have their text nevertheless.
+        """
+        return Stream(self._decoding, skip_special, shown)
 
     def piece(self, token: int) -> str:
         """Return the text of one token; invalid UTF-8 becomes U+FFFD."""
@@ -116,7 +120,7 @@ class Tokenizer:
 
     def spelled_controls(self, text: str) -> set[str]:
         """The control and unknown tokens that a text spells, as texts; nothing is encoded."""
-        found = self._all_special.split(_well_formed(text_of("text", text)))
+        found = self._all_special.split(well_formed(text_of("text", text)))
         return {self.piece(one) for one in found if isinstance(one, int) and self.is_special(one)} - {""}
 
     @cached_property
@@ -147,6 +151,10 @@ def load_tokenizer(metadata: Metadata, pre: str | None = None) -> Tokenizer:
     a missing key or one of a wrong type.
     """
     vocabulary = read_vocabulary(metadata, pre)
+    if vocabulary.kind == "huggingface":
+        from graphml.text.tokenizer.huggingface import KEY, HuggingFaceTokenizer  # which extends this file's
+
+        return HuggingFaceTokenizer(vocabulary, metadata.text(KEY))
     return Tokenizer(vocabulary, _encoder(vocabulary, metadata))
 
 
@@ -170,7 +178,7 @@ def _present(token: int | None, role: str) -> int:
     return token
 
 
-def _well_formed(text: str) -> str:
+def well_formed(text: str) -> str:
     """The text with U+FFFD for lone surrogates, which are never intended."""
     if text.isascii():
         return text

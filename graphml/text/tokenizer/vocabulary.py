@@ -23,6 +23,7 @@ from graphml.weights import Metadata
 LOG = logging.getLogger(__name__)
 
 PREFIX: Final = "tokenizer.ggml."
+BYTE_LEVEL: Final = "tokenizer.huggingface.byte_level"  # whether tokens spell bytes as GPT-2's letters
 # Metadata's model name -> kind of encoder.
 KINDS: Final = {
     "llama": "spm",
@@ -31,6 +32,7 @@ KINDS: Final = {
     "whitespace": "bpe",
     "bert": "wordpiece",
     "t5": "unigram",
+    "huggingface": "huggingface",
 }
 NO_VOCABULARY: Final = ("no_vocab", "none")
 NO_VOCABULARY_TEXT: Final = (
@@ -181,13 +183,13 @@ def _scores(metadata: Metadata, count: int) -> npt.NDArray[np.float64] | None:
 def _flags(metadata: Metadata, kind: str, rules: PreTokenizer | None) -> Flags:
     add_bos = rules.add_bos if rules is not None else kind in ("spm", "wordpiece")
     add_bos = metadata.boolean(PREFIX + "add_bos_token", add_bos)
-    lowercase = metadata.boolean(PREFIX + "normalizer.lowercase", kind != "bpe")
+    lowercase = metadata.boolean(PREFIX + "normalizer.lowercase", kind not in ("bpe", "huggingface"))
     return Flags(
         add_bos=add_bos or (rules is not None and rules.force_bos),
         add_eos=metadata.boolean(PREFIX + "add_eos_token", kind == "unigram"),
         add_space_prefix=metadata.boolean(PREFIX + "add_space_prefix", kind == "spm"),
         clean_spaces=rules.clean_spaces if rules is not None else kind == "wordpiece",
-        escape_spaces=rules is None or rules.escape_spaces,
+        escape_spaces=rules.escape_spaces if rules is not None else not metadata.boolean(BYTE_LEVEL, False),
         remove_extra_whitespaces=metadata.boolean(PREFIX + "remove_extra_whitespaces", False),
         lowercase=lowercase,
         strip_accents=metadata.boolean(PREFIX + "normalizer.strip_accents", lowercase),

@@ -28,12 +28,15 @@ SCORE_ROWS = 4
 
 
 def make_local_memory(n_bytes: int) -> Any:
-    """An operation `f()`: the address of `n_bytes` on the stack, aligned to 64; the same at every call."""
+    """An operation `f()`: the address of `n_bytes` on the stack, aligned to 64; the same at every call.
+
+    They hold anything: what is read has been written.
+    """
 
     @operation
     def local_memory(typingctx: Any) -> Any:
         def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-            place = cgutils.alloca_once(builder, ir.ArrayType(ir.IntType(8), n_bytes))
+            place = build.stack_slot(builder, ir.ArrayType(ir.IntType(8), n_bytes))
             place.align = 64
             return builder.ptrtoint(place, _I64)
 
@@ -62,7 +65,7 @@ def _splat_from(builder: ir.IRBuilder, address: ir.Value, lanes: int) -> ir.Valu
 
 def _accumulators(builder: ir.IRBuilder, initial: Sequence[ir.Value]) -> list[ir.Value]:
     """Stack slots that LLVM turns into registers."""
-    slots = [cgutils.alloca_once(builder, value.type) for value in initial]
+    slots = [build.stack_slot(builder, value.type) for value in initial]
     for slot, value in zip(slots, initial, strict=True):
         builder.store(value, slot)
     return slots

@@ -18,7 +18,7 @@ from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.experts.expert_pairs import find_begins, next_place
 from graphml_cpu.kernels.formats import make_read
 from graphml_cpu.kernels.formats._groups import Reader
-from graphml_cpu.kernels.products.integer_rows import finish, make_row
+from graphml_cpu.kernels.products.integer_rows import finish, make_four_rows
 from graphml_cpu.kernels.products.integer_tiles import PANELS, TOKENS, make_panel_products
 from graphml_cpu.kernels.products.interleaved_rows import make_interleaved_products
 from graphml_cpu.kernels.products.interleaved_tokens import listed_address
@@ -35,7 +35,7 @@ _UNPACKING = 4
 
 def _make_one(reader: Reader) -> Callable[..., Any]:
     """An inline function: weight rows begin to end of one matrix times the pairs at `records`, one by one."""
-    rows_4 = make_row(reader, 4)
+    four_rows = make_four_rows(reader)
 
     @inline
     def one(
@@ -49,7 +49,7 @@ def _make_one(reader: Reader) -> Callable[..., Any]:
                 row, left = w + index * row_bytes, end - index
                 w1, w2, w3 = min(1, left - 1), min(2, left - 1), min(3, left - 1)
                 ws = (row, row + w1 * row_bytes, row + w2 * row_bytes, row + w3 * row_bytes)
-                found = finish(rows_4(ws, (x,), k))
+                found = finish(four_rows(ws, x, k))
                 for i in range(min(left, 4)):
                     store_f32(to + (index + i) * 4, extract(found, 4 * i))
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphml_cpu import target
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.share import Number, Vector
 from graphml_cpu.simd import (
@@ -28,11 +27,13 @@ from graphml_cpu.simd import (
     shuffle_pair_by,
     splat,
     vector,
+    zero,
 )
 
 I8x64, U8x16, U8x64 = vector("i8", 64), vector("u8", 16), vector("u8", 64)
 F32x4, F32x8, F32x16 = vector("f32", 4), vector("f32", 8), vector("f32", 16)
-_U32x16, _F16x4 = vector("u32", 16), vector("f16", 4)
+_U32x16, _F16x16 = vector("u32", 16), vector("f16", 16)
+_I32x16 = vector("i32", 16)
 _U8x4, _WORD = vector("u8", 4), vector("u32", 1)
 _U64x1, _MASK64 = vector("u64", 1), vector("i1", 64)
 
@@ -70,6 +71,8 @@ class Reader:
     minima: int = 0
     offset: int = 0
     signed: bool = False
+    read_numbers: Any = None
+    read_rest_numbers: Any = None
 
 
 def take(lanes: Sequence[int]) -> Any:
@@ -124,76 +127,34 @@ def load_quarters(a: int, b: int, c: int, d: int) -> Vector:
     )
 
 
+def pick_words(places: Sequence[int], top: bool = False) -> Any:
+    """An inline function: 16 int32, each a byte of a vector of 64; with `top` as its highest byte."""
+    byte = 3 if top else 0
+    order = [places[lane // 4] if lane % 4 == byte else 64 + lane for lane in range(64)]
+    pick = shuffle_pair_by(order)
+
+    @inline
+    def words(values: Vector) -> Vector:
+        return bitcast(_I32x16, pick(values, zero(U8x64)))
+
+    return words
+
+
+def repeat_halves(offset: int) -> Any:
+    """An inline function: the IEEE half at `offset` of each quarter of 64 bytes four times, F32x16."""
+    pick = shuffle_by([16 * (lane // 4) + offset + byte for lane in range(16) for byte in range(2)])
+
+    @inline
+    def repeated(values: Vector) -> Vector:
+        return convert(F32x16, bitcast(_F16x16, pick(values)))
+
+    return repeated
+
+
 @inline
 def signed_bytes(values: Vector) -> Vector:
     """64 unsigned bytes as signed ones."""
     return bitcast(I8x64, values)
-
-
-def make_collect(block_bytes: int, offset: int, count: int) -> Any:
-    """An inline function `collect(at)`: `count` bytes at `offset` of each of four neighbouring blocks.
-
-    Gives 4 * count bytes. Where bytes can be permuted across two registers, they come from one or two loads
-    that stay within the four blocks.
-    """
-    unit, end = 4 * block_bytes, 3 * block_bytes + offset + count
-    kind = vector("u8", count)
-    places = [block * block_bytes + offset + byte for block in range(4) for byte in range(count)]
-    # Loads at the same two places are one for all parts of the blocks.
-    first, second = (0, unit - 64) if unit <= 128 else (offset, end - 64)
-    one, both = end - first <= 64, second + 64 >= end and second <= first + 64
-
-    @inline
-    def by_blocks(at: int) -> Vector:
-        low = concatenate(load(kind, at + offset), load(kind, at + block_bytes + offset))
-        at += 2 * block_bytes
-        return concatenate(low, concatenate(load(kind, at + offset), load(kind, at + block_bytes + offset)))
-
-    if not target.current().has_byte_permutation or unit < 64 or not (one or both):
-        return by_blocks
-    if one:
-        from_one = shuffle_by([place - first for place in places])
-
-        @inline
-        def by_one_load(at: int) -> Vector:
-            return from_one(load(U8x64, at + first))
-
-        return by_one_load
-    from_two = shuffle_pair_by([p - first if p < first + 64 else 64 + p - second for p in places])
-
-    @inline
-    def by_two_loads(at: int) -> Vector:
-        return from_two(load(U8x64, at + first), load(U8x64, at + second))
-
-    return by_two_loads
-
-
-def make_collect_halves(block_bytes: int, offset: int) -> Any:
-    """An inline function: the IEEE half at `offset` of each of four neighbouring blocks, F32x4."""
-    collect = make_collect(block_bytes, offset, 2)
-
-    @inline
-    def by_permutation(at: int) -> Vector:
-        return convert(F32x4, bitcast(_F16x4, collect(at)))
-
-    @inline
-    def one_by_one(at: int) -> Vector:
-        return gather_f16(at + offset, (0, block_bytes, 2 * block_bytes, 3 * block_bytes))
-
-    return by_permutation if target.current().has_byte_permutation else one_by_one
-
-
-def make_rest(block_bytes: int, read_blocks: Any) -> Any:
-    """`read_rest` for a format of 32-weight blocks, from `read_blocks(a, b, c, d)` that reads four."""
-
-    @inline
-    def read_rest(at: int, blocks: int) -> Any:
-        # Of a row's last 1 to 3 blocks the last stands in the place of those that are missing.
-        second = at + min(1, blocks - 1) * block_bytes
-        third = at + min(2, blocks - 1) * block_bytes
-        return read_blocks(at, second, third, third)
-
-    return read_rest
 
 
 @inline

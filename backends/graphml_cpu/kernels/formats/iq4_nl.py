@@ -7,14 +7,8 @@ from typing import Any
 from graphml_quant.iq4_nl import LEVELS, MIDPOINTS, SMALLEST
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import (
-    Reader,
-    block_halves,
-    load_quarters,
-    make_collect,
-    make_collect_halves,
-    make_rest,
-)
+from graphml_cpu.kernels.formats._block_reader import block_reader, make_collect, make_collect_halves
+from graphml_cpu.kernels.formats._groups import Reader, block_halves, load_quarters
 from graphml_cpu.kernels.formats._unpack import (
     F32x32,
     I8x16,
@@ -122,17 +116,17 @@ def _blocks(a: int, b: int, c: int, d: int) -> Any:
     return ((values, (block_halves(a, b, c, d),), ()),)
 
 
-_indices, _scales = make_collect(18, 2, 16), make_collect_halves(18, 0)
+def _make_read(rest: bool) -> Any:
+    indices, scales = make_collect(18, 2, 16, rest), make_collect_halves(18, 0, rest)
 
+    @inline
+    def read(at: int, size: int) -> Any:
+        table, both = load(I8x16, levels()), indices(at, size)
+        return (((lookup16(table, both & 15), lookup16(table, both >> 4)), (scales(at, size),), ()),)
 
-@inline
-def _read(at: int) -> Any:
-    table, both = load(I8x16, levels()), _indices(at)
-    return (((lookup16(table, both & 15), lookup16(table, both >> 4)), (_scales(at),), ()),)
+    return read
 
 
 def make_read() -> Reader:
     """Four blocks a unit; levels, signed."""
-    return Reader(
-        72, block_bytes=18, block_elements=32, read=_read, read_rest=make_rest(18, _blocks), signed=True
-    )
+    return block_reader(18, _make_read, _blocks, halves=1, signed=True)

@@ -7,7 +7,8 @@ from typing import Any
 from graphml_quant.mxfp4 import DOUBLED_E2M1
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import Reader, bytes_at, load_quarters, make_collect, make_rest
+from graphml_cpu.kernels.formats._block_reader import block_reader, make_collect
+from graphml_cpu.kernels.formats._groups import Reader, bytes_at, load_quarters
 from graphml_cpu.kernels.formats._unpack import I8x16, U8x16, floats, nibbles
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
@@ -66,17 +67,18 @@ def _blocks(a: int, b: int, c: int, d: int) -> Any:
     return ((values, (_powers(bytes_at(a, b, c, d)),), ()),)
 
 
-_indices, _exponents = make_collect(17, 1, 16), make_collect(17, 0, 1)
+def _make_read(rest: bool) -> Any:
+    indices, exponents = make_collect(17, 1, 16, rest), make_collect(17, 0, 1, rest)
 
+    @inline
+    def read(at: int, size: int) -> Any:
+        both = indices(at, size)
+        values = values_plus_16(both & 15), values_plus_16(both >> 4)
+        return ((values, (_powers(exponents(at, size)),), ()),)
 
-@inline
-def _read(at: int) -> Any:
-    both = _indices(at)
-    return (((values_plus_16(both & 15), values_plus_16(both >> 4)), (_powers(_exponents(at)),), ()),)
+    return read
 
 
 def make_read() -> Reader:
     """Four blocks a unit; doubled numbers, 16 too much."""
-    return Reader(
-        68, block_bytes=17, block_elements=32, read=_read, read_rest=make_rest(17, _blocks), offset=16
-    )
+    return block_reader(17, _make_read, _blocks, offset=16)

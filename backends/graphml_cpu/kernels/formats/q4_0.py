@@ -5,14 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import (
-    Reader,
-    block_halves,
-    load_quarters,
-    make_collect,
-    make_collect_halves,
-    make_rest,
-)
+from graphml_cpu.kernels.formats._block_reader import block_reader, make_collect, make_collect_halves
+from graphml_cpu.kernels.formats._groups import Reader, block_halves, load_quarters
 from graphml_cpu.kernels.formats._unpack import (
     F32x32,
     U8x16,
@@ -64,17 +58,17 @@ def _blocks(a: int, b: int, c: int, d: int) -> Any:
     return (((both & 15, both >> 4), (block_halves(a, b, c, d),), ()),)
 
 
-_values, _scales = make_collect(18, 2, 16), make_collect_halves(18, 0)
+def _make_read(rest: bool) -> Any:
+    values, scales = make_collect(18, 2, 16, rest), make_collect_halves(18, 0, rest)
 
+    @inline
+    def read(at: int, size: int) -> Any:
+        both = values(at, size)
+        return (((both & 15, both >> 4), (scales(at, size),), ()),)
 
-@inline
-def _read(at: int) -> Any:
-    both = _values(at)
-    return (((both & 15, both >> 4), (_scales(at),), ()),)
+    return read
 
 
 def make_read() -> Reader:
     """Four blocks a unit; nibbles, 8 too much."""
-    return Reader(
-        72, block_bytes=18, block_elements=32, read=_read, read_rest=make_rest(18, _blocks), offset=8
-    )
+    return block_reader(18, _make_read, _blocks, halves=1, offset=8)

@@ -5,14 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import (
-    Reader,
-    block_halves,
-    load_quarters,
-    make_collect,
-    make_collect_halves,
-    make_rest,
-)
+from graphml_cpu.kernels.formats._block_reader import block_reader, make_collect, make_collect_halves
+from graphml_cpu.kernels.formats._groups import Reader, block_halves, load_quarters
 from graphml_cpu.kernels.formats._unpack import (
     F32x32,
     U8x16,
@@ -59,17 +53,18 @@ def _blocks(a: int, b: int, c: int, d: int) -> Any:
     return (((both & 15, both >> 4), (block_halves(a, b, c, d),), minima),)
 
 
-_values, _scales, _minima = make_collect(20, 4, 16), make_collect_halves(20, 0), make_collect_halves(20, 2)
+def _make_read(rest: bool) -> Any:
+    values = make_collect(20, 4, 16, rest)
+    scales, minima = make_collect_halves(20, 0, rest), make_collect_halves(20, 2, rest)
 
+    @inline
+    def read(at: int, size: int) -> Any:
+        both = values(at, size)
+        return (((both & 15, both >> 4), (scales(at, size),), minima(at, size)),)
 
-@inline
-def _read(at: int) -> Any:
-    both = _values(at)
-    return (((both & 15, both >> 4), (_scales(at),), _minima(at)),)
+    return read
 
 
 def make_read() -> Reader:
     """Four blocks a unit; nibbles as they are."""
-    return Reader(
-        80, block_bytes=20, block_elements=32, read=_read, read_rest=make_rest(20, _blocks), minima=1
-    )
+    return block_reader(20, _make_read, _blocks, halves=2)

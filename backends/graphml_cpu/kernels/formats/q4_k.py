@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import F32x16, Reader, U8x64, pick_quarters, shift_quarters
+from graphml_cpu.kernels.formats._groups import (
+    F32x16,
+    Reader,
+    U8x64,
+    load_quarters,
+    pick_quarters,
+    pick_words,
+    repeat_halves,
+    shift_quarters,
+)
 from graphml_cpu.kernels.formats._unpack import F32x8, U8x4, U8x32, floats
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
@@ -20,6 +29,7 @@ from graphml_cpu.simd import (
     shuffle_by,
     splat,
     store,
+    to_float,
     vector,
 )
 
@@ -80,6 +90,39 @@ def scales_and_minima(address: int) -> Vector:
     return convert(F32x16, bitcast(U8x16, numbers)) * factors
 
 
+_U32x16 = vector("u32", 16)
+# The same for the words of four rows, a quarter each.
+_all_below, _all_above = (
+    shuffle_by([4 * row + word for row in range(4) for word in words])
+    for words in ((1, 3, 2, 3), (1, 1, 2, 2))
+)
+_all_down, _all_up = (
+    constant_lanes(_U32x16, [*bits, *bits, *bits, *bits]) for bits in ((0, 0, 0, 4), (0, 2, 0, 2))
+)
+_all_low, _all_high = (
+    constant_lanes(_U32x16, [*bits, *bits, *bits, *bits])
+    for bits in ((0x3F3F3F3F, 0x0F0F0F0F, 0x3F3F3F3F, 0x0F0F0F0F), (0, 0x30303030, 0, 0x30303030))
+)
+_scale_of_row, _minimum_of_row = repeat_halves(0), repeat_halves(2)
+_of_first, _of_second, _least_of_first, _least_of_second = (
+    pick_words([16 * row + place + block for row in range(4) for block in range(4)])
+    for place in (0, 4, 8, 12)
+)
+
+
+@inline
+def read_numbers(a: int, b: int, c: int, d: int) -> Any:
+    """`Reader.read_numbers` of Q4_K and Q5_K."""
+    heads = load_quarters(a, b, c, d)
+    words = bitcast(_U32x16, heads)
+    low = (_all_below(words) >> _all_down()) & _all_low()
+    numbers = bitcast(U8x64, low | ((_all_above(words) >> _all_up()) & _all_high()))
+    scale, least = _scale_of_row(heads), -_minimum_of_row(heads)
+    first = to_float(_of_first(numbers)) * scale, to_float(_least_of_first(numbers)) * least
+    second = to_float(_of_second(numbers)) * scale, to_float(_least_of_second(numbers)) * least
+    return ((first[0],), (first[1],)), ((second[0],), (second[1],))
+
+
 @inline
 def nibble_halves(at: int) -> tuple[Vector, Vector]:
     """The two vectors of a group from 2 x 32 bytes of nibbles (Q5_K's too)."""
@@ -96,4 +139,6 @@ def _read(at: int) -> Any:
 
 def make_read() -> Reader:
     """Nibbles as they are; a scale and a minimum per block of 32."""
-    return Reader(144, block_bytes=144, block_elements=256, read=_read, groups=2, minima=1)
+    return Reader(
+        144, block_bytes=144, block_elements=256, read=_read, groups=2, minima=1, read_numbers=read_numbers
+    )

@@ -5,16 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import (
-    Reader,
-    as_mask,
-    bits_at,
-    block_halves,
-    load_quarters,
-    make_collect,
-    make_collect_halves,
-    make_rest,
-)
+from graphml_cpu.kernels.formats._block_reader import block_reader, make_collect, make_collect_halves
+from graphml_cpu.kernels.formats._groups import Reader, as_mask, bits_at, block_halves, load_quarters
 from graphml_cpu.kernels.formats._unpack import (
     F32x32,
     U8x16,
@@ -76,18 +68,18 @@ def _blocks(a: int, b: int, c: int, d: int) -> Any:
     )
 
 
-_nibbles_of, _scales = make_collect(22, 6, 16), make_collect_halves(22, 0)
-_low_bits, _high_bits = make_collect(22, 2, 2), make_collect(22, 4, 2)
+def _make_read(rest: bool) -> Any:
+    nibbles_of, scales = make_collect(22, 6, 16, rest), make_collect_halves(22, 0, rest)
+    low_bits, high_bits = make_collect(22, 2, 2, rest), make_collect(22, 4, 2, rest)
 
+    @inline
+    def read(at: int, size: int) -> Any:
+        low, high = as_mask(low_bits(at, size)), as_mask(high_bits(at, size))
+        return _group(nibbles_of(at, size), low, high, scales(at, size))
 
-@inline
-def _read(at: int) -> Any:
-    low, high = as_mask(_low_bits(at)), as_mask(_high_bits(at))
-    return _group(_nibbles_of(at), low, high, _scales(at))
+    return read
 
 
 def make_read() -> Reader:
     """Four blocks a unit; five bits, 16 too much."""
-    return Reader(
-        88, block_bytes=22, block_elements=32, read=_read, read_rest=make_rest(22, _blocks), offset=16
-    )
+    return block_reader(22, _make_read, _blocks, halves=1, offset=16)

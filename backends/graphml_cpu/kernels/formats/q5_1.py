@@ -5,16 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import (
-    Reader,
-    as_mask,
-    bits_at,
-    block_halves,
-    load_quarters,
-    make_collect,
-    make_collect_halves,
-    make_rest,
-)
+from graphml_cpu.kernels.formats._block_reader import block_reader, make_collect, make_collect_halves
+from graphml_cpu.kernels.formats._groups import Reader, as_mask, bits_at, block_halves, load_quarters
 from graphml_cpu.kernels.formats._unpack import (
     F32x32,
     U8x16,
@@ -84,19 +76,19 @@ def _blocks(a: int, b: int, c: int, d: int) -> Any:
     )
 
 
-_nibbles_of, _scales = make_collect(24, 8, 16), make_collect_halves(24, 0)
-_low_bits, _high_bits = make_collect(24, 4, 2), make_collect(24, 6, 2)
-_minima = make_collect_halves(24, 2)
+def _make_read(rest: bool) -> Any:
+    nibbles_of = make_collect(24, 8, 16, rest)
+    low_bits, high_bits = make_collect(24, 4, 2, rest), make_collect(24, 6, 2, rest)
+    scales, minima = make_collect_halves(24, 0, rest), make_collect_halves(24, 2, rest)
 
+    @inline
+    def read(at: int, size: int) -> Any:
+        low, high = as_mask(low_bits(at, size)), as_mask(high_bits(at, size))
+        return _group(nibbles_of(at, size), low, high, scales(at, size), minima(at, size))
 
-@inline
-def _read(at: int) -> Any:
-    low, high = as_mask(_low_bits(at)), as_mask(_high_bits(at))
-    return _group(_nibbles_of(at), low, high, _scales(at), _minima(at))
+    return read
 
 
 def make_read() -> Reader:
     """Four blocks a unit; five bits as they are."""
-    return Reader(
-        96, block_bytes=24, block_elements=32, read=_read, read_rest=make_rest(24, _blocks), minima=1
-    )
+    return block_reader(24, _make_read, _blocks, halves=2)

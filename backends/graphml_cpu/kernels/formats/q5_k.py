@@ -12,6 +12,7 @@ from graphml_cpu.kernels.formats.q4_k import (
     first_scales,
     group_scales_and_minima,
     nibble_halves,
+    read_numbers,
     scales_and_minima,
     second_minima,
     second_scales,
@@ -65,4 +66,6 @@ def _read(at: int) -> Any:
 
 def make_read() -> Reader:
     """Five bits as they are; a scale and a minimum per block of 32."""
-    return Reader(176, block_bytes=176, block_elements=256, read=_read, groups=2, minima=1)
+    return Reader(
+        176, block_bytes=176, block_elements=256, read=_read, groups=2, minima=1, read_numbers=read_numbers
+    )

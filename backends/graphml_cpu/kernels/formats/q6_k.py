@@ -12,13 +12,25 @@ from graphml_cpu.kernels.formats._groups import (
     Reader,
     U8x64,
     broadcast16,
+    load_quarters,
     pick_quarters,
+    pick_words,
     rotate_quarters,
     shift_quarters,
 )
 from graphml_cpu.kernels.formats._unpack import F32x16, I8x16, U8x32, floats, pair, signed
 from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import convert, high_half, load, load_f16, low_half, shuffle_by, store
+from graphml_cpu.simd import (
+    convert,
+    gather_f16,
+    high_half,
+    load,
+    load_f16,
+    low_half,
+    shuffle_by,
+    store,
+    to_float,
+)
 
 
 @inline
@@ -56,6 +68,23 @@ def half_scales(scales: Vector) -> tuple[tuple[Vector, Vector], tuple[Vector, Ve
     return (_low_1(scales), _high_1(scales)), (_low_2(scales), _high_2(scales))
 
 
+_by_row = shuffle_by([row for row in range(4) for _ in range(4)])
+_low_of_first, _high_of_first, _low_of_second, _high_of_second = (
+    pick_words([16 * row + place + 2 * block for row in range(4) for block in range(4)], top=True)
+    for place in (0, 1, 8, 9)
+)
+
+
+@inline
+def _read_numbers(a: int, b: int, c: int, d: int) -> Any:
+    numbers = load_quarters(a + 192, b + 192, c + 192, d + 192)
+    scale = _by_row(gather_f16(a + 208, (0, b - a, c - a, d - a)))
+    low, high = to_float(_low_of_first(numbers) >> 24), to_float(_high_of_first(numbers) >> 24)
+    first = low * scale, high * scale
+    low, high = to_float(_low_of_second(numbers) >> 24), to_float(_high_of_second(numbers) >> 24)
+    return (first, ()), ((low * scale, high * scale), ())
+
+
 @inline
 def _values(low: int, upper: int) -> tuple[Vector, Vector]:
     packed = load(U8x64, low)
@@ -71,4 +100,4 @@ def _read(at: int) -> Any:
 
 def make_read() -> Reader:
     """Six bits, 32 too much; a scale per 16."""
-    return Reader(210, block_bytes=210, block_elements=256, read=_read, groups=2, scales=2, offset=32)
+    return Reader(210, 210, 256, read=_read, groups=2, scales=2, offset=32, read_numbers=_read_numbers)

@@ -5,15 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import (
-    Reader,
-    block_halves,
-    load_quarters,
-    make_collect,
-    make_collect_halves,
-    make_rest,
-    signed_bytes,
-)
+from graphml_cpu.kernels.formats._block_reader import block_reader, make_collect, make_collect_halves
+from graphml_cpu.kernels.formats._groups import Reader, block_halves, load_quarters, signed_bytes
 from graphml_cpu.kernels.formats._unpack import F32x32, I8x32, I32x32, floats, inverse, is_finite
 from graphml_cpu.kernels.share import Number, Vector
 from graphml_cpu.simd import (
@@ -78,16 +71,18 @@ def _blocks(a: int, b: int, c: int, d: int) -> Any:
     return (((low, high), (block_halves(a, b, c, d),), ()),)
 
 
-_low, _high, _scales = make_collect(34, 2, 16), make_collect(34, 18, 16), make_collect_halves(34, 0)
+def _make_read(rest: bool) -> Any:
+    low, high = make_collect(34, 2, 16, rest), make_collect(34, 18, 16, rest)
+    scales = make_collect_halves(34, 0, rest)
 
+    @inline
+    def read(at: int, size: int) -> Any:
+        values = signed_bytes(low(at, size)), signed_bytes(high(at, size))
+        return ((values, (scales(at, size),), ()),)
 
-@inline
-def _read(at: int) -> Any:
-    return (((signed_bytes(_low(at)), signed_bytes(_high(at))), (_scales(at),), ()),)
+    return read
 
 
 def make_read() -> Reader:
     """Four blocks a unit; signed bytes."""
-    return Reader(
-        136, block_bytes=34, block_elements=32, read=_read, read_rest=make_rest(34, _blocks), signed=True
-    )
+    return block_reader(34, _make_read, _blocks, halves=1, signed=True)

@@ -1,9 +1,8 @@
-"""Groups of 128 weights, as a format's `Reader` gives them, times tokens' packed groups: four products.
+"""Groups of 128 weights of four rows, as a format's `Reader` gives them, times a token's packed group.
 
-They are those of four rows of weights and a token, of two and two, or of one and four. A vector holds the
-four products of each of the four blocks: the integer sum of a block's lanes is exact, and becomes one float.
-What is done with it, and in which order, is what `integer_tiles` does. Knows the packed layout and what a
-`Reader` says; knows nothing of formats, matrices or threads.
+A vector holds the products of each of the four blocks of each row: the integer sum of a block's lanes is
+exact, and becomes one float. What is done with it, and in which order, is what `integer_tiles` does. Knows
+the packed layout and what a `Reader` says; knows nothing of formats, matrices or threads.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from graphml_cpu.simd import (
 )
 
 I32x16 = vector("i32", 16)
+_repeat = shuffle_by([lane % 4 for lane in range(16)])
 
 
 @dataclass(frozen=True)
@@ -127,54 +127,93 @@ def _make_dots(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any], 
     return of_blocks, of_low, of_high
 
 
-def make_read_rows(reader: Reader, rows: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Inline functions `read(ws, at)`, `read_rest(ws, at, blocks)`: the units of `rows` rows at byte `at`."""
-    read, read_rest = reader.read, reader.read_rest
+def make_read_rows(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Inline functions `read(ws, at)`, `read_rest(ws, at, blocks)`: the units of four rows at byte `at`.
+
+    They give the four units, and their scales and minima as `Reader.read_numbers` does.
+    """
+    one, one_rest, groups = reader.read, reader.read_rest, reader.groups
+    join, second = _make_join(reader, 0), _make_join(reader, groups - 1)
+    numbers, rest_numbers = reader.read_numbers, reader.read_rest_numbers
 
     @inline
-    def one(ws: Any, at: int) -> Any:
-        return (read(ws[0] + at),)
+    def joined(units: Any) -> Any:
+        return join(units), second(units)
 
     @inline
-    def two(ws: Any, at: int) -> Any:
-        return read(ws[0] + at), read(ws[1] + at)
+    def read(ws: Any, at: int) -> Any:
+        units = one(ws[0] + at), one(ws[1] + at), one(ws[2] + at), one(ws[3] + at)
+        return units, joined(units)
 
     @inline
-    def four(ws: Any, at: int) -> Any:
-        return read(ws[0] + at), read(ws[1] + at), read(ws[2] + at), read(ws[3] + at)
+    def read_together(ws: Any, at: int) -> Any:
+        units = one(ws[0] + at), one(ws[1] + at), one(ws[2] + at), one(ws[3] + at)
+        return units, numbers(ws[0] + at, ws[1] + at, ws[2] + at, ws[3] + at)
 
     @inline
-    def rest_of_one(ws: Any, at: int, blocks: int) -> Any:
-        return (read_rest(ws[0] + at, blocks),)
+    def read_rest(ws: Any, at: int, blocks: int) -> Any:
+        a, b = one_rest(ws[0] + at, blocks), one_rest(ws[1] + at, blocks)
+        units = a, b, one_rest(ws[2] + at, blocks), one_rest(ws[3] + at, blocks)
+        return units, joined(units)
 
     @inline
-    def rest_of_two(ws: Any, at: int, blocks: int) -> Any:
-        return read_rest(ws[0] + at, blocks), read_rest(ws[1] + at, blocks)
+    def read_rest_together(ws: Any, at: int, blocks: int) -> Any:
+        a, b = one_rest(ws[0] + at, blocks), one_rest(ws[1] + at, blocks)
+        units = a, b, one_rest(ws[2] + at, blocks), one_rest(ws[3] + at, blocks)
+        return units, rest_numbers(ws[0] + at, ws[1] + at, ws[2] + at, ws[3] + at, blocks)
+
+    return read_together if numbers else read, read_rest_together if rest_numbers else read_rest
+
+
+@inline
+def _four(a: Vector, b: Vector, c: Vector, d: Vector) -> Vector:
+    return concatenate(concatenate(a, b), concatenate(c, d))
+
+
+def _make_join(reader: Reader, index: int) -> Callable[..., Any]:
+    """An inline function `join(units)`: scales and minima of group `index`, of four rows' units."""
+
+    def make_scales(half: int) -> Callable[..., Any]:
+        @inline
+        def scales(units: Any) -> Vector:
+            a, b, c, d = units[0][index], units[1][index], units[2][index], units[3][index]
+            return _four(a[1][half], b[1][half], c[1][half], d[1][half])
+
+        return scales
+
+    low, high = make_scales(0), make_scales(reader.scales - 1)
 
     @inline
-    def rest_of_four(ws: Any, at: int, blocks: int) -> Any:
-        a, b = read_rest(ws[0] + at, blocks), read_rest(ws[1] + at, blocks)
-        return a, b, read_rest(ws[2] + at, blocks), read_rest(ws[3] + at, blocks)
-
-    return {1: (one, rest_of_one), 2: (two, rest_of_two), 4: (four, rest_of_four)}[rows]
-
-
-def make_pick(rows: int, index: int) -> Callable[..., Any]:
-    """An inline function `pick(units)`: group number `index` of the units of `rows` rows."""
+    def one_scale(units: Any) -> Any:
+        return (low(units),)
 
     @inline
-    def one(units: Any) -> Any:
-        return (units[0][index],)
+    def two_scales(units: Any) -> Any:
+        return low(units), high(units)
 
     @inline
-    def two(units: Any) -> Any:
-        return units[0][index], units[1][index]
+    def no_minima(units: Any) -> Any:
+        return ()
 
     @inline
-    def four(units: Any) -> Any:
-        return units[0][index], units[1][index], units[2][index], units[3][index]
+    def one_minimum(units: Any) -> Any:
+        a, b, c, d = units[0][index], units[1][index], units[2][index], units[3][index]
+        return (_four(a[2], b[2], c[2], d[2]),)
 
-    return {1: one, 2: two, 4: four}[rows]
+    @inline
+    def two_minima(units: Any) -> Any:
+        a, b, c, d = units[0][index][2], units[1][index][2], units[2][index][2], units[3][index][2]
+        first = _four(low_half(a), low_half(b), low_half(c), low_half(d))
+        return first, _four(high_half(a), high_half(b), high_half(c), high_half(d))
+
+    scales = one_scale if reader.scales == 1 else two_scales
+    minima = (no_minima, one_minimum, two_minima)[reader.minima]
+
+    @inline
+    def join(units: Any) -> Any:
+        return scales(units), minima(units)
+
+    return join
 
 
 # Of four vectors, each with four lanes a block: the sums of these lanes, the blocks of each vector together.
@@ -193,26 +232,18 @@ def block_sums(a: Vector, b: Vector, c: Vector, d: Vector) -> Vector:
     return doubles_low(first, second) + doubles_high(first, second)
 
 
-@inline
-def _four(a: Vector, b: Vector, c: Vector, d: Vector) -> Vector:
-    return concatenate(concatenate(a, b), concatenate(c, d))
+def make_add_groups(reader: Reader, index: int) -> Callable[..., Any]:
+    """An inline function `add(found, x, total) -> total`: four products of group `index` of units.
 
-
-def make_add_groups(reader: Reader, rows: int) -> Callable[..., Any]:
-    """An inline function `add(groups, xs, at, total) -> total`: four products of a group each.
-
-    `groups` are those of `rows` (1, 2 or 4) rows of weights, `xs` the addresses of 4 / `rows` tokens' rows,
-    `at` the byte of the packed group in them. total: F32x16, four sums for each product, one for each block
-    of a group; products by row and then by token.
+    found: what `make_read_rows` reads of four rows; x: the address of the token's packed group. total:
+    F32x16, four sums for each row, one for each block of a group.
     """
-    r0, r1, r2, r3 = (product * rows // 4 for product in range(4))
-    t0, t1, t2, t3 = (product % (4 // rows) for product in range(4))
 
     def make_sums(dots: Callable[..., Any]) -> Callable[..., Any]:
         @inline
-        def sums(groups: Any, xs: Any, at: int) -> Vector:
-            a, b = dots(groups[r0], xs[t0] + at), dots(groups[r1], xs[t1] + at)
-            c, d = dots(groups[r2], xs[t2] + at), dots(groups[r3], xs[t3] + at)
+        def sums(units: Any, x: int) -> Vector:
+            a, b = dots(units[0][index], x), dots(units[1][index], x)
+            c, d = dots(units[2][index], x), dots(units[3][index], x)
             return to_float(_by_product(block_sums(a, b, c, d)))
 
         return sums
@@ -220,52 +251,36 @@ def make_add_groups(reader: Reader, rows: int) -> Callable[..., Any]:
     of_blocks, of_low, of_high = (make_sums(dots) for dots in _make_dots(reader))
 
     @inline
-    def numbers(xs: Any, at: int) -> Vector:
-        a, b = load(F32x4, xs[t0] + at), load(F32x4, xs[t1] + at)
-        return _four(a, b, load(F32x4, xs[t2] + at), load(F32x4, xs[t3] + at))
-
-    def make_scales(half: int) -> Callable[..., Any]:
-        @inline
-        def scales(groups: Any) -> Vector:
-            return _four(groups[r0][1][half], groups[r1][1][half], groups[r2][1][half], groups[r3][1][half])
-
-        return scales
-
-    scales, high_scales = make_scales(0), make_scales(reader.scales - 1)
+    def add_blocks(found: Any, x: int, total: Vector) -> Vector:
+        units, numbers = found
+        return fma(of_blocks(units, x) * _repeat(load(F32x4, x + packed.SCALE)), numbers[index][0][0], total)
 
     @inline
-    def add_blocks(groups: Any, xs: Any, at: int, total: Vector) -> Vector:
-        scaled = of_blocks(groups, xs, at) * numbers(xs, at + packed.SCALE)
-        return fma(scaled, scales(groups), total)
+    def add_halves(found: Any, x: int, total: Vector) -> Vector:
+        units, numbers = found
+        scales = numbers[index][0]
+        scaled = fma(of_high(units, x), scales[1], of_low(units, x) * scales[0])
+        return fma(scaled, _repeat(load(F32x4, x + packed.SCALE)), total)
 
     @inline
-    def add_halves(groups: Any, xs: Any, at: int, total: Vector) -> Vector:
-        low = of_low(groups, xs, at) * scales(groups)
-        scaled = fma(of_high(groups, xs, at), high_scales(groups), low)
-        return fma(scaled, numbers(xs, at + packed.SCALE), total)
-
-    @inline
-    def no_minima(groups: Any, xs: Any, at: int, total: Vector) -> Vector:
+    def no_minima(found: Any, x: int, total: Vector) -> Vector:
         return total
 
     @inline
-    def minima_of_blocks(groups: Any, xs: Any, at: int, total: Vector) -> Vector:
-        least = _four(groups[r0][2], groups[r1][2], groups[r2][2], groups[r3][2])
-        return fma(least, numbers(xs, at + packed.SUM), total)
+    def minima_of_blocks(found: Any, x: int, total: Vector) -> Vector:
+        return fma(found[1][index][1][0], _repeat(load(F32x4, x + packed.SUM)), total)
 
     @inline
-    def minima_of_halves(groups: Any, xs: Any, at: int, total: Vector) -> Vector:
-        a, b, c, d = groups[r0][2], groups[r1][2], groups[r2][2], groups[r3][2]
-        low = _four(low_half(a), low_half(b), low_half(c), low_half(d))
-        total = fma(low, numbers(xs, at + packed.LOW_SUM), total)
-        high = _four(high_half(a), high_half(b), high_half(c), high_half(d))
-        return fma(high, numbers(xs, at + packed.HIGH_SUM), total)
+    def minima_of_halves(found: Any, x: int, total: Vector) -> Vector:
+        minima = found[1][index][1]
+        total = fma(minima[0], _repeat(load(F32x4, x + packed.LOW_SUM)), total)
+        return fma(minima[1], _repeat(load(F32x4, x + packed.HIGH_SUM)), total)
 
     add_products = add_blocks if reader.scales == 1 else add_halves
     add_minima = (no_minima, minima_of_blocks, minima_of_halves)[reader.minima]
 
     @inline
-    def add(groups: Any, xs: Any, at: int, total: Vector) -> Vector:
-        return add_minima(groups, xs, at, add_products(groups, xs, at, total))
+    def add(found: Any, x: int, total: Vector) -> Vector:
+        return add_minima(found, x, add_products(found, x, total))
 
     return add

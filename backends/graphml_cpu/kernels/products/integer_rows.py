@@ -1,7 +1,7 @@
 """Rows of quantised weights times packed activations: one row of x here, a few by `interleaved_rows`.
 
-The weights are read once, in file order, which is all that counts while memory sets the pace. Four products
-are made at once (`integer_groups`), of four rows of weights and a token.
+The weights are read once, in file order, which is all that counts while memory sets the pace. Four rows of
+weights meet a token at once (`integer_groups`).
 A product is four sums, of which block b of a row adds to sum b mod 4; in the end (0 + 1) + (2 + 3).
 """
 
@@ -14,7 +14,7 @@ from graphml_cpu import packed
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats import make_read
 from graphml_cpu.kernels.formats._groups import F32x16, Reader
-from graphml_cpu.kernels.products.integer_groups import make_add_groups, make_pick, make_read_rows
+from graphml_cpu.kernels.products.integer_groups import make_add_groups, make_read_rows
 from graphml_cpu.kernels.products.interleaved_rows import make_interleaved_products
 from graphml_cpu.kernels.products.interleaved_tokens import row_address
 from graphml_cpu.kernels.products.outputs import AHEAD, store_output
@@ -22,41 +22,42 @@ from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import extract, prefetch, shuffle_by, zero
 
 
-def make_row(reader: Reader, rows: int) -> Callable[..., Any]:
-    """An inline function `row(ws, xs, k)`: `rows` (1, 2 or 4) rows of weights times 4 / `rows` tokens.
+def make_four_rows(reader: Reader) -> Callable[..., Any]:
+    """An inline function `four_rows(ws, x, k)`: four rows of weights times a token.
 
-    ws and xs are tuples of the addresses of the rows and of the tokens' packed rows. Gives F32x16, four sums
-    for each of the four products, by row and then by token: see `finish`.
+    ws: a tuple of the rows' addresses, x: the address of the token's packed row. Gives F32x16, four sums for
+    each of the four products: see `finish`.
     """
-    add, (read, read_rest) = make_add_groups(reader, rows), make_read_rows(reader, rows)
-    first, second = make_pick(rows, 0), make_pick(rows, reader.groups - 1)
+    read, read_rest = make_read_rows(reader)
+    first, second = make_add_groups(reader, 0), make_add_groups(reader, reader.groups - 1)
     two_groups = reader.groups == 2
     size, elements = reader.unit_bytes, reader.groups * packed.GROUP
     block = reader.block_elements
     step = reader.groups * packed.GROUP_BYTES
-    # Of a line now and then that is missed the neighbour is fetched, and the processor brings it by itself.
-    lines = (size + 32) // 64
+    # Four rows are one stretch of memory: it is fetched in its order, whatever row a line is of.
+    lines = (4 * size + 63) // 64
 
     @inline
-    def units(ws: Any, xs: Any, k: int) -> Any:
+    def units(ws: Any, x: int, k: int) -> Any:
         total = zero(F32x16)
         for unit in range(k // elements):
-            for row in range(rows):
-                for line in range(lines):
-                    prefetch(ws[row] + unit * size + AHEAD + 64 * line)
-            found, at = read(ws, unit * size), unit * step
-            total = add(first(found), xs, at, total)
+            for line in range(lines):
+                prefetch(ws[0] + unit * 4 * size + AHEAD + 64 * line)
+            found, at = read(ws, unit * size), x + unit * step
+            total = first(found, at, total)
             if two_groups:
-                total = add(second(found), xs, at + packed.GROUP_BYTES, total)
+                total = second(found, at + packed.GROUP_BYTES, total)
         return total
 
     @inline
-    def units_and_rest(ws: Any, xs: Any, k: int) -> Any:
-        total = units(ws, xs, k)
+    def units_and_rest(ws: Any, x: int, k: int) -> Any:
+        total = units(ws, x, k)
         whole = k // elements
         left = (k - whole * elements) // block
         if left > 0:
-            total = add(first(read_rest(ws, whole * size, left)), xs, whole * step, total)
+            for line in range(lines):
+                prefetch(ws[0] + whole * 4 * size + AHEAD + 64 * line)
+            total = first(read_rest(ws, whole * size, left), x + whole * step, total)
         return total
 
     return units if reader.read_rest is None else units_and_rest
@@ -68,7 +69,7 @@ _pairs = shuffle_by([lane ^ 2 for lane in range(16)])
 
 @inline
 def finish(sums: Vector) -> Vector:
-    """The four products from the sums of `row`: (0 + 1) + (2 + 3) of each, in lanes 0, 4, 8 and 12."""
+    """The four products, (0 + 1) + (2 + 3) of the sums of each, in lanes 0, 4, 8 and 12."""
     both = sums + _neighbours(sums)
     return both + _pairs(both)
 
@@ -84,7 +85,7 @@ def make_integer_rows(kind: str) -> Callable[..., Any]:
     Weight rows begin to end of format `kind` times all `rows` packed rows.
     """
     reader = make_read(kind)
-    rows_4 = make_row(reader, 4)
+    four_rows = make_four_rows(reader)
     products = make_interleaved_products(reader, row_address, _row_by_row)
     block_bytes, block_elements = reader.block_bytes, reader.block_elements
 
@@ -110,7 +111,7 @@ def make_integer_rows(kind: str) -> Callable[..., Any]:
                 at, left = w + index * row_bytes, end - index
                 w1, w2, w3 = min(1, left - 1), min(2, left - 1), min(3, left - 1)
                 ws = (at, at + w1 * row_bytes, at + w2 * row_bytes, at + w3 * row_bytes)
-                found = finish(rows_4(ws, (x,), k))
+                found = finish(four_rows(ws, x, k))
                 for i in range(min(left, 4)):
                     store_output(extract(found, 4 * i), y, residual, bias, index + i, 0)
             return

@@ -13,10 +13,16 @@ from typing import Any
 from graphml_cpu import packed
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._groups import F32x16, Reader
-from graphml_cpu.kernels.products.integer_panels import ROW_GROUP_BYTES, make_put_unit
-from graphml_cpu.kernels.products.interleaved_sets import finish, make_add_tokens, make_load_set
+from graphml_cpu.kernels.products.integer_groups import make_read_rows
+from graphml_cpu.kernels.products.integer_panels import ROW_GROUP_BYTES
+from graphml_cpu.kernels.products.interleaved_sets import (
+    finish,
+    make_add_tokens,
+    make_load_set,
+    make_put_set,
+)
 from graphml_cpu.kernels.products.interleaved_tokens import make_interleave_token, token_bytes
-from graphml_cpu.kernels.products.outputs import AHEAD, store_outputs
+from graphml_cpu.kernels.products.outputs import store_outputs
 from graphml_cpu.simd import F32, WIDTH, load, prefetch, store, zero
 
 # Sets of four rows of weights in registers, and rows of weights that pass the tokens' columns together.
@@ -58,26 +64,30 @@ def _make_add_columns(reader: Reader) -> Callable[..., Any]:
     Groups `first` to `end` of ROWS rows of weights from w on (those further than `last` bytes behind it are
     the row there) times those of all tokens, which begin at `at`.
     """
-    put_unit, add_group = make_put_unit(reader), _make_add_group(reader)
-    read, read_rest = reader.read, reader.read_rest
+    put, add_group = make_put_set(reader), _make_add_group(reader)
+    read, read_rest = make_read_rows(reader)
     unit_bytes, elements, block = reader.unit_bytes, reader.groups * packed.GROUP, reader.block_elements
-    size, lines, groups, has_rest = (
-        token_bytes(reader),
-        (unit_bytes + 32) // 64,
-        reader.groups,
-        read_rest is not None,
-    )
+    size, groups, set_bytes = token_bytes(reader), reader.groups, 4 * packed.UNIT_ROW_BYTES
+    lines = (unit_bytes + 63) // 64
+
+    @inline
+    def addresses(w: int, row: int, row_bytes: int, last: int) -> Any:
+        """Of four rows from number `row` on."""
+        at, third = row * row_bytes, (row + 2) * row_bytes
+        second, fourth = w + min(at + row_bytes, last), w + min(third + row_bytes, last)
+        return w + min(at, last), second, w + min(third, last), fourth
 
     @inline
     def units(
         w: int, row_bytes: int, last: int, first: int, end: int, at: int, tokens: int, sums: int, buffer: int
     ) -> None:
         for unit in range(first // groups, end // groups):
-            for row in range(ROWS):
-                here = w + min(row * row_bytes, last) + unit * unit_bytes
-                for line in range(lines):
-                    prefetch(here + AHEAD + 64 * line)
-                put_unit(buffer + row * packed.UNIT_ROW_BYTES, read(here))
+            for part in range(SETS):
+                ws = addresses(w, 4 * part, row_bytes, last)
+                for row in range(4):
+                    for line in range(lines):
+                        prefetch(ws[row] + unit * unit_bytes + ROWS * row_bytes + 64 * line)
+                put(buffer + part * set_bytes, read(ws, unit * unit_bytes))
             for group in range(groups):
                 add_group(buffer + group * ROW_GROUP_BYTES, at, tokens, sums)
                 at += tokens * size
@@ -90,11 +100,10 @@ def _make_add_columns(reader: Reader) -> Callable[..., Any]:
         whole = k // elements
         units(w, row_bytes, last, first, min(end, whole), at, tokens, sums, buffer)
         if end > whole:
-            for row in range(ROWS):
-                here = w + min(row * row_bytes, last) + whole * unit_bytes
-                put_unit(
-                    buffer + row * packed.UNIT_ROW_BYTES, read_rest(here, (k - whole * elements) // block)
-                )
+            left = (k - whole * elements) // block
+            for part in range(SETS):
+                ws = addresses(w, 4 * part, row_bytes, last)
+                put(buffer + part * set_bytes, read_rest(ws, whole * unit_bytes, left))
             add_group(buffer, at + (whole - first) * tokens * size, tokens, sums)
 
     @inline
@@ -104,7 +113,7 @@ def _make_add_columns(reader: Reader) -> Callable[..., Any]:
     ) -> None:  # fmt: skip
         units(w, row_bytes, last, first, end, at, tokens, sums, buffer)
 
-    return units_and_rest if has_rest else only_units
+    return only_units if reader.read_rest is None else units_and_rest
 
 
 def make_interleaved_products(

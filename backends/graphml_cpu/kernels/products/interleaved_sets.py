@@ -13,7 +13,7 @@ from typing import Any
 
 from graphml_cpu import packed
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import F32x4, F32x16, I8x64, Reader, U8x64
+from graphml_cpu.kernels.formats._groups import F32x16, I8x64, Reader, U8x64
 from graphml_cpu.kernels.products import interleaved_tokens
 from graphml_cpu.kernels.products.integer_groups import (
     I32x16,
@@ -23,18 +23,80 @@ from graphml_cpu.kernels.products.integer_groups import (
     pairs_high,
     pairs_low,
 )
-from graphml_cpu.kernels.products.integer_panels import MINIMA, SCALES
+from graphml_cpu.kernels.products.integer_panels import ROW_GROUP_BYTES
 from graphml_cpu.kernels.products.interleaved_tokens import SCALE, SEEDS, token_bytes
 from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import bitcast, concatenate, fma, load, low_half, shuffle_by, to_float, zero
+from graphml_cpu.simd import bitcast, fma, load, low_half, shuffle_by, store, to_float, zero
 
+# Where a row's group has the vector of the four rows: the first two rows' have scales, the others' minima.
+_SCALES = 128
+_MINIMA = _SCALES + 2 * packed.UNIT_ROW_BYTES
 _by_block = shuffle_by([4 * row + block for block in range(4) for row in range(4)])
 _other_of_pair = shuffle_by([lane ^ 4 for lane in range(16)])
 _other_pair = shuffle_by([lane ^ 8 for lane in range(16)])
 
 
+def make_put_set(reader: Reader) -> Callable[..., Any]:
+    """An inline function `put(to, found)`: what `make_read_rows` reads of four rows, to `to`.
+
+    A row takes UNIT_ROW_BYTES, and each group of it ROW_GROUP_BYTES: its values and one vector of those that
+    the four rows share.
+    """
+    prepare, unit = make_operand(reader, for_panel=True).prepare, packed.UNIT_ROW_BYTES
+    groups = reader.groups
+
+    @inline
+    def put_row(to: int, row: Any) -> None:
+        store(to, prepare(row[0][0]))
+        store(to + 64, prepare(row[0][1]))
+
+    def make_put_numbers(kind: int, count: int) -> Callable[..., Any]:
+        @inline
+        def none(to: int, numbers: Any) -> None:
+            pass
+
+        @inline
+        def one(to: int, numbers: Any) -> None:
+            store(to, _by_block(numbers[kind][0]))
+
+        @inline
+        def two(to: int, numbers: Any) -> None:
+            store(to, _by_block(numbers[kind][0]))
+            store(to + unit, _by_block(numbers[kind][1]))
+
+        return (none, one, two)[count]
+
+    put_scales, put_minima = make_put_numbers(0, reader.scales), make_put_numbers(1, reader.minima)
+
+    def make_put_group(index: int) -> Callable[..., Any]:
+        @inline
+        def put_group(to: int, found: Any) -> None:
+            units, numbers = found
+            put_row(to, units[0][index])
+            put_row(to + unit, units[1][index])
+            put_row(to + 2 * unit, units[2][index])
+            put_row(to + 3 * unit, units[3][index])
+            put_scales(to + _SCALES, numbers[index])
+            put_minima(to + _MINIMA, numbers[index])
+
+        return put_group
+
+    first, second = make_put_group(0), make_put_group(groups - 1)
+
+    @inline
+    def put_one(to: int, found: Any) -> None:
+        first(to, found)
+
+    @inline
+    def put_two(to: int, found: Any) -> None:
+        first(to, found)
+        second(to + ROW_GROUP_BYTES, found)
+
+    return put_one if groups == 1 else put_two
+
+
 def make_load_set(reader: Reader) -> Callable[..., Any]:
-    """An inline function `load_set(at)`: four rows' group, UNIT_ROW_BYTES apart, as vectors of a set.
+    """An inline function `load_set(at)`: four rows' group, as `make_put_set` leaves it, as vectors of a set.
 
     Eight vectors of values; scales, one or two; minima, none, one or two.
     """
@@ -53,12 +115,6 @@ def make_load_set(reader: Reader) -> Callable[..., Any]:
             bitcast(_VALUES, doubles_high(late_left, late_right)),
         )
 
-    @inline
-    def numbers(at: int) -> Vector:
-        left = concatenate(load(F32x4, at), load(F32x4, at + unit))
-        right = concatenate(load(F32x4, at + 2 * unit), load(F32x4, at + 3 * unit))
-        return _by_block(concatenate(left, right))
-
     def make_numbers(count: int, place: int) -> Callable[..., Any]:
         @inline
         def none(at: int) -> Any:
@@ -66,15 +122,15 @@ def make_load_set(reader: Reader) -> Callable[..., Any]:
 
         @inline
         def one(at: int) -> Any:
-            return (numbers(at + place),)
+            return (load(F32x16, at + place),)
 
         @inline
         def two(at: int) -> Any:
-            return numbers(at + place), numbers(at + place + 16)
+            return load(F32x16, at + place), load(F32x16, at + place + unit)
 
         return (none, one, two)[count]
 
-    scales, minima = make_numbers(reader.scales, SCALES), make_numbers(reader.minima, MINIMA)
+    scales, minima = make_numbers(reader.scales, _SCALES), make_numbers(reader.minima, _MINIMA)
     _VALUES = I8x64 if make_operand(reader, for_panel=True).signed else U8x64
 
     @inline

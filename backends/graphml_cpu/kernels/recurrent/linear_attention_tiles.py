@@ -122,7 +122,7 @@ def make_memory_tile(rule: str, k_width: int, lanes: int, each: bool, before: bo
             for part in range(vectors)
         ]
         is_fresh = builder.icmp_signed("!=", fresh, build.I64(0))
-        slots = [cgutils.alloca_once(builder, g.single) for _ in places]
+        slots = [build.stack_slot(builder, g.single) for _ in places]
         for slot, place in zip(slots, places, strict=True):
             held = builder.load(place, align=4)
             builder.store(builder.select(is_fresh, build.constant(g.single, 0.0), held), slot)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphml.text.answers.answer_format import AnswerFormat
+from graphml.text.answers.answer_format import AnswerFormat, CallSyntax
 from graphml.text.answers.call_sink import CallSink
 from graphml.text.answers.parameter_calls import ParameterSyntax, parameter_call
 from graphml.text.answers.text_reader import Step, TextReader
@@ -20,4 +20,10 @@ def _read(reader: TextReader, calls: CallSink) -> Step[None]:
     yield from parameter_call(reader, calls, "".join(parts).strip(), PARAMETERS)
 
 
-FORMAT = AnswerFormat("glm", found_by=(("<tool_call>", "<arg_key>"),), rank=2, calls={"<tool_call>": _read})
+FORMAT = AnswerFormat(
+    "glm",
+    found_by=(("<tool_call>", "<arg_key>"),),
+    rank=2,
+    calls={"<tool_call>": _read},
+    syntax=CallSyntax("<tool_call>{name}\n", "</tool_call>", between="\n", parameters=PARAMETERS),
+)

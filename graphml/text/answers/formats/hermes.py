@@ -1,4 +1,4 @@
-"""Hermes, Qwen 2.5 and 3, Granite 4, MiniMax M1 and many others: JSON between `<tool_call>` tags."""
+"""Hermes, Qwen 2.5 and 3, Granite 4 and many: JSON between `<tool_call>` tags; Apriel: a list of it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,27 @@ def _read(reader: TextReader, calls: CallSink) -> Step[None]:
     yield from reader.closing("</tool_call>")
 
 
+def _list(reader: TextReader, calls: CallSink) -> Step[None]:
+    """One list, or objects that follow each other."""
+    while (yield from reader.space()) in ("[", "{"):
+        yield from json_calls(reader, calls)
+    yield from reader.closing("</tool_calls>")
+
+
 FORMAT = AnswerFormat(
     "hermes",
     found_by=(("<tool_call>",),),
-    not_with=("<arg_key>", "<function=", "[TOOL_CALLS]"),
+    not_with=("<arg_key>", "<function=", "[TOOL_CALLS]", "<tool_calls>", "]minimax["),
     calls={"<tool_call>": _read},
     syntax=CallSyntax('<tool_call>\n{{"name": "{name}", "arguments": ', "}}\n</tool_call>", between="\n"),
 )
+LIST = AnswerFormat(
+    "apriel",
+    found_by=(("<tool_calls>[",), ("<tool_calls>\\n{",), ("<tool_calls>\n{",)),
+    rank=1,
+    calls={"<tool_calls>": _list},
+    syntax=CallSyntax(
+        '{{"name": "{name}", "arguments": ', "}}", begin="<tool_calls>[", between=", ", end="]</tool_calls>"
+    ),
+)
+FORMATS = (FORMAT, LIST)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphml.text.answers.answer_format import AnswerFormat, CallReader
+from graphml.text.answers.answer_format import AnswerFormat, CallReader, CallSyntax
 from graphml.text.answers.call_sink import CallSink
 from graphml.text.answers.parameter_calls import ParameterSyntax, parameter_call
 from graphml.text.answers.text_reader import Step, TextReader
@@ -28,16 +28,18 @@ def _reader(prefix: str, end: str, syntax: ParameterSyntax) -> CallReader:
 
 
 D = "｜DSML｜"
+PARAMETERS = ParameterSyntax('<parameter name="', '">', "</parameter>", "</invoke>", lines=False)
 FORMAT = AnswerFormat(
     "minimax",
     found_by=(("minimax:tool_call>", "<invoke name="),),
     rank=2,
     calls={
-        "<minimax:tool_call>": _reader(
-            "", "</minimax:tool_call>",
-            ParameterSyntax('<parameter name="', '">', "</parameter>", "</invoke>", lines=False),
-        )
+        "<minimax:tool_call>": _reader("", "</minimax:tool_call>", PARAMETERS)
     },
+    syntax=CallSyntax(
+        '<invoke name="{name}">\n', "</invoke>\n", begin="<minimax:tool_call>\n", end="</minimax:tool_call>",
+        parameters=PARAMETERS,
+    ),
 )  # fmt: skip
 DSML = AnswerFormat(
     "deepseek-v3.2",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphml.text.answers.answer_format import AnswerFormat
+from graphml.text.answers.answer_format import AnswerFormat, CallSyntax
 from graphml.text.answers.call_sink import CallSink
 from graphml.text.answers.parameter_calls import ParameterSyntax, parameter_call
 from graphml.text.answers.text_reader import Step, TextReader
@@ -27,4 +27,7 @@ FORMAT = AnswerFormat(
     found_by=(("<tool_call>", "<function=", "<parameter="),),
     rank=2,
     calls={"<tool_call>": _read, "<function=": _function},
+    syntax=CallSyntax(
+        "<tool_call>\n<function={name}>\n", "</function>\n</tool_call>", between="\n", parameters=PARAMETERS
+    ),
 )

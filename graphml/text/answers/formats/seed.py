@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphml.text.answers.answer_format import AnswerFormat, ReasoningMarks
+from graphml.text.answers.answer_format import AnswerFormat, CallSyntax, ReasoningMarks
 from graphml.text.answers.call_sink import CallSink
 from graphml.text.answers.formats.qwen3_coder import PARAMETERS
 from graphml.text.answers.parameter_calls import parameter_call
@@ -22,5 +22,9 @@ FORMAT = AnswerFormat(
     found_by=(("<seed:tool_call>",),),
     rank=3,
     calls={"<seed:tool_call>": _read},
+    syntax=CallSyntax(
+        "<seed:tool_call>\n<function={name}>\n", "</function>\n</seed:tool_call>", between="\n",
+        parameters=PARAMETERS,
+    ),
     reasoning=ReasoningMarks("<seed:think>", "</seed:think>"),
-)
+)  # fmt: skip

@@ -1,0 +1,245 @@
+"""The prompt of a conversation: messages, tools and settings become text, ids, grammar and a reader.
+
+Chats and servers use it alike. Knows templates, formats of answers and a tokenizer; nothing of sessions,
+engines or HTTP.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from graphml.api.answer_reader import AnswerReader, shown_tokens
+from graphml.api.template_messages import fenced_messages, for_template, generic_messages
+from graphml.api.tools import Tool, tools_of
+from graphml.argument_checks import mapping_of
+from graphml.errors import TemplateError, UsageError
+from graphml.sampling import SamplingParams
+from graphml.sampling.params import STRUCTURES
+from graphml.sampling.structured.params_structure import LARK
+from graphml.text.answers import AnswerFormat, AnswerParser, ReasoningMarks, format_of, formats, marks_of
+from graphml.text.answers.forced_calls import forced_calls, generic_answer, lark_spelling
+from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate
+from graphml.text.fenced_text import encode_fenced, fenced, without_fences
+from graphml.text.messages import Message, checked_messages
+from graphml.text.tokenizer import Tokenizer
+
+TOOL_USE: Final = "tool_use"
+REASONING_FORMATS: Final = ("auto", "none", "deepseek")
+AUTO, NONE, REQUIRED = "auto", "none", "required"
+
+
+@dataclass(frozen=True)
+class ChatPrompt:
+    """What a model is given for an answer, and how the answer is read.
+
+    fenced: the text, with fences around what is no control token though it spells one. grammar: of the calls
+    that are forced; params: the settings, with it. begun: how the answer begins, where a message of the
+    assistant is continued; it is in the text and not in what the reader reads. continues: whether one is.
+    """
+
+    fenced: str
+    format: AnswerFormat
+    marks: ReasoningMarks | None
+    inside: bool
+    tools: tuple[Tool, ...]
+    split: bool
+    continues: bool
+    begun: str
+    grammar: str
+    tokenizer: Tokenizer = field(repr=False)
+    params: SamplingParams = SamplingParams()  # noqa: RUF009 - a frozen value
+
+    def sampled(self, params: SamplingParams) -> ChatPrompt:
+        """The same with these settings; UsageError where the answer is to follow another grammar, too."""
+        if self.grammar:
+            other = next((name for name in STRUCTURES if getattr(params, name)), None)
+            if other is not None:
+                raise UsageError(f"tools: calls are forced by a grammar here, and {other} wants another one")
+            params = dataclasses.replace(params, grammar=self.grammar)
+        return dataclasses.replace(self, params=params)
+
+    @property
+    def text(self) -> str:
+        """The prompt as a text."""
+        return without_fences(self.fenced)
+
+    @property
+    def ids(self) -> list[int]:
+        """The prompt's ids, from the begin of a sequence on."""
+        return encode_fenced(self.tokenizer, self.fenced, begins=True)
+
+    @property
+    def shown(self) -> frozenset[int]:
+        """The control tokens whose text the reader needs."""
+        return shown_tokens(self.tokenizer, self.format if self.tools else formats()["plain"], self.marks) | (
+            shown_tokens(self.tokenizer, self.format, None) if self.format.whole else frozenset()
+        )
+
+    def reader(self) -> AnswerReader:
+        """A reader of one answer; each of several answers needs its own."""
+        tools = {one.name: one.parameters for one in self.tools}
+        parser = AnswerParser(self.format, tools, self.marks, self.inside, self.split)
+        return AnswerReader(parser, self.tokenizer, self.shown, self.params.stop, self.params.stop_tokens)
+
+
+@dataclass(frozen=True)
+class ChatSettings:
+    """How conversations become prompts. variables: further variables of the template.
+
+    tool_choice: "auto", "none", "required", a tool's name, or OpenAI's form of it. reasoning_format: "none"
+    leaves reasoning in the text with its marks; "deepseek" and "auto" tell it apart. chat_format: the name
+    of the format of answers, None: as the template's text says.
+    """
+
+    tools: tuple[Tool, ...] = ()
+    tool_choice: Any = AUTO
+    parallel_tool_calls: bool = True
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    reasoning_format: str = AUTO
+    chat_format: str | None = None
+
+    def __post_init__(self) -> None:
+        given = mapping_of("variables", self.variables, "a mapping from names to values")
+        object.__setattr__(self, "variables", dict(given))
+        if self.reasoning_format not in REASONING_FORMATS:
+            wanted = ", ".join(REASONING_FORMATS)
+            raise UsageError(f"reasoning_format: wanted one of {wanted}; got {self.reasoning_format!r:.80}")
+        format_of("", self.chat_format)  # a wrong name is told at once
+        named = chosen_name(self.tool_choice)
+        if named is not None and named not in [one.name for one in self.tools]:
+            known = ", ".join(one.name for one in self.tools) or "none"
+            raise UsageError(f"tool_choice: wanted auto, none, required or one of {known}; got {named!r:.80}")
+        if self.tool_choice == REQUIRED and not self.tools:
+            raise UsageError("tool_choice: required wants tools, there are none")
+
+
+def chosen_name(choice: Any) -> str | None:
+    """The tool that is chosen by name; None for auto, none and required. UsageError for all else."""
+    if isinstance(choice, str):
+        return None if choice in (AUTO, NONE, REQUIRED) else choice
+    function = choice.get("function") if isinstance(choice, Mapping) else None
+    name = function.get("name") if isinstance(function, Mapping) else None
+    if not isinstance(name, str):
+        raise UsageError(f"tool_choice: wanted auto, none, required or a tool's name; got {choice!r:.80}")
+    return name
+
+
+def chat_prompt(
+    tokenizer: Tokenizer,
+    templates: Mapping[str, ChatTemplate],
+    messages: object,
+    params: SamplingParams | None = None,
+    *,
+    tools: object = None,
+    tool_choice: Any = AUTO,
+    parallel_tool_calls: bool = True,
+    variables: Mapping[str, Any] | None = None,
+    reasoning_format: str = AUTO,
+    chat_format: str | None = None,
+) -> ChatPrompt:
+    """The prompt for the answer to these messages, OpenAI's form; a last one of the assistant is continued.
+
+    templates: by name, as `Model.templates`. Other arguments as of `ChatSettings`; tools: functions or
+    descriptions. Raises UsageError for what is wrong in them, TemplateError where the template fails.
+    """
+    settings = ChatSettings(
+        tools_of(tools), tool_choice, parallel_tool_calls, variables or {}, reasoning_format, chat_format
+    )
+    checked = checked_messages(messages, system_anywhere=True)
+    return prompt_of(tokenizer, templates, checked, settings).sampled(params or SamplingParams())
+
+
+def prompt_of(
+    tokenizer: Tokenizer,
+    templates: Mapping[str, ChatTemplate],
+    messages: Sequence[Message],
+    settings: ChatSettings,
+) -> ChatPrompt:
+    """The same of messages and settings that were checked."""
+    tools = settings.tools if settings.tool_choice != NONE else ()
+    template = templates[TOOL_USE if tools and TOOL_USE in templates else DEFAULT_NAME]
+    format = format_of(template.source, settings.chat_format)
+    named = chosen_name(settings.tool_choice)
+    forced = tools if settings.tool_choice not in (AUTO, NONE) else ()
+    forced = tuple(one for one in forced if named in (None, one.name))
+    knows = format.name != "plain" and "tools" in template.variables
+    if tools and (not knows or (forced and format.syntax is None)):
+        format = formats()["generic"]
+    generic = bool(tools) and format.name == "generic"
+    last = messages[-1] if messages else None
+    continued = last if last and last["role"] == "assistant" and not last.get("tool_calls") else None
+    said = list(messages[:-1] if continued else messages)
+    if generic:
+        said = generic_messages(said, tools, settings.parallel_tool_calls)
+    said = fenced_messages(said, lambda one: fenced(tokenizer, one))
+    text = _rendered(template, said, settings, generic, tools)
+    marks = None if generic else marks_of(template.source, format)
+    inside = marks is not None and text.rstrip().endswith(marks.open)
+    if continued is not None:
+        begun = [fenced(tokenizer, continued.get(key, "")) for key in ("reasoning_content", "content")]
+        text, inside = _begun(text, begun[0], begun[1], marks, inside, format)
+    grammar = ""
+    several = settings.parallel_tool_calls
+    if generic:
+        grammar = generic_answer(_schemas(forced or tools), several, bool(forced))
+    elif forced:
+        grammar = forced_calls(format, _schemas(forced), _speller(tokenizer), several, marks, inside)
+    return ChatPrompt(
+        text, format, marks, inside, tools, settings.reasoning_format != NONE, continued is not None,
+        continued["content"] if continued else "", grammar and f"{LARK} {{}}\n{grammar}", tokenizer,
+    )  # fmt: skip
+
+
+def _schemas(tools: Sequence[Tool]) -> dict[str, Mapping[str, Any]]:
+    return {one.name: one.parameters for one in tools}
+
+
+def _speller(tokenizer: Tokenizer) -> Callable[[str], str]:
+    """From a text to terminals of a grammar, control tokens by their ids."""
+
+    def spell(text: str) -> str:
+        controls = sorted(tokenizer.spelled_controls(text), key=len, reverse=True)
+        ids = [tokenizer.encode(one, add_special=False, parse_special=True)[0] for one in controls]
+        return lark_spelling(text, list(zip(controls, ids, strict=True)))
+
+    return spell
+
+
+def _rendered(
+    template: ChatTemplate,
+    messages: list[Message],
+    settings: ChatSettings,
+    generic: bool,
+    tools: Sequence[Tool],
+) -> str:
+    """The text of the template, in the first form of the messages that it takes."""
+    offered = None if generic or not tools else [one.as_openai() for one in tools]
+    failure: TemplateError | None = None
+    for form in for_template(messages, template.source, joins=generic):
+        try:
+            return template.render(form, add_generation_prompt=True, tools=offered, **settings.variables)
+        except TemplateError as error:
+            failure = failure or error
+    assert failure is not None
+    raise failure
+
+
+def _begun(
+    text: str, reasoning: str, content: str, marks: ReasoningMarks | None, inside: bool, format: AnswerFormat
+) -> tuple[str, bool]:
+    """The prompt with the begin of an answer, and whether that is within its reasoning."""
+    if format.name == "harmony":
+        if reasoning:
+            text += f"<|channel|>analysis<|message|>{reasoning}"
+        if reasoning and content:
+            text += "<|end|><|start|>assistant"
+        return text + (f"<|channel|>final<|message|>{content}" if content else ""), False
+    if marks is not None and (reasoning or (inside and content)):
+        text += ("" if inside else marks.open + "\n") + reasoning
+        if not content:
+            return text, True
+        return f"{text}\n{marks.close}\n\n{content}", False
+    return text + content, inside

@@ -1,0 +1,150 @@
+"""Messages as chat templates want them, whose conventions differ: arguments of calls, missing content, names.
+
+Knows what templates read; nothing of tokens or sessions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from graphml.api.tools import Tool
+from graphml.text.messages import Message
+
+TRUSTED_ROLES = ("system",)
+
+GENERIC = """You can call tools. Answer with a JSON object alone: {calls}, or {response} if no tool is needed.
+
+Tools:
+{tools}"""
+_ONE = '{"tool_call": {"name": NAME, "arguments": {...}}} to call a tool'
+_SEVERAL = '{"tool_calls": [{"name": NAME, "arguments": {...}}, ...]} to call tools'
+_RESPONSE = '{"response": "your answer"}'
+
+
+def fenced_messages(messages: Sequence[Message], fence: Callable[[str], str]) -> list[Message]:
+    """The messages with what spells control tokens fenced off, in all that users, models and tools say.
+
+    Arguments of calls become mappings, so that a template's JSON keeps the fences.
+    """
+    return [one if one["role"] in TRUSTED_ROLES else _fenced_message(one, fence) for one in messages]
+
+
+def _fenced_message(message: Message, fence: Callable[[str], str]) -> Message:
+    found = {key: one if key in ("role", "tool_calls") else fence(one) for key, one in message.items()}
+    if "tool_calls" in message:
+        found["tool_calls"] = [
+            {
+                **_fenced(call, fence),
+                "type": "function",
+                "function": {
+                    "name": fence(call["function"]["name"]),
+                    "arguments": _fenced(json.loads(call["function"]["arguments"]), fence),
+                },
+            }
+            for call in message["tool_calls"]
+        ]
+    return found
+
+
+def _fenced(value: Any, fence: Callable[[str], str]) -> Any:
+    """A value of JSON with all its texts fenced, names too."""
+    if isinstance(value, str):
+        return fence(value)
+    if isinstance(value, dict):
+        return {fence(name): _fenced(one, fence) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_fenced(one, fence) for one in value]
+    return value
+
+
+def for_template(messages: Sequence[Message], source: str, joins: bool) -> Iterator[list[Message]]:
+    """The messages in the forms that templates want, the likeliest first; others are for where it fails.
+
+    Arguments are a mapping or JSON text; an assistant's content beside calls is missing, None or "". joins:
+    the system message may be told by the first user, where a template has no such role.
+    """
+    plain = [_named(message, source) for message in messages]
+    if not any(message.get("tool_calls") for message in plain):
+        yield plain
+        if joins and len(plain) > 1 and plain[0]["role"] == "system":
+            yield [{**plain[1], "content": f"{plain[0]['content']}\n\n{plain[1]['content']}"}, *plain[2:]]
+        return
+    for as_text in (False, True):
+        for content in ("missing", None, ""):
+            yield [_form(message, as_text, content) for message in plain]
+
+
+def _named(message: Message, source: str) -> Message:
+    """gpt-oss calls reasoning `thinking`, and wants no content beside it and a call."""
+    if "reasoning_content" not in message or "message.thinking" not in source:
+        return message
+    found = {**message, "thinking": message["reasoning_content"]}
+    if found.get("tool_calls"):
+        found["content"] = ""
+    return found
+
+
+def _form(message: Message, as_text: bool, content: str | None) -> Message:
+    calls = message.get("tool_calls")
+    if not calls:
+        return message
+    found = dict(message)
+    if not found["content"]:
+        found["content"] = content
+        if content == "missing":
+            del found["content"]
+    if as_text:
+        found["tool_calls"] = [
+            {**call, "function": {**call["function"], "arguments": _text(call["function"]["arguments"])}}
+            for call in calls
+        ]
+    return found
+
+
+def _text(arguments: dict[str, Any]) -> str:
+    return json.dumps(arguments, ensure_ascii=False)
+
+
+def generic_messages(messages: Sequence[Message], tools: Sequence[Tool], several: bool) -> list[Message]:
+    """The conversation for a template that knows no tools: they are told by the system message.
+
+    Calls become the assistant's text, in the form that it is to answer in, results a message of the user.
+    """
+    described = "\n".join(_text(one.as_openai()["function"]) for one in tools)
+    told = GENERIC.format(calls=_SEVERAL if several else _ONE, response=_RESPONSE, tools=described)
+    found: list[Message] = []
+    for message in messages:
+        if message["role"] == "tool":
+            what = message.get("name") or _called(messages, message.get("tool_call_id", "")) or "the tool"
+            result = f"Result of {what}: {message['content']}"
+            if found and found[-1].get("result"):
+                found[-1]["content"] += "\n" + result
+            else:
+                found.append({"role": "user", "content": result, "result": True})
+        elif message.get("tool_calls"):
+            found.append({"role": "assistant", "content": _written(message["tool_calls"], several)})
+        else:
+            found.append(dict(message))
+    for message in found:
+        message.pop("result", None)
+    if found and found[0]["role"] == "system":
+        found[0]["content"] = f"{found[0]['content']}\n\n{told}"
+    else:
+        found.insert(0, {"role": "system", "content": told})
+    return found
+
+
+def _called(messages: Sequence[Message], id: str) -> str:
+    """The tool of the call with this id."""
+    calls = (call for message in messages for call in message.get("tool_calls", ()))
+    return next((str(call["function"]["name"]) for call in calls if id and call["id"] == id), "")
+
+
+def _written(calls: Sequence[dict[str, Any]], several: bool) -> str:
+    said = [
+        {"name": one["function"]["name"], "arguments": json.loads(one["function"]["arguments"])}
+        for one in calls
+    ]
+    return _text({"tool_calls": said} if several or len(said) > 1 else {"tool_call": said[0]})

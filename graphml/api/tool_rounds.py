@@ -1,0 +1,78 @@
+"""The loop of answers and tool calls: functions are run, results are told, until an answer calls none.
+
+Knows tools and events; how an answer is generated, its caller knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from graphml.api.chat_prompt import AUTO, NONE, ChatSettings
+from graphml.argument_checks import whole_number
+from graphml.errors import UsageError
+from graphml.text.answers import Event, ToolCall
+from graphml.text.messages import Message
+
+MAX_ROUNDS = 8
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """A function has run: the number and id of its call, its name, and its result as the model reads it."""
+
+    index: int
+    id: str
+    name: str
+    content: str
+
+    def message(self) -> Message:
+        """As a message of the conversation."""
+        return {"role": "tool", "content": self.content, "name": self.name, "tool_call_id": self.id}
+
+
+ChatEvent: TypeAlias = Event | ToolResult
+
+
+def checked_rounds(value: object) -> int:
+    """The most rounds of calls; UsageError unless it is a whole number of at least 1."""
+    number = whole_number(value)
+    if number is None or number < 1:
+        raise UsageError(f"max_rounds: wanted a whole number of at least 1, got {value!r:.80}")
+    return number
+
+
+def rounds(
+    settings: ChatSettings,
+    most: int,
+    answer: Callable[[ChatSettings], Iterator[Event]],
+    calls: Callable[[], list[ToolCall]],
+    add: Callable[[Message], None],
+) -> Iterator[ChatEvent]:
+    """The events of one answer after another, with the results of the tools that each of them calls.
+
+    most: rounds of calls; the answer after them is asked for without tools. A choice of tools counts for the
+    first answer. calls: those of the latest answer; add: appends a message. Calls of a tool without a
+    function are left to the caller, who adds the results: then this ends.
+    """
+    functions = {one.name: one for one in settings.tools}
+    for number in range(most + 1):
+        yield from answer(settings if number < most else replace(settings, tool_choice=NONE))
+        called = calls()
+        if not called or any(functions[call.name].function is None for call in called):
+            return
+        for index, call in enumerate(called):
+            content = functions[call.name].call(call.values())
+            result = ToolResult(index, call.id, call.name, content)
+            add(result.message())
+            yield result
+        settings = replace(settings, tool_choice=AUTO if settings.tool_choice != NONE else NONE)
+
+
+def calls_of(message: Message) -> list[ToolCall]:
+    """The calls of a message."""
+    return [
+        ToolCall(one["id"], one["function"]["name"], one["function"]["arguments"])
+        for one in message.get("tool_calls", ())
+    ]

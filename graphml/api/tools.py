@@ -1,0 +1,213 @@
+"""Tools that a model may call: Python functions, or descriptions in OpenAI's form.
+
+A function's schema follows from its signature, its annotations and its docstring. Knows functions and
+schemas; nothing of models, formats or conversations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+import json
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from graphml.errors import UsageError
+from graphml.sampling.structured.type_schemas import schema_of_annotation
+
+AnyTool: TypeAlias = "Callable[..., Any] | Mapping[str, Any] | Tool"
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_SECTION: Final = re.compile(r"^\s*(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?)\s*:\s*$")
+_ARGUMENT: Final = re.compile(r"^\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.+)$")
+_FIELD: Final = re.compile(r"^\s*:param\s+(?:[\w\[\], .|]+\s)?(\w+)\s*:\s*(.+)$")
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool: name, description, the JSON schema of its parameters, and the function that does it, if any."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    function: Callable[..., Any] | None = None
+
+    def as_openai(self) -> dict[str, Any]:
+        """The form that requests and chat templates have."""
+        return {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": self.description,
+                "parameters": dict(self.parameters),
+            },
+        }
+
+    def call(self, arguments: Mapping[str, Any]) -> str:
+        """What the function returns for these arguments, as text: text as it is, all else as JSON.
+
+        An error of the function, or arguments that do not fit, become text for the model: "Error: ...".
+        """
+        if self.function is None:
+            raise UsageError(f"tools: {self.name} is a description without a function, which cannot be run")
+        try:
+            given = _given(self.function, arguments)
+            result = self.function(**given)
+        except Exception as error:
+            return f"Error: {type(error).__name__}: {error}"
+        return result if isinstance(result, str) else _as_json(result)
+
+
+def tools_of(tools: object) -> tuple[Tool, ...]:
+    """The tools of functions and descriptions; UsageError for others, or for a name given twice."""
+    if tools is None:
+        return ()
+    if isinstance(tools, (str, bytes, Mapping)) or not isinstance(tools, Iterable):
+        raise UsageError(f"tools: wanted a list of functions or descriptions, got {type(tools).__name__}")
+    found = tuple(tool_of(one, f"tools[{index}]") for index, one in enumerate(tools))
+    names = [one.name for one in found]
+    twice = next((one for one in names if names.count(one) > 1), None)
+    if twice is not None:
+        raise UsageError(f"tools: wanted each name once, got {twice} twice")
+    return found
+
+
+def tool_of(tool: object, where: str = "tool") -> Tool:
+    """The tool of one function or description."""
+    if isinstance(tool, Tool):
+        return tool
+    if isinstance(tool, Mapping):
+        return _described(tool, where)
+    if callable(tool):
+        return _of_function(tool, where)
+    raise UsageError(f"{where}: wanted a function or a description as OpenAI has it, got {tool!r:.80}")
+
+
+def _described(tool: Mapping[str, Any], where: str) -> Tool:
+    kind, function = tool.get("type", "function"), tool.get("function", tool)
+    if kind != "function" or not isinstance(function, Mapping):
+        raise UsageError(f"{where}: wanted a tool of type 'function', got {kind!r:.80}")
+    name, description = function.get("name"), function.get("description") or ""
+    parameters = function.get("parameters")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise UsageError(f"{where}.name: wanted 1 to 64 letters, digits, _, - or dots, got {name!r:.80}")
+    if not isinstance(description, str):
+        raise UsageError(f"{where}.description: wanted text, got {type(description).__name__}")
+    if parameters is None:
+        parameters = {"type": "object", "properties": {}}
+    if not isinstance(parameters, Mapping):
+        raise UsageError(f"{where}.parameters: wanted a JSON schema, got {type(parameters).__name__}")
+    return Tool(name, description, parameters)
+
+
+def _of_function(function: Callable[..., Any], where: str) -> Tool:
+    name = getattr(function, "__name__", "")
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{where}: wanted a function with a name, got {function!r:.80}")
+    properties: dict[str, Any] = {}
+    required = []
+    description, told = _docstring(inspect.getdoc(function) or "")
+    for parameter, kind in _parameters(function, name):
+        place = f"{name}.{parameter.name}"
+        schema = {} if kind is parameter.empty else schema_of_annotation(kind, place)
+        if parameter.name in told:
+            schema = {**schema, "description": told[parameter.name]}
+        if parameter.default is parameter.empty:
+            required.append(parameter.name)
+        elif parameter.default is not None:
+            schema = {**schema, "default": _default(parameter.default, place)}
+        properties[parameter.name] = schema
+    parameters = {"type": "object", "properties": properties, "required": required}
+    return Tool(name, description, parameters, function)
+
+
+def _parameters(function: Callable[..., Any], name: str) -> list[tuple[inspect.Parameter, Any]]:
+    """The parameters with their types, annotations as text resolved."""
+    try:
+        signature = inspect.signature(function)
+        hints = typing.get_type_hints(function, include_extras=True)
+    except (TypeError, ValueError, NameError) as error:
+        raise UsageError(f"tools: {name}: its signature cannot be read: {error}") from None
+    for one in signature.parameters.values():
+        if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD, one.POSITIONAL_ONLY):
+            raise UsageError(f"tools: {name}: wanted parameters that have a name, got {one}")
+    return [(one, hints.get(one.name, one.empty)) for one in signature.parameters.values()]
+
+
+def _default(value: Any, place: str) -> Any:
+    if isinstance(value, enum.Enum):
+        value = value.value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = dataclasses.asdict(value)
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError):
+        raise UsageError(f"tools: {place}: wanted a default that JSON can hold, got {value!r:.80}") from None
+
+
+def _docstring(text: str) -> tuple[str, dict[str, str]]:
+    """The description, and of each argument its own: in Google's form or after `:param NAME:`."""
+    description: list[str] = []
+    told: dict[str, str] = {}
+    section = ""
+    for line in text.splitlines():
+        begun = _SECTION.match(line)
+        field = _FIELD.match(line)
+        if begun:
+            section = begun[1]
+        elif field:
+            told[field[1]] = field[2].strip()
+            section = "field"
+        elif section.startswith(("Arg", "Param")):
+            argument = _ARGUMENT.match(line)
+            if argument:
+                told[argument[1]] = argument[2].strip()
+            elif line.strip() and told:  # it goes on
+                last = next(reversed(told))
+                told[last] += " " + line.strip()
+        elif not section and not line.lstrip().startswith(":"):
+            description.append(line)
+    return "\n".join(description).strip(), told
+
+
+def _given(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments as the function's types: dataclasses and enums of what JSON has for them."""
+    known = {one.name: kind for one, kind in _parameters(function, function.__name__)}
+    strange = [name for name in arguments if name not in known]
+    if strange:
+        raise TypeError(f"there is no argument {strange[0]}; there are {', '.join(known) or 'none'}")
+    return {name: _value(value, known[name]) for name, value in arguments.items()}
+
+
+def _value(value: Any, kind: Any) -> Any:
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return kind(value)
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind) and isinstance(value, Mapping):
+        hints = typing.get_type_hints(kind)
+        return kind(**{name: _value(one, hints.get(name)) for name, one in value.items()})
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if origin is typing.Annotated:
+        return _value(value, parts[0])
+    if origin in (typing.Union, types.UnionType):
+        of_value = [one for one in parts if one is not type(None)]
+        return value if value is None or len(of_value) != 1 else _value(value, of_value[0])
+    if origin in (list, set, frozenset) and isinstance(value, list):
+        return origin(_value(one, parts[0]) for one in value)
+    if origin is tuple and isinstance(value, list):
+        return tuple(value)
+    return value
+
+
+def _as_json(result: Any) -> str:
+    if dataclasses.is_dataclass(result) and not isinstance(result, type):
+        result = dataclasses.asdict(result)
+    try:
+        return json.dumps(result, ensure_ascii=False)
+    except (TypeError, ValueError):
+        return str(result)

@@ -1,0 +1,134 @@
+"""Measures servers in turns: the same loads go to each, round by round; a row for each server and load.
+
+Knows loads, rounds and rows; `server_load` sends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from statistics import median
+from typing import Any
+
+from graphml.backend import Progress, no_progress
+from graphml.bench.json_rows import as_json
+from graphml.bench.latencies import itl_ms, three, ttft_ms
+from graphml.bench.measure import WORKING
+from graphml.bench.result_rows import NOISY, quartiles
+from graphml.bench.server_load import Outcome, ServerLoad, send
+from graphml.bench.suite_run import aligned, heads
+from graphml.inspect.node_names import printable
+
+
+@dataclass(frozen=True)
+class ServerRow:
+    """A load of one server. load: as it was sent, without the key.
+
+    samples_ts: generated tokens per second of all clients together, of each round; median_ts, q1_ts, q3_ts:
+    of those. ratio: the median of the rounds' ratios to the first server. ttft_ms, itl_ms: percentiles (p50,
+    p95, p99) over the answers, and over the gaps between their pieces, of all rounds. n_prompt: tokens of
+    prompts by the server's count, n_cached of them found computed. errors: by kind.
+    """
+
+    server: str
+    load: dict[str, Any]
+    test_time: str
+    n_requests: int
+    n_answers: int
+    n_tokens: int
+    median_ts: float
+    q1_ts: float
+    q3_ts: float
+    noisy: bool
+    ratio: float
+    ttft_ms: dict[str, float]
+    itl_ms: dict[str, float]
+    n_prompt: int
+    n_cached: int
+    errors: dict[str, int]
+    samples_ts: tuple[float, ...]
+
+
+def measure_servers(
+    servers: Sequence[str],
+    loads: Sequence[ServerLoad],
+    rounds: int,
+    warm: bool = True,
+    progress: Progress = no_progress,
+) -> Iterator[ServerRow]:
+    """Send each load `rounds` times to each server in turns; rows in order of loads, then of servers."""
+    for load in loads:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        if warm:
+            for server in servers:
+                send(server, replace(load, clients=1, requests=1, n_gen=4, seed=load.seed - 1))
+        found: dict[str, list[Outcome]] = {server: [] for server in servers}
+        for done in range(rounds):
+            progress(WORKING, done, rounds)
+            for server, outcomes in found.items():  # of every round the prompts are new to each server
+                outcomes.append(send(server, replace(load, seed=load.seed + done)))
+        progress(WORKING, rounds, rounds)
+        first = found[servers[0]]
+        for server, outcomes in found.items():
+            yield _row(server, load, now, outcomes, first)
+
+
+def _row(
+    server: str, load: ServerLoad, now: str, outcomes: Sequence[Outcome], first: Sequence[Outcome]
+) -> ServerRow:
+    rates = [one.tokens_per_s for one in outcomes]
+    q1, middle, q3 = quartiles(rates)
+    ratios = [
+        one.tokens_per_s / base.tokens_per_s
+        for one, base in zip(outcomes, first, strict=True)
+        if base.tokens_per_s
+    ]
+    answers = [one for outcome in outcomes for one in outcome.answers]
+    return ServerRow(
+        server=server, load={**dataclasses.asdict(load), "api_key": ""}, test_time=now,
+        n_requests=len(outcomes) * load.clients * load.requests, n_answers=len(answers),
+        n_tokens=sum(one.tokens for one in outcomes), median_ts=middle, q1_ts=q1, q3_ts=q3,
+        noisy=q3 - q1 > NOISY * middle, ratio=median(ratios) if ratios else 0.0, ttft_ms=ttft_ms(answers),
+        itl_ms=itl_ms(answers), n_prompt=sum(one.n_prompt for one in answers),
+        n_cached=sum(one.n_cached for one in answers),
+        errors=dict(sum((one.errors for one in outcomes), Counter())), samples_ts=tuple(rates),
+    )  # fmt: skip
+
+
+def _lengths(row: ServerRow) -> str:
+    """Tokens of a prompt and of an answer, means."""
+    return f"{row.n_prompt // (row.n_answers or 1)} / {row.n_tokens // (row.n_answers or 1)}"
+
+
+def _errors(row: ServerRow) -> str:
+    return ", ".join(f"{count} x {kind}" for kind, count in row.errors.items())
+
+
+_COLUMNS: tuple[tuple[str, int, Callable[[ServerRow], str]], ...] = (
+    ("server", -26, lambda row: printable(row.server)),
+    ("clients", 7, lambda row: str(row.load["clients"])),
+    ("answers", 9, lambda row: f"{row.n_answers} of {row.n_requests}"),
+    ("in / out", 11, _lengths),
+    ("t/s", 18, lambda row: f"{'*' * row.noisy}{row.median_ts:.2f} ± {(row.q3_ts - row.q1_ts) / 2:.2f}"),
+    ("ratio", 5, lambda row: f"{row.ratio:.2f}"),
+    ("TTFT ms p50 / p95 / p99", 26, lambda row: three(row.ttft_ms)),
+    ("ITL ms p50 / p95 / p99", 24, lambda row: three(row.itl_ms)),
+    ("found", 5, lambda row: f"{row.n_cached / row.n_prompt:.0%}" if row.n_prompt else ""),
+    ("errors", -10, _errors),
+)  # fmt: skip
+
+
+def markdown(found: Iterable[ServerRow]) -> Iterator[str]:
+    """One line for each row once it is measured."""
+    head, noisy = heads(_COLUMNS), False
+    for row in found:
+        yield head + aligned(_COLUMNS, [cell(row) for _, _, cell in _COLUMNS])
+        head, noisy = "", noisy or row.noisy
+    if noisy:
+        yield "\nnoisy: the quartiles of rows marked * lie more than 10 % of the median apart\n"
+
+
+FORMATS: dict[str, Callable[[Iterable[ServerRow]], Iterator[str]]] = {"md": markdown, "json": as_json}

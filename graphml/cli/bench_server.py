@@ -1,0 +1,82 @@
+"""`graphml bench --server URL`: clients of running servers, which are measured in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import tee
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from graphml.bench.bench_options import LengthOptions, OutputOptions, RunOptions, ServerOptions
+from graphml.bench.server_load import ServerLoad
+from graphml.bench.server_rows import FORMATS, measure_servers
+from graphml.cli.console import Bars
+from graphml.cli.two_streams import write_both
+from graphml.errors import UsageError
+
+HEEDED = ("-p", "-n", "-r", "--no-warmup")
+"""Options of a model's tests that say something of a server's load, too."""
+N_PROMPT, N_GEN, ROUNDS = 256, 128, 3
+
+
+def check_server(
+    servers: ServerOptions, asked: Sequence[str], of_server: Sequence[str], written: OutputOptions
+) -> None:
+    """UsageError for options that servers do not heed, those of servers without one, and wrong addresses."""
+    if not servers.server:
+        if of_server:
+            raise UsageError(f"{of_server[0]}: wanted --server too, whose clients it is about")
+        return
+    wrong = [flag for flag in asked if flag not in HEEDED]
+    if wrong:
+        raise UsageError(f"--server: wanted no {', '.join(wrong)}: its model and settings are the server's")
+    for address in servers.server:
+        parts = urlsplit(address)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise UsageError(f"--server: wanted an address as http://127.0.0.1:8080; got {address!r}")
+    for flag, name in (("-o", written.output), ("-oe", written.output_err)):
+        if name is not None and name not in FORMATS:
+            raise UsageError(f"{flag}: wanted {' or '.join(FORMATS)} of --server; got {name!r}")
+    if written.plot is not None:
+        raise UsageError("--plot: wanted no --server, whose rows are no curves")
+
+
+def run_servers(
+    servers: ServerOptions,
+    lengths: LengthOptions,
+    asked: Sequence[str],
+    how: RunOptions,
+    written: OutputOptions,
+) -> None:
+    """Send the loads and print a row for each and each server."""
+    n_prompt = _one("-p", lengths.n_prompt, asked, N_PROMPT, least=1)
+    n_gen = _one("-n", lengths.n_gen, asked, N_GEN, least=2)
+    key = _key(servers.api_key or "")
+    loads = [
+        ServerLoad(count, servers.requests, n_prompt, n_gen, servers.shared, api_key=key)
+        for count in servers.clients
+    ]
+    rounds = how.repetitions if "-r" in asked else ROUNDS
+    with Bars() as bars:
+        found = measure_servers(servers.server, loads, rounds, not how.no_warmup, bars.report)
+        ours, theirs = tee(found)
+        other = FORMATS[written.output_err](theirs) if written.output_err else iter(())
+        write_both(FORMATS[written.output](ours), other)
+
+
+def _one(flag: str, values: Sequence[int], asked: Sequence[str], default: int, least: int) -> int:
+    if flag not in asked:
+        return default
+    if len(values) != 1 or values[0] < least:
+        raise UsageError(f"{flag}: wanted one number of {least} or more of --server; got {list(values)}")
+    return values[0]
+
+
+def _key(given: str) -> str:
+    """The key itself, or the one that a file has, which no list of processes shows."""
+    if not given.startswith("@"):
+        return given
+    try:
+        return Path(given[1:]).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--api-key: wanted a file that can be read; got {given!r}: {error}") from None

@@ -1,0 +1,162 @@
+"""config.json as families read it: by GGUF's key or the field's own name, in the old and the new style.
+
+Every field that is read counts as understood; `check_all_read` refuses the others, because a field that
+changes the mathematics must not be passed over. Knows fields; nothing of tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml.errors import ArchitectureError
+from graphml.loading.huggingface.config_names import ACTIVATIONS, HARMLESS, NUMBERS, SIZES
+
+Value = int | float | str | bool | list[int] | list[bool] | list[str] | list[float]
+LARGEST = 1 << 40
+
+
+class HfConfig:
+    """The fields of a config.json, and of what its class assumes for those that it lacks.
+
+    tensors: further tensors that follow from the fields, by our name, such as factors of rope.
+    """
+
+    def __init__(self, path: Path, fields: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+        self.path = path
+        self._own = fields
+        self._fields = {**defaults, **fields}
+        self._read: set[str] = set()
+        self.tensors: dict[str, NDArray[np.float32]] = {}
+
+    def error(self, text: str) -> ArchitectureError:
+        """The error for something that is not understood."""
+        return ArchitectureError(f"{self.path}: {text}")
+
+    def get(self, *names: str) -> Any:
+        """The first of these fields that is there and not null; all of them count as read."""
+        self._read.update(names)
+        return next((self._fields[name] for name in names if self._fields.get(name) is not None), None)
+
+    def size(self, key: str, default: int | None = None) -> int:
+        """A size by its GGUF key, or by a field's own name; without a default it must be there."""
+        names = SIZES.get(key, (key,))
+        found = self.get(*names)
+        if found is None and default is not None:
+            return default
+        if type(found) is not int or not 0 <= found <= LARGEST:
+            raise self.error(f"{' or '.join(names)}: wanted a number from 0 up; got {str(found)[:60]!r}")
+        return found
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """A number by its GGUF key, or by a field's own name; without a default it must be there."""
+        names = NUMBERS.get(key, (key,))
+        found = self.get(*names)
+        if found is None and default is not None:
+            return default
+        return self.checked_number(" or ".join(names), found)
+
+    def checked_number(self, name: str, found: Any) -> float:
+        """A finite number; else the error names the field."""
+        if isinstance(found, bool) or not isinstance(found, int | float) or not abs(found) < 1e38:
+            raise self.error(f"{name}: wanted a number; got {str(found)[:60]!r}")
+        return float(found)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """A truth value."""
+        found = self.get(name)
+        found = default if found is None else found
+        if not isinstance(found, bool):
+            raise self.error(f"{name}: wanted true or false; got {str(found)[:60]!r}")
+        return found
+
+    def only(self, name: str, *allowed: Any) -> None:
+        """Refuse a field that is there with another value than these."""
+        found = self.get(name)
+        if found is not None and found not in allowed:
+            wanted = " or ".join(map(repr, allowed)) or "no such field"
+            raise self.error(f"{name} is {str(found)[:60]!r}: this architecture knows {wanted} alone")
+
+    def activation(self, *allowed: str) -> str:
+        """The activation function by graphml's name, one of these."""
+        names = ("hidden_act", "hidden_activation", "activation_function", "activation")
+        told = self.get(*names)
+        found = ACTIVATIONS.get(str(told).lower())
+        if found is None or found not in allowed:
+            raise self.error(
+                f"{names[0]} is {str(told)[:60]!r}: this architecture knows {' or '.join(allowed)}"
+            )
+        return found
+
+    def layered(self, name: str, kinds: Mapping[str, bool], n_layer: int) -> list[bool] | None:
+        """A list of words, one a layer, as truth values; None if the field is not there."""
+        found = self.get(name)
+        if found is None:
+            return None
+        if not isinstance(found, Sequence) or len(found) != n_layer or any(one not in kinds for one in found):
+            wanted = " or ".join(kinds)
+            raise self.error(f"{name}: wanted {n_layer} times {wanted}; got {str(found)[:80]}")
+        return [kinds[one] for one in found]
+
+    def check_all_read(self, ignored: Sequence[str] = ()) -> None:
+        """Refuse fields that nobody read and that are not known to be harmless."""
+        known = self._read | HARMLESS | set(ignored)
+        left = {name: value for name, value in self._own.items() if value is not None and name not in known}
+        if left:
+            told = ", ".join(f"{name} = {str(value)[:40]}" for name, value in list(left.items())[:8])
+            raise self.error(
+                f"fields that are not understood and may change what the model computes: {told}. "
+                "graphml refuses what it would have to ignore"
+            )
+
+
+RMS_EPS, LAYER_EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
+
+
+def decoder_keys(config: HfConfig, eps: str = RMS_EPS, field: str = "") -> dict[str, Value]:
+    """What nearly every decoder has: sizes, heads, epsilon of the norms.
+
+    eps: its GGUF key; field: of config.json, where it is none that the key stands for.
+
+    Not rope, activation or windows: see `rope_keys`, `HfConfig.activation`, `window_keys`.
+    """
+    width, heads = config.size("embedding_length"), config.size("attention.head_count")
+    if not width or not heads:
+        raise config.error(
+            f"hidden_size and num_attention_heads: wanted numbers above 0; got {width}, {heads}"
+        )
+    head_dim = config.size("attention.key_length", width // heads)
+    keys: dict[str, Value] = {
+        "context_length": config.size("context_length", 2048),
+        "vocab_size": config.size("vocab_size"),
+        "embedding_length": width,
+        "block_count": config.size("block_count"),
+        "feed_forward_length": config.size("feed_forward_length", 4 * width),
+        "attention.head_count": heads,
+        "attention.head_count_kv": config.size("attention.head_count_kv", heads),
+        "attention.key_length": head_dim,
+        "attention.value_length": head_dim,
+        eps: config.number(field or eps),
+    }
+    return keys
+
+
+def window_keys(
+    config: HfConfig, keys: Mapping[str, Value], size: str = "sliding_window"
+) -> dict[str, Value]:
+    """The window of layers by `layer_types`; none where no layer has one."""
+    n_layer = int(str(keys["block_count"]))
+    kinds = {"sliding_attention": True, "full_attention": False}
+    windowed = config.layered("layer_types", kinds, n_layer)
+    found = config.get(size)
+    if windowed is None:
+        raise config.error("layer_types: wanted a list, which says what layers have a window")
+    if not any(windowed):
+        return {}
+    if type(found) is not int or found < 1:
+        raise config.error(f"{size}: wanted a number of tokens; got {str(found)[:60]!r}")
+    return {"attention.sliding_window": found, "attention.sliding_window_pattern": windowed}

@@ -1,0 +1,136 @@
+"""`Family`: how folders of one or several `model_type`s become metadata and tensors of an architecture.
+
+A package of architectures has a package `huggingface` with one module per family, which defines `FAMILY`; a
+file given with `--arch` may define it too. Knows the shape of the declaration; reads nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml.loading.huggingface.config import HfConfig, Value
+from graphml.weights import Tensor
+from graphml.weights.deferred import DeferredTensor
+
+Values = NDArray[np.float32]
+Change = Callable[[HfConfig, str, Tensor], Tensor]
+"""What a tensor becomes under its new name."""
+Names = Mapping[str, "str | To | tuple[To, ...] | None"]
+
+
+@dataclass(frozen=True)
+class To:
+    """Our name of a tensor, with `{}` for the layer, and what is done to it."""
+
+    name: str
+    change: Change
+
+
+@dataclass(frozen=True)
+class Family:
+    """The mapping of one family.
+
+    model_types: of config.json. architecture: graphml's name, which begins the keys. keys: the metadata
+    without that beginning, from the config; every field that it reads counts as understood, any other is
+    refused. names: transformers' names without their first part (`model.`, `transformer.`) and without
+    `.weight` and `.bias`, with `{}` for the numbers of layer and expert -> ours, or several where
+    a tensor is split; None: of no use to us.
+    defaults: fields of config.json that the class assumes where it lacks them. ignored: fields without
+    influence on the results.
+    """
+
+    model_types: tuple[str, ...]
+    architecture: str
+    keys: Callable[[HfConfig], Mapping[str, Value]]
+    names: Names
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
+
+
+def permuted(tensor: Tensor, name: str, order: Callable[[int], NDArray[np.intp]]) -> Tensor:
+    """The tensor's rows in another order, of any dtype; order: from the number of rows to their indices."""
+    rows = tensor.shape[0] if tensor.shape else 1
+
+    def compute() -> NDArray[np.uint8]:
+        return np.ascontiguousarray(tensor.data.reshape(rows, -1)[order(rows)]).reshape(-1)
+
+    return DeferredTensor.of(name, tensor.dtype, tensor.shape, compute)
+
+
+def calculated(
+    tensor: Tensor, name: str, formula: Callable[[Values], Values], shape: tuple[int, ...] | None = None
+) -> Tensor:
+    """New numbers, float32, from those of the tensor; shape: of the result, if it is another."""
+
+    def compute() -> NDArray[np.uint8]:
+        values = np.ascontiguousarray(formula(tensor.numpy().astype(np.float32)), np.float32)
+        return values.reshape(-1).view(np.uint8)
+
+    return DeferredTensor.of(name, "f32", tensor.shape if shape is None else shape, compute)
+
+
+def plus_one(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
+    """1 + weight, as norms of Gemma have it."""
+    return calculated(tensor, name, lambda values: np.float32(1) + values)
+
+
+def as_float32(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
+    """The same numbers, of routers: a product in less precision would choose other experts."""
+    return calculated(tensor, name, lambda values: values)
+
+
+def minus_exp(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
+    """-exp(weight): the decay of state-space layers; of one number a head, a column."""
+    shape = tensor.shape if len(tensor.shape) > 1 else (*tensor.shape, 1)
+    return calculated(tensor, name, lambda values: -np.exp(values), shape)
+
+
+def column(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
+    """A vector as a matrix of one column."""
+    return calculated(tensor, name, lambda values: values, (*tensor.shape, 1))
+
+
+def squeezed(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
+    """Without dimensions of 1 in the middle, as convolutions by channel have: [C, 1, K] is [C, K]."""
+    shape = (tensor.shape[0], *(extent for extent in tensor.shape[1:-1] if extent != 1), tensor.shape[-1])
+    return calculated(tensor, name, lambda values: values, shape)
+
+
+def transposed(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
+    """Rows and columns exchanged, as of GPT-2's matrices; a vector stays."""
+    if len(tensor.shape) != 2 or tensor.dtype not in ("f32", "f16", "bf16"):
+        return tensor
+    rows, columns = tensor.shape
+    kind = np.uint32 if tensor.dtype == "f32" else np.uint16
+
+    def compute() -> NDArray[np.uint8]:
+        return (
+            np.ascontiguousarray(tensor.data.view(kind).reshape(rows, columns).T).reshape(-1).view(np.uint8)
+        )
+
+    return DeferredTensor.of(name, tensor.dtype, (columns, rows), compute)
+
+
+def paired(heads: str) -> Change:
+    """Rows of q or k for a rope of neighbours, where transformers rotates halves.
+
+    heads: the key with the number of heads; dimensions i and i + half become neighbours.
+    """
+
+    def change(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
+        count = config.size(heads)
+
+        def order(rows: int) -> NDArray[np.intp]:
+            if rows % (2 * count):
+                raise config.error(f"{name}: {rows} rows are no pairs in {count} heads")
+            halves = np.arange(rows).reshape(count, 2, rows // count // 2)
+            return halves.swapaxes(1, 2).reshape(-1)
+
+        return permuted(tensor, name, order)
+
+    return change

@@ -1,0 +1,149 @@
+"""Opens a folder of Hugging Face transformers as a model file: metadata and tensors as GGUF names them.
+
+Weights are views of the mapped safetensors files; what must be permuted, transposed or unpacked is computed
+when it is first read. Pickled weights are refused: reading them runs code. Knows the files of a folder;
+nothing of single families.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from graphml.errors import ArchitectureError, WeightsError
+from graphml.loading.huggingface.config import HfConfig
+from graphml.loading.huggingface.family import Family
+from graphml.loading.huggingface.json_files import read_json
+from graphml.loading.huggingface.packed import read_packing, unpacked
+from graphml.loading.huggingface.tensors import our_tensors
+from graphml.loading.huggingface.tokenizer_files import NO_TOKENIZER, tokenizer_metadata
+from graphml.similar_names import did_you_mean
+from graphml.weights import Metadata, ModelFile
+from graphml.weights.filemap import FileMap
+from graphml.weights.metadata import Stored, stored
+from graphml.weights.safetensors import StoredTensor, read_safetensors
+
+CONFIG, WHOLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+LARGEST_INDEX = 64 << 20
+MAX_SHARDS = 4096
+PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+
+
+def is_folder_of_model(path: Path) -> bool:
+    """Whether it is a folder with a config.json."""
+    return path.is_dir() and (path / CONFIG).is_file()
+
+
+def open_folder(path: Path, families: Mapping[str, Family], given: Family | None = None) -> ModelFile:
+    """The model of a folder.
+
+    families: by model_type; given: one that is used whatever the model_type is. Raises ArchitectureError for
+    a model_type or a field that is not known, WeightsError for missing, damaged or pickled files.
+    """
+    whole = read_json(path / CONFIG)
+    fields = _language_model(whole)
+    kind = fields.get("model_type")
+    family = given or _family(path / CONFIG, kind, families)
+    config = HfConfig(path / CONFIG, fields, family.defaults)
+    packing = read_packing(config.path, config.get("quantization_config"))
+    config.only("is_encoder_decoder", False)
+    tied = config.flag("tie_word_embeddings", False)
+    keys = dict(family.keys(config))
+    config.check_all_read(family.ignored)
+    files = _weight_files(path)
+    opened: list[FileMap] = []
+    try:
+        found: dict[str, StoredTensor] = {}
+        for one, wanted in files.items():
+            opened.append(FileMap(path / one))
+            held = read_safetensors(opened[-1])
+            _check_shard(path / one, held, wanted, found)
+            found |= held
+        tensors = our_tensors(config, family, unpacked(path, packing, found), tied)
+        values: dict[str, Stored] = {
+            "general.architecture": stored(family.architecture),
+            "general.name": stored(path.resolve().name or "model"),
+            **{f"{family.architecture}.{key}": stored(value) for key, value in keys.items()},
+        }
+        values |= tokenizer_metadata(path, fields, int(str(keys.get("vocab_size", 0))))
+        return ModelFile(path, Metadata(path, values, {"tokenizer.": NO_TOKENIZER}), tensors, opened)
+    except BaseException:
+        for one_map in opened:
+            one_map.close()
+        raise
+
+
+def _language_model(whole: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the language model; of a larger model's own fields, those that are about it."""
+    inner = whole.get("text_config")
+    if not isinstance(inner, dict):
+        return whole
+    shared = ("tie_word_embeddings", "quantization_config", "eos_token_id", "bos_token_id")
+    return {**{name: whole[name] for name in shared if name in whole}, **inner}
+
+
+def _family(path: Path, kind: Any, families: Mapping[str, Family]) -> Family:
+    if not isinstance(kind, str) or kind not in families:
+        hint = did_you_mean(str(kind)[:64], families, 1)
+        raise ArchitectureError(
+            f"{path}: model_type {str(kind)[:64]!r} is not known.{hint} "
+            f"Known: {', '.join(sorted(families))}. A GGUF file of the model may be; "
+            "docs/folders.md says how to add a family"
+        )
+    return families[kind]
+
+
+def _weight_files(path: Path) -> dict[str, set[str] | None]:
+    """The names of the files with weights, and the tensors that the index expects in each."""
+    index = path / INDEX
+    if index.is_file():
+        return _shards(index)
+    if (path / WHOLE).is_file():
+        return {WHOLE: None}
+    pickled = sorted(one.name for one in path.iterdir() if one.suffix in PICKLED)
+    if pickled:
+        raise WeightsError(
+            f"{path}: {pickled[0]} is a pickle: reading it runs whatever code is in it, so graphml does not. "
+            "Wanted model.safetensors: `model.save_pretrained(folder)` of transformers writes it, and the "
+            "hub has it for nearly every model"
+        )
+    raise WeightsError(f"{path}: wanted {WHOLE} or {INDEX}; the folder has neither")
+
+
+def _shards(index: Path) -> dict[str, set[str] | None]:
+    weight_map = read_json(index, LARGEST_INDEX).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise WeightsError(f"{index}: weight_map: wanted an object of tensors and files")
+    files: dict[str, set[str] | None] = {}
+    for name, file in weight_map.items():
+        if not isinstance(file, str) or Path(file).name != file or not file.endswith(".safetensors"):
+            raise WeightsError(
+                f"{index}: weight_map: wanted names of safetensors files beside it; got {str(file)[:80]!r}"
+            )
+        expected = files.setdefault(file, set())
+        if expected is not None:
+            expected.add(name)
+    if len(files) > MAX_SHARDS:
+        raise WeightsError(f"{index}: weight_map: {len(files)} files, at most {MAX_SHARDS} are allowed")
+    missing = sorted(file for file in files if not index.with_name(file).is_file())
+    if missing:
+        raise WeightsError(
+            f"{index}: {missing[0]} is not there: {len(missing)} of {len(files)} files are missing"
+        )
+    return files
+
+
+def _check_shard(
+    path: Path, held: Mapping[str, StoredTensor], wanted: set[str] | None, before: Mapping[str, StoredTensor]
+) -> None:
+    twice = held.keys() & before.keys()
+    if twice:
+        raise WeightsError(f"{path}: tensor {min(twice)[:200]!r} is also in another file of the model")
+    missing = set() if wanted is None else wanted - held.keys()
+    if missing:
+        raise WeightsError(f"{path}: tensor {min(missing)[:200]!r} is missing, which {INDEX} expects here")
+    if any(math.prod(one.shape) == 0 for one in held.values()):
+        empty = next(name for name, one in held.items() if math.prod(one.shape) == 0)
+        raise WeightsError(f"{path}: tensor {empty[:200]!r} has no elements")

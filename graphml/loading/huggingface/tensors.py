@@ -1,0 +1,138 @@
+"""The tensors of a checkpoint under our names, changed as its family says.
+
+Knows names and shapes; the mathematics is the family's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from graphml.errors import ArchitectureError, WeightsError
+from graphml.loading.huggingface.config import HfConfig
+from graphml.loading.huggingface.family import Family, To
+from graphml.weights import Tensor
+from graphml.weights.deferred import DeferredTensor
+from graphml.weights.filemap import Bytes
+
+# First parts of names, which depend on the class, and on whether there is more than a language model.
+PREFIXES = (
+    "model.language_model.", "language_model.model.", "language_model.", "model.", "transformer.",
+    "backbone.", "gpt_neox.",
+)  # fmt: skip
+# Parts that see or hear: text alone is evaluated. And buffers, which are computed.
+LEFT_OUT = re.compile(
+    r"(model\.)?(vision_tower|multi_modal_projector|visual|vision_model|audio_tower)\..*|.*rotary_emb\.inv_freq"
+)
+_NUMBER = re.compile(r"(?<=\.)\d{1,6}(?=\.|$)|^\d{1,6}(?=\.)")
+_MOST_EXPERTS = 1 << 16
+
+
+def our_tensors(
+    config: HfConfig, family: Family, found: Mapping[str, Tensor], tied: bool
+) -> dict[str, Tensor]:
+    """Our name -> tensor; ArchitectureError for tensors that the family does not know.
+
+    tied: logits are products with the embedding.
+    """
+    made: dict[str, Tensor] = {}
+    experts: dict[str, dict[int, Tensor]] = {}
+    unknown = []
+    n_layer, ahead = config.size("block_count"), config.size("num_nextn_predict_layers", 0)
+    for name, tensor in found.items():
+        if LEFT_OUT.fullmatch(name):
+            continue
+        to, numbers, suffix = _looked_up(family, name)
+        if ahead and numbers and numbers[0] >= n_layer:  # layers that predict further tokens
+            continue
+        if to is None:
+            unknown.append(name)
+            continue
+        for one in to:
+            place = one.name if isinstance(one, To) else one
+            ours = place.format(*numbers) + suffix
+            if tied and ours.startswith(
+                "output."
+            ):  # transformers shares the embedding, whatever the file has
+                continue
+            if len(numbers) > 1 and place.count("{}") == 1:
+                experts.setdefault(ours, {})[numbers[1]] = tensor
+                continue
+            if ours in made:
+                raise WeightsError(f"{config.path.parent}: {name[:200]!r} is a second tensor that is {ours}")
+            made[ours] = _changed(config, one, ours, tensor)
+    if unknown:
+        raise ArchitectureError(
+            f"{config.path.parent}: {family.architecture} has no place for {len(unknown)} tensors: "
+            f"{', '.join(repr(one[:100]) for one in unknown[:4])}. What they would compute cannot be left out"
+        )
+    for ours, of in experts.items():
+        made[ours] = _stacked(config.path.parent, ours, of)
+    _check_output(config, made, tied)
+    for ours, values in config.tensors.items():
+        made[ours] = Tensor(ours, "f32", values.shape, values.reshape(-1).view(np.uint8), mapped=False)
+    return made
+
+
+Entry = tuple[str | To, ...]
+
+
+def _looked_up(family: Family, name: str) -> tuple[Entry | None, list[int], str]:
+    """What becomes of a tensor (None: it is not known), the numbers in its name, and our suffix."""
+    short = next((name.removeprefix(one) for one in PREFIXES if name.startswith(one)), name)
+    numbers = [int(one) for one in _NUMBER.findall(short)]
+    pattern = _NUMBER.sub("{}", short)
+    if pattern in family.names:
+        return _entry(family.names[pattern]), numbers, ""
+    for suffix in (".weight", ".bias"):
+        stem = pattern.removesuffix(suffix)
+        if stem != pattern and stem in family.names:
+            return _entry(family.names[stem]), numbers, suffix
+    return None, numbers, ""
+
+
+def _entry(found: str | To | tuple[To, ...] | None) -> Entry:
+    return found if isinstance(found, tuple) else () if found is None else (found,)
+
+
+def _changed(config: HfConfig, to: str | To, ours: str, tensor: Tensor) -> Tensor:
+    if isinstance(to, To):
+        tensor = to.change(config, ours, tensor)
+    return _named(ours, tensor)
+
+
+def _named(ours: str, tensor: Tensor) -> Tensor:
+    if isinstance(tensor, DeferredTensor):
+        return DeferredTensor.of(ours, tensor.dtype, tensor.shape, lambda: tensor.data)
+    return Tensor(ours, tensor.dtype, tensor.shape, tensor.data, tensor.mapped)
+
+
+def _stacked(path: Path, ours: str, of: Mapping[int, Tensor]) -> Tensor:
+    """The matrices of all experts as one tensor [experts, out, in]."""
+    if sorted(of) != list(range(len(of))) or len(of) > _MOST_EXPERTS:
+        raise WeightsError(f"{path}: {ours}: wanted experts 0 to {len(of) - 1}; got {sorted(of)[:20]}")
+    parts: Sequence[Tensor] = [of[index] for index in range(len(of))]
+    first = parts[0]
+    for one in parts:
+        if (one.shape, one.dtype) != (first.shape, first.dtype):
+            raise WeightsError(
+                f"{path}: tensor {one.name!r}: wanted {first.dtype} {list(first.shape)}, as of the first "
+                f"expert; got {one.dtype} {list(one.shape)}"
+            )
+
+    def compute() -> Bytes:
+        return np.concatenate([one.data for one in parts])
+
+    return DeferredTensor.of(ours, first.dtype, (len(parts), *first.shape), compute)
+
+
+def _check_output(config: HfConfig, made: Mapping[str, Tensor], tied: bool) -> None:
+    """Without a matrix of their own, logits would silently be products with the embedding."""
+    if not tied and "token_embd.weight" in made and "output.weight" not in made:
+        raise WeightsError(
+            f"{config.path}: tie_word_embeddings is false, and the checkpoint has no output matrix: it is "
+            "not of a model with a language-modelling head, or a shard is missing"
+        )

@@ -1,0 +1,177 @@
+"""The tokenizer files of a folder as metadata: tokenizer.json, else tokenizer.model; chat templates.
+
+The vocabulary has GGUF's form, so that pieces, roles and grammars work as of any file; texts are encoded by
+the `tokenizers` library from the JSON itself, which the key `tokenizer.huggingface.json` holds, as GGUF's
+specification has it. Knows the files; encodes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from graphml.errors import WeightsError
+from graphml.loading.huggingface.json_files import read_json, read_text
+from graphml.loading.huggingface.sentencepiece import sentencepiece_metadata
+from graphml.weights.metadata import Stored, stored
+
+NO_TOKENIZER = "the folder has no tokenizer.json and no tokenizer.model"
+LARGEST_TOKENIZER = 256 << 20
+MAX_TOKENS = 1 << 22
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # GGUF's token types
+ROLES = {
+    "bos_token": "bos_token_id", "eos_token": "eos_token_id", "unk_token": "unknown_token_id",
+    "sep_token": "seperator_token_id", "pad_token": "padding_token_id", "mask_token": "mask_token_id",
+}  # fmt: skip
+FURTHER_ENDS = ("eot_token_id", "eom_token_id")
+_BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+
+
+def tokenizer_metadata(path: Path, config: Mapping[str, Any], n_vocab: int) -> dict[str, Stored]:
+    """The keys that begin with `tokenizer.`; none of a vocabulary where the folder has none."""
+    settings = _object(path / "tokenizer_config.json")
+    found: dict[str, Stored] = {}
+    if (path / "tokenizer.json").is_file():
+        found = _from_json(path / "tokenizer.json", settings, n_vocab)
+    elif (path / "tokenizer.model").is_file():
+        found = sentencepiece_metadata(path / "tokenizer.model", settings, n_vocab)
+    if found:
+        tokens: list[str] = found["tokenizer.ggml.tokens"].read(None)
+        found |= _roles(path, settings, config, {text: i for i, text in enumerate(tokens)})
+    return found | _templates(path, settings)
+
+
+def _object(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.is_file() else {}
+
+
+def _from_json(path: Path, settings: Mapping[str, Any], n_vocab: int) -> dict[str, Stored]:
+    text = read_text(path, LARGEST_TOKENIZER)
+    try:
+        whole = json.loads(text)
+        model, added = whole["model"], whole.get("added_tokens") or []
+        vocabulary = _vocabulary(model)
+        entries = [(one["content"], int(one["id"]), bool(one.get("special"))) for one in added]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise WeightsError(f"{path}: wanted a tokenizer of the `tokenizers` library: {error!r}") from None
+    ids = {**vocabulary, **{content: id for content, id, _ in entries}}
+    count = max([n_vocab, *(id + 1 for id in ids.values())])
+    if min(ids.values(), default=0) < 0 or count > MAX_TOKENS:
+        raise WeightsError(f"{path}: wanted ids from 0 to {MAX_TOKENS - 1}; got {count - 1}")
+    tokens, types = [f"[PAD{i}]" for i in range(count)], [UNUSED] * count
+    for content, id in ids.items():
+        tokens[id], types[id] = content, NORMAL
+    byte_level = _has(whole.get("decoder"), "ByteLevel") or _has(whole.get("pre_tokenizer"), "ByteLevel")
+    if not byte_level:
+        for content, id in vocabulary.items():
+            types[id] = BYTE if _BYTE.fullmatch(content) else NORMAL
+    for _, id, special in entries:
+        types[id] = CONTROL if special else USER_DEFINED
+    unknown = model.get("unk_token")
+    if isinstance(unknown, str) and unknown in ids:
+        types[ids[unknown]] = UNKNOWN
+    first = _first_special(whole.get("post_processor"))
+    return {
+        "tokenizer.ggml.model": stored("huggingface"),
+        "tokenizer.ggml.tokens": stored(tokens),
+        "tokenizer.ggml.token_type": stored(types),
+        "tokenizer.ggml.add_bos_token": stored(bool(settings.get("add_bos_token", False)) or first),
+        "tokenizer.ggml.add_space_prefix": stored(_drops_space(whole)),
+        "tokenizer.huggingface.byte_level": stored(byte_level),
+        "tokenizer.huggingface.json": stored(text),
+    }
+
+
+def _vocabulary(model: Mapping[str, Any]) -> dict[str, int]:
+    """Token -> id: an object, or for unigram a list of tokens and scores."""
+    told = model["vocab"]
+    if isinstance(told, list):
+        return {str(entry[0]): id for id, entry in enumerate(told)}
+    return {str(token): int(id) for token, id in told.items()}
+
+
+def _parts(step: Any) -> Iterator[Mapping[str, Any]]:
+    """A step of the tokenizer, or those of a sequence of steps."""
+    if isinstance(step, dict):
+        yield step
+        for name in ("decoders", "pretokenizers", "normalizers", "processors"):
+            for one in step.get(name) or []:
+                if isinstance(one, dict):
+                    yield one
+
+
+def _has(step: Any, kind: str) -> bool:
+    return any(one.get("type") == kind for one in _parts(step))
+
+
+def _drops_space(whole: Mapping[str, Any]) -> bool:
+    """Whether decoding drops the space that encoding puts before a text."""
+    for one in _parts(whole.get("decoder")):
+        if one.get("type") == "Strip" and one.get("content") == " " and one.get("start"):
+            return True
+        if one.get("type") == "Metaspace" and one.get("prepend_scheme", "always") != "never":
+            return bool(one.get("add_prefix_space", True))
+    return False
+
+
+def _first_special(processor: Any) -> bool:
+    """Whether a token is put before a text."""
+    for one in _parts(processor):
+        single = one.get("single")
+        if one.get("type") == "TemplateProcessing" and isinstance(single, list) and single:
+            return isinstance(single[0], dict) and "SpecialToken" in single[0]
+    return False
+
+
+def _roles(
+    path: Path, settings: Mapping[str, Any], config: Mapping[str, Any], ids: Mapping[str, int]
+) -> dict[str, Stored]:
+    """Ids of special tokens: by their texts, else by config.json; all ends of generation_config.json."""
+    texts = {**_object(path / "special_tokens_map.json"), **settings}
+    generation = _object(path / "generation_config.json")
+    found: dict[str, Stored] = {}
+    for role, key in ROLES.items():
+        text = texts.get(role)
+        text = text.get("content") if isinstance(text, dict) else text
+        id = ids.get(text) if isinstance(text, str) else None
+        told = config.get(f"{role}_id")
+        told = told[0] if isinstance(told, list) and told else told
+        id = told if id is None and type(told) is int else id
+        if id is not None and 0 <= id < len(ids):
+            found[f"tokenizer.ggml.{key}"] = stored(id)
+    eos = found.get("tokenizer.ggml.eos_token_id")
+    ends = generation.get("eos_token_id", config.get("eos_token_id"))
+    known = None if eos is None else eos.read(None)
+    others = [
+        one for one in (ends if isinstance(ends, list) else [ends]) if type(one) is int and one != known
+    ]
+    for key, id in zip(FURTHER_ENDS, others, strict=False):
+        if 0 <= id < len(ids):
+            found[f"tokenizer.ggml.{key}"] = stored(id)
+    return found
+
+
+def _templates(path: Path, settings: Mapping[str, Any]) -> dict[str, Stored]:
+    """chat_template.jinja, else the template of tokenizer_config.json; named ones beside the default."""
+    named: dict[str, str] = {}
+    if (path / "chat_template.jinja").is_file():
+        named["default"] = read_text(path / "chat_template.jinja")
+    else:
+        told = settings.get("chat_template") or _object(path / "chat_template.json").get("chat_template")
+        if isinstance(told, str):
+            named["default"] = told
+        elif isinstance(told, list):
+            named |= {
+                str(one["name"]): str(one["template"])
+                for one in told
+                if isinstance(one, dict) and "name" in one and "template" in one
+            }
+    for one in sorted((path / "additional_chat_templates").glob("*.jinja"))[:64]:
+        named[one.stem] = read_text(one)
+    found = {"tokenizer.chat_template": stored(named.pop("default"))} if "default" in named else {}
+    if named:
+        found["tokenizer.chat_templates"] = stored(sorted(named))
+    return found | {f"tokenizer.chat_template.{name}": stored(text) for name, text in named.items()}

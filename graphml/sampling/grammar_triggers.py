@@ -1,0 +1,56 @@
+"""The triggers of lazy grammars as values: words, patterns and tokens, as llama-server's requests have them.
+
+Knows how they are written; nothing of matchers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from graphml.argument_checks import items_of, token_id
+from graphml.errors import UsageError
+
+KINDS: Final = ("token", "word", "pattern", "pattern_full")
+"""By llama-server's number."""
+_WANTED: Final = "texts, token ids, or {'type': 0 to 3, 'value': text, 'token': id} as llama-server has them"
+
+
+class Trigger(NamedTuple):
+    """One of them. kind: of `KINDS`; token: of the kind token."""
+
+    kind: str
+    value: str = ""
+    token: int = -1
+
+    @property
+    def pattern(self) -> str:
+        """The regular expression that finds it in a text."""
+        if self.kind == "word":
+            return re.escape(self.value)
+        return f"^{self.value}$" if self.kind == "pattern_full" else self.value
+
+
+def checked_triggers(name: str, given: object) -> tuple[Trigger, ...]:
+    """Triggers of a collection of texts (words), ids (tokens) and llama-server's objects; UsageError else."""
+    return tuple(_trigger(name, one) for one in items_of(name, given, _WANTED))
+
+
+def _trigger(name: str, given: Any) -> Trigger:
+    if isinstance(given, Trigger):
+        return given
+    if isinstance(given, str) and given:
+        return Trigger("word", given)
+    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
+        return Trigger("token", token=given)
+    if isinstance(given, Mapping) and not given.keys() - {"type", "value", "token"}:
+        kind = given.get("type")
+        if isinstance(kind, int) and not isinstance(kind, bool) and 0 <= kind < len(KINDS):
+            kind = KINDS[kind]
+        if kind == "token":
+            return Trigger("token", token=token_id(given.get("token")))
+        value = given.get("value")
+        if kind in KINDS and isinstance(value, str) and value:
+            return Trigger(kind, value)
+    raise UsageError(f"{name}: wanted {_WANTED}; got {given!r:.200}")

@@ -1,0 +1,69 @@
+"""A tensor whose bytes are computed from others when they are first read: permuted, transposed, converted.
+
+Knows when bytes are computed; nothing of what they mean.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from graphml.backend import Progress, no_progress
+from graphml.weights.filemap import Bytes
+from graphml.weights.model_file import ModelFile
+from graphml.weights.tensor import Tensor
+
+
+class DeferredTensor(Tensor):
+    """A tensor in memory of its own; `data` is computed once, by the first thread that reads it."""
+
+    @classmethod
+    def of(
+        cls, name: str, dtype: str, shape: tuple[int, ...], compute: Callable[[], Bytes]
+    ) -> DeferredTensor:
+        """The tensor of a name; compute: its bytes, uint8 [n_bytes]."""
+        made = object.__new__(cls)
+        vars(made).update(
+            name=name, dtype=dtype, shape=shape, mapped=False, _compute=compute, _own=threading.Lock()
+        )
+        return made
+
+    def __getattr__(self, name: str) -> Bytes:
+        """`data`, which the instance lacks until it is computed."""
+        own = vars(self)
+        if name != "data" or "_own" not in own:
+            raise AttributeError(name)
+        with own["_own"]:
+            if "data" not in own:
+                data = np.ascontiguousarray(own["_compute"]()).reshape(-1).view(np.uint8)
+                data.flags.writeable = False
+                own["data"] = data
+                own["_compute"] = None  # which holds what it was computed from
+        found: Bytes = own["data"]
+        return found
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether the bytes are there."""
+        return "data" in vars(self)
+
+
+def computed(file: ModelFile, threads: int = 1, progress: Progress = no_progress) -> ModelFile:
+    """The file, with the bytes of all deferred tensors computed by several threads.
+
+    progress: called as progress("converting", done, total) in bytes.
+    """
+    todo = [one for one in file.tensors.values() if isinstance(one, DeferredTensor) and not one.is_computed]
+    if not todo:
+        return file
+    total, done = sum(one.n_bytes for one in todo), 0
+    progress("converting", 0, total)
+    with ThreadPoolExecutor(max(threads, 1)) as pool:
+        for data in pool.map(lambda one: one.data, todo):
+            done += data.nbytes
+            progress("converting", done, total)
+    file.forget_pages()  # what was converted would be in memory twice
+    return file

@@ -1,0 +1,35 @@
+"""Gemma: `GemmaForCausalLM`, whose norms multiply with 1 + weight."""
+
+from __future__ import annotations
+
+from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys
+from graphml.loading.huggingface.family import Family, Names, To, plus_one
+from graphml.loading.huggingface.rope import rope_keys
+from graphml_models.huggingface._names import ATTENTION, GATED, TOP
+
+NORMS: Names = {
+    "norm": To("output_norm", plus_one),
+    "layers.{}.input_layernorm": To("blk.{}.attn_norm", plus_one),
+    "layers.{}.post_attention_layernorm": To("blk.{}.ffn_norm", plus_one),
+}
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """As of llama, with GELU in its tanh form, whatever the older field `hidden_act` says."""
+    if config.get("hidden_activation") is None:
+        config.get("hidden_act")
+    else:
+        config.only("hidden_activation", "gelu_pytorch_tanh")
+        config.get("hidden_act")
+    found = decoder_keys(config)
+    config.only("use_bidirectional_attention", False)
+    return found | rope_keys(config, found)
+
+
+FAMILY = Family(
+    model_types=("gemma",),
+    architecture="gemma",
+    keys=keys,
+    names={**TOP, **ATTENTION, **GATED, **NORMS},
+    defaults={"rms_norm_eps": 1e-6, "head_dim": 256, "tie_word_embeddings": True},
+)

@@ -1,0 +1,35 @@
+"""Gemma 2: `Gemma2ForCausalLM`."""
+
+from __future__ import annotations
+
+from graphml.loading.huggingface.config import HfConfig, Value
+from graphml.loading.huggingface.family import Family, To, plus_one
+from graphml_models.huggingface import gemma
+from graphml_models.huggingface._names import ATTENTION, GATED, TOP, windows
+
+NAMES = {
+    **TOP, **ATTENTION, **GATED, **gemma.NORMS,
+    "layers.{}.post_attention_layernorm": To("blk.{}.post_attention_norm", plus_one),
+    "layers.{}.pre_feedforward_layernorm": To("blk.{}.ffn_norm", plus_one),
+    "layers.{}.post_feedforward_layernorm": To("blk.{}.post_ffw_norm", plus_one),
+}  # fmt: skip
+
+
+def keys(config: HfConfig, period: int = 2) -> dict[str, Value]:
+    """As of Gemma, with windows, caps (0: none) and the scale of scores; period: without `layer_types`."""
+    found = gemma.keys(config)
+    found["attention.scale"] = config.number("query_pre_attn_scalar") ** -0.5
+    found["attn_logit_softcapping"] = config.number("attn_logit_softcapping", 0.0)
+    found["final_logit_softcapping"] = config.number("final_logit_softcapping", 0.0)
+    config.get("hybrid_cache", "cache_implementation")
+    return found | (windows(config, found, period) or {"attention.sliding_window": 0})
+
+
+FAMILY = Family(
+    model_types=("gemma2",),
+    architecture="gemma2",
+    keys=keys,
+    names=NAMES,
+    defaults={"rms_norm_eps": 1e-6, "head_dim": 256, "tie_word_embeddings": True,
+              "query_pre_attn_scalar": 256, "sliding_window": 4096},
+)  # fmt: skip

@@ -1,0 +1,37 @@
+"""Gemma 3: `Gemma3ForCausalLM`, and the language model of `Gemma3ForConditionalGeneration`."""
+
+from __future__ import annotations
+
+from graphml.loading.huggingface.config import HfConfig, Value
+from graphml.loading.huggingface.family import Family, To, plus_one
+from graphml_models.huggingface import gemma2
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """As of Gemma 2; windowed layers have a rope of their own, caps of scores must be off."""
+    config.only("attn_logit_softcapping", 0.0)
+    found = gemma2.keys(config, period=config.size("_sliding_window_pattern", 0) or PERIOD)
+    period = config.get("sliding_window_pattern")
+    if type(period) is int and type(found.get("attention.sliding_window_pattern")) is int:
+        found["attention.sliding_window_pattern"] = period
+    found.setdefault("rope.freq_base_swa", 10000.0)
+    del found["attn_logit_softcapping"]
+    return found
+
+
+PERIOD = 6
+
+FAMILY = Family(
+    model_types=("gemma3_text",),
+    architecture="gemma3",
+    keys=keys,
+    names={
+        **gemma2.NAMES,
+        "layers.{}.self_attn.q_norm": To("blk.{}.attn_q_norm", plus_one),
+        "layers.{}.self_attn.k_norm": To("blk.{}.attn_k_norm", plus_one),
+    },
+    defaults={"rms_norm_eps": 1e-6, "head_dim": 256, "tie_word_embeddings": True,
+              "query_pre_attn_scalar": 256, "sliding_window": 4096, "rope_theta": 1e6,
+              "vocab_size": 262208, "num_attention_heads": 8,
+              "num_key_value_heads": 4, "max_position_embeddings": 131072},
+)  # fmt: skip

@@ -1,0 +1,58 @@
+"""GLM-4.5: `Glm4MoeForCausalLM`."""
+
+from __future__ import annotations
+
+from graphml.loading.huggingface.config import HfConfig, Value
+from graphml.loading.huggingface.family import Family, Names
+from graphml_models.huggingface._names import (
+    ATTENTION,
+    EXPERTS,
+    GATED,
+    HEAD_NORMS,
+    TOP,
+    expert_keys,
+    llama_keys,
+)
+
+SIGMOID = 2  # GGUF's number
+SHARED: Names = {
+    "layers.{}.mlp.shared_experts.gate_proj": "blk.{}.ffn_gate_shexp",
+    "layers.{}.mlp.shared_experts.up_proj": "blk.{}.ffn_up_shexp",
+    "layers.{}.mlp.shared_experts.down_proj": "blk.{}.ffn_down_shexp",
+    "layers.{}.mlp.gate.e_score_correction_bias": "blk.{}.exp_probs_b.bias",
+}
+
+
+def routing_keys(config: HfConfig, gating: int = SIGMOID) -> dict[str, Value]:
+    """Experts as DeepSeek-V3 has them; gating: of the scores."""
+    return {
+        **expert_keys(config),
+        "expert_shared_count": config.size("expert_shared_count", 0),
+        "expert_group_count": config.size("expert_group_count", 0),
+        "expert_group_used_count": config.size("expert_group_used_count", 0),
+        "expert_weights_norm": config.flag("norm_topk_prob"),
+        "expert_weights_scale": config.number("expert_weights_scale", 1.0),
+        "leading_dense_block_count": config.size("leading_dense_block_count", 0),
+        "expert_gating_func": gating,
+    }
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """As of llama, with experts; layers that predict further tokens are left out."""
+    config.flag("use_qk_norm")
+    config.get("num_nextn_predict_layers")
+    return {**llama_keys(config), **routing_keys(config)}
+
+
+FAMILY = Family(
+    model_types=("glm4_moe",),
+    architecture="glm4moe",
+    keys=keys,
+    names={
+        **TOP, **ATTENTION, **GATED, **HEAD_NORMS, **EXPERTS, **SHARED,
+        "layers.{}.input_layernorm": "blk.{}.attn_norm",
+        "layers.{}.post_attention_layernorm": "blk.{}.post_attention_norm",
+    },
+    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "partial_rotary_factor": 0.5, "head_dim": 128,
+              "norm_topk_prob": True, "n_group": 1, "topk_group": 1},
+)  # fmt: skip

@@ -1,0 +1,31 @@
+"""Granite 3 with experts: `GraniteMoeForCausalLM`."""
+
+from __future__ import annotations
+
+from graphml.loading.huggingface.config import HfConfig, Value
+from graphml.loading.huggingface.family import Family, To, as_float32
+from graphml_models.huggingface import granite
+from graphml_models.huggingface._names import ATTENTION, NORMS, PAIRED, TOP
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """As of Granite, and the experts."""
+    return {
+        **granite.keys(config),
+        "expert_count": config.size("expert_count"),
+        "expert_used_count": config.size("expert_used_count"),
+    }
+
+
+FAMILY = Family(
+    model_types=("granitemoe",),
+    architecture="granitemoe",
+    keys=keys,
+    names={
+        **TOP, **ATTENTION, **PAIRED, **NORMS,
+        "layers.{}.block_sparse_moe.router.layer": To("blk.{}.ffn_gate_inp", as_float32),
+        "layers.{}.block_sparse_moe.input_linear": "blk.{}.ffn_gate_up_exps",
+        "layers.{}.block_sparse_moe.output_linear": "blk.{}.ffn_down_exps",
+    },
+    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6, "num_local_experts": 8, "num_experts_per_tok": 2},
+)  # fmt: skip

@@ -1,0 +1,53 @@
+"""Mamba 2: `Mamba2ForCausalLM`."""
+
+from __future__ import annotations
+
+import math
+
+from graphml.loading.huggingface.config import HfConfig, Value
+from graphml.loading.huggingface.family import Family, To, calculated, column
+from graphml.weights import Tensor
+from graphml_models.huggingface import mamba
+
+
+def grouped(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
+    """The norm before the output projection, a row for each group."""
+    groups = config.size("n_groups")
+    shape = (groups, tensor.n_elements // max(groups, 1))
+    return calculated(tensor, name, lambda values: values, shape)
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """The sizes of heads, groups, state and convolution; dt must not be clamped, norms must be there."""
+    low, high = config.get("time_step_limit") or (0.0, math.inf)
+    if isinstance(high, dict):  # transformers 5 writes infinity so, which JSON lacks
+        high = math.inf if high.get("__float__") == "Infinity" else 0.0
+    if (low, high) != (0.0, math.inf):
+        raise config.error(f"time_step_limit: wanted 0 to infinity; got {str((low, high))[:60]}")
+    config.only("rms_norm", True)
+    config.only("use_bias", False)
+    inner = config.size("expand") * config.size("embedding_length")
+    if inner != config.size("num_heads") * config.size("head_dim"):
+        raise config.error("num_heads, head_dim: wanted heads that fill expand * hidden_size")
+    return {
+        **mamba.shared_keys(config),
+        "ssm.inner_size": inner,
+        "ssm.time_step_rank": config.size("num_heads"),
+        "ssm.group_count": config.size("n_groups"),
+    }
+
+
+FAMILY = Family(
+    model_types=("mamba2",),
+    architecture="mamba2",
+    keys=keys,
+    names={
+        **mamba.NAMES,
+        "layers.{}.mixer.D": To("blk.{}.ssm_d", column),
+        "layers.{}.mixer.dt_bias": "blk.{}.ssm_dt.bias",
+        "layers.{}.mixer.norm": To("blk.{}.ssm_norm", grouped),
+    },
+    defaults={"hidden_act": "silu", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": False, "expand": 2,
+              "conv_kernel": 4, "state_size": 128, "n_groups": 8, "num_heads": 128, "head_dim": 64},
+    ignored=(*mamba.INITIAL, "chunk_size", "time_step_rank", "norm_before_gate"),
+)  # fmt: skip

@@ -1,0 +1,34 @@
+"""Mixtral: `MixtralForCausalLM`, llama with experts."""
+
+from __future__ import annotations
+
+from graphml.loading.huggingface.config import HfConfig, Value
+from graphml.loading.huggingface.family import Family, To, as_float32
+from graphml_models.huggingface._names import ATTENTION, NORMS, PAIRED, TOP, llama_keys, no_window
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """As of llama, and the experts."""
+    found = llama_keys(config)
+    no_window(config, found)
+    return {**found, "expert_count": config.size("expert_count"),
+            "expert_used_count": config.size("expert_used_count")}  # fmt: skip
+
+
+FAMILY = Family(
+    model_types=("mixtral",),
+    architecture="llama",
+    keys=keys,
+    names={
+        **TOP, **ATTENTION, **PAIRED, **NORMS,
+        "layers.{}.block_sparse_moe.gate": To("blk.{}.ffn_gate_inp", as_float32),
+        "layers.{}.block_sparse_moe.experts.{}.w1": "blk.{}.ffn_gate_exps",
+        "layers.{}.block_sparse_moe.experts.{}.w2": "blk.{}.ffn_down_exps",
+        "layers.{}.block_sparse_moe.experts.{}.w3": "blk.{}.ffn_up_exps",
+        "layers.{}.mlp.gate": To("blk.{}.ffn_gate_inp", as_float32),
+        "layers.{}.mlp.experts.gate_up_proj": "blk.{}.ffn_gate_up_exps.weight",
+        "layers.{}.mlp.experts.down_proj": "blk.{}.ffn_down_exps.weight",
+    },
+    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_local_experts": 8,
+              "num_experts_per_tok": 2, "num_key_value_heads": 8},
+)  # fmt: skip

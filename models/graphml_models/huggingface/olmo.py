@@ -1,0 +1,25 @@
+"""OLMo: `OlmoForCausalLM`, whose norms have no weights and a fixed epsilon."""
+
+from __future__ import annotations
+
+from graphml.loading.huggingface.config import LAYER_EPS, HfConfig, Value, decoder_keys
+from graphml.loading.huggingface.family import Family
+from graphml.loading.huggingface.rope import rope_keys
+from graphml_models.huggingface._names import ATTENTION, GATED, PAIRED, TOP
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """As of llama; q, k and v may be clamped."""
+    config.activation("silu")
+    found = decoder_keys(config, eps=LAYER_EPS)
+    found["attention.clamp_kqv"] = config.number("clip_qkv", 0.0)
+    return found | rope_keys(config, found)
+
+
+FAMILY = Family(
+    model_types=("olmo",),
+    architecture="olmo",
+    keys=keys,
+    names={**TOP, **ATTENTION, **PAIRED, **GATED},
+    defaults={"hidden_act": "silu", "layer_norm_eps": 1e-5},
+)

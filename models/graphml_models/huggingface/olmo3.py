@@ -1,0 +1,23 @@
+"""OLMo 3: `Olmo3ForCausalLM`, OLMo 2 with windows."""
+
+from __future__ import annotations
+
+from graphml.loading.huggingface.config import HfConfig, Value
+from graphml.loading.huggingface.family import Family
+from graphml_models.huggingface import olmo2
+from graphml_models.huggingface._names import windows
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """As of OLMo 2; the scaling of rope is for layers that see all."""
+    found = olmo2.keys(config)
+    return found | (windows(config, found, period=4) or {"attention.sliding_window": 0})
+
+
+FAMILY = Family(
+    model_types=("olmo3",),
+    architecture="olmo2",
+    keys=keys,
+    names=olmo2.NAMES,
+    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "sliding_window": 4096},
+)

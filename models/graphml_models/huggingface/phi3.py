@@ -1,0 +1,29 @@
+"""Phi 3 and 4: `Phi3ForCausalLM`."""
+
+from __future__ import annotations
+
+from graphml.loading.huggingface.config import HfConfig, Value
+from graphml.loading.huggingface.family import Family
+from graphml_models.huggingface._names import NORMS, TOP, llama_keys
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """As of llama, with longrope and the window of all layers."""
+    found = llama_keys(config)
+    window = config.size("sliding_window", 0)
+    return {**found, "attention.sliding_window": window, "attention.sliding_window_pattern": 0}
+
+
+FAMILY = Family(
+    model_types=("phi3",),
+    architecture="phi3",
+    keys=keys,
+    names={
+        **TOP, **NORMS,
+        "layers.{}.self_attn.qkv_proj": "blk.{}.attn_qkv",
+        "layers.{}.self_attn.o_proj": "blk.{}.attn_output",
+        "layers.{}.mlp.gate_up_proj": "blk.{}.ffn_up",
+        "layers.{}.mlp.down_proj": "blk.{}.ffn_down",
+    },
+    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096},
+)  # fmt: skip

@@ -1,0 +1,34 @@
+"""Qwen 1.5 and 2 with experts: `Qwen2MoeForCausalLM`."""
+
+from __future__ import annotations
+
+from graphml.loading.huggingface.config import HfConfig, Value
+from graphml.loading.huggingface.family import Family, To, as_float32
+from graphml_models.huggingface import qwen2
+from graphml_models.huggingface._names import ATTENTION, EXPERTS, NORMS, TOP, expert_keys
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """As of Qwen 2, with experts in every layer, whose weights are not normalised, and a shared one."""
+    config.only("norm_topk_prob", False)
+    config.only("decoder_sparse_step", 1)
+    config.only("mlp_only_layers", [])
+    shared = config.size("expert_shared_feed_forward_length")
+    return {**qwen2.keys(config), **expert_keys(config), "expert_shared_feed_forward_length": shared}
+
+
+FAMILY = Family(
+    model_types=("qwen2_moe",),
+    architecture="qwen2moe",
+    keys=keys,
+    names={
+        **TOP, **ATTENTION, **NORMS, **EXPERTS,
+        "layers.{}.mlp.shared_expert_gate": To("blk.{}.ffn_gate_inp_shexp", as_float32),
+        "layers.{}.mlp.shared_expert.gate_proj": "blk.{}.ffn_gate_shexp",
+        "layers.{}.mlp.shared_expert.up_proj": "blk.{}.ffn_up_shexp",
+        "layers.{}.mlp.shared_expert.down_proj": "blk.{}.ffn_down_shexp",
+    },
+    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6, "norm_topk_prob": False, "num_experts": 60,
+              "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
+              "shared_expert_intermediate_size": 5632},
+)  # fmt: skip

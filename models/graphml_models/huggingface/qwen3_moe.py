@@ -1,0 +1,25 @@
+"""Qwen 3 with experts: `Qwen3MoeForCausalLM`."""
+
+from __future__ import annotations
+
+from graphml.loading.huggingface.config import HfConfig, Value
+from graphml.loading.huggingface.family import Family
+from graphml_models.huggingface import qwen2
+from graphml_models.huggingface._names import ATTENTION, EXPERTS, HEAD_NORMS, NORMS, TOP, expert_keys
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """As of Qwen 3, and the experts, in every layer, with weights that sum to 1."""
+    config.only("norm_topk_prob", True)
+    config.only("decoder_sparse_step", 1)
+    config.only("mlp_only_layers", [])
+    return {**qwen2.keys(config), **expert_keys(config)}
+
+
+FAMILY = Family(
+    model_types=("qwen3_moe",),
+    architecture="qwen3moe",
+    keys=keys,
+    names={**TOP, **ATTENTION, **NORMS, **HEAD_NORMS, **EXPERTS},
+    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6, "norm_topk_prob": False, "head_dim": 128},
+)

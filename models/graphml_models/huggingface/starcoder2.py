@@ -1,0 +1,30 @@
+"""StarCoder 2: `Starcoder2ForCausalLM`."""
+
+from __future__ import annotations
+
+from graphml.loading.huggingface.config import LAYER_EPS, HfConfig, Value, decoder_keys
+from graphml.loading.huggingface.family import Family
+from graphml.loading.huggingface.rope import rope_keys
+from graphml_models.huggingface._names import ATTENTION, NORMS, TOP
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """Layer norms, a plain feed-forward with GELU, the window of all layers."""
+    found = decoder_keys(config, eps=LAYER_EPS, field="norm_epsilon")
+    found["hidden_activation"] = config.activation("gelu", "gelu_erf")
+    found["attention.sliding_window"] = config.size("sliding_window", 0)
+    found["attention.sliding_window_pattern"] = 0
+    return found | rope_keys(config, found)
+
+
+FAMILY = Family(
+    model_types=("starcoder2",),
+    architecture="starcoder2",
+    keys=keys,
+    names={
+        **TOP, **ATTENTION, **NORMS,
+        "layers.{}.mlp.c_fc": "blk.{}.ffn_up",
+        "layers.{}.mlp.c_proj": "blk.{}.ffn_down",
+    },
+    defaults={"hidden_act": "gelu_pytorch_tanh", "norm_epsilon": 1e-5, "tie_word_embeddings": True},
+)  # fmt: skip

@@ -1,0 +1,140 @@
+"""Functions become schemas from their signatures and docstrings; what cannot be one is refused."""
+
+from __future__ import annotations
+
+import enum
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import pytest
+
+from graphml.api.tools import Tool, tool_of, tools_of
+from graphml.errors import UsageError
+
+
+class Unit(enum.Enum):
+    CELSIUS = "c"
+    FAHRENHEIT = "f"
+
+
+@dataclass
+class Place:
+    name: str
+    country: str = "it"
+
+
+def weather(
+    place: Place,
+    days: int = 3,
+    unit: Unit = Unit.CELSIUS,
+    detail: Literal["low", "high"] | None = None,
+    tags: list[str] = [],  # noqa: B006 - a default that JSON can hold
+    ratio: Annotated[float, "unused"] = 1,
+) -> str:
+    """Look up the weather.
+
+    It is a forecast.
+
+    Args:
+        place: Where, a city
+            or a village.
+        days (int): How far.
+
+    Returns:
+        A text.
+    """
+    return f"{place.name}/{place.country}/{days}/{unit.name}/{detail}/{tags}/{ratio}"
+
+
+def test_a_functions_schema_follows_from_its_signature_and_docstring() -> None:
+    tool = tool_of(weather)
+    assert (tool.name, tool.description) == ("weather", "Look up the weather.\n\nIt is a forecast.")
+    place = tool.parameters["properties"]["place"]
+    assert place["properties"] == {"name": {"type": "string"}, "country": {"type": "string"}}
+    assert place["description"] == "Where, a city or a village."
+    assert tool.parameters["required"] == ["place"]
+    assert {name: one for name, one in tool.parameters["properties"].items() if name != "place"} == {
+        "days": {"type": "integer", "description": "How far.", "default": 3},
+        "unit": {"enum": ["c", "f"], "default": "c"},
+        "detail": {"anyOf": [{"enum": ["low", "high"]}, {"type": "null"}]},
+        "tags": {"type": "array", "items": {"type": "string"}, "default": []},
+        "ratio": {"type": "number", "default": 1},
+    }
+    json.dumps(tool.as_openai())
+
+
+def test_arguments_become_the_types_of_the_function() -> None:
+    result = tool_of(weather).call({"place": {"name": "Rome"}, "unit": "f", "tags": ["a"], "detail": "low"})
+    assert result == "Rome/it/3/FAHRENHEIT/low/['a']/1"
+
+
+def test_docstrings_with_param_fields_are_read() -> None:
+    def f(x: int) -> int:
+        """Double it.
+
+        :param x: What is doubled.
+        :returns: twice of it
+        """
+        return 2 * x
+
+    tool = tool_of(f)
+    assert tool.description == "Double it."
+    assert tool.parameters["properties"]["x"]["description"] == "What is doubled."
+    assert tool.call({"x": 4}) == "8"
+
+
+def test_results_are_text_and_errors_are_told() -> None:
+    def fails(x: int = 0) -> Any:
+        if x:
+            raise ValueError("no such city")
+        return {"a": [1, "ü"], "p": None}
+
+    tool = tool_of(fails)
+    assert tool.call({}) == '{"a": [1, "ü"], "p": null}'
+    assert tool.call({"x": 1}) == "Error: ValueError: no such city"
+    assert tool.call({"y": 1}) == "Error: TypeError: there is no argument y; there are x"
+
+
+def test_descriptions_of_openai_are_taken() -> None:
+    parameters = {"type": "object", "properties": {"city": {"type": "string"}}}
+    described = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+    assert tool_of(described) == Tool("f", "", parameters)
+    assert tool_of(described["function"]).as_openai()["function"]["name"] == "f"
+    assert tool_of({"name": "g"}).parameters == {"type": "object", "properties": {}}
+    with pytest.raises(UsageError, match="f is a description without a function"):
+        tool_of(described).call({})
+
+
+def star(*x: int) -> None: ...
+
+
+def strange(x: object) -> None: ...
+
+
+def unknown(x: "Nowhere") -> None: ...  # noqa: F821, UP037 - it is nowhere
+
+
+def undefault(x: Any = object()) -> None: ...  # noqa: B008 - no JSON
+
+
+@pytest.mark.parametrize(
+    ("tools", "says"),
+    [
+        ("weather", "tools: wanted a list of functions or descriptions, got str"),
+        ([3], r"tools\[0\]: wanted a function or a description as OpenAI has it, got 3"),
+        ([weather, weather], "tools: wanted each name once, got weather twice"),
+        ([star], r"tools: star: wanted parameters that have a name, got \*x: .?int"),
+        ([strange], r"strange\.x: the type .* has no schema"),
+        ([unknown], "tools: unknown: its signature cannot be read: .*Nowhere"),
+        ([undefault], r"tools: undefault\.x: wanted a default that JSON can hold"),
+        ([lambda x: x], r"tools\[0\]: wanted a function with a name"),
+        ([{"type": "retrieval"}], r"tools\[0\]: wanted a tool of type 'function', got 'retrieval'"),
+        ([{"name": "a b"}], r"tools\[0\]\.name: wanted 1 to 64 letters"),
+        ([{"name": "a", "parameters": 3}], r"tools\[0\]\.parameters: wanted a JSON schema, got int"),
+    ],
+    ids=range(11),
+)
+def test_what_is_no_tool_is_refused(tools: Any, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        tools_of(tools)

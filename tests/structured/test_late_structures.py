@@ -1,0 +1,142 @@
+"""Structures that begin late: from a trigger on, or behind a text; and text that a structure forces."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+import graphml
+from graphml.errors import UsageError
+from graphml.sampling import SamplingParams
+from graphml.sampling.structured.params_structure import matcher_of
+from tests import tiny_model
+
+TAG = 'root ::= "<" [a-z]{3} ">"'
+FORCED = SamplingParams(
+    grammar='root ::= [xy] "hello world, hello world: " [a-z]{2} " and world."', temperature=1.0
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[graphml.Model]:
+    path = tiny_model.write(tmp_path_factory.mktemp("late") / "tiny.gguf")
+    with graphml.load(path, backend="cpu", threads=1, n_batch=32, kv="f32") as opened:
+        yield opened
+
+
+def accepted(model: graphml.Model, params: SamplingParams, text: str) -> bool:
+    matcher = matcher_of(params, model.tokenizer)
+    assert matcher is not None
+    assert model.tokenizer is not None
+    for token in model.tokenizer.encode(text, add_special=False):
+        if not matcher.allowed([token] * 20).all() or not matcher.allows(token):
+            return False
+        matcher.accept(token)
+    return matcher.may_end()
+
+
+def test_a_structure_counts_behind_a_text_which_must_come(model: graphml.Model) -> None:
+    params = SamplingParams(grammar=TAG, grammar_after="</t>")
+    assert accepted(model, params, "free < text</t><abc>")
+    assert not accepted(model, params, "free text</t>x<abc>")
+    assert not accepted(model, params, "free text")
+    matcher = matcher_of(params, model.tokenizer)
+    assert matcher is not None
+    assert not matcher.mask()[matcher.eog].any()
+    assert matcher.mask().sum() > 200
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    ["<", {"type": 1, "value": "<"}, {"type": 2, "value": "(<)[a-z]"}, {"type": "word", "value": "<"}],
+)
+def test_a_lazy_structure_counts_from_its_trigger_on(model: graphml.Model, trigger: object) -> None:
+    params = SamplingParams(grammar=TAG, grammar_lazy=True, grammar_triggers=(trigger,))
+    assert accepted(model, params, "no tag at all")
+    assert accepted(model, params, "text <abc>")
+    assert not accepted(model, params, "text <abc> more")
+
+
+def test_a_token_or_a_whole_text_triggers_too_and_reasoning_comes_before(model: graphml.Model) -> None:
+    assert model.tokenizer is not None
+    (token,) = model.tokenizer.encode("<", add_special=False)
+    for trigger in (token, {"type": 0, "token": token}):
+        params = SamplingParams(grammar=TAG, grammar_lazy=True, grammar_triggers=[trigger])
+        assert accepted(model, params, "a <abc>")
+        assert not accepted(model, params, "a <abcd>")
+    whole = SamplingParams(grammar=TAG, grammar_lazy=True, grammar_triggers=[{"type": 3, "value": "<a"}])
+    assert accepted(model, whole, "b <a free")
+    assert not accepted(model, whole, "<abcd")
+    both = SamplingParams(grammar=TAG, grammar_lazy=True, grammar_triggers=["<"], grammar_after="#")
+    assert accepted(model, both, "<z # free <abc>")
+    assert not accepted(model, both, "# <abcd>")
+
+
+def test_rewinds_and_copies_of_late_matchers(model: graphml.Model) -> None:
+    assert model.tokenizer is not None
+    matcher = matcher_of(SamplingParams(grammar=TAG, grammar_after="#"), model.tokenizer)
+    assert matcher is not None
+    ids = model.tokenizer.encode("ab#<x", add_special=False)
+    for token in ids:
+        matcher.accept(token)
+    again = matcher.copy()
+    matcher.catch_up(ids[:2], 2)
+    assert matcher.mask().sum() > 200 > again.mask().sum() > 0
+    matcher.catch_up(ids, len(ids))
+    assert (matcher.mask() == again.mask()).all()
+
+
+def test_wrong_late_structures_are_refused() -> None:
+    for fields, words in [
+        ({"grammar": TAG, "grammar_lazy": True}, "grammar_triggers: wanted some"),
+        ({"grammar_lazy": True, "grammar_triggers": ["<"]}, "grammar_lazy: wanted one of"),
+        ({"grammar_after": "</think>"}, "grammar_after: wanted one of"),
+        ({"grammar": TAG, "grammar_triggers": [""]}, "grammar_triggers: wanted texts"),
+        ({"grammar": TAG, "grammar_triggers": [{"type": 9, "value": "a"}]}, "grammar_triggers: wanted texts"),
+        ({"grammar": TAG, "grammar_lazy": 1}, "grammar_lazy: wanted True or False"),
+    ]:
+        with pytest.raises(UsageError, match=words):
+            SamplingParams(**fields)  # type: ignore[arg-type]
+    model_free = SamplingParams(grammar=TAG, grammar_lazy=True, grammar_triggers=[{"type": 2, "value": "("}])
+    with pytest.raises(UsageError, match="wanted a model with a tokenizer"):
+        matcher_of(model_free, None)
+
+
+def test_forced_text_goes_in_as_one_chunk(model: graphml.Model) -> None:
+    session = model.session(seed=3)
+    text = "".join(one.piece for one in session.generate(model.encode("hello"), FORCED, 100))
+    assert re.fullmatch("[xy]hello world, hello world: [a-z]{2} and world.", text)
+    with model.engine(max_sequences=2, n_ctx=160) as engine:
+        before = engine.stats().n_steps
+        result = engine.submit("hello", FORCED, 100, seed=3).result()
+        n_steps = engine.stats().n_steps - before
+        slow = engine.submit("hello", _one_by_one(FORCED), 100, seed=3).result()
+        short = engine.submit("hello", FORCED, 5, seed=3).result()
+    assert (result.text, result.tokens) == (text, session.generated)
+    assert n_steps <= 12 < len(result.tokens)
+    assert engine.stats().n_steps - n_steps - before >= len(slow.tokens)
+    assert short.tokens == result.tokens[:5]
+    assert short.stop_reason == "length"
+
+
+def _one_by_one(params: SamplingParams) -> SamplingParams:
+    return SamplingParams(grammar=params.grammar, temperature=1.0, rng="llama.cpp")
+
+
+def test_lark_and_any_json(model: graphml.Model) -> None:
+    for params, text, wanted in [
+        (SamplingParams(lark='start: "a" /[0-9]+/ ("," /[0-9]+/)*'), "a12,3", True),
+        (SamplingParams(lark='start: "a" /[0-9]+/'), "a,", False),
+        (SamplingParams(json_schema={}), '{"a": [1, null]}', True),
+        (SamplingParams(json_schema=True), "[1]", True),
+        (SamplingParams(json_schema={"type": "object"}), "[1]", False),
+    ]:
+        matcher = matcher_of(params, model.tokenizer)
+        assert matcher is not None
+        assert matcher.accepts(text) is wanted
+    with pytest.raises(UsageError, match="no value is valid"):
+        matcher_of(SamplingParams(json_schema=False), model.tokenizer)
+    with pytest.raises(UsageError, match="lark"):
+        matcher_of(SamplingParams(lark="start: b"), model.tokenizer)
