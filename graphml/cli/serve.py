@@ -50,7 +50,7 @@ def serve(context: typer.Context) -> None:
     try:
         from graphml.server.serving import serve_until_stopped
     except ModuleNotFoundError as error:
-        raise UsageError(f"serve: {error.name} is missing; pip install 'graphml-engine[server]'") from None
+        raise UsageError(f"serve: {error.name} is missing; pip install '.[server]' in a clone") from None
     if given.ignored:
         names = " ".join(dict.fromkeys(given.ignored))
         print(f"graphml: serve: without a meaning here: {names}", file=sys.stderr, flush=True)

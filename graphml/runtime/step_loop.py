@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from typing import Protocol
 
 from graphml.errors import BackendError, UsageError
+from graphml.runtime.listener import Listener
 from graphml.runtime.runner import BegunPlan, Computed
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence, Status
@@ -50,25 +51,6 @@ class Prefixes(Protocol):
 
     def close(self, keep: bool = True) -> None:
         """No step follows."""
-
-
-class Listener(Protocol):
-    """Who gets the tokens of a sequence; called by the engine's thread, so it must not wait."""
-
-    def sampled(self, token: int) -> str | None:
-        """A token was sampled; why it ends the sequence without being a part of it, or None."""
-
-    def appended(self, token: int, last: bool) -> str | None:
-        """The token belongs to the sequence, as its last or not; why it is the last all the same, or None."""
-
-    def prompt_computed(self, count: int) -> None:
-        """So many ids of the prompt are computed now; more than one of them in this step, or not the last."""
-
-    def ended(self, reason: str) -> None:
-        """No token follows."""
-
-    def failed(self, error: BaseException) -> None:
-        """No token follows, for this reason."""
 
 
 @dataclass(eq=False)

@@ -5,13 +5,14 @@ Knows generations and what reads their tokens; nothing of how a protocol writes 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from graphml.api.chat_prompt import ChatPrompt
 from graphml.api.token_stream import Result
 from graphml.api.tokens import Token
-from graphml.server.conversations import Conversation, conversation_of
+from graphml.server.conversations import conversation_of
 from graphml.server.engine_access import Generation
 from graphml.server.request_fields import ChatCompletion
 from graphml.server.sampling_settings import Settings
@@ -52,7 +53,7 @@ class PlainReader:
 class Answering:
     """A conversation that is answered: the engine's part, and a reader of each sequence."""
 
-    conversation: Conversation
+    prompt: ChatPrompt
     one: Generation
     readers: list[Reader] = field(default_factory=list)
 
@@ -86,17 +87,19 @@ class Answering:
 
 async def answering(service: Service, request: object, given: ChatCompletion) -> Answering:
     """Have the engine answer a conversation."""
-    found: list[Conversation] = []
+    found: list[ChatPrompt] = []
 
     def prompts() -> tuple[list[list[int]], Settings]:
         settings = service.settings(given)
-        found.append(conversation_of(service, given))
-        return [found[0].ids], settings
+        found.append(conversation_of(service, given, settings.params))
+        return [found[0].ids], replace(settings, params=found[0].params)
 
     (one,) = await service.begin(request, given, prompts)  # type: ignore[arg-type]
-    return Answering(found[0], one, [PlainReader() for _ in range(one.settings.n)])
+    return Answering(found[0], one, [_reader(found[0]) for _ in range(one.settings.n)])
 
 
-def all_of(every: Sequence[Answering]) -> list[Generation]:
-    """The engine's parts."""
-    return [one.one for one in every]
+def _reader(prompt: ChatPrompt) -> Reader:
+    """What reads an answer; the tokens' own texts are enough where nothing is told apart."""
+    return (
+        prompt.reader() if prompt.tools or prompt.marks is not None or prompt.format.whole else PlainReader()
+    )

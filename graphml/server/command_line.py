@@ -43,7 +43,7 @@ FLAGS: Final = (
     Flag("-hf -hfr --hf-repo --hf", "hf", help="A model of the Hugging Face hub, USER/REPO:QUANT."),
     Flag("-hff --hf-file", "hf_file", help="The file of that repository."),
     Flag("--offline", "offline", None, "Ask no server for models."),
-    Flag("--backend", "backend", help="What computes: cpu, wgpu, opencl, ..."),
+    Flag("--backend", "backend", help="What computes: cpu, or another installed backend."),
     Flag("-t --threads", "threads", int, "Threads of the CPU backend."),
     Flag("-c --ctx-size --ctx", "ctx", int, "Tokens of context, of all slots together unless -kvu."),
     Flag("-np --parallel", "parallel", int, "Slots: requests that are computed at a time."),

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from graphml.sampling.logprobs import TokenLogprobs
 from graphml.server.answers import Answering, answering
 from graphml.server.api_errors import ApiError
-from graphml.server.conversations import conversation_of
+from graphml.server.conversations import conversation_of, prompt_text
 from graphml.server.event_stream import DONE, EventStream, event, unless_left
 from graphml.server.json_response import gone, json_response
 from graphml.server.llama_completion import final, progress_timings, running_timings
@@ -142,8 +142,7 @@ async def input_tokens(service: Service, request: Request) -> Response:
 async def apply_template(service: Service, request: Request) -> Response:
     """`POST /apply-template`: the text that messages become."""
     given = decoded(await request.body(), ChatCompletion)
-    found = await service.access.in_thread(conversation_of, service, given)
-    return json_response({"prompt": found.text})
+    return json_response({"prompt": await service.access.in_thread(prompt_text, service, given)})
 
 
 async def predict(service: Service, request: Request) -> Response:

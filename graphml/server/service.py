@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -26,7 +26,7 @@ from graphml.server.request_fields import Sampling
 from graphml.server.sampling_settings import Settings, settings_of
 from graphml.server.server_options import ServerOptions
 from graphml.server.stored_responses import StoredResponses
-from graphml.text.chat_template import ChatTemplate
+from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate
 from graphml.text.tokenizer import Tokenizer
 
 FINGERPRINT = f"b1-graphml-{graphml.__version__}"
@@ -58,13 +58,13 @@ class Service:
         return self.model.tokenizer
 
     @property
-    def template(self) -> ChatTemplate:
-        """The model's chat template, or ChatML for a model without one."""
+    def templates(self) -> Mapping[str, ChatTemplate]:
+        """The model's chat templates by name, or ChatML for a model without one."""
         if self.model.has_template:
-            return self.model.template
+            return self.model.templates
         tokenizer = self.tokenizer
         bos, eos = (None if one is None else tokenizer.piece(one) for one in (tokenizer.bos, tokenizer.eos))
-        return ChatTemplate(CHATML, bos, eos)
+        return {DEFAULT_NAME: ChatTemplate(CHATML, bos, eos)}
 
     def salt_of(self, request: Request, given: Sampling) -> bytes:
         """What keeps a request's prefixes apart from those of others."""

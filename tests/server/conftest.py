@@ -19,6 +19,6 @@ def stories() -> Iterator[graphml.Model]:
 
 @pytest.fixture(scope="session")
 def server(stories: graphml.Model) -> Iterator[Running]:
-    options = ServerOptions(parallel=4, n_ctx=256, metrics=True, aliases=("stories",))
+    options = ServerOptions(parallel=4, n_ctx=512, metrics=True, aliases=("stories",))
     with running(options, stories) as found:
         yield found

@@ -57,8 +57,8 @@ def test_a_prompt_longer_than_the_context_is_refused_and_the_next_one_answered(s
     refused = server.post("/completion", {"prompt": PROMPT * 40})
     assert refused.status_code == 400
     error = refused.json()["error"]
-    assert (error["type"], error["n_ctx"]) == ("exceed_context_size_error", 256)
-    assert error["n_prompt_tokens"] > 256
+    assert (error["type"], error["n_ctx"]) == ("exceed_context_size_error", 512)
+    assert error["n_prompt_tokens"] > 512
     assert server.post("/completion", {"prompt": PROMPT, "n_predict": 1}).status_code == 200
 
 
@@ -99,7 +99,7 @@ def test_slots_props_and_health(server: Running) -> None:
     assert not any(one["is_processing"] for one in slots)
     props = server.http.get("/props").json()
     assert props["total_slots"] == 4
-    assert props["default_generation_settings"]["n_ctx"] == 256
+    assert props["default_generation_settings"]["n_ctx"] == 512
     assert server.http.get("/health").json() == {"status": "ok"}
     assert server.http.get("/nothing").json()["error"]["type"] == "not_found_error"
 

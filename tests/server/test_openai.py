@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import openai
@@ -172,3 +173,46 @@ def test_a_wrong_field_is_named(client: openai.OpenAI, field: str, value: object
         client.chat.completions.create(**asked, extra_body={field: value})
     assert field in str(raised.value)
     assert raised.value.param == field
+
+
+TOOL: Any = {
+    "type": "function",
+    "function": {
+        "name": "look",
+        "parameters": {"type": "object", "properties": {"at": {"enum": ["sun"]}}, "required": ["at"]},
+    },
+}
+
+
+def test_a_forced_call_of_a_tool_is_told_alike_plain_and_streamed(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": "any", "messages": MESSAGES, "max_tokens": 150, "seed": 5}
+    asked |= {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "look"}}}
+    asked |= {"parallel_tool_calls": False}
+    plain = client.chat.completions.create(**asked).choices[0]
+    calls = plain.message.tool_calls
+    assert calls is not None
+    assert plain.finish_reason == "tool_calls"
+    assert calls[0].type == "function"
+    assert (calls[0].function.name, json.loads(calls[0].function.arguments)) == ("look", {"at": "sun"})
+    deltas = [
+        call
+        for chunk in client.chat.completions.create(**asked, stream=True)
+        for call in chunk.choices[0].delta.tool_calls or []
+    ]
+    assert deltas[0].id
+    assert deltas[0].function is not None
+    assert deltas[0].function.name == "look"
+    assert all(one.id is None and one.index == 0 for one in deltas[1:])
+    texts = [one.function.arguments or "" for one in deltas if one.function is not None]
+    assert "".join(texts) == calls[0].function.arguments
+
+
+def test_results_of_tools_are_part_of_the_prompt(client: openai.OpenAI) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": '{"at": "sun"}'}}
+    messages = [*MESSAGES, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    messages.append({"role": "tool", "tool_call_id": "1", "content": "bright"})
+    found = client.chat.completions.create(model="any", messages=messages, tools=[TOOL], max_tokens=1)
+    short = client.chat.completions.create(model="any", messages=MESSAGES, tools=[TOOL], max_tokens=1)
+    assert found.usage is not None
+    assert short.usage is not None
+    assert found.usage.prompt_tokens > short.usage.prompt_tokens
