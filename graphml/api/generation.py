@@ -5,24 +5,27 @@ A part of `Session` in a file of its own: it works on the session's tokens, prog
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from graphml.api.capture import Probe
+from graphml.api.drafted_generation import SessionDrafts
 from graphml.api.read_source import decoder_prompt
 from graphml.api.stats import Meter
 from graphml.api.tokens import GeneratedText, StopReason, Token, checked_ids
 from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.runtime.cell_mover import check_shifts, shift_tokens
-from graphml.runtime.committed import Committed, check_room
+from graphml.runtime.committed import Committed, Evaluation, check_room
 from graphml.runtime.evaluation import Floats
 from graphml.runtime.executor import Executor
 from graphml.runtime.overflow import Overflow, n_dropped
 from graphml.runtime.run_ahead import Ahead, steps_ahead
 from graphml.runtime.slots import Slot
 from graphml.sampling import PeekableRandom, SamplingParams
+from graphml.sampling.structured.params_structure import Structured
 from graphml.text.tokenizer import Tokenizer
 
 
@@ -44,12 +47,18 @@ class Generating(Protocol):
     _ahead: Ahead | None
     _cancelled: bool
     _turn: int
+    _structured: Structured
 
     def slot(self) -> Slot:
         """Where the keys and values are."""
 
     def sample(self, params: SamplingParams | None = None) -> int:
         """The id that follows."""
+
+    def evaluation(self) -> Evaluation:
+        """Begin to evaluate what is not evaluated yet."""
+
+    def _chosen(self, params: SamplingParams) -> int | None: ...
 
     def _compile(self, count: int, all_logits: bool = False) -> None: ...
 
@@ -64,6 +73,10 @@ class Limits:
     max_tokens: int | None
     full: Overflow
     kept: int
+
+    def more(self, n_gen: int) -> int:
+        """How many tokens may be generated behind so many."""
+        return self.n_ctx if self.max_tokens is None else self.max_tokens - n_gen
 
     def reason(self, n_past: int, n_gen: int) -> StopReason | None:
         """Why it ends with so many tokens held and generated; None where it goes on."""
@@ -89,13 +102,26 @@ def limits_of(session: Generating, full: Overflow, max_tokens: int | None, ids: 
     return Limits(n_ctx, max_tokens, full, kept)
 
 
-def generated(session: Generating, ids: Array, params: SamplingParams, limits: Limits) -> Iterator[Token]:
+def generated(
+    session: Generating, ids: Array, params: SamplingParams, limits: Limits, drafts: SessionDrafts | None
+) -> Iterator[Token]:
     """Evaluate ids, then give tokens; see `Session.generate`. Begun now, not when the first is asked for."""
-    return _generated(session, ids, params, limits, session._turn)
+    tokens = _generated(session, ids, params, limits, drafts, session._turn)
+    return tokens if drafts is None else _closing(tokens, drafts)
+
+
+def _closing(tokens: Iterator[Token], drafts: SessionDrafts) -> Iterator[Token]:
+    with contextlib.closing(drafts):
+        yield from tokens
 
 
 def _generated(
-    session: Generating, ids: Array, params: SamplingParams, limits: Limits, turn: int
+    session: Generating,
+    ids: Array,
+    params: SamplingParams,
+    limits: Limits,
+    drafts: SessionDrafts | None,
+    turn: int,
 ) -> Iterator[Token]:
     text = GeneratedText(session._tokenizer, params)
     executor, meter = session._executor, session.meter
@@ -119,7 +145,7 @@ def _generated(
             session._compile(0)  # the program of single tokens, once the first one was given
             ready = True
         with meter.token():
-            token = _decide(session, params, limits)
+            token = _decide(session, params, limits, drafts)
             ended = session.stop_reason = text.ended_by(token)
             piece = text.flush() if ended else _append(session, token, text, limits)
         if ended:
@@ -134,9 +160,11 @@ def _generated(
             raise UsageError("generate: the session was used for something else meanwhile; begin anew")
 
 
-def _decide(session: Generating, params: SamplingParams, limits: Limits) -> int:
+def _decide(session: Generating, params: SamplingParams, limits: Limits, drafts: SessionDrafts | None) -> int:
     """The id that follows, as `sample` has it; the step after is handed over first, where that can be."""
     held = session._held
+    if drafts is not None:
+        return drafts.token(session, params, limits.more(session.meter.n_gen) - 1)
     if not session._executor.has_top_k or held.latest.next_logits.known:
         return session.sample(params)
     if session._ahead is None:
@@ -150,9 +178,7 @@ def _decide(session: Generating, params: SamplingParams, limits: Limits) -> int:
         )
     ahead = session._ahead
     if ahead is not None and ahead.ready and held.latest.n_evaluated >= len(session._held) - 1:
-        most = session.n_ctx - len(session._held)
-        if limits.max_tokens is not None:
-            most = min(most, limits.max_tokens - session.meter.n_gen)
+        most = min(session.n_ctx - len(session._held), limits.more(session.meter.n_gen))
         found = ahead.token(held, more=most > 1)
         if found is not None:
             return found

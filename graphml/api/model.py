@@ -17,6 +17,7 @@ import numpy as np
 from graphml.api.batch import Batch
 from graphml.api.capture import Patches, Patterns, Probe
 from graphml.api.chat import Chat
+from graphml.api.draft_model import DraftModel
 from graphml.api.embedding import chosen_pooling, embed_ids, normalized, texts_of
 from graphml.api.engine import Engine, check_deterministic, generate
 from graphml.api.model_tokenizer import no_tokenizer, tokenizer_of
@@ -46,7 +47,7 @@ class Model:
     """An open model. Made by `load`; close it, or use it in a `with`, to give threads and file back.
 
     arch: name of the architecture. config: its configuration, a frozen dataclass. n_ctx: the context that it
-    was trained for. n_vocab: how many ids it knows. path: the file. executor: what runs it.
+    was trained for. n_vocab: how many ids it knows. path: the file. executor: what runs it. draft: of `load`.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Model:
         embedding = executor.file.tensors.get(EMBEDDING)
         self.n_vocab: int = executor.config.n_vocab if embedding is None else embedding.shape[0]
         self._pre, self._template_text, self._progress = pre, template, progress
+        self.draft: DraftModel | None = None
         self._making = RLock()
         if pre is not None:
             _ = self.tokenizer  # a wrong name is told at once
@@ -131,7 +133,7 @@ class Model:
         options = with_control(options, executor.file, control_vectors, control_layers)
         probe = Probe(executor, capture, patch, history, options)
         own = executor, self.tokenizer, self.n_vocab, size, seed, self._progress, probe
-        return Session(*own, prefix_cache=prefix_cache)
+        return Session(*own, prefix_cache=prefix_cache, draft=self.draft)
 
     def batch(self, n_sequences: int, n_ctx: int | None = None, seed: int | None = None) -> Batch:
         """Begin sessions of at most `n_ctx` tokens each that are continued together; see `Batch`.
@@ -190,7 +192,7 @@ class Model:
         size = self._context(n_ctx)
         return Engine(
             self.executor, self.tokenizer, self.n_vocab, size, kv_memory, max_sequences, target_itl_ms,
-            prefix_cache, store, store_bytes, Overflow(overflow, keep),
+            prefix_cache, store, store_bytes, Overflow(overflow, keep), self.draft,
         )  # fmt: skip
 
     def generate(
@@ -315,6 +317,8 @@ class Model:
 
     def close(self) -> None:
         """Give threads, programs and file back; its sessions end. A second call does nothing."""
+        if self.draft is not None:
+            self.draft.close()
         self.executor.close()
 
     def __enter__(self) -> Model:

@@ -59,6 +59,7 @@ class RequestOutput:
 
     def ended(self, reason: str) -> None:
         """See `Listener`."""
+        self._close_drafts()
         sequence, now = self._sequence, time.monotonic()
         n_prompt, first = sequence.request.n_prompt, self._first or now
         tokens = self._tokens
@@ -75,8 +76,16 @@ class RequestOutput:
             gen_tps=(len(tokens) - 1) / rest if rest and len(tokens) > 1 else 0.0,
         )  # fmt: skip
         text = "".join(self._pieces)
-        self._stream.end(sequence.index, Result(tokens, text, reason, n_read, n_cached, len(tokens), timings))
+        drafts = sequence.drafts
+        drafted = (0, 0) if drafts is None else (drafts.n_drafted, drafts.n_accepted)
+        result = Result(tokens, text, reason, n_read, n_cached, len(tokens), timings, *drafted)
+        self._stream.end(sequence.index, result)
 
     def failed(self, error: BaseException) -> None:
         """See `Listener`."""
+        self._close_drafts()
         self._stream.fail(error)
+
+    def _close_drafts(self) -> None:
+        if self._sequence.drafts is not None:
+            self._sequence.drafts.drafter.close()

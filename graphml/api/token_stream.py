@@ -33,7 +33,8 @@ class Result:
     """What a sequence became. tokens: generated ids, without the prompt's; text: theirs.
 
     stop_reason: "end", "stop", "length", "context", "cancel" or "deadline". n_cached: ids of the prompt that
-    were not computed, since blocks held them.
+    were not computed, since blocks held them. n_drafted, n_accepted: tokens that were computed as drafts, and
+    those of them that were right.
     """
 
     tokens: list[int]
@@ -43,6 +44,8 @@ class Result:
     n_cached: int
     n_gen: int
     timings: Timings
+    n_drafted: int = 0
+    n_accepted: int = 0
 
 
 class TokenStream:
