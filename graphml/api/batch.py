@@ -13,13 +13,14 @@ from typing import TypeVar
 import numpy as np
 
 from graphml.api.session import Session
+from graphml.api.speculation import check_no_drafts
 from graphml.api.tokens import Ids, Token, checked_ids
 from graphml.argument_checks import items_of
 from graphml.errors import UsageError
 from graphml.runtime.committed import Evaluation
 from graphml.runtime.evaluation import Floats, evaluate, evaluate_top_k
 from graphml.runtime.executor import Executor
-from graphml.sampling import NextLogits, SamplingParams, TopK
+from graphml.sampling import NextLogits, SamplingParams, TopK, checked_params
 
 T = TypeVar("T")
 
@@ -93,6 +94,8 @@ class Batch:
         """
         each = [params] * len(self) if params is None or isinstance(params, SamplingParams) else params
         prompts, chosen = self._for_each("ids", ids), self._for_each("params", each)
+        for one in chosen:
+            check_no_drafts(checked_params(one), "a batch")
         running = {
             i: session.generate(prompt, param, max_tokens)
             for i, (session, prompt, param) in enumerate(zip(self.sessions, prompts, chosen, strict=True))

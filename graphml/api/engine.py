@@ -11,13 +11,15 @@ import itertools
 import time
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
 from statistics import fmean, median
 
+from graphml.api.draft_model import DraftModel
 from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for, window_rooms
+from graphml.api.engine_stats import EngineStats
 from graphml.api.engine_store import AnyPath, opened_store
 from graphml.api.request_handle import Handle
 from graphml.api.request_output import Counts, RequestOutput
+from graphml.api.speculation import drafts_for
 from graphml.api.token_stream import TokenStream
 from graphml.api.tokens import NO_IDS, Ids, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, seed_or_random, whole_number
@@ -58,30 +60,6 @@ def _close_all() -> None:
         loop.close()
 
 
-@dataclass(frozen=True)
-class EngineStats:
-    """Counts of an engine. blocks_used: held by running sequences; blocks_shared: by several of them.
-
-    blocks_free: all others; blocks_kept: those of them whose content can still be found; blocks_evicted: how
-    often such a content was given up. hit_tokens: ids of prompts found in blocks so far. n_steps: so far;
-    step_s: seconds of the latest; step_p50_s, rows_per_step: median seconds and mean rows of the latest 256.
-    """
-
-    running: int
-    waiting: int
-    blocks_used: int
-    blocks_shared: int
-    blocks_free: int
-    blocks_kept: int
-    blocks_evicted: int
-    hit_tokens: int
-    n_preempted: int
-    n_steps: int
-    step_s: float
-    step_p50_s: float
-    rows_per_step: float
-
-
 def check_deterministic(executor: Executor, wanted: bool | None) -> None:
     """UsageError where an engine is wanted otherwise than the model, whose programs it runs, was opened."""
     if wanted is not None and not isinstance(wanted, bool):
@@ -112,6 +90,7 @@ class Engine:
         store: AnyPath | None = None,
         store_bytes: int | None = None,
         full: Overflow | None = None,
+        draft: DraftModel | None = None,
     ) -> None:
         count = MAX_SEQUENCES if max_sequences is None else whole_number(max_sequences)
         if count is None or not 1 <= count <= executor.n_batch:
@@ -140,7 +119,7 @@ class Engine:
         scheduler = Scheduler(pool, count, self.n_ctx, recurrent=executor.recurrent, checkpoints=checkpoints)
         self._loop = StepLoop(runner, scheduler, StepBudget(target_itl_ms / 1000, executor.n_batch))
         self._runner = weakref.ref(runner)  # the loop's own, as long as it is open
-        self._full = full or Overflow()
+        self._full, self._draft = full or Overflow(), draft
         self._check_full(self._full)
         blocks = opened_store(store, store_bytes, executor, runner.block_rows, bool(prefix_cache))
         if blocks is not None:
@@ -216,8 +195,11 @@ class Engine:
             sequence = RunningSequence(request, next(self._orders), index, first + index)
             sequence.matcher = None if matcher is None else matcher.copy()
             sequence.prompt_scores = scores
+            sequence.drafts = drafts_for(params, self._executor, self._draft)
             members.append((sequence, RequestOutput(sequence, stream, self._tokenizer, self._counts)))
         runner = self._runner()
+        if runner is not None and members[0][0].drafts is not None:
+            runner.prepare_drafts()
         if runner is not None and adapters is not None:
             runner.prepare_adapters([one for one, _ in members])
         if runner is not None and scores is not None:
@@ -237,6 +219,7 @@ class Engine:
                 blocks_evicted=pool.n_evicted, hit_tokens=self._counts.hit_tokens,
                 n_preempted=self._counts.n_preempted, n_steps=self._loop.n_steps, step_s=seconds[-1],
                 step_p50_s=median(seconds), rows_per_step=fmean(rows),
+                n_drafted=self._loop.speculation.n_drafted, n_accepted=self._loop.speculation.n_accepted,
             )  # fmt: skip
 
     @property

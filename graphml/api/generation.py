@@ -5,11 +5,13 @@ A part of `Session` in a file of its own: it works on the session's tokens, prog
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from graphml.api.capture import Probe
+from graphml.api.drafted_generation import SessionDrafts
 from graphml.api.prompt_logprobs import scored_prompt
 from graphml.api.read_source import decoder_prompt
 from graphml.api.stats import Meter
@@ -17,7 +19,7 @@ from graphml.api.tokens import GeneratedText, StopReason, Token, checked_ids
 from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.runtime.cell_mover import check_shifts, shift_tokens
-from graphml.runtime.committed import Committed, check_room
+from graphml.runtime.committed import Committed, Evaluation, check_room
 from graphml.runtime.evaluation import Floats
 from graphml.runtime.executor import Executor
 from graphml.runtime.overflow import Overflow, n_dropped
@@ -62,6 +64,11 @@ class Generating(Protocol):
     def sample(self, params: SamplingParams | None = None) -> int:
         """The id that follows."""
 
+    def evaluation(self) -> Evaluation:
+        """Begin to evaluate what is not evaluated yet."""
+
+    def _chosen(self, params: SamplingParams) -> int | None: ...
+
     def _compile(self, count: int, all_logits: bool = False) -> None: ...
 
     def _evaluate(self, ids: Array, all_logits: bool = False, by: SamplingParams | None = None) -> Floats: ...
@@ -75,6 +82,10 @@ class Limits:
     max_tokens: int | None
     full: Overflow
     kept: int
+
+    def more(self, n_gen: int) -> int:
+        """How many tokens may be generated behind so many."""
+        return self.n_ctx if self.max_tokens is None else self.max_tokens - n_gen
 
     def reason(self, n_past: int, n_gen: int) -> StopReason | None:
         """Why it ends with so many tokens held and generated; None where it goes on."""
@@ -100,13 +111,26 @@ def limits_of(session: Generating, full: Overflow, max_tokens: int | None, ids: 
     return Limits(n_ctx, max_tokens, full, kept)
 
 
-def generated(session: Generating, ids: Array, params: SamplingParams, limits: Limits) -> Iterator[Token]:
+def generated(
+    session: Generating, ids: Array, params: SamplingParams, limits: Limits, drafts: SessionDrafts | None
+) -> Iterator[Token]:
     """Evaluate ids, then give tokens; see `Session.generate`. Begun now, not when the first is asked for."""
-    return _generated(session, ids, params, limits, session._turn)
+    tokens = _generated(session, ids, params, limits, drafts, session._turn)
+    return tokens if drafts is None else _closing(tokens, drafts)
+
+
+def _closing(tokens: Iterator[Token], drafts: SessionDrafts) -> Iterator[Token]:
+    with contextlib.closing(drafts):
+        yield from tokens
 
 
 def _generated(
-    session: Generating, ids: Array, params: SamplingParams, limits: Limits, turn: int
+    session: Generating,
+    ids: Array,
+    params: SamplingParams,
+    limits: Limits,
+    drafts: SessionDrafts | None,
+    turn: int,
 ) -> Iterator[Token]:
     text = GeneratedText(session._tokenizer, params)
     executor, meter = session._executor, session.meter
@@ -131,12 +155,11 @@ def _generated(
             session._compile(0)  # the program of single tokens, once the first one was given
             ready = True
         with meter.token():
-            token = forced.pop(0) if forced else _decide(session, params, limits)
+            token = forced.pop(0) if forced else _decide(session, params, limits, drafts)
             ended = session.stop_reason = text.ended_by(token)
             scores = session.scores[0] if params.logprobs is not None and session.scores else None
             piece = text.flush() if ended else _append(session, token, text, limits)
-            if not forced and session.stop_reason is None:
-                forced = _forced(session, limits)
+            forced = forced or _forced(session, limits, drafts)
         if ended:
             if piece:
                 yield Token(token, piece, logprobs=scores)
@@ -158,9 +181,11 @@ def _evaluate_prompt(session: Generating, ids: Array, params: SamplingParams) ->
         session.prompt_logprobs = scored_prompt(session, ids, params.prompt_logprobs)
 
 
-def _decide(session: Generating, params: SamplingParams, limits: Limits) -> int:
+def _decide(session: Generating, params: SamplingParams, limits: Limits, drafts: SessionDrafts | None) -> int:
     """The id that follows, as `sample` has it; the step after is handed over first, where that can be."""
     held = session._held
+    if drafts is not None:
+        return drafts.token(session, params, limits.more(session.meter.n_gen) - 1)
     if not session._executor.has_top_k or held.latest.next_logits.known:
         return session.sample(params)
     if session._ahead is None:
@@ -174,9 +199,7 @@ def _decide(session: Generating, params: SamplingParams, limits: Limits) -> int:
         )
     ahead = session._ahead
     if ahead is not None and ahead.ready and held.latest.n_evaluated >= len(session._held) - 1:
-        most = session.n_ctx - len(session._held)
-        if limits.max_tokens is not None:
-            most = min(most, limits.max_tokens - session.meter.n_gen)
+        most = min(session.n_ctx - len(session._held), limits.more(session.meter.n_gen))
         found = ahead.token(held, more=most > 1)
         if found is not None:
             return found
@@ -186,8 +209,13 @@ def _decide(session: Generating, params: SamplingParams, limits: Limits) -> int:
     return token
 
 
-def _forced(session: Generating, limits: Limits) -> list[int]:
-    """The tokens that the structure of the text leaves no choice about, as many as have room."""
+def _forced(session: Generating, limits: Limits, drafts: SessionDrafts | None) -> list[int]:
+    """The tokens that the structure of the text leaves no choice about, as many as have room.
+
+    None where drafts have them, or the generation has ended.
+    """
+    if drafts is not None or session.stop_reason is not None:
+        return []
     room = session.n_ctx - 1 - len(session._held)
     if limits.max_tokens is not None:
         room = min(room, limits.max_tokens - session.meter.n_gen - 1)

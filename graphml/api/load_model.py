@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 
+from graphml.api.draft_model import DraftModel
+from graphml.api.draft_opening import draft_model_of
 from graphml.api.model import Model
 from graphml.argument_checks import progress_of
 from graphml.backend import Progress
@@ -20,6 +23,8 @@ from graphml.runtime.open_executor import open_executor
 from graphml.text.chat_template import template_text
 
 AnyPath = str | os.PathLike[str]
+_OF_DRAFTS = ("backend", "threads", "kv", "pages", "numa", "n_batch", "tuned", "deterministic", "offline")
+"""Options of a model that count for its draft model too."""
 
 
 def load(
@@ -46,6 +51,7 @@ def load(
     lora: Scaled | None = None,
     control_vectors: Scaled | None = None,
     control_layers: Layers | None = None,
+    draft_model: AnyPath | None = None,
     offline: bool | None = None,
     override_kv: Mapping[str, bool | int | float | str] | None = None,
 ) -> Model:
@@ -74,9 +80,10 @@ def load(
     None: all, or of several backends as many as fit in the first one's memory. lora: LoRA adapters of the
     model (GGUF), each with its scale: [("style.gguf", 1.0)]. control_vectors: directions that are added to
     what layers give, likewise; control_layers: the first and the last one; None: all but the first.
-    offline: no server is asked; None: what GRAPHML_OFFLINE and HF_HUB_OFFLINE say. override_kv: values in
-    place of those of the file's metadata, by key; `.rope.freq_base` is the architecture's own key
-    `llama.rope.freq_base`.
+    draft_model: a smaller model that drafts tokens for this one (docs/speculation.md): what `path` may be;
+    it is opened with the same backend, threads and types. offline: no server is asked; None: what
+    GRAPHML_OFFLINE and HF_HUB_OFFLINE say. override_kv: values in place of those of the file's metadata, by
+    key; `.rope.freq_base` is the architecture's own key `llama.rope.freq_base`.
 
     Raises a GraphmlError: WeightsError for a bad file, ArchitectureError, BackendError, UsageError for an
     argument, DownloadError.
@@ -85,10 +92,22 @@ def load(
         backend=backend, threads=threads, kv=kv, swa_full=swa_full, quant=quant, pages=pages, numa=numa,
         n_batch=n_batch, arch=arch, pre=pre, template=template, fuse=fuse, place=place, strict=strict,
         tuned=tuned, deterministic=deterministic, gpu_layers=gpu_layers, lora=lora,
-        control_vectors=control_vectors, control_layers=control_layers, offline=offline,
-        override_kv=override_kv,
+        control_vectors=control_vectors, control_layers=control_layers, draft_model=draft_model,
+        offline=offline, override_kv=override_kv,
     )  # fmt: skip
     return load_model(path, options, progress)
+
+
+def opened_draft(model: Model, options: LoadOptions, report: Progress) -> DraftModel:
+    """The draft model of a model; UsageError where it cannot draft for it."""
+    given = replace(LoadOptions(), **{name: getattr(options, name) for name in _OF_DRAFTS})
+    assert options.draft_model is not None
+    draft = load_model(options.draft_model, given, report)
+    try:
+        return draft_model_of(model, draft)
+    except BaseException:
+        draft.close()
+        raise
 
 
 def load_model(path: AnyPath, options: LoadOptions, progress: Progress | None = None) -> Model:
@@ -106,6 +125,8 @@ def load_model(path: AnyPath, options: LoadOptions, progress: Progress | None = 
         if metadata.unread_overrides() and model.tokenizer is not None and model.has_template:
             _ = model.template  # both read keys of their own, and only when they are asked for
         check_read(metadata)
+        if options.draft_model is not None:
+            model.draft = opened_draft(model, options, report)
         return model
     except BaseException:
         executor.close()

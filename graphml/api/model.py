@@ -18,6 +18,7 @@ from graphml.api.capture import Patches, Patterns, Probe
 from graphml.api.chat import Chat
 from graphml.api.chat_prompt import ChatSettings
 from graphml.api.decoding_methods import DecodingMethods
+from graphml.api.draft_model import DraftModel
 from graphml.api.embedding import chosen_pooling, embed_ids, normalized, texts_of
 from graphml.api.engine import Engine, check_deterministic
 from graphml.api.model_templates import ModelTemplates
@@ -31,6 +32,7 @@ from graphml.argument_checks import items_of, whole_number
 from graphml.backend import Progress, no_progress
 from graphml.errors import GraphmlError, TokenizerError, UsageError
 from graphml.loading.architecture import EMBEDDING
+from graphml.option_fields import Whole
 from graphml.runtime.adapters import Layers, Scaled, with_adapters, with_control
 from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.committed import Committed
@@ -49,7 +51,7 @@ class Model(DecodingMethods):
     """An open model. Made by `load`; close it, or use it in a `with`, to give threads and file back.
 
     arch: name of the architecture. config: its configuration, a frozen dataclass. n_ctx: the context that it
-    was trained for. n_vocab: how many ids it knows. path: the file. executor: what runs it.
+    was trained for. n_vocab: how many ids it knows. path: the file. executor: what runs it. draft: of `load`.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Model(DecodingMethods):
         embedding = executor.file.tensors.get(EMBEDDING)
         self.n_vocab: int = executor.config.n_vocab if embedding is None else embedding.shape[0]
         self._pre, self._template_text, self._progress = pre, template, progress
+        self.draft: DraftModel | None = None
         self._making = RLock()
         if pre is not None:
             _ = self.tokenizer  # a wrong name is told at once
@@ -135,7 +138,7 @@ class Model(DecodingMethods):
         options = with_control(options, executor.file, control_vectors, control_layers)
         probe = Probe(executor, capture, patch, history, options)
         own = executor, self.tokenizer, self.n_vocab, size, seed, self._progress, probe
-        return Session(*own, prefix_cache=prefix_cache)
+        return Session(*own, prefix_cache=prefix_cache, draft=self.draft)
 
     def batch(self, n_sequences: int, n_ctx: int | None = None, seed: int | None = None) -> Batch:
         """Begin sessions of at most `n_ctx` tokens each that are continued together; see `Batch`.
@@ -143,7 +146,7 @@ class Model(DecodingMethods):
         A step reads the weights once for all of them, so that four sequences take hardly longer than one.
         seed: of the first session's random generator, one more for each further one; None: random ones.
         """
-        size, count = self._context(n_ctx), _count("n_sequences", n_sequences)
+        size, count = self._context(n_ctx), Whole(1).read("n_sequences", n_sequences)
         if count > self.executor.n_batch:
             raise UsageError(f"n_sequences: wanted at most n_batch = {self.executor.n_batch}; got {count}")
         slots = make_slots(self.executor, self.executor.options, size, count)
@@ -194,7 +197,7 @@ class Model(DecodingMethods):
         size = self._context(n_ctx)
         return Engine(
             self.executor, self.tokenizer, self.n_vocab, size, kv_memory, max_sequences, target_itl_ms,
-            prefix_cache, store, store_bytes, Overflow(overflow, keep),
+            prefix_cache, store, store_bytes, Overflow(overflow, keep), self.draft,
         )  # fmt: skip
 
     def generate(
@@ -324,6 +327,8 @@ class Model(DecodingMethods):
 
     def close(self) -> None:
         """Give threads, programs and file back; its sessions end. A second call does nothing."""
+        if self.draft is not None:
+            self.draft.close()
         self.executor.close()
 
     def __enter__(self) -> Model:
@@ -339,10 +344,3 @@ class Model(DecodingMethods):
         if self.tokenizer is None:
             raise TokenizerError(f"{self.path}: {no_tokenizer(self.executor.file.metadata)}")
         return self.tokenizer
-
-
-def _count(name: str, value: object) -> int:
-    number = whole_number(value)
-    if number is None or number < 1:
-        raise UsageError(f"{name}: wanted a whole number of at least 1, got {value!r}")
-    return number

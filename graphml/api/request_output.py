@@ -70,6 +70,7 @@ class RequestOutput:
 
     def ended(self, reason: str) -> None:
         """See `Listener`."""
+        self._close_drafts()
         sequence, now = self._sequence, time.monotonic()
         n_prompt, first = sequence.request.n_prompt, self._first or now
         tokens = self._tokens
@@ -87,10 +88,16 @@ class RequestOutput:
         )  # fmt: skip
         text, wanted = "".join(self._pieces), sequence.request.params.logprobs is not None
         scores = self._logprobs if wanted else None, sequence.prompt_scores
-        self._stream.end(
-            sequence.index, Result(tokens, text, reason, n_read, n_cached, len(tokens), timings, *scores)
-        )
+        drafts = sequence.drafts
+        drafted = (0, 0) if drafts is None else (drafts.n_drafted, drafts.n_accepted)
+        result = Result(tokens, text, reason, n_read, n_cached, len(tokens), timings, *scores, *drafted)
+        self._stream.end(sequence.index, result)
 
     def failed(self, error: BaseException) -> None:
         """See `Listener`."""
+        self._close_drafts()
         self._stream.fail(error)
+
+    def _close_drafts(self) -> None:
+        if self._sequence.drafts is not None:
+            self._sequence.drafts.drafter.close()

@@ -10,10 +10,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from graphml.api.capture import Probe
+from graphml.api.draft_model import DraftModel
+from graphml.api.drafted_generation import session_drafts
 from graphml.api.generation import generated, limits_of
 from graphml.api.read_source import read_source
 from graphml.api.saved_session import AnyPath, Settings, save_session
 from graphml.api.session_evaluation import evaluated
+from graphml.api.speculation import drafts_for
 from graphml.api.stats import Meter, Stats
 from graphml.api.tokens import NO_IDS, Ids, StopReason, Token, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, count_up_to, seed_or_random
@@ -62,6 +65,7 @@ class Session:
         probe: Probe | None = None,
         held: Committed | None = None,
         prefix_cache: bool = True,
+        draft: DraftModel | None = None,
     ) -> None:
         self.n_ctx, self.n_vocab = n_ctx, n_vocab
         self.stop_reason: StopReason | None = None
@@ -69,7 +73,7 @@ class Session:
         self._probe = probe or Probe(executor)
         self._ahead: Ahead | None = None
         self._cancelled = False  # an Event has a lock, which Ctrl-C may leave locked
-        self._turn, self._finds = 0, prefix_cache
+        self._turn, self._finds, self._draft = 0, prefix_cache, draft
         self.chooses, self._structured = SamplingParams(), Structured()  # of the latest generation
         self.prompt: list[int] = []
         self.generated: list[int] = []
@@ -169,7 +173,7 @@ class Session:
         held = Committed(forked_slot(executor, probe.options, slot))
         held.take(self._held.latest)
         own = executor, self._tokenizer, self.n_vocab, self.n_ctx, self.seed, self._progress, probe, held
-        made = Session(*own, self._finds)
+        made = Session(*own, self._finds, self._draft)
         made.numbers, made.stop_reason, made.chooses = self.numbers.copy(), self.stop_reason, self.chooses
         return made
 
@@ -264,9 +268,10 @@ class Session:
         check_stop(self._tokenizer, params)
         limits = limits_of(self, Overflow(overflow, keep), most, checked)
         structured = Structured(params, self._tokenizer)
+        drafts = session_drafts(self, drafts_for(params, self._executor, self._draft))
         self.begin(new)
         self.chooses, self._structured = params, structured
-        return generated(self, checked, params, limits)
+        return generated(self, checked, params, limits, drafts)
 
     def cancel(self) -> None:
         """End the running generation at its next token, or its prompt at the next batch; from any thread."""

@@ -17,10 +17,11 @@ class Stats:
     """Figures of the latest `generate` or `eval` of a session; `dict(stats)` gives them by name.
 
     n_prompt: ids evaluated before the first token; n_cached: those of them that were not computed, but copied
-    from another session that began with them; n_gen: tokens given out; ttft_s: seconds to the first of
-    them, prompt included; prefill_tps, gen_tps: computed tokens per second of the prompt, and of the tokens
-    after the first. What was not measured is 0. Time that the caller spends between tokens does not count,
-    nor does the compiling of programs that run for the first time.
+    from another session that began with them; n_gen: tokens given out; ttft_s: seconds to the first of them,
+    prompt included; prefill_tps, gen_tps: computed tokens per second of the prompt, and of the tokens after
+    the first; n_drafted, n_accepted: tokens computed as drafts, and those that were right. What was not
+    measured is 0. Time that the caller spends between tokens does not count, nor does the compiling of
+    programs that run for the first time.
     """
 
     n_prompt: int = 0
@@ -29,6 +30,8 @@ class Stats:
     ttft_s: float = 0.0
     prefill_tps: float = 0.0
     gen_tps: float = 0.0
+    n_drafted: int = 0
+    n_accepted: int = 0
 
     def keys(self) -> list[str]:
         """The names of the figures."""
@@ -47,6 +50,8 @@ class Meter:
     n_prompt: int = 0
     n_cached: int = 0
     n_gen: int = 0
+    n_drafted: int = 0
+    n_accepted: int = 0
     _prompt_s: float = 0.0
     _token_s: list[float] = field(default_factory=lambda: [0.0, 0.0])
 
@@ -75,4 +80,6 @@ class Meter:
             ttft_s=self._prompt_s + first if self.n_gen else 0.0,
             prefill_tps=(self.n_prompt - self.n_cached) / self._prompt_s if self._prompt_s else 0.0,
             gen_tps=(self.n_gen - 1) / later if later and self.n_gen > 1 else 0.0,
+            n_drafted=self.n_drafted,
+            n_accepted=self.n_accepted,
         )

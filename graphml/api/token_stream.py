@@ -36,7 +36,8 @@ class Result:
 
     stop_reason: "end", "stop", "length", "context", "cancel" or "deadline". n_cached: ids of the prompt that
     were not computed, since blocks held them. logprobs: of each token; prompt_logprobs: of each id of the
-    prompt, None for the first; both None where the params do not ask for them.
+    prompt, None for the first; both None where the params do not ask for them. n_drafted, n_accepted: tokens
+    that were computed as drafts, and those of them that were right.
     """
 
     tokens: list[int]
@@ -48,6 +49,8 @@ class Result:
     timings: Timings
     logprobs: list[TokenLogprobs] | None = None
     prompt_logprobs: list[TokenLogprobs | None] | None = None
+    n_drafted: int = 0
+    n_accepted: int = 0
 
     @property
     def cumulative_logprob(self) -> float | None:

@@ -92,6 +92,7 @@ _COMPILING = (
 )  # fmt: skip
 _HEADER = (*_COMPILING, "n_batch")
 _RUNNING = (*_HEADER, "quant", "pre", "pages", "numa", "tuned", "deterministic")
+_GENERATING = (*_RUNNING, "template", "draft_model")
 
 Compiling = Annotated[Opening, Shown(*_COMPILING)]
 """What decides what a model's graph becomes."""
@@ -99,7 +100,7 @@ Header = Annotated[Opening, Shown(*_HEADER)]
 """The same for steps of some size. For commands that read no more than a file's header."""
 Running = Annotated[Opening, Shown(*_RUNNING)]
 """The same, and what decides what is in memory. For commands that run a model."""
-Talking = Annotated[Opening, Shown(*_RUNNING, "template")]
-"""The same, and the chat template. For commands that answer messages."""
+Talking = Annotated[Opening, Shown(*_GENERATING)]
+"""The same, and the chat template and the draft model. For commands that answer messages."""
 Compared = Annotated[Opening, Shown("hf", "offline", "kv", "threads", "arch", *OVERRIDES)]
 """What both sides of a comparison have in common."""

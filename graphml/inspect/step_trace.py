@@ -92,8 +92,11 @@ def _sequence(part: Sequence[tuple[Step, SequenceRows | Waits]], track: int, sta
             if isinstance(role, Waits):
                 continue
             kind = "token" if role.generates else "prompt"
-            name = kind if role.generates else f"prompt: {role.count} rows"
+            name = f"prompt: {role.count} rows"
+            if role.generates:
+                name = f"token, {role.drafted} drafted" if role.drafted else kind
             facts = {"step": step.number, "rows": role.count, "start": role.start, "found": role.found}
+            facts["drafted"] = role.drafted
             yield _span(track, name, kind, step.begin_s - start, step.end_s - start, facts)
             if role.found:
                 yield _mark(track, f"found {role.found} ids", step.begin_s - start)

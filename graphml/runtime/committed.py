@@ -177,10 +177,15 @@ class Committed:
         made.ids[self.latest.n_tokens :] = [token]
         self.latest = made
 
-    def evaluated(self, before: Commit) -> None:
-        """All tokens of `before` are in their cells now; what follows them is told elsewhere."""
+    def evaluated(self, before: Commit, next_logits: NextLogits | None = None) -> None:
+        """All tokens of `before` are in their cells now; None: what follows them is told elsewhere."""
         self._check(before, self._slot.length >= before.n_tokens)
-        self.latest = replace(before, n_evaluated=before.n_tokens, next_logits=NextLogits())
+        known = next_logits or NextLogits()
+        self.latest = replace(before, n_evaluated=before.n_tokens, next_logits=known)
+
+    def has_cells(self, n_tokens: int) -> bool:
+        """Whether so many tokens are in cells, those of a step ahead or a draft included."""
+        return self._slot.length >= n_tokens
 
     def rewind(self, n_tokens: int) -> None:
         """Forget all tokens but the first `n_tokens`."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from graphml import settings
 from graphml.compiler.options import CompileOptions
+from graphml.errors import UsageError
 from graphml.former_names import FormerAttribute
 from graphml.ir.cache_types import CACHE_DTYPES, read_cache_types
 from graphml.option_fields import (
@@ -38,6 +39,13 @@ from graphml.runtime.metadata_overrides import Value, checked_overrides, parse_o
 from graphml.runtime.paged_cache import MAX_CELLS
 from graphml.weights.page_policy import PagePolicy, chosen
 from graphml.weights.requantise import QUANTS
+
+
+def draft_name(name: str, value: object) -> str | os.PathLike[str] | None:
+    """A model's name or path; UsageError for none."""
+    if value is not None and (not isinstance(value, str | os.PathLike) or not str(value)):
+        raise UsageError(f"{name}: wanted a model's file or name, or None; got {value!r}")
+    return value
 
 
 @dataclass(frozen=True)
@@ -123,6 +131,10 @@ class LoadOptions:
     control_layers: Layers | None = option(
         None, "The layers of control vectors; by default all but the first.", "--control-vector-layer-range",
         range=Checked(checked_layers), metavar="FIRST-LAST", on_command_line=str | None, parse=parse_layers,
+    )  # fmt: skip
+    draft_model: str | os.PathLike[str] | None = option(
+        None, "A smaller model that drafts tokens for this one: a file, a short name, or user/repo:QUANT.",
+        "--model-draft", "-md", metavar="MODEL", on_command_line=str | None, range=Checked(draft_name),
     )  # fmt: skip
     offline: bool | None = with_setting(settings.offline, None, "--offline")
 

@@ -22,6 +22,8 @@ from graphml.pages import out_of_memory
 from graphml.runtime.begun_masks import begin_masks
 from graphml.runtime.block_files import Row
 from graphml.runtime.cell_mover import CellMove, move_cells, prepare_moves
+from graphml.runtime.draft_steps import draft_program
+from graphml.runtime.drafting import DRAFT_ROWS
 from graphml.runtime.evaluation import Floats, check_continues
 from graphml.runtime.executor import Executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, cells_of
@@ -31,8 +33,10 @@ from graphml.runtime.request_adapters import RequestAdapters
 from graphml.runtime.sampled_rows import (
     AHEAD_OUTPUTS,
     Sampled,
+    drafted_rows,
     sampled_rows,
     samples_ahead,
+    write_draft_settings,
     write_settings,
 )
 from graphml.runtime.sequence import Sequence
@@ -47,8 +51,9 @@ from graphml.runtime.window_blocks import WindowBlocks
 class Computed:
     """tokens: what follows each sequence of `plan.sampled`, in order. seconds: of the step.
 
-    logits: of all output rows, float32 [plan.n_outputs, n_vocab], where they were asked for. device_tokens:
-    what the device sampled from each, which a plan that was submitted after this one has computed. failed:
+    logits: of all output rows, float32 [plan.n_outputs, n_vocab], where they were asked for. further: the
+    tokens behind the first of sequences with drafts, all but the last of them as drafted. device_tokens: what
+    the device sampled from each, which a plan that was submitted after this one has computed. failed:
     sequences whose prompts have rows that are no numbers.
     """
 
@@ -57,6 +62,7 @@ class Computed:
     logits: Floats | None = None
     device_tokens: tuple[int, ...] = ()
     failed: Mapping[Sequence, Exception] = field(default_factory=dict)
+    further: Mapping[Sequence, list[int | Exception]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +147,16 @@ class Runner:
         n_outputs = min(size, self.max_sequences + scored)
         return self._executor.compiled(size, n_outputs, options, self.max_sequences)
 
+    def _program_of(self, plan: StepPlan, options: CompileOptions | None) -> Compiled:
+        if plan.n_outputs > self.max_sequences and any(one.n_drafted for one in plan.rows):
+            return draft_program(self._executor, options, self.max_sequences)
+        return self._program(plan.n_rows, options, plan.n_outputs)
+
+    def prepare_drafts(self) -> None:
+        """Have the program of steps with more output rows than sequences; from any thread."""
+        if self.max_sequences < DRAFT_ROWS:
+            draft_program(self._executor, None, self.max_sequences)
+
     def prepare_adapters(self, sequences: list[Sequence]) -> None:
         """Have programs with the adapters of a request's sequences, which are going to run; from any thread.
 
@@ -164,11 +180,12 @@ class Runner:
             if plan.n_rows > len(plan.rows):
                 executor.check_file()
             options = self._adapters.of(plan)
-            program = self._program(plan.n_rows, options, plan.n_outputs).program
+            program = self._program_of(plan, options).program
             try:
                 read_sources(executor, plan, self._state, self.n_blocks * BLOCK_SIZE, self.max_sequences)
                 dims = self._fill(program.inputs, plan, options)
                 write_settings(program.inputs, plan.sampled)
+                write_draft_settings(program.inputs, plan.drafted)
                 executor.n_steps += 1
                 self._restore(plan)
                 self._move(plan)
@@ -180,19 +197,23 @@ class Runner:
                 self._keep(plan)
                 tokens = sampled_rows(outputs, plan.sampled, self._n_vocab, executor.file.path)
                 failed = keep_scores(outputs, plan, executor.file.path)
+                first = dict(zip(plan.sampled.values(), tokens, strict=True))
+                further = drafted_rows(outputs, plan.drafted, first, self._n_vocab, executor.file.path)
                 rows = outputs["logits"][: plan.n_outputs].copy() if logits else None
             except MemoryError as error:
                 of = f"{executor.file.path}: a step of {plan.n_rows} tokens"
                 raise out_of_memory(of, error, "give a smaller n_batch, or fewer threads") from None
-            return Computed(tokens, time.perf_counter() - start, rows, failed=failed)
+            return Computed(tokens, time.perf_counter() - start, rows, failed=failed, further=further)
 
     def begin(self, plan: StepPlan, after: BegunPlan | None = None) -> BegunPlan | None:
         """Submit a plan; None where it cannot be, or where a device gains nothing by it.
 
         after: a submitted plan of as many rows, the tokens of which this one computes, whatever they are.
         """
-        samples = all(samples_ahead(one.sequence.request.params) for one in plan.rows)
-        if not self._runs_ahead or not samples or plan.sources or any(one.n_scored for one in plan.rows):
+        sequences = [one.sequence for one in plan.rows]
+        samples = all(samples_ahead(one.request.params) and one.drafts is None for one in sequences)
+        scored = any(one.n_scored for one in plan.rows)
+        if not self._runs_ahead or not samples or scored or plan.sources:
             return None
         executor = self._executor
         with executor.lock:

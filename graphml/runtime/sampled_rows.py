@@ -21,6 +21,7 @@ from graphml.ir.op import Array
 from graphml.runtime.evaluation import Floats, top_k_of
 from graphml.runtime.next_token import next_token
 from graphml.runtime.sequence import Sequence
+from graphml.runtime.step_plan import Rows
 from graphml.sampling import (
     DeviceSettings,
     Enough,
@@ -56,6 +57,45 @@ def write_settings(feed: Mapping[str, Array], of: Mapping[int, Sequence], n_befo
             feed[SAMPLING_SETTINGS][row] = _settings(sequence, n_before) or 0.0
 
 
+def write_draft_settings(feed: Mapping[str, Array], of: Mapping[int, Rows]) -> None:
+    """The same for the rows of drafts; of: the row before each draft -> its rows."""
+    if SAMPLING_SETTINGS in feed:
+        for first, rows in of.items():
+            for i in range(1, rows.n_drafted + 1):
+                feed[SAMPLING_SETTINGS][first + i] = _settings(rows.sequence, i) or 0.0
+
+
+def drafted_rows(
+    outputs: Mapping[str, Array],
+    of: Mapping[int, Rows],
+    first: Mapping[Sequence, Sampled],
+    n_vocab: int,
+    path: Path,
+) -> dict[Sequence, list[int | Exception]]:
+    """The tokens behind the first of each sequence with a draft, as long as the one before was drafted.
+
+    Each is sampled as it would be without drafts: from the logits behind the same ids, by the next random
+    numbers. first: the first tokens. Other arguments as of `sampled_rows`, behind which this is called.
+    """
+    found: dict[Sequence, list[int | Exception]] = {}
+    for row, rows in of.items():
+        sequence = rows.sequence
+        token, further, history = first.get(sequence), list[int | Exception](), list(sequence.ids)
+        for i, drafted in enumerate(sequence.draft[: rows.n_drafted]):
+            if token != drafted:
+                break
+            history.append(drafted)
+            try:
+                token = _sampled(outputs, row + 1 + i, sequence, n_vocab, path, history)
+            except Exception as error:  # a sampler's: this request's own
+                token = error
+            if token is None:
+                break  # its whole row is needed: the next step has it
+            further.append(token)
+        found[sequence] = further
+    return found
+
+
 def sampled_rows(
     outputs: Mapping[str, Array], of: Mapping[int, Sequence], n_vocab: int, path: Path
 ) -> list[Sampled]:
@@ -68,7 +108,7 @@ def sampled_rows(
     found: list[Sampled] = []
     for row, sequence in of.items():
         try:
-            found.append(_sampled(outputs, row, sequence, n_vocab, path))
+            found.append(_sampled(outputs, row, sequence, n_vocab, path, sequence.ids))
         except Exception as error:  # a sampler's: this request's own
             found.append(error)
     return found
@@ -79,8 +119,14 @@ def _settings(sequence: Sequence, n_before: int = 0) -> DeviceSettings | None:
 
 
 def _sampled(
-    outputs: Mapping[str, Array], row: int, sequence: Sequence, n_vocab: int, path: Path
+    outputs: Mapping[str, Array],
+    row: int,
+    sequence: Sequence,
+    n_vocab: int,
+    path: Path,
+    ids: list[int],
 ) -> int | None:
+    """What follows ids, which are the sequence's and perhaps some of a draft, sampled from a row."""
     params = sequence.request.params
     if OF_ROW in outputs and samples_without_row(params, TOP_K):
 
@@ -91,5 +137,5 @@ def _sampled(
     else:
         known = NextLogits(outputs["logits"][row])
     if sequence.matcher is not None:
-        sequence.matcher.catch_up(sequence.ids, sequence.n_generated)
-    return next_token(known, params, sequence.ids, sequence.numbers, path, sequence.matcher, sequence.scores)
+        sequence.matcher.catch_up(ids, sequence.n_generated + len(ids) - len(sequence.ids))
+    return next_token(known, params, ids, sequence.numbers, path, sequence.matcher, sequence.scores)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from graphml.errors import UsageError
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.checkpoints import Checkpoints
+from graphml.runtime.draft_rows import with_drafts
 from graphml.runtime.moved_blocks import shift
 from graphml.runtime.prompt_scores import MOST_ROWS, is_scored, n_scored
 from graphml.runtime.sequence import Sequence, Status
@@ -118,6 +119,7 @@ class Scheduler:
         for one in rows:
             request = one.sequence.request
             self._served[request.key] += one.count / request.weight
+        rows = with_drafts(rows, self.pool, self.n_ctx)
         return StepPlan(tuple(rows), tuple(preempted), tuple(sources)) if rows or preempted else None
 
     def follow(self, plan: StepPlan) -> StepPlan | None:
@@ -148,10 +150,10 @@ class Scheduler:
         return StepPlan(tuple(Rows(one.sequence, one.start + 1, 1, 1) for one in plan.rows))
 
     def computed(self, plan: StepPlan) -> None:
-        """The step was run: its rows are computed, for sequences that are still running."""
+        """The step was run: its rows are computed, for sequences that still run; drafts: see `draft_rows`."""
         for rows in plan.rows:
             if rows.sequence.status is Status.RUNNING and rows.sequence.n_computed == rows.start:
-                rows.sequence.advance(rows.count, self.pool)
+                rows.sequence.advance(rows.count - rows.n_drafted, self.pool)
                 if self._checkpoints is not None:
                     self._checkpoints.made(rows.sequence)
 

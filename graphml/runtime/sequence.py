@@ -12,6 +12,7 @@ import numpy as np
 
 from graphml.ir.op import Array
 from graphml.runtime.block_pool import BlockPool, Prefix
+from graphml.runtime.drafting import Drafts
 from graphml.runtime.overflow import n_dropped
 from graphml.runtime.request import Request
 from graphml.sampling import PeekableRandom
@@ -38,10 +39,11 @@ class Sequence:
     n_cached: tokens that it found computed when it was admitted first. slot: its row of per-sequence state
     while it runs, else -1. numbers: its random generator, by `seed`, and what its samplers keep. matcher: of
     what its text must follow; it catches up before a token is sampled. n_dropped: ids that a full context has
-    made it forget; moved: whether cells of its blocks were moved since they were computed, so that nobody
-    else can use them. prompt_scores: what is known of the prompt's log-probabilities, where they are
-    wanted, of all sequences of a request; scores: of tokens that were sampled and not handed out yet.
-    waits_for: why it was not admitted when that was last considered; see `Scheduler`.
+    made it forget; draft: ids that the next step tries behind the others, from `drafts`; moved: whether cells
+    of its blocks were moved since they were computed, so that nobody else can use them. prompt_scores: what
+    is known of the prompt's log-probabilities, where they are wanted, of all sequences of a request; scores:
+    of tokens that were sampled and not handed out yet. waits_for: why it was not admitted when that was last
+    considered; see `Scheduler`.
     """
 
     request: Request
@@ -64,6 +66,8 @@ class Sequence:
     matcher: Matcher | None = None
     prompt_scores: list[TokenLogprobs | None] | None = None
     scores: list[TokenLogprobs] = field(default_factory=list)
+    drafts: Drafts | None = None
+    draft: list[int] = field(default_factory=list)
     numbers: PeekableRandom = field(init=False)
 
     def __post_init__(self) -> None:
@@ -102,8 +106,9 @@ class Sequence:
         return int(np.argmin(same)) if size and not same.all() else size
 
     def ids_at(self, start: int, count: int) -> Array:
-        """The ids from a position on, int32 [count]; zeros for those that are not known yet."""
+        """The ids from a position on, int32 [count], the draft's behind; zeros for those not known yet."""
         known = self.ids[start : start + count]
+        known += self.draft[: count - len(known)]
         return np.array(known + [0] * (count - len(known)), np.int32)
 
     def blocks_needed(self, count: int, block_size: int) -> int:

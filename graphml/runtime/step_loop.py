@@ -9,48 +9,23 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Protocol
 
 from graphml.errors import BackendError, UsageError
-from graphml.runtime.listener import Listener
+from graphml.runtime.draft_rows import accept, give_back
+from graphml.runtime.loop_interfaces import Listener, Prefixes, Runs
 from graphml.runtime.runner import BegunPlan, Computed
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence, Status
+from graphml.runtime.speculation import Speculation
 from graphml.runtime.step_budget import StepBudget
 from graphml.runtime.step_plan import Rows, StepPlan
 from graphml.runtime.timeline import Timeline
 
 RECENT_STEPS = 256
 """Steps whose rows and times are kept for `Engine.stats`."""
-
-
-class Runs(Protocol):
-    """What computes plans: a `Runner`, or a made-up one."""
-
-    def run(self, plan: StepPlan) -> Computed:
-        """What follows each sequence of `plan.sampled`, in order, and the seconds that it took."""
-
-    def begin(self, plan: StepPlan, after: BegunPlan | None = None) -> BegunPlan | None:
-        """Submit a plan, or None; see `Runner.begin`."""
-
-    def finish(self, begun: BegunPlan, of: Mapping[int, Sequence]) -> Computed:
-        """Wait for a submitted plan; see `Runner.finish`."""
-
-
-class Prefixes(Protocol):
-    """Blocks that are elsewhere: see `graphml.runtime.stored_prefixes`. Called by the engine's thread."""
-
-    def load(self) -> None:
-        """Before a step is planned."""
-
-    def save(self) -> None:
-        """After it, before the step is computed."""
-
-    def close(self, keep: bool = True) -> None:
-        """No step follows."""
 
 
 @dataclass(eq=False)
@@ -88,6 +63,7 @@ class StepLoop:
         self.n_steps = 0
         self.recent: deque[tuple[int, float]] = deque(maxlen=RECENT_STEPS)  # rows, seconds
         self.timeline: Timeline | None = None
+        self.speculation = Speculation()
         self._wants_rows = False  # a token could not be sampled without its whole row
 
     def add(self, members: Iterable[tuple[Sequence, Listener]]) -> None:
@@ -163,6 +139,7 @@ class StepLoop:
     def _next_plan(self) -> StepPlan | None:
         """The next step, waited for; None where the engine is closed."""
         while True:
+            self.speculation.propose(self.scheduler.running)  # which changes in this thread alone
             with self.lock:
                 while not self._woken.empty():
                     self._woken.get()
@@ -236,12 +213,13 @@ class StepLoop:
         with self.lock:
             self.n_steps += 1
             self.recent.append((plan.n_rows, computed.seconds))
+            self.speculation.counted(plan, computed)
             tokens = dict(zip(plan.sampled.values(), computed.tokens, strict=True))
             done = [one for one in plan.rows if tokens.get(one.sequence, 0) is not None]
             self._wants_rows = self._wants_rows or len(done) < len(plan.rows)
             self.scheduler.computed(StepPlan(tuple(done)))
             for rows in done:
-                if rows.count > 1 or not rows.n_outputs:
+                if rows.start < rows.sequence.request.n_prompt and (rows.count > 1 or not rows.n_outputs):
                     self._tell_progress(rows.sequence)
             for sequence, token in tokens.items():
                 one = self._members.get(sequence)  # None where one of its request has failed
@@ -249,6 +227,7 @@ class StepLoop:
                     self._continue(one, token)
             for sequence, error in computed.failed.items():
                 self._fail(sequence, error)
+            self._hand_out_drafted(plan, computed)
             if self.timeline is not None:
                 self.timeline.ended(plan, computed.seconds, self._clock())
 
@@ -258,6 +237,20 @@ class StepLoop:
             with contextlib.suppress(Exception):  # of the listener alone
                 one.listener.prompt_computed(min(sequence.n_computed, sequence.request.n_prompt))
 
+    def _hand_out_drafted(self, plan: StepPlan, computed: Computed) -> None:
+        """The tokens behind the first, of sequences with drafts; what was wrong of those is given back."""
+        pool = self.scheduler.pool
+        for rows in plan.drafted.values():
+            sequence = rows.sequence
+            for token in computed.further.get(sequence, ()):
+                one = self._members.get(sequence)
+                if one is None:
+                    break  # it has ended
+                accept(sequence, pool)
+                self._continue(one, token)
+            if sequence.status is Status.RUNNING:
+                give_back(sequence, pool)
+
     def _continue(self, one: _Member, token: int | Exception) -> None:
         """Hand out what follows a sequence that has caught up, and end it where that ends it."""
         sequence = one.sequence
@@ -265,7 +258,8 @@ class StepLoop:
             if isinstance(token, Exception):
                 raise token
             reason = self._take(one, token)
-            forced = sequence.forced(self.scheduler.n_ctx) if reason is None else ()
+            # Behind the first ids of a draft come the others, among which forced ones are.
+            forced = sequence.forced(self.scheduler.n_ctx) if reason is None and not sequence.draft else ()
             for token in forced:
                 reason = reason or self._take(one, token)
         except Exception as error:  # of a sampler or a listener: this request's own

@@ -28,7 +28,8 @@ class Move:
 class Rows:
     """`count` ids of a sequence from position `start` on; the last `n_outputs` of them give logits.
 
-    The first `n_scored` of those say how likely the prompt is, and no token is sampled from them.
+    The first `n_scored` of those say how likely the prompt is, and no token is sampled from them. The last
+    `n_drafted` are a draft: they count as far as they are what is sampled.
 
     Before all rows of the step: restore: the copy that the sequence's recurrent states are; moves of cells,
     in order; states_of: the slot whose recurrent states are copied to the sequence's, or None. keep: where
@@ -44,6 +45,7 @@ class Rows:
     keep: int | None = None
     moves: tuple[Move, ...] = ()
     states_of: int | None = None
+    n_drafted: int = 0
 
     @property
     def first_scored(self) -> int:
@@ -84,6 +86,16 @@ class StepPlan:
 
     @property
     def sampled(self) -> dict[int, Sequence]:
-        """Output row -> the sequence that it is the last of: what follows it is sampled from that row."""
+        """Output row -> the sequence whose latest id it is: what follows that is sampled from the row."""
+        return {row: rows.sequence for row, rows in self._output_rows}
+
+    @property
+    def drafted(self) -> dict[int, Rows]:
+        """The same rows, of sequences with a draft; a row for each id of it follows."""
+        return {row: rows for row, rows in self._output_rows if rows.n_drafted}
+
+    @property
+    def _output_rows(self) -> list[tuple[int, Rows]]:
         ends = itertools.accumulate(rows.n_outputs for rows in self.rows)
-        return {end - 1: rows.sequence for end, rows in zip(ends, self.rows, strict=True) if rows.samples}
+        with_ends = zip(ends, self.rows, strict=True)
+        return [(end - 1 - rows.n_drafted, rows) for end, rows in with_ends if rows.samples]

@@ -25,7 +25,8 @@ class SequenceRows:
 
     sequence: its number in the engine, in the order in which they came. generates: the row is its latest
     token, else they are of its prompt (or, after a preemption, of what it had). samples: its next token
-    follows. found: in its first step since it waited, ids that blocks held already; those before `start`.
+    follows. drafted: rows behind it that are a draft. found: in its first step since it waited, ids that
+    blocks held already; those before `start`.
     """
 
     sequence: int
@@ -34,6 +35,7 @@ class SequenceRows:
     generates: bool
     samples: bool
     found: int = 0
+    drafted: int = 0
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,8 @@ class Step:
 
     @property
     def n_generating(self) -> int:
-        """Rows that are a sequence's latest token."""
-        return sum(one.generates for one in self.rows)
+        """Rows that are a sequence's latest token, or a draft behind it."""
+        return sum(one.count for one in self.rows if one.generates)
 
 
 class Timeline:
@@ -143,9 +145,10 @@ class Timeline:
 
     def _rows(self, rows: Rows) -> SequenceRows:
         one = rows.sequence
-        generates = rows.count == 1 and rows.start + one.n_dropped >= one.request.n_prompt
+        generates = rows.count - rows.n_drafted == 1 and rows.start + one.n_dropped >= one.request.n_prompt
         found = 0 if one.order in self._ran else rows.start
-        return SequenceRows(one.order, rows.start, rows.count, generates, rows.samples, found)
+        given = one.order, rows.start, rows.count, generates, rows.samples, found
+        return SequenceRows(*given, rows.n_drafted)
 
     def _waiting(self, plan: StepPlan) -> tuple[Waits, ...]:
         """Everybody without rows: running ones that were left out, and those that wait."""

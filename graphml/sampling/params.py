@@ -253,6 +253,15 @@ class SamplingParams:
         "", "The structure counts behind this text, such as </think>, which must come; before, the text is "
         "free.", "--grammar-after", range=Checked(_text), metavar="TEXT",
     )  # fmt: skip
+    spec_type: str = option(
+        "auto", "Speculation, what drafts tokens that a step tries at once: {words}; ngram: what followed "
+        "the latest tokens before; draft: the draft model; auto: that where there is one.", "--spec-type",
+        range=OneOf(("auto", "none", "ngram", "draft")),
+    )  # fmt: skip
+    spec_draft_n_max: int = option(15, "Most tokens of a draft.", "--spec-draft-n-max", range=Whole(1, 64))
+    spec_draft_n_min: int = option(
+        0, "Shorter drafts are not tried.", "--spec-draft-n-min", range=Whole(0, 64)
+    )
 
     penalty_last_n = FormerAttribute()
 

@@ -12,6 +12,7 @@ import numpy as np
 from graphml.ir.cell_groups import CellGroup
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.checkpoints import Checkpoints
+from graphml.runtime.draft_rows import accept, give_back
 from graphml.runtime.overflow import Overflow, n_dropped
 from graphml.runtime.request import Request
 from graphml.runtime.scheduler import Scheduler
@@ -53,7 +54,7 @@ class Runner:
         self.of_windows = [[0] * (window.n_blocks * SIZE) for window in self.pool.windows]
         self.max_tokens: dict[Sequence, int] = {}
         self.finished: list[Sequence] = []
-        self.n_steps = self.n_sources = 0
+        self.n_steps = self.n_sources = self.n_drafted = self.n_accepted = 0
         self.expected: dict[Sequence, list[int]] = {}
 
     def move(self, rows: Rows) -> None:
@@ -96,11 +97,13 @@ class Runner:
                 assert self.sources[cell] == (source.tobytes(), i)
             assert one.status is Status.RUNNING
             assert rows.start == one.n_computed
-            assert 0 < rows.count <= one.n_behind
+            assert 0 < rows.count - rows.n_drafted <= one.n_behind
+            assert rows.n_drafted == len(one.draft) if rows.n_drafted else rows.n_outputs <= 1
+            ids = [*one.ids, *one.draft]
             for position in range(rows.start, rows.start + rows.count):
                 cell = one.blocks[position // SIZE] * SIZE + position % SIZE
                 writes[cell] += 1
-                self.cells[cell] = key_of(one.ids, position)
+                self.cells[cell] = key_of(ids, position)
         assert not writes or max(writes.values()) == 1  # no cell belongs to two
         self.check_windows(plan)
         self.keep(plan)
@@ -115,11 +118,31 @@ class Runner:
                 assert one.n_behind
                 continue
             assert not one.n_behind
-            one.ids.append(next_id(one.ids))
-            full = len(one.ids) >= self.scheduler.n_ctx and not one.request.full.shifts
-            if one.n_generated >= self.max_tokens[one] or full:
-                self.scheduler.remove(one)
-                self.finished.append(one)
+            self.go_on(one)
+            self.n_drafted += rows.n_drafted
+            self.go_on_with_draft(one, one.draft[: rows.n_drafted])
+
+    def go_on_with_draft(self, one: Sequence, draft: list[int]) -> None:
+        """A token is sampled behind each id of a draft that is right; what is wrong is given back."""
+        for drafted in draft:
+            if one.status is not Status.RUNNING or one.ids[-1] != drafted:
+                break
+            accept(one, self.pool)
+            last = one.n_computed - 1
+            assert self.cells[one.blocks[last // SIZE] * SIZE + last % SIZE] == self.keys(one)[last]
+            self.n_accepted += 1
+            self.go_on(one)
+        if one.status is Status.RUNNING and draft:
+            give_back(one, self.pool)
+            assert len(one.blocks) <= -(-len(one.ids) // SIZE)
+
+    def go_on(self, one: Sequence) -> None:
+        """A token is sampled."""
+        one.ids.append(next_id(one.ids))
+        full = len(one.ids) >= self.scheduler.n_ctx and not one.request.full.shifts
+        if one.n_generated >= self.max_tokens[one] or full:
+            self.scheduler.remove(one)
+            self.finished.append(one)
 
     def windowed(self, window: WindowBlocks, one: Sequence, position: int) -> int:
         """The cell of a position in layers with a window."""
@@ -133,14 +156,15 @@ class Runner:
             plan.rows, zip(self.pool.windows, self.of_windows, strict=True)
         ):
             for position in range(rows.start, rows.start + rows.count):
-                cells[self.windowed(window, rows.sequence, position)] = key_of(rows.sequence.ids, position)
+                ids = [*rows.sequence.ids, *rows.sequence.draft]
+                cells[self.windowed(window, rows.sequence, position)] = key_of(ids, position)
         for rows, (window, cells) in itertools.product(
             plan.rows, zip(self.pool.windows, self.of_windows, strict=True)
         ):
             one, group = rows.sequence, window.group
             for position in range(rows.start, rows.start + rows.count):
                 for seen in range(group.first_seen(position), position + 1):
-                    assert cells[self.windowed(window, one, seen)] == key_of(one.ids, seen)
+                    assert cells[self.windowed(window, one, seen)] == key_of([*one.ids, *one.draft], seen)
 
     def read_sources(self, plan: StepPlan) -> None:
         """An encoder reads whole texts, of sequences that begin to run."""
@@ -217,6 +241,17 @@ def alone(ids: list[int], max_tokens: int, n_ctx: int, full: Overflow = STOPS) -
     return found
 
 
+def draft_of(one: Sequence, chance: random.Random) -> list[int]:
+    """A draft that is right up to a random place, for a sequence that is at its latest id."""
+    ids = list(one.ids)
+    if one.n_behind != 1:
+        return []
+    for _ in range(chance.randint(0, 9)):
+        ids.append(next_id(ids))
+    wrong = [97] * chance.randint(0, 3)
+    return [*ids[len(one.ids) :], *wrong]
+
+
 def play(
     seed: int,
     n_requests: int,
@@ -224,6 +259,7 @@ def play(
     keep: bool = True,
     kind: str = "attention",
     groups: Iterable[CellGroup] = (),
+    drafts: bool = False,
 ) -> Runner:
     """Random arrivals, prompts with shared beginnings, lengths, keys, aborts; every request ends."""
     chance = random.Random(seed)
@@ -267,6 +303,8 @@ def play(
             scheduler.remove(chance.choice(scheduler.running))
         if scheduler.waiting and chance.random() < 0.03:
             scheduler.remove(chance.choice(scheduler.waiting))
+        for one in scheduler.running if drafts else ():
+            one.draft = draft_of(one, chance)
         plan = scheduler.schedule(chance.randint(1, MOST_IDS))
         if plan is not None:
             before = len(runner.finished), sum(len(one.ids) + one.n_computed for one, _, _ in made)

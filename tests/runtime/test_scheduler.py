@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphml.errors import UsageError
+from graphml.ir.cell_groups import CellGroup
 from graphml.runtime.sequence import Sequence, Status
 from tests.runtime.made_up_runner import (
     KINDS,
@@ -25,6 +26,13 @@ from tests.runtime.made_up_runner import (
 @given(seed=st.integers(0, 10**9))
 def test_every_request_ends_with_what_it_gives_alone(kind: str, seed: int) -> None:
     play(seed, 40, kind=kind)
+
+
+@pytest.mark.parametrize("groups", [(), (CellGroup(5),)], ids=["one", "windows"])
+def test_drafts_change_nothing_that_comes_out(groups: tuple[CellGroup, ...]) -> None:
+    runs = [play(seed, 40, groups=groups, drafts=True) for seed in range(20)]
+    assert sum(one.n_accepted for one in runs) > 300
+    assert sum(one.n_drafted for one in runs) > sum(one.n_accepted for one in runs)
 
 
 @pytest.mark.parametrize("part", range(4))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from graphml.sampling.structured.packed_masks import Bits, packed
 from graphml.sampling.structured.token_bytes import Bools, TokenBytes
 
 
@@ -22,6 +23,7 @@ class TextBegin:
         first = [piece[0] if piece else -1 for piece in vocabulary.pieces]
         self._first = np.where(usable, first, -1)
         self._masks: dict[int, Bools] = {len(begin): np.ones(vocabulary.n, bool)}
+        self._bits: dict[int, Bits] = {}
 
     def begin(self) -> Progress:
         """The place before the first token."""
@@ -39,6 +41,12 @@ class TextBegin:
             self._masks[at] = found
         return found
 
+    def bits(self, at: int) -> Bits:
+        """The same, a bit each."""
+        if at not in self._bits:
+            self._bits[at] = packed(self.mask(at))
+        return self._bits[at]
+
 
 class Progress:
     """How many bytes are spelled, after each of the tokens so far."""
@@ -46,13 +54,17 @@ class Progress:
     def __init__(self, of: TextBegin, spelled: list[int]) -> None:
         self._of, self._spelled = of, spelled
 
-    def mask(self) -> Bools:
-        """[n] the tokens that may come next."""
-        return self._of.mask(self._spelled[-1])
+    def bits(self) -> Bits:
+        """The tokens that may come next, a bit each."""
+        return self._of.bits(self._spelled[-1])
+
+    def forced_bytes(self) -> bytes:
+        """None: which tokens spell the text is the model's choice."""
+        return b""
 
     def allows(self, token: int) -> bool:
         """Whether this token may come next."""
-        return bool(self.mask()[token])
+        return bool(self._of.mask(self._spelled[-1])[token])
 
     def may_end(self) -> bool:
         """Whether all bytes are spelled."""

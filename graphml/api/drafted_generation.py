@@ -1,0 +1,103 @@
+"""Speculation in a session: its next token from the rows of a draft, as long as that is right.
+
+A part of `Session` in a file of its own: it works on the session's tokens, programs and meter.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+import numpy as np
+
+from graphml.api.capture import Probe
+from graphml.api.stats import Meter
+from graphml.errors import UsageError
+from graphml.runtime.committed import Committed, Evaluation
+from graphml.runtime.draft_steps import draft_program, drafted_logits
+from graphml.runtime.drafting import DRAFT_ROWS, Drafts, StepTimes, draft_lengths
+from graphml.runtime.evaluation import Floats
+from graphml.runtime.executor import Executor
+from graphml.sampling import NextLogits, SamplingParams
+from graphml.sampling.structured.params_structure import Structured
+
+
+class Drafting(Protocol):
+    """What it works on: a `Session`."""
+
+    n_ctx: int
+    meter: Meter
+    generated: list[int]
+    _executor: Executor
+    _held: Committed
+    _probe: Probe
+    _structured: Structured
+
+    def sample(self, params: SamplingParams | None = None) -> int:
+        """The id that follows."""
+
+    def evaluation(self) -> Evaluation:
+        """Begin to evaluate what is not evaluated yet."""
+
+    def _chosen(self, params: SamplingParams) -> int | None: ...
+
+
+def session_drafts(session: Drafting, drafts: Drafts | None) -> SessionDrafts | None:
+    """Those of a generation that has drafts; UsageError as of `SessionDrafts`."""
+    return None if drafts is None else SessionDrafts(session, drafts)
+
+
+class SessionDrafts:
+    """The drafts of one generation. UsageError for a session that captures, whose steps are the caller's."""
+
+    def __init__(self, session: Drafting, drafts: Drafts) -> None:
+        if session._probe.options.keep:
+            raise UsageError("spec_type: wanted none for a session that captures or patches values")
+        self._drafts, self._times = drafts, StepTimes()
+        self._rows: Floats = np.empty((0, 0), np.float32)  # behind the draft's ids, first to last
+        self._draft: list[int] = []
+        draft_program(session._executor, session._probe.options, 1)
+
+    def token(self, session: Drafting, params: SamplingParams, most: int) -> int:
+        """The id that follows; `most` ids may follow it."""
+        held = session._held
+        begin = time.perf_counter()
+        n_rows = 0
+        draft, rows, self._draft = self._draft, self._rows, []
+        if draft and held.latest.ids[len(held) - 1] == draft[0] and held.has_cells(len(held)):
+            held.evaluated(held.latest, NextLogits(rows[0]))
+            session.meter.n_accepted += 1
+            self._draft, self._rows = draft[1:], rows[1:]
+        elif held.latest.next_logits.known or held.latest.n_evaluated != len(held) - 1:
+            return session.sample(params)
+        elif found := self._proposed(session, params, most):
+            n_rows = 1 + len(found)
+            evaluation = session.evaluation()
+            ids = np.concatenate([evaluation.waiting, np.array(found, np.int32)])
+            logits = drafted_logits(session._executor, evaluation.slot, ids, session._probe.options)
+            held.evaluated(held.latest, NextLogits(logits[0]))
+            session.meter.n_drafted += len(found)
+            self._draft, self._rows = found, logits[1:]
+        else:
+            token, n_rows = session.sample(params), 1
+            self._times.measured(n_rows, time.perf_counter() - begin)
+            return token
+        chosen = session._chosen(params)
+        assert chosen is not None  # its whole row is known
+        if n_rows:
+            self._times.measured(n_rows, time.perf_counter() - begin)
+        return chosen
+
+    def _proposed(self, session: Drafting, params: SamplingParams, most: int) -> list[int]:
+        room = min(DRAFT_ROWS, session._executor.n_batch, session.n_ctx - len(session._held)) - 1
+        matcher = session._structured.matcher(params, session.generated)
+        found = self._drafts.propose(session._held.history(), min(room, most), matcher)
+        if not found:
+            return []
+        (count,) = draft_lengths(1, [(len(found), self._drafts.rate)], self._times.of)
+        self._drafts.used(count)
+        return found[:count] if count >= self._drafts.n_min else []
+
+    def close(self) -> None:
+        """No token is wanted any more."""
+        self._drafts.drafter.close()

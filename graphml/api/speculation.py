@@ -1,0 +1,50 @@
+"""Who drafts for a request or a generation: as its sampling parameters and the model say.
+
+Knows parameters and kinds of drafters; nothing of steps.
+"""
+
+from __future__ import annotations
+
+from graphml.api.draft_model import DraftModel
+from graphml.errors import UsageError
+from graphml.runtime.draft_steps import check_drafts
+from graphml.runtime.drafting import Drafter, Drafts, NgramDrafter
+from graphml.runtime.executor import Executor
+from graphml.sampling import SamplingParams
+
+
+def drafts_for(params: SamplingParams, executor: Executor, draft: DraftModel | None) -> Drafts | None:
+    """The drafts of a new sequence; None for none. UsageError where the model takes none.
+
+    draft: the draft model, if there is one; a UsageError without it where it is asked for by name.
+    """
+    kind = params.spec_type
+    if kind == "auto":
+        kind = "none" if draft is None or executor.recurrent else "draft"
+    if kind == "none":
+        return None
+    if params.spec_draft_n_min > params.spec_draft_n_max:
+        raise UsageError(
+            f"spec_draft_n_min: wanted at most spec_draft_n_max = {params.spec_draft_n_max}; "
+            f"got {params.spec_draft_n_min}"
+        )
+    check_drafts(executor)
+    drafter: Drafter
+    if kind == "ngram":
+        drafter = NgramDrafter()
+    elif draft is None:
+        raise UsageError(
+            "spec_type: draft wants a model opened with draft_model (--model-draft); it has none"
+        )
+    else:
+        drafter = draft.drafter()
+    return Drafts(drafter, params.spec_draft_n_max, params.spec_draft_n_min)
+
+
+def check_no_drafts(params: SamplingParams, where: str) -> None:
+    """UsageError where drafts are asked for by name and there are none."""
+    if params.spec_type not in ("auto", "none"):
+        raise UsageError(
+            f"spec_type: {where} takes no drafts, engines and single sessions do; wanted none, got "
+            f"{params.spec_type}"
+        )

@@ -1,0 +1,58 @@
+"""The rows of drafts in a step: behind a sequence's latest id, in cells that are given back if it is wrong.
+
+A part of the scheduler in a file of its own. Knows sequences, blocks and counts; nothing of who drafts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from graphml.runtime.block_pool import BlockPool
+from graphml.runtime.sequence import Sequence
+from graphml.runtime.step_plan import Rows
+
+
+def with_drafts(rows: list[Rows], pool: BlockPool, n_ctx: int) -> list[Rows]:
+    """The rows of a step with those of drafts, where all of its sequences are at their latest id.
+
+    A draft takes only blocks that are left when each running sequence has another one: nobody is preempted
+    for it. It ends where the context or the request does.
+    """
+    if any(one.count != 1 or not one.n_outputs or one.n_scored for one in rows):
+        return rows
+    made = []
+    for one in rows:
+        sequence = one.sequence
+        count = min(len(sequence.draft), _room(sequence, n_ctx))
+        needed = sequence.blocks_needed(1 + count, pool.block_size)
+        if needed and pool.n_free < needed + len(rows):
+            count = min(count, len(sequence.blocks) * pool.block_size - sequence.n_computed - 1)
+        elif needed:
+            sequence.blocks += pool.allocate(needed) or []
+        del sequence.draft[max(count, 0) :]
+        n = len(sequence.draft)
+        made.append(replace(one, count=1 + n, n_outputs=1 + n, n_drafted=n))
+    return made
+
+
+def _room(sequence: Sequence, n_ctx: int) -> int:
+    """Ids that may follow the next one."""
+    most = sequence.request.max_tokens
+    room = n_ctx - len(sequence.ids) - 1
+    return room if most is None else min(room, most - sequence.n_generated - 1)
+
+
+def accept(sequence: Sequence, pool: BlockPool) -> None:
+    """The latest id of a sequence was drafted: it is computed."""
+    sequence.advance(1, pool)
+
+
+def give_back(sequence: Sequence, pool: BlockPool) -> None:
+    """All that was right of a draft is accepted: blocks behind the sequence's ids are free again."""
+    sequence.draft = []
+    kept = -(-len(sequence.ids) // pool.block_size)
+    surplus = sequence.blocks[kept:]
+    del sequence.blocks[kept:]
+    for window in pool.windows:
+        window.release(surplus, 0)
+    pool.release(surplus)

@@ -1,0 +1,55 @@
+"""Steps with drafts: their program, and such a step of a session.
+
+Each row of the program is a token of its own, as a batch of sequences has it, also where several are of one
+sequence: so its logits are those of a step of one row, to the bit, where products are (see `drafting`).
+"""
+
+from __future__ import annotations
+
+from graphml.compiler.compile import Compiled
+from graphml.compiler.options import CompileOptions
+from graphml.errors import UsageError
+from graphml.ir.op import Array
+from graphml.pages import out_of_memory
+from graphml.runtime.drafting import DRAFT_ROWS
+from graphml.runtime.evaluation import Floats
+from graphml.runtime.executor import Executor
+from graphml.runtime.slots import Slot
+from graphml.runtime.step_inputs import fill, write_factors
+
+
+def check_drafts(executor: Executor) -> None:
+    """UsageError for a model that takes no drafts: what its states have read cannot be taken back."""
+    if executor.recurrent:
+        raise UsageError(
+            f"spec_type: {executor.architecture.name} has recurrent states, from which rejected ids cannot "
+            "be taken back; wanted none"
+        )
+
+
+def draft_program(executor: Executor, options: CompileOptions | None, max_sequences: int) -> Compiled:
+    """The program of steps of at most `DRAFT_ROWS` rows, all of which give logits."""
+    rows = min(DRAFT_ROWS, executor.n_batch)
+    return executor.compiled(rows, rows, options, max(rows, max_sequences))
+
+
+def drafted_logits(executor: Executor, slot: Slot, ids: Array, options: CompileOptions) -> Floats:
+    """Append ids to a session's cells: the logits behind each, float32 [len(ids), n_vocab].
+
+    Whoever calls says which of them it keeps, and has the others rolled back.
+    """
+    cache, length = slot.cache, slot.length
+    with executor.lock:
+        program = draft_program(executor, options, cache.n_program(1)).program
+        executor.n_steps += 1
+        try:
+            dims = fill(program.inputs, {slot.sequence: ids}, cache, "all")
+            write_factors(program.inputs, options, len(ids))
+            found: Floats = program.run(dims, slot.state)["logits"][: len(ids)].copy()
+        except BaseException as error:
+            cache.rewind(slot.sequence, length)
+            if isinstance(error, MemoryError):
+                of = f"{executor.file.path}: a step of {len(ids)} tokens"
+                raise out_of_memory(of, error, "give a smaller spec_draft_n_max, or fewer threads") from None
+            raise
+        return found

@@ -1,0 +1,57 @@
+"""Speculation in an engine: the drafts of its next step, by acceptance, load and the time of its steps.
+
+Knows sequences, plans and seconds; nothing of models, or of what becomes of the tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as ManyOf
+
+from graphml.runtime.drafting import DRAFT_ROWS, Drafts, StepTimes, draft_lengths
+from graphml.runtime.runner import Computed
+from graphml.runtime.sequence import Sequence
+from graphml.runtime.step_plan import StepPlan
+
+
+class Speculation:
+    """n_drafted, n_accepted: ids of all sequences so far that were computed as drafts, and those sampled."""
+
+    def __init__(self) -> None:
+        self._times = StepTimes()
+        self.n_drafted = self.n_accepted = 0
+
+    def propose(self, running: ManyOf[Sequence]) -> None:
+        """Give running sequences their drafts for the next step, where none of them is at its prompt.
+
+        `DRAFT_ROWS` less one for each of them are there for drafts: none at so many sequences.
+        """
+        room = DRAFT_ROWS - len(running)
+        who: list[tuple[Sequence, Drafts]] = []
+        for one in running:
+            one.draft = []
+            if one.drafts is not None:
+                who.append((one, one.drafts))
+        if not who or room <= 0 or any(one.n_behind != 1 for one in running):
+            return
+        for one, drafts in who:
+            if one.matcher is not None:
+                one.matcher.catch_up(one.ids, one.n_generated)
+            one.draft = drafts.propose(one.ids, room, one.matcher)
+        if not any(one.draft for one, _ in who):
+            return
+        offers = [(len(one.draft), drafts.rate) for one, drafts in who]
+        lengths = draft_lengths(len(running), offers, self._times.of)
+        for (one, drafts), count in zip(who, lengths, strict=True):
+            drafts.used(count)
+            one.draft = one.draft[:count] if count >= drafts.n_min else []
+
+    def counted(self, plan: StepPlan, computed: Computed) -> None:
+        """A plan was computed."""
+        if plan.n_rows == plan.n_outputs <= DRAFT_ROWS and not plan.sources:
+            self._times.measured(plan.n_rows, computed.seconds)
+        for rows in plan.drafted.values():
+            n_accepted = len(computed.further.get(rows.sequence, ()))
+            self.n_drafted += rows.n_drafted
+            self.n_accepted += n_accepted
+            if rows.sequence.drafts is not None:
+                rows.sequence.drafts.counted(rows.n_drafted, n_accepted)
