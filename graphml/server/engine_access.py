@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from graphml.api.engine import Engine, EngineStats
+from graphml.api.engine import Engine
+from graphml.api.engine_stats import EngineStats
 from graphml.api.model import Model
 from graphml.api.request_handle import Handle
 from graphml.api.token_stream import Result

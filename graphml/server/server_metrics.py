@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from graphml.api.engine import EngineStats
+from graphml.api.engine_stats import EngineStats
 from graphml.api.token_stream import Result
 
 SECONDS = (
