@@ -179,7 +179,12 @@ TOOL: Any = {
     "type": "function",
     "function": {
         "name": "look",
-        "parameters": {"type": "object", "properties": {"at": {"enum": ["sun"]}}, "required": ["at"]},
+        "parameters": {
+            "type": "object",
+            "properties": {"at": {"enum": ["sun"]}},
+            "required": ["at"],
+            "additionalProperties": False,
+        },
     },
 }
 
