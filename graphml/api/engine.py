@@ -13,13 +13,13 @@ import weakref
 from collections.abc import Iterator
 from statistics import fmean, median
 
+from graphml.api.draft_choice import drafts_for
 from graphml.api.draft_model import DraftModel
 from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for, window_rooms
 from graphml.api.engine_stats import EngineStats
 from graphml.api.engine_store import AnyPath, opened_store
 from graphml.api.request_handle import Handle
 from graphml.api.request_output import Counts, RequestOutput
-from graphml.api.speculation import drafts_for
 from graphml.api.token_stream import TokenStream
 from graphml.api.tokens import NO_IDS, Ids, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, seed_or_random, whole_number
