@@ -65,6 +65,22 @@ Variables = Annotated[
         help='Further variables of the chat template, as {"enable_thinking": false}.',
     ),
 ]
+Template = Annotated[
+    str | None,
+    typer.Option(
+        "--chat-template",
+        metavar="NAME|JINJA",
+        help="The model's chat template of this name, or the text of one in place of it.",
+    ),
+]
+ReasoningFormat = Annotated[
+    str,
+    typer.Option(
+        "--reasoning-format",
+        metavar="FORMAT",
+        help="none: reasoning is text like the answer; deepseek, auto: it is told apart.",
+    ),
+]
 
 
 @dataclass(frozen=True)
