@@ -93,9 +93,8 @@ class Scheduler:
 
         Each running sequence that is one id behind gets its row, whatever the budget; prompts share the rest.
         """
-        rows: list[Rows] = []
+        rows, preempted = list[Rows](), list[Sequence]()
         self._scored_left = MOST_ROWS
-        preempted: list[Sequence] = []
         chosen: set[Sequence] = set()
         alone = len(self.running) + len(self.waiting) == 1
         budget -= sum(one.n_behind <= 1 for one in self.running)
