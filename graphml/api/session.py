@@ -313,7 +313,7 @@ class Session:
             self._cancelled = False
         self.meter = Meter()
         self.prompt, self.generated, self.shifts, self.stop_reason = [], [], [], None
-        self.logprobs, self.prompt_logprobs = [], []
+        self.scores, self.logprobs, self.prompt_logprobs = [], [], []
 
     def _compile(self, count: int, all_logits: bool = False) -> None:
         """Have the program for so many ids ready, so that the meter counts only its running."""
