@@ -174,3 +174,11 @@ def test_a_folder_is_requantised_like_a_file(tmp_path: Path) -> None:
 def test_a_folder_without_a_config_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"a folder without a config\.json"):
         graphml.load(tmp_path)
+
+
+def test_the_docs_list_every_family() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "folders.md").read_text(encoding="utf-8")
+    rows = [
+        f"| `{kind}` | `{family.architecture}` |" for kind, family in sorted(discovery.families().items())
+    ]
+    assert "\n".join(["|---|---|", *rows, ""]) in page
