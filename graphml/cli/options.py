@@ -19,7 +19,8 @@ Model = Annotated[
     str | None,
     typer.Argument(
         metavar="MODEL",
-        help="A GGUF file, a llama2.c checkpoint, a short name (smollm2 is the default), or user/repo:QUANT.",
+        help="A GGUF file, a folder of transformers, a llama2.c checkpoint, a short name (smollm2 is the "
+        "default), or user/repo:QUANT.",
         show_default=False,
     ),
 ]
