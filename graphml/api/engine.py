@@ -27,7 +27,7 @@ from graphml.argument_checks import count_or_none, seed_or_random, whole_number
 from graphml.errors import TokenizerError, UsageError
 from graphml.ir.op import Array
 from graphml.option_fields import Real
-from graphml.runtime.adapters import AdapterFiles, Scaled
+from graphml.runtime.adapters import Scaled, applied_adapters
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.checkpoints import Checkpoints
@@ -114,7 +114,6 @@ class Engine:
         self.n_ctx = min(n_ctx, n_blocks * BLOCK_SIZE)
         self.n_vocab, self.max_sequences = n_vocab, count
         self._executor, self._tokenizer = executor, tokenizer
-        self._adapter_files = AdapterFiles(executor.file, executor.encodes)
         runner = Runner(executor, n_vocab, n_blocks, count, n_checkpoints, windows)
         keep = bool(prefix_cache) and (bool(n_checkpoints) or not executor.recurrent)
         pool = BlockPool(n_blocks, BLOCK_SIZE, keep, windows=windows)
@@ -175,7 +174,7 @@ class Engine:
             self._full.overflow if overflow is None else overflow, self._full.keep if keep is None else keep
         )
         self._check_full(full)
-        adapters = self._adapter_files.applied(lora, ids)
+        adapters = applied_adapters(self._executor.file, lora, ids, self._executor.encodes)
         request = Request(
             ids,
             params,
