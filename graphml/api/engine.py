@@ -283,7 +283,7 @@ class Engine:
             raise UsageError(f"guidance_scale: wanted {why} for guidance")
         given = request.ids[-1:] if prompt is None else self._encoded(prompt)
         ids = checked_ids(given, self.n_vocab, some=True)
-        adapters = self._adapter_files.applied(lora, ids)
+        adapters = applied_adapters(self._executor.file, lora, ids)
         extra = request.extra if adapters is None else repr(adapters).encode()
         return replace(
             request, ids=ids, adapters=adapters, extra=extra, params=SamplingParams(), begins=False
