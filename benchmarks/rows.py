@@ -28,11 +28,8 @@ import numpy as np
 from graphml_cpu import packed
 from graphml_cpu.compiler import Kernel, compile_kernels
 from graphml_cpu.kernels import formats
-from graphml_cpu.layouts import FEW_ROWS
 from graphml_cpu.lowering.linear import FLOAT_WEIGHTS, product_kernel
 from products import K, aligned, pack, random_weights
-
-from graphml.cli import machine
 
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 MANY = 512
@@ -40,7 +37,8 @@ FORMATS = ("q4_1", "q4_0", "q8_0", "q4_k", "q6_k", "f16")
 SHAPES = "1536x576,576x1536,2048x2048,5632x2048,2048x5632"  # SmolLM2's and TinyLlama's
 POOL_BYTES = 96 << 20
 LEAST_SECONDS = 1e-3
-FORMS = {"chosen": FEW_ROWS, "by rows": MANY, "by panels": 0}  # up to how many rows no panel is unpacked
+# Up to how many rows no panel is unpacked; None: as many as in programs.
+FORMS = {"chosen": None, "by rows": MANY, "by panels": 0}
 COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b")
 
 
@@ -91,12 +89,13 @@ def products(
     for rows in (*ROWS, MANY):
         count = np.array([rows])
         for form in forms if rows != MANY else ("chosen",):
+            most = packed.few_rows(kind) if FORMS[form] is None else FORMS[form]
             blocks = [
                 [
                     kernel.block(
                         w=weights.ctypes.data + copy * w_bytes, x=x.ctypes.data, y=y.ctypes.data, residual=0,
                         bias=0, n=n, k=k, x_stride=x.strides[0], y_stride=y.strides[0],
-                        scratch=one.ctypes.data, few_rows=FORMS[form], rows=count.ctypes.data,
+                        scratch=one.ctypes.data, few_rows=most, rows=count.ctypes.data,
                     )
                     for one in scratch
                 ]
@@ -106,17 +105,29 @@ def products(
     return found
 
 
+def plain_read(pool: ThreadPoolExecutor, data: np.ndarray, threads: int) -> float:
+    """Bytes per second of a plain read, in processor time of the busiest thread."""
+
+    def read(part: np.ndarray) -> float:
+        start = time.thread_time_ns()
+        np.bitwise_or.reduce(part)
+        return (time.thread_time_ns() - start) / 1e9
+
+    return data.nbytes / max(pool.map(read, np.array_split(data, threads)))
+
+
 def measure(
     kind: str, n: int, k: int, threads: int, rounds: int, forms: tuple[str, ...], cached: bool
 ) -> dict[str, Any]:
     """Seconds of each form and number of rows, and of the roof."""
     found, bandwidth = products(kind, n, k, threads, forms, 0 if cached else POOL_BYTES), [0.0]
-    with ThreadPoolExecutor(max(threads - 1, 1)) as pool:
+    data = np.ones(POOL_BYTES // 8, np.int64)
+    with ThreadPoolExecutor(threads) as pool:
         for product in found:
             product.calls = max(1, round(LEAST_SECONDS / min(product.run(pool) for _ in range(2))))
         for _ in range(rounds):
             if not cached:
-                bandwidth.append(machine.read_bandwidth(threads))
+                bandwidth.append(plain_read(pool, data, threads))
             for product in found:
                 product.times.append(product.run(pool))
     best = {(product.form, product.rows): min(product.times) for product in found}

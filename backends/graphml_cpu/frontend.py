@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
 import llvmlite.ir as ir
-from numba.core import cgutils, compiler, cpu, lowering, types
+from numba.core import cgutils, compiler, cpu, types
 from numba.core.codegen import Codegen, CodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import LoweringPass, PassManager, register_pass
@@ -33,6 +33,7 @@ from numba.core.untyped_passes import DeadBranchPrune, FixupArgs
 
 from graphml.errors import BackendError
 from graphml_cpu.frontend_passes import AssignOnce, ConstantOperands, InferTypes, StripPhis, Translate
+from graphml_cpu.lowering_of_loops import KernelLower
 from graphml_cpu.only_once import only_once
 from graphml_cpu.typing_memo import KnownFunction, TypingContext
 
@@ -131,6 +132,12 @@ class _KernelContext(cpu.CPUContext):  # type: ignore[misc]
             raise NotImplementedError(found)
         return found
 
+    def pair_first(self, builder: ir.IRBuilder, val: ir.Value, ty: Any) -> ir.Value:
+        return builder.extract_value(val, 0)
+
+    def pair_second(self, builder: ir.IRBuilder, val: ir.Value, ty: Any) -> ir.Value:
+        return builder.extract_value(val, 1)
+
     def post_lowering(self, mod: ir.Module, library: _IrLibrary) -> None:
         """Leave numba's reference-counting runtime out."""
 
@@ -148,19 +155,6 @@ class _Descriptor(TargetDescriptor):  # type: ignore[misc]
     @functools.cached_property
     def target_context(self) -> _KernelContext:
         return _KernelContext(self.typing_context, TARGET)
-
-
-class _Lower(lowering.Lower):  # type: ignore[misc]
-    """Numba's lowering for variables that nothing counts references to and no debugger asks for."""
-
-    def storevar(self, value: ir.Value, name: str, argidx: int | None = None) -> None:
-        if name in self._singly_assigned_vars:
-            self._blk_local_varmap[name] = value
-        else:
-            self.builder.store(value, self.getvar(name))
-
-    def alloca_lltype(self, name: str, lltype: ir.Type, datamodel: Any = None) -> ir.Value:
-        return cgutils.alloca_once(self.builder, lltype, name=name)
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -184,7 +178,7 @@ class _Lowering(LoweringPass):  # type: ignore[misc]
             mangler=context.mangler, inline=flags.forceinline, noalias=flags.noalias, abi_tags=(),
         )  # fmt: skip
         with context.push_code_library(library):
-            lower = _Lower(context, library, described, state.func_ir, metadata=state.metadata)
+            lower = KernelLower(context, library, described, state.func_ir, metadata=state.metadata)
             lower.lower()
         key = context.get_executable(library, described, lower.env)
         context.insert_user_function(key, described, [library])

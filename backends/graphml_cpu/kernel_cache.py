@@ -41,6 +41,7 @@ KERNEL_SOURCES = (
     "frontend_passes.py",
     "kernel_cache.py",
     "layouts.py",
+    "lowering_of_loops.py",
     "machine_code.py",
     "only_once.py",
     "packed.py",
@@ -52,7 +53,7 @@ KERNEL_SOURCES = (
     "typing_memo.py",
 )
 # Folders of a level that are left, the newest and those of earlier sources and versions.
-KEPT_FOLDERS = 4
+KEPT_FOLDERS = 12
 _MAGIC = "graphml-kernel-2"
 
 

@@ -57,10 +57,10 @@ GLU_COLUMNS = 256
 """Columns of a gate whose two products one thread makes before it joins them, for a few rows."""
 GLU_PANEL_COLUMNS = 32
 """The same for many rows: as many as are unpacked together, at the widest vectors."""
-FEW_ROWS = 16
-"""Up to this many rows of activations weights are not unpacked to panels, which costs more than it saves.
+FEW_ROWS = 24
+"""Most rows of activations for which weights are not unpacked to panels; `packed.few_rows` says how many.
 
-Scratch memory is planned for it, so that tuning may only choose fewer."""
+Scratch memory is planned for it."""
 PASSED_ROWS = 64
 """Weight rows that many rows of activations pass, a few at a time, where no panel is unpacked."""
 

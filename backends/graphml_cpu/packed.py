@@ -33,6 +33,9 @@ LAYOUTS = ("q8_1", "bf16")
 BF16_PAIRS = "bf16_pairs"
 """The kind of products of BF16 weights and activations; those of a format's name take other activations."""
 
+FLOATS = ("f32", "f16", "bf16", BF16_PAIRS)
+"""Kinds of products with weights that are no blocks of integers."""
+
 BLOCK = 32
 GROUP = 128
 GROUP_BYTES = 256
@@ -72,6 +75,16 @@ _INTERLEAVED_SUMS = 64 * (16 + 4)
 _INTERLEAVED_ROWS = 8 * UNIT_ROW_BYTES
 
 
+def few_rows(kind: str) -> int:
+    """Up to how many rows a product with weights of a kind unpacks no panels, which costs more than it saves.
+
+    Where the times of the two forms cross, as measured (docs/cpu.md); `graphml tune` measures it for a shape.
+    """
+    if kind in FLOATS or target.current().vector_bytes < 64:
+        return min(16, FEW_ROWS)
+    return FEW_ROWS
+
+
 def packed_bytes(k: int) -> int:
     """Bytes of one packed row of k values."""
     return -(-k // GROUP) * GROUP_BYTES
@@ -85,7 +98,7 @@ def interleaved_scratch_bytes(k: int, rows: int) -> int:
 def scratch_bytes(kind: str, k: int) -> int:
     """Bytes of scratch memory that each thread needs in `mul_mat-<kind>` (more than one row of x)."""
     vector_bytes = target.current().vector_bytes
-    if kind in ("f32", "f16", "bf16", BF16_PAIRS):
+    if kind in FLOATS:
         return panel_scratch_bytes(k)
     columns = min(-(-k // GROUP) * GROUP, COLUMNS)
     panels = PAIRS * 2 * columns // BLOCK * _PANEL_VECTORS * vector_bytes

@@ -198,6 +198,7 @@ def _few_rows(problem: _Problem, bench: _Bench) -> dict[str, int]:
     values = [
         few for few in tuning.candidates(problem.step.kernel).get("few_rows", ()) if few <= problem.rows
     ]
+    usual = problem.step.arguments.get("few_rows")
     if not values or problem.rows < FEW_ROWS:
         return {}
     best = values[0]
@@ -209,7 +210,7 @@ def _few_rows(problem: _Problem, bench: _Bench) -> dict[str, int]:
             break
         best = rows
     bench.take_rows(problem.rows)
-    return {} if best == values[-1] else {"few_rows": best}
+    return {} if best == usual else {"few_rows": best}
 
 
 def tune(

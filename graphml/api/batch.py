@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from graphml.api.draft_choice import check_no_drafts
 from graphml.api.session import Session
-from graphml.api.speculation import check_no_drafts
 from graphml.api.tokens import Ids, Token, checked_ids
 from graphml.argument_checks import items_of
 from graphml.errors import UsageError

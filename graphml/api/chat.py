@@ -221,16 +221,19 @@ class Chat:
         After an error, or where it is broken off before its first token, the history is as before. Greedy
         sampling gives the same answer again.
         """
+        return (one.text for one in self.regenerate_events(params) if isinstance(one, ContentDelta))
+
+    def regenerate_events(self, params: SamplingParams | None = None) -> Iterator[Event]:
+        """The same as events, with its reasoning."""
         self._last_of_user("regenerate")
         return self._replace(params or SamplingParams())
 
-    def _replace(self, params: SamplingParams) -> Iterator[str]:
+    def _replace(self, params: SamplingParams) -> Iterator[Event]:
         before = list(self._messages)
         first = self._last_of_user("regenerate") + 1
         del self._messages[first:]
         try:
-            pieces = self._answer(params, self._settings)
-            yield from (one.text for one in pieces if isinstance(one, ContentDelta))
+            yield from self._answer(params, self._settings)
         finally:
             answers = self._messages[first:]
             broken_off = self.session.stop_reason in (None, "cancel")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 from graphml.api.beam_search import Beam, beam_search
 from graphml.api.decodes import Decodes
@@ -91,6 +91,26 @@ class DecodingMethods:
         """
         how = n_best, length_penalty, early_stopping, stop_tokens
         return beam_search(cast("Decodes", self), prompt, beams, max_tokens, *how)
+
+    def guided(
+        self,
+        prompt: str | Ids,
+        negative_prompt: str | Ids | None = None,
+        guidance_scale: float = 1.5,
+        params: SamplingParams | None = None,
+        max_tokens: int | None = None,
+        seed: int | None = None,
+    ) -> Result:
+        """Continue a prompt with classifier-free guidance, away from what follows a negative prompt.
+
+        Logits are negative + guidance_scale * (prompt - negative), of log-probabilities; negative_prompt
+        None: the prompt's last token alone, so that the prompt counts more. Both sequences share their steps.
+        In an engine of its own; `Engine.submit` has the same arguments. UsageError for a model with an
+        encoder, and a scale that is not from 0 to 100.
+        """
+        with cast("Decodes", self).engine() as engine:
+            how: Any = {"guidance_scale": guidance_scale, "negative_prompt": negative_prompt}
+            return engine.submit(prompt, params, max_tokens, seed, **how).result()
 
     def best_of(
         self,

@@ -11,26 +11,29 @@ import itertools
 import time
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from statistics import fmean, median
 
+from graphml.api.draft_choice import drafts_for
 from graphml.api.draft_model import DraftModel
 from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for, window_rooms
 from graphml.api.engine_stats import EngineStats
 from graphml.api.engine_store import AnyPath, opened_store
 from graphml.api.request_handle import Handle
 from graphml.api.request_output import Counts, RequestOutput
-from graphml.api.speculation import drafts_for
 from graphml.api.token_stream import TokenStream
 from graphml.api.tokens import NO_IDS, Ids, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, seed_or_random, whole_number
 from graphml.errors import TokenizerError, UsageError
 from graphml.ir.op import Array
-from graphml.runtime.adapters import AdapterFiles, Scaled
+from graphml.option_fields import Real
+from graphml.runtime.adapters import Scaled, applied_adapters
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.checkpoints import Checkpoints
 from graphml.runtime.engine_snapshot import EngineSnapshot, snapshot
 from graphml.runtime.executor import Executor
+from graphml.runtime.guidance import Guidance
 from graphml.runtime.overflow import Overflow
 from graphml.runtime.paged_cache import BLOCK_SIZE
 from graphml.runtime.request import Request
@@ -111,7 +114,6 @@ class Engine:
         self.n_ctx = min(n_ctx, n_blocks * BLOCK_SIZE)
         self.n_vocab, self.max_sequences = n_vocab, count
         self._executor, self._tokenizer = executor, tokenizer
-        self._adapter_files = AdapterFiles(executor.file, executor.encodes)
         runner = Runner(executor, n_vocab, n_blocks, count, n_checkpoints, windows)
         keep = bool(prefix_cache) and (bool(n_checkpoints) or not executor.recurrent)
         pool = BlockPool(n_blocks, BLOCK_SIZE, keep, windows=windows)
@@ -143,6 +145,8 @@ class Engine:
         overflow: str | None = None,
         keep: int | None = None,
         lora: Scaled | None = None,
+        guidance_scale: float = 1.0,
+        negative_prompt: str | Ids | None = None,
         salt: bytes = b"",
     ) -> Handle:
         """Continue a prompt `n` times: ids, or a text that is encoded as `Model.encode` does.
@@ -152,8 +156,9 @@ class Engine:
         different keys take turns. priority: larger ones go first. deadline: seconds from now after which it
         ends with what there is. overflow, keep: what a full context does, as of `Session.generate`; None: as
         the engine does. lora: LoRA adapters (GGUF), each with its scale, in place of the model's; None: those
-        that it was opened with. salt: prefixes are shared among requests of equal salt only.
-        UsageError for what could never run, at once.
+        that it was opened with. guidance_scale, negative_prompt: classifier-free guidance away from another
+        prompt, 1: none; see `Model.guided`. salt: prefixes are shared among
+        requests of equal salt only. UsageError for what could never run, at once.
         """
         params = checked_params(params)
         check_stop(self._tokenizer, params)
@@ -171,7 +176,7 @@ class Engine:
             self._full.overflow if overflow is None else overflow, self._full.keep if keep is None else keep
         )
         self._check_full(full)
-        adapters = self._adapter_files.applied(lora, ids)
+        adapters = applied_adapters(self._executor.file, lora, ids, self._executor.encodes)
         request = Request(
             ids,
             params,
@@ -187,6 +192,7 @@ class Engine:
             begins=self._tokenizer is not None and int(ids[0]) == self._tokenizer.bos,
             vocabulary=self._tokenizer,
         )
+        negative = self._negative(request, guidance_scale, negative_prompt, lora)
         matcher = matcher_of(params, self._tokenizer)
         stream, first = TokenStream(count), seed_or_random(seed)
         scores: list[TokenLogprobs | None] | None = None if params.prompt_logprobs is None else [None]
@@ -195,13 +201,18 @@ class Engine:
             sequence = RunningSequence(request, next(self._orders), index, first + index)
             sequence.matcher = None if matcher is None else matcher.copy()
             sequence.prompt_scores = scores
-            sequence.drafts = drafts_for(params, self._executor, self._draft)
+            if negative is None:
+                sequence.drafts = drafts_for(params, self._executor, self._draft)
+            else:
+                Guidance(sequence, RunningSequence(negative, next(self._orders), index), guidance_scale)
             members.append((sequence, RequestOutput(sequence, stream, self._tokenizer, self._counts)))
         runner = self._runner()
         if runner is not None and members[0][0].drafts is not None:
             runner.prepare_drafts()
         if runner is not None and adapters is not None:
             runner.prepare_adapters([one for one, _ in members])
+        if runner is not None and negative is not None and negative.adapters is not None:
+            runner.prepare_adapters([one.guidance.negative for one, _ in members if one.guidance])
         if runner is not None and scores is not None:
             runner.prepare_scores()
         self._loop.add(members)
@@ -266,6 +277,25 @@ class Engine:
             return ids, NO_IDS
         check_source(self._executor, len(ids), self.n_ctx)
         return checked_ids([self._executor.config.start_token], self.n_vocab), ids
+
+    def _negative(
+        self, request: Request, scale: float, prompt: str | Ids | None, lora: Scaled | None
+    ) -> Request | None:
+        """The request of the negative prompt of guidance; None without that."""
+        if Real(0, 100).read("guidance_scale", scale) == 1.0:
+            if prompt is not None:
+                raise UsageError("guidance_scale: wanted another than 1 for a negative prompt; got 1")
+            return None
+        if self._executor.encodes or request.full.shifts:
+            why = "a model without an encoder" if self._executor.encodes else "overflow stop or error"
+            raise UsageError(f"guidance_scale: wanted {why} for guidance")
+        given = request.ids[-1:] if prompt is None else self._encoded(prompt)
+        ids = checked_ids(given, self.n_vocab, some=True)
+        adapters = applied_adapters(self._executor.file, lora, ids)
+        extra = request.extra if adapters is None else repr(adapters).encode()
+        return replace(
+            request, ids=ids, adapters=adapters, extra=extra, params=SamplingParams(), begins=False
+        )
 
     def _check_full(self, full: Overflow) -> None:
         """UsageError where a full context cannot be shifted; what a shift needs is compiled before a step."""

@@ -157,7 +157,7 @@ def _generated(
         with meter.token():
             token = forced.pop(0) if forced else _decide(session, params, limits, drafts)
             ended = session.stop_reason = text.ended_by(token)
-            scores = session.scores[0] if params.logprobs is not None and session.scores else None
+            scores = next(iter(session.scores), None)
             piece = text.flush() if ended else _append(session, token, text, limits)
             forced = forced or _forced(session, limits, drafts)
         if ended:
@@ -165,8 +165,7 @@ def _generated(
                 yield Token(token, piece, logprobs=scores)
             return
         meter.n_gen += 1
-        if scores is not None:
-            session.logprobs.append(scores)
+        session.logprobs += session.scores
         yield Token(token, piece, logprobs=scores)
         if session.stop_reason is not None:
             return

@@ -314,7 +314,7 @@ class Model(DecodingMethods):
         """
         held, settings, chat = restore_session(self.executor, self.n_vocab, path, self._context)
         own = self.executor, self.tokenizer, self.n_vocab, settings.n_ctx, settings.seed, self._progress
-        session = Session(*own, held=held, prefix_cache=False)  # the file may be of another backend
+        session = Session(*own, held=held, prefix_cache=False, draft=self.draft)  # perhaps of another backend
         session.numbers, session.chooses = settings.numbers, settings.params
         session.numbers.vocabulary = self.tokenizer
         if chat is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from graphml.errors import TemplateError
 from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate, template_names, template_source
 from graphml.text.tokenizer import Tokenizer
 from graphml.weights import Metadata
@@ -24,6 +25,11 @@ class ModelTemplates(Mapping[str, ChatTemplate]):
         named = template_names(metadata)
         self._default = given if given in named else DEFAULT_NAME
         self._given = None if given in named else given
+        if self._given and "{" not in self._given:
+            raise TemplateError(
+                f"template: wanted Jinja text, or a name that the model has for one of its own "
+                f"({', '.join(named) or 'it has none'}); got {self._given!r:.80}"
+            )
         others = () if self._given is not None or self._default != DEFAULT_NAME else named
         self._names = tuple(dict.fromkeys((DEFAULT_NAME, *others)))
         self._compiled: dict[str, ChatTemplate] = {}

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from graphml.api.capture import Probe
+from graphml.api.draft_choice import drafts_for
 from graphml.api.draft_model import DraftModel
 from graphml.api.drafted_generation import session_drafts
 from graphml.api.generation import generated, limits_of
 from graphml.api.read_source import read_source
 from graphml.api.saved_session import AnyPath, Settings, save_session
 from graphml.api.session_evaluation import evaluated
-from graphml.api.speculation import drafts_for
 from graphml.api.stats import Meter, Stats
 from graphml.api.tokens import NO_IDS, Ids, StopReason, Token, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, count_up_to, seed_or_random
@@ -313,7 +313,7 @@ class Session:
             self._cancelled = False
         self.meter = Meter()
         self.prompt, self.generated, self.shifts, self.stop_reason = [], [], [], None
-        self.logprobs, self.prompt_logprobs = [], []
+        self.scores, self.logprobs, self.prompt_logprobs = [], [], []
 
     def _compile(self, count: int, all_logits: bool = False) -> None:
         """Have the program for so many ids ready, so that the meter counts only its running."""

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from graphml.api.chat_prompt import ChatSettings
 from graphml.cli import options
 from graphml.cli.console import Bars, remark
 from graphml.cli.conversation.commands import take
@@ -14,7 +15,7 @@ from graphml.cli.conversation.conversation import Conversation
 from graphml.cli.conversation.line_input import open_input
 from graphml.cli.opening import find, load, seed_of
 from graphml.cli.structure_files import with_files
-from graphml.cli.template_variables import template_variables
+from graphml.cli.template_variables import template_variables, with_template
 from graphml.cli.typer_options import grouped
 from graphml.runtime.overflow import Overflow
 from graphml.sampling import SamplingParams
@@ -34,6 +35,8 @@ def chat(
     ctx: options.Context = None,
     seed: options.Seed = -1,
     variables: options.Variables = None,
+    chat_template: options.Template = None,
+    reasoning_format: options.ReasoningFormat = "auto",
     grammar_file: options.GrammarFile = None,
     schema_file: options.SchemaFile = None,
     stats: Annotated[
@@ -42,6 +45,8 @@ def chat(
 ) -> None:
     """Talk with a model. /help lists the commands; Ctrl-C stops an answer, Ctrl-D ends the conversation."""
     given_variables = template_variables(variables)
+    opening = with_template(opening, chat_template)
+    ChatSettings(reasoning_format=reasoning_format)  # a wrong one is told at once
     params = with_files(params, grammar_file, schema_file)
     limit = None if max_tokens < 0 else max_tokens
     given = open_input(completions)
@@ -52,7 +57,7 @@ def chat(
             with given.while_working():
                 talk = opened.chat(
                     system, limit, n_ctx=ctx, seed=seed_of(seed), variables=given_variables,
-                    overflow=full.overflow, keep=full.keep,
+                    overflow=full.overflow, keep=full.keep, reasoning_format=reasoning_format,
                 )  # fmt: skip
             matcher_of(params, opened.tokenizer)  # a wrong grammar is told at once
             conversation = Conversation(opened, talk, params, bars, stats)

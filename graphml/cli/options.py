@@ -19,7 +19,8 @@ Model = Annotated[
     str | None,
     typer.Argument(
         metavar="MODEL",
-        help="A GGUF file, a llama2.c checkpoint, a short name (smollm2 is the default), or user/repo:QUANT.",
+        help="A GGUF file, a folder of transformers, a llama2.c checkpoint, a short name (smollm2 is the "
+        "default), or user/repo:QUANT.",
         show_default=False,
     ),
 ]
@@ -63,6 +64,22 @@ Variables = Annotated[
         "--chat-template-kwargs",
         metavar="JSON",
         help='Further variables of the chat template, as {"enable_thinking": false}.',
+    ),
+]
+Template = Annotated[
+    str | None,
+    typer.Option(
+        "--chat-template",
+        metavar="NAME|JINJA",
+        help="The model's chat template of this name, or the text of one in place of it.",
+    ),
+]
+ReasoningFormat = Annotated[
+    str,
+    typer.Option(
+        "--reasoning-format",
+        metavar="FORMAT",
+        help="none: reasoning is text like the answer; deepseek, auto: it is told apart.",
     ),
 ]
 

@@ -12,13 +12,15 @@ import numpy as np
 import typer
 
 import graphml
+from graphml.api.chat_prompt import ChatSettings
 from graphml.cli import options
 from graphml.cli.checks import check_target
 from graphml.cli.console import Bars, remark, write, write_json
 from graphml.cli.opening import find, load, seed_of
+from graphml.cli.shown_answer import text_of
 from graphml.cli.speed import speed
 from graphml.cli.structure_files import with_files
-from graphml.cli.template_variables import template_variables
+from graphml.cli.template_variables import template_variables, with_template
 from graphml.cli.token_colours import TokenColours, as_json, in_colours, table_of
 from graphml.cli.typer_options import grouped
 from graphml.errors import UsageError
@@ -50,6 +52,8 @@ def run(
     ctx: options.Context = None,
     seed: options.Seed = -1,
     variables: options.Variables = None,
+    chat_template: options.Template = None,
+    reasoning_format: options.ReasoningFormat = "auto",
     grammar_file: options.GrammarFile = None,
     schema_file: options.SchemaFile = None,
     suffix: Annotated[
@@ -78,16 +82,19 @@ def run(
 ) -> None:
     """Answer a prompt with the model's chat template; models without one, and --raw, continue the text."""
     given_variables = template_variables(variables)
+    opening = with_template(opening, chat_template)
+    ChatSettings(reasoning_format=reasoning_format)  # a wrong one is told at once
     params = with_files(params, grammar_file, schema_file)
     if raw and opening.template is not None:
         raise UsageError("--raw, --template: wanted one of them; got both")
     _check_captured(capture, captured)
     text = _prompt(prompt)
     limit = None if max_tokens < 0 else max_tokens
+    asked = given_variables, reasoning_format
     gap = _gap(suffix, infill_extra or [], spm_infill)
-    how = Answer(system, raw, params, full, limit, ctx, seed, given_variables, tuple(capture or ()), gap)
+    how = Answer(system, raw, params, full, limit, ctx, seed, *asked, tuple(capture or ()), gap, json)
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
-        session, given, pieces = _begin(opened, text, how)
+        session, given, pieces = _begin(opened, text, how, bars)
         if show_prompt and not json:
             write(given)
         answer = _shown(pieces, bars, None if json else TokenColours(session))
@@ -163,8 +170,10 @@ class Answer:
     ctx: int | None
     seed: int
     variables: dict[str, Any] | None
+    reasoning_format: str
     capture: tuple[str, ...]
     gap: Gap | None = None
+    silent: bool = False
 
 
 def _gap(suffix: str | None, extra: list[Path], spm: bool) -> Gap | None:
@@ -179,7 +188,9 @@ def _gap(suffix: str | None, extra: list[Path], spm: bool) -> Gap | None:
     return Gap(suffix, files, "spm" if spm else "psm")
 
 
-def _begin(model: graphml.Model, text: str, how: Answer) -> tuple[graphml.Session, str, Iterator[str]]:
+def _begin(
+    model: graphml.Model, text: str, how: Answer, bars: Bars
+) -> tuple[graphml.Session, str, Iterator[str]]:
     """The session, the text that the model is given, and the pieces of its answer."""
     seed, kept = seed_of(how.seed), bool(how.capture)
     if how.raw or how.gap is not None or not model.has_template:
@@ -198,10 +209,11 @@ def _begin(model: graphml.Model, text: str, how: Answer) -> tuple[graphml.Sessio
         return session, text, (token.piece for token in tokens)
     chat = model.chat(
         how.system, how.limit, n_ctx=how.ctx, seed=seed, variables=how.variables,
-        overflow=how.full.overflow, keep=how.full.keep, capture=how.capture, history=kept,
+        overflow=how.full.overflow, keep=how.full.keep, reasoning_format=how.reasoning_format,
+        capture=how.capture, history=kept,
     )  # fmt: skip
     chat.add_user(text)
-    return chat.session, chat.render_turn(), chat.stream(how.params)
+    return chat.session, chat.render_turn(), text_of(chat.events(how.params), bars, how.silent)
 
 
 def _check_captured(capture: list[str] | None, file: Path | None) -> None:

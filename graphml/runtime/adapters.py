@@ -6,10 +6,13 @@ Knows files, scales and options; nothing of graphs.
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from threading import Lock
+from typing import Any, Final, TypeAlias
+from weakref import WeakKeyDictionary
 
 from graphml.argument_checks import items_of, path_of, whole_number
 from graphml.compiler.options import CompileOptions
@@ -76,34 +79,46 @@ def parse_layers(text: str | None) -> Layers | None:
     return int(first), int(last)
 
 
-class AdapterFiles:
-    """Adapters of a model, each read once as long as its file does not change."""
+_READ: WeakKeyDictionary[ModelFile, OrderedDict[tuple[str, int, int], Adapter]] = WeakKeyDictionary()
+KEPT: Final = 32
+"""Adapters of a model that are kept once they were read: of sessions and of requests alike."""
+_LOCK = Lock()
 
-    def __init__(self, model: ModelFile, encodes: bool) -> None:
-        self._model, self._encodes = model, encodes
-        self._read: dict[tuple[str, int, int], Adapter] = {}
 
-    def applied(self, lora: Scaled | None, ids: Array) -> tuple[Applied, ...] | None:
-        """What the rows of a prompt with these ids get; None for None.
+def _opened(path: Path, model: ModelFile) -> Adapter:
+    """The adapter of a file, read once as long as the file does not change."""
+    about = path.stat()
+    key = str(path.resolve()), about.st_mtime_ns, about.st_size
+    with _LOCK:
+        kept = _READ.setdefault(model, OrderedDict())
+        if key in kept:
+            kept.move_to_end(key)
+            return kept[key]
+    made = read_adapter(path, model)
+    with _LOCK:
+        for old in [known for known in kept if known[0] == key[0]]:
+            del kept[old]
+        kept[key] = made
+        while len(kept) > KEPT:
+            kept.popitem(last=False)
+    return made
 
-        An activated adapter works from the last occurrence of its invocation tokens on, or nowhere.
-        UsageError and WeightsError as of `with_adapters`.
-        """
-        given = checked_files("lora", lora)
-        if given is None:
-            return None
-        check_no_encoder(self._encodes)
-        found = [(self._opened(path), scale) for path, scale in given if scale]
-        starts = [(one, scale, _invoked_at(one.invocation, ids.tolist())) for one, scale in found]
-        return tuple(Applied(one, scale, start) for one, scale, start in starts if start is not None)
 
-    def _opened(self, path: Path) -> Adapter:
-        about = path.stat()
-        key = str(path.resolve()), about.st_mtime_ns, about.st_size
-        if key not in self._read:
-            self._read = {known: one for known, one in self._read.items() if known[0] != key[0]}
-            self._read[key] = read_adapter(path, self._model)
-        return self._read[key]
+def applied_adapters(
+    model: ModelFile, lora: Scaled | None, ids: Array, encodes: bool = False
+) -> tuple[Applied, ...] | None:
+    """What the rows of a prompt with these ids get; None for None.
+
+    An activated adapter works from the last occurrence of its invocation tokens on, or nowhere. UsageError
+    and WeightsError as of `with_adapters`.
+    """
+    given = checked_files("lora", lora)
+    if given is None:
+        return None
+    check_no_encoder(encodes)
+    found = [(_opened(path, model), scale) for path, scale in given if scale]
+    starts = [(one, scale, _invoked_at(one.invocation, ids.tolist())) for one, scale in found]
+    return tuple(Applied(one, scale, start) for one, scale, start in starts if start is not None)
 
 
 def _invoked_at(invocation: tuple[int, ...], ids: list[int]) -> int | None:
@@ -134,7 +149,7 @@ def with_adapters(
     if given is None:
         return options
     check_no_encoder(encodes)
-    used = [(read_adapter(path, file), scale) for path, scale in given if scale]
+    used = [(_opened(path, file), scale) for path, scale in given if scale]
     return replace(options, adapters=tuple(one for one, _ in used), factors=tuple(scale for _, scale in used))
 
 

@@ -94,6 +94,7 @@ class LoadOptions:
     pre: str | None = option(None, "A pre-tokenizer's name, in place of the file's.", "--pre")
     template: str | os.PathLike[str] | None = option(
         None, "A Jinja chat template in place of the model's own.", "--template",
+        "--chat-template-file",
         metavar="FILE", on_command_line=Path | None,
     )  # fmt: skip
     fuse: str = with_setting(settings.fuse, "", "--fuse", metavar="SWITCHES")

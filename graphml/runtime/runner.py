@@ -43,7 +43,7 @@ from graphml.runtime.sequence import Sequence
 from graphml.runtime.source_text import encoder_program
 from graphml.runtime.state_rows import copy_rows, held_rows, read_rows, state_names, write_rows
 from graphml.runtime.step_inputs import table_width, write, write_blocks
-from graphml.runtime.step_plan import StepPlan
+from graphml.runtime.step_plan import Rows, StepPlan
 from graphml.runtime.window_blocks import WindowBlocks
 
 
@@ -212,8 +212,7 @@ class Runner:
         """
         sequences = [one.sequence for one in plan.rows]
         samples = all(samples_ahead(one.request.params) and one.drafts is None for one in sequences)
-        scored = any(one.n_scored for one in plan.rows)
-        if not self._runs_ahead or not samples or scored or plan.sources:
+        if not self._runs_ahead or not samples or plan.sources or any(map(_waits, plan.rows)):
             return None
         executor = self._executor
         with executor.lock:
@@ -301,6 +300,11 @@ class Runner:
         self._adapters.write(feed, plan, options or self._executor.options)
         show_sources(feed, plan)
         return {"T": row, "O": len(given["output_rows"]), "B": table_width(feed), **self._sizes}
+
+
+def _waits(rows: Rows) -> bool:
+    """Whether more than its own row on the device decides what follows."""
+    return bool(rows.n_scored) or rows.sequence.guidance is not None
 
 
 def _cells(blocks: list[int]) -> Array:

@@ -19,6 +19,7 @@ from graphml.compiler.top_k_outputs import (
 )
 from graphml.ir.op import Array
 from graphml.runtime.evaluation import Floats, top_k_of
+from graphml.runtime.guidance import Waits
 from graphml.runtime.next_token import next_token
 from graphml.runtime.sequence import Sequence
 from graphml.runtime.step_plan import Rows
@@ -33,8 +34,9 @@ from graphml.sampling import (
 )
 from graphml.sampling.top_k_sampling import samples_without_row
 
-Sampled: TypeAlias = int | Exception | None
-"""A token, an error of this row alone, or None where the whole row is needed and not among the outputs."""
+Sampled: TypeAlias = int | Exception | Waits | None
+"""A token, an error of this row alone, a row that waits for another sequence's; None where the whole row is
+needed and not among the outputs."""
 
 AHEAD_OUTPUTS = (SAMPLED, OF_ROW, TOP_K_IDS, TOP_K_LOGITS)
 """What is read of a step that is submitted before the one before it was read."""
@@ -89,7 +91,7 @@ def drafted_rows(
                 token = _sampled(outputs, row + 1 + i, sequence, n_vocab, path, history)
             except Exception as error:  # a sampler's: this request's own
                 token = error
-            if token is None:
+            if token is None or isinstance(token, Waits):
                 break  # its whole row is needed: the next step has it
             further.append(token)
         found[sequence] = further
@@ -125,8 +127,14 @@ def _sampled(
     n_vocab: int,
     path: Path,
     ids: list[int],
-) -> int | None:
+) -> int | Waits | None:
     """What follows ids, which are the sequence's and perhaps some of a draft, sampled from a row."""
+    if sequence.guidance is not None:
+        guided = sequence.guidance.combined(sequence, outputs["logits"][row])
+        if guided is None:
+            return Waits.WAITS
+        leader = sequence.guidance.leader
+        return _by(NextLogits(guided), leader, path, leader.ids)
     params = sequence.request.params
     if OF_ROW in outputs and samples_without_row(params, TOP_K):
 
@@ -136,6 +144,11 @@ def _sampled(
         known = NextLogits(top_k_of(outputs, row, n_vocab, _settings(sequence), whole))
     else:
         known = NextLogits(outputs["logits"][row])
+    return _by(known, sequence, path, ids)
+
+
+def _by(known: NextLogits, sequence: Sequence, path: Path, ids: list[int]) -> int | None:
+    params = sequence.request.params
     if sequence.matcher is not None:
         sequence.matcher.catch_up(ids, sequence.n_generated + len(ids) - len(sequence.ids))
     return next_token(known, params, ids, sequence.numbers, path, sequence.matcher, sequence.scores)

@@ -21,6 +21,7 @@ from graphml.errors import UsageError
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.checkpoints import Checkpoints
 from graphml.runtime.draft_rows import with_drafts
+from graphml.runtime.guidance import newest_idle, waits_for_other
 from graphml.runtime.moved_blocks import shift
 from graphml.runtime.prompt_scores import MOST_ROWS, is_scored, n_scored
 from graphml.runtime.sequence import Sequence, Status
@@ -92,9 +93,8 @@ class Scheduler:
 
         Each running sequence that is one id behind gets its row, whatever the budget; prompts share the rest.
         """
-        rows: list[Rows] = []
+        rows, preempted = list[Rows](), list[Sequence]()
         self._scored_left = MOST_ROWS
-        preempted: list[Sequence] = []
         chosen: set[Sequence] = set()
         alone = len(self.running) + len(self.waiting) == 1
         budget -= sum(one.n_behind <= 1 for one in self.running)
@@ -116,6 +116,8 @@ class Scheduler:
         sources: list[Sequence] = []
         if not preempted:
             rows += self._admitted(budget, alone, sources)
+        if not rows and not preempted and (idle := newest_idle(self.running, self.waiting)):
+            self._preempt(idle, preempted)
         for one in rows:
             request = one.sequence.request
             self._served[request.key] += one.count / request.weight
@@ -234,11 +236,11 @@ class Scheduler:
         """Preempt the newest of the lowest priority for a sequence; False where that is itself."""
         candidates = [one for one in self.running if one not in chosen]
         victim = max(candidates, key=lambda one: (-one.request.priority, one.order))
-        self._preempt(victim)
-        preempted.append(victim)
+        self._preempt(victim, preempted)
         return victim is not sequence
 
-    def _preempt(self, sequence: Sequence) -> None:
+    def _preempt(self, sequence: Sequence, preempted: list[Sequence]) -> None:
+        preempted.append(sequence)
         self._stop(sequence)
         if len(sequence.ids) >= self.n_ctx:
             sequence.forget(*sequence.to_forget(self.n_ctx))
@@ -263,7 +265,7 @@ class Scheduler:
         """
         for sequence in self._in_order(self.waiting):
             sequence.waits_for = self._obstacle(sequence, budget)
-            if sequence.waits_for in ("store", "prefix"):
+            if sequence.waits_for in ("store", "prefix", "guidance"):
                 continue
             if sequence.waits_for:
                 return
@@ -320,7 +322,9 @@ class Scheduler:
         return Rows(sequence, start, count, n_outputs, scored, restore, keep, moves, states_of)
 
     def _obstacle(self, sequence: Sequence, budget: int) -> str:
-        """What it waits for: "rows", a "slot", the "store", a "prefix" or "blocks"; "" where it can start."""
+        """What it waits for: rows, a slot, the store, a prefix, guidance or blocks; "": it can start."""
+        if waits_for_other(sequence):
+            return "guidance"
         if budget <= 0 or not self._slots or (is_scored(sequence) and self._scored_left <= 0):
             return "rows" if self._slots else "slot"
         if self.held_back(sequence):

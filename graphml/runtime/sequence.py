@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -19,6 +20,22 @@ from graphml.sampling import PeekableRandom
 from graphml.sampling.logprobs import TokenLogprobs
 from graphml.sampling.structured.forced_tokens import forced_tokens
 from graphml.sampling.structured.matcher import Matcher
+
+
+class Guidance(Protocol):
+    """See `graphml.runtime.guidance`."""
+
+    leader: Sequence
+    negative: Sequence
+
+    def holds_row_of(self, sequence: Sequence) -> bool:
+        """Whether a row of this sequence waits for one of the other."""
+
+    def combined(self, sequence: Sequence, row: Array) -> Array | None:
+        """The row to sample from."""
+
+    def append(self, token: int) -> None:
+        """The token of both was chosen."""
 
 
 class Status(enum.Enum):
@@ -39,11 +56,12 @@ class Sequence:
     n_cached: tokens that it found computed when it was admitted first. slot: its row of per-sequence state
     while it runs, else -1. numbers: its random generator, by `seed`, and what its samplers keep. matcher: of
     what its text must follow; it catches up before a token is sampled. n_dropped: ids that a full context has
-    made it forget; draft: ids that the next step tries behind the others, from `drafts`; moved: whether cells
-    of its blocks were moved since they were computed, so that nobody else can use them. prompt_scores: what
-    is known of the prompt's log-probabilities, where they are wanted, of all sequences of a request; scores:
-    of tokens that were sampled and not handed out yet. waits_for: why it was not admitted when that was last
-    considered; see `Scheduler`.
+    made it forget; draft: ids that the next step tries behind the others, from `drafts`; moved: whether
+    cells of its blocks were moved since they were computed, so that nobody else can use them.
+    prompt_scores: what is known of the prompt's log-probabilities, where they are wanted, of all sequences
+    of a request; scores: of tokens that were sampled and not handed out yet. guidance: what it shares with
+    the sequence of a (negative) prompt. waits_for: why it was not admitted when that was last considered;
+    see `Scheduler`.
     """
 
     request: Request
@@ -68,6 +86,7 @@ class Sequence:
     scores: list[TokenLogprobs] = field(default_factory=list)
     drafts: Drafts | None = None
     draft: list[int] = field(default_factory=list)
+    guidance: Guidance | None = None
     numbers: PeekableRandom = field(init=False)
 
     def __post_init__(self) -> None:

@@ -15,6 +15,7 @@ from queue import SimpleQueue
 
 from graphml.errors import BackendError, UsageError
 from graphml.runtime.draft_rows import accept, give_back
+from graphml.runtime.guidance import Waits, leader_of
 from graphml.runtime.loop_interfaces import Listener, Prefixes, Runs
 from graphml.runtime.runner import BegunPlan, Computed
 from graphml.runtime.scheduler import Scheduler
@@ -76,11 +77,15 @@ class StepLoop:
                 raise UsageError("engine: it was closed")
             for one in made:
                 self.scheduler.check(one.sequence)
+                if one.sequence.guidance is not None:
+                    self.scheduler.check(one.sequence.guidance.negative)
             for one in made:
                 if one.sequence.request.max_tokens == 0:
                     one.listener.ended("length")
                     continue
                 self.scheduler.add(one.sequence)
+                if one.sequence.guidance is not None:
+                    self.scheduler.add(one.sequence.guidance.negative)
                 self._members[one.sequence] = one
             if self._thread is None and self._members:
                 self._thread = threading.Thread(target=self._run, name="graphml-engine", daemon=True)
@@ -222,8 +227,8 @@ class StepLoop:
                 if rows.start < rows.sequence.request.n_prompt and (rows.count > 1 or not rows.n_outputs):
                     self._tell_progress(rows.sequence)
             for sequence, token in tokens.items():
-                one = self._members.get(sequence)  # None where one of its request has failed
-                if one is not None and token is not None:
+                one = self._members.get(leader_of(sequence))  # None where one of its request has failed
+                if one is not None and token is not None and token is not Waits.WAITS:
                     self._continue(one, token)
             for sequence, error in computed.failed.items():
                 self._fail(sequence, error)
@@ -275,14 +280,16 @@ class StepLoop:
         if reason is not None:
             return reason
         sequence.ids.append(token)
+        if sequence.guidance is not None:
+            sequence.guidance.append(token)
         if request.max_tokens is not None and sequence.n_generated >= request.max_tokens:
             reason = "length"
-        elif len(sequence.ids) >= self.scheduler.n_ctx:
+        elif max(map(len, _all_ids(sequence))) >= self.scheduler.n_ctx:
             reason = request.full.when_full(self.scheduler.n_ctx)
         return one.listener.appended(token, reason is not None) or reason
 
     def _end(self, one: _Member, reason: str) -> None:
-        self.scheduler.remove(one.sequence)
+        self._remove(one.sequence)
         self._members.pop(one.sequence, None)
         try:
             one.listener.ended(reason)
@@ -292,13 +299,19 @@ class StepLoop:
 
     def _fail(self, sequence: Sequence, error: BaseException) -> None:
         """All sequences of a request end with an error, which is told once they hold nothing."""
-        all_of_it = [one for one in self._members.values() if one.sequence.request is sequence.request]
+        request = leader_of(sequence).request
+        all_of_it = [one for one in self._members.values() if one.sequence.request is request]
         for one in all_of_it:
-            self.scheduler.remove(one.sequence)
+            self._remove(one.sequence)
             del self._members[one.sequence]
         for one in all_of_it:
             with contextlib.suppress(Exception):
                 one.listener.failed(error)
+
+    def _remove(self, sequence: Sequence) -> None:
+        self.scheduler.remove(sequence)
+        if sequence.guidance is not None:
+            self.scheduler.remove(sequence.guidance.negative)
 
     def _drop_cancelled(self) -> None:
         cancelled, self._cancelled = self._cancelled, []
@@ -319,10 +332,14 @@ class StepLoop:
             members, self._members = list(self._members.values()), {}
             for one in members:
                 with contextlib.suppress(Exception):
-                    if one.sequence.status is not Status.FINISHED:
-                        self.scheduler.remove(one.sequence)
+                    self._remove(one.sequence)
                 with contextlib.suppress(Exception):
                     tell(one)
+
+
+def _all_ids(sequence: Sequence) -> list[list[int]]:
+    """What it holds, and the sequence that guides it."""
+    return [sequence.ids, [] if sequence.guidance is None else sequence.guidance.negative.ids]
 
 
 def _counts(rows: Rows, token: int | None) -> bool:

@@ -59,7 +59,7 @@ def open_model(path: str | PathLike[str]) -> ModelFile:
 def _unknown_kind(path: Path, head: bytes) -> WeightsError:
     guess = next((f"; it looks like {what}" for start, what in STRANGERS if head.startswith(start)), "")
     if head[8:9] == b"{":
-        guess = "; it looks like safetensors: convert it to GGUF"
+        guess = "; it looks like safetensors: give the folder that it is in, with its config.json"
     return WeightsError(
         f"{path}: unknown kind of model file. Known are GGUF (begins with {gguf.MAGIC!r}) and "
         f"llama2.c checkpoints (begin with seven sizes); this one begins with {head[:16]!r}{guess}"

@@ -19,7 +19,10 @@ from graphml_models._ssm import Ssm, convolved
 
 @dataclass(frozen=True)
 class Config:
-    """Sizes and epsilon of the norms; norms: whether B, C and dt are normed even without weights."""
+    """Sizes and epsilon of the norms; norms: whether B, C and dt are normed even without weights.
+
+    inner_eps: epsilon of these norms.
+    """
 
     n_ctx: int
     n_vocab: int
@@ -28,6 +31,7 @@ class Config:
     norm_eps: float
     ssm: Ssm
     norms: bool
+    inner_eps: float
 
     @classmethod
     def read(cls, keys: Keys, groups: bool = False) -> Self:
@@ -35,14 +39,16 @@ class Config:
         n_layer = keys.integer("block_count")
         if not 1 <= n_layer <= MAX_LAYERS:
             raise keys.unsupported("block_count", f"1 to {MAX_LAYERS} layers")
+        norm_eps = keys.number(RMS_EPS)
         return cls(
             n_ctx=keys.integer("context_length"),
             n_vocab=keys.n_vocab(),
             n_embd=keys.integer("embedding_length"),
             n_layer=n_layer,
-            norm_eps=keys.number(RMS_EPS),
+            norm_eps=norm_eps,
             ssm=Ssm.read(keys, groups),
             norms=keys.boolean("ssm.dt_b_c_rms", False),
+            inner_eps=keys.number("ssm.dt_b_c_rms_epsilon", norm_eps),
         )
 
 
@@ -68,7 +74,7 @@ def mamba(
 
 def mixer(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     """The layer before its output projection, [T, I]."""
-    return mamba(g, config.ssm, layer, x_TD, config.norm_eps, config.norms)
+    return mamba(g, config.ssm, layer, x_TD, config.inner_eps, config.norms)
 
 
 def build(

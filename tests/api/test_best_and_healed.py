@@ -105,6 +105,7 @@ def test_the_begin_rewinds_and_copies(model: graphml.Model) -> None:
     tokens = tokens_of(model.tokenizer)
     start = matcher.mask().copy()
     assert not start[list(tokens.end_tokens)].any()
+    assert start.tolist() == [matcher.allows(i) for i in range(model.n_vocab)]
     first = next(i for i in np.flatnonzero(start) if tokens.pieces[i] == b"L")
     matcher.accept(int(first))
     other = matcher.copy()

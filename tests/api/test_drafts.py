@@ -75,7 +75,7 @@ def test_an_engine_gives_the_same_tokens_with_drafts(
     prompts = [[*text, *ONCE], [*text[:40], *text[:9]], ONCE]
     found = []
     for spec_type in ("none", "ngram"):
-        with model.engine(max_sequences=4, n_ctx=256) as engine:
+        with model.engine(max_sequences=4, n_ctx=256) as engine, engine.timeline() as timeline:
             handles = [
                 engine.submit(prompt, params(kind, spec_type), 60, seed=i, n=1 + (i == 2))
                 for i, prompt in enumerate(prompts)
@@ -86,6 +86,8 @@ def test_an_engine_gives_the_same_tokens_with_drafts(
         found.append([one.tokens for one in results])
     assert found[0] == found[1]
     assert stats.n_drafted == sum(one.n_drafted for one in results)
+    assert stats.n_drafted == sum(rows.drafted for step in timeline.steps for rows in step.rows)
+    assert all(step.n_rows <= DRAFT_ROWS for step in timeline.steps if any(r.drafted for r in step.rows))
     assert stats.n_accepted == sum(one.n_accepted for one in results)
     if not kind:
         assert stats.n_accepted > 20
@@ -122,7 +124,7 @@ def test_wrong_drafts_change_nothing_and_end(
 ) -> None:
     with model.session() as session:
         wanted = [token.id for token in session.generate(ONCE, params({}, "none"), 60)]
-    monkeypatch.setattr("graphml.api.speculation.NgramDrafter", Wrong)
+    monkeypatch.setattr("graphml.api.draft_choice.NgramDrafter", Wrong)
     with model.session() as session:
         assert [token.id for token in session.generate(ONCE, params({}), 60)] == wanted
         assert session.stats.n_accepted == 0

@@ -106,6 +106,42 @@ def make_convert(source: str, result: str, lanes: int) -> Callable[..., None]:
     return convert
 
 
+def make_loops() -> Callable[..., None]:
+    """Numbers of loops one after the other, from `out` on; the number of them at the end."""
+
+    def loops(ith: Int, nth: Int, out: Address, count: Address, a: Int, b: Int, step: Int) -> None:
+        n = 0
+        for i in range(b):
+            store_i64(out + n * 8, i)
+            n += 1
+        for i in range(a, b):
+            if i == 4:
+                continue
+            for j in range(i, b, WIDTH // WIDTH * 3):
+                if j > 7:
+                    break
+                store_i64(out + n * 8, i * 1000 + j)
+                n += 1
+        for i in range(a, b, step):
+            store_i64(out + n * 8, i)
+            n += 1
+        twice = range(a, b, 2)
+        for i in twice:
+            for j in twice:
+                store_i64(out + n * 8, i - j)
+                n += 1
+        for i in range(b, a, -2):
+            store_i64(out + n * 8, i)
+            n += 1
+        last = -1
+        for i in range(a, b, 5):
+            last = i
+        store_i64(out + n * 8, last)
+        store_i64(count, n + 1)
+
+    return loops
+
+
 def make_narrow(result: str) -> Callable[..., None]:
     kind = vector(result, WIDTH)
     size = kind.bits // 8

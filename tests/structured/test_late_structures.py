@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from threading import Event
 
 import pytest
 
@@ -11,6 +12,7 @@ import graphml
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
 from graphml.sampling.structured.params_structure import matcher_of
+from graphml.sampling.structured.time_limit import within_seconds
 from tests import tiny_model
 
 TAG = 'root ::= "<" [a-z]{3} ">"'
@@ -140,3 +142,20 @@ def test_lark_and_any_json(model: graphml.Model) -> None:
         matcher_of(SamplingParams(json_schema=False), model.tokenizer)
     with pytest.raises(UsageError, match="lark"):
         matcher_of(SamplingParams(lark="start: b"), model.tokenizer)
+
+
+def test_compiling_has_a_limit_of_time() -> None:
+    begun, go_on = Event(), Event()
+
+    def slow() -> int:
+        begun.set()
+        go_on.wait(30)
+        return 1
+
+    with pytest.raises(UsageError, match=r"grammar: wanted one that compiles within 0\.05 seconds"):
+        within_seconds("grammar", slow, 0.05)
+    assert begun.is_set()
+    go_on.set()
+    assert within_seconds("grammar", lambda: 5) == 5
+    with pytest.raises(ZeroDivisionError):
+        within_seconds("grammar", lambda: 1 // 0)

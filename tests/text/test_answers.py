@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -161,6 +162,13 @@ def test_a_format_is_found_by_name_and_unknown_names_are_refused() -> None:
         format_of("", "nobody")
     assert marks_of("... '<think>' ...", formats()["hermes"]) == ReasoningMarks("<think>", "</think>")
     assert marks_of("nothing", formats()["hermes"]) is None
+
+
+def test_every_format_has_a_sample_and_is_on_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tools.md").read_text("utf-8")
+    for name in formats():
+        assert any(sample.format == name for sample in SAMPLES), name
+        assert f"`{name}`" in page
 
 
 def test_many_openings_take_no_quadratic_time() -> None:

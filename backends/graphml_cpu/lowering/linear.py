@@ -17,7 +17,7 @@ from graphml.ir.shape import bounds
 from graphml_cpu import target
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.kernels import formats
-from graphml_cpu.layouts import FEW_ROWS, panel_scratch_bytes
+from graphml_cpu.layouts import panel_scratch_bytes
 from graphml_cpu.lowering.step import (
     Argument,
     Lowering,
@@ -30,7 +30,7 @@ from graphml_cpu.lowering.step import (
     rows,
     width,
 )
-from graphml_cpu.packed import BF16_PAIRS, LAYOUTS, packed_bytes, scratch_bytes
+from graphml_cpu.packed import BF16_PAIRS, LAYOUTS, few_rows, packed_bytes, scratch_bytes
 
 FLOAT_WEIGHTS = frozenset({"f32", "f16", "bf16"})
 
@@ -173,7 +173,7 @@ def product(
         arguments |= {"row_bytes": row_bytes(weight), "scratch": Scratch(panel_scratch_bytes(k))}
         ref = panels_kernel(kind, one_order)
     else:
-        arguments["few_rows"] = FEW_ROWS
+        arguments["few_rows"] = few_rows(kind)
         arguments["scratch"] = Scratch(64 if is_one_row(x) else scratch_bytes(kind, k))
         ref = product_kernel(kind, is_one_row(x), one_order)
     return Step(ref, arguments, writes=("y",))

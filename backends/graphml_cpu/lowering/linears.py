@@ -32,7 +32,7 @@ from graphml_cpu.lowering.step import (
     rows,
     width,
 )
-from graphml_cpu.packed import scratch_bytes
+from graphml_cpu.packed import few_rows, scratch_bytes
 from graphml_cpu.sizes import part_offset
 
 
@@ -70,6 +70,7 @@ def _lower_linears(node: Node, threads: int, one_order: bool = False) -> list[St
             "y": node,
             "k": width(x),
             "x_stride": stored_row_bytes(x),
+            "few_rows": few_rows(kind),
             "scratch": Scratch(scratch_bytes(kind, width(x))),
             "rows": leading(x),
         }
@@ -113,6 +114,7 @@ def _lower_glu(node: Node, threads: int, one_order: bool = False) -> list[Step]:
         "n": width(node),
         "k": width(x),
         "x_stride": stored_row_bytes(x),
+        "few_rows": few_rows(kind),
         "scratch": Scratch(products + glu_scratch_bytes(n_rows)),
         "products": products,
         "rows": leading(x),

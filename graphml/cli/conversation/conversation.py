@@ -15,6 +15,7 @@ from typing import Any
 
 import graphml
 from graphml.cli.console import Bars, print_error, remark, say, write
+from graphml.cli.shown_answer import text_of
 from graphml.cli.speed import speed
 from graphml.cli.token_colours import TokenColours
 from graphml.errors import GraphmlError, UsageError
@@ -42,7 +43,7 @@ class Conversation:
         before = len(self.chat.history)
         with _interrupt_cancels(self.chat.session):
             self.chat.add_user(text)
-            if self._show(self.chat.stream(self.params)):
+            if self._show(text_of(self.chat.events(self.params), self.bars)):
                 return
             if len(self.chat.history) > before:  # else it had no room, and is removed already
                 self.chat.undo()
@@ -52,7 +53,7 @@ class Conversation:
         """Show another answer to the last message."""
         before = self.chat.history[-1:]
         with _interrupt_cancels(self.chat.session):
-            done = self._show(self.chat.regenerate(self.params))
+            done = self._show(text_of(self.chat.regenerate_events(self.params), self.bars))
         if done and self.params.greedy and self.chat.history[-1:] == before:
             remark("the same answer: at temperature 0 the most likely token is taken; /set temperature 0.8")
 

@@ -58,7 +58,8 @@ def _scaling(config: HfConfig, told: Fields, n_rot: int, base: float, n_ctx: int
     kind = str(told.pop("rope_type", None) or told.get("type") or "default")
     told.pop("type", None)
     original = told.pop("original_max_position_embeddings", None)
-    original = original or config.get("original_max_position_embeddings") or n_ctx
+    outer = config.get("original_max_position_embeddings")
+    original = original or outer or n_ctx
     original = int(config.checked_number("original_max_position_embeddings", original))
     found: dict[str, Value] = {}
     if kind in ("linear", "llama3", "yarn"):

@@ -1,6 +1,7 @@
 """The structure that sampling parameters name, compiled for a tokenizer; the latest ones are kept.
 
-Compiling belongs to the thread of whoever asks, never to an engine's. Knows parameters and structures.
+Compiling has a thread of its own, never an engine's; whoever asks waits for it. Knows parameters and
+structures.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from graphml.sampling.structured.matcher import Matcher, Structure
 from graphml.sampling.structured.opened_tokens import tokens_of
 from graphml.sampling.structured.schema_structure import generated_structure
 from graphml.sampling.structured.text_begin import TextBegin
+from graphml.sampling.structured.time_limit import within_seconds
 from graphml.sampling.structured.token_bytes import TokenBytes
 
 KEPT: Final = 64
@@ -57,7 +59,7 @@ def matcher_of(params: SamplingParams, tokenizer: Vocabulary | None) -> Matcher 
     with _LOCK:
         found = _COMPILED.get(key)
     if found is None:
-        found = compiled_structure(name, key.text, tokens)
+        found = within_seconds(name, lambda: compiled_structure(name, key.text, tokens))
         with _LOCK:
             _COMPILED[key] = found
             while len(_COMPILED) > KEPT:

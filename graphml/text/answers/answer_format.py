@@ -7,14 +7,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol, TypeAlias
 
 from graphml.text.answers.call_sink import CallSink, random_id
 from graphml.text.answers.parameter_calls import ParameterSyntax
 from graphml.text.answers.text_reader import Step, TextReader
 
-if TYPE_CHECKING:
-    from graphml.text.answers.answer_parser import AnswerParser
+
+class Reading(Protocol):
+    """The answer that is read, for a format that reads whole answers: an `AnswerParser`."""
+
+    reader: TextReader
+    calls: CallSink
+    split: bool
+    n_malformed: int
+
+    def content(self, text: str) -> None:
+        """Emit a piece of the text."""
+
+    def reasoning(self, text: str) -> None:
+        """Emit a piece of the reasoning."""
+
+    def drop_space(self) -> None:
+        """White space before and after this is no text."""
+
+    def keep_space(self) -> None:
+        """White space at the end is text."""
+
+    def read_calls(self, opened: str, read: CallReader) -> Step[None]:
+        """Read calls behind their marker; where they are malformed, it is text."""
+        ...
+
 
 CallReader: TypeAlias = Callable[[TextReader, CallSink], Step[None]]
 """Reads calls from behind the marker that opens them, to behind their end, or a MalformedError."""
@@ -65,7 +88,7 @@ class AnswerFormat:
     rank: int = 0
     bare: CallReader | None = None
     syntax: CallSyntax | None = None
-    whole: Callable[[AnswerParser], Step[None]] | None = None
+    whole: Callable[[Reading], Step[None]] | None = None
     shown: tuple[str, ...] = ()
     new_id: Callable[[], str] = random_id
     reasoning: ReasoningMarks | None = None

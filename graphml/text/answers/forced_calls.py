@@ -57,7 +57,12 @@ def generic_answer(tools: Schemas, several: bool, required: bool) -> str:
 
 
 def _generic_call(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    return _object({"name": {"const": name}, "arguments": dict(schema)})
+    return _object({"name": {"const": name}, "arguments": _closed(schema)})
+
+
+def _closed(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool's schema, without other arguments than its own unless it says so itself."""
+    return {"type": "object", "additionalProperties": False, **schema}
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
@@ -95,7 +100,7 @@ class _Rules:
         if syntax.parameters is not None:
             arguments = self._parameters(syntax.parameters, schema)
         else:
-            arguments = self.add(f"arguments_{len(self._rules)}", _json({"type": "object", **schema}))
+            arguments = self.add(f"arguments_{len(self._rules)}", _json(_closed(schema)))
         number = len(self._rules)
         return self.add(f"call_{number}", " ".join(part for part in (before, arguments, after) if part))
 

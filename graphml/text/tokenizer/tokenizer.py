@@ -8,15 +8,10 @@ from typing import Protocol
 
 from graphml.argument_checks import items_of, text_of, token_id
 from graphml.errors import TokenizerError
-from graphml.text.tokenizer.byte_bpe import byte_pair_encoder
 from graphml.text.tokenizer.pieces import Pieces
 from graphml.text.tokenizer.special import SpecialTokens, special_tokens
-from graphml.text.tokenizer.spm import ScoredPairEncoder
 from graphml.text.tokenizer.streaming import Decoding, Stream
-from graphml.text.tokenizer.unigram import unigram_encoder
-from graphml.text.tokenizer.vocabulary import NO_VOCABULARY_TEXT, PREFIX, Vocabulary, read_vocabulary
-from graphml.text.tokenizer.wordpiece import WordPieceEncoder
-from graphml.weights import Metadata
+from graphml.text.tokenizer.vocabulary import NO_VOCABULARY_TEXT, PREFIX, Vocabulary
 
 
 class Encoder(Protocol):
@@ -139,35 +134,6 @@ class Tokenizer:
         if self._vocabulary.kind == "wordpiece":
             return [_present(self._vocabulary.roles.separator, "seperator")]
         return [_present(self.eos, "eos")] if self._vocabulary.flags.add_eos else []
-
-
-def load_tokenizer(metadata: Metadata, pre: str | None = None) -> Tokenizer:
-    """Make the tokenizer that the metadata of a model file describes.
-
-    `pre` overrides the file's `tokenizer.ggml.pre`. A byte-pair vocabulary without that key is split by
-    `default`, as llama.cpp does, with a warning in the log. For a file without a vocabulary every use of the
-    tokenizer fails. Raises TokenizerError for a kind or pre-tokenizer that is unknown and
-    for a damaged vocabulary, UsageError for `pre` with a kind that has no pre-tokenizer, WeightsError for
-    a missing key or one of a wrong type.
-    """
-    vocabulary = read_vocabulary(metadata, pre)
-    if vocabulary.kind == "huggingface":
-        from graphml.text.tokenizer.huggingface import KEY, HuggingFaceTokenizer  # which extends this file's
-
-        return HuggingFaceTokenizer(vocabulary, metadata.text(KEY))
-    return Tokenizer(vocabulary, _encoder(vocabulary, metadata))
-
-
-def _encoder(vocabulary: Vocabulary, metadata: Metadata) -> Encoder | None:
-    if vocabulary.kind == "none":
-        return None
-    if vocabulary.kind == "spm":
-        return ScoredPairEncoder(vocabulary)
-    if vocabulary.kind == "wordpiece":
-        return WordPieceEncoder(vocabulary)
-    if vocabulary.kind == "unigram":
-        return unigram_encoder(vocabulary, metadata)
-    return byte_pair_encoder(vocabulary, metadata)
 
 
 def _present(token: int | None, role: str) -> int:

@@ -8,7 +8,8 @@ from graphml.loading.huggingface.rope import rope_keys
 from graphml_models.huggingface._names import ATTENTION, GATED, HEAD_NORMS, TOP
 
 NAMES: Names = {**TOP, **ATTENTION, **GATED, **HEAD_NORMS, "layers.{}.input_layernorm": "blk.{}.attn_norm"}
-DEFAULTS = {"hidden_act": "silu", "layer_norm_eps": 1e-5, "tie_word_embeddings": True, "logit_scale": 0.0625}
+DEFAULTS = {"hidden_act": "silu", "layer_norm_eps": 1e-5, "rope_theta": 5e5,
+            "tie_word_embeddings": True, "logit_scale": 0.0625}  # fmt: skip
 
 
 def keys(config: HfConfig) -> dict[str, Value]:

@@ -40,13 +40,12 @@ def keys(config: HfConfig) -> dict[str, Value]:
     width = config.size("embedding_length")
     rank = config.get("time_step_rank")
     norms = config.get("model_type") == "falcon_mamba"
-    if norms and config.number("mixer_rms_eps", 1e-6) != config.number("layer_norm_epsilon"):
-        raise config.error("mixer_rms_eps: wanted the same as layer_norm_epsilon")
     return {
         **shared_keys(config),
         "ssm.inner_size": config.size("intermediate_size", config.size("expand") * width),
         "ssm.time_step_rank": -(-width // 16) if rank in (None, "auto") else config.size("time_step_rank"),
         "ssm.dt_b_c_rms": norms,
+        "ssm.dt_b_c_rms_epsilon": config.number("mixer_rms_eps", 1e-6) if norms else 1e-5,
     }
 
 

@@ -24,7 +24,7 @@ from graphml_cpu.kernels.products.interleaved_rows import make_interleaved_produ
 from graphml_cpu.kernels.products.interleaved_tokens import listed_address
 from graphml_cpu.kernels.products.register_tiles import make_record_addresses
 from graphml_cpu.kernels.share import share
-from graphml_cpu.layouts import FEW_ROWS, PAIR_BYTES
+from graphml_cpu.layouts import PAIR_BYTES
 from graphml_cpu.simd import WIDTH, extract, load_i32, load_i64, store_f32, store_i64
 
 # Weight rows that a thread takes at a time: those of the panels that are unpacked together.
@@ -89,8 +89,9 @@ def _make_many(reader: Reader, one_order: bool) -> Callable[..., Any]:
     return many
 
 
-def _make_multiply(reader: Reader, one_token: bool, one_order: bool) -> Callable[..., Any]:
+def _make_multiply(kind: str, one_token: bool, one_order: bool) -> Callable[..., Any]:
     """As `_make_one`, for any number of pairs; one_token, one_order: see `make_mul_mat_id_packed`."""
+    reader, few_rows = make_read(kind), packed.few_rows(kind)
     one = _make_one(reader)
     if one_token:
         return one
@@ -112,7 +113,7 @@ def _make_multiply(reader: Reader, one_token: bool, one_order: bool) -> Callable
     ) -> None:
         if pairs == 1:
             one(begin, end, w, y, n, k, row_bytes, records, 1, scratch)
-        elif pairs <= FEW_ROWS:
+        elif pairs <= few_rows:
             few(begin, end, w, y, 0, 0, k, row_bytes, records, PAIR_BYTES, 0, pairs, scratch)
         else:
             many(begin, end, w, y, n, k, row_bytes, records, pairs, scratch)
@@ -162,7 +163,7 @@ def make_mul_mat_id_packed(kind: str, one_token: bool, one_order: bool = False) 
     one_token: made for T = 1, where hardly two pairs share an expert: without panels and scratch for them.
     one_order: the sums of a pair do not depend on how many share its expert.
     """
-    multiply = _make_multiply(make_read(kind), one_token, one_order)
+    multiply = _make_multiply(kind, one_token, one_order)
 
     def mul_mat_id_packed(
         ith: Int, nth: Int, w: Address, x: Address, ids: Address, y: Address, n_experts: Int, n_used: Int,

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from graphml_cpu.compiler import Address, Code, Dim, Int
 from graphml_cpu.kernels.products.mul_mat import PANEL_ROWS, multiply_all_rows, multiply_tiles
 from graphml_cpu.kernels.share import share
-from graphml_cpu.layouts import FEW_ROWS
 from graphml_cpu.simd import load_i64
 
 _ENTRY = 32
@@ -23,10 +22,10 @@ def make_linears() -> Callable[..., None]:
 
     def linears(
         ith: Int, nth: Int, few: Code, tiles: Code, table: Address, count: Int, x: Address, y: Address,
-        k: Int, x_stride: Int, scratch: Address, rows: Dim,
+        k: Int, x_stride: Int, few_rows: Int, scratch: Address, rows: Dim,
     ) -> None:  # fmt: skip
-        few_rows = rows <= FEW_ROWS or tiles == 0
-        unit = 1 if few_rows else PANEL_ROWS
+        is_few = rows <= few_rows or tiles == 0
+        unit = 1 if is_few else PANEL_ROWS
         total = 0
         for i in range(count):
             total += (load_i64(table + i * _ENTRY + 16) + unit - 1) // unit
@@ -38,7 +37,7 @@ def make_linears() -> Callable[..., None]:
             first, last = max(begin, 0), min(end, units)
             if first < last:
                 w, bias, to = load_i64(entry), load_i64(entry + 8), y + load_i64(entry + 24)
-                if few_rows:
+                if is_few:
                     multiply_all_rows(few, first, last, w, x, to, 0, bias, k, x_stride, n * 4, rows, scratch)
                 else:
                     multiply_tiles(

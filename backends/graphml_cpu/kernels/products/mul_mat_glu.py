@@ -27,10 +27,10 @@ def make_mul_mat_glu(glu: str) -> Callable[..., None]:
 
     def mul_mat_glu(
         ith: Int, nth: Int, few: Code, tiles: Code, gate: Address, up: Address, x: Address, out: Address,
-        gate_bias: Address, up_bias: Address, n: Int, k: Int, x_stride: Int, scratch: Address, products: Int,
-        rows: Dim,
+        gate_bias: Address, up_bias: Address, n: Int, k: Int, x_stride: Int, few_rows: Int, scratch: Address,
+        products: Int, rows: Dim,
     ) -> None:  # fmt: skip
-        is_few = rows <= FEW_ROWS or tiles == 0
+        is_few = rows <= few_rows or tiles == 0
         columns = GLU_COLUMNS if is_few else panels * PANEL_ROWS  # of the result, at a time
         if is_few and rows > FEW_ROWS:
             columns = PASSED_ROWS

@@ -6,14 +6,10 @@ Knows how that object is read; `graphml.text.answers.forced_calls` writes its sc
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
-from graphml.text.answers.answer_format import AnswerFormat
+from graphml.text.answers.answer_format import AnswerFormat, Reading
 from graphml.text.answers.json_calls import json_calls
 from graphml.text.answers.text_reader import MalformedError, Step, fail
-
-if TYPE_CHECKING:
-    from graphml.text.answers.answer_parser import AnswerParser
 
 CALL, CALLS, RESPONSE = "tool_call", "tool_calls", "response"
 
@@ -21,7 +17,7 @@ CALL, CALLS, RESPONSE = "tool_call", "tool_calls", "response"
 class _Spelled:
     """Emits what the pieces of a JSON string spell, as soon as its escapes are whole."""
 
-    def __init__(self, parser: AnswerParser) -> None:
+    def __init__(self, parser: Reading) -> None:
         self._parser, self._held, self.n = parser, "", 0
 
     def __call__(self, text: str) -> None:
@@ -38,7 +34,7 @@ class _Spelled:
         self._held, self.n = "", self.n + len(value)
 
 
-def _answer(parser: AnswerParser) -> Step[None]:
+def _answer(parser: Reading) -> Step[None]:
     reader, calls = parser.reader, parser.calls
     if (yield from reader.space()) == "{" and calls.tools:
         reader.set_mark(reader.at)
@@ -56,7 +52,7 @@ def _answer(parser: AnswerParser) -> Step[None]:
     parser.keep_space()
 
 
-def _object(parser: AnswerParser, text: _Spelled) -> Step[None]:
+def _object(parser: Reading, text: _Spelled) -> Step[None]:
     reader = parser.reader
     yield from reader.literal("{")
     key = yield from reader.json_string()

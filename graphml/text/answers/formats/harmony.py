@@ -6,15 +6,12 @@ https://cookbook.openai.com/articles/openai-harmony
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from graphml.text.answers.answer_format import AnswerFormat, CallReader, CallSyntax
+from graphml.text.answers.answer_format import AnswerFormat, CallReader, CallSyntax, Reading
 from graphml.text.answers.call_sink import CallSink
 from graphml.text.answers.json_calls import json_arguments
 from graphml.text.answers.text_reader import Emit, Step, TextReader, fail
-
-if TYPE_CHECKING:
-    from graphml.text.answers.answer_parser import AnswerParser
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
 ENDS: Final = ("<|end|>", "<|call|>", "<|return|>")
@@ -28,7 +25,7 @@ MOST_HEADERS: Final = 100
 _STRAY: Final = re.compile(r"<\|channel\|>commentary(?: to=assistant)?(?=<\|channel\|>)")
 
 
-def _answer(parser: AnswerParser) -> Step[None]:
+def _answer(parser: Reading) -> Step[None]:
     """Read one message after another."""
     reader = parser.reader
     while True:
@@ -46,7 +43,7 @@ def _answer(parser: AnswerParser) -> Step[None]:
     parser.keep_space()
 
 
-def _message(parser: AnswerParser, opened: str) -> Step[None]:
+def _message(parser: Reading, opened: str) -> Step[None]:
     reader = parser.reader
     begin = reader.at - len(opened)
     reader.set_mark(begin)

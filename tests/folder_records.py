@@ -1,0 +1,146 @@
+"""Records what transformers computes for tiny folders of many classes: a tool for developers.
+
+    python -m venv VENV; VENV/bin/pip install torch==2.13.0 transformers
+    PYTHONPATH=.:quant:models VENV/bin/python -m tests.folder_records [NAME ...]
+
+A record holds config.json, names and shapes of the tensors, and the logits; the weights follow from the
+names, so that the tests need neither package. Made with transformers 5.23.0, float32, eager attention.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+FOLDER = Path(__file__).parent / "data" / "folders"
+TOKENS = np.random.default_rng(5).integers(3, 64, 24)
+SIZES = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256,
+         "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}  # fmt: skip
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0,
+          "high_freq_factor": 4.0, "original_max_position_embeddings": 32}  # fmt: skip
+LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
+LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 16,
+        "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.0, 1.5, 2.0, 2.5]}  # fmt: skip
+BY_KIND = {"full_attention": {**YARN, "attention_factor": 1.2},
+           "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0}}  # fmt: skip
+EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+GRANITE = {"embedding_multiplier": 3.0, "residual_multiplier": 0.5, "attention_multiplier": 0.2,
+           "logits_scaling": 4.0}  # fmt: skip
+ROUTED = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+          "first_k_dense_replace": 1}  # fmt: skip
+LATENT = {**ROUTED, "num_key_value_heads": 4, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
+          "qk_rope_head_dim": 4, "v_head_dim": 12}  # fmt: skip
+WINDOWED = ["sliding_attention"] * 3 + ["full_attention"]
+MAMBA = {"state_size": 8, "num_attention_heads": None, "num_key_value_heads": None, "intermediate_size": None,
+         "max_position_embeddings": None}  # fmt: skip
+# Name -> class of transformers, without the last part, and its fields; None: left out.
+RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "arcee": ("Arcee", {}),
+    "cohere": ("Cohere", {"use_qk_norm": True}),
+    "cohere2": ("Cohere2", {"num_hidden_layers": 4, "sliding_window": 8}),
+    "deepseek_v3": ("DeepseekV3", {**LATENT, "n_group": 4, "topk_group": 2, "q_lora_rank": 24}),
+    "deepseek_v3-yarn": ("DeepseekV3", {**LATENT, "n_group": 1, "topk_group": 1, "q_lora_rank": None,
+                         "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}),
+    "ernie4_5": ("Ernie4_5", {"head_dim": 16}),
+    "exaone4": ("Exaone4", {"num_hidden_layers": 4, "sliding_window": 8, "layer_types": WINDOWED}),
+    "falcon": ("Falcon", {"multi_query": False, "num_key_value_heads": None, "intermediate_size": None}),
+    "falcon-new": ("Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2,
+                              "num_key_value_heads": None, "intermediate_size": None}),
+    "falcon_mamba": ("FalconMamba", MAMBA),
+    "gemma": ("Gemma", {"head_dim": 16}),
+    "gemma2": ("Gemma2", {"head_dim": 16, "sliding_window": 8, "query_pre_attn_scalar": 20}),
+    "gemma3": ("Gemma3", {"head_dim": 16, "num_hidden_layers": 6, "sliding_window": 8,
+                          "query_pre_attn_scalar": 20}),
+    "glm4": ("Glm4", {"head_dim": 8}),
+    "glm4_moe": ("Glm4Moe", {**ROUTED, "head_dim": 8, "use_qk_norm": True, "attention_bias": True}),
+    "gpt2": ("GPT2", {"num_key_value_heads": None, "intermediate_size": None}),
+    "gpt_neox": ("GPTNeoX", {"num_key_value_heads": None, "use_parallel_residual": False}),
+    "granite": ("Granite", GRANITE),
+    "granitemoe": ("GraniteMoe", {**GRANITE, "num_local_experts": 6}),
+    "llama": ("Llama", {"rope_parameters": LLAMA3, "attention_bias": True, "mlp_bias": True}),
+    "llama-linear": ("Llama", {"rope_parameters": LINEAR, "tie_word_embeddings": True}),
+    "mamba": ("Mamba", MAMBA),
+    "mamba2": ("Mamba2", {**MAMBA, "num_heads": 8, "head_dim": 8, "n_groups": 2, "chunk_size": 8}),
+    "mistral": ("Mistral", {"sliding_window": 7}),
+    "mixtral": ("Mixtral", {"num_local_experts": 4}),
+    "nemotron": ("Nemotron", {}),
+    "olmo": ("Olmo", {"clip_qkv": 0.5}),
+    "olmo2": ("Olmo2", {}),
+    "olmo3": ("Olmo3", {"num_hidden_layers": 4, "sliding_window": 8, "rope_parameters": BY_KIND}),
+    "olmoe": ("Olmoe", {"num_experts": 6, "num_experts_per_tok": 2}),
+    "phi": ("Phi", {}),
+    "phi3": ("Phi3", {"sliding_window": 10, "max_position_embeddings": 64, "rope_parameters": LONG,
+                      "original_max_position_embeddings": 16}),
+    "qwen2": ("Qwen2", {"rope_parameters": YARN}),
+    "qwen2_moe": ("Qwen2Moe", {**EXPERTS, "shared_expert_intermediate_size": 24}),
+    "qwen3": ("Qwen3", {"head_dim": 16}),
+    "qwen3_moe": ("Qwen3Moe", {**EXPERTS, "head_dim": 16, "norm_topk_prob": True}),
+    "seed_oss": ("SeedOss", {"head_dim": 16, "attention_bias": True, "attention_out_bias": True}),
+    "smollm3": ("SmolLM3", {"num_hidden_layers": 4}),
+    "stablelm": ("StableLm", {"use_qkv_bias": True}),
+    "starcoder2": ("Starcoder2", {"sliding_window": 8}),
+}  # fmt: skip
+
+
+def values(name: str, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """The weights of a tensor of transformers, by its name."""
+    made = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape).astype(np.float32)
+    if name.endswith("A_log"):
+        return np.float32(0.5) + np.float32(0.3) * made
+    if "bias" in name:
+        return np.float32(0.1) * made
+    if len(shape) == 1:
+        return 1 + np.float32(0.1) * made
+    return made / np.float32(np.sqrt(shape[-1]))
+
+
+def write_folder(path: Path, config: Mapping[str, Any], tensors: Mapping[str, list[int]]) -> Path:
+    """A folder with config.json and model.safetensors, float32."""
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "config.json").write_text(json.dumps(config))
+    made = {name: values(name, tuple(shape)) for name, shape in tensors.items()}
+    save_file(made, path / "model.safetensors", metadata={"format": "pt"})
+    return path
+
+
+def record(name: str) -> None:
+    """Write a record."""
+    import torch
+    import transformers
+    from safetensors import safe_open
+
+    prefix, fields = RECORDS[name]
+    of_class = getattr(transformers, prefix + ("LMHeadModel" if prefix == "GPT2" else "ForCausalLM"))
+    of_config = getattr(transformers, prefix + ("TextConfig" if prefix == "Gemma3" else "Config"))
+    told = {key: value for key, value in (SIZES | dict(fields)).items() if key in fields or value is not None}
+    if "q_lora_rank" not in fields:
+        told = {key: value for key, value in told.items() if value is not None}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        of_class(of_config(**told)).save_pretrained(path)
+        config = json.loads((path / "config.json").read_text())
+        with safe_open(path / "model.safetensors", "np") as file:
+            tensors = {one: list(file.get_slice(one).get_shape()) for one in sorted(file.keys())}
+        write_folder(path, config, tensors)
+        model = of_class.from_pretrained(path, attn_implementation="eager", dtype=torch.float32).eval()
+        with torch.no_grad():
+            logits = model(torch.tensor(TOKENS)[None], use_cache=False).logits[0].numpy()
+    text = json.dumps({"config": config, "tensors": tensors}, sort_keys=True)
+    np.savez_compressed(FOLDER / f"{name}.npz", about=np.frombuffer(text.encode(), np.uint8), logits=logits)
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for one in sys.argv[1:] or RECORDS:
+        record(one)
+        print(one)

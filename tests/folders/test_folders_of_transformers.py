@@ -1,0 +1,184 @@
+"""Folders of every family against what transformers computes, and what is refused of their config.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphml
+from graphml.errors import ArchitectureError, UsageError, WeightsError
+from graphml.loading import discovery
+from graphml.loading.open_file import open_path
+from tests.folder_records import FOLDER, RECORDS, TOKENS, write_folder
+from tests.golden import Floats, nmse
+
+LIMIT = 1e-8
+
+
+def about(name: str) -> tuple[dict[str, Any], dict[str, list[int]], Floats]:
+    """Config, tensors and logits of a record."""
+    with np.load(FOLDER / f"{name}.npz") as found:
+        told = json.loads(found["about"].tobytes())
+        return told["config"], told["tensors"], found["logits"]
+
+
+def folder(path: Path, name: str, **changed: Any) -> Path:
+    """The folder of a record, with other fields; None leaves one out."""
+    config, tensors, _ = about(name)
+    fields = {key: value for key, value in (config | changed).items() if value is not None}
+    return write_folder(path / name, fields, tensors)
+
+
+def logits(path: Path, backend: str, parts: list[list[int]]) -> Floats:
+    with graphml.load(path, backend=backend, kv="f32", quant="fp32") as model:
+        session = model.session(n_ctx=48)
+        return np.concatenate([np.atleast_2d(session.eval(part, all_logits=True)) for part in parts])
+
+
+def test_every_family_has_a_record() -> None:
+    families = discovery.families()
+    recorded = {about(name)[0]["model_type"] for name in RECORDS}
+    assert sorted(RECORDS) == sorted(path.stem for path in FOLDER.glob("*.npz"))
+    assert recorded <= set(families)
+    for family in families.values():
+        assert recorded & set(family.model_types), family.model_types
+        assert discovery.architecture(family.architecture)
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_it_is_what_transformers_computes(name: str, tmp_path: Path) -> None:
+    ids = TOKENS.tolist()
+    path = folder(tmp_path, name)
+    assert nmse(logits(path, "reference", [ids]), about(name)[2]) <= LIMIT
+    assert nmse(logits(path, "reference", [ids[:13], ids[13:14], ids[14:]]), about(name)[2]) <= LIMIT
+
+
+@pytest.mark.parametrize("name", ["gemma3", "falcon", "deepseek_v3"])
+def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
+    assert nmse(logits(folder(tmp_path, name), "cpu", [TOKENS.tolist()]), about(name)[2]) <= LIMIT
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [("llama", "a_new_field", 3), ("qwen2", "use_sliding_window", True), ("phi", "qk_layernorm", True),
+     ("falcon", "alibi", True), ("llama", "hidden_act", "gelu"), ("mamba2", "time_step_limit", [0.0, 1.0]),
+     ("llama", "is_encoder_decoder", True), ("qwen3_moe", "norm_topk_prob", False),
+     ("smollm3", "no_rope_layers", [1, 1, 1, 1]), ("llama", "num_attention_heads", "4"),
+     ("llama", "rope_parameters", {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}),
+     ("llama", "rope_parameters", {"rope_type": "default", "rope_theta": 1e4, "a_new_one": 2}),
+     ("qwen2", "rope_parameters", {"rope_type": "yarn", "factor": 2.0, "truncate": False})],
+)  # fmt: skip
+def test_fields_that_change_the_mathematics_are_refused(
+    name: str, field: str, value: object, tmp_path: Path
+) -> None:
+    windows = {"sliding_window": 8, "layer_types": None} if field == "use_sliding_window" else {}
+    path = folder(tmp_path, name, **windows, **{field: value})
+    wanted = {"rope_parameters": "rope", "use_sliding_window": "sliding_window"}.get(field, field)
+    with pytest.raises(ArchitectureError, match=rf"config\.json: .*{wanted}"):
+        open_path(path)
+
+
+def test_the_style_of_transformers_4_says_the_same(tmp_path: Path) -> None:
+    for name in ("llama", "gpt_neox", "olmo3", "phi3", "gemma3"):
+        config = about(name)[0]
+        told = config["rope_parameters"]
+        full = told.get("full_attention", told)
+        old: dict[str, Any] = {"rope_theta": full["rope_theta"], "rope_parameters": None}
+        if "partial_rotary_factor" in full:
+            old["rotary_pct"] = full["partial_rotary_factor"]
+        rest = {
+            key: value for key, value in full.items() if key not in ("rope_theta", "partial_rotary_factor")
+        }
+        old["rope_scaling"] = (
+            {"type": rest.pop("rope_type"), **rest} if rest != {"rope_type": "default"} else None
+        )
+        if "sliding_attention" in told:
+            old["rope_local_base_freq"] = told["sliding_attention"]["rope_theta"]
+        with (
+            open_path(folder(tmp_path / "new", name)) as new,
+            open_path(folder(tmp_path, name, **old)) as older,
+        ):
+            assert dict(new.metadata) == dict(older.metadata)
+            assert list(new.tensors) == list(older.tensors)
+
+
+def test_an_unknown_family_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArchitectureError, match=r"model_type 'llamma' is not known\. Did you mean 'llama'"):
+        open_path(folder(tmp_path, "llama", model_type="llamma"))
+
+
+def test_tensors_without_a_place_are_refused(tmp_path: Path) -> None:
+    config, tensors, _ = about("llama")
+    more = tensors | {"model.layers.0.self_attn.gate.weight": [4, 4]}
+    with pytest.raises(
+        ArchitectureError, match=r"no place for 1 tensors: 'model.layers.0.self_attn.gate.weight'"
+    ):
+        open_path(write_folder(tmp_path, config, more))
+
+
+def test_a_missing_output_matrix_is_refused_unless_it_is_tied(tmp_path: Path) -> None:
+    config, tensors, _ = about("llama")
+    del tensors["lm_head.weight"]
+    with pytest.raises(WeightsError, match="tie_word_embeddings is false"):
+        open_path(write_folder(tmp_path / "untied", config, tensors))
+    with open_path(write_folder(tmp_path / "tied", config | {"tie_word_embeddings": True}, tensors)) as file:
+        assert "output.weight" not in file.tensors
+
+
+def test_a_language_model_within_a_larger_one_is_read(tmp_path: Path) -> None:
+    config, tensors, want = about("gemma3")
+    inner = {f"language_model.{name}": shape for name, shape in tensors.items()}
+    path = write_folder(
+        tmp_path, {"model_type": "gemma3", "mm_tokens_per_image": 4, "text_config": config}, inner
+    )
+    with open_path(path) as file, open_path(folder(tmp_path, "gemma3")) as plain:
+        assert list(file.tensors) == list(plain.tensors)
+        assert dict(file.metadata) | {"general.name": ""} == dict(plain.metadata) | {"general.name": ""}
+    assert want.shape == (len(TOKENS), config["vocab_size"])
+
+
+def test_matrices_stay_in_the_map_where_the_layout_allows(tmp_path: Path) -> None:
+    with open_path(folder(tmp_path, "qwen3")) as file:
+        assert all(tensor.mapped for tensor in file.tensors.values())
+    with open_path(folder(tmp_path, "llama")) as file:
+        copied = {name.split(".")[-2] for name, tensor in file.tensors.items() if not tensor.mapped}
+        assert copied == {"attn_q", "attn_k", "rope_freqs"}
+
+
+def test_an_architecture_file_may_bring_its_family(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(
+        "from dataclasses import replace\n"
+        "from graphml_models.huggingface.qwen3 import FAMILY as KNOWN\n"
+        "from graphml_models.qwen3 import Config, build\n"
+        "FAMILY = replace(KNOWN, model_types=('mine',), architecture='own')\n"
+    )
+    path = folder(tmp_path, "qwen3", model_type="mine")
+    with pytest.raises(ArchitectureError, match="'mine' is not known"):
+        graphml.load(path, backend="reference")
+    with graphml.load(path, backend="reference", arch=own, kv="f32", quant="fp32") as model:
+        got = model.session(n_ctx=48).eval(TOKENS.tolist(), all_logits=True)
+    assert nmse(np.asarray(got), about("qwen3")[2]) <= LIMIT
+
+
+def test_a_folder_is_requantised_like_a_file(tmp_path: Path) -> None:
+    with graphml.load(folder(tmp_path, "llama"), backend="reference", quant="q8") as model:
+        got = model.session(n_ctx=48).eval(TOKENS.tolist(), all_logits=True)
+    assert 1e-8 < nmse(np.asarray(got), about("llama")[2]) < 1e-2
+
+
+def test_a_folder_without_a_config_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"a folder without a config\.json"):
+        graphml.load(tmp_path)
+
+
+def test_the_docs_list_every_family() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "folders.md").read_text(encoding="utf-8")
+    rows = [
+        f"| `{kind}` | `{family.architecture}` |" for kind, family in sorted(discovery.families().items())
+    ]
+    assert "\n".join(["|---|---|", *rows, ""]) in page
