@@ -247,3 +247,10 @@ def test_models_that_cannot_draft_are_refused(tmp_path: Path) -> None:
     for wrong in ("", 5):
         with pytest.raises(UsageError, match="draft_model: wanted a model's file or name"):
             graphml.load(STORIES, "cpu", threads=1, draft_model=wrong)  # type: ignore[arg-type]
+
+
+def test_steps_of_few_tokens_have_few_drafts(text: list[int]) -> None:
+    with graphml.load(STORIES, "cpu", threads=1, n_batch=4) as model, model.engine(max_sequences=2) as engine:
+        found = [engine.submit([*text, *ONCE], params({}, one), 40).result(60) for one in ("none", "ngram")]
+        assert found[0].tokens == found[1].tokens
+        assert found[1].n_accepted
