@@ -87,6 +87,9 @@ def test_an_engine_gives_the_same_tokens_with_drafts(
     assert found[0] == found[1]
     assert stats.n_drafted == sum(one.n_drafted for one in results)
     assert stats.n_drafted == sum(rows.drafted for step in timeline.steps for rows in step.rows)
+    sizes = [len(prompts[min(order, 2)]) for order in range(4)]
+    later = [r for step in timeline.steps for r in step.rows if r.start >= sizes[r.sequence]]
+    assert all(rows.generates for rows in later)  # nothing that was right is computed once more
     assert all(step.n_rows <= DRAFT_ROWS for step in timeline.steps if any(r.drafted for r in step.rows))
     assert stats.n_accepted == sum(one.n_accepted for one in results)
     if not kind:
