@@ -218,6 +218,9 @@ class StepLoop:
             done = [one for one in plan.rows if tokens.get(one.sequence, 0) is not None]
             self._wants_rows = self._wants_rows or len(done) < len(plan.rows)
             self.scheduler.computed(StepPlan(tuple(done)))
+            for rows in plan.drafted.values():
+                if not computed.further.get(rows.sequence):
+                    rows.sequence.draft = []  # none of it is right
             for sequence, token in tokens.items():
                 one = self._members.get(leader_of(sequence))  # None where one of its request has failed
                 if one is not None and token is not None and token is not Waits.WAITS:
@@ -233,10 +236,13 @@ class StepLoop:
         pool = self.scheduler.pool
         for rows in plan.drafted.values():
             sequence = rows.sequence
-            for token in computed.further.get(sequence, ()):
+            further = computed.further.get(sequence, ())
+            for i, token in enumerate(further, 1):
                 one = self._members.get(sequence)
                 if one is None:
                     break  # it has ended
+                if i == len(further):
+                    sequence.draft = []
                 accept(sequence, pool)
                 self._continue(one, token)
             if sequence.status is Status.RUNNING:
