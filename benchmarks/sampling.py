@@ -8,7 +8,8 @@
 the schemas with the documents of a file of `{"schema", "tests": [{"valid", "data"}]}` lines, as MaskBench of
 guidance-ai/jsonschemabench has them: each token of each valid document takes a mask; microseconds for the
 mask alone and for a mask applied to a row. `steps`: an engine's steps with all sequences writing JSON and
-with all writing free text, in turns; the ratio of the medians of each round.
+with all writing free text, in turns; the ratio of the medians of each round, and the processor time of all
+but the products, which other work on the machine does not change.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ import numpy as np
 
 import graphml
 from graphml.errors import GraphmlError
+from graphml.runtime import begun_masks, runner
+from graphml.runtime.step_loop import StepLoop
 from graphml.sampling import SamplingParams
 from graphml.sampling.random_numbers import PeekableRandom
 from graphml.sampling.sampler import make_sampler
@@ -140,10 +143,12 @@ def time_steps(given: argparse.Namespace) -> None:
         ends = {int(one): -100.0 for one in model.tokenizer.end_tokens}
         kinds["free"] = SamplingParams(temperature=0.8, top_k=40, logit_bias=ends)
         with model.engine(max_sequences=given.sequences, n_ctx=given.tokens + 64) as engine:
-            ratios = []
+            ratios, busy = [], {"free": [], "json": []}
+            spent = _counted()
             for turn in range(given.rounds + 1):  # the first is a warm-up
                 found = {}
                 for kind in ("free", "json") if turn % 2 else ("json", "free"):
+                    spent.clear()
                     with engine.timeline(1 << 16) as steps:
                         handles = [
                             engine.submit("A person, described:", kinds[kind], given.tokens, seed=i)
@@ -155,14 +160,37 @@ def time_steps(given: argparse.Namespace) -> None:
                     seconds = [one.end_s - one.begin_s for one in full]
                     each = sum(seconds) / sum(rows.count for one in full for rows in one.rows)
                     found[kind] = median(seconds), each, tokens
+                    if turn:
+                        busy[kind].append(1e3 * sum(median(some) for some in spent.values()))
                 if turn:
                     ratios.append([found["json"][i] / found["free"][i] for i in range(2)])
                     print("; ".join(f"{kind}: step {1e3 * s:.1f} ms, token {1e3 * each:.2f} ms, {n} tokens"
                                     for kind, (s, each, n) in found.items()), flush=True)  # fmt: skip
+    free, structured = median(busy["free"]), median(busy["json"])
+    print(f"processor time of sampling, masks and handing out, ms a step: free {free:.2f}, "
+          f"json {structured:.2f}, more: {structured - free:.2f}")  # fmt: skip
     for i, what in enumerate(("a step", "a token")):
         own = [one[i] for one in ratios]
         print(f"json / free, {what} of {given.sequences} sequences: median {median(own):.3f}, "
               f"least {min(own):.3f}")  # fmt: skip
+
+
+def _counted() -> dict[str, list[float]]:
+    """Processor seconds of each call of what samples, makes masks and hands tokens out, from now on."""
+    spent: dict[str, list[float]] = {}
+    for owner, name in ((runner, "sampled_rows"), (StepLoop, "_hand_out"), (begun_masks, "_compute")):
+        setattr(owner, name, _timed(getattr(owner, name), name, spent))
+    return spent
+
+
+def _timed(call: Callable[..., Any], name: str, spent: dict[str, list[float]]) -> Callable[..., Any]:
+    def timed(*given: Any) -> Any:
+        begin = time.thread_time()
+        found = call(*given)
+        spent.setdefault(name, []).append(time.thread_time() - begin)
+        return found
+
+    return timed
 
 
 def _seconds(call: Callable[[], Any]) -> float:

@@ -56,6 +56,7 @@ class SessionDrafts:
         self._drafts, self._times = drafts, StepTimes()
         self._rows: Floats = np.empty((0, 0), np.float32)  # behind the draft's ids, first to last
         self._draft: list[int] = []
+        self._at = 0  # tokens held when the latest was sampled
         draft_program(session._executor, session._probe.options, 1)
 
     def token(self, session: Drafting, params: SamplingParams, most: int) -> int:
@@ -64,10 +65,13 @@ class SessionDrafts:
         begin = time.perf_counter()
         n_rows = 0
         draft, rows, self._draft = self._draft, self._rows, []
-        if draft and held.latest.ids[len(held) - 1] == draft[0] and held.has_cells(len(held)):
-            held.evaluated(held.latest, NextLogits(rows[0]))
-            session.meter.n_accepted += 1
-            self._draft, self._rows = draft[1:], rows[1:]
+        came = held.latest.ids[self._at : len(held)]  # one that was sampled, and forced ones
+        self._at = len(held)
+        n = len(came)
+        if 0 < n <= len(draft) and came == draft[:n] and held.has_cells(len(held)):
+            held.evaluated(held.latest, NextLogits(rows[n - 1]))
+            session.meter.n_accepted += n
+            self._draft, self._rows = draft[n:], rows[n:]
         elif held.latest.next_logits.known or held.latest.n_evaluated != len(held) - 1:
             return session.sample(params)
         elif found := self._proposed(session, params, most):

@@ -31,6 +31,7 @@ from graphml.runtime.adapters import Scaled, applied_adapters
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.checkpoints import Checkpoints
+from graphml.runtime.drafting import DRAFT_ROWS
 from graphml.runtime.engine_snapshot import EngineSnapshot, snapshot
 from graphml.runtime.executor import Executor
 from graphml.runtime.guidance import Guidance
@@ -120,6 +121,7 @@ class Engine:
         checkpoints = Checkpoints(n_checkpoints, BLOCK_SIZE, runner.has_cells) if n_checkpoints else None
         scheduler = Scheduler(pool, count, self.n_ctx, recurrent=executor.recurrent, checkpoints=checkpoints)
         self._loop = StepLoop(runner, scheduler, StepBudget(target_itl_ms / 1000, executor.n_batch))
+        self._loop.speculation.most = min(DRAFT_ROWS, executor.n_batch)
         self._runner = weakref.ref(runner)  # the loop's own, as long as it is open
         self._full, self._draft = full or Overflow(), draft
         self._check_full(self._full)

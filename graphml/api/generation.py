@@ -159,7 +159,7 @@ def _generated(
             ended = session.stop_reason = text.ended_by(token)
             scores = next(iter(session.scores), None)
             piece = text.flush() if ended else _append(session, token, text, limits)
-            forced = forced or _forced(session, limits, drafts)
+            forced = forced or _forced(session, limits)
         if ended:
             if piece:
                 yield Token(token, piece, logprobs=scores)
@@ -208,12 +208,12 @@ def _decide(session: Generating, params: SamplingParams, limits: Limits, drafts:
     return token
 
 
-def _forced(session: Generating, limits: Limits, drafts: SessionDrafts | None) -> list[int]:
+def _forced(session: Generating, limits: Limits) -> list[int]:
     """The tokens that the structure of the text leaves no choice about, as many as have room.
 
-    None where drafts have them, or the generation has ended.
+    None where the generation has ended.
     """
-    if drafts is not None or session.stop_reason is not None:
+    if session.stop_reason is not None:
         return []
     room = session.n_ctx - 1 - len(session._held)
     if limits.max_tokens is not None:

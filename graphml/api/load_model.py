@@ -55,10 +55,10 @@ def load(
     offline: bool | None = None,
     override_kv: Mapping[str, bool | int | float | str] | None = None,
 ) -> Model:
-    """Open a model: a GGUF file (of a split one any part), a folder of transformers, or what a name is for.
+    """Open a model: a GGUF file (of a split one any part), a folder of transformers, or what a name means.
 
-    A llama2.c checkpoint is a model, too. Short names and "user/repo:QUANT" are downloaded once; a path wins.
-    Weights stay in the mapped file.
+    A llama2.c checkpoint is a model, too. Short names and "user/repo:QUANT" are downloaded once; a path
+    wins. Weights stay in the mapped file.
 
     backend: "cpu", "reference", or any other installed one; several with commas ("cpu,reference") share the
     model, the preferred first. threads: worker threads; None: the physical cores. kv: type of the

@@ -17,6 +17,7 @@ from graphml.cli.opening import find, load, seed_of
 from graphml.cli.structure_files import with_files
 from graphml.cli.template_variables import template_variables, with_template
 from graphml.cli.typer_options import grouped
+from graphml.errors import UsageError
 from graphml.runtime.overflow import Overflow
 from graphml.sampling import SamplingParams
 from graphml.sampling.structured.params_structure import matcher_of
@@ -48,6 +49,8 @@ def chat(
     opening = with_template(opening, chat_template)
     ChatSettings(reasoning_format=reasoning_format)  # a wrong one is told at once
     params = with_files(params, grammar_file, schema_file)
+    if params.prompt_logprobs is not None:
+        raise UsageError("--prompt-logprobs: wanted graphml run; a conversation shows its answers' alone")
     limit = None if max_tokens < 0 else max_tokens
     given = open_input(completions)
     with Bars() as bars:

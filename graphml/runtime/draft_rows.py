@@ -19,6 +19,8 @@ def with_drafts(rows: list[Rows], pool: BlockPool, n_ctx: int) -> list[Rows]:
     for it. It ends where the context or the request does.
     """
     if any(one.count != 1 or not one.n_outputs or one.n_scored for one in rows):
+        for one in rows:
+            one.sequence.draft = []
         return rows
     made = []
     for one in rows:

@@ -32,6 +32,7 @@ from graphml.sampling import (
     device_settings,
     top_k_enough,
 )
+from graphml.sampling.structured.forced_tokens import MOST, forced_tokens
 from graphml.sampling.top_k_sampling import samples_without_row
 
 Sampled: TypeAlias = int | Exception | Waits | None
@@ -83,12 +84,17 @@ def drafted_rows(
     for row, rows in of.items():
         sequence = rows.sequence
         token, further, history = first.get(sequence), list[int | Exception](), list(sequence.ids)
+        forced = list[int]()
         for i, drafted in enumerate(sequence.draft[: rows.n_drafted]):
             if token != drafted:
                 break
             history.append(drafted)
             try:
-                token = _sampled(outputs, row + 1 + i, sequence, n_vocab, path, history)
+                forced = forced or _forced(sequence, history)
+                if forced:
+                    token = forced.pop(0)
+                else:
+                    token = _sampled(outputs, row + 1 + i, sequence, n_vocab, path, history)
             except Exception as error:  # a sampler's: this request's own
                 token = error
             if token is None or isinstance(token, Waits):
@@ -96,6 +102,12 @@ def drafted_rows(
             further.append(token)
         found[sequence] = further
     return found
+
+
+def _forced(sequence: Sequence, ids: list[int]) -> list[int]:
+    """The ids that must follow, which are not sampled with drafts either."""
+    n = sequence.n_generated + len(ids) - len(sequence.ids)
+    return forced_tokens(sequence.matcher, sequence.request.params, ids, n, MOST)
 
 
 def sampled_rows(

@@ -14,18 +14,21 @@ from graphml.runtime.step_plan import StepPlan
 
 
 class Speculation:
-    """n_drafted, n_accepted: ids of all sequences so far that were computed as drafts, and those sampled."""
+    """most: rows of a step with drafts.
+
+    n_drafted, n_accepted: ids of all sequences so far that were computed as drafts, and those sampled.
+    """
 
     def __init__(self) -> None:
-        self._times = StepTimes()
+        self._times, self.most = StepTimes(), DRAFT_ROWS
         self.n_drafted = self.n_accepted = 0
 
     def propose(self, running: ManyOf[Sequence]) -> None:
         """Give running sequences their drafts for the next step, where none of them is at its prompt.
 
-        `DRAFT_ROWS` less one for each of them are there for drafts: none at so many sequences.
+        `most` less one for each of them are there for drafts: none at so many sequences.
         """
-        room = DRAFT_ROWS - len(running)
+        room = self.most - len(running)
         who: list[tuple[Sequence, Drafts]] = []
         for one in running:
             one.draft = []
@@ -40,7 +43,7 @@ class Speculation:
         if not any(one.draft for one, _ in who):
             return
         offers = [(len(one.draft), drafts.rate) for one, drafts in who]
-        lengths = draft_lengths(len(running), offers, self._times.of)
+        lengths = draft_lengths(len(running), offers, self._times.of, self.most)
         for (one, drafts), count in zip(who, lengths, strict=True):
             drafts.used(count)
             one.draft = one.draft[:count] if count >= drafts.n_min else []

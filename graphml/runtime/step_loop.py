@@ -226,6 +226,9 @@ class StepLoop:
             for rows in done:
                 if rows.start < rows.sequence.request.n_prompt and (rows.count > 1 or not rows.n_outputs):
                     self._tell_progress(rows.sequence)
+            for rows in plan.drafted.values():
+                if not computed.further.get(rows.sequence):
+                    rows.sequence.draft = []  # none of it is right
             for sequence, token in tokens.items():
                 one = self._members.get(leader_of(sequence))  # None where one of its request has failed
                 if one is not None and token is not None and token is not Waits.WAITS:
@@ -247,10 +250,13 @@ class StepLoop:
         pool = self.scheduler.pool
         for rows in plan.drafted.values():
             sequence = rows.sequence
-            for token in computed.further.get(sequence, ()):
+            further = computed.further.get(sequence, ())
+            for i, token in enumerate(further, 1):
                 one = self._members.get(sequence)
                 if one is None:
                     break  # it has ended
+                if i == len(further):
+                    sequence.draft = []
                 accept(sequence, pool)
                 self._continue(one, token)
             if sequence.status is Status.RUNNING:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from graphml.loading.architecture import SampleModel
-from graphml_models._layer_norm import Config as Config
 from graphml_models._samples import layer_norm_transformer
+from graphml_models.starcoder2 import Config as Config
 from graphml_models.starcoder2 import build as build
 
 

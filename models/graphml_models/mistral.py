@@ -45,6 +45,6 @@ build = partial(llama.build, attention=attention)
 def sample(name: str) -> list[SampleModel]:
     """Tiny models for tests: a window shorter than the texts they read, and none."""
     return [
-        transformer(name, "window", metadata={"attention.sliding_window": 20}),
+        transformer(name, "window", metadata={"attention.sliding_window": 40}),
         transformer(name, "whole"),
     ]

@@ -56,7 +56,7 @@ def sample(name: str) -> list[SampleModel]:
     factors = {"rope_factors_short.weight": (8,), "rope_factors_long.weight": (8,)}
     shared = partial(transformer, name, layer=both, top=factors, without=split)
     keys: Metadata = {"rope.scaling.type": "longrope", "rope.scaling.attn_factor": 1.19}
-    window: Metadata = {"attention.sliding_window": 20, "attention.sliding_window_pattern": 0}
+    window: Metadata = {"attention.sliding_window": 40, "attention.sliding_window_pattern": 0}
     return [
         shared("short"),
         shared("window", metadata=window),

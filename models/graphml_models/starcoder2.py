@@ -46,7 +46,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
 
 def sample(name: str) -> list[SampleModel]:
     """Tiny models for tests, one with a window shorter than the texts that it reads."""
-    keys = {"attention.sliding_window": 20, PATTERN: 0}
+    keys = {"attention.sliding_window": 40, PATTERN: 0}
     return [
         layer_norm_transformer(name, n_head_kv=2, fused=False, tied=True),
         layer_norm_transformer(name, "window", n_head_kv=2, fused=False, tied=True, metadata=keys),

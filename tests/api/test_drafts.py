@@ -87,6 +87,9 @@ def test_an_engine_gives_the_same_tokens_with_drafts(
     assert found[0] == found[1]
     assert stats.n_drafted == sum(one.n_drafted for one in results)
     assert stats.n_drafted == sum(rows.drafted for step in timeline.steps for rows in step.rows)
+    sizes = [len(prompts[min(order, 2)]) for order in range(4)]
+    later = [r for step in timeline.steps for r in step.rows if r.start >= sizes[r.sequence]]
+    assert all(rows.generates for rows in later)  # nothing that was right is computed once more
     assert all(step.n_rows <= DRAFT_ROWS for step in timeline.steps if any(r.drafted for r in step.rows))
     assert stats.n_accepted == sum(one.n_accepted for one in results)
     if not kind:
@@ -247,3 +250,10 @@ def test_models_that_cannot_draft_are_refused(tmp_path: Path) -> None:
     for wrong in ("", 5):
         with pytest.raises(UsageError, match="draft_model: wanted a model's file or name"):
             graphml.load(STORIES, "cpu", threads=1, draft_model=wrong)  # type: ignore[arg-type]
+
+
+def test_steps_of_few_tokens_have_few_drafts(text: list[int]) -> None:
+    with graphml.load(STORIES, "cpu", threads=1, n_batch=4) as model, model.engine(max_sequences=2) as engine:
+        found = [engine.submit([*text, *ONCE], params({}, one), 40).result(60) for one in ("none", "ngram")]
+        assert found[0].tokens == found[1].tokens
+        assert found[1].n_accepted

@@ -91,3 +91,9 @@ def test_the_command_writes_tables_or_json() -> None:
     found = json.loads(done.stdout)
     assert [one["id"] for one in found["logprobs"]] == found["ids"]
     assert "prompt_logprobs" not in found
+
+
+def test_a_conversation_shows_none_of_its_prompts() -> None:
+    done = CliRunner().invoke(app, ["chat", str(STORIES), "--prompt-logprobs", "0"], input="hi\n")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--prompt-logprobs: wanted graphml run" in done.stderr

@@ -32,7 +32,7 @@ from graphml.ir.shape import Symbol
 from graphml.passes.plan import plan_memory
 from tests import tiny_model
 
-N, K, ROWS = 70, 256, 19
+N, K, ROWS = 70, 256, FEW_ROWS + 3
 TRIED = {"q4_0": {"tokens": (3,), "parts": (1,)}, "f32": {"tokens": (6,), "columns": (64,), "parts": (2,)}}
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphml.authoring.draft.known_architecture import stored
 from graphml.errors import GraphmlError
 from graphml.loading import discovery
 from graphml.loading.architecture import Keys, SampleModel
@@ -19,6 +18,7 @@ from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.model_graphs import ModelGraphs
 from graphml.runtime.open_executor import open_executor, read_architecture
 from graphml.weights import Metadata, ModelFile, Tensor
+from graphml.weights.metadata import stored
 from tests.test_architectures import write_model
 
 CASES: list[tuple[str, Mapping[str, Any], Mapping[str, tuple[int, ...] | None], str]] = [

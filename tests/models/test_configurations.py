@@ -11,13 +11,14 @@ from graphml_models import _config, deepseek2
 from graphml_models._rope import Rope
 from graphml_models._samples import Keys, Metadata
 
-from graphml.authoring.draft.known_architecture import sample_graph, stored
+from graphml.authoring.draft.known_architecture import sample_graph
 from graphml.ir.ops.position import rope_table
 from graphml.ir.text import write
 from graphml.loading import discovery
 from graphml.loading.architecture import Keys as MetadataKeys
 from graphml.loading.architecture import SampleModel
 from graphml.weights import Metadata as FileMetadata
+from graphml.weights.metadata import stored
 
 # As `graphml new-arch` wrote it up to version 0.1.
 FORMER = """

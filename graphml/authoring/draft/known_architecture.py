@@ -6,7 +6,6 @@ Knows architectures through discovery; imports none by name.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from graphml.ir.language import Builder
 from graphml.loading import discovery
 from graphml.loading.architecture import Architecture, Keys, SampleModel, Tensors
 from graphml.weights import Metadata, Tensor
-from graphml.weights.metadata import Stored
+from graphml.weights.metadata import stored
 
 
 def sample_graph(architecture: Architecture, model: SampleModel, name: str) -> Graph:
@@ -28,15 +27,6 @@ def sample_graph(architecture: Architecture, model: SampleModel, name: str) -> G
     tensors = {key: Tensor(key, "f32", shape, empty) for key, shape in model.tensors.items()}
     g = Builder(1, 1)
     return g.finish(logits=architecture.build(g, config, Tensors(g, tensors)))
-
-
-def stored(value: Any) -> Stored:
-    """A value in the form of a file's metadata."""
-    one = value[0] if isinstance(value, list) else value
-    kind = {bool: "bool", int: "i64", float: "f64", str: "string"}[type(one)]
-    if not isinstance(value, list):
-        return Stored(kind, None, lambda limit: value)
-    return Stored(kind, len(value), lambda limit: value[:limit])
 
 
 def traits_known(name: str) -> list[Traits]:
