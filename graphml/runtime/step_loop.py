@@ -17,6 +17,7 @@ from graphml.errors import BackendError, UsageError
 from graphml.runtime.draft_rows import accept, give_back
 from graphml.runtime.guidance import Waits, leader_of
 from graphml.runtime.loop_interfaces import Listener, Prefixes, Runs
+from graphml.runtime.prompt_progress import tell_progress
 from graphml.runtime.runner import BegunPlan, Computed
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence, Status
@@ -223,9 +224,7 @@ class StepLoop:
             done = [one for one in plan.rows if tokens.get(one.sequence, 0) is not None]
             self._wants_rows = self._wants_rows or len(done) < len(plan.rows)
             self.scheduler.computed(StepPlan(tuple(done)))
-            for rows in done:
-                if rows.start < rows.sequence.request.n_prompt and (rows.count > 1 or not rows.n_outputs):
-                    self._tell_progress(rows.sequence)
+            tell_progress(done, self._members)
             for rows in plan.drafted.values():
                 if not computed.further.get(rows.sequence):
                     rows.sequence.draft = []  # none of it is right
@@ -238,12 +237,6 @@ class StepLoop:
             self._hand_out_drafted(plan, computed)
             if self.timeline is not None:
                 self.timeline.ended(plan, computed.seconds, self._clock())
-
-    def _tell_progress(self, sequence: Sequence) -> None:
-        one = self._members.get(sequence)
-        if one is not None:
-            with contextlib.suppress(Exception):  # of the listener alone
-                one.listener.prompt_computed(min(sequence.n_computed, sequence.request.n_prompt))
 
     def _hand_out_drafted(self, plan: StepPlan, computed: Computed) -> None:
         """The tokens behind the first, of sequences with drafts; what was wrong of those is given back."""
